@@ -30,7 +30,6 @@ int dispatch(int argc, char** argv) {
     }
     const Subcommand* row = find_subcommand(words[0]);
     if (row == nullptr) {  // options or a target: `run` may be left out
-        words.insert(words.begin(), "run");
         row = find_subcommand("run");
     }
     if (row->drops_token) static_cast<void>(launch::take_token_variable());

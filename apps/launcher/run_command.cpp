@@ -35,23 +35,36 @@ bool is_in_path(const std::string& program) {
     return false;
 }
 
-// Refuses a program that does not exist and whose name is nearly that of a subcommand, as in
-// `dslaunch genrate m.pt`.
-void refuse_mistyped_subcommand(const launch::JobSpec& spec,
+// Short words are near to many: `sh` is none that is mistyped.
+size_t mistyped_letters_max(std::string_view word) {
+    return word.size() < 5 ? 1 : 2;
+}
+
+// Refuses a program whose name is nearly that of a subcommand, unless `run` was written: `dslaunch
+// top` is no wish for /usr/bin/top on every host. One that does not exist may be farther from that
+// name, as in `dslaunch gnrtae m.pt`.
+void refuse_mistyped_subcommand(const launch::JobSpec& spec, bool run_is_named,
                                 std::span<const std::string> subcommands) {
     const std::string& target = spec.target;
-    const bool here =
-        spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
-    if (!here || spec.target_kind != launch::TargetKind::kProgram ||
-        target.find('/') != target.npos || is_in_path(target)) {
+    if (spec.target_kind != launch::TargetKind::kProgram || target.find('/') != target.npos ||
+        access(target.c_str(), F_OK) == 0) {
         return;
     }
     const auto guess = nearest(target, subcommands);
     if (!guess) return;
+    const bool here =
+        spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
+    if (here && !is_in_path(target)) {
+        fail(ExitCode::kUsage,
+             "no program `{}` is in PATH; did you mean the subcommand `{}`? A program that is not "
+             "in PATH needs its path: ./{}",
+             printable(target), *guess, printable(target));
+    }
+    if (run_is_named || edit_distance(target, *guess) > mistyped_letters_max(target)) return;
     fail(ExitCode::kUsage,
-         "no program `{}` is in PATH; did you mean the subcommand `{}`? A program that is not in "
-         "PATH needs its path: ./{}",
-         printable(target), *guess, printable(target));
+         "`{0}` is no subcommand; did you mean `{1}`? The program `{0}` on every host is started "
+         "by its path, or by `dslaunch run {0}`",
+         printable(target), *guess);
 }
 
 // Gives a job whose agents connect by themselves the token by which they recognize it.
@@ -74,7 +87,8 @@ int join_by_hand(const RunOptions& options, const std::string& variable,
 
 }  // namespace
 
-int run_command(std::span<const std::string> arguments, std::span<const std::string> subcommands) {
+int run_command(std::span<const std::string> arguments, bool is_named,
+                std::span<const std::string> subcommands) {
     launch::hold_end_signals();
     const std::string token = launch::take_token_variable();  // no worker inherits it
     const RunOptions options = parse_run_options(arguments);
@@ -119,7 +133,7 @@ int run_command(std::span<const std::string> arguments, std::span<const std::str
     } else {
         give_token(options, token, job.spec);
     }
-    refuse_mistyped_subcommand(job.spec, subcommands);
+    refuse_mistyped_subcommand(job.spec, is_named || options.no_python, subcommands);
     if (job.spec.target_kind == launch::TargetKind::kTorchScript) {
         require_worker(job.spec.required_files.front());
         look_into_training_job(options, job.spec);

@@ -47,7 +47,8 @@ int run(Words words) {
     for (const Subcommand& row : subcommands()) {
         if (row.is_offered) offered.emplace_back(row.name);
     }
-    return run_command(words.subspan(1), offered);
+    const bool is_named = words.front() == "run";
+    return run_command(words.subspan(is_named ? 1 : 0), is_named, offered);
 }
 
 int relay(Words words) {

@@ -228,6 +228,7 @@ class TrainRole {
         const runtime::DiskTraffic before = state.disk_traffic().value_or(runtime::DiskTraffic{});
         const runtime::TrainResult result = trainer.run();
         states_->report_offload(comms_.job(), state, steps_->placement(), before, result);
+        require_updates(result);
         finish(result, saving_->write_weights(state, buffers));
     }
 
@@ -284,10 +285,28 @@ class TrainRole {
         return parts;
     }
 
+    // A run that changed nothing is no success; one that was asked to end may be resumed. The
+    // checkpoint of the last step, with the loss scale so far, is there.
+    void require_updates(const runtime::TrainResult& result) const {
+        const bool none_ever = result.steps > 0 && result.updates == 0;
+        const bool none_now = result.new_steps > 0 && result.new_updates == 0;
+        if (result.asked_to_end || (!none_ever && !none_now)) return;
+        fail(
+            ExitCode::kDiverged,
+            "{} steps were done and none changed the model: the gradients of each were not finite, "
+            "so it was skipped (each skip says the parameter and the loss scale). Where only the "
+            "loss scale was too large, train more steps or lower fp16.initial_scale_power; else "
+            "lower optimizer.params.lr, or use bf16; no weights are written",
+            none_ever ? result.steps : result.new_steps);
+    }
+
     void finish(const runtime::TrainResult& result, bool wrote_weights) {
         if (!first()) return;
         room_.compare(setup_, place_, steps_->largest(), result.peak_rss);
-        std::string text = fmt::format("trained {} steps, loss {:.4f}", result.steps, result.loss);
+        std::string text = fmt::format("trained {} steps", result.steps);
+        if (result.updates < result.steps)
+            text += fmt::format(" ({} of them skipped)", result.steps - result.updates);
+        text += fmt::format(", loss {:.4f}", result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
         if (wrote_weights)
             text += fmt::format(", weights in {0}/model.safetensors and {0}/model.pt",

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -182,4 +184,33 @@ TEST_CASE("exec groups equal output, tells the codes apart, and leaves nothing b
     job.signal(SIGINT);
     CHECK(job.wait(20'000) == 76);
     CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
+}
+
+TEST_CASE("a word that is nearly a subcommand starts nothing, unless run or a path is written") {
+    const std::string dslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+    const TemporaryFolder folder, programs;
+    // A program of that name is in PATH, and would leave a trace.
+    for (const std::string name : {"top", "ls", "stpo", "runn"}) {
+        std::ofstream(programs.path() + "/" + name) << "#!/bin/sh\ntouch $TRACE\n";
+        ::chmod((programs.path() + "/" + name).c_str(), 0700);
+        const std::string trace = folder.path() + "/trace-" + name;
+        const auto run = [&](const std::vector<std::string>& words) {
+            std::vector<std::string> command = {"env", "PATH=" + programs.path() + ":/usr/bin:/bin",
+                                                "TRACE=" + trace, dslaunch};
+            command.insert(command.end(), words.begin(), words.end());
+            JobProcess job(folder, command);
+            const int code = job.wait(60'000);
+            INFO(job.err());
+            if (code == 64) CHECK_THAT(job.err(), Catch::Contains("did you mean `"));
+            return code;
+        };
+        INFO(name);
+        CHECK(run({name}) == 64);
+        CHECK(run({"--num_gpus", "1", name, "-x"}) == 64);
+        CHECK_FALSE(std::filesystem::exists(trace));
+        CHECK(run({"run", "--num_gpus", "1", "--env", "TRACE", name}) == 0);
+        CHECK(std::filesystem::remove(trace));
+        CHECK(run({"--num_gpus", "1", "--env", "TRACE", programs.path() + "/" + name}) == 0);
+        CHECK(std::filesystem::exists(trace));
+    }
 }

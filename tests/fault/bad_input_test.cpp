@@ -7,6 +7,7 @@
 #include <map>
 
 #include "support/catch.h"
+#include "support/saving_job.h"
 #include "support/train_job.h"
 
 namespace dslaunch::test {
@@ -312,3 +313,28 @@ TEST_CASE("weights that cannot be written at the end are an error that names the
 }
 
 }  // namespace dslaunch::test
+
+TEST_CASE("a run of which every step overflows is no success, one with an update is") {
+    struct Row {
+        int scale_power;
+        int steps;
+        int code;
+    };
+    // The largest scale halves with each skipped step, from the second on.
+    for (const Row& row : {Row{32, 3, 74}, Row{32, 30, 0}}) {
+        SavingJob job;
+        job.steps = row.steps;
+        job.interval = 0;
+        job.change = [&](Json& config) {
+            config["fp16"] = {{"enabled", true}, {"initial_scale_power", row.scale_power}};
+        };
+        JobProcess process(job.folder, job.command(/*resume=*/false));
+        const int code = process.wait(120'000);
+        INFO(process.err() << process.out());
+        CHECK(code == row.code);
+        CHECK((process.err().find("none changed the model") != std::string::npos) ==
+              (row.code != 0));
+        CHECK((process.out().find(" of them skipped)") != std::string::npos) == (row.code == 0));
+        CHECK(std::filesystem::exists(job.output() + "/model.safetensors") == (row.code == 0));
+    }
+}

@@ -119,7 +119,7 @@ HostCommand exec_syntax(ExecOptions& options) {
     command.options = {
         {"stream", "", "print lines as they come, each with its host, instead of in groups",
          [&](const std::string&) { options.stream = true; }},
-        {"timeout", "SECONDS", "end the command where it runs longer (code 69)",
+        {"timeout,u", "SECONDS", "end the command where it runs longer (code 69)",
          [&](const std::string& value) {
              const auto seconds = parse_double(value);
              if (!seconds || !(*seconds > 0 && *seconds <= 1e6)) {
@@ -128,6 +128,8 @@ HostCommand exec_syntax(ExecOptions& options) {
              }
              options.time_max = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000));
          }},
+        {"S", "", "as pdsh: the highest exit code of all hosts is this command's (it always is)",
+         [](const std::string&) {}},
         {"json", "", "one JSON object with every host's code and output",
          [&](const std::string&) { options.json = true; }},
     };

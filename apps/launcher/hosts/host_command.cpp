@@ -37,6 +37,11 @@ ParsedCommand parse_host_command(std::span<const std::string> arguments,
         const bool is_own = std::ranges::count(command.options, option.names, &Option::names) > 0;
         if (!is_own) options.push_back(std::move(option));
     }
+    options.push_back({"hosts,w", "LIST",
+                       "these hosts, as h1,h2 or te[01-16]; with a hostfile: these of it",
+                       [&](const std::string& value) { parsed.hosts.host_list = value; }});
+    options.push_back({"without,x", "LIST", "not these hosts",
+                       [&](const std::string& value) { parsed.hosts.left_out_list = value; }});
     options.push_back({"help,h", "", "this text", [&](const std::string&) { parsed.help = true; }});
     const auto rest = parse_options(options, arguments, [&](const std::string& word) {
         parsed.words.push_back(word);

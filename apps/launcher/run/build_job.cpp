@@ -83,6 +83,8 @@ void Builder::choose_hosts() {
         hosts.push_back(this_machine());
     } else if (source_ == HostSource::kJoin && options_.hostfile.empty()) {
         hosts = joining_hosts(options_, job_.notes);
+    } else if (options_.hostfile.empty() && !options_.host_list.empty()) {
+        // They come below.
     } else if (options_.hostfile.empty()) {
         note(fmt::format("using {}, as deepspeed does; give --standalone for this machine alone",
                          machine_.default_hostfile));
@@ -90,7 +92,7 @@ void Builder::choose_hosts() {
     } else {
         hosts = launch::read_hostfile(absolute(options_.hostfile, machine_.directory));
     }
-    hosts_ = launch::apply_filter(hosts, options_.filter);
+    hosts_ = launch::apply_filter(listed_hosts(options_, std::move(hosts)), options_.filter);
 }
 
 launch::Host Builder::this_machine() const {

@@ -49,7 +49,68 @@ void check_no_ssh(const RunOptions& options) {
     }
 }
 
+// "a,te[1,3-5]x" as the lines of a hostfile: a, te[1]x, te[3-5]x.
+std::string hostfile_of_list(const std::string& list, std::string_view after_name) {
+    std::string lines;
+    for (size_t at = 0; at < list.size();) {
+        const size_t comma = list.find(',', at);
+        const size_t open = list.find('[', at);
+        const size_t close = open < comma ? list.find(']', open) : std::string::npos;
+        const size_t end = close != std::string::npos ? std::min(list.find(',', close), list.size())
+                                                      : std::min(comma, list.size());
+        const std::string name = list.substr(at, end - at);
+        at = end + 1;
+        if (close == std::string::npos || name.find(':') != std::string::npos) {  // an IPv6 address
+            lines += fmt::format("{}{}\n", name, after_name);
+            continue;
+        }
+        const size_t first = name.find('[') + 1;
+        const size_t last = name.find(']', first);
+        for (const std::string& piece : split(name.substr(first, last - first), ',')) {
+            const bool is_number = piece.find('-') == std::string::npos;
+            lines += fmt::format("{}{}{}{}{}\n", name.substr(0, first - (is_number ? 1 : 0)), piece,
+                                 is_number ? "" : "]", name.substr(last + 1), after_name);
+        }
+    }
+    return lines;
+}
+
+std::vector<launch::Host> read_list(const std::string& list, const char* option) {
+    return launch::parse_hostfile(hostfile_of_list(list, " slots=1"), option);
+}
+
+bool has_name(const std::vector<launch::Host>& hosts, const std::string& name) {
+    return std::ranges::count(hosts, name, &launch::Host::name) > 0;
+}
+
+void require_names(const std::vector<launch::Host>& wanted, const std::vector<launch::Host>& hosts,
+                   const char* option) {
+    for (const launch::Host& host : wanted) {
+        if (!has_name(hosts, host.name))
+            fail(ExitCode::kUsage, "{} {}: there is no such host", option, host.name);
+    }
+}
+
 }  // namespace
+
+std::vector<launch::Host> listed_hosts(const RunOptions& options, std::vector<launch::Host> hosts) {
+    if (!options.host_list.empty()) {
+        std::vector<launch::Host> wanted = read_list(options.host_list, "-w");
+        if (hosts.empty()) {
+            hosts = std::move(wanted);
+        } else {
+            require_names(wanted, hosts, "-w");
+            std::erase_if(hosts, [&](const auto& host) { return !has_name(wanted, host.name); });
+        }
+    }
+    if (!options.left_out_list.empty()) {
+        const std::vector<launch::Host> left_out = read_list(options.left_out_list, "-x");
+        require_names(left_out, hosts, "-x");
+        std::erase_if(hosts, [&](const auto& host) { return has_name(left_out, host.name); });
+        if (hosts.empty()) fail(ExitCode::kUsage, "-x {}: no host is left", options.left_out_list);
+    }
+    return hosts;
+}
 
 HostSource choose_host_source(const RunOptions& options, const Machine& machine) {
     if (!machine.joining.hosts.empty()) return HostSource::kMpi;
@@ -75,7 +136,7 @@ HostSource choose_host_source(const RunOptions& options, const Machine& machine)
              "--launcher slurm works inside an allocation (salloc, sbatch): SLURM_JOB_ID and "
              "SLURM_JOB_NODELIST are not set here");
     }
-    if (!options.hostfile.empty()) return HostSource::kHostfile;
+    if (!options.hostfile.empty() || !options.host_list.empty()) return HostSource::kHostfile;
     if (options.standalone || options.launcher == "local") return HostSource::kThisMachine;
     if (allocation) return HostSource::kSlurm;
     return machine.default_hostfile.empty() ? HostSource::kThisMachine : HostSource::kHostfile;

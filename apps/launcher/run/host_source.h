@@ -47,4 +47,10 @@ enum class HostSource {
 // for any other command line.
 [[nodiscard]] std::optional<launch::JoinRequest> agent_by_hand(const RunOptions& options);
 
+// Applies RunOptions::host_list and left_out_list to the HOSTS of a hostfile; without one the list
+// itself is the hosts, one worker each. Throws Error{kUsage}: a name that the hostfile has not, or
+// that is no host's.
+[[nodiscard]] std::vector<launch::Host> listed_hosts(const RunOptions& options,
+                                                     std::vector<launch::Host> hosts);
+
 }  // namespace dslaunch::launcher

@@ -20,7 +20,9 @@ struct RunOptions {
     std::optional<int> elastic_nodes_min;
     std::optional<int> elastic_nodes_max;
     std::optional<int> max_restarts;
-    std::string launcher;  // ssh, openssh, pdsh, openmpi, slurm, join, local; empty: not given
+    std::string host_list;      // h1,te[01-16]: these hosts, or these of the hostfile; empty: all
+    std::string left_out_list;  // the same for those that are left out
+    std::string launcher;       // ssh, openssh, pdsh, openmpi, slurm, join, local; empty: not given
     std::vector<std::string> launcher_args;
     bool no_ssh = false;  // true: every node runs this command line, node 0 launches
     std::optional<int> node_rank;

@@ -248,6 +248,9 @@ TrainResult Trainer::run() {
         }
     }
     if (parts_.checkpointer) parts_.checkpointer->finish();
+    result.updates = updates_;
+    result.new_steps = result.steps - before;
+    result.new_updates = updates_ - parts_.resumed.updates;
     result.time = last_step_end_ - train_begin_;
     parts_.state->settle();
     // This peak includes the memory of the last save.

@@ -65,10 +65,13 @@ struct TrainerParts {
 };
 
 struct TrainResult {
-    int64_t steps = 0;  // optimizer steps done, including those before a resume
-    double loss = 0;    // loss of the last step
-    Bytes peak_rss;     // peak of the rank that had most
-    Duration time{0};   // time of all steps, and of the evaluations between them
+    int64_t steps = 0;      // optimizer steps done, including those before a resume
+    int64_t updates = 0;    // of these, steps that changed the model
+    int64_t new_steps = 0;  // steps of this run
+    int64_t new_updates = 0;
+    double loss = 0;   // loss of the last step
+    Bytes peak_rss;    // peak of the rank that had most
+    Duration time{0};  // time of all steps, and of the evaluations between them
     std::optional<double> eval_loss;
     bool asked_to_end = false;
 };

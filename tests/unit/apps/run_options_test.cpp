@@ -416,3 +416,40 @@ TEST_CASE("--no_ssh makes node 0 the launcher and every other node its agent") {
     const auto usual = agent_by_hand(parse("--no_ssh --node_rank 1 --master_addr a true"));
     CHECK(usual->endpoint.port == 29500);  // deepspeed's default
 }
+
+TEST_CASE("hosts named as pdsh names them are those, or these of the hostfile") {
+    struct Row {
+        std::string hosts, left_out, hostfile, wanted;
+    };
+    const Row rows[] = {
+        {"h1,h2", "", "", "h1 h2"},
+        {"te[01,03-05],gw", "", "", "te01 te03 te04 te05 gw"},
+        {"me@n[1-2].lan,[::1]", "", "", "n1.lan n2.lan [::1]"},
+        {"te[1-5]", "te[2,4]", "", "te1 te3 te5"},
+        {"b,a", "", "a slots=2\nb slots=3\nc slots=1\n", "a b"},
+        {"", "b", "a slots=2\nb slots=3\nc slots=1\n", "a c"},
+        {"d", "", "a slots=2\n", "-w d: there is no such host"},
+        {"a", "b", "", "-x b: there is no such host"},
+        {"a", "a", "", "-x a: no host is left"},
+        {"a b", "", "", "-w:1:3"},
+        {"$(id)", "", "", "-w:1:1"},
+        {"a,,b", "", "", "-w:2:2"},
+    };
+    for (const Row& row : rows) {
+        INFO(row.hosts << " " << row.left_out);
+        RunOptions options;
+        options.host_list = row.hosts;
+        options.left_out_list = row.left_out;
+        std::vector<std::string> names;
+        try {
+            for (const Host& host : listed_hosts(
+                     options, row.hostfile.empty() ? std::vector<Host>{}
+                                                   : parse_hostfile(row.hostfile, "hostfile")))
+                names.push_back(host.name);
+            CHECK(join(names, " ") == row.wanted);
+        } catch (const Error& error) {
+            CHECK(error.code() == ExitCode::kUsage);
+            CHECK_THAT(error.what(), Catch::Contains(row.wanted));
+        }
+    }
+}

@@ -10,6 +10,7 @@
 
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/sanitizer.h"
 #include "support/skip.h"
 
 using namespace dslaunch;
@@ -81,7 +82,8 @@ struct Ran {
 Ran run(const std::vector<std::string>& command) {
     TemporaryFolder folder;
     JobProcess process(folder, command);
-    const int code = process.wait(120'000);
+    // A program built with a sanitizer is fifty times as large, and sends itself slowly.
+    const int code = process.wait(kSanitized ? 900'000 : 120'000);
     return {code, process.out(), process.err()};
 }
 

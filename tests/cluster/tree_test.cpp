@@ -9,6 +9,7 @@
 
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/sanitizer.h"
 #include "support/ssh_rig.h"
 
 using namespace dslaunch;
@@ -166,7 +167,7 @@ TEST_CASE("a flood of output waits at its source while the launcher stands still
                 static_cast<long long>(peak_kib >> 10));
     // The bound counts windows of 256 KiB for 3 hosts, twice 1 MiB of buffers, some 10 MiB of
     // program.
-    CHECK(peak_kib < 24 << 10);
+    if (!kSanitized) CHECK(peak_kib < 24 << 10);
     // The ranks were not given up meanwhile.
     std::this_thread::sleep_for(std::chrono::seconds(1));
     CHECK_FALSE(all_gone(recorded_processes(folder)));

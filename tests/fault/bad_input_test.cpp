@@ -312,8 +312,6 @@ TEST_CASE("weights that cannot be written at the end are an error that names the
     CHECK(descendants(::getpid()).empty());
 }
 
-}  // namespace dslaunch::test
-
 TEST_CASE("a run of which every step overflows is no success, one with an update is") {
     struct Row {
         int scale_power;
@@ -324,7 +322,7 @@ TEST_CASE("a run of which every step overflows is no success, one with an update
     for (const Row& row : {Row{32, 3, 74}, Row{32, 30, 0}}) {
         SavingJob job;
         job.steps = row.steps;
-        job.interval = 0;
+        job.interval = 1000;
         job.change = [&](Json& config) {
             config["fp16"] = {{"enabled", true}, {"initial_scale_power", row.scale_power}};
         };
@@ -338,3 +336,5 @@ TEST_CASE("a run of which every step overflows is no success, one with an update
         CHECK(std::filesystem::exists(job.output() + "/model.safetensors") == (row.code == 0));
     }
 }
+
+}  // namespace dslaunch::test

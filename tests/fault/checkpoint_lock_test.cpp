@@ -74,5 +74,5 @@ TEST_CASE("a lock service that does not answer ends the job with its name, not a
     INFO(folder.read("err"));
     CHECK(WEXITSTATUS(status) == 72);
     CHECK_THAT(folder.read("err"), Catch::Contains("lock service"));
-    CHECK(folder.read("err").find("another") == std::string::npos);
+    CHECK(folder.read("err").find("another run") == std::string::npos);
 }

@@ -49,6 +49,8 @@ using std::chrono::steady_clock;
 
 // Above this many bytes for the launcher the workers' output waits in its pipes.
 constexpr size_t kOutboxBytesMax = 1U << 20;
+// Reads of a rank's control socket at once, of kReadBytes each.
+constexpr int kControlRoundsMax = 16;
 // Signals nearer to each other than this are one wish to end.
 constexpr milliseconds kSameSignalMax{1'000};
 
@@ -87,7 +89,7 @@ class Agent {
                       const SharedDescriptors& shared);
     void report_not_started(int64_t rank, const std::string& cause, int exit_code = 127);
     void read_output(AgentWorker& worker, OutputStream stream, bool to_the_end);
-    void read_control(AgentWorker& worker);
+    bool read_control(AgentWorker& worker);
     void take_signals();
     [[nodiscard]] bool asks_first(int signal_number);
     void reap();
@@ -326,8 +328,8 @@ void Agent::start_worker(const StartRequest& request, const StartRequest::Worker
 
 void Agent::read_output(AgentWorker& worker, OutputStream stream, bool to_the_end) {
     const bool is_stdout = stream == OutputStream::kStdout;
-    read_control(worker);  // read first: control frames written before the output must arrive
-                           // before it
+    // Control frames that were written before the output must arrive before it.
+    if (!read_control(worker) && !to_the_end) return;
     UniqueFd& pipe = is_stdout ? worker.stdout_pipe : worker.stderr_pipe;
     LineSplitter& splitter = is_stdout ? worker.stdout_lines : worker.stderr_lines;
     char block[kReadBytes];
@@ -346,15 +348,18 @@ void Agent::read_output(AgentWorker& worker, OutputStream stream, bool to_the_en
     if (!lines.empty()) send(FrameKind::kOutput, encode(WorkerOutput{worker.rank, stream, lines}));
 }
 
-void Agent::read_control(AgentWorker& worker) {
+// True: all that the rank has said so far is sent on.
+bool Agent::read_control(AgentWorker& worker) {
     char block[kReadBytes];
-    while (worker.control.valid()) {
+    for (int round = 0; worker.control.valid(); ++round) {
+        // One that speaks without end must not hold us here.
+        if (round == kControlRoundsMax) return false;
         const ssize_t n = ::read(worker.control.get(), block, sizeof block);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN) return;
+        if (n < 0 && errno == EAGAIN) return true;
         if (n <= 0) {
             worker.control.reset();
-            return;
+            return true;
         }
         try {
             worker.control_frames.append(std::string_view(block, static_cast<size_t>(n)));
@@ -369,6 +374,7 @@ void Agent::read_control(AgentWorker& worker) {
             worker.control.reset();
         }
     }
+    return true;
 }
 
 void Agent::take_signals() {
@@ -416,7 +422,7 @@ void Agent::report_exit(AgentWorker& worker, int status) {
     worker.ended = true;
     read_output(worker, OutputStream::kStdout, true);
     read_output(worker, OutputStream::kStderr, true);
-    read_control(worker);
+    static_cast<void>(read_control(worker));
     worker.control.reset();
     WorkerExited exited;
     exited.rank = worker.rank;
@@ -551,7 +557,7 @@ std::vector<Agent::Watched> Agent::watch() {
         AgentWorker* w = &worker;  // workers_ grows only in start_workers()
         add(worker.stdout_pipe.get(), [=, this] { read_output(*w, OutputStream::kStdout, false); });
         add(worker.stderr_pipe.get(), [=, this] { read_output(*w, OutputStream::kStderr, false); });
-        add(worker.control.get(), [=, this] { read_control(*w); });
+        add(worker.control.get(), [=, this] { static_cast<void>(read_control(*w)); });
     }
     return watched;
 }

@@ -47,6 +47,14 @@ std::string read_public_key(const std::string& path) {
     return line;
 }
 
+// A new key would take the place of the one that is there.
+void require_no_private_key(const std::string& path) {
+    struct stat status {};
+    if (::lstat(path.c_str(), &status) != 0 && errno == ENOENT) return;
+    fail(ExitCode::kSetup, "{0} has no {0}.pub beside it; make it: ssh-keygen -y -f {0} > {0}.pub",
+         path);
+}
+
 std::string make_key(const std::string& path) {
     make_folder_of(path);
     ssh_key raw = nullptr;
@@ -87,10 +95,7 @@ std::string find_or_make_public_key(const std::string& identity, std::string& ma
     if (!identity.empty() && ::access((identity + ".pub").c_str(), R_OK) == 0) {
         return read_public_key(identity + ".pub");
     }
-    if (!identity.empty() && ::access(identity.c_str(), F_OK) == 0) {
-        fail(ExitCode::kSetup, "{} has no {}.pub beside it; make it: ssh-keygen -y -f {}", identity,
-             identity, identity);
-    }
+    if (!identity.empty()) require_no_private_key(identity);
     const std::string standard = home() + "/.ssh/id_";
     const bool is_standard = identity.empty() || identity.starts_with(standard);
     for (const char* type : {"ed25519", "ecdsa", "rsa"}) {
@@ -98,6 +103,7 @@ std::string find_or_make_public_key(const std::string& identity, std::string& ma
         if (is_standard && ::access(path.c_str(), R_OK) == 0) return read_public_key(path);
     }
     made = is_standard ? standard + "ed25519" : identity;
+    require_no_private_key(made);
     return make_key(made);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
+#include <openssl/crypto.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -18,8 +19,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// More wait in the kernel's queue meanwhile.
+// When so many are here the one who came first goes: a host shows its key with its first packet,
+// strangers who say nothing do not keep it out.
 constexpr size_t kGuestsMax = 256;
+// The time that a guest has to show its key and take the answer.
+constexpr milliseconds kGuestMax{5'000};
+// Guests taken at once, so that the launcher is heard between them.
+constexpr int kAcceptedAtOnce = 64;
 constexpr size_t kAnswerBytes = 13;
 constexpr size_t kKeyBytesMax = 64;
 
@@ -139,12 +145,22 @@ void NetworkProbe::advance(Attempt& attempt) {
 }
 
 void NetworkProbe::accept_from(int listener) {
-    while (guests_.size() < kGuestsMax) {
+    for (int taken = 0; taken < kAcceptedAtOnce; ++taken) {
         UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!socket.valid()) return;
         forget(socket.get());
-        guests_.push_back({std::move(socket), {}, false});
+        make_room();
+        guests_.push_back(
+            {std::move(socket), std::chrono::steady_clock::now() + kGuestMax, {}, false});
     }
+}
+
+void NetworkProbe::make_room() {
+    if (guests_.size() < kGuestsMax) return;
+    // What the first one has said meanwhile counts.
+    if (!hear(guests_.front()) || !guests_.front().answered) return guests_.pop_front();
+    const auto silent = std::ranges::find(guests_, false, &Guest::answered);
+    guests_.erase(silent == guests_.end() ? guests_.begin() : silent);
 }
 
 bool NetworkProbe::hear(Guest& guest) {
@@ -153,8 +169,12 @@ bool NetworkProbe::hear(Guest& guest) {
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
     if (n <= 0 || guest.answered) return false;  // a guest that has its answer closes first
     guest.received.append(block, static_cast<size_t>(n));
-    if (guest.received.size() < key_.size()) return key_.starts_with(guest.received);
-    if (guest.received != key_) return false;
+    if (guest.received.size() < key_.size()) return true;
+    // The time of the comparison tells nothing about the key.
+    if (guest.received.size() != key_.size() ||
+        CRYPTO_memcmp(guest.received.data(), key_.data(), key_.size()) != 0) {
+        return false;
+    }
     guest.answered = true;
     return ::send(guest.socket.get(), answer_.data(), answer_.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(answer_.size());
@@ -163,9 +183,7 @@ bool NetworkProbe::hear(Guest& guest) {
 std::vector<NetworkProbe::Watch> NetworkProbe::watch() const {
     std::vector<Watch> watched;
     for (const Rendezvous& listener : listeners_) {
-        if (guests_.size() < kGuestsMax) {
-            watched.push_back({listener.socket.get(), POLLIN});
-        }
+        watched.push_back({listener.socket.get(), POLLIN});
     }
     for (const Guest& guest : guests_) watched.push_back({guest.socket.get(), POLLIN});
     for (const Attempt& attempt : attempts_) {
@@ -195,6 +213,7 @@ std::optional<NetworkProbe::Time> NetworkProbe::deadline() const {
 }
 
 std::optional<ProbeReply> NetworkProbe::take_reply(Time now) {
+    std::erase_if(guests_, [&](const Guest& guest) { return now >= guest.until; });
     if (!deadline_) return std::nullopt;
     const bool open = std::any_of(attempts_.begin(), attempts_.end(),
                                   [](const Attempt& attempt) { return attempt.socket.valid(); });

@@ -41,8 +41,10 @@ class NetworkProbe {
     void ready(int fd);
 
   private:
+    // Who has connected here: a host of the job, until it has its answer, or a stranger.
     struct Guest {
         UniqueFd socket;
+        Time until;  // it goes then, answered or not
         std::string received;
         bool answered = false;
     };
@@ -53,6 +55,7 @@ class NetworkProbe {
         ProbeReply::Result result;
     };
     void accept_from(int listener);
+    void make_room();
     // False: the guest goes.
     [[nodiscard]] bool hear(Guest& guest);
     void open_attempt(const ProbeRequest::Target& target);

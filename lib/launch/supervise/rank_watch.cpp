@@ -31,12 +31,14 @@ RankWatch::RankWatch(const JobSpec& spec, Fleet& fleet, JobOutput& output)
       fleet_(fleet),
       output_(output),
       ranks_(static_cast<size_t>(spec.world_size)),
+      host_of_rank_(ranks_.size()),
       stragglers_(spec.log.straggler_interval_steps) {
-    for (const PlannedNode& node : spec.nodes) {
-        for (const PlannedWorker& worker : node.workers) {
+    for (size_t host = 0; host < spec.nodes.size(); ++host) {
+        for (const PlannedWorker& worker : spec.nodes[host].workers) {
             RankRecord& rank = record(worker.environment.rank);
             rank.rank = worker.environment.rank;
-            rank.host = node.name;
+            rank.host = spec.nodes[host].name;
+            host_of_rank_[rank.rank] = host;
         }
     }
 }
@@ -46,6 +48,15 @@ RankRecord& RankWatch::record(int64_t rank) {
         fail(ExitCode::kInternal, "an agent speaks of rank {} of {}", rank, ranks_.size());
     }
     return ranks_[rank];
+}
+
+RankRecord& RankWatch::record(size_t host, int64_t rank) {
+    RankRecord& found = record(rank);
+    if (host_of_rank_[rank] != host) {
+        fail(ExitCode::kInternal, "an agent speaks of rank {}, which is on host {}", rank,
+             found.host);
+    }
+    return found;
 }
 
 bool RankWatch::all_ended() const {
@@ -90,30 +101,30 @@ void RankWatch::watch() {
     }
 }
 
-bool RankWatch::take(const Frame& frame) {
+bool RankWatch::take(size_t host, const Frame& frame) {
     switch (frame.kind) {
         case FrameKind::kStarted:
-            handle_start(decode<WorkerStarted>(frame.payload));
+            handle_start(host, decode<WorkerStarted>(frame.payload));
             return true;
         case FrameKind::kOutput: {
             const auto text = decode<WorkerOutput>(frame.payload);
-            output_.lines(record(text.rank).rank, text.stream, text.lines);
+            output_.lines(record(host, text.rank).rank, text.stream, text.lines);
             return true;
         }
         case FrameKind::kExited:
-            handle_exit(decode<WorkerExited>(frame.payload));
+            handle_exit(host, decode<WorkerExited>(frame.payload));
             return true;
         case FrameKind::kControl:
-            handle_control(decode<WorkerControl>(frame.payload));
+            handle_control(host, decode<WorkerControl>(frame.payload));
             return true;
         default:
             return false;
     }
 }
 
-void RankWatch::handle_start(const WorkerStarted& started) {
-    record(started.rank).started = true;
-    record(started.rank).pid = started.pid;
+void RankWatch::handle_start(size_t host, const WorkerStarted& started) {
+    record(host, started.rank).started = true;
+    record(host, started.rank).pid = started.pid;
     if (started.rank == 0 && spec_.binding.mode != BindMode::kAuto) {
         tell_binding(started);
     } else if (started.rank == 0 && spec_.target_kind == TargetKind::kTorchScript) {
@@ -146,8 +157,8 @@ void RankWatch::tell_threads(const WorkerStarted& started) const {
              spec_.nodes.front().workers.size());
 }
 
-void RankWatch::handle_control(const WorkerControl& control) {
-    RankRecord& rank = record(control.rank);
+void RankWatch::handle_control(size_t host, const WorkerControl& control) {
+    RankRecord& rank = record(host, control.rank);
     switch (static_cast<ControlKind>(control.kind)) {
         case ControlKind::kMetrics:
             return output_.metrics(control.payload);
@@ -178,8 +189,8 @@ void RankWatch::handle_control(const WorkerControl& control) {
     }
 }
 
-void RankWatch::handle_exit(const WorkerExited& exited) {
-    RankRecord& rank = record(exited.rank);
+void RankWatch::handle_exit(size_t host, const WorkerExited& exited) {
+    RankRecord& rank = record(host, exited.rank);
     if (rank.ended) return;
     rank.ended = true;
     rank.exited = exited;

@@ -51,8 +51,9 @@ class RankWatch {
     // far.
     [[nodiscard]] AttemptResult conclude() const;
 
-    // Takes a frame about a rank; false: it is none. Throws Error{kInternal} for nonsense.
-    [[nodiscard]] bool take(const Frame& frame);
+    // Takes a frame of HOST about a rank; false: it is none. Throws Error{kInternal} for nonsense,
+    // as a word about a rank of another host.
+    [[nodiscard]] bool take(size_t host, const Frame& frame);
     // HOST will be or is lost, for the reason CAUSE: it is to blame, not its ranks.
     void blame_host(size_t host, const std::string& cause);
     // The agent of HOST is gone, as FleetListener::host_ended says.
@@ -65,11 +66,12 @@ class RankWatch {
     using Time = std::chrono::steady_clock::time_point;
 
     [[nodiscard]] RankRecord& record(int64_t rank);
+    [[nodiscard]] RankRecord& record(size_t host, int64_t rank);
     [[nodiscard]] bool all_ended() const;
     [[nodiscard]] bool pump(const std::function<bool()>& done, Time deadline);
-    void handle_start(const WorkerStarted& started);
-    void handle_control(const WorkerControl& control);
-    void handle_exit(const WorkerExited& exited);
+    void handle_start(size_t host, const WorkerStarted& started);
+    void handle_control(size_t host, const WorkerControl& control);
+    void handle_exit(size_t host, const WorkerExited& exited);
     void handle_lost_output();
     void tell_threads(const WorkerStarted& started) const;
     void tell_binding(const WorkerStarted& started) const;
@@ -81,6 +83,7 @@ class RankWatch {
     Fleet& fleet_;
     JobOutput& output_;
     std::vector<RankRecord> ranks_;
+    std::vector<size_t> host_of_rank_;
     StragglerWatch stragglers_;
     int ends_ = 0;
     std::optional<Time> started_at_;

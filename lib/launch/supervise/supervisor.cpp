@@ -106,7 +106,7 @@ void Supervisor::stop(bool come_again) {
 }
 
 void Supervisor::take_frame(size_t host, const Frame& frame) {
-    if (!ranks_.take(frame)) preparation_.take(host, frame);
+    if (!ranks_.take(host, frame)) preparation_.take(host, frame);
 }
 
 void Supervisor::take_diagnostic(size_t host, const std::string& line) {

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "base/error.h"
@@ -52,6 +54,20 @@ TEST_CASE("a new key pair is private, and is found the next time") {
     // A private key without its public half is not overwritten.
     std::ofstream(folder.path() + "/alone") << "private";
     CHECK_THROWS_AS(find_or_make_public_key(folder.path() + "/alone", made), Error);
+    CHECK(folder.read("alone") == "private");
+}
+
+TEST_CASE("the standard identity without its public half is not overwritten either") {
+    TemporaryFolder folder;
+    const std::string before = std::getenv("HOME");
+    ::setenv("HOME", folder.path().c_str(), 1);
+    std::filesystem::create_directory(folder.path() + "/.ssh");
+    std::ofstream(folder.path() + "/.ssh/id_ed25519") << "private";
+    std::string made;
+    for (const std::string& identity : {std::string(), folder.path() + "/.ssh/id_ed25519"})
+        CHECK_THROWS_AS(find_or_make_public_key(identity, made), Error);
+    ::setenv("HOME", before.c_str(), 1);
+    CHECK(folder.read(".ssh/id_ed25519") == "private");
 }
 
 TEST_CASE("lines are added to known_hosts after whatever its last line is") {

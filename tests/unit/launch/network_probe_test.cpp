@@ -22,6 +22,18 @@ constexpr milliseconds kAnswerMax(200);
 // The time of the probes stands still here unless a test says another one.
 constexpr NetworkProbe::Time kBegin{};
 
+// Lets PROBE do what it can now; true: it did something.
+bool serve(NetworkProbe& probe) {
+    bool served = false;
+    for (const NetworkProbe::Watch& entry : probe.watch()) {
+        pollfd polled{entry.fd, entry.events, 0};
+        if (::poll(&polled, 1, 0) <= 0) continue;
+        probe.ready(entry.fd);
+        served = true;
+    }
+    return served;
+}
+
 // Lets all of them do what they can until ASKING, which does not listen itself, still waits for
 // UNDECIDED connections.
 void pass_words(const NetworkProbe& asking, const std::vector<NetworkProbe*>& all,
@@ -29,12 +41,7 @@ void pass_words(const NetworkProbe& asking, const std::vector<NetworkProbe*>& al
     const auto limit = steady_clock::now() + std::chrono::seconds(60);
     while (asking.watch().size() > undecided) {
         REQUIRE(steady_clock::now() < limit);
-        for (NetworkProbe* probe : all) {
-            for (const NetworkProbe::Watch& entry : probe->watch()) {
-                pollfd polled{entry.fd, entry.events, 0};
-                if (::poll(&polled, 1, 0) > 0) probe->ready(entry.fd);
-            }
-        }
+        for (NetworkProbe* probe : all) static_cast<void>(serve(*probe));
         std::this_thread::sleep_for(milliseconds(1));
     }
 }
@@ -95,7 +102,7 @@ TEST_CASE("who is not reached is told with the cause, in bounded time") {
     NetworkProbe silent;  // a process that never looks
     NetworkProbe other;
     const int64_t wrong_node_port = wrong_node.listen(listen_request(7)).places[0].port;
-    const int64_t wrong_key_port = wrong_key.listen(listen_request(1, "lock")).places[0].port;
+    const int64_t wrong_key_port = wrong_key.listen(listen_request(1, "loc")).places[0].port;
     const int64_t silent_port = silent.listen(listen_request(1)).places[0].port;
     int64_t closed_port = 0;
     {
@@ -172,6 +179,38 @@ TEST_CASE("strangers who connect to the waiting socket learn nothing and are for
     pass_words(other, {&host, &other});
     char byte = 0;
     CHECK(::recv(strangers[0].get(), &byte, 1, MSG_DONTWAIT) <= 0);
+}
+
+TEST_CASE("a host is answered while hundreds of strangers hold connections and more come") {
+    NetworkProbe host;
+    NetworkProbe other;
+    const ListenReply places = host.listen(listen_request(3, std::string(64, 'k')));
+    const int64_t port = places.places.front().port;
+    std::vector<UniqueFd> strangers;
+    const auto more_come = [&](int count) {
+        for (int i = 0; i < count; ++i) strangers.push_back(connected_to(port));
+        while (serve(host)) {
+        }
+    };
+    more_come(300);
+    // 300 are here and say nothing, or a part of the key.
+    for (size_t i = 0; i < strangers.size(); i += 2)
+        static_cast<void>(::send(strangers[i].get(), "kkkk", 4, MSG_NOSIGNAL));
+    ProbeRequest request = probe_request({{3, "127.0.0.1", port}}, std::string(64, 'k'));
+    request.time_max_ms = 60'000;
+    other.begin(request, kBegin);
+    for (int i = 0; i < 10; ++i) {
+        static_cast<void>(serve(other));
+        for (int k = 0; k < 10; ++k) strangers.push_back(connected_to(port));
+        static_cast<void>(serve(host));
+    }
+    pass_words(other, {&host, &other});
+    const auto reply = other.take_reply(kBegin);
+    REQUIRE(reply);
+    CHECK(reply->results.front().error.empty());
+    // Who says nothing is sent away after a while.
+    static_cast<void>(host.take_reply(steady_clock::now() + std::chrono::seconds(6)));
+    CHECK(host.watch().size() == 1);
 }
 
 TEST_CASE("names of interfaces for guests are known") {

@@ -1,5 +1,8 @@
 #include "launch/transport/ssh/ssh_config.h"
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -191,4 +194,36 @@ TEST_CASE("an ssh configuration that includes itself ends") {
 TEST_CASE("a named ssh configuration that is missing is an error") {
     CHECK_THROWS_WITH(resolve_ssh_target({"n1", {}, 0, {}}, "/nonexistent/config"),
                       Catch::Contains("/nonexistent/config cannot be read"));
+}
+
+TEST_CASE("an ssh configuration that others may write is not obeyed") {
+    const TemporaryFolder folder;
+    const std::string config = folder.path() + "/config";
+    const std::string included = folder.path() + "/included";
+    write(included, "Port 2201\n");
+    write(config, "Include " + included + "\n");
+    const auto port = [&] { return resolve_ssh_target({"n1", {}, 0, {}}, config).port; };
+    const auto is_refused = [&] {
+        try {
+            static_cast<void>(port());
+            return false;
+        } catch (const Error& error) {
+            CHECK(error.code() == ExitCode::kUsage);
+            CHECK_THAT(error.what(), Catch::Contains("written by others"));
+            return true;
+        }
+    };
+    struct Row {
+        mode_t config, included;
+        bool refused;
+    };
+    // ssh itself takes a configuration given by name from a group, but no included one.
+    for (const Row& row : {Row{0644, 0644, false}, Row{0664, 0600, false}, Row{0646, 0644, true},
+                           Row{0644, 0664, true}, Row{0644, 0646, true}}) {
+        ::chmod(config.c_str(), row.config);
+        ::chmod(included.c_str(), row.included);
+        INFO(fmt::format("{:o} {:o}", row.config, row.included));
+        CHECK(is_refused() == row.refused);
+        if (!row.refused) CHECK(port() == 2201);
+    }
 }

@@ -512,6 +512,16 @@ TEST_CASE("ranks whose agent ends while the job is stopped are not called runnin
     CHECK_THAT(result.report, !Catch::Contains("running"));
 }
 
+TEST_CASE("a host that speaks for a rank of another one is lost, and the rank is not believed") {
+    FakeTransport transport(good_agent([&](FakeTransport& agents, size_t host) {
+        // n0 says that rank 2, of n1, has ended well.
+        if (host == 0) agents.say(host, FrameKind::kExited, encode(exited(2, 0)));
+    }));
+    const AttemptResult result = run(two_per_node(2), transport);
+    CHECK(result.exit_code == 67);
+    CHECK_THAT(result.report, Catch::Contains("speaks of rank 2, which is on host n1"));
+}
+
 TEST_CASE("ranks start when the lease of a host that was cut off is over, at once if it is back") {
     const JobSpec spec = two_per_node(1);
     for (const std::string machine : {"gone", "back"}) {

@@ -92,6 +92,18 @@ class Reader {
         read_file(kSystemConfig, "/etc/ssh", 0, true, false);
     }
 
+    // A file names programs that are started here (ProxyCommand): others must not write it. One
+    // that was GIVEN by name may be a group's, as ssh allows with -F.
+    static void require_own(const std::string& path, const struct stat& status, bool given) {
+        const bool is_own = status.st_uid == 0 || status.st_uid == ::geteuid();
+        const mode_t others = given ? S_IWOTH : S_IWGRP | S_IWOTH;
+        if (!S_ISREG(status.st_mode) || (is_own && (status.st_mode & others) == 0)) return;
+        fail(ExitCode::kUsage,
+             "the ssh configuration {} can be written by others than you (owner {}, mode {:03o}): "
+             "it is not obeyed; chmod go-w it",
+             printable(path), status.st_uid, status.st_mode & 0777);
+    }
+
     void read_file(const std::string& path, const std::string& folder, int depth, bool active,
                    bool must_exist) {
         if (depth > kIncludeDepthMax) {
@@ -100,12 +112,14 @@ class Reader {
         }
         std::ifstream file(path);
         struct stat status {};
-        const bool is_folder = ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+        const bool is_there = ::stat(path.c_str(), &status) == 0;
+        const bool is_folder = is_there && S_ISDIR(status.st_mode);
         if (!file || is_folder) {
             if (!must_exist) return;
             fail(ExitCode::kUsage, "the ssh configuration {} cannot be read: {}", printable(path),
                  is_folder ? "it is a folder" : errno_text(errno));
         }
+        if (path != kSystemConfig) require_own(path, status, must_exist);
         Place place{path, 0, folder, depth};
         const bool outer = active;
         std::string line;

@@ -49,8 +49,6 @@ using std::chrono::steady_clock;
 
 // Above this many bytes for the launcher the workers' output waits in its pipes.
 constexpr size_t kOutboxBytesMax = 1U << 20;
-// Reads of a rank's control socket at once, of kReadBytes each.
-constexpr int kControlRoundsMax = 16;
 // Signals nearer to each other than this are one wish to end.
 constexpr milliseconds kSameSignalMax{1'000};
 
@@ -327,54 +325,15 @@ void Agent::start_worker(const StartRequest& request, const StartRequest::Worker
 }
 
 void Agent::read_output(AgentWorker& worker, OutputStream stream, bool to_the_end) {
-    const bool is_stdout = stream == OutputStream::kStdout;
     // Control frames that were written before the output must arrive before it.
     if (!read_control(worker) && !to_the_end) return;
-    UniqueFd& pipe = is_stdout ? worker.stdout_pipe : worker.stderr_pipe;
-    LineSplitter& splitter = is_stdout ? worker.stdout_lines : worker.stderr_lines;
-    char block[kReadBytes];
-    std::string lines;
-    // A descendant that writes on without end must not hold us here: a pipe holds at most 1 MiB.
-    for (int round = 0; pipe.valid() && round < (to_the_end ? 16 : 1); ++round) {
-        const ssize_t n = ::read(pipe.get(), block, sizeof block);
-        if (n > 0) {
-            lines += splitter.add(std::string_view(block, static_cast<size_t>(n)));
-        } else if (n == 0 || errno != EINTR) {
-            if (n == 0 || errno != EAGAIN) pipe.reset();
-            break;
-        }
-    }
-    if (to_the_end || !pipe.valid()) lines += splitter.finish();
+    const std::string lines = read_lines(worker, stream, to_the_end);
     if (!lines.empty()) send(FrameKind::kOutput, encode(WorkerOutput{worker.rank, stream, lines}));
 }
 
-// True: all that the rank has said so far is sent on.
 bool Agent::read_control(AgentWorker& worker) {
-    char block[kReadBytes];
-    for (int round = 0; worker.control.valid(); ++round) {
-        // One that speaks without end must not hold us here.
-        if (round == kControlRoundsMax) return false;
-        const ssize_t n = ::read(worker.control.get(), block, sizeof block);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN) return true;
-        if (n <= 0) {
-            worker.control.reset();
-            return true;
-        }
-        try {
-            worker.control_frames.append(std::string_view(block, static_cast<size_t>(n)));
-            while (auto frame = worker.control_frames.next()) {
-                send(FrameKind::kControl,
-                     encode(WorkerControl{worker.rank, static_cast<uint32_t>(frame->kind),
-                                          std::move(frame->payload)}));
-            }
-        } catch (const Error& error) {
-            log_error("agent", "rank {}: its control socket is closed: {}", worker.rank,
-                      error.what());
-            worker.control.reset();
-        }
-    }
-    return true;
+    return read_control_frames(
+        worker, [this](const WorkerControl& said) { send(FrameKind::kControl, encode(said)); });
 }
 
 void Agent::take_signals() {

@@ -55,7 +55,56 @@ void set_threads(const StartRequest& request, const SharedDescriptors& shared,
     }
 }
 
+// A pipe holds at most 1 MiB, a socket less.
+constexpr int kRoundsMax = 16;
+
 }  // namespace
+
+std::string read_lines(AgentWorker& worker, OutputStream stream, bool to_the_end) {
+    const bool is_stdout = stream == OutputStream::kStdout;
+    UniqueFd& pipe = is_stdout ? worker.stdout_pipe : worker.stderr_pipe;
+    LineSplitter& splitter = is_stdout ? worker.stdout_lines : worker.stderr_lines;
+    char block[kReadBytes];
+    std::string lines;
+    // A descendant that writes on without end must not hold us here.
+    for (int round = 0; pipe.valid() && round < (to_the_end ? kRoundsMax : 1); ++round) {
+        const ssize_t n = ::read(pipe.get(), block, sizeof block);
+        if (n > 0) {
+            lines += splitter.add(std::string_view(block, static_cast<size_t>(n)));
+        } else if (n == 0 || errno != EINTR) {
+            if (n == 0 || errno != EAGAIN) pipe.reset();
+            break;
+        }
+    }
+    if (to_the_end || !pipe.valid()) lines += splitter.finish();
+    return lines;
+}
+
+bool read_control_frames(AgentWorker& worker,
+                         const std::function<void(const WorkerControl&)>& take) {
+    char block[kReadBytes];
+    for (int round = 0; worker.control.valid(); ++round) {
+        if (round == kRoundsMax) return false;
+        const ssize_t n = ::read(worker.control.get(), block, sizeof block);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) return true;
+        if (n <= 0) {
+            worker.control.reset();
+            return true;
+        }
+        try {
+            worker.control_frames.append(std::string_view(block, static_cast<size_t>(n)));
+            while (auto frame = worker.control_frames.next()) {
+                take({worker.rank, static_cast<uint32_t>(frame->kind), std::move(frame->payload)});
+            }
+        } catch (const Error& error) {
+            log_error("agent", "rank {}: its control socket is closed: {}", worker.rank,
+                      error.what());
+            worker.control.reset();
+        }
+    }
+    return true;
+}
 
 std::vector<RankPlace> place_workers(const StartRequest& request) {
     const BindMode mode = request.binding.mode;

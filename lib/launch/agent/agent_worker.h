@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 
 #include "base/fd.h"
@@ -24,6 +25,14 @@ struct AgentWorker {
     LineSplitter stderr_lines;
     ControlDecoder control_frames;
 };
+
+// Reads what STREAM has now, in whole lines; TO_THE_END: all that is in the pipe, with a last line
+// that has no end.
+[[nodiscard]] std::string read_lines(AgentWorker& worker, OutputStream stream, bool to_the_end);
+// Hands over the frames that the worker has sent, as many as a socket holds at most: one that
+// speaks without end holds up nobody. True: none is left. What is no frame closes the socket.
+[[nodiscard]] bool read_control_frames(AgentWorker& worker,
+                                       const std::function<void(const WorkerControl&)>& take);
 
 // The descriptors that all workers of a node share, handed down by number.
 struct SharedDescriptors {

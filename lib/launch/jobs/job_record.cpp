@@ -153,6 +153,10 @@ JobRecord::JobRecord(const JobSpec& spec, std::function<void(std::string_view)> 
     }
 }
 
+JobRecord::~JobRecord() {
+    if (folder_ != nullptr) static_cast<void>(writer_->wait(kBrief));
+}
+
 void JobRecord::open_folder() {
     folder_ = std::make_shared<Folder>();
     folder_->path = spec_.state_directory + "/jobs/" + spec_.job_id;

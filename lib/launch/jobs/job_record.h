@@ -40,6 +40,10 @@ class JobRecord {
   public:
     // SPEC.state_directory empty: nothing is kept, which is a warning. WARN prints one line.
     JobRecord(const JobSpec& spec, std::function<void(std::string_view)> warn);
+    JobRecord(const JobRecord&) = delete;
+    JobRecord& operator=(const JobRecord&) = delete;
+    // Waits as settle() does.
+    ~JobRecord();
 
     // An attempt with these nodes and ranks begins.
     void begin_attempt(const JobSpec& spec, int restarts);

@@ -51,6 +51,7 @@ class StandardStreams {
     void wait(std::chrono::milliseconds timeout, int wake_fd) const;
     // Somebody wants the end at once: the last words are not waited for.
     void hurry() { hurry_ = true; }
+    [[nodiscard]] bool hurries() const { return hurry_; }
 
     static constexpr size_t kCongestedBytes = 1U << 20;
     static constexpr size_t kKeptBytesMax = 64U << 20;

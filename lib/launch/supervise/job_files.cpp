@@ -184,9 +184,9 @@ std::string JobFiles::take_news() {
     return writer_.take_news();
 }
 
-void JobFiles::finish() {
+void JobFiles::finish(std::chrono::milliseconds standstill_max) {
     if (place_.empty()) return;
-    if (!writer_.wait(kLastWordsMax, wake_fd_)) {
+    if (!writer_.wait(standstill_max, wake_fd_)) {
         fail(ExitCode::kDisk,
              "{} bytes of logs, metrics and run.json are not written: {} stands still",
              writer_.kept_bytes(), place_);

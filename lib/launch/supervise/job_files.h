@@ -43,8 +43,8 @@ class JobFiles {
     // Returns one line about what could not be written, each once; empty: nothing to tell.
     [[nodiscard]] std::string take_news();
     // Waits until all is written. Throws Error{kDisk} when run.json could not be, or when the disk
-    // stood still for kLastWordsMax or a signal came at WAKE_FD before it was.
-    void finish();
+    // stood still for STANDSTILL_MAX or a signal came at WAKE_FD before it was.
+    void finish(std::chrono::milliseconds standstill_max = kLastWordsMax);
 
   private:
     struct Files;

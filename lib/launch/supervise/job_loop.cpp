@@ -124,7 +124,7 @@ bool JobLoop::begin_restart(const AttemptResult& result, JobOutput& output) {
 int JobLoop::end(int exit_code, JobOutput& output) {
     try {
         output.write_run_file(exit_code);
-        files_.finish();
+        files_.finish(streams_.hurries() ? JobFiles::kBrief : JobFiles::kLastWordsMax);
         output.tell_news();
     } catch (const Error& error) {
         // The job has ended: what it ended with counts before the report about it.

@@ -99,8 +99,13 @@ endfunction()
 
 # Headers cost a file more than its own lines do, so several files of a target are compiled as one:
 # few enough that a change of one of them stays a matter of seconds. Two files of a target therefore
-# must not give helpers in their anonymous namespaces the same name.
+# must not give helpers in their anonymous namespaces the same name. DSL_SINGLE_FILES: clang-tidy
+# looks at one file after another.
+option(DSL_SINGLE_FILES "compile each file by itself" OFF)
 function(dsl_use_unity target files)
+    if(DSL_SINGLE_FILES)
+        return()
+    endif()
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # a batch is not the file in which its types stand
         target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
     endif()

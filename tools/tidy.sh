@@ -8,10 +8,10 @@ command -v clang-tidy >/dev/null || {
     echo "tidy: clang-tidy is missing; on Debian: apt-get install clang-tidy" >&2
     exit 1
 }
-# clang reads no precompiled header of g++: a build folder of its own, configured only. Its commands
-# name one, which clang-tidy has to be spared.
+# clang reads no precompiled header of g++: a build folder of its own, configured only, in which each
+# file has a command.
 [ -e build/torch-dir ] && torch=$(cat build/torch-dir) || torch=none
-cmake --preset clang -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
+cmake --preset clang -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DDSL_SINGLE_FILES=ON \
     -DDSL_WITH_TORCH="$([ "$torch" = none ] && echo OFF || echo ON)" >/dev/null
 
 if [ "$which" = all ]; then
@@ -25,8 +25,8 @@ else
 fi
 # Only files of the build: another architecture's kernels have no command.
 mapfile -t files < <(for file in "${files[@]}"; do
-    grep -qF "/$file\"" build/clang/compile_commands.json && echo "$file"
+    grep -qF "/$file\"" build/tidy/compile_commands.json && echo "$file"
 done)
 [ ${#files[@]} -eq 0 ] && { echo "tidy: nothing to check"; exit 0; }
 echo "tidy: ${#files[@]} files"
-printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "${DSL_JOBS:-$(nproc)}" clang-tidy -p build/clang --quiet
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "${DSL_JOBS:-$(nproc)}" clang-tidy -p build/tidy --quiet

@@ -100,9 +100,10 @@ class TrainRole {
         heartbeats.emplace(reporter_, launch::kHeartbeatInterval, [] {
             return launch::Heartbeat{0, 1, "setting up"};
         });
-        hash_log_ =
+        archive_ =
             job::identify_archive(arguments_.job.model_path, arguments_.expected_sha256, first());
         set_up();
+        job::require_unchanged(archive_, arguments_.job.model_path);
         // All ranks measure together, for the ranks of a host slow each other as in training.
         if (setup_.config().trace_step > 0 && !setup_.on_gpu)
             rates_ = job::measure_job_rates(setup_, {arguments_.threads, 0});
@@ -329,7 +330,7 @@ class TrainRole {
     job::RankComms comms_;
     std::optional<job::JobSaving> saving_;
     std::optional<job::JobSteps> steps_;
-    std::jthread hash_log_;
+    job::IdentifiedArchive archive_;
 };
 
 }  // namespace

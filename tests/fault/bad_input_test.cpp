@@ -1,11 +1,15 @@
 // Bad hostfiles, configs, archives, data files and command lines through the real dslaunch: each
 // gives its message and its exit code, soon, and leaves neither a process nor half a job.
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <map>
 
+#include "launch/files/file_facts.h"
+#include "launch/files/hash_cache.h"
 #include "support/catch.h"
 #include "support/saving_job.h"
 #include "support/train_job.h"
@@ -230,6 +234,34 @@ TEST_CASE("bad archives are refused by name") {
                    {with_model("MODELS/mlp.pt"), 66, "take 1: input"},
                    {with_model("MODELS/image-text.pt"), 66, "take 3"},
                });
+}
+
+TEST_CASE("an archive that changes between the comparison of its hash and its loading is refused") {
+    for (const bool changes : {false, true}) {
+        SavingJob job;
+        job.steps = 2;
+        const std::string path = job.folder.path() + "/model.pt";
+        std::filesystem::copy_file(fixture_file("models/gpt.pt"), path);
+        HashCache cache("");
+        std::vector<std::string> command = job.command(/*resume=*/false);
+        command.back() = path;
+        command.insert(command.end() - 1, {"--expect-sha256", hash_whole_file(path, cache, [] {})});
+        JobProcess process(job.folder, command);
+        // A file that somebody swaps and swaps back has the same bytes and another ctime.
+        std::atomic<bool> over = false;
+        std::thread other([&] {
+            while (changes && !over) {
+                ::chmod(path.c_str(), 0600);
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+        });
+        const int code = process.wait(120'000);
+        over = true;
+        other.join();
+        INFO(process.err());
+        CHECK(code == (changes ? 66 : 0));
+        CHECK((process.err().find("changed or replaced") != std::string::npos) == changes);
+    }
 }
 
 TEST_CASE("bad data files are refused with file and place") {

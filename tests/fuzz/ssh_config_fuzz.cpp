@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <glob.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ class MemoryFile {
     MemoryFile()
         : file_(::memfd_create("ssh_config", MFD_CLOEXEC)),
           path_(fmt::format("/proc/self/fd/{}", file_.get())) {
-        DSL_CHECK(file_.valid(), "a memory file");
+        DSL_CHECK(file_.valid() && ::fchmod(file_.get(), 0600) == 0, "a memory file");
     }
     void hold(std::string_view text) {
         const auto length = static_cast<ssize_t>(text.size());

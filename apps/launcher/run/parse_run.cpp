@@ -114,10 +114,10 @@ std::string run_options_help() {
         "follow too.\n"
         "In names `-` and `_` mean the same; values are written --name VALUE or --name=VALUE.\n";
     RunOptions unused;
-    for (const auto& [group, title] : kTitles) {
-        text += fmt::format("\n{}:\n", title);
+    for (const auto& entry : kTitles) {
+        text += fmt::format("\n{}:\n", entry.second);
         text += options_help(
-            run_rows(unused, [&](const OptionRow& row) { return row.group == group; }));
+            run_rows(unused, [&](const OptionRow& row) { return row.group == entry.first; }));
     }
     return text;
 }

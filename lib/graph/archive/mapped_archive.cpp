@@ -162,11 +162,26 @@ class Importer {
     std::string reason_;
 };
 
+// An archive of a few kilobytes may say that its records are gigabytes, which LibTorch allocates.
+constexpr int64_t kExpandedFactorMax = 4;
+constexpr int64_t kExpandedExtraMax = int64_t{256} << 20;
+
+void check_expansion(const storage::MappedFile& file) {
+    const Bytes bytes{std::ssize(file.bytes())};
+    const Bytes limit{kExpandedFactorMax * bytes.value + kExpandedExtraMax};
+    const Bytes expanded = storage::expanded_bytes(file.path(), file.bytes());
+    if (expanded <= limit) return;
+    fail(ExitCode::kInput,
+         "{}: its records are said to expand to {} from a file of {}: no model is written so",
+         file.path(), to_text(expanded), to_text(bytes));
+}
+
 }  // namespace
 
 LoadedArchive load_archive(const std::string& path) {
     const auto file =
         std::make_shared<const storage::MappedFile>(path, storage::MapMode::kCopyOnWrite);
+    check_expansion(*file);
     std::string reason;
     std::optional<Importer> importer;
     try {

@@ -23,8 +23,9 @@ struct LoadedArchive {
 // Loads the archive at PATH. A record that is compressed, not aligned to 64 bytes, or used twice is
 // copied (logged at level debug). Archives of before LibTorch 1.4, with quantized convolutions, or
 // with a zip directory that only LibTorch accepts go through torch::jit::load (logged at level
-// info). Throws what torch::jit::load throws (c10::Error), Error{kInput} when PATH cannot be mapped
-// or a tensor is larger than its record.
+// info). Throws what torch::jit::load throws (c10::Error), Error{kInput} when PATH cannot be
+// mapped, a tensor is larger than its record, or the records are said to expand to much more than
+// the file.
 [[nodiscard]] LoadedArchive load_archive(const std::string& path);
 
 }  // namespace dslaunch::graph

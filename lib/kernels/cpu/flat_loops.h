@@ -6,6 +6,7 @@
 #include "kernels/cpu/flat_kernels.h"
 #include "kernels/cpu/half_loops.h"
 
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
 namespace dslaunch::kernels {
 namespace {
 
@@ -263,3 +264,4 @@ double block_squares(const float* values, int64_t numel) {
 
 }  // namespace
 }  // namespace dslaunch::kernels
+// NOLINTEND(misc-definitions-in-headers)

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
 namespace dslaunch::kernels {
 namespace {
 
@@ -130,3 +131,4 @@ inline void stream_fence() {
 
 }  // namespace
 }  // namespace dslaunch::kernels
+// NOLINTEND(misc-definitions-in-headers)

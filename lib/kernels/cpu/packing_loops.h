@@ -8,6 +8,7 @@
 #include "kernels/cpu/half_loops.h"
 #include "kernels/cpu/packing_kernels.h"
 
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
 namespace dslaunch::kernels {
 namespace {
 
@@ -179,3 +180,4 @@ constexpr PackingKernels kPacking{packing_to_bf16,
 
 }  // namespace
 }  // namespace dslaunch::kernels
+// NOLINTEND(misc-definitions-in-headers)

@@ -34,7 +34,8 @@ struct StoredCheckpoint {
 struct CheckpointClaim {
     std::string owner = "another run";      // a line for people, as `job a, attempt 0, on host h`
     std::chrono::milliseconds wait_max{0};  // for who holds it now, as a run that was cut off
-    std::function<void(const std::string& line)> told;  // hears once who is waited for
+    // Hears once who is waited for.
+    std::function<void(const std::string& line)> told = {};
 };
 
 // Takes ROOT, made where it is missing, for as long as the result lives. Throws Error{kCheckpoint}

@@ -48,6 +48,13 @@ class Parser {
         return out;
     }
 
+    [[nodiscard]] Bytes expanded() const {
+        uint64_t all = 0;
+        for (const Entry& entry : read_entries(find_directory()))
+            all = std::min(all + entry.content_bytes, uint64_t{INT64_MAX});
+        return Bytes{static_cast<int64_t>(all)};
+    }
+
   private:
     template <typename... Args>
     [[noreturn]] void bad(fmt::format_string<Args...> format, Args&&... args) const {
@@ -220,6 +227,10 @@ constexpr std::string_view kExtraFolder = "extra/";
 
 ZipDirectory parse_zip(const std::string& path, std::span<const std::byte> bytes) {
     return Parser(path, bytes).parse();
+}
+
+Bytes expanded_bytes(const std::string& path, std::span<const std::byte> bytes) {
+    return Parser(path, bytes).expanded();
 }
 
 ZipArchive::ZipArchive(const std::string& path)

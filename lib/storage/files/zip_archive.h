@@ -37,6 +37,10 @@ struct ZipDirectory {
 // one root, stored or deflated, not encrypted, one disk.
 [[nodiscard]] ZipDirectory parse_zip(const std::string& path, std::span<const std::byte> bytes);
 
+// The bytes that all records of the zip have once they are expanded, as its directory says. Throws
+// as parse_zip() when the directory is damaged; where its records lie is not looked at.
+[[nodiscard]] Bytes expanded_bytes(const std::string& path, std::span<const std::byte> bytes);
+
 class ZipArchive {
   public:
     // Throws Error{kInput} as MappedFile and parse_zip do. Checksums are not computed here.

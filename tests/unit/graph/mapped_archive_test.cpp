@@ -37,25 +37,28 @@ class ZipText {
   public:
     explicit ZipText(size_t misaligned) : misaligned_(misaligned) {}
 
-    void add(const std::string& name, const std::string& content) {
+    // EXPANDED: the size that a deflated record is said to have; 0: CONTENT is stored.
+    void add(const std::string& name, const std::string& content, size_t expanded = 0) {
         const auto bytes = std::as_bytes(std::span(content));
         std::string facts;  // the fields that the local header and the directory share
+        zip::append<2>(facts, expanded > 0 ? zip::kDeflated : 0);
+        facts += std::string(4, '\0');
         zip::append<4>(facts, crc32(bytes));
         zip::append<4>(facts, content.size());
-        zip::append<4>(facts, content.size());
+        zip::append<4>(facts, expanded > 0 ? expanded : content.size());
         zip::append<2>(facts, name.size());
         const size_t begin = text_.size();
         size_t padding = 4;
         while ((begin + zip::kLocalBytes + name.size() + padding) % 64 != misaligned_) ++padding;
         zip::append<4>(text_, zip::kLocalMark);
-        text_ += std::string(10, '\0') + facts;
+        text_ += std::string(4, '\0') + facts;
         zip::append<2>(text_, padding);
         text_ += name;
         zip::append<2>(text_, zip::kPaddingField);
         zip::append<2>(text_, padding - 4);
         text_ += std::string(padding - 4, 'Z') + content;
         zip::append<4>(directory_, zip::kCentralMark);
-        directory_ += std::string(12, '\0') + facts + std::string(12, '\0');
+        directory_ += std::string(6, '\0') + facts + std::string(12, '\0');
         zip::append<4>(directory_, begin);
         directory_ += name;
         ++count_;
@@ -208,6 +211,35 @@ TEST_CASE("records that cannot be mapped are copied") {
         check_equal(loaded.module, torch::jit::load(original));
         for (const auto& parameter : loaded.module.named_parameters())
             CHECK_FALSE(lies_in(parameter.value, *loaded.file));
+    }
+}
+
+TEST_CASE("an archive that says it expands without bound is refused before a byte is allocated") {
+    const test::TemporaryFolder folder;
+    const std::string original = test::fixture_path("models/mlp.pt");
+    const std::string path = folder.path() + "/bomb.pt";
+    struct Row {
+        std::vector<size_t> expanded;
+        bool refused;
+    };
+    for (const Row& row :
+         {Row{{1000}, false}, Row{{size_t{300} << 20}, true}, Row{{size_t{0xFFFFFFF0}}, true},
+          Row{{size_t{200} << 20, size_t{200} << 20}, true}}) {
+        ZipText zip(/*misaligned=*/0);
+        for (const auto& [name, content] : archive_records_of(original))
+            zip.add("root/" + name, content);
+        for (size_t i = 0; i < row.expanded.size(); ++i)
+            zip.add("root/extra/" + std::to_string(i), "x", row.expanded[i]);
+        write(path, zip.text());
+        std::string said;
+        try {
+            static_cast<void>(load_archive(path));
+        } catch (const Error& error) {
+            CHECK(error.code() == ExitCode::kInput);
+            said = error.what();
+        }
+        INFO(said);
+        CHECK((said.find("are said to expand to") != std::string::npos) == row.refused);
     }
 }
 

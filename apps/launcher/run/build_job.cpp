@@ -229,7 +229,9 @@ void Builder::write_command(launch::PlanRequest& request) {
     job_.spec.target_kind = kind;
     job_.spec.target = options_.target;
     if (kind == launch::TargetKind::kPython) {
-        request.command_head = {"python3", "-u"};
+        const std::string python = machine_.python();
+        request.command_head = {python, "-u"};
+        if (python.starts_with('/')) job_.spec.interpreter = python;
         if (options_.module) request.command_head.emplace_back("-m");
     }
     const std::string worker = machine_.binary_directory + "/dsworker";

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "launch/machine/gpu_count.h"
 #include "launch/machine/machine_name.h"
 
@@ -30,6 +31,22 @@ Machine Machine::this_one() {
         machine.environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
     }
     return machine;
+}
+
+std::string Machine::python() const {
+    std::vector<std::string> folders;
+    for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+        if (const auto prefix = variable(name); prefix && prefix->starts_with('/'))
+            folders.push_back(*prefix + "/bin");
+    }
+    for (const std::string& folder : split(variable("PATH").value_or(""), ':')) {
+        if (folder.starts_with('/')) folders.push_back(folder);
+    }
+    for (const std::string& folder : folders) {
+        const std::string path = folder + "/python3";
+        if (access(path.c_str(), X_OK) == 0) return path;
+    }
+    return "python3";
 }
 
 std::optional<std::string> Machine::variable(std::string_view name) const {

@@ -30,6 +30,9 @@ struct Machine {
 
     [[nodiscard]] static Machine this_one();
     [[nodiscard]] std::optional<std::string> variable(std::string_view name) const;
+    // The path of the Python that this shell means: of VIRTUAL_ENV, of CONDA_PREFIX, the first
+    // python3 in PATH. "python3" when there is none here.
+    [[nodiscard]] std::string python() const;
 };
 
 }  // namespace dslaunch::launcher

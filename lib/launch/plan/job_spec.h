@@ -122,8 +122,10 @@ struct JobSpec {
     ElasticRules elastic;
     std::vector<std::string> required_files;  // absolute paths every node must hold equal:
                                               // dsworker, target, config, data
+    std::string interpreter;        // a program that every node must have at this path; empty: none
     bool verify_all_bytes = false;  // --verify: hash data over 1 GiB whole instead of sampling
-    bool check_hosts = true;        // false: required_files are not compared
+    bool check_hosts = true;        // false: required_files are not compared, and the
+                                    // interpreter is not looked for
     BindingRequest binding;
     LogSettings log;
 };

@@ -157,9 +157,13 @@ std::vector<FileFacts> Preparation::look_at_own_files() {
 }
 
 void Preparation::check_files() {
-    if (is_local() || spec_.required_files.empty() || !spec_.check_hosts) return;
-    fleet_.send_all(FrameKind::kCheck,
-                    encode(CheckRequest{spec_.required_files, spec_.verify_all_bytes}));
+    const std::string& interpreter = spec_.interpreter;
+    if (is_local() || (spec_.required_files.empty() && interpreter.empty()) || !spec_.check_hosts) {
+        return;
+    }
+    CheckRequest request{spec_.required_files, spec_.verify_all_bytes};
+    if (!interpreter.empty()) request.paths.push_back(interpreter);
+    fleet_.send_all(FrameKind::kCheck, encode(request));
     const std::vector<FileFacts> own = look_at_own_files();
     const auto all_answered = [&] {
         for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -169,7 +173,21 @@ void Preparation::check_files() {
     };
     fleet_.pump(all_answered, kNever);
     for (size_t i = 0; i < nodes_.size(); ++i) {
-        if (nodes_[i].files) fleet_.blame(i, describe_difference(own, *nodes_[i].files));
+        if (!nodes_[i].files) continue;
+        std::vector<FileFacts>& theirs = *nodes_[i].files;
+        if (!interpreter.empty() && !theirs.empty()) {
+            // It need not be the same file: an environment leads to each host's own Python.
+            const std::string error = theirs.back().error;
+            theirs.pop_back();
+            if (!error.empty()) {
+                fleet_.blame(i, fmt::format("no Python at {}: {}; the job's Python is that of the "
+                                            "launcher (VIRTUAL_ENV, CONDA_PREFIX, PATH): make it "
+                                            "there too, or give --no_python and a program of the "
+                                            "host's own",
+                                            printable(interpreter), printable(error)));
+            }
+        }
+        fleet_.blame(i, describe_difference(own, theirs));
     }
     fleet_.fail_if_bad("files are missing or differ; copy them on");
 }

@@ -1,6 +1,8 @@
 #include "launcher/run/run_options.h"
 #include "launcher/run/parse_run.h"
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -11,6 +13,7 @@
 #include "launcher/run/mpi_copies.h"
 #include "launcher/run/option_table.h"
 #include "support/catch.h"
+#include "support/temporary_folder.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -220,6 +223,38 @@ TEST_CASE("a tree is asked for by --fanout, and only hosts over ssh get one unas
     for (const char* bad : {"1", "-1", "x"}) {
         CHECK_THAT(refusal(std::string("--fanout ") + bad + " true"), Catch::Contains("fanout"));
     }
+}
+
+TEST_CASE("Python is the one that the launcher's shell means, at the same path on every host") {
+    const test::TemporaryFolder folder;
+    const auto make_python = [&](const std::string& prefix) {
+        std::filesystem::create_directories(folder.path() + "/" + prefix + "/bin");
+        const std::string path = folder.path() + "/" + prefix + "/bin/python3";
+        std::ofstream(path) << "#!/bin/sh\n";
+        std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+        return path;
+    };
+    const std::string of_venv = make_python("venv");
+    const std::string of_conda = make_python("conda");
+    const std::string in_path = make_python("usr");
+    Machine here = machine();
+    const auto chosen = [&] {
+        const JobSpec spec = job("t.py", here);
+        const std::string command = spec.nodes[0].workers[0].command[0];
+        CHECK(spec.interpreter == (command == "python3" ? "" : command));
+        return command;
+    };
+    CHECK(chosen() == "python3");
+    here.environment.emplace_back(
+        "PATH", "relative:" + folder.path() + "/none:" + folder.path() + "/usr/bin");
+    CHECK(chosen() == in_path);
+    here.environment.emplace_back("CONDA_PREFIX", folder.path() + "/conda");
+    CHECK(chosen() == of_conda);
+    here.environment.emplace_back("VIRTUAL_ENV", folder.path() + "/venv");
+    CHECK(chosen() == of_venv);
+    std::filesystem::remove(of_venv);
+    CHECK(chosen() == of_conda);
+    CHECK(job("--no_python t.py", here).interpreter.empty());
 }
 
 TEST_CASE("each kind of target gets its command") {

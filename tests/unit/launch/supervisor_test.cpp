@@ -512,6 +512,36 @@ TEST_CASE("ranks whose agent ends while the job is stopped are not called runnin
     CHECK_THAT(result.report, !Catch::Contains("running"));
 }
 
+TEST_CASE(
+    "a host without the job's Python is named before anything starts, another build is none") {
+    JobSpec spec = two_per_node(2, TargetKind::kPython);
+    spec.interpreter = "/opt/venv/bin/python3";
+    for (const bool is_there : {true, false}) {
+        const auto agent = good_agent(all_end_well);
+        FakeTransport transport([&](FakeTransport& agents, size_t host, const Frame& frame) {
+            if (frame.kind != FrameKind::kCheck) return agent(agents, host, frame);
+            const auto request = decode<CheckRequest>(frame.payload);
+            REQUIRE(request.paths == std::vector<std::string>{spec.interpreter});
+            FileFacts facts;
+            facts.path = spec.interpreter;
+            facts.bytes = 100 + static_cast<int64_t>(host);
+            facts.hash = std::string(64, host == 0 ? 'a' : 'b');
+            if (host == 1 && !is_there) facts.error = "No such file or directory (ENOENT)";
+            CheckReply reply;
+            reply.files.push_back(facts);
+            agents.say(host, FrameKind::kChecked, encode(reply));
+        });
+        if (is_there) {
+            CHECK(run(spec, transport).exit_code == 0);
+            continue;
+        }
+        const std::string said = refusal(spec, transport, ExitCode::kHosts);
+        CHECK_THAT(said, Catch::Contains("n1: no Python at /opt/venv/bin/python3"));
+        CHECK(said.find("n0:") == std::string::npos);
+        CHECK_FALSE(transport.was_sent(FrameKind::kStart));
+    }
+}
+
 TEST_CASE("a host that speaks for a rank of another one is lost, and the rank is not believed") {
     FakeTransport transport(good_agent([&](FakeTransport& agents, size_t host) {
         // n0 says that rank 2, of n1, has ended well.

@@ -437,6 +437,11 @@ int plan_main(int argc, char** argv) {
         return 0;
     }
     const bool shares = app.count("--tensor") + app.count("--sequence") > 0;
+    if (setup.on_gpu && (mesh.search || mesh.wish.stages > 1 || shares))
+        fail(ExitCode::kConfig,
+             "dslaunch.device: cuda: on GPUs this version trains by data parallelism at ZeRO stage "
+             "0 only; meshes, stages and shared layers are planned for CPUs: leave the device out "
+             "or set it to cpu");
     if (setup.sharing.plan && (shares || mesh.search || mesh.wish.stages > 0))
         fail(ExitCode::kUsage,
              "the config shares layers or positions among ranks already (dslaunch.tensor.size, "

@@ -1,4 +1,5 @@
 #include "config/resolve/resolver.h"
+#include "config/run/gpu_faults.h"
 
 #include "base/check.h"
 #include "base/text.h"
@@ -52,6 +53,9 @@ Resolved Resolver::run() {
     offload();
     data();
     training();
+    if (run_config().device == DeviceChoice::kCuda) {
+        for (const GpuFault& fault : gpu_faults(run_config())) problem(fault.path, fault.message);
+    }
     collect_notes("", root_);
     return std::move(result_);
 }

@@ -1,12 +1,14 @@
 #include "runtime/compute/rank_device.h"
 
 #include <ATen/Context.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <cstdlib>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/run/gpu_faults.h"
 #include "launch/machine/gpu_count.h"
 #include "launch/plan/launch_plan.h"
 
@@ -32,20 +34,10 @@ std::string own_gpu(const launch::WorkerEnvironment& environment) {
 }
 
 void check_gpu_support(const config::RunConfig& config) {
-    if (config.offload.optimizer != config::OffloadDevice::kNone ||
-        config.offload.parameters != config::OffloadDevice::kNone)
-        fail(ExitCode::kConfig,
-             "zero_optimization.offload_optimizer, offload_param: not available on GPUs in this "
-             "version; remove them, or use dslaunch.device: cpu");
-    if (config.zero.stage > 0)
-        fail(ExitCode::kConfig,
-             "zero_optimization.stage: {} is not available on a GPU in this version; use stage 0, "
-             "or dslaunch.device: cpu",
-             config.zero.stage);
-    if (config.precision.compute != DType::kF32)
-        fail(ExitCode::kConfig,
-             "fp16.enabled, bf16.enabled: not available on a GPU in this version; leave both off, "
-             "or use dslaunch.device: cpu");
+    std::string text;
+    for (const config::GpuFault& fault : config::gpu_faults(config))
+        text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", fault.path, fault.message);
+    if (!text.empty()) fail(ExitCode::kConfig, "{}", text);
 }
 
 RankDevice open_rank_device(const config::RunConfig& config,

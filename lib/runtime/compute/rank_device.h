@@ -30,7 +30,7 @@ struct RankDevice {
 // Throws Error{kSetup} if there are fewer entries than local ranks.
 [[nodiscard]] std::string own_gpu(const launch::WorkerEnvironment& environment);
 
-// Throws Error{kConfig} naming a setting of CONFIG that a GPU rank cannot honour yet.
+// Throws Error{kConfig} naming the settings of CONFIG that a GPU rank cannot honour yet.
 void check_gpu_support(const config::RunConfig& config);
 
 // Opens the plugin at PLUGIN_PATH if CONFIG and ENVIRONMENT want a GPU. From then on this process

@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -257,4 +258,35 @@ TEST_CASE("docs/config-keys.md is what the schema prints") {
     std::ifstream file(std::string(DSL_SOURCE_DIR) + "/docs/config-keys.md");
     std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
     CHECK(text == schema_markdown());
+}
+
+TEST_CASE(
+    "a config for a GPU is refused for what a run on one would refuse, an open device is not") {
+    const std::pair<const char*, const char*> rows[] = {
+        {R"("zero_optimization": {"stage": 2})", "zero_optimization.stage"},
+        {R"("zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}})",
+         "zero_optimization.offload_param"},
+        {R"("zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}})",
+         "zero_optimization.offload_optimizer"},
+        {R"("fp16": {"enabled": true})", "fp16.enabled"},
+        {R"("bf16": {"enabled": true})", "bf16.enabled"},
+        {R"("dslaunch": {"pipeline": {"stages": 2}})", "dslaunch.pipeline.stages"},
+        {R"("dslaunch": {"tensor": {"size": 2}})", "dslaunch.tensor.size"},
+        {R"("dslaunch": {"sequence": {"size": 2}})", "dslaunch.sequence.size"},
+    };
+    for (const auto& [text, path] : rows) {
+        INFO(text);
+        for (const bool cuda : {false, true}) {
+            TrainConfig config = parse_config(fmt::format("{{{}}}", text), "c");
+            if (cuda) apply_override(config, "dslaunch.device=cuda");
+            const std::vector<Problem> problems = resolve(config).problems;
+            const bool refused =
+                std::any_of(problems.begin(), problems.end(), [&](const Problem& problem) {
+                    return problem.path == path &&
+                           problem.message.find("on a GPU in this version") != std::string::npos;
+                });
+            CHECK(refused == cuda);
+            if (!cuda) CHECK(problems.empty());
+        }
+    }
 }

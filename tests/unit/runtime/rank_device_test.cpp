@@ -82,12 +82,13 @@ TEST_CASE("what a GPU rank cannot do yet is refused by name") {
     check_gpu_support(config);
     for (const OffloadDevice device : {OffloadDevice::kCpu, OffloadDevice::kNvme}) {
         config.offload.optimizer = device;
-        CHECK_THAT(refusal(ExitCode::kConfig, [&] { check_gpu_support(config); }),
-                   Catch::Contains("offload_optimizer, offload_param: not available on GPUs"));
+        CHECK_THAT(
+            refusal(ExitCode::kConfig, [&] { check_gpu_support(config); }),
+            Catch::Contains("zero_optimization.offload_optimizer: is not available on a GPU"));
         config.offload.optimizer = OffloadDevice::kNone;
         config.offload.parameters = device;
         CHECK_THAT(refusal(ExitCode::kConfig, [&] { check_gpu_support(config); }),
-                   Catch::Contains("offload_optimizer, offload_param: not available on GPUs"));
+                   Catch::Contains("zero_optimization.offload_param: is not available on a GPU"));
         config.offload.parameters = OffloadDevice::kNone;
     }
     config.zero.stage = 2;

@@ -1,0 +1,33 @@
+#include "config/run/gpu_faults.h"
+
+#include <fmt/format.h>
+
+namespace dslaunch::config {
+
+std::vector<GpuFault> gpu_faults(const RunConfig& config) {
+    std::vector<GpuFault> faults;
+    const auto add = [&](const char* path, const std::string& what, const char* instead) {
+        faults.push_back({path, fmt::format("{} not available on a GPU in this version; {}, or use "
+                                            "dslaunch.device: cpu",
+                                            what, instead)});
+    };
+    if (config.offload.optimizer != OffloadDevice::kNone)
+        add("zero_optimization.offload_optimizer", "is", "remove it");
+    if (config.offload.parameters != OffloadDevice::kNone)
+        add("zero_optimization.offload_param", "is", "remove it");
+    if (config.zero.stage > 0)
+        add("zero_optimization.stage", fmt::format("{} is", config.zero.stage), "use stage 0");
+    if (config.precision.compute == DType::kF16)
+        add("fp16.enabled", "is", "leave it off");
+    else if (config.precision.compute != DType::kF32)
+        add("bf16.enabled", "is", "leave it off");
+    if (config.pipeline.stages > 1)
+        add("dslaunch.pipeline.stages", "pipelines are", "leave the key out");
+    if (config.tensor.size > 1)
+        add("dslaunch.tensor.size", "ranks that share layers are", "leave the key out");
+    if (config.sequence.size > 1)
+        add("dslaunch.sequence.size", "ranks that share positions are", "leave the key out");
+    return faults;
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,19 @@
+// What a rank on a GPU cannot do yet: the one list for `config check`, `plan` and a run. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/run/run_config.h"
+
+namespace dslaunch::config {
+
+struct GpuFault {
+    std::string path;  // the key that asks for it
+    std::string message;
+};
+
+// Empty: a GPU can run CONFIG.
+[[nodiscard]] std::vector<GpuFault> gpu_faults(const RunConfig& config);
+
+}  // namespace dslaunch::config

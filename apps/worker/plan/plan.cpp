@@ -395,6 +395,20 @@ void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
     arguments.node_sizes = {hosts.world_size / copy};
 }
 
+// Refuses what is asked for beside what the config says. SHARES: ranks that share layers or
+// positions are.
+void check_wish(const job::JobSetup& setup, const MeshArguments& mesh, bool shares) {
+    if (setup.on_gpu && (mesh.search || mesh.wish.stages > 1 || shares))
+        fail(ExitCode::kConfig,
+             "dslaunch.device: cuda: on GPUs this version trains by data parallelism at ZeRO stage "
+             "0 only; meshes, stages and shared layers are planned for CPUs: leave the device out "
+             "or set it to cpu");
+    if (setup.sharing.plan && (shares || mesh.search || mesh.wish.stages > 0))
+        fail(ExitCode::kUsage,
+             "the config shares layers or positions among ranks already (dslaunch.tensor.size, "
+             "dslaunch.sequence.size): leave these out of it to ask for other meshes");
+}
+
 }  // namespace
 
 int plan_main(int argc, char** argv) {
@@ -437,15 +451,7 @@ int plan_main(int argc, char** argv) {
         return 0;
     }
     const bool shares = app.count("--tensor") + app.count("--sequence") > 0;
-    if (setup.on_gpu && (mesh.search || mesh.wish.stages > 1 || shares))
-        fail(ExitCode::kConfig,
-             "dslaunch.device: cuda: on GPUs this version trains by data parallelism at ZeRO stage "
-             "0 only; meshes, stages and shared layers are planned for CPUs: leave the device out "
-             "or set it to cpu");
-    if (setup.sharing.plan && (shares || mesh.search || mesh.wish.stages > 0))
-        fail(ExitCode::kUsage,
-             "the config shares layers or positions among ranks already (dslaunch.tensor.size, "
-             "dslaunch.sequence.size): leave these out of it to ask for other meshes");
+    check_wish(setup, mesh, shares);
     if (mesh.search) {
         print_search(setup, mesh);
         return 0;

@@ -166,10 +166,24 @@ class Importer {
 constexpr int64_t kExpandedFactorMax = 4;
 constexpr int64_t kExpandedExtraMax = int64_t{256} << 20;
 
+// Nothing: LibTorch reads no such archive either, and says why.
+std::optional<Bytes> expanded_bytes(const storage::MappedFile& file) {
+    try {
+        return storage::expanded_bytes(file.path(), file.bytes());
+    } catch (const Error&) {
+        try {
+            const PyTorchStreamReader reader(std::make_shared<MappingReader>(file.bytes()));
+        } catch (const c10::Error&) {
+            return std::nullopt;
+        }
+        throw;  // it would be read without a bound
+    }
+}
+
 void check_expansion(const storage::MappedFile& file) {
     const Bytes bytes{std::ssize(file.bytes())};
     const Bytes limit{kExpandedFactorMax * bytes.value + kExpandedExtraMax};
-    const Bytes expanded = storage::expanded_bytes(file.path(), file.bytes());
+    const Bytes expanded = expanded_bytes(file).value_or(Bytes{});
     if (expanded <= limit) return;
     fail(ExitCode::kInput,
          "{}: its records are said to expand to {} from a file of {}: no model is written so",

@@ -191,7 +191,9 @@ TEST_CASE("pipelines that cannot be had are refused by what is in the way") {
             "no choice of 2 stages fits in 10.5 KiB a rank");
     refusal({"--stages", "2", "--schedule", "1f1b", "--flops-rate", "1e9", "--cuts", "9"}, config,
             "a part cannot begin at segment 9");
-    refusal({"--stages", "2", "--set", "dslaunch.device=cuda"}, config, "--flops-rate");
+    for (const char* option : {"--stages", "--tensor", "--sequence"})
+        refusal({option, "2", "--set", "dslaunch.device=cuda"}, config, "data parallelism");
+    refusal({"--search", "--set", "dslaunch.device=cuda"}, config, "data parallelism");
     refusal({"--sequence", "2", "--tensor", "2"}, usage, "--stages or --search");
     refusal({"--search", "--svg", "x.svg"}, usage, "--svg needs");
     refusal({"--search", "--world-size", "2", "--flops-rate", "1e9", "--host-memory", "0.001"},

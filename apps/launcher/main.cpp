@@ -29,9 +29,8 @@ int dispatch(int argc, char** argv) {
         return words.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
     }
     const Subcommand* row = find_subcommand(words[0]);
-    if (row == nullptr) {  // options or a target: `run` may be left out
-        row = find_subcommand("run");
-    }
+    // Options or a target come first where `run` is left out.
+    if (row == nullptr) row = find_subcommand("run");
     if (row->drops_token) static_cast<void>(launch::take_token_variable());
     return row->run(words);
 }

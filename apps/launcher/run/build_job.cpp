@@ -83,14 +83,12 @@ void Builder::choose_hosts() {
         hosts.push_back(this_machine());
     } else if (source_ == HostSource::kJoin && options_.hostfile.empty()) {
         hosts = joining_hosts(options_, job_.notes);
-    } else if (options_.hostfile.empty() && !options_.host_list.empty()) {
-        // They come below.
-    } else if (options_.hostfile.empty()) {
+    } else if (!options_.hostfile.empty()) {
+        hosts = launch::read_hostfile(absolute(options_.hostfile, machine_.directory));
+    } else if (options_.host_list.empty()) {
         note(fmt::format("using {}, as deepspeed does; give --standalone for this machine alone",
                          machine_.default_hostfile));
         hosts = launch::read_hostfile(machine_.default_hostfile);
-    } else {
-        hosts = launch::read_hostfile(absolute(options_.hostfile, machine_.directory));
     }
     hosts_ = launch::apply_filter(listed_hosts(options_, std::move(hosts)), options_.filter);
 }

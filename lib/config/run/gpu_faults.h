@@ -1,4 +1,5 @@
-// What a rank on a GPU cannot do yet: the one list for `config check`, `plan` and a run. Pure.
+// gpu_faults() lists what a rank on a GPU cannot do yet, for `config check`, `plan` and a run
+// alike. Pure.
 #pragma once
 
 #include <string>

@@ -15,21 +15,17 @@ namespace dslaunch::job {
 
 namespace {
 
-FileIdentity identity_of(const std::string& path) {
+launch::FileIdentity identity_at(const std::string& path) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
         fail(ExitCode::kInput, "{}: cannot be read: {}", path, errno_text(errno));
     }
-    const auto in_ns = [](const timespec& time) {
-        return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-    };
-    return {status.st_dev, status.st_ino, status.st_size, in_ns(status.st_mtim),
-            in_ns(status.st_ctim)};
+    return launch::identity_of(status);
 }
 
 // Returns the identity of the file that was hashed.
-FileIdentity check_archive_hash(const std::string& path, const std::string& expected) {
-    const FileIdentity identity = identity_of(path);
+launch::FileIdentity check_archive_hash(const std::string& path, const std::string& expected) {
+    const launch::FileIdentity identity = identity_at(path);
     const launch::FileFacts facts = launch::look_at_file(path, /*all_bytes=*/true, [] {});
     if (!facts.error.empty()) fail(ExitCode::kInput, "{}: {}", path, facts.error);
     if (facts.hash != expected)
@@ -58,13 +54,13 @@ std::jthread log_archive_hash(const std::string& path) {
 IdentifiedArchive identify_archive(const std::string& path, const std::string& expected,
                                    bool first) {
     if (expected.empty()) return {{}, first ? log_archive_hash(path) : std::jthread()};
-    const FileIdentity identity = check_archive_hash(path, expected);
+    const launch::FileIdentity identity = check_archive_hash(path, expected);
     if (first) log_info("train", "model {} sha256={}", path, expected);
     return {identity, {}};
 }
 
 void require_unchanged(const IdentifiedArchive& archive, const std::string& path) {
-    if (!archive.identity || identity_of(path) == *archive.identity) return;
+    if (!archive.identity || identity_at(path) == *archive.identity) return;
     fail(ExitCode::kInput,
          "{}: the file was changed or replaced while it was being read, after its SHA-256 had been "
          "compared with --expect-sha256",

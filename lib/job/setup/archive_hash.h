@@ -2,26 +2,17 @@
 // of its code runs, or only logged, in idle time.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "launch/files/file_identity.h"
+
 namespace dslaunch::job {
 
-// What the system says of a file that changes when its bytes or its name do.
-struct FileIdentity {
-    uint64_t device = 0;
-    uint64_t inode = 0;
-    int64_t bytes = 0;
-    int64_t modified_ns = 0;
-    int64_t changed_ns = 0;  // a rename, and a write that sets the time back, change it too
-
-    bool operator==(const FileIdentity&) const = default;
-};
-
 struct IdentifiedArchive {
-    std::optional<FileIdentity> identity;  // of the file whose hash was compared; none: none was
+    std::optional<launch::FileIdentity> identity;  // of the file whose hash was compared; none:
+                                                   // none was
     std::jthread log;  // logs the hash while a processor would be idle; joining it waits for one
                        // reading of the file at most
 };

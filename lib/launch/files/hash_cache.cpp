@@ -24,10 +24,6 @@ constexpr size_t kHexDigits = 64;
 constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
 constexpr int64_t kSettled = 2 * kNanosecondsPerSecond;
 
-int64_t time_ns(const timespec& time) {
-    return int64_t{time.tv_sec} * kNanosecondsPerSecond + time.tv_nsec;
-}
-
 bool is_hash(std::string_view text) {
     return text.size() == kHexDigits &&
            text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -38,11 +34,6 @@ bool is_hash(std::string_view text) {
 std::string HashCache::default_path() {
     const std::string folder = cache_folder();
     return folder.empty() ? folder : folder + "/hashes";
-}
-
-HashCache::Key HashCache::key_of(const struct stat& status, bool sampled) {
-    return {status.st_dev,           status.st_ino,           status.st_size,
-            time_ns(status.st_mtim), time_ns(status.st_ctim), sampled};
 }
 
 void HashCache::remember(const Key& key, std::string_view hash) {
@@ -73,26 +64,27 @@ void HashCache::load() {
             if (const auto number = parse_int(words[i])) numbers.push_back(*number);
         }
         if (numbers.size() != 6) continue;
-        remember({static_cast<uint64_t>(numbers[0]), static_cast<uint64_t>(numbers[1]), numbers[2],
-                  numbers[3], numbers[4], numbers[5] != 0},
-                 words[6]);
+        const FileIdentity file{static_cast<uint64_t>(numbers[0]),
+                                static_cast<uint64_t>(numbers[1]), numbers[2], numbers[3],
+                                numbers[4]};
+        remember({file, numbers[5] != 0}, words[6]);
     }
 }
 
 std::string HashCache::find(const struct stat& status, bool sampled) {
     load();
-    const auto found = hashes_.find(key_of(status, sampled));
+    const auto found = hashes_.find({identity_of(status), sampled});
     return found == hashes_.end() ? std::string() : found->second;
 }
 
 void HashCache::add(const struct stat& status, bool sampled, std::string_view hash) {
     load();
+    const FileIdentity file = identity_of(status);
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME, &now);
-    const int64_t settled_since =
-        time_ns(now) - std::max(time_ns(status.st_mtim), time_ns(status.st_ctim));
+    const int64_t settled_since = in_nanoseconds(now) - std::max(file.modified_ns, file.changed_ns);
     if (path_.empty() || settled_since < kSettled) return;
-    remember(key_of(status, sampled), hash);
+    remember({file, sampled}, hash);
     changed_ = true;
 }
 
@@ -101,9 +93,9 @@ void HashCache::save() {
     changed_ = false;
     std::string text;
     for (const Key& key : order_) {
-        const auto& [device, inode, bytes, mtime, ctime, sampled] = key;
-        text += fmt::format("{} {} {} {} {} {} {}\n", device, inode, bytes, mtime, ctime,
-                            sampled ? 1 : 0, hashes_.at(key));
+        const auto& [file, sampled] = key;
+        text += fmt::format("{} {} {} {} {} {} {}\n", file.device, file.inode, file.bytes,
+                            file.modified_ns, file.changed_ns, sampled ? 1 : 0, hashes_.at(key));
     }
     std::error_code ignored;  // opening the file tells what is wrong
     std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);

@@ -10,7 +10,9 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <tuple>
+#include <utility>
+
+#include "launch/files/file_identity.h"
 
 namespace dslaunch::launch {
 
@@ -35,8 +37,7 @@ class HashCache {
     static constexpr size_t kEntriesMax = 1024;
 
   private:
-    using Key = std::tuple<uint64_t, uint64_t, int64_t, int64_t, int64_t, bool>;
-    static Key key_of(const struct stat& status, bool sampled);
+    using Key = std::pair<FileIdentity, bool>;  // true: the hash is of samples
     void load();
     void remember(const Key& key, std::string_view hash);
 

@@ -15,7 +15,7 @@
 
 namespace dslaunch::launch {
 
-// What the kernel has seen of the other machine of a TCP connection.
+// The kernel has seen this of the other machine of a TCP connection.
 struct ConnectionSigns {
     std::chrono::milliseconds since_acknowledgement{};
     uint32_t unacknowledged = 0;  // segments sent without an answer so far

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
+#include "launch/files/file_identity.h"
 #include "launch/files/sha256.h"
 #include "launch/process/timing.h"
 
@@ -24,7 +25,6 @@ using std::chrono::steady_clock;
 constexpr milliseconds kBusyWait{200};
 constexpr std::chrono::minutes kBusyMax{30};  // for a large file that another job pushes
 constexpr milliseconds kAlive{100};
-constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
 
 // LENGTH bytes at OFFSET. Throws Error{kInput} when the file has become shorter.
 std::string read_at(int fd, const std::string& path, int64_t offset, int64_t length) {
@@ -77,8 +77,7 @@ void PushSender::look_at_files() {
         offer.source_path = file.source_path;
         offer.bytes = status.st_size;
         offer.mode = status.st_mode & 0777;
-        offer.modified_ns =
-            int64_t{status.st_mtim.tv_sec} * kNanosecondsPerSecond + status.st_mtim.tv_nsec;
+        offer.modified_ns = in_nanoseconds(status.st_mtim);
         offer.hash = hash_whole_file(file.local_path, cache, [this] { keep_alive(); });
         if (offer.hash.empty()) fail(ExitCode::kInput, "{} cannot be read", file.local_path);
     }

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "job/setup/stored_rates.h"
-#include "plan/offload/swap_cache.h"
+#include "plan/offload/swap_traffic.h"
 
 namespace dslaunch::worker {
 namespace {
@@ -36,17 +36,19 @@ struct Row {
 
 std::vector<Row> rows_of(const job::JobSetup& setup) {
     const plan::StepPlan& plan = setup.plan;
-    const plan::SwapTrace trace = plan::swap_trace(plan, setup.plan_options.chunk_format());
+    const plan::ChunkFormat format = setup.plan_options.chunk_format();
+    const plan::SwapTrace trace = plan::swap_trace(plan, format);
     std::vector<Row> rows;
     for (const int64_t buffers : buffer_numbers(std::ssize(plan.chunks.turns), plan.swap_buffers)) {
         plan::StepPlanOptions options = setup.plan_options;
         options.offload.swap_buffers = buffers;
-        rows.push_back(
-            {buffers, "plan",
-             plan::planned_swaps(plan::make_step_plan(setup.info, setup.layout, options))});
-        for (const plan::EvictionRule rule : plan::kEvictionRules)
-            rows.push_back({buffers, std::string(plan::eviction_rule_name(rule)),
-                            plan::simulate_swaps(trace, rule, buffers)});
+        for (const auto& [name, rule] :
+             {std::pair{"fifo, lru", EvictionRule::kFifo}, {"lfu", EvictionRule::kLfu}}) {
+            options.offload.eviction = rule;
+            const plan::StepPlan other = plan::make_step_plan(setup.info, setup.layout, options);
+            rows.push_back({buffers, name, plan::planned_swaps(other, format)});
+        }
+        rows.push_back({buffers, "least", plan::least_swaps(trace, buffers)});
     }
     return rows;
 }
@@ -58,21 +60,45 @@ int64_t buffer_bytes(const job::JobSetup& setup, const plan::StepPlan& plan) {
     return bytes;
 }
 
+// The bytes of gradient sums that a step moves in buffers of their own, whatever the rule.
+struct SumTraffic {
+    int64_t read_bytes = 0;
+    int64_t written_bytes = 0;
+};
+SumTraffic sum_traffic(const job::JobSetup& setup) {
+    SumTraffic sums;
+    for (const plan::Instruction& instruction : setup.plan.instructions) {
+        if (instruction.sum_buffer < 0) continue;
+        const int64_t bytes = plan::chunk_layout(setup.plan.chunks.all[instruction.chunk],
+                                                 setup.plan_options.chunk_format())
+                                  .sum_bytes;
+        if (instruction.op == plan::Op::kRead) sums.read_bytes += bytes;
+        if (instruction.op == plan::Op::kWrite) sums.written_bytes += bytes;
+    }
+    return sums;
+}
+
 std::string table_of(const job::JobSetup& setup, const std::vector<Row>& rows,
                      const plan::DiskRates& rates) {
     std::string text = fmt::format(
         "{} chunks pass in a step, {} in memory at once (offload_optimizer.buffer_count), {} each\n"
-        "{:>6} {:<7} {:>9} {:>9} {:>14} {:>14} {:>9}\n",
+        "{:>7} {:<9} {:>9} {:>9} {:>14} {:>14} {:>9}\n",
         setup.plan.chunks.turns.size(), setup.plan.swap_buffers,
-        to_text(Bytes{buffer_bytes(setup, setup.plan)}), "slots", "rule", "uses", "hits",
+        to_text(Bytes{buffer_bytes(setup, setup.plan)}), "buffers", "rule", "uses", "hits",
         "bytes read", "bytes written", "disk ms");
     for (const Row& row : rows) {
         const std::optional<double> ms = disk_ms(row.traffic, rates);
         text +=
-            fmt::format("{:>6} {:<7} {:>9.0f} {:>9.1f} {:>14.0f} {:>14.0f} {:>9}\n", row.buffers,
+            fmt::format("{:>7} {:<9} {:>9.0f} {:>9.1f} {:>14.0f} {:>14.0f} {:>9}\n", row.buffers,
                         row.rule, row.traffic.uses, row.traffic.hits, row.traffic.read_bytes,
                         row.traffic.written_bytes, ms ? fmt::format("{:.1f}", *ms) : "-");
     }
+    if (const SumTraffic sums = sum_traffic(setup); sums.written_bytes > 0)
+        text += fmt::format(
+            "gradients that wait for the norm, besides, under every rule: {} bytes read, {} "
+            "written\n",
+            sums.read_bytes, sums.written_bytes);
+    text += "least: what no rule can go below; only who knows every later use reaches it\n";
     if (rates.read_bytes_per_s > 0) {
         text += fmt::format(
             "disk ms: {:.2f} GB/s read, {:.2f} GB/s written, as `dslaunch io-bench` stored them\n",
@@ -88,10 +114,13 @@ std::string json_of(const job::JobSetup& setup, const std::vector<Row>& rows,
                     const plan::DiskRates& rates) {
     JsonWriter json;
     json.begin_object().field("chunks", setup.plan.chunks.turns.size());
-    json.field("slots", setup.plan.swap_buffers);
-    json.field("slot_bytes", buffer_bytes(setup, setup.plan)).key("rows").begin_array();
+    json.field("buffers", setup.plan.swap_buffers);
+    json.field("buffer_bytes", buffer_bytes(setup, setup.plan));
+    const SumTraffic sums = sum_traffic(setup);
+    json.field("sum_read_bytes", sums.read_bytes);
+    json.field("sum_written_bytes", sums.written_bytes).key("rows").begin_array();
     for (const Row& row : rows) {
-        json.begin_object().field("slots", row.buffers).field("rule", row.rule);
+        json.begin_object().field("buffers", row.buffers).field("rule", row.rule);
         json.field("uses", row.traffic.uses).field("hits", row.traffic.hits);
         json.field("read_bytes", row.traffic.read_bytes);
         json.field("written_bytes", row.traffic.written_bytes).key("disk_ms");

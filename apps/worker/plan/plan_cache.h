@@ -1,5 +1,5 @@
-// `dslaunch plan --compare cache`: rules for evicting the buffers between memory and disk, beside
-// the plan's own rule.
+// `dslaunch plan --compare cache`: what each rule of dslaunch.offload.cache moves between memory
+// and disk, for several numbers of buffers.
 #pragma once
 
 #include <string>

@@ -37,6 +37,7 @@ constexpr const char* kSubGroup = "zero_optimization.sub_group_size";
 constexpr const char* kOldPinMemory = "zero_optimization.cpu_offload_use_pin_memory";
 constexpr const char* kChunk = "dslaunch.offload.chunk_numel";
 constexpr const char* kPlacement = "dslaunch.offload.placement";
+constexpr const char* kCache = "dslaunch.offload.cache";
 constexpr const char* kEngine = "dslaunch.offload.engine";
 constexpr const char* kMoments = "dslaunch.offload.compress.moments";
 constexpr const char* kLossless = "dslaunch.offload.compress.lossless";
@@ -90,6 +91,7 @@ void Resolver::offload() {
     optimizer_portions();
     parameter_portions();
     placement();
+    cache();
     pin_memory();
     disk_requests();
     transfer_formats();
@@ -207,6 +209,22 @@ void Resolver::placement() {
                 fmt::format("auto with {} {}: only what goes to disk is rounded, so that the "
                             "results would depend on how fast the disk is; give one of them",
                             kMoments, moments->text));
+}
+
+void Resolver::cache() {
+    OffloadConfig& offload = run_config().offload;
+    if (!offload.on_disk()) return unread(kCache, kOnlyOnDisk);
+    const std::string rule = take_text(kCache);
+    offload.eviction = rule == "lru"   ? EvictionRule::kLru
+                       : rule == "lfu" ? EvictionRule::kLfu
+                                       : EvictionRule::kFifo;
+    if (offload.eviction == EvictionRule::kLfu &&
+        offload.optimizer_buffer_count <= kLfuPassingBuffers)
+        note(kCache,
+             fmt::format("lfu keeps no chunk with {} buffers: {} of them are for chunks that pass; "
+                         "a larger {} keeps some",
+                         offload.optimizer_buffer_count, kLfuPassingBuffers,
+                         kOptimizer.key("buffer_count")));
 }
 
 // The transfers to and from the disks share their buffers, so that one answer holds for all.

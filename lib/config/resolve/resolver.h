@@ -105,6 +105,7 @@ class Resolver {
     void optimizer_portions();
     void parameter_portions();
     void placement();
+    void cache();
     void pin_memory();
     void disk_requests();
     void transfer_formats();

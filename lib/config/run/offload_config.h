@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/kinds/eviction_rule.h"
+
 namespace dslaunch::config {
 
 enum class OffloadDevice { kNone, kCpu, kNvme };
@@ -32,6 +34,7 @@ struct OffloadConfig {
     int64_t chunk_numel = 0;  // updated at once; 0: the plan chooses; at most sub_group_numel
     int64_t sub_group_numel = 1'000'000'000;
     int64_t optimizer_buffer_count = 4;  // chunks in memory at once while they pass, at least 2
+    EvictionRule eviction = EvictionRule::kFifo;  // of those buffers
     double optimizer_ratio = 1.0;  // part of the optimizer states on disk; the rest stays in memory
     // A rank keeps at most so many elements of its offloaded parameters in memory all the same.
     int64_t parameters_in_memory_numel = 0;

@@ -16,6 +16,10 @@ constexpr const char* kScheduleDoc =
 constexpr const char* kRulesDoc =
     "Patterns of parameter names and how those are split: column, row, vocabulary or replicated; "
     "the first that fits counts, what none fits is found from the graph";
+constexpr const char* kCacheDoc =
+    "Which chunk gives up its swap buffer: the first that came, the one used longest ago (the same "
+    "in a step), or the one used least, so that all but 4 buffers keep their chunks "
+    "(docs/offload.md)";
 constexpr const char* kPlacementDoc =
     "What of the offloaded chunks stays in memory: what ratio and max_in_cpu say, or, from step to "
     "step, what was measured says (docs/offload.md)";
@@ -69,6 +73,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.offload", kObject, "null", "", "Offload to nvme, beside zero_optimization and aio"},
     {"dslaunch.offload.chunk_numel", kInt, "null", ">0", "Elements of optimizer states that pass through memory together, null: the plan chooses"},
     {"dslaunch.offload.placement", kString, "fixed", "fixed|auto", kPlacementDoc},
+    {"dslaunch.offload.cache", kString, "fifo", "fifo|lru|lfu", kCacheDoc},
     {"dslaunch.offload.engine", kString, "auto", "auto|io_uring|threads", "How the disk is asked: by io_uring, by threads, or by io_uring where the kernel has it"},
     {"dslaunch.offload.compress", kObject, "null", "", "Fewer bytes for the disk than for memory"},
     {"dslaunch.offload.compress.moments", kString, "none", "none|bf16|int8", "Optimizer states but master copies: fp32, rounded to bf16, or to 8 bits in blocks of 256"},

@@ -1,5 +1,6 @@
 #include "graph/segment/moved_buffers.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/logical_and.h>

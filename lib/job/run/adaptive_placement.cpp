@@ -68,7 +68,8 @@ AdaptivePlacement::AdaptivePlacement(const JobSetup& setup, const runtime::Topol
       place_(place),
       collectives_(collectives),
       control_(chunk_bytes(setup.plan.chunks, setup.plan_options.chunk_format()),
-               setup.plan_options.offload.swap_buffers, kept_by(setup.plan)) {}
+               setup.plan_options.offload.swap_buffers, kept_by(setup.plan),
+               setup.plan_options.offload.eviction) {}
 
 plan::StepPlanOptions AdaptivePlacement::options_with(int64_t kept) const {
     plan::StepPlanOptions options = setup_.plan_options;

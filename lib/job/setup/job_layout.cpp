@@ -53,6 +53,7 @@ plan::OffloadPlan offload_plan(const config::RunConfig& run) {
     offload.chunk_numel = config.chunk_numel;
     offload.chunk_numel_max = config.sub_group_numel;
     offload.swap_buffers = config.optimizer_buffer_count;
+    offload.eviction = config.eviction;
     offload.ratio = config.optimizer_ratio;
     offload.adaptive = config.adaptive;
     for (size_t k = 0; k < offload.packings.size(); ++k)

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/kinds/eviction_rule.h"
 #include "base/kinds/state_packing.h"
 #include "base/range.h"
 
@@ -27,6 +28,7 @@ struct OffloadPlan {
     // kept_chunks of StateChunks::keep_order are in memory; -1: as many as `ratio` leaves.
     bool adaptive = false;
     int64_t kept_chunks = -1;
+    EvictionRule eviction = EvictionRule::kFifo;  // of chunks that pass
 
     [[nodiscard]] bool any() const { return states || parameters; }
 };

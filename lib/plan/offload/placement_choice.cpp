@@ -5,17 +5,20 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "plan/layout/turn_buffers.h"
 
 namespace dslaunch::plan {
 namespace {
 
 // Bytes of the chunks that pass between memory and disk in a step when KEPT are kept.
 double moving_bytes(const PlacementSpace& space, int64_t kept) {
-    if (std::ssize(space.chunks) - kept <= space.swap_buffers) return 0;
+    const int64_t turns = std::ssize(space.chunks) - kept;
+    const int64_t passing = passing_turns(turns, space.swap_buffers, space.eviction);
+    if (passing == 0) return 0;
     double bytes = 0;
     for (const Bytes chunk : space.chunks.subspan(static_cast<size_t>(kept)))
         bytes += static_cast<double>(chunk.value);
-    return bytes;
+    return bytes * static_cast<double>(passing) / static_cast<double>(turns);
 }
 
 std::string share_text(const PlacementSpace& space) {

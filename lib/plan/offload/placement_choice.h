@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/kinds/eviction_rule.h"
 
 namespace dslaunch::plan {
 
@@ -42,9 +43,10 @@ struct PlacementFacts {
 
 struct PlacementSpace {
     std::span<const Bytes> chunks;  // memory of each chunk, in the order in which they are kept
-    int64_t swap_buffers = 0;       // chunks that are not kept but need not move
+    int64_t swap_buffers = 0;       // through which chunks that are not kept pass
     int64_t kept = 0;               // number of chunks kept now
     bool may_keep_more = true;
+    EvictionRule eviction = EvictionRule::kFifo;
 };
 
 struct PlacementChoice {

@@ -14,8 +14,13 @@ constexpr double kNoiseMin = 0.02;
 
 }  // namespace
 
-PlacementControl::PlacementControl(std::vector<Bytes> chunks, int64_t swap_buffers, int64_t kept)
-    : chunks_(std::move(chunks)), swap_buffers_(swap_buffers), kept_(kept), kept_most_(kept) {}
+PlacementControl::PlacementControl(std::vector<Bytes> chunks, int64_t swap_buffers, int64_t kept,
+                                   EvictionRule eviction)
+    : chunks_(std::move(chunks)),
+      swap_buffers_(swap_buffers),
+      kept_(kept),
+      kept_most_(kept),
+      eviction_(eviction) {}
 
 bool PlacementControl::add(const StepTimes& step) {
     if (settle_ > 0) {
@@ -68,8 +73,9 @@ PlacementChoice PlacementControl::decide(const PlacementFacts& agreed) {
     window_.clear();
     const bool taken_back = made_slower(agreed);
     const PlacementChoice choice =
-        taken_back ? take_back(agreed)
-                   : choose_placement(agreed, {chunks_, swap_buffers_, kept_, may_keep_more_});
+        taken_back
+            ? take_back(agreed)
+            : choose_placement(agreed, {chunks_, swap_buffers_, kept_, may_keep_more_, eviction_});
     unjudged_.reset();
     if (choice.kept > kept_) {
         unjudged_ =

@@ -22,8 +22,9 @@ inline constexpr int64_t kPlacementIntervalMax = 256;
 
 class PlacementControl {
   public:
-    // CHUNKS, SWAP_BUFFERS and KEPT are those of PlacementSpace.
-    PlacementControl(std::vector<Bytes> chunks, int64_t swap_buffers, int64_t kept);
+    // The arguments are those of PlacementSpace.
+    PlacementControl(std::vector<Bytes> chunks, int64_t swap_buffers, int64_t kept,
+                     EvictionRule eviction);
 
     // Adds a step that has run. Returns true if all ranks must choose now, by decide().
     [[nodiscard]] bool add(const StepTimes& step);
@@ -53,6 +54,7 @@ class PlacementControl {
     int64_t swap_buffers_;
     int64_t kept_;
     int64_t kept_most_;
+    EvictionRule eviction_;
     int64_t settle_ = kPlacementSettle;
     int64_t interval_ = kPlacementMeasured;
     int64_t left_ = kPlacementMeasured;  // steps to measure before the next choice

@@ -40,9 +40,16 @@ void ChunkPasses::add_buffers(std::span<const int> reduce_order) {
     const PackingRoom packing = packing_room(plan_.chunks, options_.chunk_format());
     if (const Bytes bytes{packing.total_bytes()}; bytes.value > 0)
         add_buffer({"packed chunks", BufferKind::kOffload, Tier::kMemory, bytes, true});
-    // The step before has left the chunks of the last turns in the buffers.
-    held_.assign(swap_buffers_.size(), -1);
-    for (int t = turns() - plan_.swap_buffers; t < turns(); ++t) held_[buffer_of(t)] = chunk_in(t);
+    first_turn_.assign(swap_buffers_.size(), -1);
+    last_turn_ = first_turn_;
+    next_turn_.assign(static_cast<size_t>(turns()), -1);
+    for (int t = 0; t < turns(); ++t) {
+        int& last = last_turn_[buffer_of(t)];
+        (last < 0 ? first_turn_[buffer_of(t)] : next_turn_[last]) = t;
+        last = t;
+    }
+    // The step before has left the chunk of its last turn in each buffer.
+    for (const int turn : last_turn_) held_.push_back(chunk_in(turn));
 }
 
 void ChunkPasses::choose_sums(std::span<const int> reduce_order) {
@@ -74,9 +81,10 @@ Instruction& ChunkPasses::add(Op op, int c) {
 }
 
 void ChunkPasses::begin_turns() {
-    const int buffers = plan_.swap_buffers;
-    for (int t = std::max(turns() - buffers, buffers); t < turns(); ++t) add_write(t);
-    for (int t = 0; t < std::min(buffers, turns() - buffers); ++t) add_read(t);
+    for (int t = 0; t < turns(); ++t)
+        if (t == last_turn_[buffer_of(t)] && t != first_turn_[buffer_of(t)]) add_write(t);
+    for (int t = 0; t < turns(); ++t)
+        if (t == first_turn_[buffer_of(t)] && next_turn_[t] >= 0) add_read(t);
 }
 
 void ChunkPasses::add_write(int turn) {
@@ -149,13 +157,18 @@ void ChunkPasses::join_update(Instruction& update) {
 
 void ChunkPasses::after_update(int c) {
     const int turn = chunk(c).turn;
+    if (turn < 0) return;
+    const int next = next_turn_[turn];
+    if (next >= 0) {
+        add_write(turn);
+        add_read(next);
+    }
+    // The sums that may be read ahead now, together with their chunk if that is read now, too.
     const int later = turn + plan_.swap_buffers;
-    if (turn < 0 || later >= turns()) return;
-    add_write(turn);
-    add_read(later);
-    const int next = chunk_in(later);
-    if (sums_pass(next) && update_use(next).read)
-        read_sums(plan_.instructions.back(), update_use(next));
+    if (later >= turns()) return;
+    const int other = chunk_in(later);
+    if (!sums_pass(other) || !update_use(other).read) return;
+    read_sums(later == next ? plan_.instructions.back() : add(Op::kRead, other), update_use(other));
 }
 
 void ChunkPasses::join_bucket_read(Instruction& read) const {

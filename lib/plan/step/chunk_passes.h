@@ -51,7 +51,7 @@ class ChunkPasses {
     [[nodiscard]] int turns() const { return static_cast<int>(plan_.chunks.turns.size()); }
     [[nodiscard]] int chunk_in(int turn) const { return plan_.chunks.turns[turn]; }
     [[nodiscard]] size_t buffer_of(int turn) const {
-        return static_cast<size_t>(turn % plan_.swap_buffers);
+        return static_cast<size_t>(plan_.buffer_of_turn[turn]);
     }
     [[nodiscard]] const SumUse& use() const { return sums_.uses[next_sum_]; }
     [[nodiscard]] const SumUse& update_use(int c) const {
@@ -73,9 +73,12 @@ class ChunkPasses {
     std::vector<int> extents_;       // by chunk on disk, its plan buffer
     std::vector<int> sum_extents_;   // by chunk, plan buffer of its sums; -1: in memory
     std::vector<int> swap_buffers_;  // plan buffers for chunks that pass
-    std::vector<int> sum_buffers_;   // plan buffers for sums that pass
-    std::vector<int> held_;          // by swap buffer, the chunk whose parameters can be read in it
-                                     // now
+    std::vector<int> first_turn_;    // by swap buffer, its first and last turn
+    std::vector<int> last_turn_;
+    std::vector<int> next_turn_;    // by turn, the next one of its buffer; -1: none
+    std::vector<int> sum_buffers_;  // plan buffers for sums that pass
+    std::vector<int> held_;         // by swap buffer, the chunk whose parameters can be read in it
+                                    // now
 };
 
 }  // namespace dslaunch::plan

@@ -144,10 +144,11 @@ struct StepPlan {
     std::vector<int64_t> gradient_buffer_numel;
     std::vector<int64_t> gather_buffer_numel;  // elements by gather buffer
     StateChunks chunks;
-    // The number of swap buffers, which chunks that pass through memory hold in turn. Before a step
-    // they hold the chunks of the step before's last turns, which are written while the step
-    // computes.
+    // The number of swap buffers, and by turn the one that its chunk passes through. Before a step
+    // each holds the chunk of its last turn, of the step before; what is not used again at once is
+    // written while the step computes.
     int swap_buffers = 0;
+    std::vector<int> buffer_of_turn;
     // The number of other buffers, which reduced gradients of chunks that wait for the norm hold in
     // turn (plan/step/sum_passes.h). They are empty before a step.
     int sum_buffers = 0;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "plan/layout/gradient_buffers.h"
+#include "plan/layout/turn_buffers.h"
 #include "plan/step/chunk_passes.h"
 #include "plan/step/gather_schedule.h"
 #include "plan/step/persistent_buffers.h"
@@ -123,6 +124,8 @@ class PlanBuilder {
                                           update_order(model_, layout_, options_)});
         plan_.swap_buffers = std::min<int>(static_cast<int>(options_.offload.swap_buffers),
                                            static_cast<int>(plan_.chunks.turns.size()));
+        plan_.buffer_of_turn = deal_buffers(std::ssize(plan_.chunks.turns), plan_.swap_buffers,
+                                            options_.offload.eviction);
     }
 
     int add_buffer(PlanBuffer buffer) {

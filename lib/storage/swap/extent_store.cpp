@@ -1,8 +1,7 @@
 #include "storage/swap/extent_store.h"
 
 #include <algorithm>
-#include <iterator>
-#include <memory>
+#include <optional>
 #include <utility>
 
 #define XXH_INLINE_ALL
@@ -40,11 +39,13 @@ class Checksum {
     XXH3_state_t state_;
 };
 
-}  // namespace
-
-ExtentStore::ExtentStore(BlockFile& file) : file_(file) {
-    gaps_.emplace(0, file.capacity().value);
+// PARTS go together.
+std::span<std::byte> memory_of(std::span<const ExtentStore::Part> parts) {
+    const std::span<std::byte> last = parts.back().memory;
+    return {parts.front().memory.data(), last.data() + last.size()};
 }
+
+}  // namespace
 
 const ExtentStore::Extent& ExtentStore::at(ExtentId extent) const {
     DSL_CHECK(extent.index >= 0 && static_cast<size_t>(extent.index) < extents_.size(),
@@ -59,154 +60,156 @@ ExtentStore::Extent& ExtentStore::at(ExtentId extent) {
 ExtentId ExtentStore::add(std::string name, Bytes length) {
     DSL_CHECK(length.value > 0 && length.value % kBlockAlignment == 0, "extent `{}` of {} bytes",
               name, length.value);
-    const auto gap = std::find_if(gaps_.begin(), gaps_.end(),
-                                  [&](const auto& g) { return g.second >= length.value; });
-    DSL_CHECK(gap != gaps_.end(), "no room for extent `{}` of {} bytes in {}", name, length.value,
+    DSL_CHECK(length <= file_.capacity() - Bytes{end_bytes_},
+              "no room for extent `{}` of {} bytes in {}", name, length.value,
               file_.capacity().value);
     Extent extent;
     extent.name = std::move(name);
     extent.length_bytes = length.value;
-    extent.offset_bytes = take_gap(gap, length.value);
+    extent.offset_bytes = std::exchange(end_bytes_, end_bytes_ + length.value);
     extents_.push_back(std::move(extent));
     return {static_cast<int32_t>(extents_.size()) - 1};
 }
 
-int64_t ExtentStore::take_gap(std::map<int64_t, int64_t>::iterator gap, int64_t length_bytes) {
-    const auto [offset, length] = *gap;
-    gaps_.erase(gap);
-    if (length > length_bytes) gaps_.emplace(offset + length_bytes, length - length_bytes);
-    return offset;
+std::span<ExtentStore::Extent> ExtentStore::extents_of(ExtentId first, int32_t count) {
+    DSL_CHECK(count > 0 && first.index >= 0 && first.index + count <= std::ssize(extents_),
+              "extents {} to {} of {}", first.index, first.index + count, extents_.size());
+    return std::span(extents_).subspan(static_cast<size_t>(first.index),
+                                       static_cast<size_t>(count));
 }
 
-void ExtentStore::give_gap(int64_t offset_bytes, int64_t length_bytes) {
-    auto behind = gaps_.lower_bound(offset_bytes);
-    if (behind != gaps_.end() && behind->first == offset_bytes + length_bytes) {
-        length_bytes += behind->second;
-        behind = gaps_.erase(behind);
+int32_t ExtentStore::parts_together(std::span<const Part> parts) const {
+    int32_t count = 1;
+    for (; count < std::ssize(parts); ++count) {
+        const Part& one = parts[count - 1];
+        const Part& next = parts[count];
+        const bool in_file = next.extent.index == one.extent.index + 1 &&
+                             std::ssize(one.memory) == at(one.extent).length_bytes;
+        if (!in_file || one.memory.data() + one.memory.size() != next.memory.data()) break;
     }
-    if (behind != gaps_.begin()) {
-        const auto before = std::prev(behind);
-        if (before->first + before->second == offset_bytes) {
-            before->second += length_bytes;
-            return;
-        }
-    }
-    gaps_.emplace(offset_bytes, length_bytes);
+    return count;
 }
 
-// The first gap behind the cursor that fits, so that all places take their turn; without one the
-// extent stays where it is.
-int64_t ExtentStore::place_for_write(const Extent& extent) {
-    const auto fits = [&](const auto& gap) { return gap.second >= extent.length_bytes; };
-    const auto start = gaps_.lower_bound(cursor_bytes_);
-    auto gap = std::find_if(start, gaps_.end(), fits);
-    if (gap == gaps_.end()) {
-        gap = std::find_if(gaps_.begin(), start, fits);
-        if (gap == start) return extent.offset_bytes;
-    }
-    const int64_t offset = take_gap(gap, extent.length_bytes);
-    cursor_bytes_ = offset + extent.length_bytes;
-    return offset;
-}
-
-ExtentTransfer ExtentStore::read(ExtentId id, std::span<std::byte> into, BlockFile* by) {
+ExtentTransfer ExtentStore::read(std::span<const Part> parts, BlockFile* by) {
     if (by == nullptr) by = &file_;
-    Extent& extent = at(id);
-    DSL_CHECK(std::ssize(into) == extent.content_bytes, "`{}`: {} of {} bytes", extent.name,
-              into.size(), extent.content_bytes);
-    DSL_CHECK(extent.generation > 0 && !extent.writing, "`{}` is read before it is written",
-              extent.name);
-    const IoRequest request = read_request(extent.offset_bytes, into);
+    const auto count = static_cast<int32_t>(parts.size());
+    const std::span<Extent> extents = extents_of(parts.front().extent, count);
+    for (size_t i = 0; i < parts.size(); ++i) {
+        const Extent& extent = extents[i];
+        DSL_CHECK(std::ssize(parts[i].memory) == extent.content_bytes, "`{}`: {} of {} bytes",
+                  extent.name, parts[i].memory.size(), extent.content_bytes);
+        DSL_CHECK(extent.generation > 0 && !extent.writing, "`{}` is read before it is written",
+                  extent.name);
+    }
+    const IoRequest request = read_request(extents.front().offset_bytes, memory_of(parts));
     IoTicket ticket = by->submit(request);
-    ++extent.readers;
-    return {by, std::move(ticket), request, id};
+    for (Extent& extent : extents) ++extent.readers;
+    return {by, std::move(ticket), request, parts.front().extent, count};
 }
 
-ExtentTransfer ExtentStore::write(ExtentId id, std::span<const std::byte> from, BlockFile* by) {
+ExtentTransfer ExtentStore::write(std::span<const Part> parts, BlockFile* by) {
     if (by == nullptr) by = &file_;
-    Extent& extent = at(id);
-    DSL_CHECK(std::ssize(from) > 0 && std::ssize(from) <= extent.length_bytes,
-              "`{}`: {} of {} bytes", extent.name, from.size(), extent.length_bytes);
-    DSL_CHECK(extent.readers == 0 && !extent.writing, "`{}` is written while it is in use",
-              extent.name);
-    const IoRequest request = write_request(place_for_write(extent), from);
+    const auto count = static_cast<int32_t>(parts.size());
+    const std::span<Extent> extents = extents_of(parts.front().extent, count);
+    for (size_t i = 0; i < parts.size(); ++i) {
+        const Extent& extent = extents[i];
+        DSL_CHECK(!parts[i].memory.empty() && std::ssize(parts[i].memory) <= extent.length_bytes,
+                  "`{}`: {} of {} bytes", extent.name, parts[i].memory.size(), extent.length_bytes);
+        DSL_CHECK(extent.readers == 0 && !extent.writing, "`{}` is written while it is in use",
+                  extent.name);
+    }
+    const IoRequest request = write_request(extents.front().offset_bytes, memory_of(parts));
     IoTicket ticket = by->submit(request);
-    extent.writing = true;
-    extent.content_bytes = std::ssize(from);
-    ++extent.generation;
-    // While the device writes.
-    Checksum checksum(*by, counters_.write_checksum_time);
-    checksum.add(from);
-    extent.checksum = checksum.digest();
-    return {by, std::move(ticket), request, id};
+    for (size_t i = 0; i < parts.size(); ++i) {
+        Extent& extent = extents[i];
+        extent.writing = true;
+        extent.content_bytes = std::ssize(parts[i].memory);
+        ++extent.generation;
+        // While the device writes.
+        Checksum checksum(*by, counters_.write_checksum_time);
+        checksum.add(parts[i].memory);
+        extent.checksum = checksum.digest();
+    }
+    return {by, std::move(ticket), request, parts.front().extent, count};
 }
 
 void ExtentStore::wait(ExtentTransfer transfer) {
     const IoRequest& request = transfer.request;
-    Extent& extent = at(transfer.extent);
+    const std::span<Extent> extents = extents_of(transfer.first, transfer.count);
     if (request.direction == IoDirection::kRead) {
-        finish_read(extent, transfer);
+        finish_read(extents, transfer);
         return;
     }
     const IoResult result = transfer.ticket.wait();
-    if (!result.moved(extent.content_bytes)) fail_transfer(extent, request, result);
-    extent.writing = false;
-    if (request.offset_bytes != extent.offset_bytes) {
-        give_gap(std::exchange(extent.offset_bytes, request.offset_bytes), extent.length_bytes);
-        ++counters_.moves;
-    }
-    counters_.written += Bytes{extent.content_bytes};
+    if (!result.moved(std::ssize(request.memory))) fail_transfer(extents, request, result);
+    for (Extent& extent : extents) extent.writing = false;
+    counters_.written += Bytes{std::ssize(request.memory)};
     ++counters_.writes;
 }
 
 // The bytes that have come are hashed while the device brings the rest.
-void ExtentStore::finish_read(Extent& extent, ExtentTransfer& transfer) {
+void ExtentStore::finish_read(std::span<Extent> extents, ExtentTransfer& transfer) {
     const IoRequest& request = transfer.request;
-    Checksum checksum(*transfer.by, counters_.read_checksum_time);
-    int64_t hashed_bytes = 0;
-    while (hashed_bytes < extent.content_bytes) {
-        const int64_t moved_bytes = transfer.ticket.wait_for_front(hashed_bytes);
-        if (moved_bytes == hashed_bytes) break;
-        checksum.add(request.memory.subspan(static_cast<size_t>(hashed_bytes),
-                                            static_cast<size_t>(moved_bytes - hashed_bytes)));
-        hashed_bytes = moved_bytes;
+    int64_t moved_bytes = 0, begin_bytes = 0;
+    std::optional<IoResult> result;
+    for (Extent& extent : extents) {
+        Checksum checksum(*transfer.by, counters_.read_checksum_time);
+        const int64_t end_bytes = begin_bytes + extent.content_bytes;
+        for (int64_t hashed_bytes = begin_bytes; hashed_bytes < end_bytes;) {
+            if (moved_bytes <= hashed_bytes && !result) {
+                const int64_t known_bytes = moved_bytes;
+                moved_bytes = transfer.ticket.wait_for_front(known_bytes);
+                if (moved_bytes == known_bytes) result = transfer.ticket.wait();
+                if (result && !result->moved(std::ssize(request.memory)))
+                    fail_transfer(extents, request, *result);
+            }
+            const int64_t until_bytes = result ? end_bytes : std::min(moved_bytes, end_bytes);
+            checksum.add(request.memory.subspan(static_cast<size_t>(hashed_bytes),
+                                                static_cast<size_t>(until_bytes - hashed_bytes)));
+            hashed_bytes = until_bytes;
+        }
+        if (const uint64_t found = checksum.digest(); found != extent.checksum)
+            fail_checksum(extent, found);
+        begin_bytes = end_bytes;
     }
-    const IoResult result = transfer.ticket.wait();
-    if (!result.moved(extent.content_bytes)) fail_transfer(extent, request, result);
-    checksum.add(request.memory.subspan(static_cast<size_t>(hashed_bytes)));
-    const uint64_t found = checksum.digest();
-    if (found != extent.checksum) fail_checksum(extent, request, found);
-    --extent.readers;
-    counters_.read += Bytes{extent.content_bytes};
+    if (!result) result = transfer.ticket.wait();
+    if (!result->moved(std::ssize(request.memory))) fail_transfer(extents, request, *result);
+    for (Extent& extent : extents) --extent.readers;
+    counters_.read += Bytes{std::ssize(request.memory)};
     ++counters_.reads;
 }
 
-void ExtentStore::fail_transfer(const Extent& extent, const IoRequest& request,
+void ExtentStore::fail_transfer(std::span<const Extent> extents, const IoRequest& request,
                                 const IoResult& result) const {
+    // The extent in which the transfer ended.
+    const auto end = std::ranges::find_if(extents, [&](const Extent& extent) {
+        return result.failed_bytes < extent.offset_bytes + extent.length_bytes;
+    });
+    const Extent& broken = end == extents.end() ? extents.back() : *end;
     const char* const direction = io_direction_name(request.direction);
     const std::string& path = file_.path_at(result.failed_bytes);
     const std::string where =
-        fmt::format("`{}` (generation {}, {} at offset {})", extent.name, extent.generation,
-                    to_text(Bytes{extent.content_bytes}), request.offset_bytes);
+        fmt::format("`{}` (generation {}, {} at offset {})", broken.name, broken.generation,
+                    to_text(Bytes{broken.content_bytes}), broken.offset_bytes);
     if (result.error_number == 0)
         fail(ExitCode::kDisk,
              "{}: short {} of {}: expected {} bytes, found {}, ending at offset {}: the file was "
              "cut or its disk is full or failing; the kernel's log (dmesg) says more",
-             path, direction, where, extent.content_bytes, result.moved_bytes, result.failed_bytes);
+             path, direction, where, request.memory.size(), result.moved_bytes,
+             result.failed_bytes);
     fail(ExitCode::kDisk,
          "{}: {} of {} failed at offset {}: {}: the disk is full, failing or gone; free room or "
          "look into the kernel's log (dmesg), or name another nvme_path",
          path, direction, where, result.failed_bytes, errno_text(-result.error_number));
 }
 
-void ExtentStore::fail_checksum(const Extent& extent, const IoRequest& request,
-                                uint64_t found) const {
+void ExtentStore::fail_checksum(const Extent& extent, uint64_t found) const {
     fail(ExitCode::kDisk,
          "{}: `{}` (generation {}, {} at offset {}) does not read as it was written: XXH3 expected "
          "{:016x}, found {:016x}: the disk tore, lost, misplaced or changed a block, or somebody "
          "else wrote to the file. Nothing of it was used; do not train on this disk",
-         file_.path_at(request.offset_bytes), extent.name, extent.generation,
-         to_text(Bytes{extent.content_bytes}), request.offset_bytes, extent.checksum, found);
+         file_.path_at(extent.offset_bytes), extent.name, extent.generation,
+         to_text(Bytes{extent.content_bytes}), extent.offset_bytes, extent.checksum, found);
 }
 
 }  // namespace dslaunch::storage

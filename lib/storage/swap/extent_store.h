@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,21 +23,21 @@ struct ExtentId {
     int32_t index = -1;
 };
 
-// A read or write of an extent in flight; see IoTicket.
+// A read or write in flight of COUNT extents, which were added one after the other; see IoTicket.
 struct [[nodiscard]] ExtentTransfer {
     BlockFile* by = nullptr;
     IoTicket ticket;
     IoRequest request;
-    ExtentId extent;
+    ExtentId first;
+    int32_t count = 1;
 };
 
 // The counters begin when the store is made.
 struct ExtentCounters {
     Bytes read;
     Bytes written;
-    int64_t reads = 0;
+    int64_t reads = 0;  // requests
     int64_t writes = 0;
-    int64_t moves = 0;  // writes that went to another place than the extent's last
     // Spent hashing, by who reads and by who writes.
     Duration read_checksum_time{0};
     Duration write_checksum_time{0};
@@ -53,26 +52,34 @@ class ExtentStore {
   public:
     // Extents lie in all of FILE, which must outlive this object and hold nothing else. Transfers
     // go by it, or by another block file over the same backing files: a thread's own.
-    explicit ExtentStore(BlockFile& file);
+    explicit ExtentStore(BlockFile& file) : file_(file) {}
 
     // A new extent of LENGTH, a multiple of kBlockAlignment, without content. NAME says in messages
     // what it holds ("layers.3 exp_avg, rank 1"). REQUIRES: room for it.
     [[nodiscard]] ExtentId add(std::string name, Bytes length);
 
-    // Starts moving an extent's content; both must be waited for. FROM is at most as long as the
-    // extent, INTO as long as what was last written (content_bytes()), both of whole blocks and
-    // aligned to kBlockAlignment. REQUIRES: nobody writes it or, for a write, reads it meanwhile; a
-    // read needs a write before. Throws as BlockFile::submit().
-    ExtentTransfer read(ExtentId extent, std::span<std::byte> into, BlockFile* by = nullptr);
-    ExtentTransfer write(ExtentId extent, std::span<const std::byte> from, BlockFile* by = nullptr);
+    // A part of memory and the extent that it goes to or comes from, of whole blocks and aligned to
+    // kBlockAlignment: for a write at most as long as the extent, for a read as long as what was
+    // last written (content_bytes()).
+    struct Part {
+        ExtentId extent;
+        std::span<std::byte> memory;
+    };
+    // Returns how many of the first PARTS one request can move: those whose extents fill their room
+    // lie one behind the other in the file, and may so in memory. At least 1.
+    [[nodiscard]] int32_t parts_together(std::span<const Part> parts) const;
+    // Starts moving PARTS, as many as go together, in one request; both must be waited for.
+    // REQUIRES: nobody writes the extents or, for a write, reads them meanwhile; a read needs a
+    // write before. Throws as BlockFile::submit().
+    ExtentTransfer read(std::span<const Part> parts, BlockFile* by = nullptr);
+    ExtentTransfer write(std::span<const Part> parts, BlockFile* by = nullptr);
 
     // Blocks until TRANSFER is done. A read's bytes are then what was last written. Throws
     // Error{kDisk} with file, extent, offset, and errno or checksums: the bytes must not be used.
     void wait(ExtentTransfer transfer);
 
     [[nodiscard]] const ExtentCounters& counters() const { return counters_; }
-    // The place of the extent now, in bytes of the block file; a write moves it if there is spare
-    // room.
+    // The place of the extent, in bytes of the block file.
     [[nodiscard]] int64_t offset_bytes(ExtentId extent) const { return at(extent).offset_bytes; }
     // The bytes that were last written to the extent; 0: nothing yet.
     [[nodiscard]] Bytes content_bytes(ExtentId extent) const {
@@ -92,19 +99,15 @@ class ExtentStore {
     };
     [[nodiscard]] const Extent& at(ExtentId extent) const;
     [[nodiscard]] Extent& at(ExtentId extent);
-    void finish_read(Extent& extent, ExtentTransfer& transfer);
-    [[nodiscard]] int64_t place_for_write(const Extent& extent);
-    [[nodiscard]] int64_t take_gap(std::map<int64_t, int64_t>::iterator gap, int64_t length_bytes);
-    void give_gap(int64_t offset_bytes, int64_t length_bytes);
-    [[noreturn]] void fail_transfer(const Extent& extent, const IoRequest& request,
+    [[nodiscard]] std::span<Extent> extents_of(ExtentId first, int32_t count);
+    void finish_read(std::span<Extent> extents, ExtentTransfer& transfer);
+    [[noreturn]] void fail_transfer(std::span<const Extent> extents, const IoRequest& request,
                                     const IoResult& result) const;
-    [[noreturn]] void fail_checksum(const Extent& extent, const IoRequest& request,
-                                    uint64_t found) const;
+    [[noreturn]] void fail_checksum(const Extent& extent, uint64_t found) const;
 
     BlockFile& file_;
     std::vector<Extent> extents_;
-    std::map<int64_t, int64_t> gaps_;  // offset -> length, never adjacent
-    int64_t cursor_bytes_ = 0;         // the next write looks for a gap from here
+    int64_t end_bytes_ = 0;  // of the last extent
     ExtentCounters counters_;
 };
 

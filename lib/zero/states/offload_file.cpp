@@ -75,6 +75,20 @@ struct OffloadFile::Disk {
         return storage::open_block_file(swap.files(), transfers.engine, transfers.limits);
     }
 
+    using Transfer = storage::ExtentTransfer (storage::ExtentStore::*)(std::span<const Part>,
+                                                                       storage::BlockFile*);
+    [[nodiscard]] std::vector<storage::ExtentTransfer> begin(Transfer move,
+                                                             std::span<const Part> parts,
+                                                             storage::BlockFile& lane) {
+        std::vector<storage::ExtentTransfer> transfers;
+        while (!parts.empty()) {
+            const auto together = static_cast<size_t>(extents.parts_together(parts));
+            transfers.push_back((extents.*move)(parts.first(together), of_lane(lane)));
+            parts = parts.subspan(together);
+        }
+        return transfers;
+    }
+
     [[nodiscard]] storage::BlockFile* of_lane(storage::BlockFile& lane) const {
         return std::this_thread::get_id() == owner ? own.get() : &lane;
     }
@@ -101,11 +115,7 @@ void OffloadFile::read(std::span<const Part> parts) {
 }
 
 std::vector<storage::ExtentTransfer> OffloadFile::begin_read(std::span<const Part> parts) {
-    std::vector<storage::ExtentTransfer> transfers;
-    for (const Part& part : parts)
-        transfers.push_back(
-            disk_->extents.read(part.extent, part.memory, disk_->of_lane(*disk_->reads)));
-    return transfers;
+    return disk_->begin(&storage::ExtentStore::read, parts, *disk_->reads);
 }
 
 void OffloadFile::finish_read(std::vector<storage::ExtentTransfer> transfers) {
@@ -113,11 +123,9 @@ void OffloadFile::finish_read(std::vector<storage::ExtentTransfer> transfers) {
 }
 
 void OffloadFile::write(std::span<const Part> parts) {
-    std::vector<storage::ExtentTransfer> transfers;
-    for (const Part& part : parts)
-        transfers.push_back(
-            disk_->extents.write(part.extent, part.memory, disk_->of_lane(*disk_->writes)));
-    for (storage::ExtentTransfer& transfer : transfers) disk_->extents.wait(std::move(transfer));
+    for (storage::ExtentTransfer& transfer :
+         disk_->begin(&storage::ExtentStore::write, parts, *disk_->writes))
+        disk_->extents.wait(std::move(transfer));
 }
 
 Bytes OffloadFile::content(storage::ExtentId extent) const {

@@ -32,13 +32,11 @@ class OffloadFile {
     // false. It is called once, before the first transfer. MEMORY must outlive the file.
     void register_memory(std::span<std::byte> memory);
 
-    // read() and write() move several parts at once and block until all are done. Memory is aligned
+    // read() and write() move several parts at once, those that lie together in one request, and
+    // block until all are done. Memory is aligned
     // as ExtentStore requires. They throw Error{kDisk}, and memory that was being read into must
     // not be used then.
-    struct Part {
-        storage::ExtentId extent;
-        std::span<std::byte> memory;
-    };
+    using Part = storage::ExtentStore::Part;
     void read(std::span<const Part> parts);
     // begin_read() and finish_read() are read() in two parts, for work while the bytes come.
     // REQUIRES: each read is finished, in order, unless an exception passes.

@@ -220,11 +220,13 @@ void StateStore::begin() {
 // Brings the chunks that a step of the plan expects into the swap buffers. A chunk that already
 // lies in another buffer stays where it is, and the buffers change places.
 void StateStore::fill_buffers() {
-    const int turns = static_cast<int>(plan_->chunks.turns.size());
-    for (int t = turns - plan_->swap_buffers; t < turns; ++t) {
+    std::vector<int> last(static_cast<size_t>(plan_->swap_buffers));
+    for (size_t t = 0; t < plan_->buffer_of_turn.size(); ++t)
+        last[plan_->buffer_of_turn[t]] = plan_->chunks.turns[t];
+    for (int b = 0; b < plan_->swap_buffers; ++b) {
         plan::Instruction whole;
-        whole.chunk = plan_->chunks.turns[t];
-        whole.buffer = t % plan_->swap_buffers;
+        whole.chunk = last[b];
+        whole.buffer = b;
         const auto there = std::ranges::find(buffers_, whole.chunk, &SwapBuffer::chunk);
         if (there != buffers_.end()) std::swap(*there, buffers_[whole.buffer]);
         read(whole);
@@ -327,7 +329,7 @@ float* StateStore::sums_of(const plan::Instruction& accumulate, bool fresh) {
 StateStore::SwapBuffer* StateStore::buffer_holding(int c) {
     const int turn = chunk(c).turn;
     if (turn < 0) return nullptr;
-    SwapBuffer& buffer = buffers_[turn % plan_->swap_buffers];
+    SwapBuffer& buffer = buffers_[plan_->buffer_of_turn[turn]];
     return buffer.chunk == c ? &buffer : nullptr;
 }
 

@@ -334,10 +334,11 @@ const std::vector<Bad>& bad_offloads() {
           "too: remove one",
           "c:1:101: aio.block_size: must be a multiple of 4096: requests pass the page cache by, "
           "which takes whole pages"}},
-        {"{dslaunch: {offload: {engine: libaio, cache: lru}}}",
+        {"{dslaunch: {offload: {engine: libaio, cache: arc, keep: 1}}}",
          {"c:1:31: dslaunch.offload.engine: must be one of auto, io_uring, threads, not the string "
           "\"libaio\"",
-          "c:1:46: dslaunch.offload.cache: unknown key"}},
+          "c:1:46: dslaunch.offload.cache: must be one of fifo, lru, lfu, not the string \"arc\"",
+          "c:1:57: dslaunch.offload.keep: unknown key, did you mean `dslaunch.save.keep`?"}},
     };
     return table;
 }

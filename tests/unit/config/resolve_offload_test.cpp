@@ -100,7 +100,8 @@ TEST_CASE("every number of both tiers and of the disk is read") {
         "nvme_path: [/a, /b], pin_memory: false, ratio: 0.25, buffer_count: 2}, offload_param: "
         "{device: nvme, nvme_path: [/b, /a], buffer_count: 3, buffer_size: 1e6, max_in_cpu: 7}}, "
         "aio: {block_size: 8192, queue_depth: 64, intra_op_parallelism: 4}, dslaunch: {offload: "
-        "{chunk_numel: 100000, engine: threads, compress: {moments: int8, lossless: zstd}}}}");
+        "{chunk_numel: 100000, cache: lfu, engine: threads, compress: {moments: int8, lossless: "
+        "zstd}}}}");
     OffloadConfig expected;
     expected.optimizer = OffloadDevice::kNvme;
     expected.parameters = OffloadDevice::kNvme;
@@ -112,12 +113,16 @@ TEST_CASE("every number of both tiers and of the disk is read") {
     expected.parameters_in_memory_numel = 7;
     expected.pin_memory = false;
     expected.aio = {8192, 64, 4};
+    expected.eviction = EvictionRule::kLfu;
     expected.engine = OffloadEngine::kThreads;
     expected.moments = MomentFormat::kInt8;
     expected.lossless = true;
     CHECK(result.config.offload == expected);
     CHECK(result.notes ==
-          Notes{"c:1:223: zero_optimization.offload_param.buffer_count has no effect: the plan "
+          Notes{"c:1:377: dslaunch.offload.cache lfu keeps no chunk with 2 buffers: 4 of them are "
+                "for chunks that pass; a larger zero_optimization.offload_optimizer.buffer_count "
+                "keeps some",
+                "c:1:223: zero_optimization.offload_param.buffer_count has no effect: the plan "
                 "computes as many as there are gathers at once; the log says how many",
                 "c:1:239: zero_optimization.offload_param.buffer_size has no effect: the plan "
                 "makes each as large as the buckets that pass through it; the log says how "

@@ -79,9 +79,8 @@ class Rehearsal {
   public:
     Rehearsal(const StepPlan& plan, unsigned seed) : plan_(plan), random_(seed) {
         for (size_t c = 0; c < plan.chunks.all.size(); ++c) disk_[static_cast<int>(c)] = 0;
-        const int turns = static_cast<int>(plan.chunks.turns.size());
-        for (int t = turns - plan.swap_buffers; t < turns; ++t)
-            buffers_[t % plan.swap_buffers] = {plan.chunks.turns[t], 0};
+        for (size_t t = 0; t < plan.chunks.turns.size(); ++t)
+            buffers_[plan.buffer_of_turn[t]] = {plan.chunks.turns[t], 0};
     }
 
     // Returns the first fault; empty: none.
@@ -220,9 +219,10 @@ TEST_CASE("every offloaded plan is sound, and updates each chunk where it lies, 
         for (const int stage : {1, 2, 3})
             for (const int64_t buffers : {2, 3, 7})
                 for (const int64_t accumulation : {1, 2, 3})
-                    for (const int flags : {0, 1, 2, 3, 4, 7}) {
+                    for (const int flags : {0, 1, 2, 3, 4, 7, 9, 12, 15}) {
                         World world{nodes, stage, {true, stage == 3 && (flags & 4) != 0}};
                         world.offload.chunk_numel = 16384;
+                        if ((flags & 8) != 0) world.offload.eviction = EvictionRule::kLfu;
                         world.offload.swap_buffers = buffers;
                         world.offload.ratio = flags == 3 ? 0.5 : 1.0;
                         world.offload.adaptive = flags == 2 || flags == 4;
@@ -230,7 +230,7 @@ TEST_CASE("every offloaded plan is sound, and updates each chunk where it lies, 
                         world.accumulation = accumulation;
                         world.clip = (flags & 1) != 0;
                         world.half = (flags & 2) != 0;
-                        world.groups = flags == 7 ? 2 : 0;
+                        world.groups = flags == 7 || flags == 15 ? 2 : 0;
                         const std::vector<StepPlan> plans = world.plans(model);
                         CAPTURE(nodes, stage, buffers, accumulation, flags);
                         for (const StepPlan& plan : plans)

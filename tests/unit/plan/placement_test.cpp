@@ -183,7 +183,7 @@ TEST_CASE("all ranks choose by the slowest times and the least memory") {
 TEST_CASE("placement is chosen after a few steps, and ever more rarely while nothing changes") {
     PlacementFacts facts = disk_bound();
     facts.waited_read_s = 0;
-    PlacementControl control(kChunks, 2, 0);
+    PlacementControl control(kChunks, 2, 0, EvictionRule::kFifo);
     int64_t expected = kPlacementSettle + kPlacementMeasured;
     for (int i = 0; i < 10; ++i) {
         CHECK(steps_to_choice(control, facts) == expected);
@@ -193,7 +193,7 @@ TEST_CASE("placement is chosen after a few steps, and ever more rarely while not
 }
 
 TEST_CASE("a change is measured again soon, and goes on where it helped") {
-    PlacementControl control(kChunks, 2, 0);
+    PlacementControl control(kChunks, 2, 0, EvictionRule::kFifo);
     PlacementFacts facts = disk_bound();
     CHECK(steps_to_choice(control, facts) == kPlacementSettle + kPlacementMeasured);
     facts = control.measured();
@@ -210,7 +210,7 @@ TEST_CASE("a change is measured again soon, and goes on where it helped") {
 
 TEST_CASE("steps that other work on the machine slows, computing too, are no verdict") {
     for (const double times : {1.0, 2.0}) {
-        PlacementControl control(kChunks, 2, 0);
+        PlacementControl control(kChunks, 2, 0, EvictionRule::kFifo);
         PlacementFacts facts = disk_bound();
         REQUIRE(control.decide(facts).kept == 10);
         facts.step_s = 3.9;
@@ -221,7 +221,7 @@ TEST_CASE("steps that other work on the machine slows, computing too, are no ver
 
 TEST_CASE("a change that made steps slower than their noise is taken back, and is the last") {
     for (const double noise : {0.0, 0.3}) {
-        PlacementControl control(kChunks, 2, 4);
+        PlacementControl control(kChunks, 2, 4, EvictionRule::kFifo);
         PlacementFacts facts = disk_bound();
         facts.noise_s = noise;
         REQUIRE(control.decide(facts).kept == 12);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <random>
 
@@ -19,6 +20,10 @@ namespace {
 constexpr int64_t kBlock = kBlockAlignment;
 constexpr int kExtents = 4;
 constexpr Bytes kLength{6 * kBlock};
+
+std::array<ExtentStore::Part, 1> one(ExtentId extent, std::span<std::byte> memory) {
+    return {{{extent, memory}}};
+}
 
 // Content of extent INDEX after its write number GENERATION.
 void fill_extent(std::span<std::byte> bytes, int index, int generation) {
@@ -47,12 +52,13 @@ Outcome write_and_read(BlockFile& inner, const Fault& fault) {
             std::vector<ExtentTransfer> transfers;
             for (int i = 0; i < kExtents; ++i) {
                 fill_extent(part(i), i, generation);
-                transfers.push_back(store.write(extents[i], part(i)));
+                transfers.push_back(store.write(one(extents[i], part(i))));
             }
             for (ExtentTransfer& transfer : transfers) store.wait(std::move(transfer));
             std::fill(memory.all().begin(), memory.all().end(), std::byte{0xEE});
             transfers.clear();
-            for (int i = 0; i < kExtents; ++i) transfers.push_back(store.read(extents[i], part(i)));
+            for (int i = 0; i < kExtents; ++i)
+                transfers.push_back(store.read(one(extents[i], part(i))));
             for (int i = 0; i < kExtents; ++i) {
                 store.wait(std::move(transfers[i]));
                 fill_extent(expected.all(), i, generation);
@@ -90,9 +96,7 @@ TEST_CASE("every injected fault is found on every engine before its bytes are ha
                 for (int64_t before = 0; before < 2 * kExtents; ++before) {
                     INFO(engine.name << " " << fault_name(kind) << " "
                                      << io_direction_name(direction) << " " << before);
-                    // Half of the files have a spare place, so that extents move.
-                    OpenedFile opened(engine, kLength * (kExtents + before % 2),
-                                      {Bytes{2 * kBlock}, 4, 8});
+                    OpenedFile opened(engine, kLength * kExtents, {Bytes{2 * kBlock}, 4, 8});
                     const Outcome outcome =
                         write_and_read(opened.file(), {kind, direction, before});
                     CHECK(outcome.struck);
@@ -136,80 +140,52 @@ TEST_CASE("bytes that somebody changed in the file are found, wherever they are"
             ExtentStore store(opened.file());
             const ExtentId extent = store.add("w", kLength);
             fill_extent(memory.all(), 1, 1);
-            store.wait(store.write(extent, memory.all()));
-            store.wait(store.read(extent, memory.all()));
+            store.wait(store.write(one(extent, memory.all())));
+            store.wait(store.read(one(extent, memory.all())));
             const int fd = opened.backing().files[0].fd.get();
             const int64_t place = at / kBlock * kBlock;
             REQUIRE(::pread(fd, block.all().data(), kBlock, place) == kBlock);
             block.all()[at % kBlock] ^= std::byte{1};
             REQUIRE(::pwrite(fd, block.all().data(), kBlock, place) == kBlock);
-            CHECK_THROWS_WITH(store.wait(store.read(extent, memory.all())),
+            CHECK_THROWS_WITH(store.wait(store.read(one(extent, memory.all()))),
                               Catch::Contains("does not read as it was written"));
         }
     }
 }
 
-TEST_CASE("with spare room writes rotate over the whole file, evenly") {
-    constexpr int kPlaces = 7;
-    constexpr int kRounds = 140;
-    MemoryBlockFile file(kLength * kPlaces, {});
-    ExtentStore store(file);
-    AlignedMemory memory(kLength);
-    std::vector<ExtentId> extents;
-    for (int i = 0; i < 5; ++i) extents.push_back(store.add("x", kLength));
-    std::map<int64_t, int> writes;
-    for (int round = 0; round < kRounds; ++round) {
-        for (size_t i = 0; i < extents.size(); ++i) {
-            fill_extent(memory.all(), static_cast<int>(i), round);
-            store.wait(store.write(extents[i], memory.all()));
-            ++writes[store.offset_bytes(extents[i])];
-        }
-    }
-    // 5 writes a round over 7 places.
-    REQUIRE(writes.size() == kPlaces);
-    for (const auto& [offset, count] : writes) {
-        INFO(offset);
-        CHECK(count == kRounds * 5 / kPlaces);
-    }
-    CHECK(store.counters().moves == kRounds * 5);
-    CHECK(store.counters().written == kLength * (kRounds * 5));
-}
-
-TEST_CASE("without spare room extents stay, and no two ever overlap whatever their lengths") {
+TEST_CASE("extents lie one behind the other, where they stay whatever is written") {
     std::mt19937 random(11);
-    for (int spare_blocks : {0, 3, 40}) {
-        std::vector<int64_t> lengths;
-        int64_t total = spare_blocks * kBlock;
-        for (int i = 0; i < 12; ++i) {
-            lengths.push_back((1 + static_cast<int64_t>(random() % 9)) * kBlock);
-            total += lengths.back();
-        }
-        MemoryBlockFile file(Bytes{total}, {});
-        ExtentStore store(file);
-        AlignedMemory memory(Bytes{9 * kBlock});
-        std::vector<ExtentId> extents;
-        std::vector<uint64_t> seeds(lengths.size(), 0);
-        for (const int64_t length : lengths) extents.push_back(store.add("x", Bytes{length}));
-        for (int step = 0; step < 2000; ++step) {
-            const size_t i = random() % lengths.size();
-            const auto part = memory.part(0, lengths[i]);
-            if (seeds[i] != 0) store.wait(store.read(extents[i], part));
-            seeds[i] = 1 + random();
-            fill(part, seeds[i]);
-            store.wait(store.write(extents[i], part));
-            std::map<int64_t, int64_t> places;
-            for (size_t k = 0; k < lengths.size(); ++k)
-                REQUIRE(places.emplace(store.offset_bytes(extents[k]), lengths[k]).second);
-            int64_t end = 0;
-            for (const auto& [offset, length] : places) {
-                REQUIRE(offset >= end);
-                end = offset + length;
-            }
-            REQUIRE(end <= total);
-        }
-        INFO(spare_blocks);
-        CHECK((store.counters().moves > 0) == (spare_blocks > 0));
+    std::vector<int64_t> lengths;
+    int64_t total = 0;
+    for (int i = 0; i < 12; ++i) {
+        lengths.push_back((1 + static_cast<int64_t>(random() % 9)) * kBlock);
+        total += lengths.back();
     }
+    MemoryBlockFile file(Bytes{total}, {});
+    ExtentStore store(file);
+    AlignedMemory memory(Bytes{9 * kBlock});
+    std::vector<ExtentId> extents;
+    std::vector<uint64_t> seeds(lengths.size(), 0);
+    for (const int64_t length : lengths) extents.push_back(store.add("x", Bytes{length}));
+    for (int step = 0; step < 2000; ++step) {
+        const size_t i = random() % lengths.size();
+        const auto part = memory.part(0, lengths[i]);
+        if (seeds[i] != 0) {
+            AlignedMemory expected(Bytes{lengths[i]});
+            fill(expected.all(), seeds[i]);
+            store.wait(store.read(one(extents[i], part)));
+            REQUIRE(std::ranges::equal(part, expected.all()));
+        }
+        seeds[i] = 1 + random();
+        fill(part, seeds[i]);
+        store.wait(store.write(one(extents[i], part)));
+    }
+    int64_t end = 0;
+    for (size_t k = 0; k < lengths.size(); ++k) {
+        CHECK(store.offset_bytes(extents[k]) == end);
+        end += lengths[k];
+    }
+    CHECK(end == total);
 }
 
 TEST_CASE("an extent that is written in part reads as long as it was written, and is checked") {
@@ -223,13 +199,56 @@ TEST_CASE("an extent that is written in part reads as long as it was written, an
         for (const int64_t blocks : {6, 1, 4, 6, 3}) {
             const int64_t length = blocks * kBlock;
             fill(memory.part(0, length), static_cast<uint64_t>(blocks));
-            store.wait(store.write(extent, memory.part(0, length)));
+            store.wait(store.write(one(extent, memory.part(0, length))));
             REQUIRE(store.content_bytes(extent) == Bytes{length});
-            store.wait(store.read(extent, back.part(0, length)));
+            store.wait(store.read(one(extent, back.part(0, length))));
             CHECK(std::ranges::equal(back.part(0, length), memory.part(0, length)));
         }
         CHECK(store.counters().written == Bytes{20 * kBlock});
         CHECK(store.counters().read == Bytes{20 * kBlock});
+    }
+}
+
+TEST_CASE("parts that lie together in memory and in the file move in one request") {
+    for (const EngineCase& engine : kEngines) {
+        INFO(engine.name);
+        OpenedFile opened(engine, kLength * 4, {Bytes{2 * kBlock}, 4, 8});
+        ExtentStore store(opened.file());
+        AlignedMemory memory(kLength * 4), back(kLength * 4);
+        std::vector<ExtentStore::Part> parts, reads;
+        for (int i = 0; i < 4; ++i) {
+            // The third extent does not fill its room.
+            const int64_t length = i == 2 ? kBlock : kLength.value;
+            const ExtentId extent = store.add(fmt::format("part {}", i), kLength);
+            const int64_t at = i < 3 ? i * kLength.value : 2 * kLength.value + kBlock;
+            parts.push_back({extent, memory.part(at, length)});
+            reads.push_back({extent, back.part(at, length)});
+            fill_extent(parts.back().memory, i, 1);
+        }
+        REQUIRE(store.parts_together(parts) == 3);
+        CHECK(store.parts_together(std::span(parts).subspan(2)) == 1);
+        CHECK(store.parts_together(std::vector{parts[1], parts[0]}) == 1);
+        CHECK(store.parts_together(std::vector{parts[0], parts[2]}) == 1);
+        const auto all = std::span(parts);
+        store.wait(store.write(all.first(3)));
+        store.wait(store.write(all.subspan(3)));
+        CHECK(store.counters().writes == 2);
+        CHECK(store.counters().written == kLength * 3 + Bytes{kBlock});
+        store.wait(store.read(std::span(reads).first(3)));
+        store.wait(store.read(std::span(reads).subspan(3)));
+        CHECK(store.counters().reads == 2);
+        CHECK(std::ranges::equal(back.part(0, 3 * kLength.value + kBlock),
+                                 memory.part(0, 3 * kLength.value + kBlock)));
+        if (engine.memory) continue;
+        // A bit that flips in the second of three is told as the second's.
+        const int fd = opened.backing().files[0].fd.get();
+        AlignedMemory block(Bytes{kBlock});
+        const int64_t place = kLength.value + kBlock;
+        REQUIRE(::pread(fd, block.all().data(), kBlock, place) == kBlock);
+        block.all()[7] ^= std::byte{1};
+        REQUIRE(::pwrite(fd, block.all().data(), kBlock, place) == kBlock);
+        CHECK_THROWS_WITH(store.wait(store.read(std::span(reads).first(3))),
+                          Catch::Contains("`part 1` (generation 1"));
     }
 }
 
@@ -238,14 +257,13 @@ TEST_CASE("counters tell what was moved") {
     ExtentStore store(file);
     AlignedMemory memory(kLength);
     const ExtentId extent = store.add("x", kLength);
-    for (int i = 0; i < 3; ++i) store.wait(store.write(extent, memory.all()));
-    ExtentTransfer first = store.read(extent, memory.all());
+    for (int i = 0; i < 3; ++i) store.wait(store.write(one(extent, memory.all())));
+    ExtentTransfer first = store.read(one(extent, memory.all()));
     store.wait(std::move(first));
     CHECK(store.counters().writes == 3);
     CHECK(store.counters().reads == 1);
     CHECK(store.counters().written == kLength * 3);
     CHECK(store.counters().read == kLength);
-    CHECK(store.counters().moves == 3);
     CHECK(store.counters().read_checksum_time.count() > 0);
     CHECK(store.counters().write_checksum_time.count() > 0);
     CHECK(extent_bytes(Bytes{1}) == Bytes{kBlock});

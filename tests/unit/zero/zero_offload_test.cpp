@@ -66,7 +66,7 @@ void check_changes(TrainingCase job, bool parameters) {
     job.steps = 9;
     job.offload = {};
     const RankOutcome in_memory = testing::train_world(job).front();
-    for (const int64_t buffers : {2, 5})
+    for (const int64_t buffers : {2, 6})
         for (const double ratio : {1.0, 0.5}) {
             INFO("stage " << job.stage << " on " << job.world_size() << " ranks of "
                           << job.node_sizes.size() << " hosts, accumulation " << job.accumulation
@@ -74,6 +74,7 @@ void check_changes(TrainingCase job, bool parameters) {
                           << ", buffers " << buffers << ", ratio " << ratio);
             job.offload = {true, parameters, 48, buffers, ratio};
             job.offload.adaptive = true;
+            if (buffers > kLfuPassingBuffers) job.offload.eviction = EvictionRule::kLfu;
             job.kept_after = {{1, 3}, {2, 4}, {4, 1}, {5, 1 << 20}, {7, 2}, {8, 0}};
             for (const RankOutcome& rank : testing::train_world(job))
                 CHECK(equal_bits(rank, in_memory));
@@ -163,10 +164,13 @@ TEST_CASE("with parameters on disk too, training has the bits of memory") {
                 TrainingCase job = offload_case(sizes, 3);
                 job.clipping = clipping;
                 job.recompute_groups = groups;
+                OffloadPlan lfu{true, true, 48, 7};
+                lfu.eviction = EvictionRule::kLfu;
                 check_offload(job, {{true, true, 48, 2},
                                     {true, true, 48, 64},
                                     {false, true, 48, 2},
-                                    {true, true, 48, 3, 0.5}});
+                                    {true, true, 48, 3, 0.5},
+                                    lfu});
             }
 }
 
@@ -310,8 +314,34 @@ TEST_CASE("SGD with and without momentum is offloaded as Adam is") {
     }
 }
 
+TEST_CASE("under LFU all buffers but four keep their chunks, which are neither read nor written") {
+    TrainingCase job = offload_case({1}, 3);
+    // Bytes that the last step reads and writes, in chunks: two moments of a page each.
+    const auto moved = [&](int64_t buffers, EvictionRule eviction) {
+        job.offload = {true, false, 48, buffers};
+        job.offload.eviction = eviction;
+        const std::vector<nlohmann::json> lines = testing::train_world(job).front().metrics;
+        const auto bytes = [&](const char* way) {
+            const auto until = [&](size_t line) {
+                return lines[line].at("disk_bytes").at(way).get<int64_t>();
+            };
+            return until(lines.size() - 1) - until(lines.size() - 2);
+        };
+        CHECK(bytes("read") == bytes("written"));
+        CHECK(bytes("read") % 8192 == 0);
+        return bytes("read") / 8192;
+    };
+    const int64_t chunks = moved(2, EvictionRule::kFifo);
+    REQUIRE(chunks > 9);
+    CHECK(moved(4, EvictionRule::kLfu) == chunks);
+    CHECK(moved(5, EvictionRule::kFifo) == chunks);
+    CHECK(moved(5, EvictionRule::kLfu) == chunks - 1);
+    CHECK(moved(9, EvictionRule::kLfu) == chunks - 5);
+    CHECK(moved(chunks, EvictionRule::kLfu) == 0);
+}
+
 TEST_CASE("a step that overflows leaves what is on disk as it was") {
-    for (const int64_t buffers : {2, 4, 64})
+    for (const int64_t buffers : {2, 4, 6, 64})
         for (const bool parameters : {false, true}) {
             TrainingCase job = offload_case({2, 1}, 3);
             job.accumulation = buffers == 4 ? 2 : 1;
@@ -330,6 +360,7 @@ TEST_CASE("a step that overflows leaves what is on disk as it was") {
             CHECK(skipped > 1);
             CHECK(skipped < 12);
             job.offload = {true, parameters, 48, buffers};
+            if (buffers == 6) job.offload.eviction = EvictionRule::kLfu;
             for (const RankOutcome& rank : testing::train_world(job))
                 CHECK(equal_bits(rank, in_memory.front()));
         }

@@ -1,7 +1,6 @@
-#include "plan/offload/swap_cache.h"
+#include "plan/offload/swap_traffic.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <set>
 
@@ -16,37 +15,16 @@ constexpr int64_t kUsesWanted = 200'000;
 constexpr int64_t kStepsMin = 4;
 constexpr int64_t kStepsMax = 512;
 
-// The key of a chunk under a rule: the chunk with the smallest key gives up its buffer.
-using Key = std::array<int64_t, 2>;
-
 struct HeldChunk {
     bool held = false;
     bool changed = false;
-    int64_t came = 0;  // number of a use, as last_use and next_use
-    int64_t last_use = 0;
-    int64_t next_use = 0;
-    int64_t uses = 0;  // since it came
-    Key key{};
+    int64_t next_use = 0;  // number of a use
 };
 
-Key key_of(const HeldChunk& chunk, EvictionRule rule) {
-    switch (rule) {
-        case EvictionRule::kLru:
-            return {chunk.last_use, 0};
-        case EvictionRule::kLfu:
-            return {chunk.uses, chunk.last_use};
-        case EvictionRule::kFifo:
-            return {chunk.came, 0};
-        case EvictionRule::kBelady:
-            break;
-    }
-    return {-chunk.next_use, 0};
-}
-
-class SwapCache {
+class BeladyCache {
   public:
-    SwapCache(const SwapTrace& trace, EvictionRule rule, int64_t buffers)
-        : trace_(trace), rule_(rule), buffers_(buffers), chunks_(trace.traffic.size()) {
+    BeladyCache(const SwapTrace& trace, int64_t buffers)
+        : trace_(trace), buffers_(buffers), chunks_(trace.traffic.size()) {
         DSL_CHECK(buffers > 0, "{} buffers", buffers);
         // The next use of a chunk may be in the next step, whose uses are the same.
         const auto length = std::ssize(trace.uses);
@@ -68,31 +46,26 @@ class SwapCache {
 
   private:
     void use(const ChunkUse& use, int64_t ahead) {
-        const auto c = static_cast<size_t>(use.chunk);
-        HeldChunk& chunk = chunks_[c];
-        const ChunkTraffic& bytes = trace_.traffic[c];
+        HeldChunk& chunk = chunks_[use.chunk];
+        const ChunkTraffic& bytes = trace_.traffic[use.chunk];
         ++now_;
         ++sums_.uses;
         if (chunk.held) {
             ++sums_.hits;
-            order_.erase({chunk.key, use.chunk});
+            order_.erase({-chunk.next_use, use.chunk});
         } else {
-            const int64_t read = use.update ? bytes.read : bytes.gathered;
-            sums_.read_bytes += static_cast<double>(read);
+            sums_.read_bytes += static_cast<double>(use.update ? bytes.read : bytes.gathered);
             if (!use.update) return;
             if (std::ssize(order_) == buffers_) evict();
-            chunk = {.held = true, .came = now_};
+            chunk.held = true;
         }
         chunk.changed = chunk.changed || use.update;
-        chunk.last_use = now_;
         chunk.next_use = now_ + ahead;
-        ++chunk.uses;
-        chunk.key = key_of(chunk, rule_);
-        order_.insert({chunk.key, use.chunk});
+        order_.insert({-chunk.next_use, use.chunk});
     }
 
     void evict() {
-        const auto c = static_cast<size_t>(order_.begin()->second);
+        const int c = order_.begin()->second;
         order_.erase(order_.begin());
         if (chunks_[c].changed)
             sums_.written_bytes += static_cast<double>(trace_.traffic[c].written);
@@ -100,30 +73,15 @@ class SwapCache {
     }
 
     const SwapTrace& trace_;
-    EvictionRule rule_;
     int64_t buffers_;
     std::vector<int64_t> ahead_;  // uses from each use to the next of the same chunk
     std::vector<HeldChunk> chunks_;
-    std::set<std::pair<Key, int>> order_;  // chunks held, the next to give up first
+    std::set<std::pair<int64_t, int>> order_;  // chunks held, the one needed last first
     int64_t now_ = 0;
     SwapTraffic sums_;
 };
 
 }  // namespace
-
-std::string_view eviction_rule_name(EvictionRule rule) {
-    switch (rule) {
-        case EvictionRule::kLru:
-            return "lru";
-        case EvictionRule::kLfu:
-            return "lfu";
-        case EvictionRule::kFifo:
-            return "fifo";
-        case EvictionRule::kBelady:
-            return "belady";
-    }
-    return "unknown";
-}
 
 SwapTrace swap_trace(const StepPlan& plan, const ChunkFormat& format) {
     const StateChunks& chunks = plan.chunks;
@@ -144,9 +102,35 @@ SwapTrace swap_trace(const StepPlan& plan, const ChunkFormat& format) {
     return trace;
 }
 
-SwapTraffic simulate_swaps(const SwapTrace& trace, EvictionRule rule, int64_t buffers) {
+SwapTraffic planned_swaps(const StepPlan& plan, const ChunkFormat& format) {
+    const SwapTrace trace = swap_trace(plan, format);
+    SwapTraffic traffic;
+    traffic.uses = traffic.hits = static_cast<double>(trace.uses.size());
+    const auto read = [&](int64_t bytes) {
+        --traffic.hits;
+        traffic.read_bytes += static_cast<double>(bytes);
+    };
+    for (const Instruction& instruction : plan.instructions) {
+        const bool moves_chunk = instruction.chunk >= 0 && instruction.buffer >= 0;
+        if (instruction.op == Op::kWrite && moves_chunk)
+            traffic.written_bytes += static_cast<double>(trace.traffic[instruction.chunk].written);
+        if (instruction.op != Op::kRead) continue;
+        if (moves_chunk) read(trace.traffic[instruction.chunk].read);
+        if (instruction.chunk >= 0) continue;
+        // A gather reads the bucket's chunks in order, each from its buffer or from disk.
+        const int first = plan.chunks.first_of_bucket[instruction.bucket];
+        for (int k = 0; k < std::ssize(instruction.reads); ++k) {
+            const bool on_disk = plan.chunks.all[first + k].parameters_on_disk();
+            if (on_disk && plan.buffers[instruction.reads[k]].kind != BufferKind::kOffload)
+                read(trace.traffic[first + k].gathered);
+        }
+    }
+    return traffic;
+}
+
+SwapTraffic least_swaps(const SwapTrace& trace, int64_t buffers) {
     if (trace.uses.empty()) return {};
-    SwapCache cache(trace, rule, buffers);
+    BeladyCache cache(trace, buffers);
     const int64_t updates = std::count_if(trace.uses.begin(), trace.uses.end(),
                                           [](const ChunkUse& use) { return use.update; });
     const int64_t limit = std::clamp(kUsesWanted / std::ssize(trace.uses), kStepsMin, kStepsMax);
@@ -161,34 +145,6 @@ SwapTraffic simulate_swaps(const SwapTrace& trace, EvictionRule rule, int64_t bu
     mean.read_bytes /= of_steps;
     mean.written_bytes /= of_steps;
     return mean;
-}
-
-SwapTraffic planned_swaps(const StepPlan& plan) {
-    SwapTraffic traffic;
-    for (const Instruction& instruction : plan.instructions) {
-        const auto bytes = static_cast<double>(instruction.bytes.value);
-        const bool moves_chunk = instruction.chunk >= 0;
-        if (instruction.op == Op::kWrite) traffic.written_bytes += bytes;
-        if (instruction.op == Op::kUpdate && instruction.buffer >= 0) {
-            ++traffic.uses;
-            ++traffic.hits;  // subtracted below if it was read
-        }
-        if (instruction.op != Op::kRead) continue;
-        traffic.read_bytes += bytes;
-        if (moves_chunk) {
-            --traffic.hits;
-            continue;
-        }
-        // A gather reads the bucket's chunks in order, each from its buffer or from disk.
-        const auto first = static_cast<size_t>(plan.chunks.first_of_bucket[instruction.bucket]);
-        for (size_t k = 0; k < instruction.reads.size(); ++k) {
-            if (!plan.chunks.all[first + k].parameters_on_disk()) continue;
-            ++traffic.uses;
-            const auto buffer = static_cast<size_t>(instruction.reads[k]);
-            traffic.hits += plan.buffers[buffer].kind == BufferKind::kOffload ? 1 : 0;
-        }
-    }
-    return traffic;
 }
 
 }  // namespace dslaunch::plan

@@ -10,6 +10,7 @@
 
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/rig_hosts.h"
 #include "support/sanitizer.h"
 #include "support/skip.h"
 
@@ -96,6 +97,31 @@ bool mentions(const std::string& text, const std::string& word) {
 }
 
 }  // namespace
+
+TEST_CASE("who holds GPUs is asked on all hosts at once, and a process is ended over ssh") {
+    const RigHosts hosts(3, "ps --devices over ssh");
+    if (!hosts.usable()) return;
+    const auto dslaunch = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), {std::string(DSL_BINARY_DIR) + "/dslaunch"});
+        words.insert(words.end(), {"--ssh-config", hosts.config("good")});
+        return run(hosts.on(0, words));
+    };
+    hosts.cut(3);
+    const Ran listed = dslaunch({"ps", "--devices", "--hosts", "n1,n2,n3", "--json"});
+    INFO(listed.err);
+    CHECK(listed.code == 67);
+    CHECK_THAT(listed.err, Catch::Contains("n3: not asked: "));
+    CHECK_THAT(listed.out, Catch::Contains("\"host\": \"n1\", \"error\": \"\"") &&
+                               Catch::Contains("\"host\": \"n2\", \"error\": \"\""));
+    const TemporaryFolder folder;
+    const JobProcess sleeper(folder, hosts.on(2, {"sleep", "600"}));
+    REQUIRE(wait_until([&] { return process_file(sleeper.pid(), "comm") == "sleep\n"; }, 10'000));
+    const std::string pid = std::to_string(sleeper.pid());
+    const Ran ended = dslaunch({"stop", "--pid", "n2:" + pid, "--yes"});
+    INFO(ended.err);
+    CHECK(ended.code == 0);
+    CHECK(ended.out == "n2: process " + pid + ": ended as asked\n");
+}
 
 TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then on") {
     const BareHosts hosts;

@@ -1,5 +1,8 @@
 // The commands over jobs, run as a user runs them: a living job is asked, a dead one's processes
 // are ended, and another job is never touched.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -127,6 +130,57 @@ TEST_CASE("what a dead job left is ended; its namesakes and who asks are spared"
     CHECK(name_process(foreign.pid()).start_time != 0);
     for (const ProcessName& worker : other.workers) CHECK(name_process(worker.pid) == worker);
     CHECK_THAT(run(state, {"stop", "dead"}).out, Catch::Contains("nothing of it was left"));
+}
+
+TEST_CASE("ps --devices tells who holds which GPU; stop --pid ends one process after asking") {
+    const TemporaryFolder state, fake;
+    const Job job(state, "gpus", kWilling);
+    const ProcessName rank = job.workers.front();
+    // A driver's tool that knows of one rank, a process of another container, and a free GPU.
+    std::ofstream(fake.path() + "/nvidia-smi")
+        << "#!/bin/sh\ncase $1 in\n"
+           "*query-gpu*) echo '0, GPU-a, NVIDIA H100, 81559, 5000'; echo '1, GPU-b, NVIDIA H100, "
+           "81559, 4';;\n"
+           "*) echo 'GPU-a, "
+        << rank.pid << ", 4096'; echo 'GPU-a, 4194304, 512';;\nesac\n";
+    std::filesystem::permissions(fake.path() + "/nvidia-smi", std::filesystem::perms(0755));
+    const auto with_driver = [&](const std::vector<std::string>& words) {
+        std::vector<std::string> all = command(state, words);
+        all.insert(all.begin() + 1, "PATH=" + fake.path() + ":" + std::getenv("PATH"));
+        const TemporaryFolder output;
+        JobProcess process(output, all);
+        const int code = process.wait(60'000);
+        return Result{code, process.out(), process.err()};
+    };
+    const Result listed = with_driver({"ps", "--devices", "--json"});
+    INFO(listed.err);
+    REQUIRE(listed.code == 0);
+    const auto host = nlohmann::json::parse(listed.out).at("hosts").at(0);
+    CHECK(host.at("gpus").at(0).at("used_bytes") == int64_t{5000} << 20);
+    CHECK(host.at("gpus").at(1).at("index") == 1);
+    REQUIRE(host.at("processes").size() == 2);
+    const auto& own = host.at("processes").at(0);
+    CHECK(own.at("pid") == rank.pid);
+    CHECK(own.at("job_id") == "gpus");
+    CHECK(own.at("rank").get<int>() >= 0);
+    CHECK(own.at("gpus").at(0).at("bytes") == int64_t{4096} << 20);
+    CHECK(host.at("processes").at(1).at("own") == false);
+    const Result table = with_driver({"ps", "--devices"});
+    CHECK_THAT(table.out, Catch::Contains("gpus, rank ") && Catch::Contains("4.00 GiB") &&
+                              Catch::Contains("not visible here") && Catch::Contains("free"));
+
+    const std::string place = "localhost:" + std::to_string(rank.pid);
+    const Result unasked = with_driver({"stop", "--pid", place});
+    CHECK(unasked.code == 64);
+    CHECK_THAT(unasked.err, Catch::Contains("give --yes") && Catch::Contains("of job gpus") &&
+                                Catch::Contains("holds GPU 0 (4.00 GiB)"));
+    CHECK(name_process(rank.pid) == rank);
+    CHECK(with_driver({"stop", "--pid", "localhost:4194304", "--yes"}).code == 64);
+    const Result ended = with_driver({"stop", "--pid", place, "--yes", "--json"});
+    INFO(ended.err);
+    CHECK(ended.code == 0);
+    CHECK(nlohmann::json::parse(ended.out).at("ended") == true);
+    CHECK_FALSE(name_process(rank.pid) == rank);
 }
 
 TEST_CASE("hostile job ids reach no file and no process") {

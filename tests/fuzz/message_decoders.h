@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "health/health_record.h"
+#include "launch/agent/device_report.h"
 #include "launch/agent/leftovers.h"
 #include "launch/agent/machine_facts.h"
 #include "launch/agent/node_report.h"
@@ -80,6 +81,10 @@ inline constexpr MessageDecoder kAgentMessages[] = {
     row(FrameKind::kPushAnswer, read_twice<decode_push_answer>),
     row(FrameKind::kStopJob, read_twice<decode_stop_request>),
     row(FrameKind::kJobStopped, read_twice<decode_stop_reply>),
+    row(FrameKind::kDevices, read_twice<decode_device_request>),
+    row(FrameKind::kDeviceReport, read_twice<decode_device_report>),
+    row(FrameKind::kEndProcess, read_twice<decode_end_request>),
+    row(FrameKind::kProcessEnded, read_twice<decode_end_reply>),
 };
 
 inline constexpr MessageDecoder kRelayMessages[] = {

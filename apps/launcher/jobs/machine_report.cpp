@@ -1,25 +1,22 @@
 #include "launcher/jobs/machine_report.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <map>
 
 #include "base/error.h"
-#include "base/fd.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
 #include "launch/hosts/hostfile.h"
 #include "launch/machine/gpu_count.h"
 #include "launch/plan/environment_file.h"
+#include "launch/process/program_output.h"
 #include "launch/process/spawn.h"
 #include "launcher/run/build_job.h"
 
@@ -27,10 +24,8 @@ namespace dslaunch::launcher {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 constexpr milliseconds kProgramMax{5'000};
-constexpr size_t kOutputBytesMax = 64U << 10;
 
 std::string read_or(const std::string& path, const std::string& otherwise) {
     try {
@@ -40,31 +35,8 @@ std::string read_or(const std::string& path, const std::string& otherwise) {
     }
 }
 
-// The output of COMMAND on both streams; empty if it cannot be run or does not end in time.
 std::string output_of(const std::vector<std::string>& command) {
-    Pipe pipe = make_pipe();
-    launch::SpawnRequest request;
-    request.command = command;
-    request.environment = launch::own_environment();
-    request.stdout_fd = request.stderr_fd = pipe.write_end.get();
-    request.die_with_parent = true;
-    const launch::SpawnResult result = launch::spawn(request);
-    pipe.write_end.reset();
-    if (!result.error.empty()) return "";
-    const auto limit = steady_clock::now() + kProgramMax;
-    std::string text;
-    for (;;) {
-        const auto left = std::chrono::ceil<milliseconds>(limit - steady_clock::now()).count();
-        pollfd entry{pipe.read_end.get(), POLLIN, 0};
-        if (left <= 0 || ::poll(&entry, 1, static_cast<int>(left)) <= 0) break;
-        char block[4096];
-        const ssize_t n = ::read(pipe.read_end.get(), block, sizeof block);
-        if (n <= 0 || text.size() > kOutputBytesMax) break;
-        text.append(block, static_cast<size_t>(n));
-    }
-    ::kill(-result.pid, SIGKILL);  // the process group, which has ended or has used up its time
-    ::waitpid(result.pid, nullptr, 0);
-    return text;
+    return launch::program_output(command, kProgramMax);
 }
 
 std::string first_line(const std::string& text) {

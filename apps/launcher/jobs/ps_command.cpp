@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "base/text/json.h"
+#include "launcher/jobs/device_list.h"
 #include "launcher/jobs/known_jobs.h"
 
 namespace dslaunch::launcher {
@@ -83,11 +85,16 @@ int list_jobs(const PsArguments& arguments) {
 }  // namespace
 
 int ps_command(std::span<const std::string> arguments) {
+    if (std::ranges::find(arguments, "--devices") != arguments.end())
+        return list_devices(arguments);
+    bool devices = false;  // taken above; here for the help
     PsArguments parsed;
     CommandLine app("List the running jobs of this user on this machine", "dslaunch ps");
     app.add("-a,--all", parsed.all,
             "Also those that ended (the newest 100), were lost, or run on another machine");
     app.add("--json", parsed.json, "Print JSON");
+    app.add("--devices", devices,
+            "GPUs of hosts instead: who holds which and how much of it (see ps --devices --help)");
     return app.parse({arguments.begin(), arguments.end()}) ? list_jobs(parsed) : 0;
 }
 

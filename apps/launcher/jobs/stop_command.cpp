@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -16,10 +15,11 @@
 #include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "launch/agent/leftovers.h"
-#include "launch/fleet/fleet.h"
+#include "launch/fleet/host_question.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/frame.h"
 #include "launcher/jobs/known_jobs.h"
+#include "launcher/jobs/stop_process.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -74,55 +74,6 @@ std::string end_launcher(const KnownJob& job, bool now) {
     return "killed, it did not answer";
 }
 
-// Asks each agent, as soon as it has said hello, to end what is left of a job.
-class LeftoverEnd : public launch::FleetListener {
-  public:
-    LeftoverEnd(const std::vector<launch::HostAddress>& hosts, launch::Transport& transport,
-                std::string launch_id)
-        : fleet_(hosts, transport, -1), launch_id_(std::move(launch_id)), replies_(hosts.size()) {
-        fleet_.listen(this);
-    }
-
-    std::vector<LeftOnHost> run(milliseconds limit) {
-        fleet_.connect(limit, false);
-        const auto answered = [&] {
-            for (size_t i = 0; i < replies_.size(); ++i) {
-                if (!replies_[i] && !fleet_.nodes()[i].ended) return false;
-            }
-            return true;
-        };
-        fleet_.pump(answered, fleet_.started_at() + limit);
-        for (size_t i = 0; i < replies_.size(); ++i) {
-            if (!replies_[i])
-                fleet_.blame(i, fmt::format("no answer within {} s", limit.count() / 1000));
-        }
-        fleet_.stop();
-        std::vector<LeftOnHost> left;
-        for (size_t i = 0; i < replies_.size(); ++i) {
-            const launch::Fleet::Node& node = fleet_.nodes()[i];
-            LeftOnHost host{node.address.name, "", {}};
-            if (replies_[i]) host.processes = std::move(replies_[i]->processes);
-            if (!replies_[i]) host.error = node.error;
-            left.push_back(std::move(host));
-        }
-        return left;
-    }
-
-    void host_greeted(size_t host) override {
-        fleet_.send(host, launch::FrameKind::kStopJob,
-                    launch::encode(launch::StopJobRequest{launch_id_}));
-    }
-    void take_frame(size_t host, const launch::Frame& frame) override {
-        if (frame.kind != launch::FrameKind::kJobStopped) return;
-        replies_[host] = launch::decode_stop_reply(frame.payload);
-    }
-
-  private:
-    launch::Fleet fleet_;
-    std::string launch_id_;
-    std::vector<std::optional<launch::StopJobReply>> replies_;  // by host
-};
-
 std::vector<LeftOnHost> end_leftovers(const KnownJob& job) {
     std::vector<launch::HostAddress> hosts = job.hosts;
     launch::JobSpec way;
@@ -134,7 +85,16 @@ std::vector<LeftOnHost> end_leftovers(const KnownJob& job) {
         hosts = {{"localhost", "", 0, ""}};  // one machine, for any number of simulated hosts
     }
     const auto transport = launch::make_transport(way);
-    return LeftoverEnd(hosts, *transport, job.launch_id).run(kHostsMax);
+    std::vector<LeftOnHost> left;
+    for (const launch::HostAnswer& answer : launch::ask_hosts(
+             hosts, *transport, -1,
+             {launch::FrameKind::kStopJob, launch::encode(launch::StopJobRequest{job.launch_id}),
+              launch::FrameKind::kJobStopped, kHostsMax, kHostsMax})) {
+        left.push_back({answer.host, answer.error, {}});
+        if (answer.payload)
+            left.back().processes = launch::decode_stop_reply(*answer.payload).processes;
+    }
+    return left;
 }
 
 void print_json(const KnownJob& job, const std::string& launcher,
@@ -203,9 +163,17 @@ int stop_job(const StopArguments& arguments) {
 }  // namespace
 
 int stop_command(std::span<const std::string> arguments) {
+    const bool is_process = std::ranges::any_of(arguments, [](const std::string& word) {
+        return word == "--pid" || word.starts_with("--pid=");
+    });
+    if (is_process) return stop_process_command(arguments);
     StopArguments parsed;
     CommandLine app("End a job", "dslaunch stop");
-    app.add("JOB", parsed.job, "Its id, or the first letters of it").required();
+    app.add("JOB", parsed.job,
+            "Its id, or the first letters of it (one process on a host: stop --pid HOST:PID, see "
+            "stop "
+            "--pid --help)")
+        .required();
     app.add("--now", parsed.now, "At once, without the grace time to save");
     app.add("--json", parsed.json, "Print JSON");
     return app.parse({arguments.begin(), arguments.end()}) ? stop_job(parsed) : 0;

@@ -24,6 +24,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "launch/agent/agent_worker.h"
+#include "launch/agent/command_answers.h"
 #include "launch/agent/leftovers.h"
 #include "launch/agent/machine_facts.h"
 #include "launch/agent/node_report.h"
@@ -229,20 +230,15 @@ void Agent::handle(const Frame& frame) {
             return begin_end();
         case FrameKind::kPing:
             return send(FrameKind::kPong);
-        case FrameKind::kReportRequest:
-            return send(FrameKind::kNodeReport,
-                        encode(report_node(decode_report_request(frame.payload))));
         case FrameKind::kPushOffer:
             return push_.offer(decode_push_offer(frame.payload));
         case FrameKind::kPushChunks:
             return push_.take_chunks(decode_push_chunks(frame.payload));
         case FrameKind::kPushPiece:
             return push_.take_piece(decode_push_piece(frame.payload));
-        case FrameKind::kStopJob:
-            return send(FrameKind::kJobStopped,
-                        encode(StopJobReply{
-                            end_leftovers({decode_stop_request(frame.payload).launch_id})}));
         default:
+            if (const auto answer = answer_command(frame, [this] { say_alive(); }))
+                return send(answer->kind, answer->payload);
             fail(ExitCode::kInternal, "a frame meant for the launcher arrived at an agent");
     }
 }

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "launch/machine/gpu_use.h"
 #include "launch/plan/worker_environment.h"
 #include "launch/process/spawn.h"
 #include "launch/process/text_or_empty.h"
@@ -61,35 +62,9 @@ bool passes(std::string_view environment, const LeftoverFilter& filter) {
     return is_of_launch && is_of_attempt;
 }
 
-// The result is this process and all above it.
-std::set<pid_t> own_line() {
-    std::set<pid_t> line;
-    for (pid_t pid = ::getpid(); pid > 1 && line.insert(pid).second;) {
-        const std::string stat =
-            text_or_empty(fmt::format("/proc/{}/stat", pid), kProcessFileBytesMax);
-        const size_t end = stat.rfind(')');
-        if (end == std::string::npos || end + 2 > stat.size()) break;
-        const auto fields = split(std::string_view(stat).substr(end + 2), ' ');
-        pid = fields.size() < 2 ? 0 : static_cast<pid_t>(parse_int(fields[1]).value_or(0));
-    }
-    return line;
-}
-
-std::string open_gpus(pid_t pid) {
-    const std::string path = fmt::format("/proc/{}/fd", pid);
-    const Folder folder(::opendir(path.c_str()), ::closedir);
-    std::set<int64_t> gpus;
-    while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-        char target[256];
-        const ssize_t length =
-            ::readlink((path + "/" + entry->d_name).c_str(), target, sizeof target);
-        const std::string_view device(target, static_cast<size_t>(std::max<ssize_t>(0, length)));
-        constexpr std::string_view kDevice = "/dev/nvidia";
-        if (!device.starts_with(kDevice)) continue;
-        if (const auto number = parse_int(device.substr(kDevice.size()))) gpus.insert(*number);
-    }
+std::string gpus_of(pid_t pid) {
     std::vector<std::string> names;
-    for (const int64_t gpu : gpus) names.push_back(std::to_string(gpu));
+    for (const int64_t gpu : open_gpus(pid)) names.push_back(std::to_string(gpu));
     return join(names, ",");
 }
 
@@ -126,7 +101,7 @@ std::vector<LeftProcess> find_leftovers(const LeftoverFilter& filter) {
         if (!passes(text_or_empty(path + "/environ", kProcessFileBytesMax), filter)) continue;
         found.push_back({name,
                          std::string(trim(text_or_empty(path + "/comm", kProcessFileBytesMax))),
-                         open_gpus(pid), false});
+                         gpus_of(pid), false});
     }
     return found;
 }

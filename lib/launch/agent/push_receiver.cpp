@@ -15,12 +15,12 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
+#include "launch/files/file_identity.h"
 
 namespace dslaunch::launch {
 namespace {
 
 constexpr int64_t kSyncBytes = 64 << 20;  // so that the last fsync has little left to do
-constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
 constexpr mode_t kFolderMode = 0755;
 constexpr size_t kNameBytesMax = 200;
 

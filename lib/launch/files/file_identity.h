@@ -9,6 +9,8 @@
 
 namespace dslaunch::launch {
 
+inline constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
+
 struct FileIdentity {
     uint64_t device = 0;
     uint64_t inode = 0;
@@ -20,7 +22,7 @@ struct FileIdentity {
 };
 
 [[nodiscard]] inline int64_t in_nanoseconds(const timespec& time) {
-    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+    return int64_t{time.tv_sec} * kNanosecondsPerSecond + time.tv_nsec;
 }
 
 [[nodiscard]] inline FileIdentity identity_of(const struct stat& status) {

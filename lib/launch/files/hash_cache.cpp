@@ -21,7 +21,6 @@ namespace {
 
 constexpr size_t kFileBytesMax = 1U << 20;
 constexpr size_t kHexDigits = 64;
-constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
 constexpr int64_t kSettled = 2 * kNanosecondsPerSecond;
 
 bool is_hash(std::string_view text) {

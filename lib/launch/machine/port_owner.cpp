@@ -1,7 +1,6 @@
 #include "launch/machine/port_owner.h"
 
 #include <fmt/format.h>
-#include <pwd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "launch/machine/user_name.h"
 #include "launch/process/text_or_empty.h"
 
 namespace dslaunch::launch {
@@ -51,21 +51,6 @@ bool holds_one_of(const fs::path& process, const std::map<std::string, std::stri
     return false;
 }
 
-std::string user_name(const std::string& number) {
-    constexpr size_t kEntryBytes = 16'384;
-    const auto uid = parse_int(number);
-    passwd entry{};
-    passwd* found = nullptr;
-    std::vector<char> strings(kEntryBytes);
-    if (uid &&
-        ::getpwuid_r(static_cast<uid_t>(*uid), &entry, strings.data(), strings.size(), &found) ==
-            0 &&
-        found != nullptr) {
-        return printable(entry.pw_name);
-    }
-    return printable(number);
-}
-
 }  // namespace
 
 std::string describe_port_owner(int port) {
@@ -82,7 +67,8 @@ std::string describe_port_owner(int port) {
         return fmt::format("process {} ({})", pid,
                            printable(command.substr(0, kCommandBytesShown)));
     }
-    return "a process of user " + user_name(sockets.begin()->second);
+    const auto user = parse_int(sockets.begin()->second);
+    return "a process of user " + (user ? user_name(static_cast<uid_t>(*user)) : "unknown");
 }
 
 }  // namespace dslaunch::launch

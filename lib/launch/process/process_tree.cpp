@@ -76,6 +76,15 @@ std::vector<ProcessName> descendants(pid_t root) {
     return found;
 }
 
+std::set<pid_t> own_line() {
+    std::set<pid_t> line;
+    for (pid_t pid = ::getpid(); pid > 1 && line.insert(pid).second;) {
+        const auto stat = read_stat(pid);
+        pid = stat ? stat->parent : 0;
+    }
+    return line;
+}
+
 ProcessName name_process(pid_t pid) {
     const auto stat = read_stat(pid);
     return stat ? stat->name : ProcessName{pid, 0};

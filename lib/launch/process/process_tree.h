@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct ProcessName {
 // The living (not zombie) descendants of ROOT, ROOT not included. Empty where /proc cannot be read.
 [[nodiscard]] std::vector<ProcessName> descendants(pid_t root);
 
+// Returns this process and all above it, but for process 1.
+[[nodiscard]] std::set<pid_t> own_line();
 // The name of a living process; start_time 0 when there is none or it is a zombie.
 [[nodiscard]] ProcessName name_process(pid_t pid);
 

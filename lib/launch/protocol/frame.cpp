@@ -14,7 +14,7 @@ bool is_frame_kind(uint16_t kind) {
     return within(FrameKind::kHello, FrameKind::kPing) ||
            within(FrameKind::kAgentHello, FrameKind::kProblem) ||
            within(FrameKind::kAskedToEnd, FrameKind::kAskedToEnd) ||
-           within(FrameKind::kStopJob, FrameKind::kJobStopped) ||
+           within(FrameKind::kStopJob, FrameKind::kProcessEnded) ||
            within(FrameKind::kReportRequest, FrameKind::kPushPiece) ||
            within(FrameKind::kNodeReport, FrameKind::kPushAnswer) ||
            within(FrameKind::kListen, FrameKind::kMachineFacts);

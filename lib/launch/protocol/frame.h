@@ -51,6 +51,11 @@ enum class FrameKind : uint16_t {
     // `dslaunch stop`, for a job whose launcher is dead (launch/agent/leftovers.h)
     kStopJob = 140,     // StopJobRequest, launcher -> agent
     kJobStopped = 141,  // StopJobReply, agent -> launcher
+    // `dslaunch ps --devices`, `dslaunch stop --pid` (launch/agent/device_report.h)
+    kDevices = 142,       // DeviceUseRequest, launcher -> agent
+    kDeviceReport = 143,  // DeviceUseReport, agent -> launcher
+    kEndProcess = 144,    // EndProcessRequest, launcher -> agent
+    kProcessEnded = 145,  // EndProcessReply, agent -> launcher
 };
 
 struct Frame {

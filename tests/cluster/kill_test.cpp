@@ -13,6 +13,7 @@
 #include "support/job_process.h"
 #include "support/listener.h"
 #include "support/man_in_the_middle.h"
+#include "support/skip.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -204,15 +205,19 @@ class JoinJob {
 
 }  // namespace
 
-// Negative control, done by hand: with an agent that ends nothing before it starts ranks, the
-// grandchild of the first attempt lives beside the second.
-TEST_CASE("a restart ends what agent and guardian, killed in one moment, have left") {
+namespace {
+
+// Agents run behind the words of INSIDE; the grandchild of the first attempt runs by SHELL. Agent
+// and guardian are killed in one moment, and the next agent ends the grandchild.
+void check_both_killed(const std::vector<std::string>& inside, const std::string& shell) {
     const TemporaryFolder agent_folder, next_folder, grandchild;
-    JoinJob job("setsid sh -c \"trap '' TERM INT HUP; echo \\$\\$ > " + grandchild.path() +
-                "/pid; while :; do sleep 0.05; done\" & while [ ! -s " + grandchild.path() +
-                "/pid ]; do sleep 0.01; done; cat " + grandchild.path() +
+    JoinJob job("setsid " + shell + " -c \"trap '' TERM INT HUP; echo \\$\\$ > " +
+                grandchild.path() + "/pid; while :; do sleep 0.05; done\" & while [ ! -s " +
+                grandchild.path() + "/pid ]; do sleep 0.01; done; cat " + grandchild.path() +
                 "/pid >> $PIDS; sleep 600");
-    JobProcess guardian(agent_folder, job.agent(job.port()));
+    std::vector<std::string> agent = job.agent(job.port());
+    agent.insert(agent.begin(), inside.begin(), inside.end());
+    JobProcess guardian(agent_folder, agent);
     const ProcessName left = job.left();
     std::vector<ProcessName> killed = {name_process(guardian.pid())};
     for (const ProcessName& below : descendants(guardian.pid())) {
@@ -225,8 +230,32 @@ TEST_CASE("a restart ends what agent and guardian, killed in one moment, have le
         for (const ProcessName& process : killed) signal_process(process, signal);
     }
     CHECK(guardian.wait(60'000) == 128 + SIGKILL);
-    JobProcess next(next_folder, job.agent(job.port()));
+    JobProcess next(next_folder, agent);
     job.check_end(next, left);
+}
+
+}  // namespace
+
+// Negative control, done by hand: with an agent that ends nothing before it starts ranks, the
+// grandchild of the first attempt lives beside the second.
+TEST_CASE("a restart ends what agent and guardian, killed in one moment, have left") {
+    check_both_killed({}, "sh");
+}
+
+// Negative control: without the mount the agents have no group, and the grandchild, whose
+// environment names nobody, lives on.
+TEST_CASE("what was left without an environment is found by its control group") {
+    const std::string mount =
+        "mount -t tmpfs none /mnt && mkdir /mnt/group && mount -t cgroup2 none /mnt/group && ";
+    const TemporaryFolder folder;
+    JobProcess probe(folder, {"unshare", "-m", "sh", "-c",
+                              mount + "mkdir /mnt/group/dslaunch-probe && rmdir "
+                                      "/mnt/group/dslaunch-probe"});
+    if (probe.wait(20'000) != 0)
+        return report_skipped("processes found by their control group",
+                              "no control groups of version 2 can be made here: " + probe.err());
+    check_both_killed({"unshare", "-m", "sh", "-c", mount + "exec \"$@\"", "sh"},
+                      "env -i PATH=/usr/bin:/bin sh");
 }
 
 TEST_CASE("a connection that is lost on one side leaves no two attempts at once") {

@@ -264,7 +264,7 @@ void Agent::check_files(const CheckRequest& request) {
 void Agent::start_workers(const StartRequest& request) {
     if (!workers_.empty()) fail(ExitCode::kInternal, "a second request to start workers");
     if (state_ != State::kServing || request.workers.empty()) return;
-    end_older_attempts(request.workers.front().environment);
+    begin_attempt(request.workers.front().environment);
     if (request.target_kind == TargetKind::kTorchScript) {
         arena_ = UniqueFd(::memfd_create("dslaunch-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
         if (!arena_.valid()) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <limits>
 #include <memory>
 #include <set>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/machine/gpu_use.h"
+#include "launch/machine/kill_group.h"
 #include "launch/plan/worker_environment.h"
 #include "launch/process/spawn.h"
 #include "launch/process/text_or_empty.h"
@@ -62,6 +64,11 @@ bool passes(std::string_view environment, const LeftoverFilter& filter) {
     return is_of_launch && is_of_attempt;
 }
 
+// The first attempt whose processes do not pass FILTER.
+int64_t attempts_of(const LeftoverFilter& filter) {
+    return filter.before_attempt.value_or(std::numeric_limits<int64_t>::max());
+}
+
 std::string gpus_of(pid_t pid) {
     std::vector<std::string> names;
     for (const int64_t gpu : open_gpus(pid)) names.push_back(std::to_string(gpu));
@@ -88,6 +95,7 @@ std::vector<LeftProcess> find_leftovers(const LeftoverFilter& filter) {
     std::vector<LeftProcess> found;
     const Folder folder(::opendir("/proc"), ::closedir);
     const std::set<pid_t> spared = own_line();
+    const std::set<pid_t> grouped = kill_group_members(filter.launch_id, attempts_of(filter));
     while (const dirent* entry =
                folder && !filter.launch_id.empty() ? ::readdir(folder.get()) : nullptr) {
         const auto number = parse_int(entry->d_name);
@@ -98,7 +106,10 @@ std::vector<LeftProcess> find_leftovers(const LeftoverFilter& filter) {
         if (::stat(path.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) continue;
         const ProcessName name = name_process(pid);
         if (name.start_time == 0 || spared.contains(pid)) continue;
-        if (!passes(text_or_empty(path + "/environ", kProcessFileBytesMax), filter)) continue;
+        if (!grouped.contains(pid) &&
+            !passes(text_or_empty(path + "/environ", kProcessFileBytesMax), filter)) {
+            continue;
+        }
         found.push_back({name,
                          std::string(trim(text_or_empty(path + "/comm", kProcessFileBytesMax))),
                          gpus_of(pid), false});
@@ -128,17 +139,22 @@ std::vector<LeftProcess> end_leftovers(const LeftoverFilter& filter) {
             }
             if (time >= kTermToKill) signal_process(process.name, SIGKILL);
         }
+        if (time >= kTermToKill) kill_groups(filter.launch_id, attempts_of(filter));
         for (LeftProcess& process : all) process.ended = !lives(process);
         if (living.empty() || time > kEndMax) return all;
         std::this_thread::sleep_for(kLook);
     }
 }
 
-void end_older_attempts(const EnvironmentList& environment) {
+void begin_attempt(const EnvironmentList& environment) {
     const std::string* launch_id = find_variable(environment, kLaunchIdVariable);
     const std::string* attempt = find_variable(environment, kRestartCountVariable);
     const auto number = attempt == nullptr ? std::nullopt : parse_int(*attempt);
-    if (launch_id == nullptr || !number || *number == 0) return;
+    if (launch_id == nullptr || !number) return;
+    const bool grouped = enter_kill_group(*launch_id, *number);
+    log_debug("agent", "a control group of its own: {}",
+              grouped ? "yes" : "no, it may not make one");
+    if (*number == 0) return;
     std::vector<std::string> ended, living;
     for (const LeftProcess& left : end_leftovers({*launch_id, *number})) {
         (left.ended ? ended : living)

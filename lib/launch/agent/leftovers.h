@@ -1,8 +1,8 @@
-// Processes that a launch left on this machine, found by its id in their environment, and their
-// end. Data path: `dslaunch stop` -> agent -> here, for a job whose launcher is dead; an agent that
-// starts a further attempt -> here. Never another launch's, though its job have the same name,
-// never another user's: the id must be equal, the owner must be who asks, and a process is
-// signalled by id and start time. One thread.
+// Processes that a launch left on this machine, found by its id in their environment or by its
+// control groups (machine/kill_group.h), and their end. Data path: `dslaunch stop` -> agent ->
+// here, for a job whose launcher is dead; an agent that starts a further attempt -> here. Never
+// another launch's, though its job have the same name, never another user's: the id must be equal,
+// the owner must be who asks, and a process is signalled by id and start time. One thread.
 #pragma once
 
 #include <cstdint>
@@ -43,17 +43,18 @@ struct LeftoverFilter {
     std::optional<int64_t> before_attempt = {};
 };
 
-// The living processes of this user that passed FILTER by their environment at their start. This
-// process and those above it are never among them.
+// The living processes of this user that passed FILTER by their environment at their start, or by
+// the control group that they are in. This process and those above it are never among them.
 [[nodiscard]] std::vector<LeftProcess> find_leftovers(const LeftoverFilter& filter);
 
 // Sends TERM to all of them, KILL after 0.25 s, again to what they started meanwhile, for at most 2
 // s, and blocks that long at most. The result is what was found, and which of it is gone.
 [[nodiscard]] std::vector<LeftProcess> end_leftovers(const LeftoverFilter& filter);
 
-// Called before ranks with ENVIRONMENT start: ends what the attempts before theirs have left, as an
-// agent does that is killed together with its guardian. Blocks as end_leftovers(). Throws
-// Error{kSetup} naming processes that do not die.
-void end_older_attempts(const EnvironmentList& environment);
+// Called before ranks with ENVIRONMENT start: gives them a control group of their own where this
+// process may make one, and ends what the attempts before theirs have left, as an agent does that
+// is killed together with its guardian. Blocks as end_leftovers(). Throws Error{kSetup} naming
+// processes that do not die.
+void begin_attempt(const EnvironmentList& environment);
 
 }  // namespace dslaunch::launch

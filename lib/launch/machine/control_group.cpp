@@ -100,9 +100,12 @@ int processors_granted(const std::string& root) {
 
 int64_t group_oom_kills(const std::string& root) {
     const Group group = find_group(root, "memory");
-    if (group.folders.empty()) return -1;
     const char* const file = group.version_1 ? "/memory.oom_control" : "/memory.events";
-    return read_counter(group.folders.front() + file, "oom_kill");
+    // A group of version 2 without limits of its own counts nothing: the one above it does.
+    for (const std::string& folder : group.folders) {
+        if (const int64_t kills = read_counter(folder + file, "oom_kill"); kills >= 0) return kills;
+    }
+    return -1;
 }
 
 }  // namespace dslaunch::launch

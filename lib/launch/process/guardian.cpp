@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "launch/machine/kill_group.h"
 #include "launch/process/process_tree.h"
 #include "launch/process/timing.h"
 
@@ -80,6 +81,7 @@ int run_guarded(const std::function<int(int signal_fd)>& body) {
     // An agent that ended by itself has waited long enough for what does not die.
     const auto limit = code > 128 ? kUnkillableMax : kFarewellMax;
     kill_descendants(static_cast<int>(limit.count()));
+    remove_kill_group_of(child);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     return code;
 }

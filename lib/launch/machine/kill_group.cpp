@@ -1,0 +1,153 @@
+#include "launch/machine/kill_group.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "launch/process/text_or_empty.h"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kGroupPrefix = "dslaunch-";
+constexpr size_t kGroupFileBytesMax = 4U << 20;
+
+struct GroupName {
+    std::string launch_id;
+    int64_t attempt = 0;
+    int64_t agent = 0;
+};
+
+// "dslaunch-ID-ATTEMPT-AGENT"; the id may hold dashes.
+bool parse_group(const std::string& text, GroupName& name) {
+    if (!text.starts_with(kGroupPrefix)) return false;
+    const size_t last = text.rfind('-');
+    const size_t middle = text.rfind('-', last - 1);
+    if (middle == std::string::npos || middle < kGroupPrefix.size()) return false;
+    const auto attempt = parse_int(text.substr(middle + 1, last - middle - 1));
+    const auto agent = parse_int(text.substr(last + 1));
+    if (!attempt || !agent) return false;
+    name = {text.substr(kGroupPrefix.size(), middle - kGroupPrefix.size()), *attempt, *agent};
+    return true;
+}
+
+// The folder of the group that this process was started in; empty: version 2 is not mounted, or not
+// visible here.
+fs::path first_group() {
+    std::string path;
+    for (const std::string& line :
+         split(text_or_empty("/proc/self/cgroup", kGroupFileBytesMax), '\n')) {
+        if (line.starts_with("0::")) path = line.substr(3);
+    }
+    if (path.empty()) return {};
+    // A line: number, parent, device, root, place, options, optional fields, "-", kind, …
+    for (const std::string& line :
+         split(text_or_empty("/proc/self/mountinfo", kGroupFileBytesMax), '\n')) {
+        const size_t end = line.find(" - cgroup2 ");
+        const std::vector<std::string> fields = split(line.substr(0, end), ' ');
+        if (end == std::string::npos || fields.size() < 5) continue;
+        fs::path folder(fields[4]);
+        if (path != "/") folder /= fs::path(path).relative_path();
+        std::error_code error;
+        GroupName name;
+        if (parse_group(folder.filename().string(), name)) folder = folder.parent_path();
+        if (fs::is_directory(folder, error)) return folder;
+    }
+    return {};
+}
+
+bool write_text(const fs::path& path, std::string_view text) {
+    std::ofstream file(path);
+    file << text << std::flush;
+    return file.good();
+}
+
+struct FoundGroup {
+    fs::path folder;
+    GroupName name;
+};
+
+std::vector<FoundGroup> groups_in(const fs::path& folder) {
+    std::vector<FoundGroup> found;
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+        GroupName name;
+        if (parse_group(entry->path().filename().string(), name))
+            found.push_back({entry->path(), name});
+    }
+    return found;
+}
+
+std::vector<fs::path> groups_before(const std::string& launch_id, int64_t attempt) {
+    const fs::path own = first_group();
+    if (own.empty() || launch_id.empty()) return {};
+    std::vector<FoundGroup> all = groups_in(own);
+    // Each connection of sshd may have a group of its own, beside the others.
+    std::error_code error;
+    for (fs::directory_iterator entry(own.parent_path(), error), end; !error && entry != end;
+         entry.increment(error)) {
+        std::error_code unread;
+        if (entry->path() == own || !entry->is_directory(unread)) continue;
+        for (FoundGroup& group : groups_in(*entry)) all.push_back(std::move(group));
+    }
+    std::vector<fs::path> before;
+    for (FoundGroup& group : all) {
+        if (group.name.launch_id == launch_id && group.name.attempt < attempt)
+            before.push_back(std::move(group.folder));
+    }
+    return before;
+}
+
+}  // namespace
+
+bool enter_kill_group(const std::string& launch_id, int64_t attempt) {
+    const fs::path own = first_group();
+    // A slash in the id would be another folder.
+    if (own.empty() || launch_id.empty() || launch_id.find('/') != std::string::npos) return false;
+    const fs::path folder =
+        own / fmt::format("{}{}-{}-{}", kGroupPrefix, launch_id, attempt, ::getpid());
+    std::error_code error;
+    if (!fs::create_directory(folder, error)) return false;
+    if (write_text(folder / "cgroup.procs", "0\n")) return true;
+    fs::remove(folder, error);
+    return false;
+}
+
+std::set<pid_t> kill_group_members(const std::string& launch_id, int64_t attempt) {
+    std::set<pid_t> members;
+    for (const fs::path& folder : groups_before(launch_id, attempt)) {
+        const std::string pids =
+            text_or_empty((folder / "cgroup.procs").string(), kGroupFileBytesMax);
+        for (const std::string& line : split(pids, '\n')) {
+            if (const auto pid = parse_int(line)) members.insert(static_cast<pid_t>(*pid));
+        }
+    }
+    return members;
+}
+
+void kill_groups(const std::string& launch_id, int64_t attempt) {
+    for (const fs::path& folder : groups_before(launch_id, attempt)) {
+        write_text(folder / "cgroup.kill", "1\n");
+        std::error_code error;
+        fs::remove(folder, error);  // works once it is empty
+    }
+}
+
+void remove_kill_group_of(pid_t agent) {
+    const fs::path own = first_group();
+    if (own.empty()) return;
+    for (const FoundGroup& group : groups_in(own)) {
+        std::error_code error;
+        if (group.name.agent == agent) fs::remove(group.folder, error);
+    }
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,30 @@
+// Control groups of version 2 that hold all that an attempt's agent starts, so that a later agent
+// ends it in one stroke (cgroup.kill), whatever became of parents, sessions and environments. They
+// are made below the agent's own group, if it may: root's, or one that systemd or a scheduler has
+// delegated. Elsewhere there is none, and the launch's id in the environment of processes is all
+// that names them (launch/agent/leftovers.h). One thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+namespace dslaunch::launch {
+
+// Moves this process, and with it all that it starts from now on, into a group of its own for
+// ATTEMPT of the launch. Returns false if it may not, which is no error.
+bool enter_kill_group(const std::string& launch_id, int64_t attempt);
+
+// Returns the processes in the launch's groups of attempts before ATTEMPT, below this process's
+// group and the groups beside it.
+[[nodiscard]] std::set<pid_t> kill_group_members(const std::string& launch_id, int64_t attempt);
+// Sends KILL to all processes in those groups, and removes groups without processes.
+void kill_groups(const std::string& launch_id, int64_t attempt);
+
+// Removes the group that process AGENT had entered, if nothing lives there. REQUIRES: this process
+// is in the group that AGENT was in before.
+void remove_kill_group_of(pid_t agent);
+
+}  // namespace dslaunch::launch

@@ -1,6 +1,8 @@
 // Jobs that go on with fewer hosts: hosts that are away are left out, hosts that came back join at
 // the next restart. The hosts are network namespaces with a real sshd each.
+#include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -113,6 +115,48 @@ TEST_CASE("an elastic job begins without a host that is away, and says so") {
     CHECK(refused.out().empty());
 }
 
+TEST_CASE(
+    "over ssh, too, a restart ends what agent and guardian, killed in one moment, have left") {
+    const Hosts hosts;
+    if (!hosts.usable()) return;
+    const TemporaryFolder folder;
+    const std::string script =
+        "cd " + folder.path() +
+        "; case $TORCHELASTIC_RESTART_COUNT in 0) echo $RANK $$ $PPID >> ranks; [ $RANK = 0 ] && "
+        "setsid "
+        "sh -c \"trap '' TERM INT HUP; echo \\$\\$ >> pids; while :; do sleep 0.05; done\" & "
+        "exec sleep 600;; *) for pid in $(cat pids); do grep -qs '^State:.[RSD]' "
+        "/proc/$pid/status && echo BESIDE $pid; done; exit 0;; esac";
+    JobProcess job(folder, hosts.job(folder.path(), {"--max-restarts", "1", "sh", "-c", script}));
+    std::vector<ProcessName> left;
+    REQUIRE(wait_until(
+        [&] {
+            left = recorded_processes(folder);
+            return left.size() == 1 && count_of(folder.read("ranks"), "\n") == 6;
+        },
+        60'000));
+    // The rank's parent is its agent, and that one's parent the guardian.
+    const auto parent_of = [](pid_t pid) {
+        const std::string status = process_file(pid, "status");
+        return static_cast<pid_t>(std::stol(status.substr(status.find("\nPPid:") + 6)));
+    };
+    std::ifstream ranks(folder.path() + "/ranks");
+    int rank = -1;
+    pid_t pid = 0, agent = 0;
+    while (rank != 0) REQUIRE(ranks >> rank >> pid >> agent);
+    const std::vector<ProcessName> killed = {name_process(agent), name_process(parent_of(agent))};
+    for (const int signal : {SIGSTOP, SIGKILL}) {
+        for (const ProcessName& process : killed) signal_process(process, signal);
+    }
+    const int code = job.wait(120'000);
+    INFO(job.err() << job.out());
+    CHECK(code == 0);
+    CHECK(job.out().find("BESIDE") == std::string::npos);
+    CHECK(name_process(left.front().pid) != left.front());
+    CHECK(count_of(job.err(), "restart 1 of 1") == 1);
+    signal_process(left.front(), SIGKILL);
+}
+
 TEST_CASE("a lost host is left out of the next attempt and joins again when it is back") {
     const Hosts hosts;
     if (!hosts.usable()) return;
@@ -120,6 +164,9 @@ TEST_CASE("a lost host is left out of the next attempt and joins again when it i
     // Rank 0 of each attempt writes its size. The second attempt fails when the test says so, the
     // third ends well.
     const std::string script = "cd " + folder.path() +
+                               "; case $TORCHELASTIC_RESTART_COUNT in 0) echo $$ >> pids;; *) for "
+                               "pid in $(cat pids); do grep -qs '^State:.[RSD]' /proc/$pid/status "
+                               "&& echo $pid >> beside; done;; esac"
                                "; [ $RANK = 0 ] && echo $TORCHELASTIC_RESTART_COUNT "
                                "$TORCHELASTIC_MAX_RESTARTS $WORLD_SIZE $MASTER_PORT >> attempts; "
                                "case $TORCHELASTIC_RESTART_COUNT in "
@@ -132,7 +179,8 @@ TEST_CASE("a lost host is left out of the next attempt and joins again when it i
     REQUIRE(wait_until([&] { return attempts() == 1; }, 60'000));
     const auto cut = Steady::now();
     hosts.set_link(3, false);
-    REQUIRE(wait_until([&] { return attempts() == 2; }, 60'000));
+    // Its ranks may live for as long as their agent's lease.
+    REQUIRE(wait_until([&] { return attempts() == 2; }, 120'000));
     std::printf("host cut off: running without it after %.1f s\n", seconds_since(cut));
     hosts.set_link(3, true);
     REQUIRE(wait_until([&] { return hosts.answers(3); }, 60'000));
@@ -152,6 +200,8 @@ TEST_CASE("a lost host is left out of the next attempt and joins again when it i
         CHECK(world == expected_world[i]);
         CHECK(port > 0);
     }
+    CHECK(folder.read("beside").empty());  // no rank of the first attempt beside a later one
+    CHECK(count_of(job.err(), "the connection to host n3 was lost; its ranks have ended in") == 1);
     CHECK(count_of(job.err(), "host n3 is lost") == 1);
     CHECK(count_of(job.err(), "restart 1 of 3") == 1);
     CHECK(count_of(job.err(), "restart 2 of 3") == 1);

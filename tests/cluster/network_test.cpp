@@ -6,10 +6,12 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "base/text.h"
 #include "support/catch.h"
+#include "support/listener.h"
 #include "support/rig_hosts.h"
 
 using namespace dslaunch;
@@ -212,6 +214,46 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
             job.signal(SIGKILL);
         }
     }
+}
+
+TEST_CASE("a port that another user takes between the check and rank 0 ends the job") {
+    if (::geteuid() != 0)
+        return report_skipped("another user at MASTER_PORT", "only root can be two users");
+    const int port = listen_on_loopback().port;  // free again
+    const TemporaryFolder folder;
+    const auto job_on = [&](const std::string& script) {
+        return std::vector<std::string>{kLauncher,       "--standalone",       "--device", "cpu",
+                                        "--master_port", std::to_string(port), "sh",       "-c",
+                                        script};
+    };
+    // Tries until the agent lets go of the port, as soon as ranks have begun.
+    const std::string begun = folder.path() + "/pids";
+    std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+    const pid_t stranger = ::fork();
+    if (stranger == 0) {
+        const bool other = ::setgid(65'534) == 0 && ::setuid(65'534) == 0;
+        sockaddr_in where{};
+        where.sin_family = AF_INET;
+        where.sin_port = htons(static_cast<uint16_t>(port));
+        where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        while (other && ::access(begun.c_str(), F_OK) != 0) ::usleep(1'000);
+        const int holder = ::socket(AF_INET, SOCK_STREAM, 0);
+        while (::bind(holder, reinterpret_cast<sockaddr*>(&where), sizeof where) != 0)
+            ::usleep(1'000);
+        ::listen(holder, 1);
+        for (;;) ::pause();
+    }
+    JobProcess job(folder, job_on("echo $$ >> " + begun + "; sleep 600"));
+    const int code = job.wait(60'000);
+    ::kill(stranger, SIGKILL);
+    ::waitpid(stranger, nullptr, 0);
+    INFO(job.err());
+    CHECK(code == 67);
+    CHECK_THAT(job.err(), Catch::Contains("(MASTER_PORT) was taken by user nobody"));
+    // A port of this user's own, bound by rank 0 or by nobody, is no fault.
+    const TemporaryFolder other;
+    JobProcess fine(other, job_on("sleep 1"));
+    CHECK(fine.wait(60'000) == 0);
 }
 
 TEST_CASE("200 launches at once never stumble over a port", "[.long]") {

@@ -1,5 +1,6 @@
 #include "graph/tensor/tensor_operators.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>

@@ -23,11 +23,13 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "launch/agent/agent_worker.h"
 #include "launch/agent/command_answers.h"
 #include "launch/agent/leftovers.h"
 #include "launch/agent/machine_facts.h"
 #include "launch/agent/node_report.h"
+#include "launch/agent/port_watch.h"
 #include "launch/agent/push_receiver.h"
 #include "launch/files/file_facts.h"
 #include "launch/machine/oom_kills.h"
@@ -38,6 +40,7 @@
 #include "launch/process/blocking.h"
 #include "launch/process/guardian.h"
 #include "launch/process/process_tree.h"
+#include "launch/process/spawn.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
@@ -84,6 +87,7 @@ class Agent {
     void say_alive();
     void check_files(const CheckRequest& request);
     void start_workers(const StartRequest& request);
+    void watch_port(const StartRequest& request);
     void start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
                       const SharedDescriptors& shared);
     void report_not_started(int64_t rank, const std::string& cause, int exit_code = 127);
@@ -113,6 +117,7 @@ class Agent {
     std::vector<AgentWorker> workers_;
     Rendezvous rendezvous_;
     NetworkProbe network_;
+    PortWatch port_watch_;
     UniqueFd arena_;
     AgentHello node_;
     OomCount oom_before_;
@@ -272,6 +277,7 @@ void Agent::start_workers(const StartRequest& request) {
         }
     } else {
         rendezvous_.socket.reset();  // these programs bind the port themselves
+        watch_port(request);
     }
     oom_before_ = count_oom_kills();
     std::vector<RankPlace> places;
@@ -300,6 +306,16 @@ void Agent::start_workers(const StartRequest& request) {
     // From here on only the workers hold them.
     rendezvous_.socket.reset();
     arena_.reset();
+}
+
+// Rank 0 is to have the port that all ranks were told.
+void Agent::watch_port(const StartRequest& request) {
+    for (const StartRequest::Worker& worker : request.workers) {
+        const std::string* port = find_variable(worker.environment, "MASTER_PORT");
+        const auto number = port == nullptr ? std::nullopt : parse_int(*port);
+        if (worker.rank == 0 && number)
+            port_watch_.begin(static_cast<int>(*number), steady_clock::now());
+    }
 }
 
 void Agent::report_not_started(int64_t rank, const std::string& cause, int exit_code) {
@@ -452,6 +468,13 @@ void Agent::check_time() {
     const auto now = steady_clock::now();
     if (const auto reply = network_.take_reply(now)) send(FrameKind::kProbed, encode(*reply));
     check_lease(now);
+    if (state_ == State::kServing) {
+        if (const std::string cause = port_watch_.look(now); !cause.empty()) {
+            send(FrameKind::kProblem,
+                 encode(AgentProblem{static_cast<uint32_t>(ExitCode::kSetup), cause}));
+            begin_end();
+        }
+    }
     if (state_ == State::kTerm && now - end_began_ >= kTermToKill) state_ = State::kKill;
     if (state_ == State::kKill) {
         kill_the_rest();
@@ -475,7 +498,8 @@ void Agent::check_time() {
 int Agent::poll_timeout() const {
     if (state_ == State::kServing) {
         const auto deadline = network_.deadline().value_or(steady_clock::time_point::max());
-        const auto limit = std::min(deadline, steady_clock::now() + milliseconds(1000));
+        const auto limit =
+            std::min({deadline, port_watch_.next_look(), steady_clock::now() + milliseconds(1000)});
         const auto left = std::chrono::ceil<milliseconds>(limit - steady_clock::now());
         return static_cast<int>(std::max<int64_t>(0, left.count()));
     }

@@ -1,5 +1,5 @@
 // Processes that a launch left on this machine, found by its id in their environment or by its
-// control groups (machine/kill_group.h), and their end. Data path: `dslaunch stop` -> agent ->
+// control groups (process/kill_group.h), and their end. Data path: `dslaunch stop` -> agent ->
 // here, for a job whose launcher is dead; an agent that starts a further attempt -> here. Never
 // another launch's, though its job have the same name, never another user's: the id must be equal,
 // the owner must be who asks, and a process is signalled by id and start time. One thread.

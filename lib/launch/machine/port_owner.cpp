@@ -53,6 +53,14 @@ bool holds_one_of(const fs::path& process, const std::map<std::string, std::stri
 
 }  // namespace
 
+std::set<int64_t> port_users(int port) {
+    std::set<int64_t> users;
+    for (const auto& [socket, user] : listening_sockets(port)) {
+        if (const auto number = parse_int(user)) users.insert(*number);
+    }
+    return users;
+}
+
 std::string describe_port_owner(int port) {
     const std::map<std::string, std::string> sockets = listening_sockets(port);
     if (sockets.empty()) return {};

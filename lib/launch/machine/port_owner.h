@@ -2,6 +2,8 @@
 // there. Reads /proc; no threads.
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
 
 namespace dslaunch::launch {
@@ -10,5 +12,8 @@ namespace dslaunch::launch {
 // namespace; "a process of user alice" when it is another user's, whose number only root sees;
 // empty when there is none. Safe to print.
 [[nodiscard]] std::string describe_port_owner(int port);
+
+// The numbers of the users who listen on PORT in this network namespace. One read of /proc/net.
+[[nodiscard]] std::set<int64_t> port_users(int port);
 
 }  // namespace dslaunch::launch

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "launch/machine/kill_group.h"
+#include "launch/process/kill_group.h"
 #include "launch/process/process_tree.h"
 #include "launch/process/timing.h"
 

@@ -41,6 +41,12 @@ std::string describe_difference(const std::vector<FileFacts>& own,
 
 }  // namespace
 
+std::string Preparation::machine_of(size_t host) const {
+    const std::optional<MachineFacts>& facts = nodes_[host].facts;
+    return facts && !facts->machine_id.empty() ? facts->machine_id
+                                               : fleet_.nodes()[host].hello.host_name;
+}
+
 void Preparation::take(size_t host, const Frame& frame) {
     switch (frame.kind) {
         case FrameKind::kChecked:

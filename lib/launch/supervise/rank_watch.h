@@ -19,7 +19,7 @@ namespace dslaunch::launch {
 // A host whose connection was lost: its agent ends the ranks there when its lease is over.
 struct CutOffHost {
     std::string name;
-    std::string machine;  // as its agent called it
+    std::string machine;  // Preparation::machine_of()
     std::chrono::steady_clock::time_point lease_over_at;
 };
 

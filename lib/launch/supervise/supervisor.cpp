@@ -52,12 +52,13 @@ AttemptResult Supervisor::run(int restart_count, const std::vector<CutOffHost>& 
 
 void Supervisor::wait_for_leases(const std::vector<CutOffHost>& cut_off) {
     for (const CutOffHost& host : cut_off) {
-        const auto came_again = [&](const Fleet::Node& node) {
-            return node.serves() && node.hello.host_name == host.machine;
-        };
-        const auto& nodes = fleet_.nodes();
+        bool came_again = false;
+        for (size_t i = 0; i < fleet_.nodes().size(); ++i) {
+            came_again = came_again ||
+                         (fleet_.nodes()[i].serves() && preparation_.machine_of(i) == host.machine);
+        }
         const auto left = host.lease_over_at - steady_clock::now();
-        if (left <= left.zero() || std::any_of(nodes.begin(), nodes.end(), came_again)) continue;
+        if (left <= left.zero() || came_again) continue;
         output_.note(fmt::format(
             "dslaunch: the connection to host {} was lost; its ranks have ended in {} s at the "
             "latest, the start waits for that",
@@ -70,9 +71,10 @@ void Supervisor::wait_for_leases(const std::vector<CutOffHost>& cut_off) {
 
 std::vector<CutOffHost> Supervisor::cut_off_hosts() const {
     std::vector<CutOffHost> found;
-    for (const Fleet::Node& node : fleet_.nodes()) {
+    for (size_t i = 0; i < fleet_.nodes().size(); ++i) {
+        const Fleet::Node& node = fleet_.nodes()[i];
         if (!node.cut_off_at) continue;
-        found.push_back({node.address.name, node.hello.host_name,
+        found.push_back({node.address.name, preparation_.machine_of(i),
                          *node.cut_off_at + kLeaseMax + kEndAfterLease});
     }
     return found;

@@ -280,9 +280,10 @@ TEST_CASE(
             TrainConfig config = parse_config(fmt::format("{{{}}}", text), "c");
             if (cuda) apply_override(config, "dslaunch.device=cuda");
             const std::vector<Problem> problems = resolve(config).problems;
-            const bool refused =
-                std::any_of(problems.begin(), problems.end(), [&](const Problem& problem) {
-                    return problem.path == path &&
+            const bool refused = std::any_of(
+                problems.begin(), problems.end(),
+                [&, where = std::string(path)](const Problem& problem) {
+                    return problem.path == where &&
                            problem.message.find("on a GPU in this version") != std::string::npos;
                 });
             CHECK(refused == cuda);

@@ -69,6 +69,7 @@ std::vector<double> many_numbers() {
 
 }  // namespace
 
+#ifdef __FLT16_MANT_DIG__  // clang 14 has no half for this processor
 TEST_CASE("every half is the number that the compiler reads in it, and comes back as it was") {
     for (uint32_t i = 0; i < 0x10000; ++i) {
         const auto bits = static_cast<uint16_t>(i);
@@ -94,6 +95,7 @@ TEST_CASE("a number is rounded to the half that the compiler rounds it to") {
         if (narrowed(number, DType::kF16) != expected) FAIL(narrowed(number, DType::kF16));
     }
 }
+#endif
 
 TEST_CASE("a number becomes the bfloat16 that is nearest, of two the even one") {
     for (const double number : many_numbers()) {

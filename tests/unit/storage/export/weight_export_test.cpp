@@ -3,6 +3,7 @@
 #include "storage/export/weight_export.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -65,7 +66,7 @@ std::vector<double> expected(const StoredModel& model, int tensor) {
             place = row * facts.strides[0] + column * facts.strides[1];
         }
         const float value = model.value(tensor, kWeights, place);
-        values.push_back(facts.dtype == DType::kI64 ? static_cast<int64_t>(8 * value) : value);
+        values.push_back(facts.dtype == DType::kI64 ? std::trunc(8 * value) : value);
     }
     return values;
 }

@@ -1,4 +1,4 @@
-#include "launch/machine/kill_group.h"
+#include "launch/process/kill_group.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

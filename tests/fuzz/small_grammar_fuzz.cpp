@@ -1,5 +1,6 @@
 // libFuzzer: the small grammars of options and files, by the first byte: lists of processors, where
-// places where a launcher listens, ProxyJump, patterns of host names, words in quotes, host names.
+// places where a launcher listens, ProxyJump, patterns of host names, words in quotes, host names,
+// what nvidia-smi prints.
 // Each is refused or means what an independent reading, or its own written form, says.
 #include <algorithm>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "base/text/words.h"
 #include "fuzz/error_checks.h"
 #include "launch/hosts/hostfile.h"
+#include "launch/machine/gpu_use.h"
 #include "launch/machine/machine_topology.h"
 #include "launch/transport/join/join_endpoint.h"
 #include "launch/transport/ssh/ssh_config.h"
@@ -106,8 +108,22 @@ void try_host_name(std::string_view text) {
     DSL_CHECK(bracketed || text.find(':') == std::string_view::npos, "IPv6 stands in brackets");
 }
 
+void try_gpu_use(std::string_view text) {
+    const size_t cut = std::min(text.find(';'), text.size());
+    const GpuUse use =
+        parse_gpu_use(text.substr(0, cut), text.substr(std::min(cut + 1, text.size())));
+    for (const Gpu& gpu : use.gpus) {
+        DSL_CHECK(gpu.index >= 0 && gpu.memory_bytes >= -1 && gpu.used_bytes >= -1, "a GPU");
+    }
+    for (const GpuHold& hold : use.holds) {
+        DSL_CHECK(hold.pid > 0 && hold.bytes >= -1, "a process");
+        DSL_CHECK(std::ranges::find(use.gpus, hold.gpu, &Gpu::index) != use.gpus.end(), "of a GPU");
+    }
+}
+
 constexpr void (*kGrammars[])(std::string_view) = {try_processors, try_endpoint, try_proxy_jump,
-                                                   try_pattern,    try_words,    try_host_name};
+                                                   try_pattern,    try_words,    try_host_name,
+                                                   try_gpu_use};
 
 }  // namespace
 

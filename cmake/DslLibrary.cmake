@@ -3,10 +3,11 @@
 # HOT works in every step or on every byte and is compiled with -O3; so is TORCH, which uses LibTorch's
 # tensors. JIT uses LibTorch's graphs too. A release build compiles all else with -O1: that costs a
 # start nothing that can be measured, and takes a third off the time of a build.
-# dsl_test(NAME [TORCH|JIT] [SECONDS n] [LABELS labels...] [DEPS targets...]): one Catch2 program
-# test_NAME, made of *_test.cpp in the same way. SECONDS is about what it takes: ctest starts the
-# longest first. The label "long" marks minutes: only `make test-long` runs such a test. Test cases
-# tagged [.long] get a second test NAME_long with that label.
+# dsl_test(NAME [TORCH|JIT] [EACH_FILE [FIRST files...]] [SECONDS n] [LABELS labels...] [DEPS
+# targets...]): one Catch2 program test_NAME, made of *_test.cpp in the same way. EACH_FILE makes a test
+# of each file, so that several run at once, those of FIRST before all others. SECONDS is about what it
+# takes: ctest starts the longest first. The label "long" marks minutes: only `make test-long` runs
+# such a test. Test cases tagged [.long] get a second test NAME_long with that label.
 # Warnings, sanitizers and precompiled headers are applied here and nowhere else.
 find_program(DSL_CCACHE ccache)
 if(DSL_CCACHE)
@@ -158,7 +159,7 @@ function(dsl_library name)
 endfunction()
 
 function(dsl_test name)
-    cmake_parse_arguments(ARG "TORCH;JIT" "SECONDS" "DEPS;LABELS" ${ARGN})
+    cmake_parse_arguments(ARG "TORCH;JIT;EACH_FILE" "SECONDS" "DEPS;LABELS;FIRST" ${ARGN})
     dsl_glob(sources *_test.cpp)
     if(NOT sources)
         return()
@@ -174,11 +175,26 @@ function(dsl_test name)
     else()
         dsl_use_pch(test_${name} test)
     endif()
-    add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
-    set_tests_properties(${name} PROPERTIES TIMEOUT 1800 LABELS "${ARG_LABELS}")
-    if(ARG_SECONDS)  # the longest ones start first
-        set_tests_properties(${name} PROPERTIES COST ${ARG_SECONDS})
+    if(ARG_EACH_FILE)
+        set(tests)
+        foreach(source ${sources})
+            get_filename_component(file ${source} NAME_WE)
+            string(REGEX REPLACE "_test$" "" part ${file})
+            add_test(NAME ${name}_${part} COMMAND test_${name} -# "[#${file}]~[.]"
+                WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+            list(APPEND tests ${name}_${part})
+        endforeach()
+    else()
+        add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+        set(tests ${name})
     endif()
+    set_tests_properties(${tests} PROPERTIES TIMEOUT 1800 LABELS "${ARG_LABELS}")
+    if(ARG_SECONDS)  # the longest ones start first
+        set_tests_properties(${tests} PROPERTIES COST ${ARG_SECONDS})
+    endif()
+    foreach(part ${ARG_FIRST})
+        set_tests_properties(${name}_${part} PROPERTIES COST 400)
+    endforeach()
     foreach(source ${sources})
         file(STRINGS ${source} long_cases REGEX "\\[\\.long\\]")
         if(long_cases AND NOT TEST ${name}_long)

@@ -11,7 +11,7 @@ namespace dslaunch {
 struct Bytes {
     int64_t value = 0;
 
-    auto operator<=>(const Bytes&) const = default;
+    auto operator<=>(const Bytes&) const = default;  // NOLINT(modernize-use-nullptr): no pointer
     Bytes& operator+=(Bytes other) {
         value += other.value;
         return *this;

@@ -13,7 +13,7 @@ struct NodeLink {
     int to = 0;
 
     bool operator==(const NodeLink&) const = default;
-    auto operator<=>(const NodeLink&) const = default;
+    auto operator<=>(const NodeLink&) const = default;  // NOLINT(modernize-use-nullptr): no pointer
 };
 
 using LinkRound = std::vector<NodeLink>;

@@ -125,7 +125,7 @@ void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype,
 
 // Sum of squares in fp64: partials of blocks of kNormBlockNumel elements that start at values[0],
 // added in block order. Not finite when an element is not.
-inline constexpr int64_t kNormBlockNumel = 16 * 1024;
+inline constexpr int64_t kNormBlockNumel = int64_t{16} * 1024;
 [[nodiscard]] double sum_of_squares(const float* values, int64_t numel, Isa isa = isa_in_use());
 
 }  // namespace dslaunch::kernels

@@ -29,7 +29,7 @@ class ThreadTeam {
     // last one, and returns when WORK is done with all of them. What has fewer than two blocks is
     // the caller's.
     void for_parts(int64_t numel, const Work& work);
-    static constexpr int64_t kBlockNumel = 16 * 1024;
+    static constexpr int64_t kBlockNumel = int64_t{16} * 1024;
 
     [[nodiscard]] int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 

@@ -1,12 +1,15 @@
 // The place where the ranks of several hosts meet, on hosts with more than one network: eth0, where
 // ssh arrives, eth1, which connects only some, and docker0, which has the same address everywhere.
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "base/text.h"
@@ -254,6 +257,103 @@ TEST_CASE("a port that another user takes between the check and rank 0 ends the 
     const TemporaryFolder other;
     JobProcess fine(other, job_on("sleep 1"));
     CHECK(fine.wait(60'000) == 0);
+}
+
+namespace {
+
+// Connects from host n2 to whatever n1 listens on but sshd, a thousand times a second, and holds
+// 300 connections that say nothing. A process of its own until it is gone.
+class Crowd {
+  public:
+    explicit Crowd(const RigHosts& rig) : counts_(make_pipe()) {
+        const std::string listening = "/run/netns/" + rig.on(1, {}).back();
+        const std::string connecting = "/run/netns/" + rig.on(2, {}).back();
+        pid_ = ::fork();
+        if (pid_ != 0) return;
+        const UniqueFd first(::open(listening.c_str(), O_RDONLY | O_CLOEXEC));
+        const UniqueFd second(::open(connecting.c_str(), O_RDONLY | O_CLOEXEC));
+        std::deque<UniqueFd> held;
+        for (;;) {
+            if (::setns(first.get(), CLONE_NEWNET) != 0) ::_exit(1);
+            const std::set<uint16_t> ports = listening_ports();
+            if (::setns(second.get(), CLONE_NEWNET) != 0) ::_exit(1);
+            for (const uint16_t port : ports) {
+                for (int i = 0; i < 10; ++i) {
+                    if (!connect_once(port, held)) break;
+                    static_cast<void>(write_full(counts_.write_end.get(), "c"));
+                }
+            }
+            while (held.size() > 300) held.pop_front();
+            ::usleep(10'000);
+        }
+    }
+    Crowd(const Crowd&) = delete;
+    Crowd& operator=(const Crowd&) = delete;
+    ~Crowd() {
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+    }
+    // Returns the number of connections that were made. REQUIRES: called once.
+    [[nodiscard]] size_t connections() {
+        ::kill(pid_, SIGSTOP);
+        counts_.write_end.reset();
+        ::fcntl(counts_.read_end.get(), F_SETFL, O_NONBLOCK);
+        std::string all(1 << 20, ' ');
+        const ssize_t n = ::read(counts_.read_end.get(), all.data(), all.size());
+        return n < 0 ? 0 : static_cast<size_t>(n);
+    }
+
+  private:
+    static std::set<uint16_t> listening_ports() {
+        std::ifstream table("/proc/self/net/tcp");
+        std::set<uint16_t> ports;
+        for (std::string line; std::getline(table, line);) {
+            std::vector<std::string> fields = split(line, ' ');
+            std::erase(fields, "");
+            if (fields.size() < 4 || fields[3] != "0A") continue;
+            const auto port = std::stoul(fields[1].substr(fields[1].rfind(':') + 1), nullptr, 16);
+            if (port > 1024 && port != 2222) ports.insert(static_cast<uint16_t>(port));
+        }
+        return ports;
+    }
+    static bool connect_once(uint16_t port, std::deque<UniqueFd>& held) {
+        UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        sockaddr_in where{};
+        where.sin_family = AF_INET;
+        where.sin_port = htons(port);
+        ::inet_pton(AF_INET, "10.91.7.2", &where.sin_addr);
+        if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&where), sizeof where) != 0)
+            return false;
+        held.push_back(std::move(socket));
+        return true;
+    }
+
+    Pipe counts_;
+    pid_t pid_ = -1;
+};
+
+}  // namespace
+
+TEST_CASE("jobs start while a crowd of strangers connects to every port that is open", "[.long]") {
+    const Networks networks(2);
+    if (!networks.rig().usable()) return;
+    Crowd crowd(networks.rig());
+    constexpr int kJobs = 30;
+    int failures = 0;
+    for (int i = 0; i < kJobs; ++i) {
+        const TemporaryFolder folder;
+        JobProcess job(folder, networks.rig().on(0, {kProbe, "transport=ssh", "hosts=n1,n2",
+                                                     "ssh_config=" + networks.rig().config("good"),
+                                                     "kind=train", "--", "sh", "-c", kSayNetwork}));
+        const int code = job.wait(120'000);
+        if (code != 0) UNSCOPED_INFO("code " << code << ": " << job.err());
+        failures += code == 0 ? 0 : 1;
+    }
+    const size_t connections = crowd.connections();
+    std::printf("%d starts under %zu connections of strangers: %d failures\n", kJobs, connections,
+                failures);
+    CHECK(connections > 100);
+    CHECK(failures == 0);
 }
 
 TEST_CASE("200 launches at once never stumble over a port", "[.long]") {

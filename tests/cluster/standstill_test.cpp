@@ -1,6 +1,6 @@
-// What stands still does not end a job: a launcher that is stopped, a reader that pauses, a log
-// that takes nothing. What is gone does. The limits are those of launch/process/timing.h, so the
-// waits here are real; everything waits at the same time.
+// A standstill does not end a job: a launcher that is stopped, a reader that pauses, a log that
+// takes nothing. A launcher's machine that is gone does. The limits are those of
+// launch/process/timing.h, so the waits here are real; everything waits at the same time.
 #include <fcntl.h>
 #include <sys/stat.h>
 

@@ -101,6 +101,9 @@ TEST_CASE("what a dead job left is ended; its namesakes and who asks are spared"
     TemporaryFolder state;
     Job job(state, "dead", kWilling);
     Job other(state, "dead-2", kWilling);
+    // A living job of the same name, recorded elsewhere.
+    TemporaryFolder other_state;
+    Job namesake(other_state, "dead", kWilling);
     job.process.signal(SIGKILL);
     REQUIRE(wait_until([&] { return all_gone(job.workers); }, 5'000));
     TemporaryFolder folder;
@@ -129,6 +132,7 @@ TEST_CASE("what a dead job left is ended; its namesakes and who asks are spared"
     CHECK(left.wait(60'000) == 128 + SIGKILL);
     CHECK(name_process(foreign.pid()).start_time != 0);
     for (const ProcessName& worker : other.workers) CHECK(name_process(worker.pid) == worker);
+    for (const ProcessName& worker : namesake.workers) CHECK(name_process(worker.pid) == worker);
     CHECK_THAT(run(state, {"stop", "dead"}).out, Catch::Contains("nothing of it was left"));
 }
 

@@ -122,7 +122,7 @@ class Session {
         return piece;
     }
     static PushOffer inside(PushOffer offer) {
-        offer.path = scratch().in() + offer.path;
+        offer.path = scratch().in() + "/" + offer.path;
         offer.source_path.clear();
         if (offer.bytes > kSmallBytesMax && offer.bytes <= kPushFileBytesMax) offer.bytes = 1;
         return offer;

@@ -20,7 +20,7 @@ bool JobSaving::via_first() const {
     return saves() && setup_.config().save.via_rank0 && place().node_count() > 1;
 }
 
-// What the run before has saved last is read only when nobody saves there any more.
+// The last save of the run before is read only when nobody saves there any more.
 void JobSaving::claim() {
     if (!saves() || place().rank() != 0) return;
     storage::CheckpointClaim claim;

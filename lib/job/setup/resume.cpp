@@ -185,13 +185,14 @@ void require_shared_folder(storage::FileTree& tree, runtime::Collectives& collec
     const std::vector<std::string> blind =
         collectives.all_gather(seen ? std::string() : launch::machine_name());
     if (topology.rank() == 0) tree.remove_file(path);
+    // No rank fails before the file is gone: the end of one is the end of all.
+    static_cast<void>(collectives.all_gather({}));
     for (size_t rank = 0; rank < blind.size(); ++rank)
         if (!blind[rank].empty())
             fail(ExitCode::kSetup,
                  "rank {} on host {} does not see what rank 0 writes below {}: checkpoints need "
                  "one file system that all hosts share: name one with --output, or let rank 0's "
-                 "disk "
-                 "have them with --save-via rank0",
+                 "disk have them with --save-via rank0",
                  rank, blind[rank], folder);
 }
 

@@ -1,6 +1,6 @@
-// Who listens on MASTER_PORT once the ranks of a script run. Rank 0 binds the port itself, a moment
-// after the agent has let go of it: another user of the machine who is faster would serve the store
-// that all ranks trust. Data path: agent -> here -> AgentProblem. One thread.
+// A look at who listens on MASTER_PORT once the ranks of a script run. Rank 0 binds the port
+// itself, a moment after the agent has let go of it: another user of the machine who is faster
+// would serve the store that all ranks trust. Data path: agent -> here -> AgentProblem. One thread.
 #pragma once
 
 #include <chrono>

@@ -18,7 +18,8 @@ struct FileIdentity {
     int64_t modified_ns = 0;
     int64_t changed_ns = 0;  // a rename, and a write that sets the time back, change it too
 
-    auto operator<=>(const FileIdentity&) const = default;
+    auto operator<=>(const FileIdentity&) const = default;  // NOLINT(modernize-use-nullptr): no
+                                                            // pointer
 };
 
 [[nodiscard]] inline int64_t in_nanoseconds(const timespec& time) {

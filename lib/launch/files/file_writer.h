@@ -26,7 +26,7 @@ class FileWriter {
     explicit FileWriter(std::string place);
     FileWriter(const FileWriter&) = delete;
     FileWriter& operator=(const FileWriter&) = delete;
-    // What is queued still is dropped; call wait() before.
+    // Drops queued work; call wait() before.
     ~FileWriter();
 
     // Queues WORK, which holds BYTES; never waits. Work is done in the order of the calls. False:

@@ -20,7 +20,7 @@ struct ExecRequest {
     std::optional<std::chrono::milliseconds> time_max;  // for the program; nothing: no limit
     // Lines as they come, each with its newline; not given: they are kept in ExecResult::output.
     std::function<void(size_t host, OutputStream stream, std::string_view lines)> on_lines;
-    // As FleetListener::pause(); not given: nothing is done before each wait.
+    // Does what FleetListener::pause() says; not given: nothing is done before each wait.
     std::function<std::optional<std::chrono::milliseconds>(std::chrono::milliseconds left)> pause;
     int64_t output_bytes_max = 16 << 20;  // kept of one host
 };

@@ -1,10 +1,9 @@
-// How long an agent or a relay believes in a launcher that says nothing: kLeaseMax, so that one
-// that was stopped (Ctrl-Z, SIGSTOP, a debugger) keeps its job; on the launcher's own machine
-// without end. Only kSilenceMax when the launcher's machine or the network to it is gone: then the
-// kernel knows of bytes that nobody has acknowledged. It tells so in the tcp_info of our own
-// socket, or of sshd's, which sock_diag(7) shows to everybody; behind a jump host that is the jump
-// host's word. A launcher that has ended closes its connection, which is no matter of this file.
-// One thread.
+// An agent or a relay believes in a launcher that says nothing for kLeaseMax, so that one that was
+// stopped (Ctrl-Z, SIGSTOP, a debugger) keeps its job; on the launcher's own machine without end.
+// Only kSilenceMax when the launcher's machine or the network to it is gone: then the kernel knows
+// of bytes that nobody has acknowledged. It tells so in the tcp_info of our own socket, or of
+// sshd's, which sock_diag(7) shows to everybody; behind a jump host that is the jump host's word. A
+// launcher that has ended closes its connection, which is no matter of this file. One thread.
 #pragma once
 
 #include <chrono>

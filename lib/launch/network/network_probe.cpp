@@ -157,7 +157,7 @@ void NetworkProbe::accept_from(int listener) {
 
 void NetworkProbe::make_room() {
     if (guests_.size() < kGuestsMax) return;
-    // What the first one has said meanwhile counts.
+    // The oldest guest may have said the key meanwhile.
     if (!hear(guests_.front()) || !guests_.front().answered) return guests_.pop_front();
     const auto silent = std::ranges::find(guests_, false, &Guest::answered);
     guests_.erase(silent == guests_.end() ? guests_.begin() : silent);

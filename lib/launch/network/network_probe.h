@@ -41,7 +41,7 @@ class NetworkProbe {
     void ready(int fd);
 
   private:
-    // Who has connected here: a host of the job, until it has its answer, or a stranger.
+    // A connection from a host of the job, until it has its answer, or from a stranger.
     struct Guest {
         UniqueFd socket;
         Time until;  // it goes then, answered or not

@@ -41,10 +41,10 @@ class StandardStreams {
     // True if so many bytes are kept that no more should be read from the ranks.
     [[nodiscard]] bool is_congested() const { return kept_bytes_ > kCongestedBytes; }
     [[nodiscard]] bool has_kept() const { return !kept_.empty(); }
-    // What a loop that reads what ranks say does before it waits for more, at most LEFT. The result
-    // is how long it may wait for the hosts; nothing: nobody reads this end, so the ranks wait in
-    // their pipes, this has waited, and the hosts are looked at every kLook only, so that all stay
-    // in touch. IS_ENDING: the last words of the ranks are read in any case.
+    // A loop that reads the ranks' output calls this before it waits for more, at most LEFT.
+    // Returns how long it may wait for the hosts. Returns nothing if nobody reads this end: then
+    // the ranks wait in their pipes, this call has waited, and the hosts are looked at every kLook
+    // only, so that all stay in touch. IS_ENDING: the last words of the ranks are read in any case.
     [[nodiscard]] std::optional<std::chrono::milliseconds> make_way(std::chrono::milliseconds left,
                                                                     int wake_fd, bool is_ending);
     // Waits until the oldest kept text can be written, WAKE_FD is readable, or TIMEOUT is over.

@@ -33,7 +33,8 @@ class Preparation {
     // The request that starts the ranks of a host. REQUIRES: run() has come to its end.
     [[nodiscard]] StartRequest start_request(size_t host, int restart_count) const;
 
-    // What tells the machine of a host from all others: its boot and network, else its name.
+    // Returns what tells the machine of a host from all others: its boot and network, else its
+    // name.
     [[nodiscard]] std::string machine_of(size_t host) const;
 
   private:

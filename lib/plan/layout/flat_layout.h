@@ -59,7 +59,7 @@ struct FlatLayout {
     int64_t trained_numel = 0;           // elements of the buckets that are not frozen, a prefix
     int trained_buckets = 0;             // buckets that are not frozen, a prefix
     int trained_slices = 0;              // slices that are not frozen, a prefix
-    int64_t block_numel = 16 * 1024;     // see FlatLayoutOptions
+    int64_t block_numel = int64_t{16} * 1024;  // see FlatLayoutOptions
 
     // The slice of a model parameter; -1: unused, or frozen if frozen ones are left out.
     [[nodiscard]] int slice_of(int parameter) const;
@@ -77,7 +77,7 @@ struct FlatLayoutOptions {
                                              // persistent; 0: none
     // Shards are cut, and the gradient norm is summed, in blocks of this many elements that start
     // anew at each parameter, so that the norm is the same however parameters are sharded.
-    int64_t block_numel = 16 * 1024;
+    int64_t block_numel = int64_t{16} * 1024;
     // The largest number of elements of all persistent parameters; the first in the model's order
     // are taken.
     int64_t persistent_total_numel_max = std::numeric_limits<int64_t>::max();

@@ -35,7 +35,7 @@ struct OffloadPlan {
 
 // The largest number of chunks of a rank: each chunk has extents, checksums and instructions in
 // every step, and a plan of some ten thousand is made and checked within a second or two.
-inline constexpr int64_t kChunksMax = 16 * 1024;
+inline constexpr int64_t kChunksMax = int64_t{16} * 1024;
 
 // The place of a chunk's states, or of its parameters, on a rank.
 enum class ChunkHome {

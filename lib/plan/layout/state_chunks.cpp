@@ -14,7 +14,7 @@ namespace dslaunch::plan {
 namespace {
 
 // A chosen size is a multiple of this, so that a chunk fills pages in any dtype.
-constexpr int64_t kChunkStepNumel = 16 * 1024;
+constexpr int64_t kChunkStepNumel = int64_t{16} * 1024;
 // Large enough for a disk's full rate, small enough that the few chunks in memory are a small part
 // of all.
 constexpr int64_t kChunkNumelMax = 2 << 20;

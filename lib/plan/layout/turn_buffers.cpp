@@ -32,7 +32,7 @@ std::vector<int> deal_buffers(int64_t turns, int64_t buffers, EvictionRule rule)
 int64_t passing_turns(int64_t turns, int64_t buffers, EvictionRule rule) {
     const int64_t shared = shared_buffers(turns, buffers, rule);
     const int64_t dealt = turns - (std::min(buffers, turns) - shared);
-    // Of the turns that go round, a buffer's only one does not move.
+    // A turn that goes round moves nothing if it is the only one of its buffer.
     return dealt - std::max<int64_t>(0, std::min(dealt, 2 * shared - dealt));
 }
 

@@ -406,7 +406,8 @@ Trainer::StepFacts Trainer::gather(double loss) {
         all.saves.push_back(facts.save);
     }
     // Only the last stage's ranks have a loss.
-    all.loss /= static_cast<double>(std::ssize(ranks) / parts_.stage.stages());
+    const int64_t with_loss = std::ssize(ranks) / parts_.stage.stages();
+    all.loss /= static_cast<double>(with_loss);
     return all;
 }
 

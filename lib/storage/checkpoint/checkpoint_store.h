@@ -30,7 +30,7 @@ struct StoredCheckpoint {
 // the manifest cannot be read, its step is -1.
 [[nodiscard]] StoredCheckpoint checkpoint_in(const FileTree& tree, const std::string& folder);
 
-// Who takes a root of checkpoints, and how long that may take.
+// A wish to be the only one who saves below a root of checkpoints.
 struct CheckpointClaim {
     std::string owner = "another run";      // a line for people, as `job a, attempt 0, on host h`
     std::chrono::milliseconds wait_max{0};  // for who holds it now, as a run that was cut off

@@ -11,7 +11,7 @@ namespace dslaunch::storage {
 struct Hash128 {
     uint64_t low = 0;
     uint64_t high = 0;
-    auto operator<=>(const Hash128&) const = default;
+    auto operator<=>(const Hash128&) const = default;  // NOLINT(modernize-use-nullptr): no pointer
 };
 [[nodiscard]] Hash128 hash_of(std::string_view bytes);
 

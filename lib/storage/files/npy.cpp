@@ -11,8 +11,8 @@
 namespace dslaunch::storage {
 namespace {
 
-constexpr size_t kNpyHeaderBytesMax = 64 * 1024;  // NumPy itself refuses more than 10,000
-constexpr size_t kRankMax = 64;                   // NumPy 2's own limit
+constexpr size_t kNpyHeaderBytesMax = size_t{64} * 1024;  // NumPy itself refuses more than 10,000
+constexpr size_t kRankMax = 64;                           // NumPy 2's own limit
 constexpr std::string_view kMagic = "\x93NUMPY";
 
 std::optional<DType> dtype_of(std::string_view code) {

@@ -19,7 +19,7 @@ const Token* tokens_of(const MappedFile& file) {
 // The maximum of a chunk vectorises; only the chunk that holds a bad token is searched one by one.
 template <typename Token>
 std::optional<TokenFile::Place> find_outside(const Token* tokens, int64_t count, int64_t limit) {
-    constexpr int64_t kChunk = 16 * 1024;
+    constexpr int64_t kChunk = int64_t{16} * 1024;
     for (int64_t first = 0; first < count; first += kChunk) {
         const int64_t last = std::min(first + kChunk, count);
         Token highest = 0;

@@ -40,10 +40,10 @@ class TreeTransport final : public Transport {
           clock_(options.clock == nullptr ? system_clock_ : *options.clock) {}
 
     void start(const std::vector<HostAddress>& hosts) override;
-    void send(size_t host, std::string_view bytes) override;
-    void close_input(size_t host) override;
-    void abandon(size_t host) override;
-    void hold(size_t host, bool held) override;
+    void send(size_t index, std::string_view bytes) override;
+    void close_input(size_t index) override;
+    void abandon(size_t index) override;
+    void hold(size_t index, bool held) override;
     std::vector<TransportEvent> wait(milliseconds timeout, int wake_fd) override;
 
   private:
@@ -95,7 +95,7 @@ class TreeTransport final : public Transport {
     void start_some();
     void open_relay(std::vector<size_t> hosts, int relays_tried);
     void take(TransportEvent& event);
-    void take_direct(size_t host, TransportEvent& event);
+    void take_direct(size_t index, TransportEvent& event);
     void take_of_relay(size_t index, TransportEvent& event);
     void take_frame(size_t index, RelayFrame& frame);
     void take_of_trial(size_t index, const TransportEvent& event);
@@ -104,7 +104,7 @@ class TreeTransport final : public Transport {
     void take_end(size_t index, const RelayEnded& ended);
     void lose_relay(size_t index, const std::string& cause, int exit_status);
     void decide(Trial& trial, bool is_reachable);
-    void end_host(size_t host, const std::string& cause, int exit_status);
+    void end_host(size_t index, const std::string& cause, int exit_status);
     void give_credit(Host& host);
     void close_if_over(Relay& relay);
     void check_time();

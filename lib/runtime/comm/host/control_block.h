@@ -16,7 +16,7 @@ namespace dslaunch::runtime {
 // The signals that every layout has before its own. The host group uses them.
 enum InternalSignal : int { kSignalEntered, kSignalBarrier, kSignalMailFull, kSignalMailRead };
 inline constexpr int kInternalSignals = 4;
-inline constexpr int64_t kMailboxBytes = 32 * 1024;  // bytes of each local rank's mailbox
+inline constexpr int64_t kMailboxBytes = int64_t{32} * 1024;  // bytes of each local rank's mailbox
 inline constexpr uint32_t kPoisonTextBytesMax = 1024;
 
 enum class PoisonState : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };

@@ -42,6 +42,10 @@ bool Fleet::all(const std::function<bool(const Node&)>& predicate) const {
     return std::all_of(nodes_.begin(), nodes_.end(), predicate);
 }
 
+bool Fleet::heard_all_since(Time time) const {
+    return all([&](const Node& node) { return node.ended || node.last_byte > time; });
+}
+
 size_t Fleet::bad_count() const {
     return static_cast<size_t>(std::count_if(nodes_.begin(), nodes_.end(),
                                              [](const Node& n) { return !n.error.empty(); }));

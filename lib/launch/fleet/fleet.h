@@ -102,6 +102,8 @@ class Fleet {
     [[nodiscard]] bool stopping() const { return stopping_; }
     [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
     [[nodiscard]] bool all(const std::function<bool(const Node&)>& predicate) const;
+    // Returns true if every agent that has not ended has sent something since TIME.
+    [[nodiscard]] bool heard_all_since(Time time) const;
     // Hosts with an error.
     [[nodiscard]] size_t bad_count() const;
     // Throws Error{CODE} with WHAT and every bad host with its error, when there is one and nobody

@@ -30,8 +30,11 @@ inline constexpr std::chrono::milliseconds kFarewellMax{1'000};
 inline constexpr std::chrono::milliseconds kHeartbeatInterval{1'000};
 // … and is called silent when it has not for so much longer than another one.
 inline constexpr std::chrono::milliseconds kHeartbeatSilenceMax{2'500};
-// The wait after a rank that lost its peer, for the lost one to be reported.
+// The wait after a rank that lost its peer, for the lost one to be reported: so long from when all
+// other hosts have answered a ping, or are known to be lost …
 inline constexpr std::chrono::milliseconds kCulpritWait{50};
+// … for which they have at most this time.
+inline constexpr std::chrono::milliseconds kCulpritWaitMax{5'000};
 // The time from the first process of a Slurm step that slurmd kills to the last.
 inline constexpr std::chrono::milliseconds kStepEndMax{500};
 

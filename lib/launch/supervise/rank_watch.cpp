@@ -66,6 +66,7 @@ bool RankWatch::all_ended() const {
 bool RankWatch::pump(const std::function<bool()>& done, Time deadline) {
     const auto output_looked_at = [&] {
         handle_lost_output();
+        hear_of_peers();
         return done();
     };
     return fleet_.pump(output_looked_at, deadline);
@@ -88,11 +89,10 @@ void RankWatch::watch() {
     while (!all_ended() && !end_now_) {
         const Time deadline = std::min(stop_at_.value_or(kNever), save_deadline_.value_or(kNever));
         if (steady_clock::now() >= deadline) break;
-        const bool had_stop = stop_at_.has_value();
+        const std::optional<Time> stop = stop_at_;
         const bool had_save = save_deadline_.has_value();
         const auto changed = [&] {
-            return all_ended() || stop_at_.has_value() != had_stop ||
-                   save_deadline_.has_value() != had_save;
+            return all_ended() || stop_at_ != stop || save_deadline_.has_value() != had_save;
         };
         static_cast<void>(pump(changed, deadline));
     }
@@ -200,13 +200,28 @@ void RankWatch::handle_exit(size_t host, const WorkerExited& exited) {
     if (exited.pid != 0) rank.pid = exited.pid;
     const bool peer =
         exited.signal_number == 0 && exited.exit_status == static_cast<int>(ExitCode::kPeerLost);
-    // A rank that lost a peer is not to blame: the one that is has a moment to be heard.
-    const auto at = steady_clock::now() + (peer ? kCulpritWait : milliseconds(0));
-    if (!stop_at_ || at < *stop_at_) stop_at_ = at;
+    // A rank that lost a peer is not to blame: the one that is may still be heard of, and so may
+    // its host. What an agent knew of before it answers comes before its answer.
+    if (peer && !stop_at_) {
+        peer_lost_at_ = steady_clock::now();
+        fleet_.send_all(FrameKind::kPing);
+    }
+    stop_within(peer ? kCulpritWaitMax : milliseconds(0));
     if (exited.signal_number == SIGKILL && spec_.transport == TransportKind::kSlurm &&
         !fleet_.stopping()) {
         agents_end_by_ = steady_clock::now() + kStepEndMax;
     }
+}
+
+void RankWatch::stop_within(milliseconds time) {
+    const auto at = steady_clock::now() + time;
+    if (!stop_at_ || at < *stop_at_) stop_at_ = at;
+}
+
+void RankWatch::hear_of_peers() {
+    if (!peer_lost_at_ || !fleet_.heard_all_since(*peer_lost_at_)) return;
+    peer_lost_at_.reset();
+    stop_within(kCulpritWait);
 }
 
 void RankWatch::blame_host(size_t host, const std::string& cause) {

@@ -55,6 +55,9 @@ class RankWatch {
     // as a word about a rank of another host.
     [[nodiscard]] bool take(size_t host, const Frame& frame);
     // HOST will be or is lost, for the reason CAUSE: it is to blame, not its ranks.
+    // All are ended after TIME at the latest.
+    void stop_within(std::chrono::milliseconds time);
+    void hear_of_peers();
     void blame_host(size_t host, const std::string& cause);
     // The agent of HOST is gone, as FleetListener::host_ended says.
     void end_host(size_t host, bool lost);
@@ -88,6 +91,7 @@ class RankWatch {
     int ends_ = 0;
     std::optional<Time> started_at_;
     std::optional<Time> stop_at_;        // something failed: all are ended then
+    std::optional<Time> peer_lost_at_;   // since then the hosts are asked whether they live
     std::optional<Time> save_deadline_;  // set: the ranks were asked to end by themselves
     bool end_now_ = false;
     bool output_lost_ = false;  // nobody reads what the ranks write

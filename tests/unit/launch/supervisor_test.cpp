@@ -77,6 +77,8 @@ FakeTransport::Agent good_agent(std::function<void(FakeTransport&, size_t)> afte
                     transport.say(host, FrameKind::kStarted, encode(started));
                 }
                 return after_start(transport, host);
+            case FrameKind::kPing:
+                return transport.say(host, FrameKind::kPong);
             case FrameKind::kStop:
                 return transport.say(host, FrameKind::kGone);
             default:
@@ -291,6 +293,23 @@ TEST_CASE("a rank that was killed is to blame although it is heard of last") {
         CHECK(result.exit_code == 128 + SIGKILL);
         CHECK_THAT(result.report, Catch::Contains("rank 3 on host n1 failed first: killed by"));
     }
+}
+
+TEST_CASE("a host whose end is heard of long after its peers' is to blame") {
+    // The peers end when it is gone; that it is gone is seen when it is asked.
+    const auto peer_lost = static_cast<int64_t>(ExitCode::kPeerLost);
+    const auto at_start = [&](FakeTransport& t, size_t host) {
+        if (host == 1) t.say(1, FrameKind::kExited, encode(exited(2, peer_lost)));
+    };
+    const auto agent = [&](FakeTransport& t, size_t host, const Frame& frame) {
+        if (host == 0 && frame.kind == FrameKind::kPing)
+            return t.end(0, "its agent closed the connection", -1);
+        good_agent(at_start)(t, host, frame);
+    };
+    FakeTransport transport(agent);
+    const AttemptResult result = run(two_per_node(2), transport);
+    CHECK(result.exit_code == static_cast<int>(ExitCode::kHosts));
+    CHECK_THAT(result.report, Catch::Contains("host n0 is lost: its agent closed the connection"));
 }
 
 TEST_CASE("a host that goes away while its ranks run is named with its cause") {

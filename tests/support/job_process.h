@@ -5,9 +5,11 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -28,13 +30,19 @@ using namespace launch;
 
 using Steady = std::chrono::steady_clock;
 
+// A look that takes long, as through all of /proc, is repeated less often, so that it takes a fifth
+// of a processor at most.
 inline bool wait_until(const std::function<bool()>& done, int limit_ms) {
-    const auto limit = Steady::now() + std::chrono::milliseconds(limit_ms);
-    while (!done()) {
-        if (Steady::now() > limit) return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    using std::chrono::milliseconds;
+    const auto limit = Steady::now() + milliseconds(limit_ms);
+    for (;;) {
+        const auto began = Steady::now();
+        if (done()) return true;
+        const auto now = Steady::now();
+        if (now > limit) return false;
+        std::this_thread::sleep_for(
+            std::clamp<Steady::duration>(4 * (now - began), milliseconds(1), milliseconds(20)));
     }
-    return true;
 }
 
 // FILE of PID in /proc, as "cmdline"; empty once the process is gone, also while it is read.
@@ -75,12 +83,16 @@ class JobProcess {
     void signal(int number) const { ::kill(pid_, number); }
     // Returns the exit code, 128+n for a signal, -1 if the process does not end in time.
     int wait(int limit_ms) {
+        if (pid_ < 0) return code_;
+        const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+        pollfd entry{process.get(), POLLIN, 0};
+        REQUIRE(process.valid());
+        if (::poll(&entry, 1, limit_ms) != 1) return -1;
         int status = 0;
-        if (!wait_until([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, limit_ms)) {
-            return -1;
-        }
+        ::waitpid(pid_, &status, 0);
         pid_ = -1;
-        return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        return code_;
     }
     [[nodiscard]] std::string out() const { return folder_.read("stdout"); }
     [[nodiscard]] std::string err() const { return folder_.read("stderr"); }
@@ -92,6 +104,7 @@ class JobProcess {
     }
     const TemporaryFolder& folder_;
     pid_t pid_ = -1;
+    int code_ = -1;  // of the process that was waited for
 };
 
 // The processes that wrote their ids into PATH/pids, with their start times.

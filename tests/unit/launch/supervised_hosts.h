@@ -1,0 +1,146 @@
+// A job of hosts with two ranks each, whose agents are functions of a test, run by a Supervisor.
+#pragma once
+
+#include <sys/signalfd.h>
+#include <csignal>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text/wire.h"
+#include "launch/files/file_facts.h"
+#include "launch/protocol/control.h"
+#include "launch/supervise/supervisor.h"
+#include "support/catch.h"
+#include "support/fake_transport.h"
+#include "support/job_process.h"
+#include "support/piped_stream.h"
+
+namespace dslaunch::test {
+
+using namespace launch;
+
+// NODES hosts n0, n1, … with two ranks each.
+inline JobSpec two_per_node(size_t nodes, TargetKind kind = TargetKind::kProgram) {
+    JobSpec spec;
+    spec.target_kind = kind;
+    spec.transport = TransportKind::kSsh;
+    spec.world_size = static_cast<int>(2 * nodes);
+    spec.log.quiet = true;
+    for (size_t i = 0; i < nodes; ++i) {
+        PlannedNode node;
+        node.name = "n" + std::to_string(i);
+        for (int local = 0; local < 2; ++local) {
+            PlannedWorker worker;
+            worker.environment.rank = static_cast<int>(2 * i) + local;
+            worker.environment.world_size = spec.world_size;
+            worker.command = {"program"};
+            node.workers.push_back(worker);
+        }
+        spec.nodes.push_back(node);
+    }
+    return spec;
+}
+
+inline AgentHello good_hello() {
+    AgentHello hello;
+    hello.version = "0";
+    hello.binary_hash = own_binary_hash();
+    hello.cores = 4;
+    return hello;
+}
+
+inline WorkerExited exited(int64_t rank, int64_t status, int64_t signal_number = 0) {
+    WorkerExited message;
+    message.rank = rank;
+    message.pid = 100 + rank;
+    message.exit_status = status;
+    message.signal_number = signal_number;
+    return message;
+}
+
+// An agent that does everything right; its ranks start and then do what AFTER_START makes of them.
+inline FakeTransport::Agent good_agent(std::function<void(FakeTransport&, size_t)> after_start) {
+    return [after_start](FakeTransport& transport, size_t host, const Frame& frame) {
+        switch (frame.kind) {
+            case FrameKind::kHello:
+                return transport.say(host, FrameKind::kAgentHello, encode(good_hello()));
+            case FrameKind::kPrepare:
+                return transport.say(host, FrameKind::kPrepared,
+                                     encode(PrepareReply{"10.0.0.1", 4711}));
+            case FrameKind::kStart:
+                for (const auto& worker : decode<StartRequest>(frame.payload).workers) {
+                    WorkerStarted started;
+                    started.rank = worker.rank;
+                    started.pid = 100 + worker.rank;
+                    transport.say(host, FrameKind::kStarted, encode(started));
+                }
+                return after_start(transport, host);
+            case FrameKind::kPing:
+                return transport.say(host, FrameKind::kPong);
+            case FrameKind::kStop:
+                return transport.say(host, FrameKind::kGone);
+            default:
+                return;
+        }
+    };
+}
+
+inline void all_end_well(FakeTransport& transport, size_t host) {
+    for (const int64_t local : {0, 1}) {
+        transport.say(host, FrameKind::kExited,
+                      encode(exited(static_cast<int64_t>(2 * host) + local, 0)));
+    }
+}
+
+inline int no_signals() {
+    sigset_t none;
+    sigemptyset(&none);
+    return ::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+// A transport over another one: the host that a test names ends at the first wait that brings
+// nothing else, so after all that was said before.
+class EndsWhenQuiet final : public Transport {
+  public:
+    explicit EndsWhenQuiet(FakeTransport& agents) : agents_(agents) {}
+
+    // HOST ends because of CAUSE as soon as nothing else happens.
+    void end_when_quiet(size_t host, std::string cause) {
+        end_ = TransportEvent{TransportEvent::Kind::kEnded, host, std::move(cause), -1};
+    }
+
+    void start(const std::vector<HostAddress>& hosts) override { agents_.start(hosts); }
+    void send(size_t host, std::string_view bytes) override { agents_.send(host, bytes); }
+    void close_input(size_t host) override { agents_.close_input(host); }
+    void abandon(size_t host) override { agents_.abandon(host); }
+    std::vector<TransportEvent> wait(std::chrono::milliseconds timeout, int wake_fd) override {
+        std::vector<TransportEvent> events = agents_.wait(timeout, wake_fd);
+        if (events.empty() && end_) events.push_back(*std::exchange(end_, std::nullopt));
+        return events;
+    }
+
+  private:
+    FakeTransport& agents_;
+    std::optional<TransportEvent> end_;
+};
+
+inline AttemptResult run(const JobSpec& spec, Transport& transport, int restart_count = 0,
+                         const std::vector<CutOffHost>& cut_off = {}) {
+    const UniqueFd signals(no_signals());
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    return Supervisor(spec, transport, output, signals.get()).run(restart_count, cut_off);
+}
+
+inline std::string refusal(const JobSpec& spec, FakeTransport& transport, ExitCode code) {
+    try {
+        return "it ran: " + run(spec, transport).report;
+    } catch (const Error& error) {
+        CHECK(error.code() == code);
+        return error.what();
+    }
+}
+
+}  // namespace dslaunch::test

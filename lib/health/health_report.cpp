@@ -125,7 +125,13 @@ void HealthReport::check_bandwidth() {
 
 int HealthReport::exit_code() const {
     DSL_CHECK(concluded_, "a report before its end");
-    if (job_code_ != 0) return job_code_;
+    // A network that changes or drops what ranks say makes them hang, too: the cause counts.
+    const bool explains_hang = std::ranges::any_of(findings_, [](const HealthFinding& finding) {
+        return finding.subject != HealthFinding::Subject::kRank &&
+               finding.subject != HealthFinding::Subject::kEverything;
+    });
+    const bool is_hang = job_code_ == static_cast<int>(ExitCode::kHang);
+    if (job_code_ != 0 && !(is_hang && explains_hang)) return job_code_;
     return findings_.empty() ? 0 : static_cast<int>(ExitCode::kSetup);
 }
 

@@ -45,8 +45,8 @@ class HealthReport {
     // The job ended; JOB_CODE is what it ended with. Judges.
     void conclude(int job_code);
 
-    // 0 when healthy; the job's own code when it failed; kSetup when it ended well and something
-    // was found. REQUIRES: concluded.
+    // 0 when healthy; kSetup when something was found and the job ended well, or hung where a host
+    // or a way between hosts was found; else the job's own code. REQUIRES: concluded.
     [[nodiscard]] int exit_code() const;
     [[nodiscard]] std::string text() const;
     [[nodiscard]] std::string json() const;

@@ -59,6 +59,18 @@ TEST_CASE("the exit code is the job's own, else 71 for a finding, else 0") {
         bad.conclude(job);
         CHECK(bad.exit_code() == (job == 0 ? 71 : job));
     }
+    // A way that changes what ranks say is why they hang.
+    for (const int64_t wrong : {0, 3}) {
+        HealthReport hung = report_of(2);
+        LinkSample link;
+        link.to = 1;
+        link.exchanges = 100;
+        link.bytes_per_second = 1'000'000'000;
+        link.wrong = wrong;
+        hung.add(0, encode(link));
+        hung.conclude(69);
+        CHECK(hung.exit_code() == (wrong > 0 ? 71 : 69));
+    }
 }
 
 TEST_CASE("--min-busbw judges the best size of each operation that moves anything") {

@@ -30,6 +30,7 @@ say "a new GPT, with the config and the data reference inside its archive"
     --context 64 -o train.pt
 "$bin/dslaunch" pack train.pt --config "$example/ds_config.json" --data kjv.tokens
 say "training on two ranks with ZeRO stage 3"
+rm -rf run
 "$bin/dslaunch" --hostfile "$here/hostfiles/localhost-2" --output run train.pt
 say "what it writes"
 "$bin/dslaunch" generate run/model.pt --prompt "In the beginning" --tokens 400 --seed 1

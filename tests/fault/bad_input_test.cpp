@@ -284,7 +284,7 @@ TEST_CASE("bad data files are refused with file and place") {
             {with_data("MODELS/gpt.pt", "DIR/none.bin"), 66, "DIR/none.bin"},
             {with_data("MODELS/gpt.pt", "DIR/folder.bin"), 66, "not a regular file"},
             {with_data("MODELS/gpt.pt", "DIR/void.bin"), 66, "the token file is empty"},
-            {with_data("MODELS/gpt.pt", "DIR/odd.bin"), 66, "not a whole number of 2-byte tokens"},
+            {with_data("MODELS/gpt.pt", "DIR/odd.bin"), 66, "not a whole number of uint16 tokens"},
             {with_data("MODELS/gpt.pt", "DIR/short.bin"), 66, "10 tokens make no sample"},
             {with_data("MODELS/gpt.pt", "DIR/high.bin"), 66,
              "token 200 at position 1500 is outside the model's vocabulary (0 to 127)"},

@@ -2,6 +2,7 @@
 // run.
 #include <sys/prctl.h>
 
+#include "base/fd.h"
 #include "support/saving_job.h"
 
 namespace dslaunch::test {
@@ -85,6 +86,32 @@ TEST_CASE("what --resume cannot find is told") {
     JobProcess fresh(job.folder, job.command(true));
     CHECK(fresh.wait(30'000) == 0);
     CHECK(fresh.err().find("training begins at step 0") != std::string::npos);
+}
+
+TEST_CASE("a folder with another run's checkpoints is not begun in, nor its metrics added to") {
+    SavingJob job;
+    job.steps = 3;
+    run_to_end(job);
+    const std::string metrics = read_file(job.output() + "/metrics.jsonl", 1 << 20);
+    const Outcome refused = run(job, false);
+    INFO(refused.err);
+    CHECK(refused.code == 73);
+    CHECK(refused.says("has checkpoints of an earlier run, the newest of step 3"));
+    CHECK(refused.says("--resume"));
+    CHECK(refused.says("--output"));
+    CHECK(read_file(job.output() + "/metrics.jsonl", 1 << 20) == metrics);
+
+    // The run before has done steps and saved nothing.
+    std::filesystem::remove_all(job.output() + "/checkpoints");
+    const Outcome nothing = run(job, true);
+    INFO(nothing.err);
+    CHECK(nothing.code == 73);
+    CHECK(nothing.says("there is no complete checkpoint, but metrics.jsonl of an earlier run"));
+    const Outcome anew = run(job, false);
+    INFO(anew.err);
+    CHECK(anew.code == 0);
+    CHECK(read_file(job.output() + "/metrics-1.jsonl", 1 << 20) == metrics);
+    CHECK(read_file(job.output() + "/metrics.jsonl", 1 << 20).starts_with("{\"step\": 1,"));
 }
 
 TEST_CASE("a run that goes on from an older step leaves the later ones of the other aside") {

@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include "fixture_runs.h"
+#include "support/script_module.h"
 
 namespace dslaunch::test {
 namespace {
@@ -168,6 +169,35 @@ TEST_CASE("exported weights have the module's own names and reload to equal tens
 
 TEST_CASE("every fixture's exported weights reload to equal tensors", "[.long]") {
     for (const std::string& name : all_names()) check_export(name);
+}
+
+TEST_CASE("a model that cannot learn is refused before a step, and nothing is written") {
+    const std::string text =
+        "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
+        "    return (SCALE * tokens.float().mean() - targets.float().mean()) ** 2\n";
+    const auto with_scale = [&](const std::string& scale) {
+        return text.substr(0, text.find("SCALE")) + scale + text.substr(text.find("SCALE") + 5);
+    };
+    torch::jit::Module frozen = script_module(with_scale("self.w.sum()"), {{"w", ramp(3)}});
+    for (const auto& item : frozen.named_parameters()) item.value.set_requires_grad(false);
+    torch::jit::Module unread = script_module(with_scale("2.0"), {{"w", ramp(3)}});
+    const std::tuple<const char*, torch::jit::Module, const char*> rows[] = {
+        {"frozen", frozen, "forward reads no trainable parameter"},
+        {"unread", unread, "forward reads no trainable parameter"},
+        {"none", script_module(with_scale("2.0"), {}), "the model has no parameters"}};
+    for (const auto& [name, module, words] : rows) {
+        INFO(name);
+        const TemporaryFolder folder;
+        const std::string archive = folder.path() + "/" + name + ".pt";
+        module.save(archive);
+        JobProcess job(folder, {kLauncher, "--num_gpus", "2", "--device", "cpu", archive, "--data",
+                                fixture_file("data/kjv.u16.bin"), "--context", "8", "--steps", "2",
+                                "--output", folder.path() + "/out"});
+        CHECK(job.wait(60'000) == 66);
+        INFO(job.err());
+        CHECK_THAT(job.err(), Catch::Contains(words));
+        CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/model.safetensors"));
+    }
 }
 
 TEST_CASE("a model that writes attributes is not recomputed but refused by name") {

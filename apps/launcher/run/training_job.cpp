@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_count.h"
+#include "storage/checkpoint/checkpoint_store.h"
 #include "storage/files/zip_archive.h"
 
 namespace dslaunch::launcher {
@@ -81,6 +82,9 @@ void settle_device(config::DeviceChoice choice, launch::JobSpec& spec) {
 }  // namespace
 
 void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
+    // Hosts with disks of their own look again.
+    if (options.resume.empty() && !spec.output_directory.empty())
+        storage::require_unused_output(*storage::make_disk_tree(), spec.output_directory);
     const std::string model = placed(options.target, spec.working_directory);
     FoundConfig found = find_config(options, model, spec.working_directory);
     for (const std::string& assignment : options.set)

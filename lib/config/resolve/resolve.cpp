@@ -17,6 +17,7 @@ using Kind = Value::Kind;
 constexpr const char* kTotal = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kSteps = "gradient_accumulation_steps";
+constexpr int64_t kMicroStepsMax = 65'536;
 constexpr const char* kSchedule = "dslaunch.pipeline.schedule";
 constexpr const char* kChunks = "dslaunch.pipeline.chunks";
 constexpr const char* kFirstSegments = "dslaunch.pipeline.first_segments";
@@ -241,6 +242,12 @@ void Resolver::solve_batch(int64_t ranks) {
         return relation(fmt::format("{} is not {} x {} x {} ranks = {}", rows, micro_rows,
                                     micro_steps, ranks, micro_rows * micro_steps * ranks));
     }
+    if (micro_steps > kMicroStepsMax)
+        return problem(steps != nullptr ? kSteps : kTotal,
+                       fmt::format("{} micro steps a step are more than {}: the plan of a step "
+                                   "holds an instruction for each piece of each; give each micro "
+                                   "step more rows",
+                                   micro_steps, kMicroStepsMax));
     run_config().batch = {rows, micro_rows, micro_steps, ranks};
     auto put = [&](const char* path, const Value* value, int64_t number,
                    const std::string& formula) {
@@ -257,9 +264,12 @@ void Resolver::data() {
     data.train_path = take_text("dslaunch.data.train");
     data.eval_path = take_text("dslaunch.data.eval");
     data.context = take_integer("dslaunch.data.context");
-    std::string type = take_text("dslaunch.data.dtype");
-    if (type == "uint16") data.token_type = TokenType::kUint16;
-    if (type == "uint32") data.token_type = TokenType::kUint32;
+    const std::string type = take_text("dslaunch.data.dtype");
+    for (const auto& [name, dtype] : {std::pair{"uint16", DType::kU16},
+                                      {"uint32", DType::kU32},
+                                      {"int32", DType::kI32},
+                                      {"int64", DType::kI64}})
+        if (type == name) data.token_dtype = dtype;
     if (const Value* columns = find_path(root_, "dslaunch.data.columns"); columns != nullptr) {
         for (size_t i = 0; i < columns->keys.size(); ++i) {
             const Value& column = columns->items[i];

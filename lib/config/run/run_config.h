@@ -4,6 +4,7 @@
 // resolve().
 #pragma once
 
+#include "base/kinds/dtype.h"
 #include "base/kinds/schedule_kind.h"
 #include "base/kinds/shard_kind.h"
 #include "config/run/offload_config.h"
@@ -25,7 +26,6 @@ enum class WarmupType { kLog, kLinear };
 enum class LossKind { kModel, kCrossEntropy, kMse, kL1, kBceWithLogits };
 enum class LossMean { kMicroBatch, kToken };
 enum class ReduceWhen { kOnce, kMicroStep };
-enum class TokenType { kUint16, kUint32 };
 
 struct BatchConfig {
     int64_t train_rows = 1;          // samples per optimizer step over all ranks
@@ -108,7 +108,7 @@ struct DataConfig {
     std::string train_path;
     std::string eval_path;                       // empty: none, unless eval_fraction
     int64_t context = 0;                         // tokens per sample, 0: unset
-    std::optional<TokenType> token_type;         // unset: uint16
+    std::optional<DType> token_dtype;            // kU16, kU32, kI32 or kI64; unset: kU16
     std::map<std::string, std::string> columns;  // forward's argument -> column of the file
     bool shuffle = true;
     double eval_fraction = 0.0;  // part of the samples, taken from the end, that is held out

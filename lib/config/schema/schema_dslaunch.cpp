@@ -31,7 +31,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.data.train", kString, "null", "", "File of training data"},
     {"dslaunch.data.eval", kString, "null", "", "File of held-out data"},
     {"dslaunch.data.context", kInt, "null", ">0", "Tokens of a sample"},
-    {"dslaunch.data.dtype", kString, "null", "uint16|uint32|null", "Type of a token file, uint16 when unset"},
+    {"dslaunch.data.dtype", kString, "null", "uint16|uint32|int32|int64|null", "Type of a token file, uint16 when unset"},
     {"dslaunch.data.columns", kObject, "null", "", "Argument of forward to column of the file"},
     {"dslaunch.data.columns.*", kString, "null", "", "Name of the column"},
     {"dslaunch.data.shuffle", kBool, "true", "", "Permute samples by seed and epoch"},

@@ -28,6 +28,8 @@ void JobSaving::claim() {
     if (options_.restarted) claim.wait_max = options_.claim_wait_max;
     claim.told = [](const std::string& line) { log_warn("checkpoint", "{}", line); };
     claim_ = storage::claim_checkpoints(*files_, checkpoint_root(), claim);
+    if (options_.resume.empty() && !options_.restarted)
+        storage::require_unused_output(*files_, options_.output);
 }
 
 void JobSaving::resume() {

@@ -34,7 +34,8 @@ class JobSaving {
 
     // Called by all ranks: takes the folder that checkpoints go to and checks it, and opens the
     // checkpoint that training resumes from, whose untrained parameters are put into the model.
-    // Throws what storage::claim_checkpoints(), require_shared_folder() and find_resume() do.
+    // Throws what storage::claim_checkpoints(), require_unused_output(), require_shared_folder()
+    // and find_resume() do.
     void resume();
     // The state that training resumes from, until begin(); null: training starts anew.
     [[nodiscard]] runtime::SavedState* saved() { return saved_ ? &*saved_ : nullptr; }

@@ -62,6 +62,14 @@ std::vector<std::string> earlier_ones(storage::FileTree& tree, const std::string
     return folders;
 }
 
+// True if a run has done steps that OUTPUT tells of. The launcher makes the file before the first.
+bool has_metrics(storage::FileTree& tree, const std::string& output) {
+    for (const storage::FolderEntry& entry :
+         tree.list(output).value_or(std::vector<storage::FolderEntry>{}))
+        if (entry.name == "metrics.jsonl" && entry.bytes.value > 0) return true;
+    return false;
+}
+
 struct Opened {
     std::unique_ptr<storage::CheckpointReader> reader;
     std::string fault;  // first fault that any rank found, the same on all ranks; empty: none
@@ -154,8 +162,14 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
         fail(ExitCode::kCheckpoint,
              "{}: there is no complete checkpoint; `dslaunch ckpt ls {}` shows what is there", path,
              path);
-    if (first)
-        log_info("checkpoint", "no complete checkpoint below {}: training begins at step 0", path);
+    if (!first) return nullptr;
+    if (!request.restarted && has_metrics(tree, path))
+        fail(ExitCode::kCheckpoint,
+             "{}: there is no complete checkpoint, but metrics.jsonl of an earlier run: it ended "
+             "before its first save. Start anew without --resume, which sets its metrics aside, or "
+             "name its folder with --output",
+             path);
+    log_info("checkpoint", "no complete checkpoint below {}: training begins at step 0", path);
     return nullptr;
 }
 

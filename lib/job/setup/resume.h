@@ -27,8 +27,8 @@ struct ResumeRequest {
 // Called by all ranks. Returns null if training starts anew, which rank 0 logs if a checkpoint was
 // looked for. Every byte is read and compared with its checksums, the files shared out among the
 // ranks. A damaged checkpoint is passed over with a warning when the newest is looked for. Throws
-// Error{kCheckpoint}: nothing usable in a folder that was named, or damage in the checkpoint that
-// was named, with what to use instead.
+// Error{kCheckpoint}: nothing usable in a folder that was named, damage in the checkpoint that was
+// named, with what to use instead, or a run below OUTPUT that did steps and saved nothing.
 [[nodiscard]] std::unique_ptr<storage::CheckpointReader> find_resume(
     storage::FileTree& tree, runtime::Collectives& collectives, const ResumeRequest& request);
 

@@ -138,6 +138,22 @@ void check_whole(const JobSetup& setup, const std::vector<c10::IValue>& batch,
     if (has_labels && place.local_rank == 0) static_cast<void>(measure_batch(setup, batch, place));
 }
 
+// A run whose every step leaves the model as it is would pass for training.
+void require_trainable(const JobSetup& setup) {
+    const plan::ModelInfo& info = setup.model_info;
+    if (info.parameters.empty())
+        fail(
+            ExitCode::kInput,
+            "the model has no parameters: nothing can be trained; torch.jit.freeze makes constants "
+            "of them: save the module before it is frozen");
+    for (const plan::SegmentInfo& segment : info.segments)
+        for (const int parameter : segment.parameters)
+            if (info.parameters[parameter].trainable) return;
+    fail(ExitCode::kInput,
+         "forward reads no trainable parameter: nothing can be trained; save the model with "
+         "requires_grad on what is to learn");
+}
+
 }  // namespace
 
 JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place) {
@@ -185,6 +201,7 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
         share_job(setup, arguments, batch, place.rank() == 0);
     }
     setup.model_info = measure_batch(setup, graph::on_device(batch, device), place);
+    if (!arguments.plan_only) require_trainable(setup);
     lay_out_job(setup, place);
     if (setup.place.is_pipeline()) check_shared_buffers(setup, batch);
     let_go_of_other_stages(setup);

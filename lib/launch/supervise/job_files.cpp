@@ -59,6 +59,7 @@ struct JobFiles::Files {
     std::string output;
     std::string each;
     UniqueFd metrics;
+    bool has_metrics = false;  // of this job
     std::vector<Rank> ranks;
     std::optional<Error> run_file_error;  // of the newest run.json
 
@@ -89,6 +90,31 @@ struct JobFiles::Files {
             if (!each.empty()) rank.own_log = open_for_append(each + name);
             ranks.push_back(std::move(rank));
         }
+    }
+
+    // Appends LINE. The first step of a job whose folder has an earlier run's metrics begins a file
+    // of its own, and the other becomes metrics-N.jsonl.
+    int write_metrics(const std::string& line) {
+        const bool begins = line.starts_with("{\"step\": 1,") && !has_metrics;
+        has_metrics = true;
+        if (begins && ::lseek(metrics.get(), 0, SEEK_END) > 0) {
+            if (const int status = set_metrics_aside(); status != 0) return status;
+        }
+        return append(metrics, line);
+    }
+
+    int set_metrics_aside() {
+        const std::string path = output + "/metrics.jsonl";
+        for (int number = 1;; ++number) {
+            const std::string other = fmt::format("{}/metrics-{}.jsonl", output, number);
+            if (::link(path.c_str(), other.c_str()) == 0) break;
+            if (errno != EEXIST) return -errno;
+        }
+        if (::unlink(path.c_str()) != 0) return -errno;
+        UniqueFd begun = open_for_append(path);
+        static_cast<void>(::flock(begun.get(), LOCK_EX | LOCK_NB));
+        metrics = std::move(begun);
+        return 0;
     }
 
     int write(const Rank& rank, std::string_view text) const {
@@ -154,7 +180,7 @@ void JobFiles::mark_logs(std::string_view line) {
 void JobFiles::metrics(std::string_view line) {
     if (output_.empty()) return;
     const auto write = [files = files_, kept = std::string(line) + "\n"] {
-        return append(files->metrics, kept);
+        return files->write_metrics(kept);
     };
     static_cast<void>(writer_.post(write, line.size() + 1));
 }

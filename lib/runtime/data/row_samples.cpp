@@ -89,7 +89,7 @@ void check_fit(const std::string& path, const DataRequest& request) {
              path, key);
     };
     if (request.data.context != 0) refuse("dslaunch.data.context (--context)");
-    if (request.data.token_type) refuse("dslaunch.data.dtype");
+    if (request.data.token_dtype) refuse("dslaunch.data.dtype");
     if (request.arguments.empty())
         fail(ExitCode::kInput, "{}: forward takes no arguments, so the data feed nothing", path);
     check_arguments_are_tensors(path, request);

@@ -14,10 +14,6 @@ namespace {
 
 constexpr size_t kTensors = 2;  // tokens, and the tokens after them
 
-DType token_dtype(const config::DataConfig& data) {
-    return data.token_type == config::TokenType::kUint32 ? DType::kU32 : DType::kU16;
-}
-
 class TokenSamples final : public Samples {
   public:
     TokenSamples(storage::TokenFile file, const DataRequest& request)
@@ -104,7 +100,7 @@ void check_tokens_fit(const std::string& path, const DataRequest& request) {
 }  // namespace
 
 std::unique_ptr<Samples> open_token_samples(const std::string& path, const DataRequest& request) {
-    storage::TokenFile file(path, token_dtype(request.data));
+    storage::TokenFile file(path, request.data.token_dtype.value_or(DType::kU16));
     check_tokens_fit(path, request);
     return std::make_unique<TokenSamples>(std::move(file), request);
 }

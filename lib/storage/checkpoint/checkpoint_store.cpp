@@ -298,6 +298,17 @@ void CheckpointStore::abandon(int64_t step, const std::string& id) noexcept {
     }
 }
 
+void require_unused_output(FileTree& tree, const std::string& output) {
+    for (const StoredCheckpoint& stored :
+         CheckpointStore(tree, output + "/checkpoints", 0).list()) {
+        if (!stored.complete) continue;
+        fail(ExitCode::kCheckpoint,
+             "{} has checkpoints of an earlier run, the newest of step {}: go on from it with "
+             "--resume, or name another folder with --output (or remove this one)",
+             output, stored.step);
+    }
+}
+
 std::vector<StoredCheckpoint> CheckpointStore::list() const {
     std::vector<StoredCheckpoint> all, replaced;
     std::set<int64_t> complete;

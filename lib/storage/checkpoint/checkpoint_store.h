@@ -43,6 +43,10 @@ struct CheckpointClaim {
 [[nodiscard]] std::unique_ptr<FileLock> claim_checkpoints(FileTree& tree, const std::string& root,
                                                           const CheckpointClaim& claim = {});
 
+// Throws Error{kCheckpoint} if OUTPUT/checkpoints has complete ones: a run that begins anew there
+// would mix its own with those of another.
+void require_unused_output(FileTree& tree, const std::string& output);
+
 class CheckpointStore {
   public:
     // KEEP: complete ones that stay, 0: all. Nothing is made before begin(), which takes ROOT

@@ -1,7 +1,9 @@
 #include "storage/files/token_file.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <limits>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -11,54 +13,131 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
-template <typename Token>
-const Token* tokens_of(const MappedFile& file) {
-    return reinterpret_cast<const Token*>(file.bytes().data());
+struct TokenDType {
+    DType dtype;
+    const char* name;  // in dslaunch.data.dtype
+};
+constexpr std::array<TokenDType, 4> kTokenDTypes{{{DType::kU16, "uint16"},
+                                                  {DType::kU32, "uint32"},
+                                                  {DType::kI32, "int32"},
+                                                  {DType::kI64, "int64"}}};
+
+const char* name_of(DType dtype) {
+    const auto row = std::ranges::find(kTokenDTypes, dtype, &TokenDType::dtype);
+    DSL_CHECK(row != kTokenDTypes.end(), "token dtype {}", dtype_name(dtype));
+    return row->name;
 }
 
-// The maximum of a chunk vectorises; only the chunk that holds a bad token is searched one by one.
 template <typename Token>
-std::optional<TokenFile::Place> find_outside(const Token* tokens, int64_t count, int64_t limit) {
+std::span<const Token> tokens_of(const MappedFile& file) {
+    return {reinterpret_cast<const Token*>(file.bytes().data()),
+            file.bytes().size() / sizeof(Token)};
+}
+
+// Calls USE with the file's tokens in their own type.
+template <typename Use>
+auto with_tokens(const MappedFile& file, DType dtype, Use use) {
+    switch (dtype) {
+        case DType::kU16:
+            return use(tokens_of<uint16_t>(file));
+        case DType::kU32:
+            return use(tokens_of<uint32_t>(file));
+        case DType::kI32:
+            return use(tokens_of<int32_t>(file));
+        default:
+            return use(tokens_of<int64_t>(file));
+    }
+}
+
+// The extremes of a chunk vectorise; only the chunk that holds a bad token is searched one by one.
+template <typename Token>
+std::optional<TokenFile::Place> find_outside(std::span<const Token> tokens, int64_t limit) {
     constexpr int64_t kChunk = int64_t{16} * 1024;
+    const auto count = std::ssize(tokens);
     for (int64_t first = 0; first < count; first += kChunk) {
         const int64_t last = std::min(first + kChunk, count);
         Token highest = 0;
-        for (int64_t i = first; i < last; ++i) highest = std::max(highest, tokens[i]);
-        if (int64_t{highest} < limit) continue;
-        for (int64_t i = first; i < last; ++i)
-            if (int64_t{tokens[i]} >= limit) return TokenFile::Place{i, int64_t{tokens[i]}};
+        Token lowest = 0;
+        for (int64_t i = first; i < last; ++i) {
+            highest = std::max(highest, tokens[i]);
+            lowest = std::min(lowest, tokens[i]);
+        }
+        if (int64_t{highest} < limit && int64_t{lowest} >= 0) continue;
+        for (int64_t i = first; i < last; ++i) {
+            const auto token = static_cast<int64_t>(tokens[i]);
+            if (token < 0 || token >= limit) return TokenFile::Place{i, token};
+        }
     }
     return std::nullopt;
+}
+
+// Numbers of 16 bits are looked at in some places of a file, as many each.
+constexpr size_t kLookedAt = 4096;
+constexpr size_t kLookedAtMin = 64;
+// The upper half of a token below 2^20, or the upper three quarters of any.
+constexpr uint16_t kUpperMax = 15;
+
+// The largest of the numbers whose place in a group of four is in PLACES, a bit each.
+uint16_t largest_at(std::span<const uint16_t> numbers, unsigned places) {
+    uint16_t largest = 0;
+    const size_t step = std::max(numbers.size() / 3, kLookedAt) / 4 * 4;
+    for (size_t window = 0; window < numbers.size(); window += step) {
+        const size_t end = std::min(window + kLookedAt, numbers.size());
+        for (size_t i = window; i < end; ++i)
+            if ((places >> i % 4 & 1U) != 0) largest = std::max(largest, numbers[i]);
+    }
+    return largest;
+}
+
+// The width of the file's tokens in bytes, as far as the pattern of their zeros tells; 0: it does
+// not. A text whose every second token is the same, or nearly so, is none.
+int64_t width_of(std::span<const uint16_t> numbers) {
+    if (numbers.size() < kLookedAtMin) return 0;
+    constexpr unsigned kFirst = 1, kThird = 4, kSecondAndFourth = 10;
+    const uint16_t first = largest_at(numbers, kFirst), third = largest_at(numbers, kThird);
+    const uint16_t upper = largest_at(numbers, kSecondAndFourth);
+    const bool upper_is_less = upper == 0 || (upper <= kUpperMax && std::max(first, third) > 255);
+    if (!upper_is_less || first == 0) return 0;
+    return third == 0 && largest_at(numbers, 8) == 0 ? 8 : 4;
 }
 
 }  // namespace
 
 TokenFile::TokenFile(const std::string& path, DType dtype) : file_(path), dtype_(dtype) {
-    DSL_CHECK(dtype == DType::kU16 || dtype == DType::kU32, "token dtype {}", dtype_name(dtype));
+    const char* const name = name_of(dtype);
     const auto length = static_cast<int64_t>(file_.bytes().size());
     if (length == 0) fail(ExitCode::kInput, "{}: the token file is empty", path);
     if (length % dtype_bytes(dtype) != 0)
         fail(ExitCode::kInput,
-             "{}: {} bytes are not a whole number of {}-byte tokens; is "
-             "dslaunch.data.dtype right, or was the file cut off?",
-             path, length, dtype_bytes(dtype));
+             "{}: {} bytes are not a whole number of {} tokens; is dslaunch.data.dtype right, or "
+             "was the file cut off?",
+             path, length, name);
     token_count_ = length / dtype_bytes(dtype);
+    check_width();
+}
+
+void TokenFile::check_width() const {
+    const int64_t width = width_of(tokens_of<uint16_t>(file_));
+    if (width == 0 || width == dtype_bytes(dtype_)) return;
+    const DType right = width == 8 ? DType::kI64 : DType::kI32;
+    fail(ExitCode::kInput,
+         "{}: these are {} tokens (every {} of {} numbers of 16 bits is 0 or nearly so), which are "
+         "read as {} here: set dslaunch.data.dtype to {}",
+         path(), name_of(right), width == 8 ? "second to fourth" : "second", width / 2,
+         name_of(dtype_), name_of(right));
 }
 
 void TokenFile::read(int64_t first, std::span<int64_t> into) const {
     const auto count = static_cast<int64_t>(into.size());
     DSL_CHECK(first >= 0 && count <= token_count_ && first <= token_count_ - count,
               "{}: tokens [{}, {}) of {}", path(), first, first + count, token_count_);
-    if (dtype_ == DType::kU16)
-        std::copy_n(tokens_of<uint16_t>(file_) + first, count, into.data());
-    else
-        std::copy_n(tokens_of<uint32_t>(file_) + first, count, into.data());
+    with_tokens(file_, dtype_,
+                [&](auto tokens) { std::copy_n(tokens.data() + first, count, into.data()); });
 }
 
 std::optional<TokenFile::Place> TokenFile::first_outside(int64_t vocabulary) const {
-    if (dtype_ == DType::kU16)
-        return find_outside(tokens_of<uint16_t>(file_), token_count_, vocabulary);
-    return find_outside(tokens_of<uint32_t>(file_), token_count_, vocabulary);
+    return with_tokens(file_, dtype_,
+                       [&](auto tokens) { return find_outside(tokens, vocabulary); });
 }
 
 }  // namespace dslaunch::storage

@@ -1,5 +1,4 @@
-// A file of little-endian uint16 or uint32 tokens, mapped: what training on text reads. Threads:
-// const, any thread.
+// A file of little-endian tokens, mapped: what training on text reads. Threads: const, any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +18,9 @@ class TokenFile {
         int64_t token = 0;
     };
 
-    // DTYPE: kU16 or kU32 (else a bug). Throws Error{kInput} when the file is missing, empty, or
-    // its length is not a multiple of the token's size.
+    // DTYPE: kU16, kU32, kI32 or kI64 (else a bug). Throws Error{kInput} when the file is missing,
+    // empty, or its length is not a multiple of the token's size; and when its bytes are numbers of
+    // another width: read as DTYPE every second number, or three of four, would be 0 or nearly so.
     TokenFile(const std::string& path, DType dtype);
 
     [[nodiscard]] int64_t token_count() const { return token_count_; }
@@ -29,10 +29,12 @@ class TokenFile {
     // Tokens [first, first + into.size()) as int64. REQUIRES: the range lies in the file.
     void read(int64_t first, std::span<int64_t> into) const;
 
-    // The first token >= VOCABULARY, or nothing. Reads the whole file once.
+    // The first token that is negative or >= VOCABULARY, or nothing. Reads the whole file once.
     [[nodiscard]] std::optional<Place> first_outside(int64_t vocabulary) const;
 
   private:
+    void check_width() const;
+
     MappedFile file_;
     DType dtype_;
     int64_t token_count_ = 0;

@@ -334,6 +334,10 @@ const std::vector<Bad>& bad_offloads() {
           "too: remove one",
           "c:1:101: aio.block_size: must be a multiple of 4096: requests pass the page cache by, "
           "which takes whole pages"}},
+        {"{gradient_accumulation_steps: 1000000000}",
+         {"c:1:32: gradient_accumulation_steps: 1000000000 micro steps a step are more than 65536: "
+          "the plan of a step holds an instruction for each piece of each; give each micro step "
+          "more rows"}},
         {"{dslaunch: {offload: {engine: libaio, cache: arc, keep: 1}}}",
          {"c:1:31: dslaunch.offload.engine: must be one of auto, io_uring, threads, not the string "
           "\"libaio\"",

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,71 @@ TEST_CASE("tokens are read at any index, little-endian, in both widths") {
     std::vector<int64_t> two(2);
     wide.read(0, two);
     REQUIRE(two == std::vector<int64_t>{0xffff0001, 0x80000102});
+}
+
+TEST_CASE("signed tokens are read, and a negative one is outside every vocabulary") {
+    const std::vector<int64_t> values = {7, 1 << 20, -3, 5};
+    std::string narrow, wide;
+    for (const int64_t value : values) {
+        const auto four = static_cast<int32_t>(value);
+        narrow.append(reinterpret_cast<const char*>(&four), 4);
+        wide.append(reinterpret_cast<const char*>(&value), 8);
+    }
+    for (const auto& [content, dtype] :
+         {std::pair{narrow, DType::kI32}, std::pair{wide, DType::kI64}}) {
+        const TokenPath file(content);
+        const TokenFile tokens(file.path(), dtype);
+        std::vector<int64_t> read(4);
+        tokens.read(0, read);
+        CHECK(read == values);
+        const auto outside = tokens.first_outside(1 << 21);
+        REQUIRE(outside);
+        CHECK(outside->index == 2);
+        CHECK(outside->token == -3);
+    }
+}
+
+TEST_CASE("tokens of another width than they are read in are refused by name, at any vocabulary") {
+    std::mt19937 random(3);
+    const auto bytes_of = [&](int64_t count, int64_t vocabulary, size_t width) {
+        std::string bytes;
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t token = static_cast<int64_t>(random()) % vocabulary;
+            bytes.append(reinterpret_cast<const char*>(&token), width);
+        }
+        return bytes;
+    };
+    const std::pair<DType, size_t> dtypes[] = {
+        {DType::kU16, 2}, {DType::kU32, 4}, {DType::kI32, 4}, {DType::kI64, 8}};
+    for (const int64_t vocabulary : {4, 64, 256, 50'257, 65'000, 128'256, 1'000'000})
+        for (const int64_t count : {256, 20'000, 100'000})
+            for (const auto& [written, width] : dtypes) {
+                if (width == 2 && vocabulary > 65'536) continue;
+                const TokenPath file(bytes_of(count, vocabulary, width));
+                for (const auto& [read, read_width] : dtypes) {
+                    CAPTURE(vocabulary, count, width, read_width);
+                    const std::string message = message_of(file.path(), read);
+                    if (read_width == width) {
+                        CHECK(message == "");
+                        continue;
+                    }
+                    // Narrow tokens in a wide type are too large for any vocabulary, and told so.
+                    if (width == 2) continue;
+                    CHECK_THAT(message, Catch::Contains(width == 8 ? "these are int64 tokens"
+                                                                   : "these are int32 tokens"));
+                }
+            }
+}
+
+TEST_CASE("a text that repeats itself is no other width") {
+    // Every second token is the same small one, as in a file of words and spaces.
+    std::string bytes;
+    for (uint16_t i = 0; i < 4'000; ++i) {
+        const uint16_t pair[] = {static_cast<uint16_t>(i * 7), 32};
+        bytes.append(reinterpret_cast<const char*>(pair), sizeof pair);
+    }
+    CHECK(message_of(TokenPath(bytes).path(), DType::kU16).empty());
+    CHECK(message_of(TokenPath(std::string(8'192, '\0')).path(), DType::kU16).empty());
 }
 
 TEST_CASE("the first token outside the vocabulary is found with its place, across chunks") {

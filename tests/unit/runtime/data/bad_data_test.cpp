@@ -56,7 +56,7 @@ TEST_CASE("a token file that cannot be used says why") {
     for (const Case& c : std::vector<Case>{
              {"empty.bin", "", 4, "DIR/empty.bin: the token file is empty"},
              {"odd.bin", "abc", 4,
-              "DIR/odd.bin: 3 bytes are not a whole number of 2-byte tokens; is "
+              "DIR/odd.bin: 3 bytes are not a whole number of uint16 tokens; is "
               "dslaunch.data.dtype right, or was the file cut off?"},
              {"short.bin", "abcdefgh", 4,
               "DIR/short.bin: 4 tokens make no sample: a context of 4 tokens needs 5, the last "
@@ -226,7 +226,7 @@ TEST_CASE("keys of token files beside a row file are refused, and so is a damage
             "DIR/d.safetensors: dslaunch.data.context (--context) is for token files, but this "
             "ending means rows; remove the key, or give a token file");
     request.data.context = 0;
-    request.data.token_type = TokenType::kUint16;
+    request.data.token_dtype = DType::kU16;
     REQUIRE_THAT(opening(folder, request), Catch::Contains("dslaunch.data.dtype is for token"));
     const std::string cut = folder.bytes("cut.safetensors", "abc");
     REQUIRE_THAT(opening(folder, request_for(cut, {"x", "y"})),

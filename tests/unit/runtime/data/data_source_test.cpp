@@ -48,7 +48,7 @@ TEST_CASE("uint32 tokens are read where the config says so") {
     const DataFolder folder;
     DataRequest request =
         token_request(folder.bytes("t.bin", std::string("\1\0\1\0\2\0\0\0\3\0\0\x80", 12)), 2);
-    request.data.token_type = TokenType::kUint32;
+    request.data.token_dtype = DType::kU32;
     const auto batch = open_data(request).train.batch(Ints{0});
     REQUIRE(values_of<int64_t>(batch[0]) == Ints{0x10001, 2});
     REQUIRE(values_of<int64_t>(batch[1]) == Ints{2, 0x80000003});

@@ -16,6 +16,7 @@ struct OffloadSection {
     const char* old_switch;  // DeepSpeed's first versions had this key in its place
     int64_t stage_min;
     const char* below_stage_min;  // the message says what holds there
+    bool ignored_below = false;   // true: there it means nothing, as in DeepSpeed
 
     [[nodiscard]] std::string key(const char* name) const {
         return fmt::format("{}.{}", path, name);
@@ -31,7 +32,7 @@ constexpr OffloadSection kOptimizer{
     "give zero_optimization.stage 1, which computes the same bits as stage 0"};
 constexpr OffloadSection kParameters{
     "zero_optimization.offload_param", "zero_optimization.cpu_offload_param", 3,
-    "below stage 3 every rank keeps all parameters, as in DeepSpeed"};
+    "below stage 3 every rank keeps all parameters, as in DeepSpeed", true};
 
 constexpr const char* kSubGroup = "zero_optimization.sub_group_size";
 constexpr const char* kOldPinMemory = "zero_optimization.cpu_offload_use_pin_memory";
@@ -114,6 +115,11 @@ OffloadDevice Resolver::offload_device(const OffloadSection& section) {
     }
     if (device != "cpu" && device != "nvme") return OffloadDevice::kNone;
     const int64_t stage = run_config().zero.stage;
+    if (stage < section.stage_min && section.ignored_below) {
+        note(written,
+             fmt::format("has no effect at ZeRO stage {}: {}", stage, section.below_stage_min));
+        return OffloadDevice::kNone;
+    }
     if (stage < section.stage_min)
         problem(written,
                 fmt::format("is not there at ZeRO stage {}: {}", stage, section.below_stage_min));
@@ -171,9 +177,10 @@ void Resolver::optimizer_portions() {
     }
     offload.optimizer_ratio = take_number(ratio);
     offload.optimizer_buffer_count = take_integer(buffers);
-    if (offload.optimizer_buffer_count == 1)
+    if (offload.optimizer_buffer_count < 2)
         problem(buffers, "must be at least 2: one chunk is updated while another one moves");
     offload.sub_group_numel = take_integer(kSubGroup);
+    if (offload.sub_group_numel == 0) offload.sub_group_numel = OffloadConfig{}.sub_group_numel;
     const Value* chunk = given(kChunk);
     if (chunk == nullptr) return derive(kChunk, Value{}, "the plan chooses", /*unsaid=*/true);
     offload.chunk_numel = take_integer(kChunk);

@@ -33,10 +33,27 @@ bool fits(const KeySpec& key, const Value& value) {
     }
 }
 
+// `zero_optimization: true` is DeepSpeed's first form of stage 1.
+Value in_new_form(Value root) {
+    const std::string section = "zero_optimization";
+    const Value* zero = root.find(section);
+    if (zero == nullptr || !zero->is(Kind::kBool)) return root;
+    Value stage = make_value(int64_t{zero->boolean ? 1 : 0});
+    stage.origin = zero->origin;
+    Value whole;
+    whole.kind = Kind::kObject;
+    whole.origin = zero->origin;
+    whole.keys = {"stage"};
+    whole.items = {std::move(stage)};
+    static_cast<void>(set_path(root, section, std::move(whole)));
+    return root;
+}
+
 }  // namespace
 
 Resolver::Resolver(const TrainConfig& config, const ResolveOptions& options)
-    : root_(config.root), options_(options) {
+    : root_(config.root.is(Kind::kObject) ? in_new_form(config.root) : config.root),
+      options_(options) {
     result_.problems = config.problems;
     std::vector<Problem> found = check_against_schema(root_);
     result_.problems.insert(result_.problems.end(), found.begin(), found.end());
@@ -142,6 +159,17 @@ void Resolver::unread(const std::string& path, const std::string& reason) {
     note(path, fmt::format("has no effect: {}", reason));
 }
 
+// A section without effect is one line, if it asks for something.
+void Resolver::note_section(const KeySpec& key, const std::string& path, const Value& value) {
+    const Value* enabled = value.find("enabled");
+    const bool has_switch = find_key(path + ".enabled") != nullptr;
+    if (has_switch && (enabled == nullptr || !enabled->is(Kind::kBool) || !enabled->boolean))
+        return;
+    if (value.items.empty()) return;
+    result_.notes.push_back(
+        printable(fmt::format("{}: {} has no effect: {}", value.origin, path, key.note)));
+}
+
 // A key that was said, asks for something and has no effect here is one printed line, never
 // silence.
 void Resolver::collect_notes(const std::string& path, const Value& value) {
@@ -150,8 +178,15 @@ void Resolver::collect_notes(const std::string& path, const Value& value) {
             path.empty() ? value.keys[i] : fmt::format("{}.{}", path, value.keys[i]);
         const KeySpec* key = find_key(inner);
         const Value& item = value.items[i];
-        if (key == nullptr) continue;
-        if (item.is(Kind::kObject)) {
+        if (key == nullptr) {
+            if (path.empty() && is_ignored(value.keys[i]))
+                result_.notes.push_back(printable(fmt::format(
+                    "{}: {} is unknown and ignored, as by DeepSpeed", item.origin, value.keys[i])));
+            continue;
+        }
+        if (item.is(Kind::kObject) && key->status == KeyStatus::kWithoutEffect) {
+            note_section(*key, inner, item);
+        } else if (item.is(Kind::kObject)) {
             collect_notes(inner, item);
         } else if (key->status == KeyStatus::kNotYet && item.is(Kind::kString) &&
                    item.text == "auto" && key->type != KeyType::kFree) {

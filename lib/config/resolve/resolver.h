@@ -55,6 +55,7 @@ class Resolver {
     // Adds a note where something was said of PATH: it has no effect in this run, because of
     // REASON.
     void unread(const std::string& path, const std::string& reason);
+    void note_section(const KeySpec& key, const std::string& path, const Value& value);
     void collect_notes(const std::string& path, const Value& value);
 
     // resolve.cpp
@@ -110,7 +111,7 @@ class Resolver {
     void disk_requests();
     void transfer_formats();
 
-    const Value& root_;
+    const Value root_;  // the config, old forms of sections in their new ones
     ResolveOptions options_;
     Resolved result_;
     std::set<std::string> named_twice_;  // reported

@@ -37,6 +37,10 @@ namespace dslaunch::config {
 // is not there yet.
 [[nodiscard]] std::vector<Problem> check_against_schema(const Value& tree);
 
+// Returns true for an unknown name at the top of a config that DeepSpeed ignores, and so do we: one
+// that begins with `_`, or one that no known key is near to.
+[[nodiscard]] bool is_ignored(const std::string& name);
+
 // The schema as a Markdown page (docs/config-keys.md), or as a plain list.
 [[nodiscard]] std::string schema_markdown();
 [[nodiscard]] std::string schema_text();

@@ -110,6 +110,15 @@ std::string range_text(const KeySpec& key) {
     return "must be one of " + join(choices, ", ");
 }
 
+// The whole path of a key of this very name elsewhere: it stands in the wrong section.
+std::optional<std::string> other_home(const std::string& name) {
+    if (find_key("dslaunch." + name) != nullptr) return "dslaunch." + name;
+    for (const KeySpec& key : schema()) {
+        if (split(key.path, '.').back() == name) return std::string(key.path);
+    }
+    return {};
+}
+
 class Checker {
   public:
     explicit Checker(const Value& root) : root_(root) {}
@@ -139,6 +148,7 @@ class Checker {
     }
 
     void unknown(const std::string& path, const std::string& name, const Value& value) {
+        if (path.empty() && is_ignored(name)) return;
         std::string message = "unknown key";
         std::vector<std::string> siblings = key_names(path);
         if (name.find('.') != std::string::npos) {
@@ -151,15 +161,6 @@ class Checker {
             message += fmt::format(", did you mean `{}`?", *home);
         }
         report(child_path(path, name), std::move(message), value);
-    }
-
-    // The whole path of a key of this very name elsewhere: it stands in the wrong section.
-    static std::optional<std::string> other_home(const std::string& name) {
-        if (find_key("dslaunch." + name) != nullptr) return "dslaunch." + name;
-        for (const KeySpec& key : schema()) {
-            if (split(key.path, '.').back() == name) return std::string(key.path);
-        }
-        return {};
     }
 
     void entry(const KeySpec& key, const std::string& path, const Value& value, bool quiet) {
@@ -269,6 +270,12 @@ const std::vector<std::string>& available_types(std::string_view section) {
     static const std::vector<std::string> schedulers = {"WarmupLR", "WarmupDecayLR",
                                                         "WarmupCosineLR"};
     return section == "optimizer" ? optimizers : schedulers;
+}
+
+bool is_ignored(const std::string& name) {
+    if (find_key(name) != nullptr || name.find('.') != std::string::npos) return false;
+    if (name.starts_with('_') || name.size() > kSuggestedNameMax) return true;
+    return !nearest(name, key_names("")) && !other_home(name);
 }
 
 std::vector<Problem> check_against_schema(const Value& tree) {

@@ -30,7 +30,7 @@ constexpr KeySpec kCompressionKeys[] = {
     {"compression_training.weight_quantization.different_groups.*.params", kObject, "null", "", "Its parameters", kNotYet, kNoCompression},
     {"compression_training.weight_quantization.different_groups.*.params.start_bits", kInt, "8", ">0", "Bits at the start", kNotYet, kNoCompression},
     {"compression_training.weight_quantization.different_groups.*.params.target_bits", kInt, "8", ">0", "Bits in the end", kNotYet, kNoCompression},
-    {"compression_training.weight_quantization.different_groups.*.params.quantization_period", kInt, "1", ">0", "Steps between changes", kNotYet, kNoCompression},
+    {"compression_training.weight_quantization.different_groups.*.params.quantization_period", kInt, "1", ">=0", "Steps between changes", kNotYet, kNoCompression},
     {"compression_training.weight_quantization.different_groups.*.modules", kList, "[\"*\"]", "", "Modules it is for", kNotYet, kNoCompression},
     {"compression_training.weight_quantization.different_groups.*.related_modules", kList, "null", "", "Modules that follow", kNotYet, kNoCompression},
     {"compression_training.activation_quantization", kObject, "null", "", "Activation quantization", kNotYet, kNoCompression},

@@ -247,6 +247,48 @@ TEST_CASE("overrides that are not assignments are usage errors") {
     }
 }
 
+TEST_CASE("what DeepSpeed ignores or only watches with is one note each, never the end") {
+    const Resolved result = resolved(
+        "{_comment: mine, experiment_name: x, tensorboard: {enabled: true, output_path: /t, "
+        "job_name: j}, wandb: {enabled: false, project: p}, csv_monitor: {}, flops_profiler: "
+        "{enabled: true, profile_step: 5}, wall_clock_breakdown: true, dump_state: true}",
+        1);
+    std::string all;
+    for (const std::string& note : result.notes) all += note + "\n";
+    INFO(all);
+    CHECK(result.notes.size() == 6);
+    for (const char* words : {"_comment is unknown and ignored, as by DeepSpeed",
+                              "experiment_name is unknown and ignored, as by DeepSpeed",
+                              "tensorboard has no effect: ", "flops_profiler has no effect: ",
+                              "wall_clock_breakdown has no effect: ", "dump_state has no effect: "})
+        CHECK(all.find(words) != std::string::npos);
+    // A name that is near to a known one, or a key of another section, is a mistake.
+    for (const char* text :
+         {"{zero_optimisation: {}}", "{stage: 3}", "{fp16: {_note: x}}", "{train_batchsize: 3}"})
+        CHECK_FALSE(resolve(parse_config(text, "c"), {}).problems.empty());
+}
+
+TEST_CASE("old and lax forms that DeepSpeed takes are taken") {
+    CHECK(resolved("{zero_optimization: true}", 1).config.zero.stage == 1);
+    CHECK(resolved("{zero_optimization: false}", 1).config.zero.stage == 0);
+    const Resolved zeros = resolved(
+        "{zero_optimization: {stage: 3, sub_group_size: 0, allgather_bucket_size: 0, "
+        "offload_param: {device: none, buffer_count: 0, buffer_size: 0}, offload_optimizer: "
+        "{device: nvme, nvme_path: /a}}}",
+        1);
+    CHECK(zeros.config.offload.sub_group_numel == 1'000'000'000);
+    for (const int stage : {0, 1, 2}) {
+        const Resolved below =
+            resolved(fmt::format("{{zero_optimization: {{stage: {}, offload_param: {{device: nvme, "
+                                 "nvme_path: /a}}}}}}",
+                                 stage),
+                     1);
+        CHECK_FALSE(below.config.offload.on_disk());
+        REQUIRE_FALSE(below.notes.empty());
+        CHECK(below.notes.front().find("has no effect at ZeRO stage") != std::string::npos);
+    }
+}
+
 TEST_CASE("a config file that is not there or is a folder is a clear error") {
     CHECK_THROWS_WITH(load_config("/nonexistent/ds.json"),
                       "config /nonexistent/ds.json: no such file");

@@ -347,15 +347,59 @@ std::optional<Value> read_tree(TrainConfig& config, std::string_view text,
     return {};
 }
 
-// YAML allows what JSON does not, as a comma before the closing brace: what is called .json must be
-// JSON for every program. Nothing: it is.
-std::optional<Problem> json_problem(std::string_view text, const std::string& name) {
+// Calls USE with each byte of JSON text that is in no string, and its place.
+template <typename Use>
+void outside_strings(std::string& text, Use use) {
+    char quote = '\0';
+    for (size_t i = 0; i < text.size(); ++i) {
+        if (quote == '\0' && (text[i] == '"' || text[i] == '\'')) {
+            quote = text[i];
+        } else if (quote == '\0') {
+            i = use(i);
+        } else if (text[i] == '\\') {
+            ++i;
+        } else if (text[i] == quote || text[i] == '\n') {
+            quote = '\0';
+        }
+    }
+}
+
+// TEXT with blanks for the comments that DeepSpeed's reader (HJSON) skips, `#`, `//` and `/* */`,
+// so that every place stays.
+std::string without_comments(std::string text) {
+    outside_strings(text, [&](size_t i) {
+        const bool line = text[i] == '#' || text.compare(i, 2, "//") == 0;
+        if (!line && text.compare(i, 2, "/*") != 0) return i;
+        const size_t end = line ? text.find('\n', i) : text.find("*/", i + 2);
+        const size_t last = end == std::string::npos ? text.size() : line ? end : end + 2;
+        for (size_t k = i; k < last; ++k)
+            if (text[k] != '\n') text[k] = ' ';
+        return last - 1;
+    });
+    return text;
+}
+
+// TEXT without comments, with a blank for each comma before a closing bracket.
+std::string without_last_commas(std::string text) {
+    outside_strings(text, [&](size_t i) {
+        if (text[i] != ',') return i;
+        const size_t next = text.find_first_not_of(" \t\r\n", i + 1);
+        if (next != std::string::npos && (text[next] == '}' || text[next] == ']')) text[i] = ' ';
+        return i;
+    });
+    return text;
+}
+
+// YAML allows what JSON does not, as words without quotes: what is called .json must be JSON, but
+// for comments and last commas. TEXT is without comments. Nothing: it is JSON.
+std::optional<Problem> json_problem(const std::string& text_given, const std::string& name) {
+    const std::string text = without_last_commas(text_given);
     try {
         const nlohmann::json read_for_its_form = nlohmann::json::parse(text);
         return {};
     } catch (const nlohmann::json::parse_error& error) {
         const size_t at = std::min(error.byte == 0 ? 0 : error.byte - 1, text.size());
-        const std::string_view before = text.substr(0, at);
+        const std::string_view before = std::string_view(text).substr(0, at);
         const size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0
         // "[json.exception…] parse error at line 3, column 1: syntax error while parsing …"
         std::string_view message = error.what();
@@ -379,6 +423,12 @@ TrainConfig empty_config() {
 TrainConfig parse_config(std::string_view text, const std::string& name) {
     TrainConfig config = empty_config();
     config.name = name;
+    const bool is_json = name.ends_with(".json") || name.ends_with(".hjson");
+    std::string plain;
+    if (is_json && text.size() <= kConfigBytesMax) {
+        plain = without_comments(std::string(text));
+        text = plain;
+    }
     auto refuse = [&](std::string message) {
         config.problems.push_back({"", std::move(message), name});
     };
@@ -389,7 +439,7 @@ TrainConfig parse_config(std::string_view text, const std::string& name) {
         refuse("holds a zero byte: not a text file");
     } else if (trim(text).empty()) {
         refuse("is empty: write {} for a config of defaults");
-    } else if (auto problem = name.ends_with(".json") ? json_problem(text, name) : std::nullopt) {
+    } else if (auto problem = is_json ? json_problem(plain, name) : std::nullopt) {
         config.problems.push_back(std::move(*problem));
     } else if (auto root = read_tree(config, text, "")) {
         if (root->is(Kind::kObject)) {

@@ -289,6 +289,26 @@ TEST_CASE("old and lax forms that DeepSpeed takes are taken") {
     }
 }
 
+TEST_CASE("comments and last commas in JSON are read over, as DeepSpeed's reader does") {
+    const TrainConfig config = parse_config(
+        "// the whole job\n"
+        "{ # of two\n"
+        "  \"train_batch_size\": 8, /* rows,\n"
+        "  over all ranks */ \"dslaunch\": {\"data\": {\"train\": \"http://a//b#c, }\",},},\n"
+        "}\n",
+        "ds.json");
+    for (const Problem& problem : config.problems) UNSCOPED_INFO(problem.text());
+    REQUIRE(config.problems.empty());
+    CHECK(find_path(config.root, "train_batch_size")->integer == 8);
+    CHECK(find_path(config.root, "train_batch_size")->origin == "ds.json:3:23");
+    CHECK(find_path(config.root, "dslaunch.data.train")->text == "http://a//b#c, }");
+    CHECK(find_path(config.root, "dslaunch.data.train")->origin == "ds.json:4:52");
+    CHECK(parse_config("{\"a\": 1,} // end", "x.hjson").problems.empty());
+    // A comment that does not end, two commas, and words without quotes are mistakes.
+    for (const char* text : {"{\"fp16\": {}, /* }", "{\"fp16\": {},, }", "{fp16: {}}"})
+        CHECK_FALSE(parse_config(text, "ds.json").problems.empty());
+}
+
 TEST_CASE("a config file that is not there or is a folder is a clear error") {
     CHECK_THROWS_WITH(load_config("/nonexistent/ds.json"),
                       "config /nonexistent/ds.json: no such file");

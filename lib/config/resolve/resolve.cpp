@@ -178,6 +178,15 @@ void Resolver::batch() {
     batch_unsolved(1);
 }
 
+void Resolver::check_micro_steps() {
+    const int64_t micro_steps = run_config().batch.accumulation_steps;
+    if (micro_steps <= kMicroStepsMax) return;
+    problem(given(kSteps) != nullptr ? kSteps : kTotal,
+            fmt::format("{} micro steps a step are more than {}: the plan of a step holds an "
+                        "instruction for each piece of each; give each micro step more rows",
+                        micro_steps, kMicroStepsMax));
+}
+
 // Only what was said can be shown without a world size.
 void Resolver::batch_unsolved(int64_t ranks) {
     BatchConfig& batch = run_config().batch;
@@ -185,6 +194,7 @@ void Resolver::batch_unsolved(int64_t ranks) {
     batch.data_parallel_size = ranks;
     if (micro != nullptr) batch.micro_rows = as_integer(*micro);
     if (steps != nullptr) batch.accumulation_steps = as_integer(*steps);
+    check_micro_steps();
     batch.train_rows =
         total != nullptr ? as_integer(*total) : batch.micro_rows * batch.accumulation_steps * ranks;
     for (auto [path, value] : {std::pair{kTotal, total}, {kMicro, micro}, {kSteps, steps}}) {
@@ -242,13 +252,8 @@ void Resolver::solve_batch(int64_t ranks) {
         return relation(fmt::format("{} is not {} x {} x {} ranks = {}", rows, micro_rows,
                                     micro_steps, ranks, micro_rows * micro_steps * ranks));
     }
-    if (micro_steps > kMicroStepsMax)
-        return problem(steps != nullptr ? kSteps : kTotal,
-                       fmt::format("{} micro steps a step are more than {}: the plan of a step "
-                                   "holds an instruction for each piece of each; give each micro "
-                                   "step more rows",
-                                   micro_steps, kMicroStepsMax));
     run_config().batch = {rows, micro_rows, micro_steps, ranks};
+    check_micro_steps();
     auto put = [&](const char* path, const Value* value, int64_t number,
                    const std::string& formula) {
         if (value != nullptr) return record(path, make_value(number), value->origin);

@@ -66,6 +66,7 @@ class Resolver {
     void tensor();
     void tensor_rules();
     void batch();
+    void check_micro_steps();
     void batch_unsolved(int64_t ranks);
     void solve_batch(int64_t ranks);
     void data();

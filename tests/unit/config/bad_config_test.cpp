@@ -372,7 +372,8 @@ TEST_CASE("hostile configs end with a message, not a crash or a hang") {
     CHECK(first("{\"a\": @}").substr(0, 23) == "not valid JSON or YAML:");
 }
 
-TEST_CASE("what is called .json must be JSON, comments and last commas aside, and is refused by place") {
+TEST_CASE(
+    "what is called .json must be JSON, comments and last commas aside, and is refused by place") {
     struct Row {
         const char* text;
         const char* where;  // empty: accepted
@@ -383,8 +384,8 @@ TEST_CASE("what is called .json must be JSON, comments and last commas aside, an
         {"{\"train_batch_size\": 2}", "", ""},
         {"{\"train_batch_size\": 2,}", "", ""},
         {"{\n  \"train_batch_size\": 2,\n}\n", "", ""},
-        {"{\n  \"train_batch_size\": 2,,\n}\n", "a/ds.json:2:26: ", "unexpected ','"},
-        {"{\"steps_per_print\": [1,,]}", "a/ds.json:1:24: ", "unexpected ','"},
+        {"{\n  \"train_batch_size\": 2,,\n}\n", "a/ds.json:3:1: ", "unexpected '}'"},
+        {"{\"steps_per_print\": [1,,]}", "a/ds.json:1:25: ", "unexpected ']'"},
         {"{train_batch_size: 2}", "a/ds.json:1:4: ", "invalid literal"},
         {"train_batch_size: 2", "a/ds.json:1:3: ", "invalid literal"},
         {"{\"train_batch_size\": 2} # why", "", ""},

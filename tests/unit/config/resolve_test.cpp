@@ -249,7 +249,7 @@ TEST_CASE("overrides that are not assignments are usage errors") {
 
 TEST_CASE("what DeepSpeed ignores or only watches with is one note each, never the end") {
     const Resolved result = resolved(
-        "{_comment: mine, experiment_name: x, tensorboard: {enabled: true, output_path: /t, "
+        "{_comment: mine, who_made_it: x, tensorboard: {enabled: true, output_path: /t, "
         "job_name: j}, wandb: {enabled: false, project: p}, csv_monitor: {}, flops_profiler: "
         "{enabled: true, profile_step: 5}, wall_clock_breakdown: true, dump_state: true}",
         1);
@@ -258,7 +258,7 @@ TEST_CASE("what DeepSpeed ignores or only watches with is one note each, never t
     INFO(all);
     CHECK(result.notes.size() == 6);
     for (const char* words : {"_comment is unknown and ignored, as by DeepSpeed",
-                              "experiment_name is unknown and ignored, as by DeepSpeed",
+                              "who_made_it is unknown and ignored, as by DeepSpeed",
                               "tensorboard has no effect: ", "flops_profiler has no effect: ",
                               "wall_clock_breakdown has no effect: ", "dump_state has no effect: "})
         CHECK(all.find(words) != std::string::npos);

@@ -77,28 +77,38 @@ constexpr size_t kLookedAtMin = 64;
 // The upper half of a token below 2^20, or the upper three quarters of any.
 constexpr uint16_t kUpperMax = 15;
 
-// The largest of the numbers whose place in a group of four is in PLACES, a bit each.
-uint16_t largest_at(std::span<const uint16_t> numbers, unsigned places) {
+struct Looked {
     uint16_t largest = 0;
+    size_t numbers = 0;
+    size_t zeros = 0;
+};
+
+// The numbers at one PLACE in each group of four.
+Looked look_at(std::span<const uint16_t> numbers, size_t place) {
+    Looked looked;
     const size_t step = std::max(numbers.size() / 3, kLookedAt) / 4 * 4;
     for (size_t window = 0; window < numbers.size(); window += step) {
         const size_t end = std::min(window + kLookedAt, numbers.size());
-        for (size_t i = window; i < end; ++i)
-            if ((places >> i % 4 & 1U) != 0) largest = std::max(largest, numbers[i]);
+        for (size_t i = window + place; i < end; i += 4) {
+            looked.largest = std::max(looked.largest, numbers[i]);
+            looked.zeros += numbers[i] == 0 ? 1 : 0;
+            ++looked.numbers;
+        }
     }
-    return largest;
+    return looked;
 }
 
 // The width of the file's tokens in bytes, as far as the pattern of their zeros tells; 0: it does
-// not. A text whose every second token is the same, or nearly so, is none.
+// not, as where most tokens are 0.
 int64_t width_of(std::span<const uint16_t> numbers) {
     if (numbers.size() < kLookedAtMin) return 0;
-    constexpr unsigned kFirst = 1, kThird = 4, kSecondAndFourth = 10;
-    const uint16_t first = largest_at(numbers, kFirst), third = largest_at(numbers, kThird);
-    const uint16_t upper = largest_at(numbers, kSecondAndFourth);
-    const bool upper_is_less = upper == 0 || (upper <= kUpperMax && std::max(first, third) > 255);
-    if (!upper_is_less || first == 0) return 0;
-    return third == 0 && largest_at(numbers, 8) == 0 ? 8 : 4;
+    const Looked first = look_at(numbers, 0), second = look_at(numbers, 1),
+                 third = look_at(numbers, 2), fourth = look_at(numbers, 3);
+    const uint16_t upper = std::max(second.largest, fourth.largest);
+    const bool upper_is_less =
+        upper == 0 || (upper <= kUpperMax && std::max(first.largest, third.largest) > 255);
+    if (!upper_is_less || first.zeros > first.numbers / 2) return 0;
+    return third.largest == 0 && fourth.largest == 0 ? 8 : 4;
 }
 
 }  // namespace

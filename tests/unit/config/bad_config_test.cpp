@@ -328,7 +328,7 @@ const std::vector<Bad>& bad_offloads() {
           "c:1:101: aio.block_size: must be a multiple of 4096: requests pass the page cache by, "
           "which takes whole pages"}},
         {"{gradient_accumulation_steps: 1000000000}",
-         {"c:1:32: gradient_accumulation_steps: 1000000000 micro steps a step are more than 65536: "
+         {"c:1:31: gradient_accumulation_steps: 1000000000 micro steps a step are more than 65536: "
           "the plan of a step holds an instruction for each piece of each; give each micro step "
           "more rows"}},
         {"{dslaunch: {offload: {engine: libaio, cache: arc, keep: 1}}}",

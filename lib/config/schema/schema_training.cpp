@@ -32,7 +32,7 @@ constexpr KeySpec kTrainingKeys[] = {
     {"managed_gradient_accumulation", kBool, "true", "", "Accumulation is counted by the runtime", kNotYet, "dslaunch always counts micro steps itself: remove the key"},
     {"steps_per_print", kInt, "10", ">0", "Optimizer steps between progress lines"},
     {"gradient_clipping", kFloat, "0.0", ">=0", "Global L2 norm that gradients are clipped to, 0: off"},
-    {"wall_clock_breakdown", kBool, "false", "", "Times of forward, backward and update in the log", kWithoutEffect, "per-phase timing is not available yet in this version: metrics.jsonl has step_ms"},
+    {"wall_clock_breakdown", kBool, "false", "", "Times of forward, backward and update in the log", kWithoutEffect, "not available yet in this version: metrics.jsonl has step_ms"},
     {"memory_breakdown", kBool, "false", "", "Memory report after each phase", kWithoutEffect, "not available yet in this version: metrics.jsonl has rss_bytes and peak_rss_bytes"},
     {"dump_state", kBool, "false", "", "Print the state after initialisation", kWithoutEffect, "use `dslaunch plan`, which prints it without a run"},
     {"prescale_gradients", kBool, "false", "", "Divide gradients before the reduction", kNotYet, "not available yet in this version: sums are in fp32 and the mean is applied once"},

@@ -55,12 +55,12 @@ TEST_CASE("a config is checked before it is packed, with all its problems") {
             return std::string(error.what());
         }
     };
-    const char* bad = "{\"stepz\": 2, \"train_batch_size\": -1}";
+    const char* bad = "{\"train_batch_sizes\": 2, \"train_batch_size\": -1}";
     for (const auto& words : {std::vector<std::string>{"--config", config},
                               std::vector<std::string>{"--extra", "ds_config.json=" + config}}) {
         INFO(words.front());
         CHECK_THAT(pack(bad, words), Catch::Contains("2 problems in the config") &&
-                                         Catch::Contains("stepz") &&
+                                         Catch::Contains("train_batch_sizes") &&
                                          Catch::Contains("train_batch_size"));
         CHECK_THAT(pack("{,}", words), Catch::Contains(config + ":1:2: not valid JSON"));
         // A good config goes on to the archive, which is not there.

@@ -384,7 +384,7 @@ std::string without_last_commas(std::string text) {
     outside_strings(text, [&](size_t i) {
         if (text[i] != ',') return i;
         const size_t next = text.find_first_not_of(" \t\r\n", i + 1);
-        const size_t before = text.substr(0, i).find_last_not_of(" \t\r\n");
+        const size_t before = std::string_view(text).substr(0, i).find_last_not_of(" \t\r\n");
         if (before == std::string::npos || text[before] == '{' || text[before] == '[') return i;
         if (next != std::string::npos && (text[next] == '}' || text[next] == ']')) text[i] = ' ';
         return i;

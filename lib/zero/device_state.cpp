@@ -28,10 +28,7 @@ struct DeviceState::Run {
 namespace {
 
 c10::Device device_of_slices(const graph::Model& model, const plan::FlatLayout& layout) {
-    if (layout.slices.empty())
-        fail(ExitCode::kInput,
-             "forward reads no trainable parameter: nothing can be trained; save the model with "
-             "requires_grad on what is to learn");
+    DSL_CHECK(!layout.slices.empty(), "a model with nothing to train came this far");
     return model.parameters()[layout.slices[0].parameter].tensor.device();
 }
 

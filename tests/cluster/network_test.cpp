@@ -10,8 +10,9 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <set>
+#include <map>
 
+#include "base/fd.h"
 #include "base/text.h"
 #include "support/catch.h"
 #include "support/listener.h"
@@ -73,20 +74,26 @@ bool mentions(const std::string& text, const std::string& word) {
     return text.find(word) != std::string::npos;
 }
 
-// The sockets that listen on host NUMBER, as "10.91.7.2:4711", but sshd's.
-std::set<std::string> listeners(const RigHosts& rig, int number) {
-    const TemporaryFolder folder;
-    JobProcess cat(folder, rig.on(number, {"cat", "/proc/net/tcp", "/proc/net/tcp6"}));
-    REQUIRE(cat.wait(10'000) == 0);
-    std::set<std::string> found;
-    for (const std::string& line : split(cat.out(), '\n')) {
+// The sockets that listen in TABLE, the text of /proc/net/tcp, but sshd's: their places as the
+// table writes them, in hexadecimal and the byte order of the network, and their ports.
+std::map<std::string, uint16_t> listening_in(const std::string& table) {
+    std::map<std::string, uint16_t> found;
+    for (const std::string& line : split(table, '\n')) {
         std::vector<std::string> fields = split(line, ' ');
         std::erase(fields, "");
         if (fields.size() < 4 || fields[3] != "0A") continue;
         const auto port = std::stoul(fields[1].substr(fields[1].rfind(':') + 1), nullptr, 16);
-        if (port != 22 && port != 2222) found.insert(fields[1]);
+        if (port != 22 && port != 2222) found[fields[1]] = static_cast<uint16_t>(port);
     }
     return found;
+}
+
+// The same of host NUMBER.
+std::map<std::string, uint16_t> listeners(const RigHosts& rig, int number) {
+    const TemporaryFolder folder;
+    JobProcess cat(folder, rig.on(number, {"cat", "/proc/net/tcp", "/proc/net/tcp6"}));
+    REQUIRE(cat.wait(10'000) == 0);
+    return listening_in(cat.out());
 }
 
 // A process of another user that listens on PORT of ADDRESS on host NUMBER until it is killed.
@@ -205,10 +212,10 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
                                    "-c", "echo $$ >>" + folder.path() + "/pids; sleep 30"}));
             REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }, 30'000));
             for (int snapshot = 0; snapshot < 5; ++snapshot) {
-                const std::set<std::string> first = listeners(rig, 1);
+                const auto first = listeners(rig, 1);
                 // 10.91.7.2 in the byte order of /proc/net/tcp; sleep holds dsworker's socket.
-                const auto is_chosen = [](const std::string& place) {
-                    return place.starts_with("02075B0A:");
+                const auto is_chosen = [](const auto& listener) {
+                    return listener.first.starts_with("02075B0A:");
                 };
                 CHECK(first.size() == (kind == "train" ? 1U : 0U));
                 CHECK(std::all_of(first.begin(), first.end(), is_chosen));
@@ -275,9 +282,9 @@ class Crowd {
         std::deque<UniqueFd> held;
         for (;;) {
             if (::setns(first.get(), CLONE_NEWNET) != 0) ::_exit(1);
-            const std::set<uint16_t> ports = listening_ports();
+            const auto listeners = listening_in(read_file("/proc/self/net/tcp", 64U << 20));
             if (::setns(second.get(), CLONE_NEWNET) != 0) ::_exit(1);
-            for (const uint16_t port : ports) {
+            for (const auto& [place, port] : listeners) {
                 for (int i = 0; i < 10; ++i) {
                     if (!connect_once(port, held)) break;
                     static_cast<void>(write_full(counts_.write_end.get(), "c"));
@@ -304,18 +311,6 @@ class Crowd {
     }
 
   private:
-    static std::set<uint16_t> listening_ports() {
-        std::ifstream table("/proc/self/net/tcp");
-        std::set<uint16_t> ports;
-        for (std::string line; std::getline(table, line);) {
-            std::vector<std::string> fields = split(line, ' ');
-            std::erase(fields, "");
-            if (fields.size() < 4 || fields[3] != "0A") continue;
-            const auto port = std::stoul(fields[1].substr(fields[1].rfind(':') + 1), nullptr, 16);
-            if (port > 1024 && port != 2222) ports.insert(static_cast<uint16_t>(port));
-        }
-        return ports;
-    }
     static bool connect_once(uint16_t port, std::deque<UniqueFd>& held) {
         UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
         sockaddr_in where{};

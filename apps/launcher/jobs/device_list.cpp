@@ -20,12 +20,10 @@ namespace {
 
 constexpr std::string_view kUsage =
     "usage: dslaunch ps --devices [options]\n\n"
-    "Asks all hosts of the hostfile, without one this machine, who holds which GPU and how much "
-    "of\n"
-    "its memory: processes of every user, as nvidia-smi tells them. The job is named where this\n"
-    "user's dslaunch started it. `dslaunch stop --pid HOST:PID` ends a process of yours. Ends "
-    "with\n"
-    "67 when a host cannot be asked.\n";
+    "Asks all hosts of the hostfile, without one this machine, who holds which GPU and how much\n"
+    "of its memory: processes of every user, as nvidia-smi tells them. The job is named where\n"
+    "this user's dslaunch started it. `dslaunch stop --pid HOST:PID` ends a process of yours.\n"
+    "Ends with 67 when a host cannot be asked.\n";
 
 std::string bytes_text(int64_t bytes) {
     return bytes < 0 ? "-" : to_text(Bytes{bytes});

@@ -170,9 +170,8 @@ int stop_command(std::span<const std::string> arguments) {
     StopArguments parsed;
     CommandLine app("End a job", "dslaunch stop");
     app.add("JOB", parsed.job,
-            "Its id, or the first letters of it (one process on a host: stop --pid HOST:PID, see "
-            "stop "
-            "--pid --help)")
+            "Its id, or the first letters of it (one process on a host: stop --pid HOST:PID, "
+            "see stop --pid --help)")
         .required();
     app.add("--now", parsed.now, "At once, without the grace time to save");
     app.add("--json", parsed.json, "Print JSON");

@@ -22,10 +22,9 @@ namespace {
 
 constexpr std::string_view kUsage =
     "usage: dslaunch stop --pid HOST:PID [--yes] [--now] [options]\n\n"
-    "Ends a process of yours on a host: says what it is and asks, sends TERM, and KILL after the\n"
-    "grace time. `dslaunch ps --devices` lists who holds GPUs. A rank takes its whole job with "
-    "it;\n"
-    "`dslaunch stop JOB` lets it save before.\n";
+    "Ends a process of yours on a host: says what it is and asks, sends TERM, and KILL after\n"
+    "the grace time. `dslaunch ps --devices` lists who holds GPUs. A rank takes its whole job\n"
+    "with it; `dslaunch stop JOB` lets it save before.\n";
 constexpr int64_t kGraceSeconds = 10;
 constexpr int64_t kGraceSecondsMax = 600;
 // An answer comes with the end of the process, at most 2 s after KILL.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 #include <thread>
 #include <vector>
@@ -199,15 +200,15 @@ void require_shared_folder(storage::FileTree& tree, runtime::Collectives& collec
     const std::vector<std::string> blind =
         collectives.all_gather(seen ? std::string() : launch::machine_name());
     if (topology.rank() == 0) tree.remove_file(path);
+    const auto host = std::ranges::find_if(blind, [](const auto& name) { return !name.empty(); });
+    if (host == blind.end()) return;
     // No rank fails before the file is gone: the end of one is the end of all.
     static_cast<void>(collectives.all_gather({}));
-    for (size_t rank = 0; rank < blind.size(); ++rank)
-        if (!blind[rank].empty())
-            fail(ExitCode::kSetup,
-                 "rank {} on host {} does not see what rank 0 writes below {}: checkpoints need "
-                 "one file system that all hosts share: name one with --output, or let rank 0's "
-                 "disk have them with --save-via rank0",
-                 rank, blind[rank], folder);
+    fail(ExitCode::kSetup,
+         "rank {} on host {} does not see what rank 0 writes below {}: checkpoints need one file "
+         "system that all hosts share: name one with --output, or let rank 0's disk have them with "
+         "--save-via rank0",
+         host - blind.begin(), *host, folder);
 }
 
 }  // namespace dslaunch::job

@@ -28,7 +28,6 @@
 #include "launch/agent/command_answers.h"
 #include "launch/agent/leftovers.h"
 #include "launch/agent/machine_facts.h"
-#include "launch/agent/node_report.h"
 #include "launch/agent/port_watch.h"
 #include "launch/agent/push_receiver.h"
 #include "launch/files/file_facts.h"

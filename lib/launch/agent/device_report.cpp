@@ -1,7 +1,6 @@
 #include "launch/agent/device_report.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -13,6 +12,8 @@
 #include "base/text.h"
 #include "launch/machine/user_name.h"
 #include "launch/plan/worker_environment.h"
+#include "launch/process/process_facts.h"
+#include "launch/process/spawn.h"
 #include "launch/process/text_or_empty.h"
 #include "launch/protocol/field_visitor.h"
 
@@ -59,19 +60,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr size_t kFactsBytesMax = 4U << 20;
+constexpr size_t kUptimeBytesMax = 256;
 constexpr milliseconds kDeathMax{2'000};  // from KILL on
 constexpr milliseconds kEndLook{10};
 constexpr int64_t kGraceMax{600'000};
 
-std::optional<uid_t> owner_of(pid_t pid) {
-    struct stat facts {};
-    if (::stat(fmt::format("/proc/{}", pid).c_str(), &facts) != 0) return std::nullopt;
-    return facts.st_uid;
-}
-
 int64_t age_of(const ProcessName& name) {
-    const std::string uptime = text_or_empty("/proc/uptime", kFactsBytesMax);
+    const std::string uptime = text_or_empty("/proc/uptime", kUptimeBytesMax);
     const auto seconds = parse_double(uptime.substr(0, uptime.find(' ')));
     if (name.start_time == 0 || !seconds) return -1;
     const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
@@ -82,24 +77,18 @@ DeviceProcess describe(pid_t pid) {
     DeviceProcess process;
     process.name = name_process(pid);
     if (process.name.start_time == 0) return process;
-    const std::optional<uid_t> owner = owner_of(pid);
+    const std::optional<uid_t> owner = process_owner(pid);
     if (owner) process.user = user_name(*owner);
     process.is_own = owner && *owner == ::geteuid();
-    const std::string path = fmt::format("/proc/{}", pid);
-    process.command = trim(text_or_empty(path + "/comm", kFactsBytesMax));
+    process.command = process_command(pid);
     process.age_s = age_of(process.name);
     if (!process.is_own) return process;
-    for (const std::string& entry : split(text_or_empty(path + "/environ", kFactsBytesMax), '\0')) {
-        const auto value_of = [&](std::string_view name) -> std::optional<std::string> {
-            if (!entry.starts_with(name) || entry.size() <= name.size() ||
-                entry[name.size()] != '=')
-                return std::nullopt;
-            return entry.substr(name.size() + 1);
-        };
-        if (const auto id = value_of(kLaunchIdVariable)) process.launch_id = *id;
-        if (const auto rank = value_of("RANK")) process.rank = parse_int(*rank).value_or(-1);
-    }
-    if (process.launch_id.empty()) process.rank = -1;
+    const EnvironmentList environment = process_environment(pid);
+    const std::string* launch_id = find_variable(environment, kLaunchIdVariable);
+    if (launch_id == nullptr) return process;
+    process.launch_id = *launch_id;
+    const std::string* rank = find_variable(environment, "RANK");
+    if (rank != nullptr) process.rank = parse_int(*rank).value_or(-1);
     return process;
 }
 
@@ -109,7 +98,7 @@ std::string objection(const ProcessName& name) {
     const ProcessName now = name_process(name.pid);
     if (now.start_time == 0) return "it has ended";
     if (now != name) return "it has ended, and another process has its number now";
-    if (const auto owner = owner_of(name.pid); owner && *owner != ::geteuid())
+    if (const auto owner = process_owner(name.pid); owner && *owner != ::geteuid())
         return fmt::format("it is of user {}: only its owner ends it this way", user_name(*owner));
     if (own_line().contains(name.pid)) return "it carries this very command";
     return "";

@@ -1,15 +1,12 @@
 #include "launch/agent/leftovers.h"
 
-#include <dirent.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <limits>
-#include <memory>
 #include <set>
 #include <thread>
 
@@ -19,8 +16,8 @@
 #include "launch/machine/gpu_use.h"
 #include "launch/plan/worker_environment.h"
 #include "launch/process/kill_group.h"
+#include "launch/process/process_facts.h"
 #include "launch/process/spawn.h"
-#include "launch/process/text_or_empty.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/field_visitor.h"
 
@@ -44,24 +41,16 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr size_t kProcessFileBytesMax = 4U << 20;
 constexpr milliseconds kEndMax{2'000};
 constexpr milliseconds kLook{10};
 
-using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
-
-bool passes(std::string_view environment, const LeftoverFilter& filter) {
-    bool is_of_launch = false;
-    bool is_of_attempt = !filter.before_attempt.has_value();
-    const std::string launch = fmt::format("{}={}", kLaunchIdVariable, filter.launch_id);
-    const std::string attempt = fmt::format("{}=", kRestartCountVariable);
-    for (const std::string& entry : split(environment, '\0')) {
-        is_of_launch = is_of_launch || entry == launch;
-        if (!filter.before_attempt || !entry.starts_with(attempt)) continue;
-        const auto number = parse_int(std::string_view(entry).substr(attempt.size()));
-        is_of_attempt = is_of_attempt || (number && *number < *filter.before_attempt);
-    }
-    return is_of_launch && is_of_attempt;
+bool passes(const EnvironmentList& environment, const LeftoverFilter& filter) {
+    const std::string* launch_id = find_variable(environment, kLaunchIdVariable);
+    if (launch_id == nullptr || *launch_id != filter.launch_id) return false;
+    if (!filter.before_attempt) return true;
+    const std::string* attempt = find_variable(environment, kRestartCountVariable);
+    const auto number = attempt == nullptr ? std::nullopt : parse_int(*attempt);
+    return number && *number < *filter.before_attempt;
 }
 
 // The first attempt whose processes do not pass FILTER.
@@ -92,27 +81,16 @@ StopJobReply decode_stop_reply(std::string_view payload) {
 }
 
 std::vector<LeftProcess> find_leftovers(const LeftoverFilter& filter) {
+    if (filter.launch_id.empty()) return {};
     std::vector<LeftProcess> found;
-    const Folder folder(::opendir("/proc"), ::closedir);
     const std::set<pid_t> spared = own_line();
     const std::set<pid_t> grouped = kill_group_members(filter.launch_id, attempts_of(filter));
-    while (const dirent* entry =
-               folder && !filter.launch_id.empty() ? ::readdir(folder.get()) : nullptr) {
-        const auto number = parse_int(entry->d_name);
-        if (!number) continue;
-        const auto pid = static_cast<pid_t>(*number);
-        const std::string path = fmt::format("/proc/{}", pid);
-        struct stat owner {};
-        if (::stat(path.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) continue;
+    for (const pid_t pid : all_processes()) {
+        if (process_owner(pid) != ::geteuid()) continue;
         const ProcessName name = name_process(pid);
         if (name.start_time == 0 || spared.contains(pid)) continue;
-        if (!grouped.contains(pid) &&
-            !passes(text_or_empty(path + "/environ", kProcessFileBytesMax), filter)) {
-            continue;
-        }
-        found.push_back({name,
-                         std::string(trim(text_or_empty(path + "/comm", kProcessFileBytesMax))),
-                         gpus_of(pid), false});
+        if (grouped.contains(pid) || passes(process_environment(pid), filter))
+            found.push_back({name, process_command(pid), gpus_of(pid), false});
     }
     return found;
 }

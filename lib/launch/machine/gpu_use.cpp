@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "launch/machine/gpu_count.h"
+#include "launch/process/process_facts.h"
 #include "launch/process/program_output.h"
 
 namespace dslaunch::launch {
@@ -18,8 +19,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kAnswerMax{5'000};
 constexpr const char* kFormat = "--format=csv,noheader,nounits";
-
-using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
 
 int64_t bytes_of(std::string_view mebibytes) {
     const auto number = parse_int(mebibytes);
@@ -45,20 +44,15 @@ std::vector<std::vector<std::string>> rows_of(std::string_view text, size_t coun
 // Adds this user's processes that have a device open, where the driver does not say who holds
 // what.
 void add_open_devices(GpuUse& use) {
-    const Folder folder(::opendir("/proc"), ::closedir);
-    while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-        const auto pid = parse_int(entry->d_name);
-        if (!pid) continue;
-        for (const int64_t gpu : open_gpus(static_cast<pid_t>(*pid)))
-            use.holds.push_back({gpu, *pid, -1});
-    }
+    for (const pid_t pid : all_processes())
+        for (const int64_t gpu : open_gpus(pid)) use.holds.push_back({gpu, pid, -1});
 }
 
 }  // namespace
 
 std::set<int64_t> open_gpus(pid_t pid) {
     const std::string path = fmt::format("/proc/{}/fd", pid);
-    const Folder folder(::opendir(path.c_str()), ::closedir);
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
     std::set<int64_t> gpus;
     while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
         char target[256];

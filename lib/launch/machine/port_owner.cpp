@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "launch/machine/user_name.h"
+#include "launch/process/process_facts.h"
 #include "launch/process/text_or_empty.h"
 
 namespace dslaunch::launch {
@@ -64,12 +65,10 @@ std::set<int64_t> port_users(int port) {
 std::string describe_port_owner(int port) {
     const std::map<std::string, std::string> sockets = listening_sockets(port);
     if (sockets.empty()) return {};
-    std::error_code error;
-    for (fs::directory_iterator process("/proc", error), end; !error && process != end;
-         process.increment(error)) {
-        const std::string pid = process->path().filename().string();
-        if (!parse_int(pid) || !holds_one_of(process->path(), sockets)) continue;
-        std::string command = process_text(process->path().string() + "/cmdline");
+    for (const pid_t pid : all_processes()) {
+        const std::string process = fmt::format("/proc/{}", pid);
+        if (!holds_one_of(process, sockets)) continue;
+        std::string command = process_text(process + "/cmdline");
         while (command.ends_with('\0')) command.pop_back();
         std::replace(command.begin(), command.end(), '\0', ' ');
         return fmt::format("process {} ({})", pid,

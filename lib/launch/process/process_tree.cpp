@@ -1,6 +1,5 @@
 #include "launch/process/process_tree.h"
 
-#include <dirent.h>
 #include <fmt/format.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -8,12 +7,12 @@
 
 #include <cerrno>
 #include <csignal>
-#include <memory>
 #include <optional>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "launch/process/process_facts.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -54,14 +53,9 @@ bool has_children() {
 std::vector<ProcessName> descendants(pid_t root) {
     // Reading all of /proc takes milliseconds: not when there is nothing to find.
     if (root == ::getpid() && !has_children()) return {};
-    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
-    if (!folder) return {};
     std::vector<Stat> all;
-    while (const dirent* entry = ::readdir(folder.get())) {
-        const auto pid = parse_int(entry->d_name);
-        if (!pid) continue;
-        if (auto stat = read_stat(static_cast<pid_t>(*pid))) all.push_back(*stat);
-    }
+    for (const pid_t pid : all_processes())
+        if (const auto stat = read_stat(pid)) all.push_back(*stat);
     std::vector<ProcessName> found;
     std::vector<pid_t> parents = {root};
     while (!parents.empty()) {

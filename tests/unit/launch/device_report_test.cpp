@@ -55,11 +55,11 @@ TEST_CASE("the process that is asked about is told with user, program, age, laun
     CHECK(process.launch_id == "launch-7");
     CHECK(process.rank == 3);
     CHECK(process.holds.empty());
-    // A number that no process has.
+    // No process has this number.
     const DeviceUseReport none = report_devices({4'194'304});
     REQUIRE_FALSE(none.processes.empty());
     CHECK(none.processes.back().name.start_time == 0);
-    // What goes over the wire comes back.
+    // The encoded report decodes to the same.
     const DeviceUseReport back = decode_device_report(encode(report));
     CHECK(found(back, running.name()).launch_id == "launch-7");
 }

@@ -8,9 +8,12 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/paint.h"
 #include "base/text.h"
 #include "launch/plan/join_token.h"
 #include "launcher/subcommands.h"
@@ -31,8 +34,14 @@ int dispatch(int argc, char** argv) {
     const Subcommand* row = find_subcommand(words[0]);
     // Options or a target come first where `run` is left out.
     if (row == nullptr) row = find_subcommand("run");
+    if (row->is_offered) set_log_as_messages();
     if (row->drops_token) static_cast<void>(launch::take_token_variable());
     return row->run(words);
+}
+
+void print_error(const char* message) {
+    std::string line = fmt::format("dslaunch: error: {}", printable_lines(message, 0));
+    fmt::print(stderr, "{}\n", takes_colours(2) ? painted(std::move(line)) : line);
 }
 
 }  // namespace
@@ -46,7 +55,7 @@ int main(int argc, char** argv) {
         return code;
     } catch (const dslaunch::Error& error) {
         // The message may quote names and files that others chose.
-        fmt::print(stderr, "dslaunch: error: {}\n", dslaunch::printable_lines(error.what(), 0));
+        dslaunch::launcher::print_error(error.what());
         return static_cast<int>(error.code());
     } catch (const std::system_error& error) {
         // The reader of the output is gone: this program ends as one that SIGPIPE ends.

@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -23,6 +26,7 @@
 #include "launcher/run/run_options.h"
 #include "launcher/run/training_job.h"
 #include "launcher/run/worker_program.h"
+#include "storage/files/model_file.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -40,6 +44,28 @@ size_t mistyped_letters_max(std::string_view word) {
     return word.size() < 5 ? 1 : 2;
 }
 
+struct MeantSubcommand {
+    std::string name;
+    size_t distance = 0;  // letters between what was written and the name, or a word for it
+};
+
+// The subcommand whose name, or a word that people use for it, is near to WORD; nullopt: none.
+std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
+                                                std::span<const std::string> subcommands) {
+    static const std::map<std::string, std::string> kOtherWords = {
+        {"checkpoint", "ckpt"},   {"checkpoints", "ckpt"}, {"help", "--help"},
+        {"version", "--version"}, {"jobs", "ps"},          {"kill", "stop"},
+        {"cancel", "stop"},       {"status", "ps"},        {"train", "run"},
+        {"launch", "run"},        {"tokenize", "tokens"},  {"benchmark", "io-bench"}};
+    std::vector<std::string> words(subcommands.begin(), subcommands.end());
+    for (const auto& [other, name] : kOtherWords) words.push_back(other);
+    const auto near = nearest(word, words);
+    if (!near) return std::nullopt;
+    const auto other = kOtherWords.find(*near);
+    return MeantSubcommand{other == kOtherWords.end() ? *near : other->second,
+                           edit_distance(word, *near)};
+}
+
 // Refuses a program whose name is nearly that of a subcommand, unless `run` was written: `dslaunch
 // top` is no wish for /usr/bin/top on every host. One that does not exist may be farther from that
 // name, as in `dslaunch gnrtae m.pt`.
@@ -50,7 +76,7 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, bool run_is_named,
         access(target.c_str(), F_OK) == 0) {
         return;
     }
-    const auto guess = nearest(target, subcommands);
+    const auto guess = meant_subcommand(target, subcommands);
     if (!guess) return;
     const bool here =
         spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
@@ -58,13 +84,44 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, bool run_is_named,
         fail(ExitCode::kUsage,
              "no program `{}` is in PATH; did you mean the subcommand `{}`? A program that is not "
              "in PATH needs its path: ./{}",
-             printable(target), *guess, printable(target));
+             printable(target), guess->name, printable(target));
     }
-    if (run_is_named || edit_distance(target, *guess) > mistyped_letters_max(target)) return;
+    if (run_is_named || guess->distance > mistyped_letters_max(target)) return;
     fail(ExitCode::kUsage,
          "`{0}` is no subcommand; did you mean `{1}`? The program `{0}` on every host is started "
          "by its path, or by `dslaunch run {0}`",
-         printable(target), *guess);
+         printable(target), guess->name);
+}
+
+std::string path_of_target(const launch::JobSpec& spec) {
+    return (std::filesystem::path(spec.working_directory) / spec.target)
+        .lexically_normal()
+        .string();
+}
+
+// Python would say so from each rank.
+void require_script(const RunOptions& options, const launch::JobSpec& spec) {
+    if (spec.target_kind != launch::TargetKind::kPython || options.module ||
+        spec.transport != launch::TransportKind::kLocal) {
+        return;
+    }
+    const std::string path = path_of_target(spec);
+    if (access(path.c_str(), F_OK) != 0)
+        fail(ExitCode::kInput, "{}: there is no such script; --chdir names another folder",
+             printable(path));
+}
+
+// Refuses a file that is a model by its name and is given as a program.
+void refuse_model_as_program(const launch::JobSpec& spec) {
+    const std::string path = path_of_target(spec);
+    if (spec.target_kind != launch::TargetKind::kProgram || !storage::has_model_name(spec.target) ||
+        access(path.c_str(), R_OK) != 0 || access(path.c_str(), X_OK) == 0) {
+        return;
+    }
+    storage::require_torchscript(path);
+    fail(ExitCode::kUsage, "{}: a model has a name that ends with .pt; rename it: mv {} {}.pt",
+         printable(path), printable(spec.target),
+         printable(std::filesystem::path(spec.target).replace_extension().string()));
 }
 
 // Gives a job whose agents connect by themselves the token by which they recognize it.
@@ -91,7 +148,7 @@ int run_command(std::span<const std::string> arguments, bool is_named,
                 std::span<const std::string> subcommands) {
     launch::hold_end_signals();
     const std::string token = launch::take_token_variable();  // no worker inherits it
-    const RunOptions options = parse_run_options(arguments);
+    RunOptions options = parse_run_options(arguments);
     if (options.help) {
         fmt::print("{}", run_options_help());
         return 0;
@@ -113,6 +170,7 @@ int run_command(std::span<const std::string> arguments, bool is_named,
         machine = Machine::this_one();
         machine.joining = copies->joining();
     }
+    settle_meeting(options, machine);
     if (is_other_copy(options, machine)) {
         log_debug("launch", "process 0 of this Slurm step launches the job; this one ends");
         return 0;
@@ -134,6 +192,8 @@ int run_command(std::span<const std::string> arguments, bool is_named,
         give_token(options, token, job.spec);
     }
     refuse_mistyped_subcommand(job.spec, is_named || options.no_python, subcommands);
+    refuse_model_as_program(job.spec);
+    require_script(options, job.spec);
     if (job.spec.target_kind == launch::TargetKind::kTorchScript) {
         require_worker(job.spec.required_files.front());
         look_into_training_job(options, job.spec);

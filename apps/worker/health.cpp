@@ -250,7 +250,9 @@ int health_main(int argc, char** argv) {
         fail(ExitCode::kUsage, "dsworker health is started by `dslaunch health`");
     if (const char* level = std::getenv(launch::kLogLevelVariable))
         set_log_level(parse_log_level(level));
-    set_log_speaker(fmt::format("r{}@{}", environment.rank, launch::machine_name()));
+    // The launcher marks each line with rank and host.
+    if (environment.control_fd < 0)
+        set_log_speaker(fmt::format("r{}@{}", environment.rank, launch::machine_name()));
     const std::unique_ptr<runtime::Reporter> reporter =
         runtime::make_control_reporter(environment.control_fd);
     runtime::HealthWatch watch(in_seconds(arguments.timeout_s), [&](const std::string& why) {

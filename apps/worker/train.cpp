@@ -92,10 +92,10 @@ class TrainRole {
           place_(runtime::Topology::of_rank(environment_.node_sizes, environment_.rank)) {}
 
     void run() {
-        const std::string_view kernels = kernels::isa_name(kernels::isa_in_use());
         if (first())
-            log_info("train", "{} threads a rank, {}; optimizer kernels: {}", arguments_.threads,
-                     arguments_.pinned, kernels);
+            log_info("ranks", "{} on {}, {} each, {}; {} kernels", environment_.world_size,
+                     counted(place_.node_count(), "host"), counted(arguments_.threads, "thread"),
+                     arguments_.pinned, kernels::isa_name(kernels::isa_in_use()));
         std::optional<runtime::HeartbeatSender> heartbeats;
         heartbeats.emplace(reporter_, launch::kHeartbeatInterval, [] {
             return launch::Heartbeat{0, 1, "setting up"};
@@ -143,7 +143,9 @@ class TrainRole {
                 setup_.whole_model(),
                 {arguments_.output, trainable_numel(setup_.whole_model()),
                  std::ssize(zero::ShardOptimizer::state_names(setup_.config().optimizer))});
-        if (first()) job::describe_run(setup_, environment_, reporter_);
+        if (first())
+            job::describe_run(setup_, room_.text(), {arguments_.job.model_path, arguments_.output},
+                              environment_, reporter_);
     }
 
     [[nodiscard]] std::string describe_owner() const {
@@ -346,7 +348,9 @@ int train_main(int argc, char** argv) {
     const launch::WorkerEnvironment environment = launch::WorkerEnvironment::from_process();
     if (const char* level = std::getenv(launch::kLogLevelVariable))
         set_log_level(parse_log_level(level));
-    set_log_speaker(fmt::format("r{}@{}", environment.rank, launch::machine_name()));
+    // The launcher marks each line with rank and host.
+    if (environment.control_fd < 0)
+        set_log_speaker(fmt::format("r{}@{}", environment.rank, launch::machine_name()));
     const int threads = at::get_num_threads();
     arguments.pinned = job::pin_to_processors(environment, threads);
     std::unique_ptr<runtime::Reporter> reporter =

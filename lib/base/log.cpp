@@ -4,9 +4,11 @@
 #include <spdlog/spdlog.h>
 
 #include <mutex>
+#include <utility>
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/paint.h"
 #include "base/text.h"
 
 namespace dslaunch {
@@ -29,7 +31,7 @@ class OneWriteSink final : public spdlog::sinks::base_sink<std::mutex> {
 spdlog::logger& logger() {
     static spdlog::logger instance = [] {
         spdlog::logger made("dslaunch", std::make_shared<OneWriteSink>());
-        made.set_pattern("%H:%M:%S.%e %l %v");
+        made.set_pattern("%H:%M:%S.%e %v");
         return made;
     }();
     return instance;
@@ -38,6 +40,26 @@ spdlog::logger& logger() {
 std::string& speaker() {
     static std::string name;
     return name;
+}
+
+bool& are_messages() {
+    static bool chosen = false;
+    return chosen;
+}
+
+// The word before the component, or before a message of the launcher's.
+std::string_view level_word(LogLevel level) {
+    switch (level) {
+        case LogLevel::kError:
+            return "error";
+        case LogLevel::kWarn:
+            return "warning";
+        case LogLevel::kInfo:
+            return "";
+        case LogLevel::kDebug:
+            return "debug";
+    }
+    return "";
 }
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
@@ -59,6 +81,9 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 void set_log_speaker(const std::string& name) {
     speaker() = name;
 }
+void set_log_as_messages() {
+    are_messages() = true;
+}
 void set_log_level(LogLevel level) {
     logger().set_level(to_spdlog(level));
 }
@@ -77,8 +102,16 @@ bool log_enabled(LogLevel level) {
 }
 
 void log_line(LogLevel level, std::string_view component, std::string_view message) {
+    const std::string_view word = level_word(level);
+    if (are_messages() && !log_enabled(LogLevel::kDebug)) {
+        std::string line = fmt::format("dslaunch: {}{}{}", word, word.empty() ? "" : ": ", message);
+        if (takes_colours(2)) line = painted(std::move(line));
+        static_cast<void>(write_full(2, line + "\n"));
+        return;
+    }
     const std::string who = speaker().empty() ? std::string() : speaker() + " ";
-    logger().log(to_spdlog(level), "{}{}: {}", who, component, message);
+    logger().log(to_spdlog(level), "{}{}{}{}: {}", who, word, word.empty() ? "" : " ", component,
+                 message);
 }
 
 }  // namespace dslaunch

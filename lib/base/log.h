@@ -1,5 +1,6 @@
-// Log lines on stderr: one line is one write, `time level r<rank>@host component: message
-// key=value`. Callable from any thread. stdout is for results only and is never touched here.
+// Log lines on stderr: one line is one write, `time speaker component: message`, with the level
+// before the component unless it is info. The launcher's are `dslaunch: message`. Callable from any
+// thread. stdout is for results only and is never touched here.
 #pragma once
 
 #include <fmt/core.h>
@@ -12,9 +13,12 @@ namespace dslaunch {
 
 enum class LogLevel { kError, kWarn, kInfo, kDebug };
 
-// Sets who speaks: "r3@host" in a worker, "agent@host", or empty in the launcher. Called once, in
-// main().
+// Sets who speaks: "r3@host" in a worker whose lines no launcher marks, "agent@host", else empty.
+// Called once, in main().
 void set_log_speaker(const std::string& speaker);
+// From now on lines are `dslaunch: message`, as the launcher's other messages are; with debug lines
+// they keep time and component.
+void set_log_as_messages();
 void set_log_level(LogLevel level);
 // "error" | "warn" | "info" | "debug"; throws Error{kUsage} on anything else.
 [[nodiscard]] LogLevel parse_log_level(std::string_view name);

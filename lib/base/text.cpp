@@ -53,6 +53,10 @@ std::string lower(std::string_view text) {
     return result;
 }
 
+std::string counted(int64_t count, std::string_view noun) {
+    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::optional<int64_t> parse_int(std::string_view text) {
     return parse_number<int64_t>(text);
 }

@@ -22,6 +22,9 @@ namespace dslaunch {
 // TEXT with ASCII's capitals as small letters.
 [[nodiscard]] std::string lower(std::string_view text);
 
+// "1 host", "3 hosts". REQUIRES: the plural of NOUN has an s more.
+[[nodiscard]] std::string counted(int64_t count, std::string_view noun);
+
 // The whole text as a decimal integer; nothing on any other character, overflow or emptiness.
 [[nodiscard]] std::optional<int64_t> parse_int(std::string_view text);
 [[nodiscard]] std::optional<double> parse_double(std::string_view text);

@@ -167,12 +167,12 @@ def our_config(name, inputs, shape):
 
 
 # What rank 0 logs when LibTorch is loaded, and when the model is cut, measured and planned.
-LOADED, PLANNED = "train: [0-9]+ threads a rank", "config: from "
+LOADED, PLANNED = "ranks: [0-9]+ on ", "model: "
 
 
 def seconds_since(begun, log, message):
     """From `begun` to the line of the log that has `message`; the log's times have no date."""
-    found = re.search(r"(\d\d):(\d\d):(\d\d\.\d+) info r0@\S+ " + message, log)
+    found = re.search(r"(\d\d):(\d\d):(\d\d\.\d+) " + message, log)
     if not found:
         raise SystemExit(f"no line `{message}` in the log of dslaunch:\n{log}")
     hours, minutes, seconds = (float(part) for part in found.groups())

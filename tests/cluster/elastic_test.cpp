@@ -105,7 +105,7 @@ TEST_CASE("an elastic job begins without a host that is away, and says so") {
     CHECK(job.wait(60'000) == 0);
     INFO(job.err());
     CHECK(count_of(job.out(), " of 4 at 10.91.7.2") == 4);
-    CHECK(count_of(job.err(), "going on without 1 host(s)") == 1);
+    CHECK(count_of(job.err(), "going on without 1 host") == 1);
     CHECK(count_of(job.err(), "n2: ") == 1);
 
     TemporaryFolder other;

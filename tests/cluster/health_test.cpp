@@ -300,8 +300,10 @@ TEST_CASE("health names the rank that is stopped, killed or cut off while it run
         std::fflush(stdout);
         INFO(end.fault << "\n" << all);
         CHECK(right);
+        // A host that other work of this machine makes slow is a finding besides, which goes first.
+        const bool slow_host = job.out().find("UNHEALTHY host") != std::string::npos;
         if (end.code > 0) {
-            CHECK(code == end.code);
+            CHECK(code == (slow_host ? 71 : end.code));
         } else {
             CHECK(code > 0);
         }

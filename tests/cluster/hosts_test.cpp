@@ -149,7 +149,7 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
     CHECK(checked.code == 0);
     CHECK(mentions(checked.out, "10.91.7.3"));
     const Ran again = run(hosts.command({"push"}));
-    CHECK(mentions(again.out, "(2 hosts): 0 file(s) sent, 0 B;"));
+    CHECK(mentions(again.out, "(2 hosts): 0 files sent, 0 B;"));
 
     // Another version of dslaunch is replaced as a missing one is.
     const std::string program = hosts.inside(1) + "/bin/dslaunch";
@@ -157,7 +157,7 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
           ".x " + program);
     const Ran different = run(hosts.command({"hosts", "check"}));
     CHECK(different.code == 67);
-    CHECK(mentions(different.err, "1 of 2 host(s) are bad:\n  n1: its dslaunch"));
+    CHECK(mentions(different.err, "1 of 2 hosts are bad:\n  n1: its dslaunch"));
     CHECK(mentions(run(hosts.command({"push"})).out, "n1: dslaunch installed; "));
     CHECK(run(hosts.command({"hosts", "check"})).code == 0);
 }
@@ -185,7 +185,7 @@ TEST_CASE("push brings files and folders to all hosts, and names what stands in 
     CHECK(blocked.code == 67);
     CHECK(mentions(blocked.err, "n2: " + to + "/m/sub/two: there is a symbolic link"));
     CHECK(mentions(blocked.err, to + "/m/weights: there is a folder of that name"));
-    CHECK(mentions(blocked.out, "n1: 2 file(s) sent"));
+    CHECK(mentions(blocked.out, "n1: 2 files sent"));
     shell("diff -r " + folder.path() + "/m " + hosts.inside(1) + "/data/m");
 }
 
@@ -201,7 +201,7 @@ TEST_CASE("exec groups equal output, tells the codes apart, and leaves nothing b
     const std::string place = hosts.place();
     const Ran apart = run(hosts.command({"exec", "--", "test", "!", "-e", place + "/mark"}));
     CHECK(apart.code == 1);
-    CHECK(mentions(apart.err, "failed on 1 of 2 host(s):\n  n2: exit code 1\n"));
+    CHECK(mentions(apart.err, "failed on 1 of 2 hosts:\n  n2: exit code 1\n"));
     const Ran killed =
         run(hosts.command({"exec", "--stream", "--", "sh", "-c", "echo a; kill $$"}));
     CHECK(killed.code == 128 + SIGTERM);

@@ -190,6 +190,31 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
     }
 }
 
+TEST_CASE("torchrun's form, one command line on every node, meets at its endpoint") {
+    const Hosts hosts(2);
+    if (!hosts.usable()) return;
+    const TemporaryFolder folder, other;
+    const Words words = {"env",
+                         "DSLAUNCH_TOKEN=" + kToken,
+                         kDslaunch,
+                         "--nnodes=2",
+                         "--nproc_per_node=2",
+                         "--rdzv_backend=c10d",
+                         "--rdzv_id=meet",
+                         "--rdzv_endpoint=10.91.7.2:29512",
+                         "sh",
+                         "-c",
+                         "echo $RANK of $WORLD_SIZE in $TORCHELASTIC_RUN_ID"};
+    JobProcess second(other, hosts.on(2, words));
+    JobProcess first(folder, hosts.on(1, words));
+    CHECK(first.wait(90'000) == 0);
+    INFO(first.err());
+    for (const char* line : {"[node0:0] 0 of 4 in meet\n", "[node0:1] 1 of 4 in meet\n",
+                             "[node1:2] 2 of 4 in meet\n", "[node1:3] 3 of 4 in meet\n"})
+        CHECK(mentions(first.out(), line));
+    CHECK(second.wait(60'000) == 0);
+}
+
 TEST_CASE("--no_ssh runs one command line on every node, and node 0's own code is the job's") {
     const Hosts hosts(2);
     if (!hosts.usable()) return;

@@ -178,7 +178,7 @@ void name_broken_hosts(int good) {
         const double wall_ms = milliseconds_since(began);
         INFO(job.err());
         CHECK(code == 67);
-        CHECK(mentions(job.err(), fmt::format("7 of {} host(s)", good + 7)));
+        CHECK(mentions(job.err(), fmt::format("7 of {} hosts", good + 7)));
         CHECK(job.out().empty());
         int named = 0;
         const std::pair<std::string, std::string> wanted[] = {{"nosuch.invalid", "nosuch.invalid"},

@@ -121,6 +121,7 @@ TEST_CASE("P31 with half a million lines", "[.long]") {
 }
 
 TEST_CASE("P32: what a rank writes reaches a terminal as text, in lines and in the report") {
+    ::setenv("NO_COLOR", "1", 1);
     const TemporaryFolder folder;
     std::ofstream(folder.path() + "/attacks", std::ios::binary) << attacks();
     PtyProcess job(on_pretended_hosts(folder, "h1 slots=2\n") +
@@ -136,6 +137,7 @@ TEST_CASE("P32: what a rank writes reaches a terminal as text, in lines and in t
 }
 
 TEST_CASE("P32: hostile words of the command line are shown as text in every message") {
+    ::setenv("NO_COLOR", "1", 1);
     const std::string escape = "\x1b]0;x\x07";
     const Words commands[] = {{"--include", escape, "/bin/true"},
                               {"--hostfile", "/no/" + escape, "/bin/true"},

@@ -39,7 +39,7 @@ TEST_CASE("a script of deepspeed's or torchrun's gets what it expects, under eve
         {"no_local_rank", {"--no_local_rank", "meet.py"}, "the ranks agree"},
         {"module", {"--module", "meet"}, "the ranks agree"},
         {"torchrun's module", {"-m", "meet"}, "the ranks agree"},
-        {"no_python", {"--no_python", "python3", "meet.py"}, "the ranks agree"},
+        {"no_python", {"--no_python", "--no_local_rank", "python3", "meet.py"}, "the ranks agree"},
         {"nproc_per_node", {"--nnodes=2", "--nproc_per_node=1", "meet.py"}, "the ranks agree"},
     };
     for (const Row& row : rows) {

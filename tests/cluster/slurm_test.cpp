@@ -142,7 +142,7 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
         JobProcess job(folder, rig.on_head({"unshare", "--mount", "sh", "-c", mount}));
         CHECK(job.wait(20'000) == 67);
         INFO(job.err());
-        CHECK(mentions(job.err(), "cannot start an agent on 2 of 2 host(s)"));
+        CHECK(mentions(job.err(), "cannot start an agent on 2 of 2 hosts"));
         CHECK(mentions(job.err(), "No such file or directory"));
     }
 }

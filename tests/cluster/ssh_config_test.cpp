@@ -219,7 +219,7 @@ TEST_CASE("a slow name server delays only the hosts that it is asked for") {
     std::printf("24 names on a dead name server: error after %.0f ms\n", ms);
     CHECK(ms > 1'000);
     CHECK(ms < 40'000);  // one after the other they take 48 s
-    CHECK(mentions(job.err(), "24 of 25 host(s)"));
+    CHECK(mentions(job.err(), "24 of 25 hosts"));
     set_look_up(30);
     const TemporaryFolder second;
     JobProcess interrupted(second, probe(rig, "ssh", config, "n1,slow.invalid"));

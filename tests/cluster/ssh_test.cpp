@@ -81,7 +81,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             JobProcess job(
                 folder, rig.probe(transport, "good", "n1,no-a.invalid,no-b.invalid", "echo ran"));
             CHECK(job.wait(20'000) == 67);
-            CHECK(mentions(job.err(), "2 of 3 host(s)"));
+            CHECK(mentions(job.err(), "2 of 3 hosts"));
             CHECK(mentions(job.err(), "no-a.invalid: "));
             CHECK(mentions(job.err(), "no-b.invalid: "));
             CHECK(job.out().empty());

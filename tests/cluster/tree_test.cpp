@@ -212,7 +212,7 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
                                                2));
             CHECK(job.wait(30'000) == 67);
             INFO(job.err());
-            CHECK(mentions(job.err(), "3 of 7 host(s)"));
+            CHECK(mentions(job.err(), "3 of 7 hosts"));
             for (const char* host : {"no-a.invalid: ", "no-b.invalid: ", "no-c.invalid: "}) {
                 CHECK(mentions(job.err(), host));
             }
@@ -228,7 +228,7 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
             JobProcess job(folder, with_fanout(command, 2));
             CHECK(job.wait(30'000) == 67);
             INFO(job.err());
-            CHECK(mentions(job.err(), "2 of 5 host(s)"));
+            CHECK(mentions(job.err(), "2 of 5 hosts"));
             for (const char* part : {"n4: from n3: ", "n5: from n3: ", "--fanout 0"}) {
                 CHECK(mentions(job.err(), part));
             }

@@ -138,7 +138,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
         {
             {{}, 64, "usage: dslaunch"},
             {{"--num_gpus", "2"}, 64, "target"},
-            {{"--num_gpu", "2", "MODELS/gpt.pt"}, 64, "--num_gpu"},
+            {{"--num_gpuz", "2", "MODELS/gpt.pt"}, 64, "--num_gpu"},
             {{"--num_gpus", "0", "MODELS/gpt.pt"}, 64, "`0` is not a number from 1"},
             {{"--num_gpus", "two", "MODELS/gpt.pt"}, 64, "`two` is not a number"},
             {{"--num_gpus", "2", "--num_gpus", "3", "MODELS/gpt.pt"}, 64, "twice"},
@@ -152,7 +152,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"--steps", "-1", "MODELS/gpt.pt"}, 64, "-1"},
             {{"--grace", "soon", "MODELS/gpt.pt"}, 64, "`soon` is not a number of seconds"},
             {{"--expect-sha256", "abc", "MODELS/gpt.pt"}, 64, "64 hexadecimal digits"},
-            {{"--launcher", "pdsh", "MODELS/gpt.pt"}, 64, "needs a --hostfile"},
+            {{"--launcher", "rsh", "MODELS/gpt.pt"}, 64, "`rsh` is none of ssh, openssh, pdsh"},
             {{"--device", "tpu", "MODELS/gpt.pt"}, 64, "`tpu` is none of auto, cpu, cuda"},
             {{"--autotuning", "run", "MODELS/gpt.pt"}, 64, "autotuning is not available yet"},
             {{"config", "chekc", "DIR/two"}, 64, "error: config: `chekc` is unknown, did you mean"},

@@ -121,7 +121,7 @@ std::vector<Row> rows_of_codes(const TemporaryFolder& folder) {
     };
     return {
         {"all is well", 0, train("good.json")},
-        {"usage", 64, {"--num_gpu", "2", model}},
+        {"usage", 64, {"--num_gpuz", "2", model}},
         {"a job that is not there", 64, {"stop", "no-such-job"}},
         {"config", 65, train("typo.json")},
         {"config check", 65, {"config", "check", at + "/typo.json"}},

@@ -200,6 +200,69 @@ TEST_CASE("a model that cannot learn is refused before a step, and nothing is wr
     }
 }
 
+// 20,000 tokens are 624 samples of 32; 0.1 passes by 8 rows are 7.8 steps.
+TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the command line") {
+    const TemporaryFolder folder;
+    write_file(folder.path() + "/ds.json",
+               R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+                   "gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
+                   "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 2},
+                   "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto",
+                                 "eps": "auto", "weight_decay": "auto"}},
+                   "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto",
+                                 "warmup_max_lr": "auto", "warmup_num_steps": "auto",
+                                 "total_num_steps": "auto", "warmup_type": "linear"}},
+                   "wall_clock_breakdown": true, "steps_per_print": 4})");
+    JobProcess job(folder, {kLauncher,
+                            "--num_gpus",
+                            "2",
+                            "--device",
+                            "cpu",
+                            archive_of("gpt"),
+                            "--deepspeed",
+                            folder.path() + "/ds.json",
+                            "--data",
+                            fixture_file("data/kjv.u16.bin"),
+                            "--context",
+                            "32",
+                            "--output",
+                            folder.path() + "/out",
+                            "--num_train_epochs",
+                            "0.1",
+                            "--per_device_train_batch_size",
+                            "4",
+                            "--learning_rate",
+                            "0.25"});
+    const int code = job.wait(60'000);
+    INFO(job.err());
+    REQUIRE(code == 0);
+    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
+    std::vector<double> rates;
+    for (std::string line; std::getline(metrics, line);)
+        rates.push_back(Json::parse(line).at("lr"));
+    REQUIRE(rates.size() == 8);
+    // Updates 0 and 1 warm up to half the rate, update i has (8 - i) / (8 - 2) of it; the step
+    // after an update shows its rate.
+    CHECK(rates[2] == 0.125);
+    for (int i = 2; i < 7; ++i) CHECK(rates[i + 1] == Approx(0.25 * (8 - i) / 6));
+    for (const char* words :
+         {"`auto` is what Hugging Face's Trainer takes", "bf16.enabled false",
+          "training: fp32, ZeRO stage 2, AdamW with lr 0.25, gradients clipped at norm 1",
+          "8 steps are 0.103 passes", "step 4: ", "backward "})
+        CHECK_THAT(job.err(), Catch::Contains(words));
+}
+
+TEST_CASE("--loss alone trains a model whose data have one column that forward does not take") {
+    const TemporaryFolder folder;
+    JobProcess job(folder, {kLauncher, "--device", "cpu", archive_of("mlp"), "--data",
+                            fixture_file("data/digits.safetensors"), "--loss", "cross_entropy",
+                            "--set", "dslaunch.data.columns.input=x", "--steps", "2"});
+    const int code = job.wait(60'000);
+    INFO(job.err());
+    CHECK(code == 0);
+    CHECK(job.out().starts_with("trained 2 steps, loss "));
+}
+
 TEST_CASE("a model that writes attributes is not recomputed but refused by name") {
     const TemporaryFolder folder;
     Json config = fixture_config(facts_of("state"), 1, 2);

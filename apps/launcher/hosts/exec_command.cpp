@@ -58,14 +58,18 @@ std::string names_of(const HostTargets& targets, const std::vector<size_t>& host
 
 void print_groups(const HostTargets& targets, const std::vector<launch::ExecResult>& results) {
     std::vector<std::string> texts;
-    std::vector<size_t> who;  // indices of hosts with output
+    std::vector<size_t> who;     // indices of hosts with output
+    std::vector<size_t> silent;  // indices of those without, whose command ended well
     for (size_t i = 0; i < results.size(); ++i) {
         std::string text = results[i].output;
         if (results[i].output_was_cut) {
             if (!text.ends_with('\n')) text += '\n';
             text += "[the rest is left out: too much to keep; --stream shows all]\n";
         }
-        if (text.empty()) continue;
+        if (text.empty()) {
+            if (results[i].code() == 0) silent.push_back(i);
+            continue;
+        }
         texts.push_back(std::move(text));
         who.push_back(i);
     }
@@ -74,6 +78,8 @@ void print_groups(const HostTargets& targets, const std::vector<launch::ExecResu
         fmt::print("{}:\n{}", names_of(targets, group.hosts), lines_of(group.text, ""));
     }
     std::fflush(stdout);
+    if (!silent.empty())
+        fmt::print(stderr, "dslaunch: done, without output, on {}\n", names_of(targets, silent));
 }
 
 std::string describe(const launch::ExecResult& result) {
@@ -91,7 +97,8 @@ void print_failures(const HostTargets& targets, const std::vector<launch::ExecRe
         who.push_back(i);
     }
     if (who.empty()) return;
-    fmt::print(stderr, "dslaunch: failed on {} of {} host(s):\n", who.size(), results.size());
+    fmt::print(stderr, "dslaunch: failed on {} of {}:\n", who.size(),
+               counted(std::ssize(results), "host"));
     for (launch::OutputGroup& group : launch::group_equal(texts)) {
         for (size_t& host : group.hosts) host = who[host];
         fmt::print(stderr, "  {}: {}\n", names_of(targets, group.hosts), group.text);

@@ -80,7 +80,7 @@ void print_table(const launch::Fleet& fleet, const std::vector<launch::HostState
 
 void print_faults(const launch::Fleet& fleet, const std::vector<launch::HostState>& states,
                   size_t bad) {
-    fmt::print(stderr, "dslaunch: {} of {} host(s) are bad:\n", bad, states.size());
+    fmt::print(stderr, "dslaunch: {} of {} are bad:\n", bad, counted(std::ssize(states), "host"));
     for (size_t i = 0; i < states.size(); ++i) {
         if (states[i].faults.empty()) continue;
         fmt::print(stderr, "  {}: {}\n", printable(fleet.nodes()[i].address.name),

@@ -79,7 +79,8 @@ void add_bundle(const std::string& bundle, const std::string& folder, const std:
 
 std::string describe(const launch::PushedHost& host) {
     const launch::PushResult& result = host.result;
-    std::string text = fmt::format("{} file(s) sent, {}; {} were there", result.files_sent,
+    std::string text = fmt::format("{} sent, {}; {} were there",
+                                   counted(static_cast<int64_t>(result.files_sent), "file"),
                                    to_text(Bytes{result.bytes_sent}), result.files_equal);
     if (host.got_dslaunch) text = "dslaunch installed; " + text;
     return text;
@@ -185,8 +186,8 @@ int push_command(std::span<const std::string> arguments) {
     std::fflush(stdout);
     const size_t bad = count_bad(hosts);
     if (bad == 0) return 0;
-    fmt::print(stderr, "dslaunch: push failed on {} of {} host(s):\n{}", bad, hosts.size(),
-               summary(job, hosts, true));
+    fmt::print(stderr, "dslaunch: push failed on {} of {}:\n{}", bad,
+               counted(std::ssize(hosts), "host"), summary(job, hosts, true));
     return static_cast<int>(ExitCode::kHosts);
 }
 
@@ -209,11 +210,12 @@ void push_for_job(const launch::JobSpec& spec) {
     if (hosts.size() - bad < least) {
         std::string list = summary(job, hosts, true);
         list.pop_back();
-        fail(ExitCode::kHosts, "push failed on {} of {} host(s):\n{}", bad, hosts.size(), list);
+        fail(ExitCode::kHosts, "push failed on {} of {}:\n{}", bad,
+             counted(std::ssize(hosts), "host"), list);
     }
     if (bad != 0) {
-        fmt::print(stderr, "dslaunch: warning: push failed on {} of {} host(s):\n{}", bad,
-                   hosts.size(), summary(job, hosts, true));
+        fmt::print(stderr, "dslaunch: warning: push failed on {} of {}:\n{}", bad,
+                   counted(std::ssize(hosts), "host"), summary(job, hosts, true));
     }
     if (!spec.log.quiet) fmt::print(stderr, "dslaunch: push: {}", summary(job, hosts, false));
 }

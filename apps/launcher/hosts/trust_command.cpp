@@ -114,8 +114,9 @@ class TrustCommand {
             compare(open);
         } else {
             Terminal terminal(signal_fd_, "give --yes with --fingerprints FILE");
-            const std::string answer = terminal.ask(fmt::format(
-                "Are these the right keys of {} host(s)? Type yes to trust them: ", open.size()));
+            const std::string answer =
+                terminal.ask(fmt::format("Are these the right keys of {}? Type yes to trust them: ",
+                                         counted(std::ssize(open), "host")));
             if (answer != "yes") fail(ExitCode::kInterrupted, "not trusted; nothing is changed");
         }
         std::map<std::string, std::string> lines;  // by file
@@ -161,7 +162,7 @@ class TrustCommand {
         if (!made.empty()) fmt::print("made a new key: {}\n", made);
         Terminal terminal(signal_fd_, "only a password typed there can open these hosts");
         std::string password = terminal.ask_hidden(
-            fmt::format("Password of {} on {} host(s): ", printable(first->user), count));
+            fmt::format("Password of {} on {}: ", printable(first->user), counted(count, "host")));
         const std::vector<std::string> failed = trust_.install_key(locked, password, key);
         ::explicit_bzero(password.data(), password.size());
         for (size_t i = 0; i < locked.size(); ++i) {
@@ -188,12 +189,12 @@ class TrustCommand {
             ++count;
             bad += fmt::format("  {}: {}\n", name(i), errors_[i]);
         }
-        fmt::print("{} of {} host(s) are reached without a password\n", errors_.size() - count,
-                   errors_.size());
+        fmt::print("{} of {} are reached without a password\n", errors_.size() - count,
+                   counted(std::ssize(errors_), "host"));
         std::fflush(stdout);
         if (count == 0) return 0;
-        fmt::print(stderr, "dslaunch: not trusted: {} of {} host(s):\n{}", count, errors_.size(),
-                   bad);
+        fmt::print(stderr, "dslaunch: not trusted: {} of {}:\n{}", count,
+                   counted(std::ssize(errors_), "host"), bad);
         return static_cast<int>(ExitCode::kHosts);
     }
 

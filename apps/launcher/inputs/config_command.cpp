@@ -17,6 +17,7 @@ struct CheckArguments {
     std::string file;
     bool json = false;
     int64_t world_size = 0;  // 0: not given
+    int64_t steps = 0;       // 0: not given
     std::vector<std::string> overrides;
 };
 
@@ -26,6 +27,9 @@ int check_config(const CheckArguments& arguments) {
         config::TrainConfig config = config::load_config(arguments.file);
         for (const std::string& assignment : arguments.overrides)
             config::apply_override(config, assignment);
+        if (arguments.steps > 0)
+            config::apply_override(config, fmt::format("dslaunch.steps={}", arguments.steps),
+                                   "--steps");
         config::ResolveOptions options;
         if (arguments.world_size > 0) options.world_size = arguments.world_size;
         resolved = config::resolve(config, options);
@@ -54,6 +58,8 @@ int config_command(std::span<const std::string> arguments) {
     check.add("--json", parsed.json, "Print JSON");
     check.add("--world-size,--world_size", parsed.world_size, "Ranks, to solve the batch sizes")
         .range(int64_t{1}, int64_t{1} << 20);
+    check.add("--steps", parsed.steps, "Optimizer steps, which total_num_steps `auto` is")
+        .range(int64_t{1}, int64_t{1} << 40);
     check.add("--set", parsed.overrides, "a.b=c, may be repeated");
     bool markdown = false;
     CommandLine& keys =

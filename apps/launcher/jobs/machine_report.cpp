@@ -211,7 +211,7 @@ ReportSection hostfile_report(const std::string& path, NameMask& mask) {
     }
     ReportSection section{"hostfile", {{"hosts", std::to_string(hosts.size())}}, ""};
     for (const auto& [slots, count] : by_slots)
-        section.facts.emplace_back(fmt::format("with {} slot(s)", slots), std::to_string(count));
+        section.facts.emplace_back("with " + counted(slots, "slot"), std::to_string(count));
     section.facts.emplace_back("with gpus=", std::to_string(gpus));
     section.facts.emplace_back("with user@", std::to_string(users));
     section.facts.emplace_back("with port=", std::to_string(ports));

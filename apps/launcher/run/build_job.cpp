@@ -15,6 +15,7 @@
 #include "launch/plan/environment_file.h"
 #include "launch/plan/join_token.h"
 #include "launch/plan/launch_plan.h"
+#include "launch/process/spawn.h"
 #include "launcher/run/host_source.h"
 
 namespace dslaunch::launcher {
@@ -53,6 +54,7 @@ class Builder {
     void choose_device(launch::PlanRequest& request);
     void write_command(launch::PlanRequest& request);
     [[nodiscard]] std::string resume_argument() const;
+    void require_script();
     void require_libraries();
     void write_environment();
     void plan_nodes(launch::PlanRequest request);
@@ -121,12 +123,8 @@ void Builder::choose_transport() {
         std::all_of(hosts_.begin(), hosts_.end(), [&](const launch::HostSlots& entry) {
             return launch::is_this_machine(entry.host.name, machine_.host_name);
         });
-    if (!named && options_.force_multi) fail(ExitCode::kUsage, "--force_multi needs a --hostfile");
-    if (!named && !launcher.empty() && launcher != "local") {
-        fail(ExitCode::kUsage, "--launcher {} needs a --hostfile", launcher);
-    }
     const bool stays = all_local && !options_.force_multi && launcher != "slurm";
-    const bool local = launcher == "local" || !named ||
+    const bool local = launcher == "local" || (!named && !options_.force_multi) ||
                        (stays && source_ != HostSource::kJoin && source_ != HostSource::kMpi);
     launch::JobSpec& spec = job_.spec;
     spec.connect_max = options_.connect_timeout.value_or(spec.connect_max);
@@ -200,9 +198,10 @@ void Builder::note_unused_options() {
     if (options_.verify) unused.emplace_back("--verify");
     if (options_.push) unused.emplace_back("--push");
     if (unused.empty()) return;
-    note(fmt::format("{} without effect: every host is this machine, no ssh is used{}",
+    note(fmt::format("{} without effect: every host is this machine, no ssh is used ({})",
                      join(unused, ", "),
-                     source_ == HostSource::kThisMachine ? "" : " (--force_multi would use it)"));
+                     source_ == HostSource::kThisMachine ? "--hostfile names others"
+                                                         : "--force_multi would use it"));
 }
 
 void Builder::choose_device(launch::PlanRequest& request) {
@@ -231,11 +230,13 @@ void Builder::write_command(launch::PlanRequest& request) {
         request.command_head = {python, "-u"};
         if (python.starts_with('/')) job_.spec.interpreter = python;
         if (options_.module) request.command_head.emplace_back("-m");
+        require_script();
     }
     const std::string worker = machine_.binary_directory + "/dsworker";
     if (kind == launch::TargetKind::kTorchScript) request.command_head = {worker, "train"};
     request.command_head.push_back(options_.target);
-    request.append_local_rank = kind == launch::TargetKind::kPython && !options_.no_local_rank;
+    request.append_local_rank =
+        (kind == launch::TargetKind::kPython || options_.no_python) && !options_.no_local_rank;
     request.command_tail = options_.arguments;
     if (kind != launch::TargetKind::kTorchScript) return;
     const auto add = [&](const std::string& name, const std::string& value) {
@@ -268,6 +269,14 @@ std::string Builder::resume_argument() const {
              "--resume: it looks for the newest checkpoint below --output, which is not given; add "
              "--output DIR, or name the folder: --resume=DIR");
     return options_.resume;
+}
+
+// A script that differs on a host, or is missing there, is found before the start. The hosts may
+// have one that this machine lacks.
+void Builder::require_script() {
+    if (options_.module) return;
+    const std::string path = absolute(options_.target, job_.spec.working_directory);
+    if (access(path.c_str(), F_OK) == 0) job_.spec.required_files.push_back(path);
 }
 
 // Requires the libraries too, for LibTorch is as much a part of the program as dsworker itself.
@@ -318,6 +327,13 @@ void Builder::write_environment() {
             if (transport == launch::TransportKind::kSlurm && !name.ends_with("_SOCKET_IFNAME"))
                 continue;
             if (launch::has_forwarded_prefix(name)) rules.set.emplace_back(name, value);
+        }
+        // Scripts import what lies beside them on every host, as under deepspeed.
+        if (job_.spec.target_kind != launch::TargetKind::kTorchScript) {
+            const std::string before = machine_.variable("PYTHONPATH").value_or("");
+            launch::set_variable(
+                rules.set, "PYTHONPATH",
+                job_.spec.working_directory + (before.empty() ? "" : ":" + before));
         }
         for (const std::string& directory :
              {machine_.variable("HOME").value_or(""), machine_.directory}) {

@@ -99,8 +99,9 @@ std::string binding_text(const launch::JobSpec& spec,
     text += ":\n";
     for (size_t rank = 0; rank < places.size(); ++rank) {
         const launch::RankPlace& place = places[rank];
-        text += fmt::format("{:>5}  processors {}, {} thread(s)", rank,
-                            launch::processor_list_text(place.processors), place.threads);
+        text += fmt::format("{:>5}  processors {}, {}", rank,
+                            launch::processor_list_text(place.processors),
+                            counted(place.threads, "thread"));
         if (place.memory_node >= 0) text += fmt::format(", memory of node {}", place.memory_node);
         text += "\n";
     }

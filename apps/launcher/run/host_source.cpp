@@ -43,7 +43,7 @@ void check_no_ssh(const RunOptions& options) {
              "--no_ssh waits at --master_addr and --master_port; leave --listen "
              "out");
     }
-    if (!options.node_rank) {
+    if (!options.node_rank && !options.joins) {
         fail(ExitCode::kUsage,
              "--no_ssh needs --node_rank on each node: 0 starts the job, the others join it");
     }
@@ -188,12 +188,30 @@ std::string listen_text(const RunOptions& options) {
     return options.no_ssh ? meeting_place(options).text() : options.listen;
 }
 
+void settle_meeting(RunOptions& options, const Machine& machine) {
+    const bool names_hosts = !options.hostfile.empty() || !options.host_list.empty() ||
+                             !options.launcher.empty() || has_allocation(machine) ||
+                             !machine.joining.hosts.empty() || !machine.default_hostfile.empty();
+    if (options.no_ssh || names_hosts || options.standalone || options.master_address.empty() ||
+        options.filter.num_nodes.value_or(1) == 1) {
+        return;
+    }
+    options.no_ssh = true;
+    if (options.node_rank) return;
+    if (machine.has_address(options.master_address)) {
+        options.node_rank = 0;
+    } else {
+        options.joins = true;
+    }
+}
+
 std::optional<launch::JoinRequest> agent_by_hand(const RunOptions& options) {
-    if (!options.no_ssh || options.node_rank.value_or(0) == 0) return std::nullopt;
+    if (!options.no_ssh || (!options.joins && options.node_rank.value_or(0) == 0))
+        return std::nullopt;
     check_no_ssh(options);
     launch::JoinRequest request;
     request.endpoint = meeting_place(options);
-    request.identity.node = static_cast<uint32_t>(*options.node_rank);
+    if (options.node_rank) request.identity.node = static_cast<uint32_t>(*options.node_rank);
     request.connect_max = options.connect_timeout.value_or(request.connect_max);
     return request;
 }

@@ -43,6 +43,11 @@ enum class HostSource {
 // The address at which a job of source kJoin waits for its agents: HOST:PORT.
 [[nodiscard]] std::string listen_text(const RunOptions& options);
 
+// Settles torchrun's form, where every node runs the same command and all meet at one endpoint:
+// --nnodes N and --rdzv_endpoint or --master_addr, without hosts that this command could start. It
+// is --no_ssh; node 0 is the one that has the endpoint's address, or --node_rank says.
+void settle_meeting(RunOptions& options, const Machine& machine);
+
 // For `--no_ssh --node_rank 1…` the request of this machine's agent, which joins node 0; nullopt
 // for any other command line.
 [[nodiscard]] std::optional<launch::JoinRequest> agent_by_hand(const RunOptions& options);

@@ -2,12 +2,14 @@
 // of hosts, job. One thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launch/hosts/hostfile.h"
+#include "launch/network/interfaces.h"
 #include "launch/plan/job_spec.h"
 
 namespace dslaunch::launcher {
@@ -27,6 +29,8 @@ struct Machine {
     std::string default_hostfile;  // deepspeed's /job/hostfile; empty: there is none
     launch::EnvironmentList environment;
     JoiningHosts joining;  // hosts under mpirun
+    // True: HOST is a name or address of this machine. May ask DNS.
+    std::function<bool(const std::string& host)> has_address = launch::is_own_address;
 
     [[nodiscard]] static Machine this_one();
     [[nodiscard]] std::optional<std::string> variable(std::string_view name) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <limits>
 #include <type_traits>
 
@@ -55,6 +56,13 @@ void set_number_or_none(RunOptions& o, const char* key, const std::string& value
     o.set.push_back(fmt::format("{}={}", key, chosen == 0 ? "null" : std::to_string(chosen)));
 }
 
+void set_positive(RunOptions& o, const char* key, const std::string& value) {
+    const auto parsed = parse_double(value);
+    if (!parsed || !std::isfinite(*parsed) || *parsed <= 0)
+        fail(ExitCode::kUsage, "`{}` is not a number above 0", printable(value));
+    o.set.push_back(fmt::format("{}={}", key, value));
+}
+
 void set_text(RunOptions& o, const char* key, const std::string& value) {
     o.set.push_back(fmt::format("{}={}", key, json_quote(value)));
 }
@@ -73,14 +81,15 @@ void set_launcher(RunOptions& o, const std::string& value) {
     static constexpr std::array<std::string_view, 3> kLater = {"mpich", "impi", "mvapich"};
     static constexpr std::array<std::string_view, 7> kKnown = {
         "ssh", "openssh", "pdsh", "openmpi", "slurm", "join", "local"};
-    if (std::find(kLater.begin(), kLater.end(), value) != kLater.end()) {
-        fail(ExitCode::kUsage, "`{}` is not available; use ssh, openssh or openmpi", value);
+    const std::string name = lower(value);
+    if (std::find(kLater.begin(), kLater.end(), name) != kLater.end()) {
+        fail(ExitCode::kUsage, "`{}` is not available; use ssh, openssh or openmpi", name);
     }
-    if (std::find(kKnown.begin(), kKnown.end(), value) == kKnown.end()) {
+    if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
         fail(ExitCode::kUsage, "`{}` is none of ssh, openssh, pdsh, openmpi, slurm, join, local",
              printable(value));
     }
-    o.launcher = value;
+    o.launcher = name;
 }
 
 void set_launcher_args(RunOptions& o, const std::string& value) {
@@ -269,7 +278,7 @@ using V = const std::string;
 
 // clang-format off
 constexpr OptionRow kRows[] = {
-    {"hostfile,H", Group::kHosts, "FILE", "one host a line: `node1 slots=4` or `node2 gpus=2,3`; without it: this machine", [](O& o, V& v) { o.hostfile = v; }},
+    {"hostfile,H", Group::kHosts, "FILE", "one host a line: `node1 slots=4` or `node2 gpus=2,3`; without it: this machine", [](O& o, V& v) { o.hostfile = v; o.standalone |= v.empty(); }, false, true},
     {"include,i", Group::kHosts, "SPEC", "only these: NODE[:SLOT[,SLOT]][@NODE...], as node1@node2:0,2", [](O& o, V& v) { o.filter.include = v; }},
     {"exclude,e", Group::kHosts, "SPEC", "all but these, written as --include", [](O& o, V& v) { o.filter.exclude = v; }},
     {"num-nodes", Group::kHosts, "N", "the first N hosts of the hostfile", [](O& o, V& v) { set_count(o.filter.num_nodes, v, "nnodes"); }},
@@ -300,8 +309,8 @@ constexpr OptionRow kRows[] = {
     {"chdir", Group::kTarget, "DIR", "workers start here; default: the current directory", [](O& o, V& v) { o.working_directory = v; }},
     {"grace", Group::kTarget, "SECONDS", "time to save after Ctrl-C, default 30; 0, or a second Ctrl-C, ends at once", set_grace},
 
-    {"config,deepspeed-config", Group::kTraining, "FILE", "ds_config.json; default: the one packed in TARGET, or beside it", [](O& o, V& v) { o.config = v; }},
-    {"deepspeed", Group::kTraining, "", "accepted, nothing to switch on", [](O&, V&) {}},
+    {"config,deepspeed-config,deepspeed-config-file", Group::kTraining, "FILE", "ds_config.json; default: the one packed in TARGET, or beside it", [](O& o, V& v) { o.config = v; }},
+    {"deepspeed", Group::kTraining, "[FILE]", "accepted, nothing to switch on; a file after it is the config", [](O& o, V& v) { o.deepspeed = true; if (!v.empty()) o.config = v; }},
     {"set", Group::kTraining, "KEY=VALUE", "override one value of the config, as optimizer.params.lr=1e-4; repeatable", [](O& o, V& v) {
          if (v.find('=') == std::string::npos || v.front() == '=') fail(ExitCode::kUsage, "`{}` is not KEY=VALUE, as train_batch_size=8", printable(v));
          o.set.push_back(v); }, true},
@@ -309,6 +318,13 @@ constexpr OptionRow kRows[] = {
     {"eval-data", Group::kTraining, "FILE", "held-out data", [](O& o, V& v) { set_text(o, "dslaunch.data.eval", v); }},
     {"context", Group::kTraining, "N", "tokens of one sample", [](O& o, V& v) { set_number(o, "dslaunch.data.context", v, 1); }},
     {"steps", Group::kTraining, "N", "optimizer steps to train", [](O& o, V& v) { set_number(o, "dslaunch.steps", v, 1); }},
+    {"epochs,num-train-epochs", Group::kTraining, "N", "passes over the training samples, in place of --steps", [](O& o, V& v) { set_positive(o, "dslaunch.epochs", v); }},
+    {"lr,learning-rate", Group::kTraining, "RATE", "learning rate of the optimizer", [](O& o, V& v) { set_positive(o, "optimizer.params.lr", v); }},
+    {"warmup-steps", Group::kTraining, "N", "steps of the scheduler's warm-up", [](O& o, V& v) { set_number(o, "scheduler.params.warmup_num_steps", v, 0); }},
+    {"micro-batch,per-device-train-batch-size", Group::kTraining, "N", "rows that a rank computes at once", [](O& o, V& v) { set_number(o, "train_micro_batch_size_per_gpu", v, 1); }},
+    {"accumulation,gradient-accumulation-steps", Group::kTraining, "N", "micro steps of an optimizer step", [](O& o, V& v) { set_number(o, "gradient_accumulation_steps", v, 1); }},
+    {"bf16", Group::kTraining, "", "train in bf16", [](O& o, V&) { o.set.push_back("bf16.enabled=true"); }},
+    {"fp16", Group::kTraining, "", "train in fp16 with a scaled loss", [](O& o, V&) { o.set.push_back("fp16.enabled=true"); }},
     {"seed", Group::kTraining, "N", "of every random number, default 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
     {"loss", Group::kTraining, "NAME", "cross_entropy, mse, l1 or bce_with_logits, for a model that returns no loss", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
     {"output,o", Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
@@ -339,23 +355,38 @@ constexpr OptionRow kRows[] = {
     {"version", Group::kReport, "", "print the version", [](O& o, V&) { o.version = true; }},
 
     {"nproc-per-node", Group::kTorchrun, "N", "as --num_gpus; also gpu or auto", set_nproc},
-    {"node-rank", Group::kTorchrun, "N", "which node this is, for --no_ssh; else only 0: run dslaunch once, it starts every node itself", set_node_rank},
+    {"node-rank", Group::kTorchrun, "N", "which node this is, for --no_ssh and for the same command on every node; else only 0: dslaunch starts every node itself", set_node_rank},
     {"nnodes", Group::kTorchrun, "N|MIN:MAX", "as --num_nodes; MIN:MAX: every attempt uses those of the hostfile that answer, at least MIN, at most MAX", set_nnodes},
     {"standalone", Group::kTorchrun, "", "this machine alone (the default without a hostfile)", [](O& o, V&) { o.standalone = true; o.no_local_rank = true; }},
     {"rdzv-backend", Group::kTorchrun, "NAME", "c10d or static: dslaunch's own rendezvous serves both", [](O& o, V& v) {
          if (v != "c10d" && v != "static") fail(ExitCode::kUsage, "`{}` is not available; leave it out, dslaunch brings its own rendezvous", printable(v));
          o.no_local_rank = true; }},
-    {"rdzv-endpoint", Group::kTorchrun, "HOST[:PORT]", "as --master_addr and --master_port", set_endpoint},
+    {"rdzv-endpoint", Group::kTorchrun, "HOST[:PORT]", "as --master_addr and --master_port; with --nnodes N and no hostfile the same command runs on every node, and they meet there", set_endpoint},
     {"rdzv-id,job-id", Group::kTorchrun, "NAME", "the job's name, TORCHELASTIC_RUN_ID", set_job_id},
     {"numa-binding", Group::kTorchrun, "HOW", "node, socket, exclusive or core-complex, by GPU", [](O& o, V& v) { set_binding(o, v, kNumaBindingNames); o.no_local_rank = true; }},
     {"max-restarts", Group::kTorchrun, "N", "after a failure start the job again, at most N times; default 0, with --elastic_training 100", set_max_restarts},
+    {"rdzv-conf", Group::kTorchrun, "SETTINGS", "accepted: dslaunch brings its own rendezvous, which has no settings", [](O& o, V&) { o.no_local_rank = true; }},
+    {"monitor-interval", Group::kTorchrun, "SECONDS", "accepted: dslaunch learns of a dead rank at once", [](O& o, V&) { o.no_local_rank = true; }},
+    {"start-method", Group::kTorchrun, "NAME", "accepted: workers are always programs of their own", [](O& o, V&) { o.no_local_rank = true; }},
+    {"use-env", Group::kTorchrun, "", "accepted: no --local_rank=N is added, as for torch.distributed.launch", [](O& o, V&) { o.no_local_rank = true; }},
+    {"event-log-handler", Group::kTorchrun, "NAME", "accepted: events are in the log of the launcher", [](O& o, V&) { o.no_local_rank = true; }},
+    {"signals-to-handle", Group::kTorchrun, "NAMES", "accepted: SIGTERM, SIGINT, SIGHUP and SIGQUIT end the job in order", [](O& o, V&) { o.no_local_rank = true; }},
 
+    {"role", Group::kRefused, "", "all workers have the role `default`"},
+    {"virtual-local-rank", Group::kRefused, "", "every rank sees all GPUs of its host; LOCAL_RANK says which is its own"},
+    {"config-file", Group::kRefused, "", "accelerate's YAML: give its deepspeed_config_file to --config, num_machines to --num_nodes, workers of a host to --num_gpus"},
+    {"num-processes", Group::kRefused, "", "accelerate counts over all machines: give the workers of one host to --num_gpus"},
+    {"num-machines", Group::kRefused, "", "give --num_nodes, or --nnodes where every machine runs this command"},
+    {"machine-rank", Group::kRefused, "", "give --node_rank where every machine runs this command; else dslaunch starts every machine itself"},
+    {"main-process-ip", Group::kRefused, "", "give --master_addr"},
+    {"main-process-port", Group::kRefused, "", "give --master_port"},
+    {"mixed-precision", Group::kRefused, "", "give --bf16 or --fp16 for a .pt target; a script says it itself"},
+    {"use-deepspeed,multi-gpu,same-network", Group::kRefused, "", "leave it out: one worker a slot starts by itself"},
+    {"zero-stage", Group::kRefused, "", "give --set zero_optimization.stage=N for a .pt target; a script says it itself"},
+    {"gpu-ids", Group::kRefused, "", "give --include localhost:0,1, or set CUDA_VISIBLE_DEVICES"},
+    {"dynamo-backend", Group::kRefused, "", "a script says it itself"},
     {"autotuning", Group::kRefused, "", "autotuning is not available yet; see `dslaunch plan` for memory and costs"},
     {"venv-script", Group::kRefused, "", "no shell runs on the hosts; give --env PATH=... or name the environment's python as TARGET"},
-    {"rdzv-conf", Group::kRefused, "", "dslaunch brings its own rendezvous, which has no such settings"},
-    {"role", Group::kRefused, "", "all workers have one role"},
-    {"monitor-interval", Group::kRefused, "", "dslaunch does not poll: it learns of a dead rank at once"},
-    {"start-method", Group::kRefused, "", "workers are always programs of their own"},
     {"redirects,r", Group::kRefused, "", "give --enable_each_rank_log DIR"},
     {"tee,t", Group::kRefused, "", "give --enable_each_rank_log DIR: it writes to files and to the terminal"},
     {"local-ranks-filter", Group::kRefused, "", "choosing ranks for the terminal is not available yet; each line carries its rank"},
@@ -376,7 +407,7 @@ std::vector<Option> run_rows(RunOptions& into,
     std::vector<Option> options;
     for (const OptionRow& row : kRows) {
         if (!is_taken(row)) continue;
-        Option option{row.names, row.value_name, row.help, {}, row.repeatable};
+        Option option{row.names, row.value_name, row.help, {}, row.repeatable, row.may_be_empty};
         if (row.apply != nullptr) {
             option.apply = [&into, &row](const std::string& value) {
                 if (row.group == Group::kTraining && into.first_training_option.empty())

@@ -24,6 +24,7 @@ struct OptionRow {
     std::string_view help;
     void (*apply)(RunOptions& options, const std::string& value) = nullptr;
     bool repeatable = false;
+    bool may_be_empty = false;
 };
 
 [[nodiscard]] std::span<const OptionRow> option_rows();

@@ -43,7 +43,9 @@ class OptionParser {
     }
 
   private:
-    const Option& find(const std::string& typed) const;
+    [[nodiscard]] const Option& find(const std::string& typed) const;
+    [[nodiscard]] const Option* find_beginning(const std::string& key,
+                                               const std::string& typed) const;
     void option(const std::string& word);
     std::string value_of(const Option& option, const std::string& typed);
 
@@ -58,6 +60,9 @@ const Option& OptionParser::find(const std::string& typed) const {
     const std::string key = with_dashes(typed).substr(is_long ? 2 : 1);
     const auto found = by_name_.find(key);
     if (found != by_name_.end() && is_long == (key.size() > 1)) return *found->second;
+    if (is_long && !key.empty()) {
+        if (const Option* option = find_beginning(key, typed)) return *option;
+    }
     std::vector<std::string> known;
     for (const auto& [name, option] : by_name_) {
         if (name.size() > 1) known.push_back(name);
@@ -65,6 +70,20 @@ const Option& OptionParser::find(const std::string& typed) const {
     const auto guess = is_long ? nearest(key, known) : std::nullopt;
     fail(ExitCode::kUsage, "unknown option `{}`{}", printable(typed),
          guess ? fmt::format(", did you mean `--{}`?", *guess) : "; --help lists all");
+}
+
+// The option with a name that begins with KEY, as argparse lets names be cut short; nullptr: none.
+const Option* OptionParser::find_beginning(const std::string& key, const std::string& typed) const {
+    std::set<const Option*> options;
+    std::vector<std::string> names;
+    for (auto at = by_name_.lower_bound(key); at != by_name_.end() && at->first.starts_with(key);
+         ++at) {
+        if (options.insert(at->second).second) names.push_back("--" + at->first);
+    }
+    if (options.size() > 1)
+        fail(ExitCode::kUsage, "`{}` may be {}: write the whole name", printable(typed),
+             join(names, " or "));
+    return options.empty() ? nullptr : *options.begin();
 }
 
 void OptionParser::option(const std::string& word) {
@@ -79,7 +98,8 @@ void OptionParser::option(const std::string& word) {
     if (equals != std::string::npos) {
         if (option.value_name.empty()) fail(ExitCode::kUsage, "{} takes no value", typed);
         value = word.substr(equals + 1);
-        if (value.empty()) fail(ExitCode::kUsage, "{}: the value is empty", typed);
+        if (value.empty() && !option.may_be_empty)
+            fail(ExitCode::kUsage, "{}: the value is empty", typed);
     } else if (!option.value_name.empty() && !value_is_optional(option)) {
         value = value_of(option, typed);
     }
@@ -90,11 +110,14 @@ void OptionParser::option(const std::string& word) {
     }
 }
 
+// A word with a space in it is a value though it begins as an option does: --launcher_args "--mca x
+// y".
 std::string OptionParser::value_of(const Option& option, const std::string& typed) {
-    if (next_ == arguments_.size() || arguments_[next_].empty() ||
-        arguments_[next_].starts_with("--")) {
+    const bool is_value =
+        next_ < arguments_.size() && (option.may_be_empty || !arguments_[next_].empty()) &&
+        (!arguments_[next_].starts_with("--") || arguments_[next_].find(' ') != std::string::npos);
+    if (!is_value)
         fail(ExitCode::kUsage, "{} needs a value: {} {}", typed, typed, option.value_name);
-    }
     return arguments_[next_++];
 }
 

@@ -21,12 +21,14 @@ struct Option {
     // Throws Error{kUsage} whose message goes after "--NAME: ". Empty: the option is refused.
     std::function<void(const std::string& value)> apply;
     bool repeatable = false;
+    bool may_be_empty = false;  // true: an empty value means that the option is not given
 };
 
-// Applies the options among ARGUMENTS in their order. A word that is no option, or that stands
-// after `--`, goes to ON_WORD; when that returns true, parsing ends there. Returns the words after
-// that one. Of two rows with one name the first counts. Throws Error{kUsage}: an unknown option
-// (with the nearest name), an option given twice, a missing or bad value, a refused option.
+// A long name may be cut short where only one option begins so. Applies the options among ARGUMENTS
+// in their order. A word that is no option, or that stands after `--`, goes to ON_WORD; when that
+// returns true, parsing ends there. Returns the words after that one. Of two rows with one name the
+// first counts. Throws Error{kUsage}: an unknown option (with the nearest name), an option given
+// twice, a missing or bad value, a refused option.
 [[nodiscard]] std::span<const std::string> parse_options(
     std::span<const Option> options, std::span<const std::string> arguments,
     const std::function<bool(const std::string& word)>& on_word);

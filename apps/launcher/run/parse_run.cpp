@@ -55,10 +55,11 @@ void check_pairs(const RunOptions& o) {
     if (o.json && !o.dry_run) fail(ExitCode::kUsage, "--json needs --dry-run");
     if (o.standalone && !o.hostfile.empty())
         fail(ExitCode::kUsage, "--standalone and --hostfile exclude each other");
-    if (o.node_rank.value_or(0) > 0 && !o.no_ssh) {
+    const bool meets = o.filter.num_nodes.value_or(1) > 1 && !o.master_address.empty();
+    if (o.node_rank.value_or(0) > 0 && !o.no_ssh && !meets) {
         fail(ExitCode::kUsage,
              "--node_rank {}: run dslaunch once, on one machine: it starts every node itself; or "
-             "give --no_ssh on every node",
+             "give --no_ssh on every node, or --nnodes N and --rdzv_endpoint as for torchrun",
              *o.node_rank);
     }
     if (o.binding.mode == launch::BindMode::kNone && !o.binding.core_list.empty()) {
@@ -67,6 +68,11 @@ void check_pairs(const RunOptions& o) {
     if (o.force_multi && o.launcher == "local") {
         fail(ExitCode::kUsage, "--force_multi and --launcher local exclude each other");
     }
+}
+
+bool is_config_name(std::string_view word) {
+    return word.ends_with(".json") || word.ends_with(".hjson") || word.ends_with(".yaml") ||
+           word.ends_with(".yml");
 }
 
 constexpr std::pair<Group, std::string_view> kTitles[] = {
@@ -92,6 +98,10 @@ RunOptions parse_run_options(std::span<const std::string> arguments) {
     RunOptions options;
     const std::vector<Option> rows = run_rows(options, [](const OptionRow&) { return true; });
     const auto rest = parse_options(rows, arguments, [&](const std::string& word) {
+        if (options.deepspeed && options.config.empty() && is_config_name(word)) {
+            options.config = word;
+            return false;
+        }
         if (!options.target.empty()) {
             fail(ExitCode::kUsage, "unexpected `{}` after the model {}", printable(word),
                  printable(options.target));

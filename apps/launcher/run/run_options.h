@@ -25,6 +25,7 @@ struct RunOptions {
     std::string launcher;       // ssh, openssh, pdsh, openmpi, slurm, join, local; empty: not given
     std::vector<std::string> launcher_args;
     bool no_ssh = false;  // true: every node runs this command line, node 0 launches
+    bool joins = false;   // true with no_ssh: node 0 is another one, which gives a number
     std::optional<int> node_rank;
     std::string listen;      // HOST:PORT for --launcher join; empty: not given
     std::string token_file;  // empty: not given
@@ -55,6 +56,7 @@ struct RunOptions {
     bool verify = false;
     // Training, for a .pt target only
     std::string config;
+    bool deepspeed = false;             // --deepspeed: a word behind it may be the config
     std::vector<std::string> set;       // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
     std::optional<double> timeout_s;    // limit of a rank's wait for another; nullopt: dsworker's
                                         // default

@@ -9,6 +9,7 @@
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_count.h"
 #include "storage/checkpoint/checkpoint_store.h"
+#include "storage/files/model_file.h"
 #include "storage/files/zip_archive.h"
 
 namespace dslaunch::launcher {
@@ -86,6 +87,7 @@ void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     if (options.resume.empty() && !spec.output_directory.empty())
         storage::require_unused_output(*storage::make_disk_tree(), spec.output_directory);
     const std::string model = placed(options.target, spec.working_directory);
+    storage::require_torchscript(model);
     FoundConfig found = find_config(options, model, spec.working_directory);
     for (const std::string& assignment : options.set)
         config::apply_override(found.config, assignment);

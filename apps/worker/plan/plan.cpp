@@ -39,6 +39,7 @@ struct PlanArguments {
     int64_t context = 0;
     std::string compare;  // "shard", "cache"; empty: nothing
     bool forecast = false;
+    bool instructions = false;
     int beside_ranks = 0;  // ranks of the host; not 0: this process only measures beside one of
                            // them
     job::TensorRequest tensor;
@@ -153,8 +154,10 @@ void print_admission(const job::JobSetup& setup, const PlanArguments& arguments)
     if (setup.on_gpu) return;
     const auto [host, node] = admit_here(setup, arguments);
     if (setup.place.is_pipeline() && arguments.node_sizes.size() > 1)
-        fmt::print("\nhost {} of {} needs most:", node + 1, arguments.node_sizes.size());
-    fmt::print("\n{}", plan::admission_table(host.need, host.verdicts));
+        fmt::print("host {} of {} needs most\n", node + 1, arguments.node_sizes.size());
+    fmt::print("{} hosts like this machine\n{}",
+               plan::all_fit(host.verdicts) ? "fits" : "does not fit",
+               plan::admission_table(host.need, host.verdicts));
     if (!host.advice.empty())
         fmt::print("a run on hosts like this machine would be refused: {}\n", host.advice);
 }
@@ -194,7 +197,7 @@ Forecast forecast_here(const job::JobSetup& setup, const PlanArguments& argument
 
 void print_forecast(const job::JobSetup& setup, const PlanArguments& arguments) {
     const Forecast forecast = forecast_here(setup, arguments);
-    fmt::print("\na step takes {:.1f} ms here, with {} threads a rank", 1e3 * forecast.step_s,
+    fmt::print("a step takes {:.1f} ms here, with {} threads a rank", 1e3 * forecast.step_s,
                at::get_num_threads());
     if (forecast.beside > 0) fmt::print(", measured by {} at once", forecast.beside + 1);
     for (int lane = 0; lane < plan::kLanes; ++lane)
@@ -270,6 +273,7 @@ void add_job_options(CommandLine& app, PlanArguments& arguments) {
         .one_of({"shard", "cache"});
     app.add("--forecast", arguments.forecast,
             "measure segments and updates here, and say what a step takes");
+    app.add("--instructions", arguments.instructions, "list every instruction of a step");
     app.add(job::kMeasureBesideOption, arguments.beside_ranks).hidden();
 }
 
@@ -303,9 +307,20 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
         fmt::print("dslaunch.shard auto: {}\n\n", why);
     if (setup.sharing.plan) fmt::print("{}\n\n", job::sharing_text(setup));
     if (setup.place.is_pipeline()) fmt::print("{}\n\nits first rank:\n", job::stages_text(setup));
-    fmt::print("{}", plan::plan_table(setup.plan, setup.info, setup.layout));
     print_admission(setup, arguments);
-    if (arguments.forecast) print_forecast(setup, arguments);
+    if (arguments.forecast) {
+        print_forecast(setup, arguments);
+    } else if (!setup.on_gpu) {
+        fmt::print("time of a step: --forecast measures and predicts it\n");
+    }
+    fmt::print("{}\n{}\n", plan::plan_summary(setup.plan), plan::segments_table(setup.info));
+    if (arguments.instructions) {
+        fmt::print("{}", plan::instructions_table(setup.plan, setup.info, setup.layout));
+    } else {
+        fmt::print("{} in {} a step of rank {}; --instructions lists them\n",
+                   counted(std::ssize(setup.plan.instructions), "instruction"),
+                   counted(std::ssize(setup.layout.buckets), "bucket"), setup.plan.rank);
+    }
 }
 
 void add_mesh_options(CommandLine& app, PlanArguments& arguments) {

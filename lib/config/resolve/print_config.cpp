@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "base/text/json.h"
 #include "config/resolve/resolve.h"
+#include "config/schema/schema.h"
 
 #include <fmt/format.h>
 
@@ -12,8 +13,7 @@ namespace dslaunch::config {
 
 void require_valid(const Resolved& resolved) {
     if (resolved.problems.empty()) return;
-    std::string text = fmt::format("{} problem{} in the config:", resolved.problems.size(),
-                                   resolved.problems.size() == 1 ? "" : "s");
+    std::string text = counted(std::ssize(resolved.problems), "problem") + " in the config:";
     for (const Problem& problem : resolved.problems) text += fmt::format("\n{}", problem.text());
     throw Error(ExitCode::kConfig, text);
 }
@@ -42,6 +42,16 @@ std::string resolved_table(const Resolved& resolved) {
     }
     for (const std::string& note : resolved.notes) table += fmt::format("note: {}\n", note);
     return table;
+}
+
+std::string differences_text(const Resolved& resolved) {
+    std::vector<std::string> said;
+    for (const ResolvedValue& entry : resolved.values) {
+        const bool is_said = entry.origin != "default" && !entry.origin.starts_with("derived");
+        if (is_said && !same_value(entry.value, default_value(*find_key(entry.path))))
+            said.push_back(fmt::format("{} {}", entry.path, printable(to_json(entry.value))));
+    }
+    return join(said, ", ");
 }
 
 std::string resolved_json(const Resolved& resolved) {

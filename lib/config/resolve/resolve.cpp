@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace dslaunch::config {
@@ -16,7 +17,9 @@ using Kind = Value::Kind;
 
 constexpr const char* kTotal = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
-constexpr const char* kSteps = "gradient_accumulation_steps";
+constexpr const char* kMicroSteps = "gradient_accumulation_steps";
+constexpr const char* kSteps = "dslaunch.steps";
+constexpr const char* kEpochs = "dslaunch.epochs";
 constexpr int64_t kMicroStepsMax = 65'536;
 constexpr const char* kSchedule = "dslaunch.pipeline.schedule";
 constexpr const char* kChunks = "dslaunch.pipeline.chunks";
@@ -150,7 +153,7 @@ void Resolver::tensor() {
 // The relation: train_batch_size = micro batch x accumulation steps x copies of the model that
 // have rows of their own. Two of the three give the third.
 void Resolver::batch() {
-    for (const char* path : {kTotal, kMicro, kSteps}) {
+    for (const char* path : {kTotal, kMicro, kMicroSteps}) {
         const Value* value = given(path);
         if (value != nullptr &&
             (as_integer(*value) <= 0 || as_integer(*value) > int64_t{1} << 31)) {
@@ -161,7 +164,7 @@ void Resolver::batch() {
     if (options_.world_size)
         return solve_batch(
             std::max<int64_t>(1, *options_.world_size / run_config().ranks_of_copy()));
-    const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kSteps);
+    const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kMicroSteps);
     if (total != nullptr && micro != nullptr && steps != nullptr) {
         int64_t product = as_integer(*micro) * as_integer(*steps);
         if (as_integer(*total) % product != 0) {
@@ -181,7 +184,7 @@ void Resolver::batch() {
 void Resolver::check_micro_steps() {
     const int64_t micro_steps = run_config().batch.accumulation_steps;
     if (micro_steps <= kMicroStepsMax) return;
-    problem(given(kSteps) != nullptr ? kSteps : kTotal,
+    problem(given(kMicroSteps) != nullptr ? kMicroSteps : kTotal,
             fmt::format("{} micro steps a step are more than {}: the plan of a step holds an "
                         "instruction for each piece of each; give each micro step more rows",
                         micro_steps, kMicroStepsMax));
@@ -190,14 +193,14 @@ void Resolver::check_micro_steps() {
 // Only what was said can be shown without a world size.
 void Resolver::batch_unsolved(int64_t ranks) {
     BatchConfig& batch = run_config().batch;
-    const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kSteps);
+    const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kMicroSteps);
     batch.data_parallel_size = ranks;
     if (micro != nullptr) batch.micro_rows = as_integer(*micro);
     if (steps != nullptr) batch.accumulation_steps = as_integer(*steps);
     check_micro_steps();
     batch.train_rows =
         total != nullptr ? as_integer(*total) : batch.micro_rows * batch.accumulation_steps * ranks;
-    for (auto [path, value] : {std::pair{kTotal, total}, {kMicro, micro}, {kSteps, steps}}) {
+    for (auto [path, value] : {std::pair{kTotal, total}, {kMicro, micro}, {kMicroSteps, steps}}) {
         if (value != nullptr) {
             record(path, make_value(as_integer(*value)), value->origin);
         } else {
@@ -207,7 +210,7 @@ void Resolver::batch_unsolved(int64_t ranks) {
 }
 
 void Resolver::solve_batch(int64_t ranks) {
-    const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kSteps);
+    const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kMicroSteps);
     int64_t rows = total != nullptr ? as_integer(*total) : 0;
     int64_t micro_rows = micro != nullptr ? as_integer(*micro) : 0;
     int64_t micro_steps = steps != nullptr ? as_integer(*steps) : 0;
@@ -224,6 +227,10 @@ void Resolver::solve_batch(int64_t ranks) {
     std::string total_formula, micro_formula, steps_formula;
     if (total == nullptr) {
         if (micro == nullptr) micro_formula = "1 row when no batch size is given";
+        if (is_auto(kMicro)) {
+            micro_rows = as_integer(*trainer_value(kMicro));
+            micro_formula = "auto = the default of Hugging Face's Trainer";
+        }
         if (steps == nullptr) steps_formula = "1 when not given";
         micro_rows = std::max<int64_t>(micro_rows, 1);
         micro_steps = std::max<int64_t>(micro_steps, 1);
@@ -257,11 +264,12 @@ void Resolver::solve_batch(int64_t ranks) {
     auto put = [&](const char* path, const Value* value, int64_t number,
                    const std::string& formula) {
         if (value != nullptr) return record(path, make_value(number), value->origin);
-        derive(path, make_value(number), formula, true);
+        // A number that `auto` is holds for every world size.
+        derive(path, make_value(number), formula, !formula.starts_with("auto"));
     };
     put(kTotal, total, rows, total_formula);
     put(kMicro, micro, micro_rows, micro_formula);
-    put(kSteps, steps, micro_steps, steps_formula);
+    put(kMicroSteps, steps, micro_steps, steps_formula);
 }
 
 void Resolver::data() {
@@ -292,6 +300,42 @@ void Resolver::data() {
     }
 }
 
+// REQUIRES: the batch is solved.
+void Resolver::steps() {
+    RunConfig& run = run_config();
+    const bool by_epochs = given(kEpochs) != nullptr;
+    if (!by_epochs) run.steps = take_integer(kSteps);
+    run.epochs = take_number(kEpochs);
+    if (by_epochs && given(kSteps) != nullptr)
+        return problem(kEpochs, "is given beside dslaunch.steps: give one of the two");
+    if (!by_epochs && run.steps == 0 && options_.needs_steps)
+        problem(kSteps,
+                "is not given: how many optimizer steps to train (--steps N or --epochs N)");
+    if (!by_epochs) return;
+    if (!options_.samples || run.batch.train_rows <= 0)
+        return derive(kSteps, Value{}, "needs the training data", true);
+    const double exact = run.epochs * static_cast<double>(*options_.samples) /
+                         static_cast<double>(run.batch.train_rows);
+    if (exact > 9e15) return problem(kEpochs, "asks for more steps than can be counted");
+    run.steps = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(exact)));
+    derive(kSteps, make_value(run.steps),
+           fmt::format("{} epochs x {} samples / {} rows a step", run.epochs, *options_.samples,
+                       run.batch.train_rows),
+           true);
+}
+
+void Resolver::save_via() {
+    const std::string via = "dslaunch.save.via";
+    bool& via_rank0 = run_config().save.via_rank0;
+    const bool node_local = take_bool("checkpoint.use_node_local_storage");
+    if (!node_local || given(via) != nullptr) {
+        via_rank0 = take_text(via) == "rank0";
+    } else {
+        via_rank0 = true;
+        derive(via, make_value(std::string("rank0")), "checkpoint.use_node_local_storage");
+    }
+}
+
 void Resolver::training() {
     RunConfig& run = run_config();
     const std::string clipping = "gradient_clipping";
@@ -305,11 +349,8 @@ void Resolver::training() {
         run.gradient_clipping = take_number(clipping);
     }
     run.print_interval = take_integer("steps_per_print");
+    run.wall_clock_breakdown = take_bool("wall_clock_breakdown");
     run.recompute_groups = take_integer("activation_checkpointing.number_checkpoints");
-    run.steps = take_integer("dslaunch.steps");
-    if (options_.needs_steps && given("dslaunch.steps") == nullptr) {
-        problem("dslaunch.steps", "is not given: how many optimizer steps to train (--steps N)");
-    }
     int64_t seed = take_integer("dslaunch.seed");
     if (seed < 0) problem("dslaunch.seed", "must not be negative");
     run.seed = uint64_t(seed);
@@ -333,7 +374,7 @@ void Resolver::training() {
     run.save.keep = take_integer("dslaunch.save.keep");
     run.save.async = take_bool("dslaunch.save.async");
     run.save.goes_on = take_text("dslaunch.save.on_error") == "continue";
-    run.save.via_rank0 = take_text("dslaunch.save.via") == "rank0";
+    save_via();
     run.save.time_limit_s = take_integer("dslaunch.save.time_limit");
     run.eval_interval = take_integer("dslaunch.eval_interval");
     run.trace_step = take_integer("dslaunch.trace_step");

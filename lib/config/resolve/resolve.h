@@ -21,6 +21,9 @@ void require_valid(const Resolved& resolved);
 // The table is for people: key, value, origin in columns, then the notes.
 [[nodiscard]] std::string resolved_table(const Resolved& resolved);
 
+// "KEY VALUE, KEY VALUE": what was said, in the config or by options, and is not the default.
+[[nodiscard]] std::string differences_text(const Resolved& resolved);
+
 // {"ok": bool, "values": [{"path", "value", "origin"}], "notes": [...], "errors": [{"path",
 // "message", "origin"}]}
 [[nodiscard]] std::string resolved_json(const Resolved& resolved);

@@ -71,7 +71,7 @@ void Resolver::betas(const Value& value) {
 }
 
 double Resolver::number_or(const std::string& path, double value, const std::string& whose) {
-    if (given(path) != nullptr) return take_number(path);
+    if (given(path) != nullptr || is_auto(path)) return take_number(path);
     derive(path, make_value(value), whose);
     return value;
 }
@@ -86,7 +86,8 @@ void Resolver::adam(bool named_adamw) {
     optimizer.lr = take_number(params + "lr");
     betas(take(params + "betas"));
     optimizer.eps = take_number(params + "eps");
-    bool torch_default = torch_adam && decoupled && given(params + "weight_decay") == nullptr;
+    bool torch_default = torch_adam && decoupled && given(params + "weight_decay") == nullptr &&
+                         !is_auto(params + "weight_decay");
     if (torch_default) {
         optimizer.weight_decay = 0.01;
         derive(params + "weight_decay", make_value(0.01),
@@ -189,18 +190,16 @@ void Resolver::cosine() {
 void Resolver::total_steps() {
     const std::string path = "scheduler.params.total_num_steps";
     int64_t& total = run_config().scheduler.total_num_steps;
-    const Value* steps = given("dslaunch.steps");
     if (given(path) != nullptr) {
         total = take_integer(path);
-    } else if (is_auto(path) && steps != nullptr) {
-        total = as_integer(*steps);
-        derive(path, make_value(total), "dslaunch.steps");
+    } else if (!is_auto(path)) {
+        problem(path,
+                "is required: the step at which the decay ends, or \"auto\" for the run's steps");
+    } else if (run_config().steps > 0) {
+        total = run_config().steps;
+        derive(path, make_value(total), "the run's steps");
     } else {
-        problem(
-            path,
-            is_auto(path)
-                ? "`auto` is dslaunch.steps, which is not given"
-                : "is required: the step at which the decay ends, or \"auto\" for dslaunch.steps");
+        derive(path, Value{}, "the run's steps (--steps or --epochs)", true);
     }
 }
 

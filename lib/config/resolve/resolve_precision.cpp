@@ -21,8 +21,8 @@ const char* config_word(DType compute) {
 
 void Resolver::precision() {
     PrecisionConfig& precision = run_config().precision;
-    const bool fp16 = take_bool("fp16.enabled");
-    const bool bf16 = take_bool("bf16.enabled");
+    const bool fp16 = take_half("fp16.enabled", DType::kF16, "bf16.enabled");
+    const bool bf16 = take_half("bf16.enabled", DType::kBF16, "fp16.enabled");
     if (fp16 && bf16) problem("bf16.enabled", "fp16.enabled is true too: give one of the two");
     if (fp16) {
         precision.compute = DType::kF16;
@@ -33,6 +33,20 @@ void Resolver::precision() {
         precision.skip_nonfinite_steps = take_bool("bf16.check_grad_overflow");
     }
     kept_types();
+}
+
+// Returns the switch at PATH; `auto` is on where the model's weights have DTYPE and OTHER is not
+// on.
+bool Resolver::take_half(const std::string& path, DType dtype, const std::string& other) {
+    if (!is_auto(path)) return take_bool(path);
+    const Value* const other_given = given(other);
+    const bool on =
+        options_.model_dtype == dtype && (other_given == nullptr || !other_given->boolean);
+    derive(path, make_value(on),
+           options_.model_dtype ? "auto = the type of the model's own weights"
+                                : "auto = fp32 unless the model's own weights are 16 bits wide");
+    autos_.push_back(fmt::format("{} {}", path, on));
+    return on;
 }
 
 void Resolver::loss_scale() {

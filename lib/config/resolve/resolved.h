@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/kinds/dtype.h"
 #include "config/read/train_config.h"
 #include "config/run/run_config.h"
 
@@ -14,8 +15,12 @@ namespace dslaunch::config {
 struct ResolveOptions {
     // The ranks of the run. Unset: the batch relation is checked only when the config gives all
     // three values, and data_parallel_size is 1 where it does not follow from them.
-    std::optional<int64_t> world_size;
+    std::optional<int64_t> world_size = {};
     bool needs_steps = false;  // a training run: no steps, no run
+    // The type of the model's weights, which `auto` of fp16 and bf16 takes. Unset: not known, fp32.
+    std::optional<DType> model_dtype = {};
+    // Training samples, for dslaunch.epochs. Unset: not known yet, steps stay 0.
+    std::optional<int64_t> samples = {};
 };
 
 struct ResolvedValue {

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -33,6 +35,25 @@ bool fits(const KeySpec& key, const Value& value) {
     }
 }
 
+// The values that Hugging Face's Trainer puts in the place of `auto` where its command line says
+// nothing: the defaults of transformers.TrainingArguments (4.57). VALUE is YAML text.
+struct TrainerValue {
+    std::string_view path;
+    const char* value;
+};
+constexpr const char* kAutoOrigin = "derived: auto = the default of Hugging Face's Trainer";
+constexpr std::array<TrainerValue, 9> kTrainerValues{{
+    {"train_micro_batch_size_per_gpu", "8"},
+    {"gradient_accumulation_steps", "1"},
+    {"gradient_clipping", "1.0"},
+    {"optimizer.params.lr", "5e-5"},
+    {"optimizer.params.betas", "[0.9, 0.999]"},
+    {"optimizer.params.eps", "1e-8"},
+    {"optimizer.params.weight_decay", "0.0"},
+    {"scheduler.params.warmup_min_lr", "0.0"},
+    {"scheduler.params.warmup_num_steps", "0"},
+}};
+
 // `zero_optimization: true` is DeepSpeed's first form of stage 1.
 Value in_new_form(Value root) {
     const std::string section = "zero_optimization";
@@ -52,7 +73,8 @@ Value in_new_form(Value root) {
 }  // namespace
 
 Resolver::Resolver(const TrainConfig& config, const ResolveOptions& options)
-    : root_(config.root.is(Kind::kObject) ? in_new_form(config.root) : config.root),
+    : name_(config.name),
+      root_(config.root.is(Kind::kObject) ? in_new_form(config.root) : config.root),
       options_(options) {
     result_.problems = config.problems;
     std::vector<Problem> found = check_against_schema(root_);
@@ -63,6 +85,7 @@ Resolved Resolver::run() {
     pipeline();
     tensor();
     batch();
+    steps();
     optimizer();
     scheduler();
     precision();
@@ -73,6 +96,7 @@ Resolved Resolver::run() {
     if (run_config().device == DeviceChoice::kCuda) {
         for (const GpuFault& fault : gpu_faults(run_config())) problem(fault.path, fault.message);
     }
+    note_autos();
     collect_notes("", root_);
     return std::move(result_);
 }
@@ -132,14 +156,41 @@ Value Resolver::take(const std::string& path) {
         record(path, whole, value->origin);
         return whole;
     }
-    Value value = default_value(*key);
-    if (is_auto(path)) {
-        if (value.is(Kind::kNull)) problem(path, "`auto` cannot be worked out here: give a value");
-        record(path, value, "derived: auto = DeepSpeed's default");
-    } else {
-        record(path, value, "default");
-    }
+    if (is_auto(path)) return take_auto(path);
+    record(path, default_value(*key), "default");
+    return default_value(*key);
+}
+
+std::optional<Value> Resolver::trainer_value(const std::string& path) {
+    const auto* trainer = std::ranges::find(kTrainerValues, path, &TrainerValue::path);
+    if (trainer == kTrainerValues.end()) return std::nullopt;
+    KeySpec key = *find_key(path);
+    key.fallback = trainer->value;
+    Value value = default_value(key);
+    autos_.push_back(fmt::format("{} {}", path, to_json(value)));
     return value;
+}
+
+Value Resolver::take_auto(const std::string& path) {
+    if (const std::optional<Value> value = trainer_value(path)) {
+        record(path, *value, kAutoOrigin);
+        return *value;
+    }
+    const Value value = default_value(*find_key(path));
+    if (value.is(Kind::kNull)) problem(path, "`auto` cannot be worked out here: give a value");
+    record(path, value, "derived: auto = DeepSpeed's default");
+    return value;
+}
+
+// Configs made for Hugging Face's Trainer leave to its command line what decides how well a model
+// learns: nothing of that is chosen in silence.
+void Resolver::note_autos() {
+    if (autos_.empty()) return;
+    result_.notes.push_back(
+        fmt::format("{}: `auto` is what Hugging Face's Trainer takes where nothing is said: {}; "
+                    "--lr, --warmup-steps, --steps, --epochs, --micro-batch, --bf16, --fp16 or "
+                    "--set say others",
+                    printable(name_), join(autos_, ", ")));
 }
 
 int64_t Resolver::as_integer(const Value& value) {
@@ -170,6 +221,13 @@ void Resolver::note_section(const KeySpec& key, const std::string& path, const V
         printable(fmt::format("{}: {} has no effect: {}", value.origin, path, key.note)));
 }
 
+void Resolver::note_ignored(const std::string& name, const Value& value) {
+    const std::string home = home_of(name);
+    result_.notes.push_back(printable(fmt::format(
+        "{}: {} is {} and ignored, as by DeepSpeed", value.origin, name,
+        home.empty() ? "unknown" : fmt::format("no key of this place, but of {},", home))));
+}
+
 // A key that was said, asks for something and has no effect here is one printed line, never
 // silence.
 void Resolver::collect_notes(const std::string& path, const Value& value) {
@@ -179,9 +237,7 @@ void Resolver::collect_notes(const std::string& path, const Value& value) {
         const KeySpec* key = find_key(inner);
         const Value& item = value.items[i];
         if (key == nullptr) {
-            if (path.empty() && is_ignored(value.keys[i]))
-                result_.notes.push_back(printable(fmt::format(
-                    "{}: {} is unknown and ignored, as by DeepSpeed", item.origin, value.keys[i])));
+            if (path.empty() && is_ignored(value.keys[i], item)) note_ignored(value.keys[i], item);
             continue;
         }
         if (item.is(Kind::kObject) && key->status == KeyStatus::kWithoutEffect) {

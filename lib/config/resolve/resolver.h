@@ -8,8 +8,10 @@
 #include "config/schema/schema.h"
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace dslaunch::config {
 
@@ -37,6 +39,10 @@ class Resolver {
     // has been reported.
     [[nodiscard]] const Value* given(const std::string& path);
     [[nodiscard]] bool is_auto(const std::string& path);
+    // The value that Hugging Face's Trainer has in the place of `auto` at PATH, added to the note
+    // on autos; nothing where the Trainer leaves PATH alone.
+    std::optional<Value> trainer_value(const std::string& path);
+    Value take_auto(const std::string& path);
 
     // The name that PATH was given under: its own, or another one that the schema has for it. A
     // problem, once, when both were.
@@ -55,6 +61,8 @@ class Resolver {
     // Adds a note where something was said of PATH: it has no effect in this run, because of
     // REASON.
     void unread(const std::string& path, const std::string& reason);
+    void note_autos();
+    void note_ignored(const std::string& name, const Value& value);
     void note_section(const KeySpec& key, const std::string& path, const Value& value);
     void collect_notes(const std::string& path, const Value& value);
 
@@ -71,6 +79,8 @@ class Resolver {
     void solve_batch(int64_t ranks);
     void data();
     void training();
+    void steps();
+    void save_via();
 
     // resolve_optimizer.cpp
     void optimizer();
@@ -89,6 +99,7 @@ class Resolver {
 
     // resolve_precision.cpp
     void precision();
+    bool take_half(const std::string& path, DType dtype, const std::string& other);
     void loss_scale();
     void dynamic_loss_scale();
     void kept_types();
@@ -112,10 +123,12 @@ class Resolver {
     void disk_requests();
     void transfer_formats();
 
-    const Value root_;  // the config, old forms of sections in their new ones
+    const std::string name_;  // the config's
+    const Value root_;        // the config, old forms of sections in their new ones
     ResolveOptions options_;
     Resolved result_;
     std::set<std::string> named_twice_;  // reported
+    std::vector<std::string> autos_;     // "KEY VALUE"
 };
 
 }  // namespace dslaunch::config

@@ -174,13 +174,15 @@ struct RunConfig {
     double gradient_clipping = 0.0;         // global L2 norm, 0: off
     int64_t recompute_groups = 0;  // activation_checkpointing.number_checkpoints; 0: keep every
                                    // activation
-    int64_t steps = 0;             // optimizer steps to train
+    int64_t steps = 0;  // optimizer steps to train; 0: epochs says, once samples are known
+    double epochs = 0;  // passes over the training samples, 0: steps says
     uint64_t seed = 1234;
     DeviceChoice device = DeviceChoice::kAuto;
     bool broadcast_buffers = false;
-    int64_t eval_interval = 0;    // steps between evaluations, 0: only at the end
-    int64_t print_interval = 10;  // steps_per_print
-    int64_t trace_step = 0;       // step of which rank 0 writes a trace, 0: none
+    int64_t eval_interval = 0;          // steps between evaluations, 0: only at the end
+    int64_t print_interval = 10;        // steps_per_print
+    bool wall_clock_breakdown = false;  // with each progress line, where the time went
+    int64_t trace_step = 0;             // step of which rank 0 writes a trace, 0: none
 
     // The ranks that have one copy of the model between them, and its rows; the others have other
     // rows.

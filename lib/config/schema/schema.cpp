@@ -136,7 +136,10 @@ Value default_value(const KeySpec& key) {
 }
 
 bool takes_auto(const KeySpec& key) {
-    return key.type != KeyType::kString && key.type != KeyType::kStrings;
+    if (key.type == KeyType::kStrings) return false;
+    const std::vector<std::string> words = split(key.allowed, '|');
+    return key.type != KeyType::kString ||
+           (words.size() > 1 && std::ranges::count(words, "auto") == 0);
 }
 
 bool is_strings(const Value& value) {

@@ -112,11 +112,8 @@ std::string range_text(const KeySpec& key) {
 
 // The whole path of a key of this very name elsewhere: it stands in the wrong section.
 std::optional<std::string> other_home(const std::string& name) {
-    if (find_key("dslaunch." + name) != nullptr) return "dslaunch." + name;
-    for (const KeySpec& key : schema()) {
-        if (split(key.path, '.').back() == name) return std::string(key.path);
-    }
-    return {};
+    const std::string home = home_of(name);
+    return home.empty() ? std::nullopt : std::optional(home + "." + name);
 }
 
 class Checker {
@@ -124,11 +121,24 @@ class Checker {
     explicit Checker(const Value& root) : root_(root) {}
 
     std::vector<Problem> run() {
-        section("", root_, false);
+        if (const Value* mark = accelerate_mark()) {
+            report("distributed_type",
+                   "this is accelerate's own file, not a ds_config.json: give the file that its "
+                   "deepspeed_config.deepspeed_config_file names, or write its zero_stage as "
+                   "zero_optimization.stage and mixed_precision: bf16 as bf16.enabled: true",
+                   *mark);
+        } else {
+            section("", root_, false);
+        }
         return std::move(problems_);
     }
 
   private:
+    // The key by which a file of `accelerate config` is known; nullptr: it is none.
+    [[nodiscard]] const Value* accelerate_mark() const {
+        const Value* const mark = root_.find("distributed_type");
+        return root_.find("compute_environment") != nullptr ? mark : nullptr;
+    }
     void report(const std::string& path, std::string message, const Value& value) {
         problems_.push_back({path, std::move(message), value.origin});
     }
@@ -148,7 +158,9 @@ class Checker {
     }
 
     void unknown(const std::string& path, const std::string& name, const Value& value) {
-        if (path.empty() && is_ignored(name)) return;
+        if (path.empty() && is_ignored(name, value)) return;
+        const KeySpec* owner = path.empty() ? nullptr : find_key(path);
+        if (owner != nullptr && owner->status == KeyStatus::kWithoutEffect) return;
         std::string message = "unknown key";
         std::vector<std::string> siblings = key_names(path);
         if (name.find('.') != std::string::npos) {
@@ -212,7 +224,8 @@ class Checker {
         const KeySpec* device_key = find_key(path + ".device");
         if (device_key == nullptr || std::string_view(device_key->fallback) != "none") return false;
         const Value* device = find_path(value, "device");
-        return device == nullptr || !device->is(Kind::kString) || device->text == "none";
+        return device == nullptr || !device->is(Kind::kString) || device->text == "none" ||
+               is_auto(*device);
     }
 
     // True when the section has a switch: then it alone decides, and is reported here if it is on.
@@ -272,10 +285,25 @@ const std::vector<std::string>& available_types(std::string_view section) {
     return section == "optimizer" ? optimizers : schedulers;
 }
 
-bool is_ignored(const std::string& name) {
+bool is_ignored(const std::string& name, const Value& value) {
+    constexpr size_t kShortName = 6;
+    if (value.origin.starts_with("--")) return false;
     if (find_key(name) != nullptr || name.find('.') != std::string::npos) return false;
     if (name.starts_with('_') || name.size() > kSuggestedNameMax) return true;
-    return !nearest(name, key_names("")) && !other_home(name);
+    if (find_key("dslaunch." + name) != nullptr) return false;  // DeepSpeed does not know it
+    const auto near = nearest(name, key_names(""));
+    return !near || edit_distance(name, *near) > (name.size() < kShortName ? 1U : 2U);
+}
+
+std::string home_of(const std::string& name) {
+    if (find_key("dslaunch." + name) != nullptr) return "dslaunch";
+    for (const KeySpec& key : schema()) {
+        const std::string_view path = key.path;
+        const size_t dot = path.rfind('.');
+        if (dot != std::string_view::npos && path.substr(dot + 1) == name)
+            return std::string(path.substr(0, dot));
+    }
+    return {};
 }
 
 std::vector<Problem> check_against_schema(const Value& tree) {

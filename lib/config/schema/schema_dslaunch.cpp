@@ -37,6 +37,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.data.shuffle", kBool, "true", "", "Permute samples by seed and epoch"},
     {"dslaunch.data.eval_fraction", kFloat, "0", "0..1", "Part of the samples, at the end, that is held out"},
     {"dslaunch.steps", kInt, "null", ">0", "Optimizer steps to train"},
+    {"dslaunch.epochs", kFloat, "null", ">0", "Passes over the training samples, in place of dslaunch.steps; the last step counts whole"},
     {"dslaunch.seed", kInt, "1234", ">=0", "Seed of data order and of every random operator"},
     {"dslaunch.device", kString, "auto", "auto|cpu|cuda", "Where to compute"},
     {"dslaunch.loss", kObject, "null", "", "The loss when forward returns an output"},

@@ -70,7 +70,7 @@ constexpr KeySpec kZeroKeys[] = {
     {"zero_optimization.zero_quantized_weights", kBool, "false", "", "Gather weights in INT8", kNotYet, kNoCompressed},
     {"zero_optimization.zero_quantized_gradients", kBool, "false", "", "Reduce gradients in INT4", kNotYet, kNoCompressed},
     {"zero_optimization.zero_quantized_nontrainable_weights", kBool, "false", "", "Gather frozen weights in INT8", kNotYet, kNoCompressed},
-    {"zero_optimization.zero_hpz_partition_size", kInt, "1", ">0", "Ranks of a secondary shard group", kNotYet, kNoSecondShards},
+    {"zero_optimization.zero_hpz_partition_size", kInt, "1", ">0", "Ranks of a secondary shard group", kWithoutEffect, kNoSecondShards},
     {"zero_optimization.zeropp_loco_param", kObject, "null", "", "Error feedback of quantized gradients", kNotYet, kNoCompressed},
     {"zero_optimization.zeropp_loco_param.err_beta", kFloat, "0.8", "0..1", "Moving average of the error", kNotYet, kNoCompressed},
     {"zero_optimization.zeropp_loco_param.reset_T", kInt, "1024", ">0", "Steps between resets of the error", kNotYet, kNoCompressed},

@@ -108,7 +108,8 @@ class Importer {
             },
             torch::jit::ObjLoaderFunc,
             [&](const std::string& record) { return tensor_data(name + "/" + record); },
-            /*device=*/std::nullopt);
+            // Weights that were saved on a GPU lie in records as any others do.
+            c10::Device(at::kCPU));
         unpickler.set_version(reader_.version());
         return unpickler.parse_ivalue();
     }
@@ -209,7 +210,7 @@ LoadedArchive load_archive(const std::string& path) {
         reason = importer->reason();
     }
     log_info("model", "{}: read whole into memory: {}", path, reason);
-    return {torch::jit::load(path), nullptr};
+    return {torch::jit::load(path, c10::Device(at::kCPU)), nullptr};
 }
 
 }  // namespace dslaunch::graph

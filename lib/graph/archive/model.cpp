@@ -16,6 +16,7 @@
 #include "base/machine/memory_shortage.h"
 #include "base/text.h"
 #include "graph/archive/mapped_archive.h"
+#include "storage/files/model_file.h"
 
 namespace dslaunch::graph {
 
@@ -74,6 +75,7 @@ Model Model::load(const std::string& path) {
         fail(ExitCode::kInput,
              "{}: is a folder, not a TorchScript archive (torch.jit.save writes one)",
              printable(path));
+    storage::require_torchscript(path);
     try {
         LoadedArchive loaded = load_archive(path);
         Model model = adopt(std::move(loaded.module));

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "graph/lower/attribute_lifter.h"
 #include "graph/lower/device_rewrite.h"
+#include "graph/lower/forward_values.h"
 #include "graph/lower/loss.h"
 #include "graph/lower/precision.h"
 
@@ -71,6 +72,12 @@ std::string list_names(const std::vector<c10::Argument>& arguments) {
     return join(names, ", ");
 }
 
+bool is_tensor_dict(const c10::Type& type) {
+    const auto dict = type.cast<c10::DictType>();
+    return dict != nullptr && dict->getKeyType()->kind() == c10::TypeKind::StringType &&
+           dict->getValueType()->isSubtypeOf(*c10::TensorType::get());
+}
+
 // Removes the arguments that the data do not supply, putting their defaults in place.
 void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions& options,
                     LoweredGraph& lowered) {
@@ -86,12 +93,20 @@ void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions
     for (size_t i = schema.size(); i-- > 1;) {
         const c10::Argument& argument = schema[i];
         const auto& given = options.arguments;
+        const bool is_offered = std::ranges::count(options.offered, argument.name()) > 0 &&
+                                c10::TensorType::get()->isSubtypeOf(*argument.type());
         const bool supplied =
-            given.empty() ? !argument.default_value().has_value()
+            given.empty() ? is_offered || !argument.default_value().has_value()
                           : std::find(given.begin(), given.end(), argument.name()) != given.end();
         if (supplied) {
             lowered.arguments.insert(lowered.arguments.begin(), argument.name());
             lowered.argument_types.insert(lowered.argument_types.begin(), argument.type());
+            if (is_tensor_dict(*argument.type())) {
+                split_dict_argument(lowered, 0, graph.inputs()[i]);
+            } else if (argument.type()->kind() == c10::TypeKind::OptionalType &&
+                       c10::TensorType::get()->isSubtypeOf(*argument.type())) {
+                graph.inputs()[i]->setType(c10::TensorType::get());  // never None
+            }
             continue;
         }
         if (!argument.default_value())
@@ -117,6 +132,7 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     inline_to_fixpoint(*lowered.graph);
     bind_arguments(method.function().getSchema().arguments(), options, lowered);
     lift_attributes(model, lowered, [&lowered] { simplify(lowered.graph); });
+    choose_output(options.loss, lowered);
     rewrite_devices(*lowered.graph->block(), options.device);
     simplify(lowered.graph);
     lowered.compute_dtype = options.compute_dtype;

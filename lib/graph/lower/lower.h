@@ -19,6 +19,8 @@ struct LowerOptions {
     bool training = true;
     std::vector<std::string> arguments;  // forward's arguments that the data supply; empty: all
                                          // without a default
+    std::vector<std::string> offered;    // tensors that the data have beside those: arguments of
+                                         // these names are supplied though they have a default
     config::LossConfig loss;             // kModel: forward's output is the loss
     c10::Device device = c10::kCPU;      // constants of the graph are rewritten to this
     at::ScalarType compute_dtype = at::kFloat;  // kBFloat16, kHalf: the graph is for 16-bit

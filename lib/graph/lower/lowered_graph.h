@@ -36,9 +36,10 @@ struct LoweredGraph {
     std::vector<int> opaque_parameters;  // parameters that only the module input reaches (interface
                                          // calls)
     std::vector<int> opaque_buffers;
-    std::string opaque_node;                    // the node that needs the module as an input, in
-                                                // words
-    bool module_input = false;                  // input 0 is the module itself
+    std::string output_choice;  // the part of forward's output that is output 0; empty: all of it
+    std::string opaque_node;    // the node that needs the module as an input, in
+                                // words
+    bool module_input = false;  // input 0 is the module itself
     at::ScalarType compute_dtype = at::kFloat;  // required of a ComputeContext that runs the graph
 
     [[nodiscard]] size_t first_argument() const { return module_input ? 1 : 0; }

@@ -12,9 +12,12 @@ void JobRoom::check_host(const JobSetup& setup, const runtime::Topology& place, 
     admission_ = admit_host(setup, place, {place.local_world_size(), saves});
     estimate_ = admission_->need.of_rank();
     if (place.rank() == 0)
-        log_info("admission", "\n{}",
-                 plan::admission_table(admission_->need, admission_->verdicts));
+        log_debug("memory", "\n{}", plan::admission_table(admission_->need, admission_->verdicts));
     plan::require_admission(admission_->need, admission_->verdicts, admission_->advice);
+}
+
+std::string JobRoom::text() const {
+    return admission_ ? plan::admission_text(admission_->need, admission_->verdicts) : "";
 }
 
 void JobRoom::agree(runtime::Collectives& job) {
@@ -28,7 +31,7 @@ void JobRoom::compare(JobSetup& setup, const runtime::Topology& place,
         setup.plan_options = *options;
         estimate_ = need_of_host(setup, place, admission_->program).of_rank();
     }
-    if (estimate_.value > 0) log_info("admission", "{}", plan::estimate_text(estimate_, peak_rss));
+    if (estimate_.value > 0) log_info("train", "{}", plan::estimate_text(estimate_, peak_rss));
 }
 
 }  // namespace dslaunch::job

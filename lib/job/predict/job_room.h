@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "job/predict/host_admission.h"
 #include "runtime/comm/collectives.h"
@@ -13,9 +14,11 @@ namespace dslaunch::job {
 class JobRoom {
   public:
     // Called by the first rank of each host, at PLACE, for all ranks of that host. Throws what
-    // require_admission() does. The job's first rank logs the table. SAVES: the job saves
-    // checkpoints.
+    // require_admission() does. SAVES: the job saves checkpoints.
     void check_host(const JobSetup& setup, const runtime::Topology& place, bool saves);
+    // "202.2 MiB of 22.34 GiB (MemAvailable of /proc/meminfo) for the 2 ranks of a host", and so
+    // for each other limit. Empty where none was looked at. Called by the first rank of a host.
+    [[nodiscard]] std::string text() const;
     // Called by all ranks of the JOB, for hosts may have other stages of a pipeline: from then on
     // the estimate is the largest of all.
     void agree(runtime::Collectives& job);

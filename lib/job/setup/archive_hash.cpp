@@ -42,9 +42,9 @@ std::jthread log_archive_hash(const std::string& path) {
         (void)::pthread_setschedparam(::pthread_self(), SCHED_IDLE, &none);
         const launch::FileFacts facts = launch::look_at_file(path, /*all_bytes=*/true, [] {});
         if (facts.error.empty()) {
-            log_info("train", "model {} sha256={}", path, facts.hash);
+            log_info("model", "{} sha256={}", path, facts.hash);
         } else {
-            log_warn("train", "model {}: its SHA-256 is not known: {}", path, facts.error);
+            log_warn("model", "{}: its SHA-256 is not known: {}", path, facts.error);
         }
     });
 }
@@ -55,7 +55,7 @@ IdentifiedArchive identify_archive(const std::string& path, const std::string& e
                                    bool first) {
     if (expected.empty()) return {{}, first ? log_archive_hash(path) : std::jthread()};
     const launch::FileIdentity identity = check_archive_hash(path, expected);
-    if (first) log_info("train", "model {} sha256={}", path, expected);
+    if (first) log_info("model", "{} sha256={}", path, expected);
     return {identity, {}};
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/text/json.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
@@ -11,14 +12,78 @@
 
 namespace dslaunch::job {
 
-void describe_run(const JobSetup& setup, const launch::WorkerEnvironment& environment,
-                  runtime::Reporter& reporter) {
-    log_info("config", "from {}\n{}", setup.config_origin, config::resolved_table(setup.resolved));
-    log_info("train",
-             "{} parameters ({} trainable) in {} segments, {} buckets; {} instructions a step",
-             setup.info.parameter_numel(), setup.info.trainable_numel(),
-             setup.model_info.segments.size(), setup.layout.buckets.size(),
-             setup.plan.instructions.size());
+namespace {
+
+std::string model_text(const JobSetup& setup, const std::string& path) {
+    const int64_t all = setup.info.parameter_numel();
+    const int64_t trained = setup.info.trainable_numel();
+    return fmt::format("{}: {} parameters, {} trained, in {}; {} a step", path, all,
+                       trained == all ? "all" : std::to_string(trained),
+                       counted(std::ssize(setup.model_info.segments), "segment"),
+                       counted(std::ssize(setup.plan.instructions), "instruction"));
+}
+
+std::string data_text(const JobSetup& setup) {
+    const runtime::DataSource& train = setup.data->train;
+    const config::BatchConfig& batch = setup.config().batch;
+    const double passes = static_cast<double>(setup.config().steps * batch.train_rows) /
+                          static_cast<double>(train.rows());
+    std::string text = fmt::format("{}: {}", train.path(), counted(train.rows(), "sample"));
+    if (train.tokens_per_sample() > 0)
+        text += fmt::format(" of {}", counted(train.tokens_per_sample(), "token"));
+    return text + fmt::format("; a step takes {} = {} x {} x {}; {} are {:.3g} passes",
+                              batch.train_rows, counted(batch.micro_rows, "row"),
+                              counted(batch.accumulation_steps, "micro step"),
+                              counted(batch.data_parallel_size, "rank"),
+                              counted(setup.config().steps, "step"), passes);
+}
+
+std::string value_text(const config::Resolved& resolved, const std::string& path) {
+    for (const config::ResolvedValue& entry : resolved.values)
+        if (entry.path == path) return entry.value.text;
+    return {};
+}
+
+std::string method_text(const JobSetup& setup) {
+    const config::RunConfig& config = setup.config();
+    const double clipping = config.gradient_clipping;
+    bool is_given = false;
+    for (const config::ResolvedValue& entry : setup.resolved.values)
+        is_given =
+            is_given || (entry.path == "gradient_clipping" && !entry.origin.starts_with("derived"));
+    return fmt::format(
+        "{}, ZeRO stage {}, {} with lr {:.3g}, {}",
+        value_text(setup.resolved, "data_types.param_dtype"), config.zero.stage,
+        value_text(setup.resolved, "optimizer.type"), config.optimizer.lr,
+        clipping > 0 ? fmt::format("gradients clipped at norm {:.3g}", clipping)
+        : is_given   ? "gradients not clipped"
+                     : "gradients not clipped (gradient_clipping is not given; DeepSpeed clips at "
+                       "1.0 then)");
+}
+
+std::string output_text(const JobSetup& setup, const std::string& output) {
+    if (output.empty()) return "nothing is kept; --output DIR keeps weights, metrics and logs";
+    const int64_t interval = setup.config().save.interval;
+    return fmt::format("{}: weights, metrics, logs, a checkpoint {}", output,
+                       interval == 0
+                           ? "at the end"
+                           : fmt::format("every {} and at the end", counted(interval, "step")));
+}
+
+}  // namespace
+
+void describe_run(const JobSetup& setup, const std::string& memory, const RunPlaces& places,
+                  const launch::WorkerEnvironment& environment, runtime::Reporter& reporter) {
+    log_info("model", "{}", model_text(setup, places.model));
+    if (!memory.empty()) log_info("memory", "{}", memory);
+    log_info("data", "{}", data_text(setup));
+    log_info("training", "{}", method_text(setup));
+    log_info("output", "{}", output_text(setup, places.output));
+    const std::string differences = config::differences_text(setup.resolved);
+    log_info("config", "{}{}", setup.config_origin,
+             differences.empty() ? ", nothing but defaults" : " and options say " + differences);
+    for (const std::string& note : setup.resolved.notes) log_info("config", "{}", note);
+    log_debug("config", "from {}\n{}", setup.config_origin, config::resolved_table(setup.resolved));
     if (const std::string why = shard_text(setup); !why.empty())
         log_info("train", "dslaunch.shard auto: {}", why);
     if (setup.place.is_pipeline()) log_info("train", "{}", stages_text(setup));
@@ -26,6 +91,9 @@ void describe_run(const JobSetup& setup, const launch::WorkerEnvironment& enviro
     for (const int unused : setup.segmented->unused_parameters())
         log_warn("train", "parameter {} is never read by forward: it is not trained",
                  setup.model->parameters()[unused].name);
+    if (const std::string& choice = setup.segmented->lowered().output_choice; !choice.empty())
+        log_info("model", "its {} is {}",
+                 setup.config().loss.kind == config::LossKind::kModel ? "loss" : "output", choice);
     if (!setup.segmented->lowered().opaque_node.empty())
         log_warn("train", "{} needs the module itself: what it calls stays in one segment",
                  setup.segmented->lowered().opaque_node);

@@ -1,5 +1,8 @@
-// The first rank's description of a job before training, in the log and for run.json.
+// The first rank's description of a job before training: a few lines in the log, all of it for
+// run.json.
 #pragma once
+
+#include <string>
 
 #include "job/setup/job_setup.h"
 #include "launch/plan/worker_environment.h"
@@ -7,7 +10,13 @@
 
 namespace dslaunch::job {
 
-void describe_run(const JobSetup& setup, const launch::WorkerEnvironment& environment,
-                  runtime::Reporter& reporter);
+struct RunPlaces {
+    std::string model;
+    std::string output;  // empty: nothing is kept
+};
+
+// MEMORY: what the host's ranks need beside what there is; empty: not looked at.
+void describe_run(const JobSetup& setup, const std::string& memory, const RunPlaces& places,
+                  const launch::WorkerEnvironment& environment, runtime::Reporter& reporter);
 
 }  // namespace dslaunch::job

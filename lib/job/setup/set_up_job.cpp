@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -61,8 +62,38 @@ void place_path(std::string& path, const std::string& folder) {
     if (::access(beside.c_str(), F_OK) == 0) path = beside;
 }
 
+// The type that all floating-point parameters of MODEL have, if it is 16 bits wide; else fp32.
+DType weights_dtype(const graph::Model& model) {
+    std::set<at::ScalarType> types;
+    for (const graph::ModelParameter& parameter : model.parameters())
+        if (parameter.tensor.is_floating_point()) types.insert(parameter.tensor.scalar_type());
+    if (types == std::set{at::kHalf}) return DType::kF16;
+    return types == std::set{at::kBFloat16} ? DType::kBF16 : DType::kF32;
+}
+
+// REQUIRES: the model is loaded. Epochs have a number of steps once the data are open.
+void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArguments& arguments,
+                    const runtime::Topology& place) {
+    config::ResolveOptions options;
+    options.world_size = place.world_size();
+    options.needs_steps = !arguments.plan_only;
+    options.model_dtype = weights_dtype(*setup.model);
+    if (setup.data) options.samples = setup.data->train.rows();
+    setup.resolved = config::resolve(found.config, options);
+    config::require_valid(setup.resolved);
+    config::RunConfig& placed = setup.resolved.config;
+    place_path(placed.data.train_path, found.folder);
+    place_path(placed.data.eval_path, found.folder);
+    for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
+}
+
 graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device device) {
     graph::LowerOptions options;
+    // The column of the loss's target is no argument of forward, and must be known to be left out.
+    const bool names_loss = config.loss.kind != config::LossKind::kModel;
+    if (!names_loss || !config.loss.target.empty())
+        options.offered = runtime::offered_names(config.data);
+    if (names_loss) std::erase(options.offered, config.loss.target);
     options.loss = config.loss;
     options.device = device;
     options.compute_dtype = graph::scalar_type_of(config.precision.compute);
@@ -162,25 +193,19 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     setup.config_origin = found.origin;
     for (const std::string& assignment : arguments.overrides)
         config::apply_override(found.config, assignment);
-    setup.resolved =
-        config::resolve(found.config, {place.world_size(), /*needs_steps=*/!arguments.plan_only});
-    config::require_valid(setup.resolved);
+    setup.model = std::make_unique<graph::Model>(graph::Model::load(arguments.model_path));
+    resolve_config(setup, found, arguments, place);
     if (arguments.plan_meshes && setup.config().zero.shard_ranks > 0)
         fail(ExitCode::kUsage,
              "the config shards over the ranks of a host (zero_optimization.mics_shard_size), and "
              "meshes are looked at whose ranks shard over all that train the same parameters: "
              "leave it out with --set zero_optimization.mics_shard_size=-1");
-    config::RunConfig& placed = setup.resolved.config;
-    place_path(placed.data.train_path, found.folder);
-    place_path(placed.data.eval_path, found.folder);
-    for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
 
     const c10::Device device =
         arguments.open_device ? arguments.open_device(setup.config()) : c10::Device(c10::kCPU);
     setup.on_gpu = device.is_cuda() ||
                    (arguments.plan_only && setup.config().device == config::DeviceChoice::kCuda);
 
-    setup.model = std::make_unique<graph::Model>(graph::Model::load(arguments.model_path));
     graph::move_to_device(*setup.model, device);
     setup.segmented = std::make_unique<graph::SegmentedModel>(graph::SegmentedModel::make(
         *setup.model, lower_options(setup.config(), device), arguments.segments));
@@ -190,6 +215,7 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     const bool assume_tokens =
         arguments.plan_only && config.data.train_path.empty() && config.data.context > 0;
     if (!assume_tokens) open_and_check_data(setup, place);
+    if (setup.data && setup.config().epochs > 0) resolve_config(setup, found, arguments, place);
     const std::vector<c10::IValue> batch = trial_batch(setup);
     check_pipeline(setup);
     check_sharing(setup);

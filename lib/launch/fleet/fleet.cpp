@@ -51,15 +51,26 @@ size_t Fleet::bad_count() const {
                                              [](const Node& n) { return !n.error.empty(); }));
 }
 
-void Fleet::fail_if_bad(const std::string& what, ExitCode code) const {
+void Fleet::fail_if_bad(const std::string& what, ExitCode code, const std::string& advice) const {
     const size_t count = bad_count();
     if (count == 0 || interrupted()) return;
-    std::string message;
+    // Equal causes are told once, in the order of their first hosts.
+    std::vector<std::pair<std::string, std::vector<std::string>>> causes;
     for (const Node& node : nodes_) {
-        if (!node.error.empty())
-            message += fmt::format("\n  {}: {}", node.address.name, node.error);
+        if (node.error.empty()) continue;
+        const auto known = std::ranges::find_if(
+            causes, [&](const auto& cause) { return cause.first == node.error; });
+        if (known == causes.end()) {
+            causes.push_back({node.error, {node.address.name}});
+        } else {
+            known->second.push_back(node.address.name);
+        }
     }
-    fail(code, "{} {} of {} host(s):{}", what, count, nodes_.size(), message);
+    std::string message;
+    for (const auto& [cause, hosts] : causes)
+        message += fmt::format("\n  {}: {}", join(hosts, ", "), cause);
+    if (!advice.empty()) message += "\n" + advice;
+    fail(code, "{} {} of {}:{}", what, count, counted(std::ssize(nodes_), "host"), message);
 }
 
 void Fleet::connect(milliseconds limit, bool want_binary_hash) {

@@ -106,9 +106,10 @@ class Fleet {
     [[nodiscard]] bool heard_all_since(Time time) const;
     // Hosts with an error.
     [[nodiscard]] size_t bad_count() const;
-    // Throws Error{CODE} with WHAT and every bad host with its error, when there is one and nobody
-    // has asked for the end.
-    void fail_if_bad(const std::string& what, ExitCode code = ExitCode::kHosts) const;
+    // Throws Error{CODE} with WHAT, the bad hosts with their errors, equal ones together, and a
+    // last line ADVICE, when there is one and nobody has asked for the end.
+    void fail_if_bad(const std::string& what, ExitCode code = ExitCode::kHosts,
+                     const std::string& advice = "") const;
     [[nodiscard]] Time started_at() const { return started_at_; }
 
   private:

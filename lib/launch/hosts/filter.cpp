@@ -65,34 +65,26 @@ const Host& find_host(const std::vector<Host>& hosts, const std::string& name, c
          guess ? fmt::format(", did you mean `{}`?", *guess) : "");
 }
 
-// Every name and slot exists and is named once.
+// Every name and slot exists.
 void check_spec(const std::vector<Host>& hosts, const std::vector<NodeSpec>& specs,
                 const char* option) {
-    std::set<std::string> nodes;
     for (const NodeSpec& spec : specs) {
         const std::vector<int> known = all_slots(find_host(hosts, spec.node, option));
-        if (!nodes.insert(spec.node).second) {
-            fail(ExitCode::kUsage, "{}: host `{}` is named twice; write `{}:SLOT,SLOT`", option,
-                 spec.node, spec.node);
-        }
-        std::set<int> slots;
         for (const int slot : spec.slots) {
             if (!std::binary_search(known.begin(), known.end(), slot)) {
                 fail(ExitCode::kUsage, "{}: host `{}` has no slot {}; its slots are {}", option,
                      spec.node, slot, list_text(known));
             }
-            if (!slots.insert(slot).second) {
-                fail(ExitCode::kUsage, "{}: slot {} of host `{}` is named twice", option, slot,
-                     spec.node);
-            }
         }
     }
 }
 
-const NodeSpec* spec_of(const std::vector<NodeSpec>& specs, const std::string& name) {
-    const auto found = std::find_if(specs.begin(), specs.end(),
-                                    [&](const NodeSpec& spec) { return spec.node == name; });
-    return found == specs.end() ? nullptr : &*found;
+// A host that is named several times is meant with all the slots together.
+bool is_named(const std::vector<NodeSpec>& specs, const std::string& node, int slot) {
+    return std::any_of(specs.begin(), specs.end(), [&](const NodeSpec& spec) {
+        return spec.node == node &&
+               (spec.slots.empty() || std::count(spec.slots.begin(), spec.slots.end(), slot) > 0);
+    });
 }
 
 void check_exclusions(const HostFilter& filter) {
@@ -149,14 +141,9 @@ std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts, const HostFi
     check_spec(hosts, specs, option);
     std::vector<HostSlots> chosen;
     for (const Host& host : hosts) {
-        const NodeSpec* spec = spec_of(specs, host.name);
         HostSlots entry{host, {}};
-        for (const int slot : all_slots(host)) {
-            const bool named =
-                spec != nullptr && (spec->slots.empty() ||
-                                    std::count(spec->slots.begin(), spec->slots.end(), slot) > 0);
-            if (named == including) entry.slots.push_back(slot);
-        }
+        for (const int slot : all_slots(host))
+            if (is_named(specs, host.name, slot) == including) entry.slots.push_back(slot);
         if (!entry.slots.empty()) chosen.push_back(std::move(entry));
     }
     if (chosen.empty())
@@ -166,9 +153,10 @@ std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts, const HostFi
 
 int named_slots(const std::string& include) {
     if (include.empty()) return 0;
-    size_t slots_count = 0;
-    for (const NodeSpec& spec : parse_spec(include, "--include")) slots_count += spec.slots.size();
-    return static_cast<int>(slots_count);
+    std::set<int> slots;
+    for (const NodeSpec& spec : parse_spec(include, "--include"))
+        slots.insert(spec.slots.begin(), spec.slots.end());
+    return static_cast<int>(slots.size());
 }
 
 }  // namespace dslaunch::launch

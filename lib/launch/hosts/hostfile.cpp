@@ -17,7 +17,7 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr size_t kErrorsShownMax = 50;
-constexpr std::array<std::string_view, 4> kKeys = {"slots", "gpus", "port", "addr"};
+constexpr std::array<std::string_view, 5> kKeys = {"slots", "gpus", "port", "addr", "max_slots"};
 
 bool is_alnum(char c) {
     return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -157,7 +157,8 @@ void Parser::read_key(const Token& token, Host& host, std::map<std::string, size
             token.text);
         return;
     }
-    const std::string key(token.text.substr(0, equals));
+    std::string key(token.text.substr(0, equals));
+    if (key == "max-slots") key = "max_slots";
     const std::string_view value = token.text.substr(equals + 1);
     const size_t column = token.column + equals + 1;
     if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
@@ -182,6 +183,8 @@ void Parser::read_key(const Token& token, Host& host, std::map<std::string, size
         host.slots = read_number(value, column, "slots", kSlotsMax).value_or(1);
     } else if (key == "port") {
         host.port = read_number(value, column, "port", 65'535).value_or(0);
+    } else if (key == "max_slots") {  // Open MPI's limit: no slot is used twice here
+        static_cast<void>(read_number(value, column, "max_slots", kSlotsMax));
     } else if (key == "gpus") {
         read_gpus(value, column, host);
     } else {

@@ -10,6 +10,7 @@
 #include <array>
 #include <memory>
 
+#include "base/fd.h"
 #include "base/text.h"
 #include "launch/process/text_or_empty.h"
 
@@ -71,6 +72,21 @@ bool is_for_guests(const std::string& interface) {
         "cilium", "lxcbr", "lxdbr", "podman", "vmnet", "kube-", "nodelocal", "weave"};
     return std::any_of(kPrefixes.begin(), kPrefixes.end(),
                        [&](std::string_view prefix) { return interface.starts_with(prefix); });
+}
+
+bool is_own_address(const std::string& host) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_DGRAM;
+    addrinfo* list = nullptr;
+    if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return false;
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+    for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+        // Only an address of an interface can be bound.
+        const UniqueFd socket(::socket(entry->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+        if (socket.valid() && ::bind(socket.get(), entry->ai_addr, entry->ai_addrlen) == 0)
+            return true;
+    }
+    return false;
 }
 
 std::string local_address(int socket, int64_t* port) {

@@ -18,6 +18,10 @@ namespace dslaunch::launch {
 // True: an interface of this name is one that Docker, Kubernetes or a virtual machine brings.
 [[nodiscard]] bool is_for_guests(const std::string& interface);
 
+// True: an address that HOST resolves to belongs to an interface of this machine. Blocks as DNS
+// does.
+[[nodiscard]] bool is_own_address(const std::string& host);
+
 // The local address of a socket in digits, without scope; empty: none. PORT may be null.
 [[nodiscard]] std::string local_address(int socket, int64_t* port = nullptr);
 

@@ -12,8 +12,8 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr std::array<std::string_view, 9> kForwardedPrefixes = {
-    "NCCL_", "GLOO_", "TORCH_", "OMP_", "MKL_", "KMP_", "PYTHON", "UCX_", "HF_"};
+constexpr std::array<std::string_view, 10> kForwardedPrefixes = {
+    "NCCL_", "GLOO_", "TORCH_", "OMP_", "MKL_", "KMP_", "PYTHON", "UCX_", "HF_", "MLFLOW_"};
 
 // The text inside double quotes; nothing when it does not end with an unescaped quote at the end of
 // TEXT.

@@ -40,7 +40,7 @@ std::vector<Processor> chosen_processors(const MachineTopology& topology,
     }
     if (!missing.empty()) {
         fail(ExitCode::kUsage,
-             "--bind_core_list {} names processor(s) {}, which are not there or not ours to use "
+             "--bind_core_list {} names processors {}, which are not there or not ours to use "
              "(usable: {}); name others, or leave it out",
              core_list, processor_list_text(missing), processor_list_text(usable));
     }

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -61,8 +62,8 @@ bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& outp
         if (found != rules.hosts.end()) bad_[found - rules.hosts.begin()] = true;
     }
     if (rules.on() && choose_hosts(bad_, rules.nodes)) {
-        output.note(fmt::format("dslaunch: warning: going on without {} host(s): {}",
-                                outcome.bad_hosts.size(), outcome.refusal));
+        output.note(fmt::format("dslaunch: warning: going on without {}: {}",
+                                counted(std::ssize(outcome.bad_hosts), "host"), outcome.refusal));
         return true;
     }
     if (restarts_ == 0) return false;  // nothing has run yet: the user can act
@@ -144,7 +145,6 @@ AttemptOutcome JobLoop::make_attempt(const JobSpec& spec, JobOutput& output) {
     try {
         return attempt_(spec, output, restarts_, cut_off_);
     } catch (const Error& error) {
-        output.finish();
         if (restarts_ > 0) static_cast<void>(end(static_cast<int>(error.code()), output));
         throw;
     }
@@ -162,7 +162,6 @@ int JobLoop::run() {
         record_.begin_attempt(spec, restarts_);
         attempt_began_ = steady_clock::now();
         const AttemptOutcome outcome = make_attempt(spec, output);
-        output.finish();
         if (!outcome.bad_hosts.empty()) {
             if (!leave_out_bad_hosts(outcome, output)) {
                 if (restarts_ > 0) static_cast<void>(end(kHostsCode, output));

@@ -1,13 +1,14 @@
 #include "launch/supervise/job_output.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "base/error.h"
+#include "base/paint.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "launch/plan/environment_report.h"
@@ -17,7 +18,12 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr size_t kLastLines = 20;
-constexpr std::chrono::seconds kPlainProgressInterval{5};
+
+// The columns of the terminal at descriptor 2; 0: not known.
+size_t terminal_columns() {
+    winsize size{};
+    return ::ioctl(2, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
 
 }  // namespace
 
@@ -27,11 +33,9 @@ JobOutput::JobOutput(const JobSpec& spec, StandardStreams& streams, JobFiles& fi
       streams_(streams),
       files_(files),
       record_(record),
-      stderr_is_terminal_(
-          ::isatty(2) == 1 &&
-          std::string_view(std::getenv("TERM") == nullptr ? "dumb" : std::getenv("TERM")) !=
-              "dumb"),
-      stdout_is_terminal_(::isatty(1) == 1) {
+      stderr_is_terminal_(::isatty(2) == 1),
+      stdout_is_terminal_(::isatty(1) == 1),
+      has_colours_(takes_colours(2)) {
     ranks_.resize(static_cast<size_t>(spec.world_size));
     for (const PlannedNode& node : spec.nodes) {
         for (const PlannedWorker& worker : node.workers) {
@@ -41,23 +45,9 @@ JobOutput::JobOutput(const JobSpec& spec, StandardStreams& streams, JobFiles& fi
     files_.open_ranks(spec.world_size);
 }
 
-void JobOutput::print(int fd, const std::string& line) {
-    // A progress line is wiped before another line and shown again after it.
-    const bool shown = stderr_is_terminal_ && !progress_line_.empty();
-    std::string text = shown ? "\r\x1b[K" : "";
-    text += line;
-    if (shown && fd == 2) text += progress_line_;
-    if (shown && fd != 2) {
-        streams_.write(2, "\r\x1b[K");
-        text = line;
-    }
-    streams_.write(fd, text);
-    if (shown && fd != 2) streams_.write(2, progress_line_);
-}
-
 void JobOutput::note(std::string_view line) {
     if (record_ != nullptr) record_->note(line);
-    print(2, std::string(line) + "\n");
+    print(2, (has_colours_ ? painted(std::string(line)) : std::string(line)) + "\n");
 }
 
 void JobOutput::mark_logs(std::string_view line) {
@@ -84,10 +74,6 @@ bool JobOutput::is_told(Rank& rank, std::string_view line) {
     return true;
 }
 
-void JobOutput::show_hidden_progress() {
-    if (!hidden_progress_.empty()) note(std::exchange(hidden_progress_, {}));
-}
-
 void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
     Rank& from = ranks_.at(static_cast<size_t>(rank));
     files_.rank_lines(rank, lines);
@@ -106,7 +92,6 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
         from.last_lines.push_back(printable(line));
         if (from.last_lines.size() > kLastLines) from.last_lines.pop_front();
         if (is_result) {
-            show_hidden_progress();  // the progress is older than the result
             print(1, (stdout_is_terminal_ ? printable(line) : std::string(line)) + "\n");
         } else {
             print(is_stdout && !is_training ? 1 : 2, prefix + printable(line) + "\n");
@@ -132,26 +117,12 @@ void JobOutput::metrics(std::string_view line) {
 
 void JobOutput::progress(std::string_view line) {
     if (spec_.log.quiet) return;
-    if (stderr_is_terminal_) {
-        progress_line_ = printable(line);
-        // One that stands still has no use for each of them.
-        if (!streams_.has_kept()) streams_.write(2, "\r\x1b[K" + progress_line_);
-        return;
-    }
-    const auto now = std::chrono::steady_clock::now();
-    hidden_progress_ = printable(line);
-    if (progress_at_.time_since_epoch().count() != 0 &&
-        now - progress_at_ < kPlainProgressInterval) {
-        return;
-    }
-    progress_at_ = now;
-    note(std::exchange(hidden_progress_, {}));
-}
-
-void JobOutput::finish() {
-    if (!progress_line_.empty()) streams_.write(2, "\n");
-    progress_line_.clear();
-    show_hidden_progress();
+    // A terminal that stands still has no use for each of them.
+    if (stderr_is_terminal_ && streams_.has_kept()) return;
+    std::string text = printable(line);
+    const size_t columns = stderr_is_terminal_ ? terminal_columns() : 0;
+    if (columns > 1 && text.size() > columns) text = text.substr(0, columns - 1) + "…";
+    note(text);
 }
 
 void JobOutput::add_node(const AgentHello& hello, const std::string& name,

@@ -2,7 +2,6 @@
 // job. One line is one write. One thread.
 #pragma once
 
-#include <chrono>
 #include <csignal>
 #include <deque>
 #include <functional>
@@ -44,6 +43,7 @@ class JobOutput {
     void lines(int rank, OutputStream stream, std::string_view lines);
     void metrics(std::string_view line);
     void run_info(std::string_view json) { run_info_ = json; }
+    // A line of rank 0 on how far it is, cut to a terminal's width.
     void progress(std::string_view line);
     // SINK is told the records of a health check from now on.
     void tell_health_to(HealthSink sink) { health_ = std::move(sink); }
@@ -63,8 +63,6 @@ class JobOutput {
     void write_run_file(int exit_code);
     // Prints what there is to tell about files that could not be written.
     void tell_news();
-    // Ends the progress line.
-    void finish();
     // Terminal and pipes; what they do not take now is kept there.
     [[nodiscard]] StandardStreams& streams() { return streams_; }
     // The reader of what the ranks of a script or program write to stdout is gone. For a .pt, which
@@ -82,8 +80,7 @@ class JobOutput {
         WorkerStarted started;
     };
     [[nodiscard]] static bool is_told(Rank& rank, std::string_view line);
-    void show_hidden_progress();
-    void print(int fd, const std::string& line);
+    void print(int fd, const std::string& line) { streams_.write(fd, line); }
 
     const JobSpec& spec_;
     StandardStreams& streams_;
@@ -98,9 +95,7 @@ class JobOutput {
     std::string run_info_;
     bool stderr_is_terminal_;
     bool stdout_is_terminal_;
-    std::string progress_line_;    // the line shown now; empty: none
-    std::string hidden_progress_;  // line not shown because another was shown lately
-    std::chrono::steady_clock::time_point progress_at_;
+    bool has_colours_;
     bool told_of_loss_ = false;
 };
 

@@ -16,6 +16,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr const char* kHostAdvice =
+    "`dslaunch hosts trust` sets up keys and known_hosts, --push sends what is missing, --exclude "
+    "leaves hosts out, --nnodes MIN:MAX goes on with those that answer";
 // The agents are heard this often while large files are read here.
 constexpr milliseconds kLookWhileReading{100};
 
@@ -73,7 +76,9 @@ void Preparation::connect() {
     fleet_.connect(spec_.connect_max, !is_local());
     if (fleet_.interrupted()) return;
     compare_programs();  // bad hosts of every kind in one message
-    fleet_.fail_if_bad("cannot start an agent on");
+    const bool by_ssh =
+        spec_.transport == TransportKind::kSsh || spec_.transport == TransportKind::kOpenSsh;
+    fleet_.fail_if_bad("cannot start an agent on", ExitCode::kHosts, by_ssh ? kHostAdvice : "");
     for (size_t i = 0; i < nodes_.size(); ++i) {
         output_.add_node(fleet_.nodes()[i].hello, spec_.nodes[i].name,
                          nodes_[i].facts ? &*nodes_[i].facts : nullptr);
@@ -112,8 +117,8 @@ void Preparation::choose_devices() {
         }
         const auto wanted = static_cast<int64_t>(spec_.nodes[i].workers.size());
         if (missing == 0 && gpus >= wanted) continue;
-        fleet_.blame(i, fmt::format("has {} GPU(s) for {} worker(s) on {}", gpus, wanted,
-                                    printable(first.devices)));
+        fleet_.blame(i, fmt::format("has {} for {} on {}", counted(gpus, "GPU"),
+                                    counted(wanted, "worker"), printable(first.devices)));
     }
     fleet_.fail_if_bad("GPUs are missing; ask for fewer, leave hosts out, or give --device cpu:");
 }
@@ -195,7 +200,7 @@ void Preparation::check_files() {
         }
         fleet_.blame(i, describe_difference(own, theirs));
     }
-    fleet_.fail_if_bad("files are missing or differ; copy them on");
+    fleet_.fail_if_bad("files are missing or differ; copy them, or give --push, on");
 }
 
 StartRequest Preparation::start_request(size_t host, int restart_count) const {

@@ -151,10 +151,10 @@ void RankWatch::tell_threads(const WorkerStarted& started) const {
     if (threads == nullptr || find_variable(spec_.environment.set, kName) != nullptr) return;
     if (spec_.environment.inherit_all && std::getenv(kName.c_str()) != nullptr) return;
     log_info("launch",
-             "OMP_NUM_THREADS={}: the {} processors of {} shared by its {} rank(s); set "
+             "OMP_NUM_THREADS={}: the {} processors of {} shared by its {}; set "
              "OMP_NUM_THREADS for another number",
              *threads, fleet_.nodes().front().hello.cores, spec_.nodes.front().name,
-             spec_.nodes.front().workers.size());
+             counted(std::ssize(spec_.nodes.front().workers), "rank"));
 }
 
 void RankWatch::handle_control(size_t host, const WorkerControl& control) {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "plan/step/plan_check.h"
 
 namespace dslaunch::plan {
@@ -137,14 +138,27 @@ bool all_fit(std::span<const TierVerdict> verdicts) {
 }
 
 std::string admission_table(const HostNeed& need, std::span<const TierVerdict> verdicts) {
-    std::string text =
-        fmt::format("{:<24} {:>12} {:>12}\n",
-                    fmt::format("{} rank{} of a host", need.ranks, need.ranks == 1 ? "" : "s"),
-                    "need", "limit");
+    std::string text = fmt::format("{:<24} {:>12} {:>12}\n",
+                                   counted(need.ranks, "rank") + " of a host", "need", "limit");
     for (const TierVerdict& verdict : verdicts) text += line_of(verdict);
     text += fmt::format("memory is {} of the ranks' own, {} shared, {} for the program\n",
                         to_text(need.private_total), to_text(need.arena),
                         to_text((need.program + kProgramRoom) * need.ranks));
+    return text;
+}
+
+std::string admission_text(const HostNeed& need, std::span<const TierVerdict> verdicts) {
+    std::string text;
+    for (const TierVerdict& verdict : verdicts) {
+        const bool first = text.empty();
+        text += fmt::format("{}{}{}", first ? "" : "; ", first ? "" : verdict.name + " ",
+                            to_text(verdict.need));
+        if (verdict.limit)
+            text += fmt::format(" of {} ({})", to_text(*verdict.limit), verdict.limited_by);
+        if (first)
+            text += need.ranks == 1 ? " for the rank of a host"
+                                    : fmt::format(" for the {} ranks of a host", need.ranks);
+    }
     return text;
 }
 
@@ -175,10 +189,9 @@ void require_admission(const HostNeed& need, std::span<const TierVerdict> verdic
     for (const TierVerdict& verdict : verdicts) {
         if (verdict.fits()) continue;
         disk_only = disk_only && verdict.tier == TierVerdict::Tier::kDisk;
-        text +=
-            fmt::format("{}{}: {} needed by {} rank{}, {} there ({})", text.empty() ? "" : "; ",
-                        verdict.name, to_text(verdict.need), need.ranks, need.ranks == 1 ? "" : "s",
-                        to_text(*verdict.limit), verdict.limited_by);
+        text += fmt::format("{}{}: {} needed by {}, {} there ({})", text.empty() ? "" : "; ",
+                            verdict.name, to_text(verdict.need), counted(need.ranks, "rank"),
+                            to_text(*verdict.limit), verdict.limited_by);
     }
     fail(disk_only ? ExitCode::kDisk : ExitCode::kSetup, "the job does not fit this host: {}; {}",
          text, advice);

@@ -78,6 +78,9 @@ struct TierVerdict {
 // A line for each tier with its need, its limit and the limit's name.
 [[nodiscard]] std::string admission_table(const HostNeed& need,
                                           std::span<const TierVerdict> verdicts);
+// "202.2 MiB of 22.34 GiB (MemAvailable of /proc/meminfo) for the 2 ranks of a host; disk …".
+[[nodiscard]] std::string admission_text(const HostNeed& need,
+                                         std::span<const TierVerdict> verdicts);
 // {"ranks", "fits", "private_bytes", "arena_bytes", "program_bytes", "disk_bytes", "tiers":
 // [{"tier", "need_bytes", "limit_bytes", "limited_by", "fits"}]}, left open for more fields.
 void begin_admission_json(const HostNeed& need, std::span<const TierVerdict> verdicts,

@@ -12,22 +12,6 @@ std::string join_numbers(const std::vector<int>& numbers) {
     return text;
 }
 
-std::string segments_table(const ModelInfo& model) {
-    std::string text =
-        fmt::format("{:>4} {:<40} {:>6} {:>12} {:>12} {:>12} {:>10}\n", "#", "segment", "nodes",
-                    "parameters", "activations", "live after", "GFLOP");
-    for (size_t s = 0; s < model.segments.size(); ++s) {
-        const SegmentInfo& segment = model.segments[s];
-        int64_t numel = 0;
-        for (const int parameter : segment.parameters) numel += model.parameters[parameter].numel;
-        text += fmt::format("{:>4} {:<40} {:>6} {:>12} {:>12} {:>12} {:>10.3f}\n", s, segment.name,
-                            segment.nodes, numel, to_text(segment.activation_bytes),
-                            to_text(segment.output_bytes),
-                            static_cast<double>(segment.forward_flops) / 1e9);
-    }
-    return text;
-}
-
 void memory_json(const StepPlan& plan, JsonWriter& json) {
     json.key("memory").begin_object();
     const auto peaks = peak_by_tier(plan);
@@ -106,10 +90,26 @@ std::string describe(const Instruction& instruction, const ModelInfo& model) {
     return text;
 }
 
-std::string plan_table(const StepPlan& plan, const ModelInfo& model, const FlatLayout& layout) {
-    std::string text = segments_table(model);
-    text += fmt::format(
-        "\nrank {}: {} instructions, {} buckets, {} trainable elements in the flat buffers\n",
+std::string segments_table(const ModelInfo& model) {
+    std::string text =
+        fmt::format("{:>4} {:<40} {:>6} {:>12} {:>12} {:>12} {:>10}\n", "#", "segment", "nodes",
+                    "parameters", "activations", "live after", "GFLOP");
+    for (size_t s = 0; s < model.segments.size(); ++s) {
+        const SegmentInfo& segment = model.segments[s];
+        int64_t numel = 0;
+        for (const int parameter : segment.parameters) numel += model.parameters[parameter].numel;
+        text += fmt::format("{:>4} {:<40} {:>6} {:>12} {:>12} {:>12} {:>10.3f}\n", s, segment.name,
+                            segment.nodes, numel, to_text(segment.activation_bytes),
+                            to_text(segment.output_bytes),
+                            static_cast<double>(segment.forward_flops) / 1e9);
+    }
+    return text;
+}
+
+std::string instructions_table(const StepPlan& plan, const ModelInfo& model,
+                               const FlatLayout& layout) {
+    std::string text = fmt::format(
+        "rank {}: {} instructions, {} buckets, {} trainable elements in the flat buffers\n",
         plan.rank, plan.instructions.size(), layout.buckets.size(), layout.trained_numel);
     text += fmt::format("{:>5} {:<13} {:<60} {:>10} {:>10} {}\n", "#", "lane", "instruction",
                         "moves", "sends", "waits for");
@@ -120,8 +120,13 @@ std::string plan_table(const StepPlan& plan, const ModelInfo& model, const FlatL
                         describe(instruction, model), bytes_or_blank(instruction.bytes),
                         bytes_or_blank(instruction.sent), join_numbers(instruction.waits));
     }
+    return text;
+}
+
+std::string plan_summary(const StepPlan& plan) {
     const Moved bytes = moved(plan);
-    text += fmt::format("\nbytes moved between ranks, a step: {}\n", to_text(bytes.between_ranks));
+    std::string text =
+        fmt::format("bytes moved between ranks, a step: {}\n", to_text(bytes.between_ranks));
     if (bytes.from_disk.value + bytes.to_disk.value > 0)
         text += fmt::format("from this rank's disk {}, to it {}, a step\n",
                             to_text(bytes.from_disk), to_text(bytes.to_disk));

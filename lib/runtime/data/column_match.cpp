@@ -11,7 +11,8 @@ namespace {
 
 std::string listed(std::span<const std::string> names) {
     std::vector<std::string> shown;
-    for (const std::string& name : names) shown.push_back(printable(name));
+    for (const std::string& name : names)
+        shown.push_back(name.empty() ? "(the loss's target)" : printable(name));
     return shown.empty() ? "none" : join(shown, ", ");
 }
 
@@ -80,11 +81,17 @@ std::vector<size_t> match_columns(const ColumnMatch& match) {
             match.columns, chosen == match.chosen.end() ? match.arguments[i] : chosen->second);
         if (!column_of[i]) without.push_back(i);
     }
-    if (match.has_target && !column_of.back())
+    const bool names_target = match.has_target && !match.arguments.back().empty();
+    if (names_target && !column_of.back())
         fail(ExitCode::kInput, "{}: no column '{}', which dslaunch.loss.target names{}: {}",
              match.path, printable(match.arguments.back()),
              did_you_mean(match.arguments.back(), match.columns), both(match));
     const std::vector<size_t> left = columns_left(match, column_of);
+    if (match.has_target && !names_target && !column_of.back() && left.size() != without.size())
+        fail(ExitCode::kInput,
+             "{}: dslaunch.loss.target does not say which column holds the target of the loss, and "
+             "{} are left: {}",
+             match.path, left.empty() ? "none" : std::to_string(left.size()), both(match));
     if (left.size() == 1 && without.size() == 1) {
         column_of[without.front()] = left.front();
     } else if (!without.empty() || (!left.empty() && match.chosen.size() != arguments)) {

@@ -18,9 +18,9 @@ struct ColumnMatch {
 };
 
 // Returns the column of each argument: the one that `chosen` names, else the one of its own name.
-// One column and one argument that are then left pair up. A target is never paired up. Columns may
-// be left over only if `chosen` names every argument. Throws Error{kInput} that lists columns and
-// arguments.
+// One column and one argument that are then left pair up, and so does the target of a loss where
+// the config does not name its column (its argument has an empty name). Columns may be left over
+// only if `chosen` names every argument. Throws Error{kInput} that lists columns and arguments.
 [[nodiscard]] std::vector<size_t> match_columns(const ColumnMatch& match);
 
 }  // namespace dslaunch::runtime

@@ -107,6 +107,18 @@ void DataSets::check_labels(const DataRequest& request, int64_t classes) const {
                   {.count = classes, .also = kIgnoredTarget, .what = "class"});
 }
 
+std::vector<std::string> offered_names(const config::DataConfig& data) {
+    if (!is_row_file(data.train_path)) return {};
+    std::vector<std::string> names;
+    try {
+        names = row_columns(data.train_path);
+    } catch (const Error&) {
+        return {};
+    }
+    for (const auto& [argument, column] : data.columns) names.push_back(argument);
+    return names;
+}
+
 DataSets open_data(const DataRequest& request) {
     const config::DataConfig& data = request.data;
     DSL_CHECK(data.eval_path.empty() || data.eval_fraction == 0, "eval and eval_fraction");

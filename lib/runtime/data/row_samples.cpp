@@ -81,6 +81,17 @@ class RowFile {
     std::vector<storage::SafetensorsEntry> columns_;  // views of file_
 };
 
+}  // namespace
+
+std::vector<std::string> row_columns(const std::string& path) {
+    const RowFile file(path);
+    std::vector<std::string> names;
+    for (const storage::SafetensorsEntry& column : file.columns()) names.push_back(column.name);
+    return names;
+}
+
+namespace {
+
 void check_fit(const std::string& path, const DataRequest& request) {
     const auto refuse = [&](const char* key) {
         fail(ExitCode::kInput,
@@ -99,9 +110,7 @@ class RowSamples final : public Samples {
   public:
     RowSamples(std::string path, RowFile file, const DataRequest& request)
         : file_(std::move(file)), path_(std::move(path)) {
-        std::vector<std::string> names;
-        for (const storage::SafetensorsEntry& column : file_.columns())
-            names.push_back(column.name);
+        const std::vector<std::string> names = row_columns(path_);
         const std::vector<size_t> column_of = match_columns({.path = path_,
                                                              .columns = names,
                                                              .arguments = request.arguments,

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/text/json.h"
 #include "base/text/wire.h"
 #include "graph/lower/loss.h"
@@ -235,6 +236,10 @@ TrainResult Trainer::run() {
             if (step == config.trace_step && parts_.between != nullptr)
                 parts_.between->trace_step(last_run(step, facts));
             report_step(step, facts);
+            interval_ms_ += facts.step_ms;
+            ++interval_steps_;
+            if (config.wall_clock_breakdown)
+                breakdown_.add(*parts_.plan, executor_.spans(), executor_.compute_waited());
             if (is_logged(step)) report_progress(step, facts);
         }
         const bool saving = save_if_due(step, facts);
@@ -490,17 +495,25 @@ void Trainer::report_progress(int64_t step, const StepFacts& facts) {
     const double elapsed = to_milliseconds(clock_.now() - train_begin_) / 1e3;
     const double left = elapsed / static_cast<double>(step - parts_.resumed.step) *
                         static_cast<double>(config.steps - step);
-    const double rows_per_s = static_cast<double>(config.batch.train_rows) / (facts.step_ms / 1e3);
+    const double step_ms = interval_ms_ / static_cast<double>(interval_steps_);
+    const double rows_per_s = static_cast<double>(config.batch.train_rows) / (step_ms / 1e3);
     const std::string speed =
         parts_.tokens_per_sample > 0
             ? fmt::format("{:.0f} tokens/s",
                           rows_per_s * static_cast<double>(parts_.tokens_per_sample))
             : fmt::format("{:.0f} samples/s", rows_per_s);
-    const std::string held_out = eval_loss_ ? fmt::format("  held-out {:.4f}", *eval_loss_) : "";
+    const std::string held_out =
+        eval_loss_is_new_ ? fmt::format("  held-out {:.4f}", *eval_loss_) : "";
     parts_.reporter->progress(
         fmt::format("step {}/{}  loss {:.4f}{}  lr {:.3g}  {}  {:.1f} ms/step  {}  left {}", step,
-                    config.steps, facts.loss, held_out, lr_, speed, facts.step_ms,
+                    config.steps, facts.loss, held_out, lr_, speed, step_ms,
                     to_text(Bytes{facts.rss_bytes}), clock_text(left)));
+    if (config.wall_clock_breakdown)
+        log_info("train", "step {}: {}; a step {:.1f} ms; means of {} of rank 0", step,
+                 breakdown_.take(), step_ms, counted(interval_steps_, "step"));
+    eval_loss_is_new_ = false;
+    interval_ms_ = 0;
+    interval_steps_ = 0;
 }
 
 std::optional<double> Trainer::evaluate(int64_t step) {
@@ -517,6 +530,7 @@ std::optional<double> Trainer::evaluate(int64_t step) {
         fail(ExitCode::kInput,
              "held-out data: no target counts (all are -100), so there is no held-out loss");
     eval_loss_ = sums[0] / sums[1];
+    eval_loss_is_new_ = true;
     if (is_first_rank()) {
         JsonWriter json;
         json.begin_object().field("step", step).field("eval_loss", *eval_loss_);

@@ -19,6 +19,7 @@
 #include "runtime/compute/stage_link.h"
 #include "runtime/data/batch_loader.h"
 #include "runtime/executor/executor.h"
+#include "runtime/executor/step_breakdown.h"
 #include "runtime/save/checkpointer.h"
 #include "runtime/schedules/loss_scale.h"
 #include "runtime/state/state_account.h"
@@ -135,6 +136,10 @@ class Trainer final : private InstructionRunner {
     int64_t faults_before_ = 0;
     Duration data_waited_before_{};
     std::optional<double> eval_loss_;
+    bool eval_loss_is_new_ = false;  // no progress line has shown it
+    double interval_ms_ = 0;         // steps since the last progress line
+    int64_t interval_steps_ = 0;
+    StepBreakdown breakdown_;
     bool eval_cut_short_ = false;
     Duration longest_step_{0};
 };

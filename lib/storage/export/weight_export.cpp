@@ -263,8 +263,9 @@ std::vector<std::string> prepare_out(const ExportOptions& options) {
         if (options.shard_max)
             fail(ExitCode::kUsage, "{}: shards need a folder, this is the name of one file",
                  options.out);
-        if (fs::exists(options.out, error)) earlier = {options.out};
-        if (fs::is_directory(options.out, error))
+        std::error_code absent;  // to be absent is no error
+        if (fs::exists(options.out, absent)) earlier = {options.out};
+        if (fs::is_directory(options.out, absent))
             fail(ExitCode::kUsage, "{}: is a folder, not a file", options.out);
         const fs::path parent = fs::path(options.out).parent_path();
         if (!parent.empty()) fs::create_directories(parent, error);

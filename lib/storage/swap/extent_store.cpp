@@ -168,8 +168,11 @@ void ExtentStore::finish_read(std::span<Extent> extents, ExtentTransfer& transfe
                                                 static_cast<size_t>(until_bytes - hashed_bytes)));
             hashed_bytes = until_bytes;
         }
-        if (const uint64_t found = checksum.digest(); found != extent.checksum)
+        if (const uint64_t found = checksum.digest(); found != extent.checksum) {
+            // The caller may give the memory back on the error: nothing may write there any more.
+            if (!result) static_cast<void>(transfer.ticket.wait());
             fail_checksum(extent, found);
+        }
         begin_bytes = end_bytes;
     }
     if (!result) result = transfer.ticket.wait();

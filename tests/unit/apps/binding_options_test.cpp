@@ -69,8 +69,8 @@ TEST_CASE("a dry run shows places that it knows, and says who chooses the others
     const std::vector<RankPlace> places = {{{0, 4}, 1, -1}, {{1, 5}, 1, 1}};
     const std::string text = dry_run_text(spec, places);
     CHECK_THAT(text, Catch::Contains("binding core:"));
-    CHECK_THAT(text, Catch::Contains("    0  processors 0,4, 1 thread(s)"));
-    CHECK_THAT(text, Catch::Contains("    1  processors 1,5, 1 thread(s), memory of node 1"));
+    CHECK_THAT(text, Catch::Contains("    0  processors 0,4, 1 thread"));
+    CHECK_THAT(text, Catch::Contains("    1  processors 1,5, 1 thread, memory of node 1"));
     CHECK_THAT(dry_run_json(spec, places), Catch::Contains("\"processors\": [1, 5]") &&
                                                Catch::Contains("\"memory_node\": null"));
     CHECK_THAT(dry_run_text(spec), Catch::Contains("binding core: chosen on each host\n"));

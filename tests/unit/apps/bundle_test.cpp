@@ -213,7 +213,7 @@ TEST_CASE("commands on hosts take the host options of run, their own, and a prog
     CHECK(own == "json");  // the command's own --json, not that of `run`
     CHECK_FALSE(parsed.hosts.json);
     for (const Words& bad :
-         {Words{"--hostfil", "h"}, Words{"--own-option"}, Words{"--steps", "3"},
+         {Words{"--hostfyle", "h"}, Words{"--own-option"}, Words{"--steps", "3"},
           Words{"--force-multi=1"}, Words{"-H", "a", "-H", "b"}, Words{"--ssh-port", "x"}}) {
         INFO(bad.front());
         CHECK_THROWS_AS(parse_host_command(bad, syntax), Error);

@@ -68,6 +68,47 @@ TEST_CASE("a model takes our options before and after it, in every spelling") {
     }
 }
 
+TEST_CASE("what a trainer's command line says of training is said to a model in its words") {
+    const RunOptions o = parse(
+        "t.pt --learning_rate 2e-5 --num_train_epochs 3 --warmup_steps 10 --bf16 "
+        "--per_device_train_batch_size 4 --gradient_accumulation_steps 8");
+    CHECK(o.set == Words{"optimizer.params.lr=2e-5", "dslaunch.epochs=3",
+                         "scheduler.params.warmup_num_steps=10", "bf16.enabled=true",
+                         "train_micro_batch_size_per_gpu=4", "gradient_accumulation_steps=8"});
+    CHECK_THAT(refusal("t.pt --lr 0"), Catch::Contains("--lr: `0` is not a number above 0"));
+    CHECK_THAT(refusal("t.pt --epochs x"), Catch::Contains("not a number above 0"));
+}
+
+// torchrun's form: every node runs the same command, and the one that has the endpoint launches.
+TEST_CASE("with an endpoint and no hostfile the same command runs on every node") {
+    const auto settled = [](const std::string& line, bool is_here) {
+        RunOptions options = parse(line);
+        Machine on = machine();
+        on.has_address = [&](const std::string&) { return is_here; };
+        settle_meeting(options, on);
+        return options;
+    };
+    const std::string line =
+        "--nnodes 2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_id x --rdzv_endpoint n0:29400 "
+        "--rdzv_conf timeout=9 --monitor_interval 5 t.py";
+    const RunOptions first = settled(line, true);
+    CHECK(first.no_ssh);
+    CHECK(first.node_rank == 0);
+    CHECK_FALSE(agent_by_hand(first));
+    const RunOptions other = settled(line, false);
+    CHECK(other.joins);
+    const auto request = agent_by_hand(other);
+    REQUIRE(request);
+    CHECK(request->endpoint.text() == "n0:29400");
+    CHECK_FALSE(request->identity.node);
+    const auto third = agent_by_hand(settled("--node_rank 1 " + line, false));
+    REQUIRE(third);
+    CHECK(third->identity.node == 1);
+    CHECK_FALSE(settled("--nnodes 1 --rdzv_endpoint n0:1 t.py", false).no_ssh);
+    CHECK_FALSE(settled("--hostfile h --nnodes 2 --master_addr n0 t.py", false).no_ssh);
+    CHECK_FALSE(settled("--nnodes 2 t.py", false).no_ssh);
+}
+
 TEST_CASE("everything after a script or program is its own") {
     const RunOptions o = parse("-i n1:0 train.py --num_gpus 4 --help -x train.pt");
     CHECK(o.target == "train.py");
@@ -79,7 +120,7 @@ TEST_CASE("everything after a script or program is its own") {
 
 TEST_CASE("a bad command line is refused with what to do") {
     const std::pair<const char*, const char*> rows[] = {
-        {"--hostfil h train.pt", "did you mean `--hostfile`"},
+        {"--hostfiel h train.pt", "did you mean `--hostfile`"},
         {"train.pt --stepz 4", "did you mean `--steps`"},
         {"--steps 4 train.py", "--steps is for a .pt target"},
         {"--config c prog", "--config is for a .pt target"},
@@ -88,7 +129,7 @@ TEST_CASE("a bad command line is refused with what to do") {
         {"--steps", "needs a value"},
         {"--hostfile --dry-run train.pt", "needs a value"},
         {"--dry-run=1 train.pt", "takes no value"},
-        {"--hostfile= train.pt", "the value is empty"},
+        {"--config= train.pt", "the value is empty"},
         {"train.pt other", "unexpected `other`"},
         {"-m train.pt", "cannot be given for a .pt"},
         {"--json train.pt", "--json needs --dry-run"},
@@ -115,7 +156,11 @@ TEST_CASE("a bad command line is refused with what to do") {
         {"--set lr train.pt", "not KEY=VALUE"},
         {"--standalone --hostfile h train.py", "exclude each other"},
         {"-z train.py", "unknown option `-z`"},
-        {"--i n1 train.py", "unknown option `--i`"},
+        {"--in", "needs a value"},
+        {"--ix n1 train.py", "unknown option `--ix`"},
+        {"--mixed_precision bf16 train.pt", "is refused: give --bf16 or --fp16"},
+        {"--config_file a.yaml train.py", "is refused: accelerate's YAML"},
+        {"--num_processes 8 train.py", "is refused: accelerate counts over all machines"},
         {"--dry-run", "no target"},
         {"--num_gpus 2 --nproc-per-node 3 true", "contradicts --num_gpus"},
         {"--nproc-per-node 3 --num_gpus 2 true", "contradicts --nproc_per_node"},
@@ -266,7 +311,8 @@ TEST_CASE("each kind of target gets its command") {
           Words{"python3", "-u", "t.py"});
     CHECK(job("-m pkg.train").nodes[0].workers[0].command ==
           Words{"python3", "-u", "-m", "pkg.train", "--local_rank=0"});
-    CHECK(job("--no_python t.py").nodes[0].workers[0].command == Words{"t.py"});
+    CHECK(job("--no_python t.py").nodes[0].workers[0].command == Words{"t.py", "--local_rank=0"});
+    CHECK(job("run.sh").nodes[0].workers[0].command == Words{"run.sh"});
     CHECK(job("t.pt --steps 3 --data d --device cpu").nodes[0].workers[0].command ==
           Words{"/opt/bin/dsworker", "train", "t.pt", "--set=dslaunch.steps=3",
                 "--set=dslaunch.data.train=\"d\"", "--set=dslaunch.device=\"cpu\""});
@@ -307,7 +353,9 @@ TEST_CASE("remote workers get what was asked for and nothing else") {
     const JobSpec spec = job(remote + "--env TOKEN --env A=b=c true");
     CHECK_FALSE(spec.environment.inherit_all);
     CHECK(spec.environment.set ==
-          EnvironmentList{{"NCCL_DEBUG", "INFO"}, {"TOKEN", "y"}, {"A", "b=c"}});
+          EnvironmentList{
+              {"NCCL_DEBUG", "INFO"}, {"PYTHONPATH", "/home/me"}, {"TOKEN", "y"}, {"A", "b=c"}});
+    CHECK(job(remote + "t.pt").environment.set == EnvironmentList{{"NCCL_DEBUG", "INFO"}});
     CHECK(job("true").environment.inherit_all);
     CHECK_THROWS_WITH(job(remote + "--env UNSET true"), Catch::Contains("not set here"));
     CHECK_THROWS_WITH(job(remote + "--env RANK=3 true"), Catch::Contains("RANK"));

@@ -112,18 +112,19 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:54: optimizer.params.nesterov: needs a momentum above 0 and a dampening of 0"}},
         {R"({"optimizer": {"type": "Adam", "params": {"amsgrad": true}}})",
          {"c:1:54: optimizer.params.amsgrad: not available yet in this version"}},
+        {"compute_environment: LOCAL_MACHINE\ndeepspeed_config: {zero_stage: 3}\n"
+         "distributed_type: DEEPSPEED\nnum_processes: 8\n",
+         {"c:3:19: distributed_type: this is accelerate's own file, not a ds_config.json: give the "
+          "file that its deepspeed_config.deepspeed_config_file names, or write its zero_stage as "
+          "zero_optimization.stage and mixed_precision: bf16 as bf16.enabled: true"}},
         {R"({"scheduler": {"type": "WarmupRL"}})",
          {"c:1:24: scheduler.type: unknown scheduler the string \"WarmupRL\", did you mean "
           "`WarmupLR`?"}},
         {R"({"scheduler": {"type": "WarmupDecayLR"}})",
          {"scheduler.params.total_num_steps: is required: the step at which the decay ends, or "
-          "\"auto\" for "
-          "dslaunch.steps"}},
-        {R"({"scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": "auto"}}})",
-         {"c:1:72: scheduler.params.total_num_steps: `auto` is dslaunch.steps, which is not "
-          "given"}},
-        {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}}})",
-         {"c:1:67: scheduler.params.warmup_num_steps: must be above 0, not 0"}},
+          "\"auto\" for the run's steps"}},
+        {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": -1}}})",
+         {"c:1:67: scheduler.params.warmup_num_steps: must not be negative, not -1"}},
         {R"({"dslaunch": {"device": "gpu"}})",
          {"c:1:25: dslaunch.device: must be one of auto, cpu, cuda, not the string \"gpu\""}},
         {R"({"dslaunch": {"data": {"eval": "x", "eval_fraction": 0.1}}})",
@@ -178,10 +179,6 @@ const std::vector<Bad>& bad_configs() {
           "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
         {R"({"dslaunch": {"lora": {"r": 8}}})",
          {"c:1:23: dslaunch.lora: LoRA is not available yet in this version"}},
-        {R"({"prescale_gradients": true})",
-         {"c:1:24: prescale_gradients: not available yet in this version: sums are in fp32 and the "
-          "mean is applied "
-          "once"}},
     };
     return table;
 }
@@ -190,14 +187,6 @@ const std::vector<Bad>& bad_precisions() {
     static const std::vector<Bad> table = {
         {"{fp16: {enabled: true}, bf16: {enabled: true}}",
          {"c:1:41: bf16.enabled: fp16.enabled is true too: give one of the two"}},
-        {"{fp16: {enabled: true, fp16_master_weights_and_grads: true}}",
-         {"c:1:55: fp16.fp16_master_weights_and_grads: master weights and gradient sums are always "
-          "fp32: remove the key"}},
-        {"{bf16: {enabled: true, bf16_master_weights_and_grads: true, bf16_optimizer_states: "
-         "true}}",
-         {"c:1:55: bf16.bf16_master_weights_and_grads: master weights and gradient sums are always "
-          "fp32: remove the key",
-          "c:1:84: bf16.bf16_optimizer_states: optimizer state is always fp32: remove the key"}},
         {"{fp16: {enabled: true, loss_scale_window: 0, hysteresis: 0, min_loss_scale: 0}}",
          {"c:1:43: fp16.loss_scale_window: must be above 0 with a dynamic loss scale",
           "c:1:58: fp16.hysteresis: must be above 0: with 0 the loss scale would never be lowered",
@@ -212,7 +201,9 @@ const std::vector<Bad>& bad_precisions() {
          {"c:1:36: fp16.loss_scale: is above 2^127, the largest scale of an fp32 loss"}},
         {"{fp16: {enabled: true, loss_scale: -1}}",
          {"c:1:36: fp16.loss_scale: must not be negative, not -1"}},
-        {"{bfloat16: {enabled: true}}", {"c:1:22: bfloat16.enabled: use bf16"}},
+        {"{bfloat16: {enabled: true}, bf16: {enabled: false}}",
+         {"c:1:22: bfloat16.enabled: is another name of bf16.enabled, which is given too: remove "
+          "one"}},
         {"{amp: {enabled: true}}", {"c:1:17: amp.enabled: Apex is not used: use bf16 or fp16"}},
         {"{torch_autocast: {enabled: true, dtype: bfloat16}}",
          {"c:1:28: torch_autocast.enabled: use bf16 or fp16: both run under autocast, with fp32 "
@@ -247,9 +238,7 @@ const std::vector<Bad>& bad_zeros() {
           "and skipped: remove the key"}},
         {"{zero_optimization: {stage: 3, zero_hpz_partition_size: 8, zero_quantized_weights: "
          "true}}",
-         {"c:1:57: zero_optimization.zero_hpz_partition_size: not available yet in this version; "
-          "mics_shard_size keeps all shards of a copy on one host",
-          "c:1:84: zero_optimization.zero_quantized_weights: compressed ZeRO communication is not "
+         {"c:1:84: zero_optimization.zero_quantized_weights: compressed ZeRO communication is not "
           "available yet in this version"}},
         {"{zero_optimization: {stage: 1}, dslaunch: {shard: rows}}",
          {"c:1:51: dslaunch.shard: must be one of flat, layer, group, row, auto, not the string "

@@ -179,8 +179,82 @@ TEST_CASE("steps are required for a training run only") {
     Resolved result = resolve(empty_config(), options);
     REQUIRE(result.problems.size() == 1);
     CHECK(result.problems[0].text() ==
-          "dslaunch.steps: is not given: how many optimizer steps to train (--steps N)");
+          "dslaunch.steps: is not given: how many optimizer steps to train (--steps N or --epochs "
+          "N)");
     CHECK_THROWS_AS(require_valid(result), Error);
+}
+
+TEST_CASE("epochs are steps once the samples are known, and total_num_steps is the run's steps") {
+    const std::string text =
+        "{train_batch_size: 8, scheduler: {type: WarmupDecayLR, params: {total_num_steps: auto}}, "
+        "dslaunch: {epochs: 2.5}}";
+    ResolveOptions options{.world_size = 2, .needs_steps = true};
+    const Resolved before = resolve(parse_config(text, "c"), options);
+    CHECK(before.problems.empty());
+    CHECK(before.config.steps == 0);
+    options.samples = 101;  // 2.5 * 101 / 8 = 31.6
+    const Resolved after = resolve(parse_config(text, "c"), options);
+    CHECK(after.problems.empty());
+    CHECK(after.config.steps == 32);
+    CHECK(after.config.scheduler.total_num_steps == 32);
+    options.samples = 1;
+    CHECK(resolve(parse_config(text, "c"), options).config.steps == 1);
+    const Resolved both = resolve(parse_config("{dslaunch: {epochs: 1, steps: 3}}", "c"), options);
+    REQUIRE(both.problems.size() == 1);
+    CHECK(both.problems[0].text() ==
+          "c:1:21: dslaunch.epochs: is given beside dslaunch.steps: give one of the two");
+}
+
+// The values are those of transformers.TrainingArguments where the command line says nothing.
+TEST_CASE("auto is what Hugging Face's Trainer would fill in, and each is said") {
+    const std::string text =
+        R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+            "gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
+            "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"},
+            "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto",
+                          "eps": "auto", "weight_decay": "auto", "torch_adam": true}},
+            "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto",
+                          "warmup_max_lr": "auto", "warmup_num_steps": "auto"}},
+            "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "auto"}}})";
+    const Resolved result = resolved(text, 2);
+    CHECK(result.config.batch.micro_rows == 8);
+    CHECK(result.config.batch.train_rows == 16);
+    CHECK(result.config.gradient_clipping == 1.0);
+    CHECK(result.config.optimizer.lr == 5e-5);
+    CHECK(result.config.optimizer.weight_decay == 0.0);
+    CHECK(result.config.scheduler.warmup_num_steps == 0);
+    CHECK(result.config.scheduler.warmup_max_lr == 5e-5);
+    CHECK(result.config.precision.compute == DType::kF32);
+    CHECK(result.config.offload.optimizer == OffloadDevice::kNone);
+    REQUIRE(result.notes.size() == 1);
+    CHECK_THAT(result.notes[0],
+               Catch::StartsWith("c: `auto` is what Hugging Face's Trainer takes where nothing is "
+                                 "said: train_micro_batch_size_per_gpu 8, ") &&
+                   Catch::Contains("optimizer.params.lr 5e-05, ") &&
+                   Catch::Contains("scheduler.params.warmup_num_steps 0, ") &&
+                   Catch::Contains("bf16.enabled false") && Catch::Contains("--warmup-steps"));
+    // What is said of a value leaves it out of the note.
+    TrainConfig config = parse_config(text, "c");
+    apply_override(config, "optimizer.params.lr=0.25");
+    const Resolved told = resolve(config, {.world_size = 2});
+    CHECK(told.config.optimizer.lr == 0.25);
+    CHECK(told.config.scheduler.warmup_max_lr == 0.25);
+    CHECK_THAT(told.notes[0], !Catch::Contains("optimizer.params.lr "));
+}
+
+TEST_CASE("auto of bf16 and fp16 is the type of the model's weights") {
+    const auto compute = [](const std::string& text, DType weights) {
+        const Resolved result = resolve(parse_config(text, "c"), {.model_dtype = weights});
+        CHECK(result.problems.empty());
+        return result.config.precision.compute;
+    };
+    const std::string both = "{fp16: {enabled: auto}, bf16: {enabled: auto}}";
+    CHECK(compute(both, DType::kBF16) == DType::kBF16);
+    CHECK(compute(both, DType::kF16) == DType::kF16);
+    CHECK(compute(both, DType::kF32) == DType::kF32);
+    CHECK(compute("{bf16: {enabled: auto}}", DType::kF16) == DType::kF32);
+    CHECK(compute("{}", DType::kBF16) == DType::kF32);
+    CHECK(compute("{fp16: {enabled: auto}, bf16: {enabled: true}}", DType::kF16) == DType::kBF16);
 }
 
 TEST_CASE("Adam is decoupled as in DeepSpeed unless adam_w_mode is false") {
@@ -201,7 +275,7 @@ TEST_CASE("Adagrad and Lion have their parameters and Adagrad its own defaults")
         return resolved(fmt::format("{{optimizer: {{type: {}, params: {{{}}}}}}}", type, params), 1)
             .config.optimizer;
     };
-    const OptimizerConfig adagrad = optimizer("Adagrad", "lr: auto, weight_decay: 0.5");
+    const OptimizerConfig adagrad = optimizer("Adagrad", "weight_decay: 0.5");
     CHECK(adagrad.kind == OptimizerKind::kAdagrad);
     CHECK(adagrad.lr == 1e-2);
     CHECK(adagrad.eps == 1e-10);
@@ -251,21 +325,40 @@ TEST_CASE("what DeepSpeed ignores or only watches with is one note each, never t
     const Resolved result = resolved(
         "{_comment: mine, who_made_it: x, tensorboard: {enabled: true, output_path: /t, "
         "job_name: j}, wandb: {enabled: false, project: p}, csv_monitor: {}, flops_profiler: "
-        "{enabled: true, profile_step: 5}, wall_clock_breakdown: true, dump_state: true}",
+        "{enabled: true, profile_step: 5, of_my_own: 1}, dump_state: true, msamp: {enabled: true}, "
+        "offload_optimizer: {device: cpu}}",
         1);
     std::string all;
     for (const std::string& note : result.notes) all += note + "\n";
     INFO(all);
-    CHECK(result.notes.size() == 6);
-    for (const char* words : {"_comment is unknown and ignored, as by DeepSpeed",
-                              "who_made_it is unknown and ignored, as by DeepSpeed",
-                              "tensorboard has no effect: ", "flops_profiler has no effect: ",
-                              "wall_clock_breakdown has no effect: ", "dump_state has no effect: "})
+    CHECK(result.notes.size() == 7);
+    for (const char* words :
+         {"_comment is unknown and ignored, as by DeepSpeed",
+          "who_made_it is unknown and ignored, as by DeepSpeed", "tensorboard has no effect: ",
+          "flops_profiler has no effect: ", "msamp is unknown and ignored",
+          "dump_state has no effect: ",
+          "offload_optimizer is no key of this place, but of zero_optimization, "
+          "and ignored, as by DeepSpeed"})
         CHECK(all.find(words) != std::string::npos);
-    // A name that is near to a known one, or a key of another section, is a mistake.
-    for (const char* text :
-         {"{zero_optimisation: {}}", "{stage: 3}", "{fp16: {_note: x}}", "{train_batchsize: 3}"})
+    // A name that differs from a known one by a letter or two is a mistake, any other in a section.
+    for (const char* text : {"{zero_optimisation: {}}", "{fp16: {_note: x}}",
+                             "{train_batchsize: 3}", "{gradient_cliping: 1}"})
         CHECK_FALSE(resolve(parse_config(text, "c"), {}).problems.empty());
+}
+
+TEST_CASE("keys that change no result are notes") {
+    const Resolved result = resolved(
+        "{prescale_gradients: true, disable_allgather: true, activation_checkpointing: "
+        "{partition_activations: true, cpu_checkpointing: true}, zero_optimization: {stage: 3, "
+        "zero_hpz_partition_size: 8}, compile: {deepcompile: true}, bf16: {enabled: true, "
+        "bf16_master_weights_and_grads: true, bf16_optimizer_states: true}}",
+        1);
+    CHECK(result.config.precision.compute == DType::kBF16);
+    CHECK(result.notes.size() == 8);
+    for (const std::string& note : result.notes) CHECK_THAT(note, Catch::Contains("has no effect"));
+    CHECK(resolved("{wall_clock_breakdown: true}", 1).config.wall_clock_breakdown);
+    CHECK(resolved("{bfloat16: {enabled: true}}", 1).config.precision.compute == DType::kBF16);
+    CHECK(resolved("{checkpoint: {use_node_local_storage: true}}", 1).config.save.via_rank0);
 }
 
 TEST_CASE("old and lax forms that DeepSpeed takes are taken") {

@@ -81,14 +81,21 @@ TEST_CASE("what cannot be lowered is refused with the name and place of what is 
     const Row rows[] = {
         {two, with_arguments({"x", "z"}), "forward has no argument `z`; it takes: x, y"},
         {two, with_arguments({"x"}), "forward's argument `y` has no default"},
-        {"def forward(self, x: Tensor):\n    return x, self.w\n",
+        {"def forward(self, x: Tensor):\n    return {\"a\": x, \"b\": self.w}\n",
          {},
-         "forward returns Tuple[Tensor, Tensor], not a loss"},
+         "forward returns `a`, `b`, and none of them is `loss`: return the loss alone, or under "
+         "this name"},
+        {"def forward(self, x: Tensor) -> Tuple[int, Tensor]:\n    return x.size(0), self.w\n",
+         {},
+         "forward returns Tuple[int, Tensor], not a loss"},
         {"def forward(self, x: Tensor) -> int:\n    return x.size(0)\n",
          {},
          "forward returns int, not a loss"},
-        {"def forward(self, x: Tensor):\n    return x, self.w\n", with_loss(LossKind::kMse),
-         "the config's loss needs one tensor"},
+        {"def forward(self, x: Tensor):\n    return {\"a\": x, \"b\": self.w}\n",
+         with_loss(LossKind::kMse),
+         "none of them is `logits`: return the model's output alone, or under this name"},
+        {"def forward(self, x: Tensor) -> List[Tensor]:\n    return [x, self.w]\n",
+         with_loss(LossKind::kMse), "the config's loss needs one tensor"},
     };
     for (const Row& row : rows) {
         const std::string message = lower_error(row.text, row.options);
@@ -123,6 +130,83 @@ TEST_CASE("an argument that the data do not supply keeps its default") {
     const test::RunResult run = run_segments(cut, {at::ones({4})}, {}, false);
     CHECK(run.loss == 7.5);
     CHECK(at::equal(run.gradients.at("w"), at::full({4}, 3.0F)));
+}
+
+// Each forward computes x * w, and gives more of it or in another form.
+TEST_CASE("of a tuple or a dict that forward returns, the loss or the logits is taken") {
+    const std::string sum = "    product = x * self.w\n    loss = product.sum()\n";
+    struct Row {
+        std::string text;
+        LossKind loss;
+        std::string choice;
+    };
+    const Row rows[] = {
+        {"def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:\n" + sum +
+             "    return loss, product\n",
+         LossKind::kModel, "the first of the 2 values that forward returns"},
+        {"def forward(self, x: Tensor) -> Dict[str, Tensor]:\n" + sum +
+             "    return {\"logits\": product, \"loss\": loss}\n",
+         LossKind::kModel, "value `loss` of what forward returns"},
+        {"def forward(self, x: Tensor) -> Dict[str, Tensor]:\n" + sum +
+             "    out = {\"logits\": product}\n    out[\"loss\"] = loss\n    return out\n",
+         LossKind::kModel, "value `loss` of what forward returns"},
+        {"def forward(self, x: Tensor) -> Dict[str, Tensor]:\n" + sum +
+             "    return {\"hidden\": loss, \"logits\": product}\n",
+         LossKind::kMse, "value `logits` of what forward returns"},
+        {"def forward(self, x: Tensor) -> Dict[str, Tensor]:\n" + sum +
+             "    return {\"out\": product}\n",
+         LossKind::kMse, "value `out` of what forward returns"},
+        {"def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:\n" + sum +
+             "    return product, loss\n",
+         LossKind::kMse, "the first of the 2 values that forward returns"},
+    };
+    for (const Row& row : rows) {
+        INFO(row.text);
+        Model model = script_model(row.text, {{"w", at::full({4}, 2.0)}});
+        LowerOptions options = with_loss(row.loss);
+        if (row.loss == LossKind::kModel) options.loss.target = "";
+        const SegmentedModel cut = SegmentedModel::make(model, options, 1);
+        CHECK(cut.lowered().output_choice == row.choice);
+        std::vector<c10::IValue> inputs = {at::ones({4})};
+        if (row.loss == LossKind::kMse) inputs.emplace_back(at::zeros({4}));
+        // The sum of four twos, or their mean square.
+        const double expected = row.loss == LossKind::kMse ? 4.0 : 8.0;
+        CHECK(run_segments(cut, inputs, {}, false).loss == expected);
+    }
+}
+
+TEST_CASE("a dict of tensors that forward takes becomes the tensors that it reads") {
+    Model model = script_model(
+        "def forward(self, batch: Dict[str, Tensor], scale: Tensor) -> Tensor:\n"
+        "    return (batch[\"x\"] * self.w * scale).sum() + batch[\"bias\"].sum() + "
+        "batch[\"x\"].sum()\n",
+        {{"w", at::full({4}, 2.0)}});
+    const SegmentedModel cut = SegmentedModel::make(model, {}, 1);
+    CHECK(cut.arguments() == std::vector<std::string>{"bias", "x", "scale"});
+    const std::vector<c10::IValue> inputs = {at::full({2}, 3.0), at::ones({4}), at::full({1}, 5.0)};
+    CHECK(run_segments(cut, inputs, {}, false).loss == 4 * 2 * 5 + 6 + 4);
+    CHECK_THAT(lower_error("def forward(self, batch: Dict[str, Tensor]) -> Tensor:\n"
+                           "    out = self.w.sum()\n"
+                           "    for name in batch:\n        out = out + batch[name].sum()\n"
+                           "    return out\n",
+                           {}),
+               Catch::Contains("does something else with it than to read a value by its name"));
+}
+
+TEST_CASE("an optional argument that the data offer is supplied") {
+    const std::string text =
+        "def forward(self, x: Tensor, labels: Optional[Tensor] = None, flag: bool = True) -> "
+        "Tensor:\n"
+        "    out = (x * self.w).sum()\n"
+        "    if labels is not None:\n        out = out + labels.sum()\n"
+        "    return out\n";
+    Model model = script_model(text, {{"w", at::full({4}, 2.0)}});
+    LowerOptions options;
+    CHECK(lower(model, options).arguments == std::vector<std::string>{"x"});
+    options.offered = {"labels", "flag", "other"};
+    const SegmentedModel cut = SegmentedModel::make(model, options, 1);
+    CHECK(cut.arguments() == std::vector<std::string>{"x", "labels"});
+    CHECK(run_segments(cut, {at::ones({4}), at::full({2}, 3.0)}, {}, false).loss == 14);
 }
 
 TEST_CASE("the losses that a config can name are those of PyTorch, in closed form") {

@@ -188,6 +188,34 @@ TEST_CASE("a tensor outlives the model that it was loaded with") {
     CHECK(weight[16383].item<float>() == 16383);
 }
 
+TEST_CASE("weights that were saved on a GPU are read on a machine without one") {
+    const test::TemporaryFolder folder;
+    const std::string original = test::fixture_path("models/mlp.pt");
+    const std::string from = std::string("X\x03\x00\x00\x00", 5) + "cpu";
+    const std::string to = std::string("X\x06\x00\x00\x00", 5) + "cuda:0";
+    for (const size_t misaligned : {0, 8}) {  // mapped, and copied by LibTorch
+        ZipText zip(misaligned);
+        int places = 0;
+        for (auto [name, content] : archive_records_of(original)) {
+            for (size_t at = 0;
+                 name.ends_with(".pkl") && (at = content.find(from, at)) != std::string::npos;
+                 ++places)
+                content.replace(at, from.size(), to);
+            zip.add("m/" + name, content);
+        }
+        REQUIRE(places > 0);
+        const std::string path = folder.path() + "/cuda.pt";
+        write(path, zip.text());
+        const Model model = Model::load(path);
+        const Model expected = Model::load(original);
+        REQUIRE(model.parameters().size() == expected.parameters().size());
+        for (size_t p = 0; p < model.parameters().size(); ++p) {
+            CHECK(model.parameters()[p].tensor.device().is_cpu());
+            CHECK(at::equal(model.parameters()[p].tensor, expected.parameters()[p].tensor));
+        }
+    }
+}
+
 TEST_CASE("records that cannot be mapped are copied") {
     const test::TemporaryFolder folder;
     const std::string original = test::fixture_path("models/gpt-tied.pt");

@@ -35,6 +35,9 @@ TEST_CASE("filters choose hosts and slots in the hostfile's order") {
     CHECK(chosen({.include = "n3:2,0@n1", .exclude = "", .num_nodes = {}, .num_gpus = {}}) ==
           "n1:0,1 n3:0,2 ");
     CHECK(chosen({.include = "n2:7", .exclude = "", .num_nodes = {}, .num_gpus = {}}) == "n2:7 ");
+    CHECK(chosen(
+              {.include = "n3:2,2@n1:0@n3:0@n1", .exclude = "", .num_nodes = {}, .num_gpus = {}}) ==
+          "n1:0,1 n3:0,2 ");
     CHECK(chosen({.include = "", .exclude = "n2@n3:0,3", .num_nodes = {}, .num_gpus = {}}) ==
           "n1:0,1 n3:1,2 ");
     CHECK(chosen({.include = "", .exclude = "n2:3", .num_nodes = {}, .num_gpus = {}}) ==
@@ -54,8 +57,6 @@ TEST_CASE("filters that ask for what is not there are refused with what is") {
         {{"n4", "", {}, {}}, "`n4` is not in the hostfile, did you mean `n1`"},
         {{"n2:0", "", {}, {}}, "has no slot 0; its slots are 3,7"},
         {{"n1:2", "", {}, {}}, "has no slot 2"},
-        {{"n1:0,0", "", {}, {}}, "named twice"},
-        {{"n1@n1:0", "", {}, {}}, "named twice"},
         {{"n1:", "", {}, {}}, "not a slot number"},
         {{"n1:-1", "", {}, {}}, "not a slot number"},
         {{"n1@", "", {}, {}}, "not a host name"},

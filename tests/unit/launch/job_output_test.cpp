@@ -1,5 +1,6 @@
 #include "launch/supervise/job_output.h"
 
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -119,8 +120,7 @@ TEST_CASE("a program keeps its two streams apart") {
     CHECK(captured.text(2) == "[1] err\n");
 }
 
-TEST_CASE(
-    "into a pipe progress comes seldom and without control characters, the last is not lost") {
+TEST_CASE("into a pipe every progress line comes at once, without control characters") {
     Captured captured;
     const JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
     StandardStreams streams;
@@ -130,11 +130,8 @@ TEST_CASE(
     output.progress("step 2");
     output.progress("step 3");
     output.lines(0, OutputStream::kStdout, "trained\n");
-    const std::string before_the_result = captured.text(2);
-    output.finish();
     captured.restore();
-    CHECK(before_the_result == "step 1\nstep 3\n");
-    CHECK(captured.text(2) == "step 1\nstep 3\n");
+    CHECK(captured.text(2) == "step 1\nstep 2\nstep 3\n");
 }
 
 TEST_CASE("quiet shows no progress") {
@@ -145,12 +142,13 @@ TEST_CASE("quiet shows no progress") {
     JobFiles files(spec);
     JobOutput output(spec, streams, files);
     output.progress("step 1");
-    output.finish();
     captured.restore();
     CHECK(captured.text(2).empty());
 }
 
-TEST_CASE("on a terminal the progress line is wiped before a line and drawn again after it") {
+TEST_CASE(
+    "on a terminal progress is cut to its width, and warnings have a colour unless NO_COLOR") {
+    const std::string no_color = GENERATE("", "1");
     const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK));
     REQUIRE(master.valid());
     REQUIRE(::grantpt(master.get()) == 0);
@@ -158,6 +156,10 @@ TEST_CASE("on a terminal the progress line is wiped before a line and drawn agai
     const UniqueFd terminal(::open(::ptsname(master.get()), O_RDWR | O_NOCTTY));
     REQUIRE(terminal.valid());
     ::setenv("TERM", "xterm", 1);
+    ::setenv("NO_COLOR", no_color.c_str(), 1);
+    winsize size{};
+    size.ws_col = 12;
+    REQUIRE(::ioctl(terminal.get(), TIOCSWINSZ, &size) == 0);
     {
         Captured captured;
         ::dup2(terminal.get(), 2);
@@ -165,14 +167,17 @@ TEST_CASE("on a terminal the progress line is wiped before a line and drawn agai
         StandardStreams streams;
         JobFiles files(spec);
         JobOutput output(spec, streams, files);
-        output.progress("step 1");
-        output.note("a note");
-        output.finish();
+        output.progress("step 1/100  loss 6.2");
+        output.progress("step 2/100  ");
+        output.note("dslaunch: warning: a note");
     }
+    ::unsetenv("NO_COLOR");
     char bytes[256] = {};
     const ssize_t n = ::read(master.get(), bytes, sizeof bytes - 1);
     REQUIRE(n > 0);
-    CHECK(std::string(bytes) == "\r\x1b[Kstep 1\r\x1b[Ka note\r\nstep 1\r\n");
+    const std::string warning = no_color.empty() ? "\x1b[33mwarning:\x1b[0m" : "warning:";
+    CHECK(std::string(bytes) ==
+          "step 1/100 …\r\nstep 2/100  \r\ndslaunch: " + warning + " a note\r\n");
 }
 
 TEST_CASE("a failure's own text is told by the report, not by the terminal too; logs keep it") {

@@ -27,11 +27,11 @@ TEST_CASE("every bad host is named with its cause, and nothing starts") {
         {[=](FakeTransport& t, size_t host, const Frame& frame) {
              if (is_hello(frame)) t.end(host, "cannot connect: Connection refused", -1);
          },
-         {"2 of 2 host(s)", "n0: cannot connect", "n1: cannot connect"}},
+         {"2 of 2 hosts", "n0, n1: cannot connect", "`dslaunch hosts trust`"}},
         {[=](FakeTransport& t, size_t host, const Frame& frame) {
              if (is_hello(frame)) t.end(host, "", 127);
          },
-         {"n0: there is no dslaunch at /"}},
+         {"n0, n1: there is no dslaunch at /"}},
         {[=](FakeTransport& t, size_t host, const Frame& frame) {
              if (!is_hello(frame)) return;
              t.complain(host, "disk quota \x1b[31mexceeded");
@@ -44,17 +44,17 @@ TEST_CASE("every bad host is named with its cause, and nothing starts") {
              if (host == 1) hello.binary_hash = std::string(64, '0');
              if (is_hello(frame)) t.say(host, FrameKind::kAgentHello, encode(hello));
          },
-         {"1 of 2 host(s)", "n1: its dslaunch (version 9.9) differs"}},
+         {"1 of 2 hosts", "n1: its dslaunch (version 9.9) differs"}},
         {[=](FakeTransport& t, size_t host, const Frame& frame) {
              AgentHello hello = good_hello();
              hello.protocol_version = kAgentProtocolVersion + 1;
              if (is_hello(frame)) t.say(host, FrameKind::kAgentHello, encode(hello));
          },
-         {"2 of 2 host(s)", "speaks protocol 2"}},
+         {"2 of 2 hosts", "speaks protocol 2"}},
         {[=](FakeTransport& t, size_t host, const Frame& frame) {
              if (is_hello(frame)) t.say_bytes(host, std::string("\xff\xff\xff\x7f\x01\x00", 6));
          },
-         {"n0: its agent speaks nonsense", "n1: its agent speaks nonsense"}},
+         {"n0, n1: its agent speaks nonsense"}},
         {[=](FakeTransport& t, size_t host, const Frame& frame) {
              if (is_hello(frame)) t.say(host, FrameKind::kStop);
          },
@@ -66,7 +66,7 @@ TEST_CASE("every bad host is named with its cause, and nothing starts") {
                          encode(Frame{FrameKind::kAgentHello, encode(good_hello())}).substr(0, 9));
              t.end(host, "the connection was closed", -1);
          },
-         {"n0: the connection was closed"}},
+         {"n0, n1: the connection was closed"}},
     };
     for (const Row& row : rows) {
         FakeTransport transport([&row](FakeTransport& t, size_t host, const Frame& frame) {
@@ -86,7 +86,7 @@ TEST_CASE("an agent that never answers is given up after the time for it, and it
         if (host == 0) good_agent(all_end_well)(t, host, frame);
     });
     const std::string message = refusal(spec, transport, ExitCode::kHosts);
-    CHECK_THAT(message, Catch::Contains("1 of 2 host(s)"));
+    CHECK_THAT(message, Catch::Contains("1 of 2 hosts"));
     CHECK_THAT(message, Catch::Contains("n1: no agent said hello within 0.02 s"));
     CHECK(transport.abandoned == std::vector<size_t>{1});
 }
@@ -105,7 +105,7 @@ TEST_CASE("a file that differs on one host is named, and --no_ssh_check does not
     };
     FakeTransport differing(agent);
     const std::string message = refusal(spec, differing, ExitCode::kHosts);
-    CHECK_THAT(message, Catch::Contains("1 of 2 host(s)"));
+    CHECK_THAT(message, Catch::Contains("1 of 2 hosts"));
     CHECK_THAT(message, Catch::Contains("n1: " + path + ": same size, other content"));
     spec.check_hosts = false;
     FakeTransport unasked(agent);
@@ -231,10 +231,10 @@ TEST_CASE("the hosts' GPUs decide, and the hosts that lack some are named") {
     const Row rows[] = {
         {DeviceRequest::kAuto, {2, 3}, "", "0,1"},
         {DeviceRequest::kAuto, {0, 0}, "", ""},
-        {DeviceRequest::kAuto, {2, 0}, "1 of 2 host(s):\n  n1: has 0 GPU(s) for 2 worker(s)", ""},
-        {DeviceRequest::kAuto, {1, 0}, "2 of 2 host(s):\n  n0: has 1 GPU(s)", ""},
-        {DeviceRequest::kCuda, {0, 0}, "2 of 2 host(s)", ""},
-        {DeviceRequest::kCuda, {4, 1}, "1 of 2 host(s):\n  n1: has 1 GPU(s)", ""},
+        {DeviceRequest::kAuto, {2, 0}, "1 of 2 hosts:\n  n1: has 0 GPUs for 2 workers", ""},
+        {DeviceRequest::kAuto, {1, 0}, "2 of 2 hosts:\n  n0: has 1 GPU", ""},
+        {DeviceRequest::kCuda, {0, 0}, "2 of 2 hosts", ""},
+        {DeviceRequest::kCuda, {4, 1}, "1 of 2 hosts:\n  n1: has 1 GPU", ""},
         {DeviceRequest::kCpu, {2, 0}, "", "0,1"},
     };
     for (const Row& row : rows) {
@@ -279,7 +279,7 @@ TEST_CASE("a GPU whose number a host does not have is missing there") {
         if (frame.kind == FrameKind::kHello) t.say(host, FrameKind::kAgentHello, encode(hello));
     });
     CHECK_THAT(refusal(spec, transport, ExitCode::kHosts),
-               Catch::Contains("has 4 GPU(s) for 2 worker(s) on 6,7"));
+               Catch::Contains("has 4 GPUs for 2 workers on 6,7"));
 }
 
 TEST_CASE("when nobody reads the output of programs they end, as SIGPIPE would end them") {

@@ -49,7 +49,7 @@ Texts texts(int stage, int hosts) {
     const StepPlan plan = make_step_plan(model, layout, options);
     JsonWriter json;
     plan_json(plan, model, layout, json);
-    return {plan_table(plan, model, layout), json.text()};
+    return {plan_summary(plan) + instructions_table(plan, model, layout), json.text()};
 }
 
 int count(const std::string& text, const std::string& part) {

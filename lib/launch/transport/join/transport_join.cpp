@@ -131,8 +131,8 @@ void JoinTransport::start(const std::vector<HostAddress>& hosts) {
     deadline_ = steady_clock::now() + settings_.join_max;
     const std::string endpoint = listener_->endpoint().text();
     if (settings_.announce) {
-        log_info("launch", "waiting for {} agent(s) on {} for {} s", hosts.size(), endpoint,
-                 std::chrono::duration<double>(settings_.join_max).count());
+        log_info("launch", "waiting for {} on {} for {} s", counted(std::ssize(hosts), "agent"),
+                 endpoint, std::chrono::duration<double>(settings_.join_max).count());
     }
     if (settings_.starter) {
         starter_ =
@@ -253,8 +253,10 @@ std::optional<size_t> JoinTransport::choose_host(const JoinIdentity& identity,
         reason = fmt::format("this job has no host `{}`", printable(identity.node_name));
         return std::nullopt;
     }
+    // A host whose agent is started from here is that agent's, which says so.
     for (size_t i = 0; i < members_.size(); ++i) {
-        if (is_missing(i)) return i;
+        const bool is_started = settings_.starter != nullptr && settings_.starter->starts(i);
+        if (is_missing(i) && !is_started) return i;
     }
     reason = fmt::format("all {} agents have come", members_.size());
     return std::nullopt;
@@ -406,7 +408,8 @@ std::string JoinTransport::who_came() const {
     }
     if (joined_count_ > shown) text += ", …";
     if (refusal_count_ > 0) {
-        text += fmt::format("; turned away {} connection(s), the last: ", refusal_count_);
+        text += fmt::format("; turned away {}, the last: ",
+                            counted(static_cast<int64_t>(refusal_count_), "connection"));
         text += join(std::vector<std::string>(refusals_.begin(), refusals_.end()), ", ");
     }
     if (starter_ && !starter_->last_lines().empty()) {

@@ -119,7 +119,7 @@ void Relay::flush() {
 
 uint32_t Relay::checked(uint32_t place) const {
     if (place >= windows_.size()) {
-        fail(ExitCode::kInternal, "a relay of {} host(s) was told of place {}", windows_.size(),
+        fail(ExitCode::kInternal, "a relay of {} hosts was told of place {}", windows_.size(),
              place);
     }
     return place;

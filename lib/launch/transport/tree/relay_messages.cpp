@@ -96,8 +96,8 @@ RelayHosts decode_relay<RelayHosts>(std::string_view bytes) {
         fail(ExitCode::kInternal, "a relay was told of port {}", host.port);
     }
     if (message.hosts.empty() || message.fanout < 2) {
-        fail(ExitCode::kInternal, "a relay of {} host(s) with a fan-out of {}",
-             message.hosts.size(), message.fanout);
+        fail(ExitCode::kInternal, "a relay of {} hosts with a fan-out of {}", message.hosts.size(),
+             message.fanout);
     }
     return message;
 }

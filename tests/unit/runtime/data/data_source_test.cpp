@@ -107,6 +107,24 @@ TEST_CASE("columns meet arguments by name, by choice, and the last of each pair 
     }
 }
 
+TEST_CASE("the one column that forward leaves is the target of a loss that names none") {
+    const DataFolder folder;
+    const std::string path = folder.rows(
+        "d.safetensors", {column("x", DType::kF32, {3, 2}, Floats{0, 1, 10, 11, 20, 21}),
+                          column("y", DType::kI64, {3}, Ints{5, 6, 7}),
+                          column("z", DType::kI64, {3}, Ints{8, 9, 8})});
+    DataRequest request = request_for(path, {"x", "z", ""});
+    request.loss = {.kind = LossKind::kCrossEntropy, .target = ""};
+    CHECK(values_of<int64_t>(open_data(request).train.batch(Ints{2, 0})[2]) == Ints{7, 5});
+    request = request_for(path, {"x", ""});
+    request.loss = {.kind = LossKind::kCrossEntropy, .target = ""};
+    CHECK_THROWS_WITH(open_data(request),
+                      Catch::Contains("dslaunch.loss.target does not say which column holds the "
+                                      "target of the loss, and 2 are left: the file has the "
+                                      "columns x, y, z; forward takes the arguments x, (the "
+                                      "loss's target)"));
+}
+
 TEST_CASE("a column may feed two arguments, and is left unread when all arguments are chosen") {
     const DataFolder folder;
     const Floats x{1, 2};

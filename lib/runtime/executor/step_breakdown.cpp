@@ -1,0 +1,74 @@
+#include "runtime/executor/step_breakdown.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace dslaunch::runtime {
+
+StepBreakdown::Work StepBreakdown::work_of(plan::Op op) {
+    using plan::Op;
+    switch (op) {
+        case Op::kLoad:
+            return Work::kData;
+        case Op::kForward:
+            return Work::kForward;
+        case Op::kRecompute:
+            return Work::kRecompute;
+        case Op::kBackward:
+        case Op::kBackwardInput:
+        case Op::kBackwardWeight:
+            return Work::kBackward;
+        case Op::kAwait:
+        case Op::kGather:
+        case Op::kRelease:
+            return Work::kGather;
+        case Op::kClaim:
+        case Op::kPost:
+        case Op::kReduce:
+        case Op::kAccumulate:
+        case Op::kTie:
+            return Work::kReduce;
+        case Op::kNorm:
+        case Op::kUpdate:
+            return Work::kUpdate;
+        case Op::kRead:
+        case Op::kWrite:
+            return Work::kDisk;
+        case Op::kSend:
+        case Op::kReceive:
+            return Work::kStages;
+    }
+    DSL_CHECK(false, "op {}", static_cast<int>(op));
+}
+
+void StepBreakdown::add(const plan::StepPlan& plan, std::span<const plan::InstructionSpan> spans,
+                        Duration waited) {
+    DSL_CHECK(spans.size() == plan.instructions.size(), "{} spans of {} instructions", spans.size(),
+              plan.instructions.size());
+    for (size_t i = 0; i < spans.size(); ++i)
+        times_[static_cast<size_t>(work_of(plan.instructions[i].op))] +=
+            spans[i].end - spans[i].begin;
+    times_[static_cast<size_t>(Work::kWaiting)] += waited;
+    ++steps_;
+}
+
+std::string StepBreakdown::take() {
+    static constexpr std::array<const char*, kWorks> kNames = {
+        "data",   "forward", "recompute", "backward",       "gather",
+        "reduce", "update",  "disk",      "between stages", "waiting"};
+    DSL_CHECK(steps_ > 0, "no step was added");
+    std::string text;
+    for (size_t work = 0; work < kWorks; ++work) {
+        if (times_[work] == Duration{0}) continue;
+        text += fmt::format("{}{} {:.1f} ms", text.empty() ? "" : ", ", kNames[work],
+                            to_milliseconds(times_[work]) / static_cast<double>(steps_));
+    }
+    times_ = {};
+    steps_ = 0;
+    return text;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,220 @@
+// The commands that README and docs show in fenced blocks, run as a reader would run them, and the
+// pieces of configs beside them. A file's commands share a folder, in their order, which begins
+// with the model, the text and the hostfile that the README makes. What takes long is made short,
+// what needs other hosts is planned with --dry-run.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/text.h"
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/skip.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kSource = DSL_SOURCE_DIR;
+const std::string kBinaries = DSL_BINARY_DIR;
+constexpr size_t kPageBytesMax = 4U << 20;
+
+struct Block {
+    std::string page;  // "docs/cli.md"
+    std::string language;
+    std::string text;
+};
+
+std::vector<std::string> pages() {
+    std::vector<std::string> found = {"README.md"};
+    for (const fs::directory_entry& entry : fs::directory_iterator(kSource + "/docs"))
+        if (entry.path().extension() == ".md")
+            found.push_back("docs/" + entry.path().filename().string());
+    std::ranges::sort(found);
+    return found;
+}
+
+std::vector<Block> blocks_of(const std::string& page) {
+    std::vector<Block> blocks;
+    bool inside = false;
+    for (const std::string& line : split(read_file(kSource + "/" + page, kPageBytesMax), '\n')) {
+        const std::string bare(trim(line));
+        if (bare.starts_with("```")) {
+            inside = !inside;
+            if (inside) blocks.push_back({page, bare.substr(3), ""});
+        } else if (inside) {
+            blocks.back().text += line + "\n";
+        }
+    }
+    return blocks;
+}
+
+// The commands of BLOCK that begin with `dslaunch`, their lines joined, without comments. Lines of
+// usage, which have brackets or words in capitals in the place of names, are none.
+std::vector<std::string> commands_of(const Block& block) {
+    std::vector<std::string> commands;
+    const std::string joined = std::regex_replace(block.text, std::regex("\\\\\\n\\s*"), "");
+    for (std::string line : split(joined, '\n')) {
+        line = trim(line);
+        if (line.starts_with("$ ")) line.erase(0, 2);
+        line = trim(line.substr(0, line.find(" #")));
+        const bool is_usage =
+            line.find('[') != std::string::npos || line.find("SUBCOMMAND") != std::string::npos;
+        if (line.starts_with("dslaunch ") && !is_usage) commands.push_back(line);
+    }
+    return commands;
+}
+
+// The configs that BLOCK shows, each beginning at the start of a line, with braces around those
+// that are a part of one. Those with something left out are none.
+std::vector<std::string> configs_of(const Block& block) {
+    std::vector<std::string> pieces;
+    for (const std::string& line : split(block.text, '\n')) {
+        if (line.starts_with("{") || line.starts_with("\"")) pieces.emplace_back();
+        if (!pieces.empty()) pieces.back() += line + "\n";
+    }
+    std::erase_if(pieces, [](const std::string& piece) {
+        return piece.find("…") != std::string::npos || piece.find(':') == std::string::npos;
+    });
+    for (std::string& piece : pieces)
+        if (piece.starts_with("\"")) piece = "{" + piece + "}";
+    return pieces;
+}
+
+struct Change {
+    const char* found;
+    const char* put;
+};
+
+// What takes long, or is not there.
+constexpr std::array<Change, 10> kChanges{{
+    {"--save-interval 200", "--save-interval 1"},
+    {"step-100", "step-1"},
+    {"step-200", "step-2"},
+    {"--tokens 400", "--tokens 4"},
+    {"--size small", "--size tiny"},
+    {"--width 192 --heads 6", "--width 32 --heads 2"},
+    {"--strip-prefix model. ", ""},  // names of this model have no such prefix
+    {"*.mlp.*", "*.fc.*"},
+    {"--deepspeed_config ds_config.json",
+     "--deepspeed_config examples/gpt-kjv/ds_config.json "
+     "--data kjv.tokens"},
+    {"/nvme", "."},
+}};
+
+// Words of commands that wait for other hosts, or are one of those hosts.
+constexpr std::array<const char*, 2> kOfOtherHosts = {"--listen 10.0.0.1",
+                                                      "--master_addr 10.0.0.1"};
+
+std::string shortened(std::string command, int steps) {
+    for (const Change& change : kChanges) {
+        const size_t at = command.find(change.found);
+        if (at != std::string::npos)
+            command.replace(at, std::string_view(change.found).size(), change.put);
+    }
+    const bool other_hosts = std::ranges::any_of(
+        kOfOtherHosts, [&](const char* words) { return command.find(words) != std::string::npos; });
+    const bool trains = std::regex_search(command, std::regex("^dslaunch (-|train\\.pt)"));
+    if (trains) command += fmt::format(" --steps {}", steps);
+    if (other_hosts) command += " --dry-run";
+    return command;
+}
+
+class Reader {
+  public:
+    Reader() {
+        for (const char* folder : {"hostfiles", "examples"})
+            fs::create_directory_symlink(kSource + "/" + folder, at(folder));
+        std::ofstream text(at("kjv.txt"));
+        for (int i = 0; i < 4'000; ++i) text << "In the beginning was line " << i << ".\n";
+        text.close();
+        std::ofstream(at("hostfile")) << "localhost slots=2\n";
+        fs::create_directory(at("smollm2"));
+        std::ofstream(at("smollm2/config.json")) << "{}\n";
+    }
+    // The exit code of COMMAND, and its output.
+    std::pair<int, std::string> run(const std::string& command) const {
+        JobProcess job(folder_, {"env", "PATH=" + kBinaries + ":" + std::getenv("PATH"), "sh", "-c",
+                                 "cd " + folder_.path() + " && " + command});
+        const int code = job.wait(300'000);
+        return {code, job.out() + job.err()};
+    }
+    void require(const std::string& command) const {
+        const auto [code, output] = run(command);
+        INFO(command << "\n" << output);
+        // As of diff, 1 says that there are differences.
+        CHECK(code == (command.starts_with("dslaunch ckpt diff") ? 1 : 0));
+    }
+    void make_model() const {
+        require("dslaunch tokens bytes kjv.txt -o kjv.tokens");
+        require(
+            "dslaunch model new gpt --size tiny --vocab 256 --width 32 --heads 2 --layers 4 "
+            "--context 64 -o train.pt");
+        require(
+            "dslaunch pack train.pt --config examples/gpt-kjv/ds_config.json --data kjv.tokens");
+    }
+
+  private:
+    [[nodiscard]] std::string at(const std::string& name) const {
+        return folder_.path() + "/" + name;
+    }
+    TemporaryFolder folder_;
+};
+
+}  // namespace
+
+TEST_CASE("every command that README and docs show works") {
+    if (!fs::exists(kBinaries + "/dsworker"))
+        return report_skipped("the commands of README and docs", "dsworker is not built");
+    int seen = 0;
+    for (const std::string& page : pages()) {
+        std::vector<std::string> commands;
+        for (const Block& block : blocks_of(page))
+            for (std::string& command : commands_of(block)) commands.push_back(std::move(command));
+        if (commands.empty()) continue;
+        const Reader reader;
+        if (page != "README.md") reader.make_model();
+        int steps = 2;
+        for (const std::string& command : commands) {
+            // An agent is started on a host of a job; the README's first line is for a model that
+            // the later lines make.
+            if (command.starts_with("dslaunch agent") ||
+                (page == "README.md" && command == "dslaunch --hostfile hostfile train.pt"))
+                continue;
+            INFO(page);
+            reader.require(shortened(command, steps));
+            ++seen;
+            if (command.find("--output") != std::string::npos) steps += 2;
+        }
+    }
+    CHECK(seen >= 18);
+}
+
+TEST_CASE("every piece of a config that README and docs show is right") {
+    int seen = 0;
+    const TemporaryFolder folder;
+    for (const std::string& page : pages()) {
+        for (const Block& block : blocks_of(page)) {
+            for (const std::string& piece : configs_of(block)) {
+                std::ofstream(folder.path() + "/ds.json") << piece;
+                JobProcess check(folder, {kBinaries + "/dslaunch", "config", "check",
+                                          folder.path() + "/ds.json"});
+                const int code = check.wait(60'000);
+                INFO(page << "\n" << piece << "\n" << check.err());
+                CHECK(code == 0);
+                ++seen;
+            }
+        }
+    }
+    CHECK(seen >= 6);
+}

@@ -328,8 +328,10 @@ void Builder::write_environment() {
                 continue;
             if (launch::has_forwarded_prefix(name)) rules.set.emplace_back(name, value);
         }
-        // Scripts import what lies beside them on every host, as under deepspeed.
-        if (job_.spec.target_kind != launch::TargetKind::kTorchScript) {
+        // Scripts import what lies beside them on every host, as under deepspeed. An agent that
+        // comes by itself has its container's own paths.
+        if (job_.spec.target_kind != launch::TargetKind::kTorchScript &&
+            transport != launch::TransportKind::kJoin) {
             const std::string before = machine_.variable("PYTHONPATH").value_or("");
             launch::set_variable(
                 rules.set, "PYTHONPATH",

@@ -230,6 +230,10 @@ TEST_CASE("the working directory is in PYTHONPATH on every host, and MLFLOW's va
           EnvironmentList{{"MLFLOW_TRACKING_URI", "http://m"},
                           {"PYTHONPATH", "/home/me:/lib/of/mine"}});
     CHECK(job_of("t.py", here).environment.set.empty());
+    // Agents that come by themselves bring the paths of their containers.
+    here.environment = {{"OTHER", "x"}};
+    CHECK(job_of("--launcher join --listen 10.0.0.1:1 --nnodes 2 t.py", here)
+              .environment.set.empty());
 }
 
 TEST_CASE("names of options may be cut short where one option is meant") {

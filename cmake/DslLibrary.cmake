@@ -178,6 +178,13 @@ function(dsl_test name)
     if(ARG_EACH_FILE)
         set(tests)
         foreach(source ${sources})
+            file(STRINGS ${source} cases REGEX "TEST_CASE\\(")
+            file(STRINGS ${source} hidden REGEX "\\[\\.[a-z]+\\]")
+            list(LENGTH cases cases_count)
+            list(LENGTH hidden hidden_count)
+            if(NOT hidden_count LESS cases_count)  # nothing of it runs in `make test`
+                continue()
+            endif()
             get_filename_component(file ${source} NAME_WE)
             string(REGEX REPLACE "_test$" "" part ${file})
             add_test(NAME ${name}_${part} COMMAND test_${name} --warn NoTests --filenames-as-tags

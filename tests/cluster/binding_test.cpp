@@ -33,7 +33,7 @@ Outcome run(std::vector<std::string> options, const std::vector<std::string>& be
                   "/proc/self/status)"});
     JobProcess job(folder, words);
     Outcome outcome;
-    outcome.code = job.wait(30'000);
+    outcome.code = job.wait();
     outcome.err = job.err();
     outcome.lines = split(job.out(), '\n');
     std::sort(outcome.lines.begin(), outcome.lines.end());

@@ -146,7 +146,7 @@ class Reader {
     std::pair<int, std::string> run(const std::string& command) const {
         JobProcess job(folder_, {"env", "PATH=" + kBinaries + ":" + std::getenv("PATH"), "sh", "-c",
                                  "cd " + folder_.path() + " && " + command});
-        const int code = job.wait(300'000);
+        const int code = job.wait();
         return {code, job.out() + job.err()};
     }
     void require(const std::string& command) const {
@@ -209,7 +209,7 @@ TEST_CASE("every piece of a config that README and docs show is right") {
                 std::ofstream(folder.path() + "/ds.json") << piece;
                 JobProcess check(folder, {kBinaries + "/dslaunch", "config", "check",
                                           folder.path() + "/ds.json"});
-                const int code = check.wait(60'000);
+                const int code = check.wait();
                 INFO(page << "\n" << piece << "\n" << check.err());
                 CHECK(code == 0);
                 ++seen;

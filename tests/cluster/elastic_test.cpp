@@ -26,7 +26,7 @@ class Hosts {
           folder_("/tmp/dslaunch-rig-" + prefix_) {
         TemporaryFolder output;
         JobProcess up(output, {kRigScript, "up", folder_, prefix_, "3"});
-        const int code = up.wait(30'000);
+        const int code = up.wait();
         usable_ = code == 0;
         if (code == 77) report_skipped("elastic jobs over network namespaces", up.out());
         if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
@@ -37,7 +37,7 @@ class Hosts {
     ~Hosts() {
         TemporaryFolder output;
         JobProcess down(output, {kRigScript, "down", folder_, prefix_});
-        down.wait(30'000);
+        down.wait();
     }
     [[nodiscard]] bool usable() const { return usable_; }
 
@@ -45,14 +45,14 @@ class Hosts {
         TemporaryFolder output;
         JobProcess ip(output, {"ip", "link", "set", prefix_ + std::to_string(host) + "v",
                                up ? "up" : "down"});
-        REQUIRE(ip.wait(60'000) == 0);
+        REQUIRE(ip.wait() == 0);
     }
     // The launcher's host reaches the sshd of HOST: its address is known again behind the link.
     [[nodiscard]] bool answers(int host) const {
         TemporaryFolder output;
         JobProcess connect(output, {"ip", "netns", "exec", prefix_ + "0", "timeout", "1", "bash",
                                     "-c", "exec 3<>/dev/tcp/n" + std::to_string(host) + "/22"});
-        return connect.wait(10'000) == 0;
+        return connect.wait() == 0;
     }
     // Returns the command of a job with OPTIONS, which end with the target; its state folder is
     // below STATE.
@@ -102,7 +102,7 @@ TEST_CASE("an elastic job begins without a host that is away, and says so") {
     auto options = std::vector<std::string>{"--nnodes", "2:3"};
     options.insert(options.end(), target.begin(), target.end());
     JobProcess job(folder, hosts.job(folder.path(), options));
-    CHECK(job.wait(60'000) == 0);
+    CHECK(job.wait() == 0);
     INFO(job.err());
     CHECK(count_of(job.out(), " of 4 at 10.91.7.2") == 4);
     CHECK(count_of(job.err(), "going on without 1 host") == 1);
@@ -111,7 +111,7 @@ TEST_CASE("an elastic job begins without a host that is away, and says so") {
     TemporaryFolder other;
     options[1] = "3:3";
     JobProcess refused(other, hosts.job(other.path(), options));
-    CHECK(refused.wait(60'000) == 67);
+    CHECK(refused.wait() == 67);
     CHECK(refused.out().empty());
 }
 
@@ -129,12 +129,10 @@ TEST_CASE(
         "/proc/$pid/status && echo BESIDE $pid; done; exit 0;; esac";
     JobProcess job(folder, hosts.job(folder.path(), {"--max-restarts", "1", "sh", "-c", script}));
     std::vector<ProcessName> left;
-    REQUIRE(wait_until(
-        [&] {
-            left = recorded_processes(folder);
-            return left.size() == 1 && count_of(folder.read("ranks"), "\n") == 6;
-        },
-        60'000));
+    REQUIRE(wait_until([&] {
+        left = recorded_processes(folder);
+        return left.size() == 1 && count_of(folder.read("ranks"), "\n") == 6;
+    }));
     // The rank's parent is its agent, and that one's parent the guardian.
     const auto parent_of = [](pid_t pid) {
         const std::string status = process_file(pid, "status");
@@ -148,7 +146,7 @@ TEST_CASE(
     for (const int signal : {SIGSTOP, SIGKILL}) {
         for (const ProcessName& process : killed) signal_process(process, signal);
     }
-    const int code = job.wait(120'000);
+    const int code = job.wait();
     INFO(job.err() << job.out());
     CHECK(code == 0);
     CHECK(job.out().find("BESIDE") == std::string::npos);
@@ -176,17 +174,17 @@ TEST_CASE("a lost host is left out of the next attempt and joins again when it i
     JobProcess job(folder, hosts.job(folder.path(), {"--nnodes", "2:3", "--max-restarts", "3", "sh",
                                                      "-c", script}));
     const auto attempts = [&] { return count_of(folder.read("attempts"), "\n"); };
-    REQUIRE(wait_until([&] { return attempts() == 1; }, 60'000));
+    REQUIRE(wait_until([&] { return attempts() == 1; }));
     const auto cut = Steady::now();
     hosts.set_link(3, false);
     // Its ranks may live for as long as their agent's lease.
-    REQUIRE(wait_until([&] { return attempts() == 2; }, 120'000));
+    REQUIRE(wait_until([&] { return attempts() == 2; }));
     std::printf("host cut off: running without it after %.1f s\n", seconds_since(cut));
     hosts.set_link(3, true);
-    REQUIRE(wait_until([&] { return hosts.answers(3); }, 60'000));
+    REQUIRE(wait_until([&] { return hosts.answers(3); }));
     const auto failed = Steady::now();
     std::ofstream(folder.path() + "/go") << "x";
-    CHECK(job.wait(60'000) == 0);
+    CHECK(job.wait() == 0);
     std::printf("rank failed: all three hosts ended their next attempt after %.1f s\n",
                 seconds_since(failed));
     INFO(job.err());

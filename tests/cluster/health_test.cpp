@@ -76,7 +76,7 @@ class Hosts {
         TemporaryFolder folder;
         JobProcess up(folder, {"env", "MAX_STARTUPS=50:30:100", kRigScript, "up", folder_, prefix_,
                                std::to_string(kHosts)});
-        const int code = up.wait(60'000);
+        const int code = up.wait();
         usable_ = code == 0;
         if (code == 77) report_skipped("health over hosts made of network namespaces", up.out());
         if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
@@ -90,7 +90,7 @@ class Hosts {
         wire_.reset();
         TemporaryFolder folder;
         JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
-        down.wait(30'000);
+        down.wait();
     }
     [[nodiscard]] bool usable() const { return usable_; }
     [[nodiscard]] WireProcess& wire() { return *wire_; }
@@ -116,7 +116,7 @@ class Hosts {
     static void shell(const std::string& line) {
         TemporaryFolder folder;
         JobProcess process(folder, {"sh", "-c", line});
-        if (process.wait(20'000) != 0) FAIL(line + ": " + process.err());
+        if (process.wait() != 0) FAIL(line + ": " + process.err());
     }
     // The dsworker of HOST, once there is one.
     [[nodiscard]] std::optional<ProcessName> worker_of(int host, int limit_ms) const {
@@ -142,7 +142,7 @@ class Hosts {
     [[nodiscard]] std::optional<ProcessName> look_for_worker(int host) const {
         TemporaryFolder folder;
         JobProcess process(folder, {"ip", "netns", "pids", name(host)});
-        process.wait(10'000);
+        process.wait();
         std::istringstream pids(process.out());
         for (pid_t pid = 0; pids >> pid;) {
             std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
@@ -215,7 +215,7 @@ bool finds(Hosts& hosts, const Row& row) {
     TemporaryFolder folder;
     const auto began = Steady::now();
     JobProcess job(folder, hosts.command());
-    const int code = job.wait(150'000);
+    const int code = job.wait();
     const std::string blame = blamed(job.out());
     const bool right = code == 71 && blame.find(row.named) != std::string::npos;
     std::printf("%-38s %s code %d, %.1f s: %s\n", row.fault.c_str(), right ? "ok" : "NOT FOUND",
@@ -240,7 +240,7 @@ TEST_CASE("health names the link, the host and the direction of three faults, an
     for (int run = 0; run < 2 && !suspects.empty(); ++run) {
         TemporaryFolder folder;
         JobProcess job(folder, hosts.command());
-        const int code = job.wait(150'000);
+        const int code = job.wait();
         all += job.out() + job.err();
         INFO(all);
         REQUIRE((code == 0 || !blamed_hosts(job.out()).empty()));
@@ -289,10 +289,10 @@ TEST_CASE("health names the rank that is stopped, killed or cut off while it run
         JobProcess job(folder, hosts.command());
         const auto worker = hosts.worker_of(3, 60'000);
         REQUIRE(worker);
-        REQUIRE(wait_until([&] { return Hosts::has_met(*worker); }, 60'000));
+        REQUIRE(wait_until([&] { return Hosts::has_met(*worker); }));
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         end.act(*worker);
-        const int code = job.wait(150'000);
+        const int code = job.wait();
         const std::string all = job.out() + job.err();
         const bool right = all.find(end.named) != std::string::npos;
         std::printf("%-38s %s code %d, %.1f s\n", end.fault.c_str(), right ? "ok" : "NOT FOUND",
@@ -327,7 +327,7 @@ TEST_CASE("health names the host whose processor is mostly taken away", "[.long]
             std::this_thread::sleep_for(std::chrono::milliseconds(4));
         }
     });
-    const int code = job.wait(150'000);
+    const int code = job.wait();
     std::printf("processor taken away: code %d: %s\n", code, blamed(job.out()).c_str());
     INFO(job.out() << job.err());
     CHECK(code == 71);
@@ -350,7 +350,7 @@ TEST_CASE("healthy hosts are called healthy, also beside other work", "[.long]")
         }
         const auto began = Steady::now();
         JobProcess job(folder, hosts.command());
-        const int code = job.wait(150'000);
+        const int code = job.wait();
         std::printf("healthy run %d%s: code %d, %.1f s %s\n", run, load.empty() ? "" : ", loaded",
                     code, std::chrono::duration<double>(Steady::now() - began).count(),
                     blamed(job.out()).c_str());

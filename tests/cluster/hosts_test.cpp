@@ -41,7 +41,7 @@ class BareHosts {
         TemporaryFolder folder;
         JobProcess up(folder,
                       {"env", "PRIVATE=" + place_, kRigScript, "up", folder_, prefix_, "2"});
-        const int code = up.wait(60'000);
+        const int code = up.wait();
         usable_ = code == 0;
         if (code == 77) report_skipped("commands on hosts made of network namespaces", up.out());
         if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
@@ -52,7 +52,7 @@ class BareHosts {
     ~BareHosts() {
         TemporaryFolder folder;
         JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
-        down.wait(60'000);
+        down.wait();
         const int status = std::system(("rm -rf '" + place_ + "'").c_str());
         static_cast<void>(status);
     }
@@ -88,7 +88,7 @@ struct Ran {
 Ran run(const std::vector<std::string>& command) {
     TemporaryFolder folder;
     JobProcess process(folder, command);
-    const int code = process.wait(120'000);
+    const int code = process.wait();
     return {code, process.out(), process.err()};
 }
 
@@ -214,7 +214,7 @@ TEST_CASE("exec groups equal output, tells the codes apart, and leaves nothing b
     REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }, 30'000));
     const auto workers = recorded_processes(folder);
     job.signal(SIGINT);
-    CHECK(job.wait(20'000) == 76);
+    CHECK(job.wait() == 76);
     CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
 }
 
@@ -231,7 +231,7 @@ TEST_CASE("a word that is nearly a subcommand starts nothing, unless run or a pa
                                                 "TRACE=" + trace, dslaunch};
             command.insert(command.end(), words.begin(), words.end());
             JobProcess job(folder, command);
-            const int code = job.wait(60'000);
+            const int code = job.wait();
             INFO(job.err());
             if (code == 64) CHECK_THAT(job.err(), Catch::Contains("did you mean `"));
             return code;

@@ -88,22 +88,22 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
         JobProcess scan(c, hosts.on(1, {"sh", "-c",
                                         "for i in $(seq 60); do (echo GET / >/dev/tcp/10.91.7.1/"
                                         "29400) 2>/dev/null || true; done"}));
-        REQUIRE(wait_until([&] { return mentions(job.err(), "agent 1 of 2: node1 is 10.91.7.3"); },
-                           60'000));
+        REQUIRE(
+            wait_until([&] { return mentions(job.err(), "agent 1 of 2: node1 is 10.91.7.3"); }));
         CHECK(processes_that_show("cmdline") == 0);
         JobProcess first(a, agent(1, {"--node", "0"}, token));
-        REQUIRE(wait_until([&] { return mentions(job.out(), "[node1:3] 3"); }, 60'000));
+        REQUIRE(wait_until([&] { return mentions(job.out(), "[node1:3] 3"); }));
         CHECK(processes_that_show("cmdline") == 0);
         CHECK(processes_that_show("environ") == 0);
-        CHECK(job.wait(60'000) == 0);
+        CHECK(job.wait() == 0);
         INFO(job.err());
         for (const char* line : {"[node0:0] 0 10.91.7.2 yes none\n", "[node0:1] 1 10.91.7.2",
                                  "[node1:2] 2 10.91.7.2", "[node1:3] 3 10.91.7.2"}) {
             CHECK(mentions(job.out(), line));
         }
-        CHECK(first.wait(60'000) == 0);
-        CHECK(second.wait(60'000) == 0);
-        scan.wait(60'000);
+        CHECK(first.wait() == 0);
+        CHECK(second.wait() == 0);
+        scan.wait();
         const std::string record = folder.read("run/run.json");
         CHECK_FALSE(record.empty());
         CHECK_FALSE(mentions(record, kToken));
@@ -121,18 +121,17 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
         JobProcess job(folder, hosts.on(0, words));
         JobProcess first(a, agent(1, {"--node", "0"}, token));
         JobProcess second(b, agent(2, {"--node", "1"}, token));
-        REQUIRE(
-            wait_until([&] { return std::filesystem::exists(folder.path() + "/second"); }, 60'000));
+        REQUIRE(wait_until([&] { return std::filesystem::exists(folder.path() + "/second"); }));
         second.signal(SIGKILL);  // its agent ends the ranks, and nobody comes back from there
         JobProcess third(c, agent(2, {"--node", "1"}, token));
-        CHECK(job.wait(90'000) == 0);
+        CHECK(job.wait() == 0);
         INFO(job.err());
         CHECK(mentions(job.err(), "rank 3 on host node1 failed first: exit code 5"));
         CHECK(mentions(job.err(), "host node1 is lost: the process that guards its agent"));
         CHECK(mentions(job.err(), "restart 2 of 2"));
         CHECK(mentions(job.out(), "[node1:3] attempt 2 on 10.91.7.2"));
-        CHECK(first.wait(60'000) == 0);
-        CHECK(third.wait(60'000) == 0);
+        CHECK(first.wait() == 0);
+        CHECK(third.wait() == 0);
     }
     SECTION("an agent with another token is turned away, and the launcher says so in the end") {
         bool both_came = false;
@@ -146,9 +145,9 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
             // It tries again, since anybody may have turned it away, but not for longer than told.
             JobProcess wrong(a, agent(1, {"--connect-timeout", "1"},
                                       token_file(other, "another token, long enough")));
-            const int refused = wrong.wait(60'000);
+            const int refused = wrong.wait();
             JobProcess right(b, agent(2, {}, token));
-            CHECK(job.wait(60'000) == 67);
+            CHECK(job.wait() == 67);
             INFO(job.err());
             both_came = mentions(job.err(), "node1: no agent joined as node 1 within " + limit_s +
                                                 " s (1 of 2 agents came");
@@ -157,7 +156,7 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
             CHECK(mentions(wrong.err(), "does not hold this agent's token"));
             CHECK(mentions(job.err(), "node0 from 10.91.7.3:"));
             CHECK(mentions(job.err(), "10.91.7.2:"));
-            CHECK(right.wait(60'000) == 0);
+            CHECK(right.wait() == 0);
             break;
         }
         CHECK(both_came);
@@ -171,21 +170,21 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
         JobProcess job(folder, hosts.on(0, words));
         JobProcess first(a, agent(1, {}, token));
         JobProcess second(b, agent(2, {}, token));
-        REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 60'000));
+        REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }));
         const auto workers = recorded_processes(folder);
         const auto began = Steady::now();
         job.signal(SIGKILL);
         REQUIRE(wait_until([&] { return all_gone(workers); }, kGoneMaxMs));
         std::printf("join: launcher killed, all gone after %.0f ms\n",
                     std::chrono::duration<double, std::milli>(Steady::now() - began).count());
-        CHECK(first.wait(60'000) >= 0);
-        CHECK(second.wait(60'000) >= 0);
+        CHECK(first.wait() >= 0);
+        CHECK(second.wait() >= 0);
     }
     SECTION("without a token nothing listens, and the message says how to make one") {
         Words words = {kDslaunch,         "--launcher", "join", "--listen",
                        "10.91.7.1:29400", "--nnodes",   "2",    "true"};
         JobProcess job(folder, hosts.on(0, words));
-        CHECK(job.wait(60'000) == 64);
+        CHECK(job.wait() == 64);
         CHECK(mentions(job.err(), "openssl rand -hex 32"));
     }
 }
@@ -207,12 +206,12 @@ TEST_CASE("torchrun's form, one command line on every node, meets at its endpoin
                          "echo $RANK of $WORLD_SIZE in $TORCHELASTIC_RUN_ID"};
     JobProcess second(other, hosts.on(2, words));
     JobProcess first(folder, hosts.on(1, words));
-    CHECK(first.wait(90'000) == 0);
+    CHECK(first.wait() == 0);
     INFO(first.err());
     for (const char* line : {"[node0:0] 0 of 4 in meet\n", "[node0:1] 1 of 4 in meet\n",
                              "[node1:2] 2 of 4 in meet\n", "[node1:3] 3 of 4 in meet\n"})
         CHECK(mentions(first.out(), line));
-    CHECK(second.wait(60'000) == 0);
+    CHECK(second.wait() == 0);
 }
 
 TEST_CASE("--no_ssh runs one command line on every node, and node 0's own code is the job's") {
@@ -233,10 +232,10 @@ TEST_CASE("--no_ssh runs one command line on every node, and node 0's own code i
         "sh", "-c", "echo $RANK $MASTER_ADDR ${DSLAUNCH_TOKEN-none}; sleep $RANK; exit $RANK"};
     JobProcess second(other, node(1, target));
     JobProcess first(folder, node(0, target));
-    CHECK(first.wait(90'000) == 1);
+    CHECK(first.wait() == 1);
     INFO(first.err());
     CHECK(mentions(first.out(), "[node0:0] 0 10.91.7.2 none\n"));
     CHECK(mentions(first.out(), "[node1:1] 1 10.91.7.2 none\n"));
     CHECK(mentions(first.err(), "rank 1 on host node1 failed first"));
-    CHECK(second.wait(60'000) == 0);
+    CHECK(second.wait() == 0);
 }

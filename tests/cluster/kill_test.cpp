@@ -42,12 +42,10 @@ struct RunningJob {
     RunningJob(bool stubborn, std::vector<std::string> options = {})
         : process(folder, make_command(stubborn, options)) {
         const size_t expected = stubborn ? 8 : 4;
-        REQUIRE(wait_until(
-            [&] {
-                workers = recorded_processes(folder);
-                return workers.size() == expected;
-            },
-            60'000));
+        REQUIRE(wait_until([&] {
+            workers = recorded_processes(folder);
+            return workers.size() == expected;
+        }));
     }
     std::vector<std::string> make_command(bool stubborn, const std::vector<std::string>& options) {
         std::vector<std::string> command = {kProbe, "hosts=a,b", "workers=2"};
@@ -90,7 +88,7 @@ TEST_CASE("a killed worker ends the job, and the culprit is named") {
         REQUIRE(wait_until([&] { return all_gone(job.workers); }, kGoneMaxMs));
         std::printf("worker killed, %s ranks: all gone after %.1f ms\n",
                     stubborn ? "stubborn" : "willing", milliseconds_since(began));
-        CHECK(job.process.wait(60'000) == 128 + SIGKILL);
+        CHECK(job.process.wait() == 128 + SIGKILL);
         CHECK(job.process.err().find("killed by SIGKILL") != std::string::npos);
         CHECK(job.process.err().find("failed first") != std::string::npos);
     }
@@ -117,7 +115,7 @@ TEST_CASE("a killed agent or guardian leaves nothing behind and its host is name
         REQUIRE(wait_until([&] { return all_gone(job.workers); }, kGoneMaxMs));
         std::printf("%s killed: all gone after %.1f ms\n", guardian ? "guardian" : "agent",
                     milliseconds_since(began));
-        const int code = job.process.wait(60'000);
+        const int code = job.process.wait();
         INFO(job.process.err());
         CHECK(code != 0);
         CHECK(code != -1);
@@ -173,12 +171,12 @@ class JoinJob {
     }
     // Waits for the one process that the first attempt leaves.
     [[nodiscard]] ProcessName left() const {
-        REQUIRE(wait_until([&] { return recorded_processes(folder_).size() == 1; }, 60'000));
+        REQUIRE(wait_until([&] { return recorded_processes(folder_).size() == 1; }));
         return recorded_processes(folder_).front();
     }
     // The second attempt has ended, and LEFT was gone before it began.
     void check_end(const JobProcess& next, const ProcessName& left) {
-        const int code = process_->wait(120'000);
+        const int code = process_->wait();
         INFO(process_->err() << process_->out() << next.err());
         CHECK(code == 0);
         CHECK(process_->err().find("restart 1 of 1") != std::string::npos);
@@ -229,7 +227,7 @@ void check_both_killed(const std::vector<std::string>& inside, const std::string
     for (const int signal : {SIGSTOP, SIGKILL}) {
         for (const ProcessName& process : killed) signal_process(process, signal);
     }
-    CHECK(guardian.wait(60'000) == 128 + SIGKILL);
+    CHECK(guardian.wait() == 128 + SIGKILL);
     JobProcess next(next_folder, agent);
     job.check_end(next, left);
 }
@@ -251,7 +249,7 @@ TEST_CASE("what was left without an environment is found by its control group") 
     JobProcess probe(folder, {"unshare", "-m", "sh", "-c",
                               mount + "mkdir /mnt/group/dslaunch-probe && rmdir "
                                       "/mnt/group/dslaunch-probe"});
-    if (probe.wait(20'000) != 0)
+    if (probe.wait() != 0)
         return report_skipped("processes found by their control group",
                               "no control groups of version 2 can be made here: " + probe.err());
     check_both_killed({"unshare", "-m", "sh", "-c", mount + "exec \"$@\"", "sh"},
@@ -273,21 +271,21 @@ TEST_CASE("Ctrl-C gives programs a TERM and the grace time, a second one ends th
     SECTION("willing ranks end with the TERM") {
         RunningJob job(false, {"grace_ms=600000"});
         job.process.signal(SIGINT);
-        CHECK(job.process.wait(60'000) == 76);
+        CHECK(job.process.wait() == 76);
         CHECK(all_gone(job.workers));
     }
     SECTION("stubborn ones end when the grace time is over") {
         RunningJob job(true, {"grace_ms=300"});
         const auto began = Steady::now();
         job.process.signal(SIGTERM);
-        CHECK(job.process.wait(60'000) == 76);
+        CHECK(job.process.wait() == 76);
         CHECK(milliseconds_since(began) >= 300);
         CHECK(all_gone(job.workers));
     }
     SECTION("a second signal does not wait for it") {
         RunningJob job(true, {"grace_ms=600000"});
         press_twice(job.process.pid());
-        CHECK(job.process.wait(60'000) == 76);
+        CHECK(job.process.wait() == 76);
         CHECK(all_gone(job.workers));
     }
 }
@@ -299,7 +297,7 @@ TEST_CASE("two jobs at once do not touch each other") {
     REQUIRE(wait_until([&] { return all_gone(first.workers); }, kGoneMaxMs));
     for (const ProcessName& worker : second.workers) CHECK(name_process(worker.pid) == worker);
     second.process.signal(SIGINT);
-    CHECK(second.process.wait(60'000) == 76);
+    CHECK(second.process.wait() == 76);
 }
 
 TEST_CASE("a job ends with the code that its ranks give") {
@@ -325,7 +323,7 @@ TEST_CASE("a job ends with the code that its ranks give") {
         for (int i = 0; i < row.tries_max && code != row.code; ++i) {
             TemporaryFolder folder;
             JobProcess job(folder, {kProbe, "workers=3", "--", "sh", "-c", row.script});
-            code = job.wait(30'000);
+            code = job.wait();
             err = job.err();
         }
         INFO(row.script << "\n" << err);
@@ -342,12 +340,12 @@ TEST_CASE("a program whose port was taken is started once more, and only once") 
         JobProcess job(folder, {kProbe, "--", "sh", "-c",
                                 counts + "[ $(wc -l < " + folder.path() +
                                     "/ports) -gt 1 ] && exit 0; " + clash});
-        CHECK(job.wait(60'000) == 0);
+        CHECK(job.wait() == 0);
         CHECK(job.err().find("MASTER_PORT was taken") != std::string::npos);
     }
     SECTION("it never works") {
         JobProcess job(folder, {kProbe, "--", "sh", "-c", counts + clash});
-        CHECK(job.wait(60'000) == 1);
+        CHECK(job.wait() == 1);
         const std::string ports = folder.read("ports");
         CHECK(std::count(ports.begin(), ports.end(), '\n') == 2);
     }
@@ -359,9 +357,9 @@ TEST_CASE("a descendant that a finished rank leaves behind is ended with the job
                             "setsid sh -c 'echo $$ >> " + folder.path() +
                                 "/pids; exec sleep 600' & while [ ! -e " + folder.path() +
                                 "/go ]; do sleep 0.02; done; exit 0"});
-    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 1; }, 60'000));
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 1; }));
     const auto left = recorded_processes(folder);
     std::ofstream(folder.path() + "/go") << "x";
-    CHECK(job.wait(60'000) == 0);
+    CHECK(job.wait() == 0);
     CHECK(all_gone(left));
 }

@@ -42,7 +42,7 @@ class Networks {
         const TemporaryFolder folder;
         JobProcess more(folder,
                         {kRigScript, "more-networks", rig_.folder(), std::to_string(count)});
-        if (more.wait(30'000) != 0) FAIL("no more networks: " + more.err());
+        if (more.wait() != 0) FAIL("no more networks: " + more.err());
     }
     [[nodiscard]] const RigHosts& rig() const { return rig_; }
     // Runs dslaunch over HOSTS ("n1,n2"), one rank each.
@@ -60,7 +60,7 @@ class Networks {
         words.insert(words.end(), {"sh", "-c", script});
         JobProcess job(folder, rig_.on(0, words));
         Outcome outcome;
-        outcome.code = job.wait(60'000);
+        outcome.code = job.wait();
         outcome.out = job.out();
         outcome.err = job.err();
         return outcome;
@@ -92,7 +92,7 @@ std::map<std::string, uint16_t> listening_in(const std::string& table) {
 std::map<std::string, uint16_t> listeners(const RigHosts& rig, int number) {
     const TemporaryFolder folder;
     JobProcess cat(folder, rig.on(number, {"cat", "/proc/net/tcp", "/proc/net/tcp6"}));
-    REQUIRE(cat.wait(10'000) == 0);
+    REQUIRE(cat.wait() == 0);
     return listening_in(cat.out());
 }
 
@@ -254,7 +254,7 @@ TEST_CASE("a port that another user takes between the check and rank 0 ends the 
         for (;;) ::pause();
     }
     JobProcess job(folder, job_on("echo $$ >> " + begun + "; sleep 600"));
-    const int code = job.wait(60'000);
+    const int code = job.wait();
     ::kill(stranger, SIGKILL);
     ::waitpid(stranger, nullptr, 0);
     INFO(job.err());
@@ -263,7 +263,7 @@ TEST_CASE("a port that another user takes between the check and rank 0 ends the 
     // A port of this user's own, bound by rank 0 or by nobody, is no fault.
     const TemporaryFolder other;
     JobProcess fine(other, job_on("sleep 1"));
-    CHECK(fine.wait(60'000) == 0);
+    CHECK(fine.wait() == 0);
 }
 
 namespace {
@@ -340,7 +340,7 @@ TEST_CASE("jobs start while a crowd of strangers connects to every port that is 
         JobProcess job(folder, networks.rig().on(0, {kProbe, "transport=ssh", "hosts=n1,n2",
                                                      "ssh_config=" + networks.rig().config("good"),
                                                      "kind=train", "--", "sh", "-c", kSayNetwork}));
-        const int code = job.wait(120'000);
+        const int code = job.wait();
         if (code != 0) UNSCOPED_INFO("code " << code << ": " << job.err());
         failures += code == 0 ? 0 : 1;
     }
@@ -373,7 +373,7 @@ TEST_CASE("200 launches at once never stumble over a port", "[.long]") {
         }
         int failures = 0;
         for (auto& job : jobs) {
-            const int code = job->wait(120'000);
+            const int code = job->wait();
             if (code == 0) continue;
             ++failures;
             UNSCOPED_INFO("code " << code << ": " << job->err());

@@ -68,7 +68,7 @@ class Training {
         words.push_back(kFixtures + "models/gpt.pt");
         const TemporaryFolder folder;
         JobProcess job(folder, rig_.on(0, words));
-        const int code = job.wait(120'000);
+        const int code = job.wait();
         said_ = job.err();
         return code;
     }
@@ -84,7 +84,7 @@ class Training {
     static void check_equal(const std::string& a, const std::string& b) {
         const TemporaryFolder folder;
         JobProcess diff(folder, {kDslaunch, "ckpt", "diff", a, b});
-        const int code = diff.wait(30'000);
+        const int code = diff.wait();
         INFO(diff.out() << diff.err());
         CHECK(code == 0);
     }

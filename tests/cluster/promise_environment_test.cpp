@@ -26,7 +26,7 @@ int send_variables(const TemporaryFolder& folder, const Words& launch, const Var
     words.insert(words.end(), {kStub, "environment", folder.path() + "/seen"});
     const EnvironmentScope scope(variables);
     JobProcess job(folder, words);
-    const int code = job.wait(60'000);
+    const int code = job.wait();
     INFO(job.err());
     REQUIRE(code == 0);
     int wrong = 0;
@@ -46,7 +46,7 @@ int send_by_file(const TemporaryFolder& folder, const Words& launch, const Varia
     file.close();
     JobProcess job(folder, launch + Words{"--env-file", folder.path() + "/env", kStub,
                                           "environment", folder.path() + "/seen"});
-    const int code = job.wait(60'000);
+    const int code = job.wait();
     INFO(job.err());
     REQUIRE(code == 0);
     int wrong = 0;
@@ -178,12 +178,12 @@ void hide_canary(const TemporaryFolder& folder, const Words& launch, const std::
                   kStub, "die", "segv", "1", "0", folder.path() + "/pids"});
     const ArgvWatch watch;
     JobProcess job(folder, words);
-    REQUIRE(wait_until([&] { return lines_in(folder.path() + "/up") == 4; }, 60'000));
+    REQUIRE(wait_until([&] { return lines_in(folder.path() + "/up") == 4; }));
     const int before = watch.looks();
     // All but the first of these looks begin when all four ranks are there.
-    REQUIRE(wait_until([&] { return watch.looks() >= before + 4; }, 60'000));
+    REQUIRE(wait_until([&] { return watch.looks() >= before + 4; }));
     std::ofstream(folder.path() + "/go") << "x";
-    const int code = job.wait(60'000);
+    const int code = job.wait();
     INFO(job.err());
     CHECK(code == 128 + SIGSEGV);
     const int files = files_with_canary(folder.path());
@@ -229,7 +229,7 @@ TEST_CASE("P15: a remote rank has no variable that nobody asked for") {
         JobProcess job(folder,
                        over_rig(rig, folder, launcher) +
                            Words{"--env", "ASKED", kStub, "environment", folder.path() + "/seen"});
-        const int code = job.wait(20'000);
+        const int code = job.wait();
         INFO(job.err());
         REQUIRE(code == 0);
         int leaked = 0;

@@ -117,7 +117,7 @@ void try_text(const Field& field, const std::string& text, const TemporaryFolder
     Words words = {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--dry-run"};
     for (const std::string& word : field.words) words.push_back(filled(word, text));
     JobProcess job(folder, words + Words{"/bin/true"});
-    const int code = job.wait(10'000);
+    const int code = job.wait();
     INFO(field.name << " `" << text << "`\n" << job.err());
     CHECK((code == 0 || code == 64));
     ++outcome.tried;
@@ -162,7 +162,7 @@ TEST_CASE("P14: hostile values travel to the ranks as text, and nothing on the w
     for (const std::string& text : hostile_texts(canary)) words.push_back(text);
     JobProcess job(folder, words);
     // The words are too many for stub_rank, which says so after it has read them.
-    CHECK(job.wait(10'000) == 126);
+    CHECK(job.wait() == 126);
     CHECK_FALSE(std::filesystem::exists(canary));
 }
 

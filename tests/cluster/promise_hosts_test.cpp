@@ -31,16 +31,16 @@ TEST_CASE("P7: a network that is cut without a word ends the job on both sides",
         const TemporaryFolder folder;
         JobProcess job(folder, over(rig, folder, launcher, "n[1-3] slots=2\n") +
                                    Words{kStub, "stubborn", folder.path() + "/pids"});
-        REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 12; }, 60'000));
+        REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 12; }));
         const auto workers = recorded_processes(folder);
         rig.cut(2);
         const auto began = Steady::now();
-        const int code = job.wait(90'000);
+        const int code = job.wait();
         const double launcher_ms = milliseconds_since(began);
         INFO(job.err());
         CHECK(code == 67);
         CHECK(mentions(job.err(), "host n2 is lost: nothing heard from its agent for 15 s"));
-        CHECK(wait_until([&] { return all_gone(workers); }, 60'000));
+        CHECK(wait_until([&] { return all_gone(workers); }));
         std::printf(
             "P7 %s: cable of one of 3 hosts pulled: launcher ended after %.1f s, every "
             "rank on both sides gone after %.1f s\n",
@@ -87,11 +87,11 @@ TEST_CASE("P8: nobody is ever asked anything, with a terminal or without") {
                 int code = -1;
                 if (on_terminal) {
                     PtyProcess job(words);
-                    code = job.wait(90'000);
+                    code = job.wait();
                     said = job.shown();
                 } else {
                     JobProcess job(folder, words);
-                    code = job.wait(90'000);
+                    code = job.wait();
                     said = job.err();
                 }
                 INFO(launcher << ", " << row.what << (on_terminal ? ", terminal" : "") << "\n"
@@ -160,7 +160,7 @@ void name_broken_hosts(int good) {
     start_sshd(rig, 27, "/bin/true", "no_keys");
     const TemporaryFolder listener_folder;
     JobProcess silent(listener_folder, rig.on(1, {kStub, "listen", "26"}));
-    REQUIRE(wait_until([&] { return mentions(silent.out(), "ready"); }, 60'000));
+    REQUIRE(wait_until([&] { return mentions(silent.out(), "ready"); }));
     std::string hosts;
     for (int i = 1; i <= good; ++i)
         hosts += fmt::format("g{} slots=1 addr=10.91.7.{}\n", i, 2 + i % 2);
@@ -174,7 +174,7 @@ void name_broken_hosts(int good) {
         const auto began = Steady::now();
         JobProcess job(job_folder, over(rig, job_folder, launcher, hosts, "many") +
                                        Words{"sh", "-c", "echo ran"});
-        const int code = job.wait(180'000);
+        const int code = job.wait();
         const double wall_ms = milliseconds_since(began);
         INFO(job.err());
         CHECK(code == 67);
@@ -226,7 +226,7 @@ void start_agents(int count, int fanout) {
     JobProcess job(
         folder, {std::string(DSL_BINARY_DIR) + "/launch_probe", "transport=local", "hosts=" + hosts,
                  fmt::format("fanout={}", fanout), "connect_ms=240000", "--", "/bin/true"});
-    const int code = job.wait(300'000);
+    const int code = job.wait();
     INFO(job.err());
     CHECK(code == 0);
     std::printf("P9 %d agents on one machine, fan-out %d: job over after %.1f s\n", count, fanout,
@@ -245,7 +245,7 @@ TEST_CASE("P9: an agent waits for a launcher that has many others to start", "[.
     JobProcess agent(folder, {"sh", "-c",
                               fmt::format("(sleep 18; cat {}/hello; sleep 2) | {} agent --stdio",
                                           folder.path(), kDslaunch)});
-    static_cast<void>(agent.wait(60'000));
+    static_cast<void>(agent.wait());
     INFO(agent.err());
     FrameDecoder frames(/*with_greeting=*/true);
     frames.append(agent.out());

@@ -36,7 +36,7 @@ struct StubbornJob {
         : process(folder, on_pretended_hosts(folder, "h[1-8] slots=8\n") +
                               Words{kStub, "stubborn", folder.path() + "/pids"}) {}
     [[nodiscard]] bool await_all() const {
-        return wait_until([&] { return lines_in(folder.path() + "/pids") == kProcesses; }, 60'000);
+        return wait_until([&] { return lines_in(folder.path() + "/pids") == kProcesses; });
     }
 };
 
@@ -59,7 +59,7 @@ void kill_launchers(int runs) {
             std::chrono::milliseconds(dice.between(0, static_cast<int>(1.5 * whole_ms))));
         const auto began = Steady::now();
         job.process.signal(SIGKILL);
-        REQUIRE(job.process.wait(60'000) == 128 + SIGKILL);
+        REQUIRE(job.process.wait() == 128 + SIGKILL);
         REQUIRE(nothing_left(kGoneMaxMs));
         figures.add(milliseconds_since(began));
     }
@@ -105,7 +105,7 @@ void kill_agents(int runs) {
         const int node = node_rank_of(victim.pid);
         const auto began = Steady::now();
         REQUIRE(signal_process(name_process(parent_of(victim.pid)), SIGKILL));
-        CHECK(job.process.wait(60'000) == 67);
+        CHECK(job.process.wait() == 67);
         REQUIRE(nothing_left(kGoneMaxMs));
         figures.add(milliseconds_since(began));
         INFO(job.process.err());
@@ -149,7 +149,7 @@ bool dies_and_is_named(const Way& way, Dice& dice, Figures& figures, const Words
                                 std::to_string(dice.between(0, 60)),
                                 folder.path() + "/pids"};
     JobProcess job(folder, command);
-    const int code = job.wait(60'000);
+    const int code = job.wait();
     const auto ended = Steady::now();
     INFO(way.how << " of rank " << rank << "\n" << job.err());
     CHECK(code == way.code);
@@ -234,7 +234,7 @@ void kill_child(const Child& child, const Words& launch) {
     words.insert(words.end(), {"--hostfile", folder.path() + "/hostfile", "--launcher",
                                child.launcher, kStub, "stubborn", folder.path() + "/pids"});
     JobProcess job(folder, words);
-    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 60'000));
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }));
     const auto workers = recorded_processes(folder);
     const auto children = children_of(job.pid());
     REQUIRE(!children.empty());
@@ -245,7 +245,7 @@ void kill_child(const Child& child, const Words& launch) {
         for (const ProcessName& each : workers) CHECK(name_process(each.pid) == each);
         press_twice(job.pid());
     }
-    const int code = job.wait(60'000);
+    const int code = job.wait();
     INFO(child.launcher << "\n" << job.err());
     CHECK(code > 0);
     CHECK((child.is_needed || code == 76));
@@ -306,7 +306,7 @@ TEST_CASE(
     JobProcess job(folder,
                    {std::string(DSL_BINARY_DIR) + "/launch_probe", "kind=train", "hosts=a,b",
                     "workers=4", "--", kStub, "die", "exit0", "5", "20", folder.path() + "/pids"});
-    const int code = job.wait(60'000);
+    const int code = job.wait();
     INFO(job.err());
     CHECK(code == 68);
     CHECK(mentions(job.err(), "rank 5 on host b failed first: exit code 0"));

@@ -155,7 +155,7 @@ TEST_CASE("P34: what differs between hosts is told of the host that differs, bef
         const auto began = Steady::now();
         JobProcess job(folder,
                        hosts.train(fmt::format("n1 slots=1\nn2 slots=1 port={}\n", port), "cpu"));
-        const int code = job.wait(60'000);
+        const int code = job.wait();
         figures.add(milliseconds_since(began));
         INFO(each.what << "\n" << job.err());
         CHECK(code == 67);
@@ -169,7 +169,7 @@ TEST_CASE("P34: what differs between hosts is told of the host that differs, bef
     hosts.serve(2, 2999, "true", "");
     const TemporaryFolder folder;
     JobProcess job(folder, hosts.train("n1 slots=1\nn2 slots=1 port=2999\n", "cpu"));
-    const int code = job.wait(60'000);
+    const int code = job.wait();
     INFO(job.err());
     CHECK(code == 0);
 }
@@ -204,7 +204,7 @@ TEST_CASE("P34: a host with another NVIDIA driver, or with none, is told before 
         JobProcess job(
             folder,
             hosts.train(fmt::format("n1 slots=1 port=3100\nn2 slots=1 port={}\n", port), "cuda"));
-        const int code = job.wait(120'000);
+        const int code = job.wait();
         INFO(job.err());
         CHECK(code == 67);
         const bool right = names_n2(job.err(), words);

@@ -49,7 +49,7 @@ void count_lines(int lines, int rounds) {
         JobProcess job(folder, on_pretended_hosts(folder, "h[1-4] slots=4\n") +
                                    Words{"--output", output, kStub, "lines", std::to_string(lines),
                                          "kill", folder.path() + "/written"});
-        REQUIRE(job.wait(120'000) == 128 + SIGKILL);
+        REQUIRE(job.wait() == 128 + SIGKILL);
         for (int rank = 0; rank < 16; ++rank) {
             const Log log = read_log(output + "/logs/rank-" + std::to_string(rank) + ".log", rank);
             disorder += log.in_order ? 0 : 1;
@@ -126,7 +126,7 @@ TEST_CASE("P32: what a rank writes reaches a terminal as text, in lines and in t
     std::ofstream(folder.path() + "/attacks", std::ios::binary) << attacks();
     PtyProcess job(on_pretended_hosts(folder, "h1 slots=2\n") +
                    Words{kStub, "write", folder.path() + "/attacks"});
-    CHECK(job.wait(10'000) == 3);
+    CHECK(job.wait() == 3);
     INFO(job.shown());
     CHECK(mentions(job.shown(), "failed first: exit code 3"));
     CHECK(mentions(job.shown(), "plain \xc3\xa9 and \xe6\x97\xa5"));
@@ -157,7 +157,7 @@ TEST_CASE("P32: hostile words of the command line are shown as text in every mes
                               {"no" + escape}};
     for (const Words& words : commands) {
         PtyProcess job(Words{kDslaunch} + words);
-        CHECK(job.wait(10'000) > 0);
+        CHECK(job.wait() > 0);
         INFO(job.shown());
         CHECK(obeyed_bytes(job.shown()) == 0);
         CHECK(!job.shown().empty());
@@ -171,7 +171,7 @@ TEST_CASE("P32: a link that somebody laid where a log shall be is not followed")
         std::ofstream(folder.path() + "/victim") << "mine";
         std::filesystem::create_symlink(folder.path() + "/victim", folder.path() + "/out/" + name);
         JobProcess job(folder, {kDslaunch, "--output", folder.path() + "/out", "/bin/echo", "x"});
-        const int code = job.wait(10'000);
+        const int code = job.wait();
         INFO(name << "\n" << job.err());
         // run.json is written beside and renamed: the link itself is replaced.
         CHECK(code == (name == "run.json" ? 0 : 72));

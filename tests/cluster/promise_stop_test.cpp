@@ -109,16 +109,14 @@ TEST_CASE("P6: a process that cannot be killed is named with its state, and nobo
     JobProcess job(folder, on_pretended_hosts(folder, "h[1-2] slots=1\n") +
                                Words{"--grace", "600", kStub, "stat",
                                      folder.path() + "/stalled/file", folder.path() + "/pids"});
-    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }, 60'000));
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }));
     const auto workers = recorded_processes(folder);
-    REQUIRE(wait_until(
-        [&] {
-            return stalled.is_asked() && std::all_of(workers.begin(), workers.end(), asks_for_file);
-        },
-        60'000));
+    REQUIRE(wait_until([&] {
+        return stalled.is_asked() && std::all_of(workers.begin(), workers.end(), asks_for_file);
+    }));
     const auto began = Steady::now();
     press_twice(job.pid());
-    const int code = job.wait(90'000);
+    const int code = job.wait();
     const double wall_ms = milliseconds_since(began);
     INFO(job.err());
     CHECK(code == 76);
@@ -134,20 +132,20 @@ TEST_CASE("P6: a process that cannot be killed is named with its state, and nobo
     CHECK(named == 2);
     CHECK(wall_ms < 60'000);
     stalled.give_way();
-    CHECK(wait_until([&] { return all_gone(workers); }, 60'000));
+    CHECK(wait_until([&] { return all_gone(workers); }));
 }
 
 TEST_CASE("P6: Ctrl-C ends a job although its terminal stands still") {
     const TemporaryFolder folder;
     PtyProcess job(on_pretended_hosts(folder, "h[1-2] slots=2\n") + Words{"--grace", "600", "yes"});
-    REQUIRE(wait_until([&] { return descendants(job.pid()).size() >= 8; }, 60'000));
+    REQUIRE(wait_until([&] { return descendants(job.pid()).size() >= 8; }));
     // The ranks' output has filled the terminal by then.
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     const auto all = descendants(job.pid());
     CHECK(all.size() >= 8);
     const auto began = Steady::now();
     press_twice(job.pid());
-    CHECK(job.wait_without_reading(60'000) == 76);
+    CHECK(job.wait_without_reading() == 76);
     std::printf("P6 terminal that stands still: ended %.0f ms after Ctrl-C\n",
                 milliseconds_since(began));
     CHECK(wait_until([&] { return all_gone(all); }, kGoneMaxMs));
@@ -159,7 +157,7 @@ TEST_CASE("P6: a job outlives a terminal that stands still for 40 s, and no line
     const std::string script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); echo line $i; done";
     PtyProcess job(on_pretended_hosts(folder, "h1 slots=2\n") + Words{"sh", "-c", script});
     std::this_thread::sleep_for(std::chrono::seconds(40));
-    const int code = job.wait(60'000);
+    const int code = job.wait();
     CHECK(code == 0);
     size_t lines = 0;
     for (const char c : job.shown()) lines += c == '\n' ? 1 : 0;

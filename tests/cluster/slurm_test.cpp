@@ -41,7 +41,7 @@ class SlurmRig : public NamespaceRig {
     void run(const Words& words) const {
         const TemporaryFolder folder;
         JobProcess process(folder, words);
-        CHECK(process.wait(30'000) == 0);
+        CHECK(process.wait() == 0);
     }
     void lose(int number) const { run(command("lose", {std::to_string(number)})); }
 };
@@ -100,7 +100,7 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
         JobProcess job(folder, rig.allocated({"-N4", "--ntasks-per-node=2"},
                                              {"--exclude", rig.node(2), "sh", "-c",
                                               "echo $RANK $(hostname) ${DSLAUNCH_TOKEN-none}"}));
-        CHECK(job.wait(30'000) == 0);
+        CHECK(job.wait() == 0);
         std::printf("slurm: salloc, 3 hosts, 6 ranks in %.0f ms\n",
                     std::chrono::duration<double, std::milli>(Steady::now() - began).count());
         INFO(job.err());
@@ -117,7 +117,7 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
         JobProcess job(folder,
                        rig.on_head({"salloc", "-Q", "-N2", "--ntasks-per-node=2", "srun",
                                     "--ntasks-per-node=2", kDslaunch, "sh", "-c", "echo $RANK"}));
-        CHECK(job.wait(30'000) == 0);
+        CHECK(job.wait() == 0);
         INFO(job.err());
         std::multiset<std::string> expected;
         for (const int rank : {0, 1, 2, 3}) {
@@ -129,7 +129,7 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
         const TemporaryFolder folder;
         JobProcess job(folder,
                        rig.allocated({"-N3"}, {"sh", "-c", "[ $RANK = 1 ] && exit 3; sleep 30"}));
-        CHECK(job.wait(15'000) == 3);
+        CHECK(job.wait() == 3);
         CHECK(mentions(job.err(), "rank 1 on host " + rig.node(2) + " failed first: exit code 3"));
     }
     SECTION("a node without dslaunch is named with the cause") {
@@ -140,7 +140,7 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
             "exec salloc -Q -N2 {0}/m/dslaunch true",
             folder.path(), kDslaunch);
         JobProcess job(folder, rig.on_head({"unshare", "--mount", "sh", "-c", mount}));
-        CHECK(job.wait(20'000) == 67);
+        CHECK(job.wait() == 67);
         INFO(job.err());
         CHECK(mentions(job.err(), "cannot start an agent on 2 of 2 hosts"));
         CHECK(mentions(job.err(), "No such file or directory"));
@@ -162,7 +162,7 @@ TEST_CASE("Slurm's signals let the ranks save, and killed launchers leave nothin
         const TemporaryFolder own;
         JobProcess process(own, rig.on_head({"sbatch", "--parsable", "-N3", "-o",
                                              folder.path() + "/out", "--wrap", line}));
-        REQUIRE(process.wait(20'000) == 0);
+        REQUIRE(process.wait() == 0);
         REQUIRE(all_up(folder, 3));
         return std::string(trim(process.out()));
     };
@@ -211,7 +211,7 @@ TEST_CASE("Slurm's signals let the ranks save, and killed launchers leave nothin
         const pid_t srun = find_process("srun", "--join");
         REQUIRE(srun > 0);
         REQUIRE(::kill(srun, SIGKILL) == 0);
-        CHECK(job.wait(20'000) == 67);
+        CHECK(job.wait() == 67);
         INFO(job.err());
         CHECK(mentions(job.err(), " is lost: "));
         CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
@@ -227,7 +227,7 @@ TEST_CASE("a Slurm node whose plug is pulled is named", "[.long]") {
     const auto workers = recorded_processes(folder);
     const auto began = Steady::now();
     rig.lose(3);
-    CHECK(job.wait(90'000) == 67);
+    CHECK(job.wait() == 67);
     std::printf("slurm: node lost, job over after %.1f s\n",
                 std::chrono::duration<double>(Steady::now() - began).count());
     INFO(job.err());

@@ -150,7 +150,7 @@ TEST_CASE("each directive of an ssh configuration works or is refused by name") 
         const TemporaryFolder folder;
         const auto began = Steady::now();
         JobProcess job(folder, probe(rig, "ssh", config, row.host));
-        const int code = job.wait(90'000);
+        const int code = job.wait();
         const double ms = std::chrono::duration<double, std::milli>(Steady::now() - began).count();
         INFO(row.lines << "\n" << job.err());
         if (row.cause.empty()) {
@@ -184,7 +184,7 @@ TEST_CASE("with a terminal at hand neither ssh transport asks anything on it") {
             const std::string host = config == "asking_jump" ? "n9" : "n1";
             PtyProcess job(probe(rig, transport, folder + "/" + config, host));
             const auto began = Steady::now();
-            CHECK(job.wait(90'000) == 67);
+            CHECK(job.wait() == 67);
             const double ms =
                 std::chrono::duration<double, std::milli>(Steady::now() - began).count();
             INFO(transport << " " << config << ": " << job.shown());
@@ -214,7 +214,7 @@ TEST_CASE("a slow name server delays only the hosts that it is asked for") {
     const TemporaryFolder folder;
     const auto began = Steady::now();
     JobProcess job(folder, probe(rig, "ssh", config, hosts));
-    CHECK(job.wait(90'000) == 67);
+    CHECK(job.wait() == 67);
     const double ms = std::chrono::duration<double, std::milli>(Steady::now() - began).count();
     std::printf("24 names on a dead name server: error after %.0f ms\n", ms);
     CHECK(ms > 1'000);
@@ -223,10 +223,10 @@ TEST_CASE("a slow name server delays only the hosts that it is asked for") {
     set_look_up(30);
     const TemporaryFolder second;
     JobProcess interrupted(second, probe(rig, "ssh", config, "n1,slow.invalid"));
-    REQUIRE(wait_until([&] { return holds_signal(interrupted.pid(), SIGINT); }, 60'000));
+    REQUIRE(wait_until([&] { return holds_signal(interrupted.pid(), SIGINT); }));
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     interrupted.signal(SIGINT);
-    CHECK(interrupted.wait(20'000) == 76);  // before the look-up is over
+    CHECK(interrupted.wait() == 76);  // before the look-up is over
 }
 
 TEST_CASE("64 hosts behind one sshd as it is set up by default start") {
@@ -238,7 +238,7 @@ TEST_CASE("64 hosts behind one sshd as it is set up by default start") {
         const TemporaryFolder folder;
         const auto began = Steady::now();
         JobProcess job(folder, probe(rig, transport, rig.folder() + "/good", hosts));
-        const int code = job.wait(120'000);
+        const int code = job.wait();
         INFO(job.err());
         CHECK(code == 0);
         std::printf("%s: 64 hosts behind one sshd (MaxStartups 10:30:100) in %.0f ms\n",

@@ -30,7 +30,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             const auto began = Steady::now();
             JobProcess job(folder,
                            rig.probe(transport, "good", "n1,n2,n3", "echo $RANK $MASTER_ADDR"));
-            CHECK(job.wait(20'000) == 0);
+            CHECK(job.wait() == 0);
             INFO(job.err());
             std::printf("%s: three hosts in %.0f ms\n", transport.c_str(),
                         std::chrono::duration<double, std::milli>(Steady::now() - began).count());
@@ -69,7 +69,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
                                       << row.hosts) {
                 TemporaryFolder folder;
                 JobProcess job(folder, rig.probe(transport, row.config, row.hosts, "echo ran"));
-                CHECK(job.wait(20'000) == 67);
+                CHECK(job.wait() == 67);
                 INFO(job.err());
                 CHECK(mentions(job.err(), row.cause));
                 CHECK(mentions(job.err(), row.hosts + ": "));
@@ -80,7 +80,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             TemporaryFolder folder;
             JobProcess job(
                 folder, rig.probe(transport, "good", "n1,no-a.invalid,no-b.invalid", "echo ran"));
-            CHECK(job.wait(20'000) == 67);
+            CHECK(job.wait() == 67);
             CHECK(mentions(job.err(), "2 of 3 hosts"));
             CHECK(mentions(job.err(), "no-a.invalid: "));
             CHECK(mentions(job.err(), "no-b.invalid: "));
@@ -102,14 +102,14 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             REQUIRE(agent > 1);
             REQUIRE(signal_process(name_process(agent), SIGKILL));
             REQUIRE(wait_until([&] { return all_gone(workers); }, 5'000));
-            CHECK(job.wait(10'000) == 67);
+            CHECK(job.wait() == 67);
             INFO(job.err());
             CHECK(mentions(job.err(), " is lost: "));
         }
         DYNAMIC_SECTION(transport << " and a way that leads over another host") {
             TemporaryFolder folder;
             JobProcess job(folder, rig.probe(transport, "jump", "n2", "echo ran"));
-            CHECK(job.wait(20'000) == 0);
+            CHECK(job.wait() == 0);
             INFO(job.err());
             CHECK(mentions(job.out(), "ran"));
         }
@@ -125,7 +125,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             wrapped.insert(wrapped.end(), {"sh", "-c", mount, "sh"});
             wrapped.insert(wrapped.end(), command.begin() + 4, command.end());
             JobProcess job(folder, wrapped);
-            CHECK(job.wait(20'000) == 67);
+            CHECK(job.wait() == 67);
             INFO(job.err());
             CHECK(mentions(job.err(), "n1: there is no dslaunch at"));
             CHECK(mentions(job.err(), "exit 127"));
@@ -142,7 +142,7 @@ TEST_CASE("connections that a busy sshd drops at the door are tried again") {
         DYNAMIC_SECTION(transport) {
             TemporaryFolder folder;
             JobProcess job(folder, rig.probe(transport, "good", hosts, "echo ran"));
-            CHECK(job.wait(30'000) == 0);
+            CHECK(job.wait() == 0);
             INFO(job.err());
             const std::string out = job.out();
             size_t count = 0;

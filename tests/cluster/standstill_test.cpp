@@ -95,7 +95,7 @@ void stop_and_go_on(std::chrono::milliseconds time, const Rig* rig) {
         ranks.insert(ranks.end(), {4, 4});
     }
     for (size_t i = 0; i < jobs.size(); ++i) {
-        REQUIRE(wait_until([&] { return jobs[i]->runs(ranks[i]); }, 60'000));
+        REQUIRE(wait_until([&] { return jobs[i]->runs(ranks[i]); }));
     }
     for (WaitingJob* job : jobs) job->process().signal(SIGSTOP);
     std::this_thread::sleep_for(time);
@@ -105,7 +105,7 @@ void stop_and_go_on(std::chrono::milliseconds time, const Rig* rig) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     for (const WaitingJob* job : jobs) job->let_end();
     for (WaitingJob* job : jobs) {
-        CHECK(job->process().wait(60'000) == 0);
+        CHECK(job->process().wait() == 0);
         INFO(job->process().err());
         CHECK(job->process().err().find("is lost") == std::string::npos);
     }
@@ -130,20 +130,20 @@ TEST_CASE("ranks end when the launcher's machine is gone, though nothing was clo
     for (const std::string transport : {"ssh", "openssh"}) {
         WaitingJob job;
         job.start(rig.probe(transport, "good", "n1,n2", job.script()));
-        REQUIRE(wait_until([&] { return job.runs(4); }, 60'000));
+        REQUIRE(wait_until([&] { return job.runs(4); }));
         const TemporaryFolder folder;
         const auto link = [&](const std::string& state) {
             JobProcess set(folder, {"ip", "-n", rig.prefix() + "0", "link", "set", "eth0", state});
-            REQUIRE(set.wait(10'000) == 0);
+            REQUIRE(set.wait() == 0);
         };
         link("down");
         const auto began = Steady::now();
-        CHECK(wait_until([&] { return job.all_ended(); }, 60'000));
+        CHECK(wait_until([&] { return job.all_ended(); }));
         const double ms = milliseconds_since(began);
         std::printf("%s: the launcher's link is down, all ranks gone after %.0f ms\n",
                     transport.c_str(), ms);
         CHECK(ms >= 10'000);
-        CHECK(job.process().wait(60'000) == 67);
+        CHECK(job.process().wait() == 67);
         link("up");
     }
 }
@@ -159,7 +159,7 @@ TEST_CASE("a log that nobody reads holds up neither the ranks nor a signal") {
     job.start({"env", "XDG_STATE_HOME=" + state.path(), kDslaunch, "--output", output, "--num_gpus",
                "1", "--device", "cpu", "sh", "-c",
                "head -c 1000000 /dev/zero | tr '\\0' x; echo; " + job.script()});
-    REQUIRE(wait_until([&] { return job.runs(1); }, 60'000));
+    REQUIRE(wait_until([&] { return job.runs(1); }));
     std::this_thread::sleep_for(kSilenceMax + std::chrono::seconds(2));
     CHECK(job.all_live());
     CHECK_THAT(job.process().err(), Catch::Contains("out has taken nothing for"));
@@ -168,7 +168,7 @@ TEST_CASE("a log that nobody reads holds up neither the ranks nor a signal") {
     job.process().signal(SIGTERM);
     CHECK(wait_until([&] { return job.all_ended(); }, 20'000));
     job.process().signal(SIGTERM);
-    CHECK(job.process().wait(20'000) == 76);
+    CHECK(job.process().wait() == 76);
     INFO(job.process().err());
     std::printf("a log that nobody reads: the job ends %.0f ms after the signal\n",
                 milliseconds_since(began));
@@ -193,7 +193,7 @@ TEST_CASE("a reader that pauses stops the lines of exec, not its hosts") {
     for (ssize_t n = 0; (n = ::read(reader.get(), block, sizeof block)) > 0;) {
         got.append(block, static_cast<size_t>(n));
     }
-    CHECK(exec.wait(60'000) == 0);
+    CHECK(exec.wait() == 0);
     INFO(exec.err());
     CHECK(std::count(got.begin(), got.end(), '\n') == kLines);
     CHECK(got.ends_with("localhost: " + std::to_string(kLines) + "\n"));

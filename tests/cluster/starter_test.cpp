@@ -52,7 +52,7 @@ std::vector<std::string> left_behind() {
 std::vector<ProcessName> running(const RigHosts& rig, const std::string& name) {
     const TemporaryFolder folder;
     JobProcess list(folder, {"ip", "netns", "pids", rig.on(0, {})[3]});
-    list.wait(5'000);
+    list.wait();
     std::vector<ProcessName> found;
     std::istringstream pids(list.out());
     for (pid_t pid = 0; pids >> pid;) {
@@ -69,7 +69,7 @@ std::string all_arguments(const RigHosts& rig, int hosts) {
     for (int host = 0; host <= hosts; ++host) {
         const TemporaryFolder folder;
         JobProcess list(folder, {"ip", "netns", "pids", rig.on(host, {})[3]});
-        list.wait(5'000);
+        list.wait();
         std::istringstream pids(list.out());
         for (pid_t pid = 0; pids >> pid;) text += process_file(pid, "cmdline");
     }
@@ -115,7 +115,7 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
             const auto began = Steady::now();
             JobProcess job(folder, probe(rig, starter.transport, good, "n3,n1,n2",
                                          "echo $RANK $MASTER_ADDR; env | grep TOKEN; true"));
-            CHECK(job.wait(60'000) == 0);
+            CHECK(job.wait() == 0);
             INFO(job.err());
             std::printf("%s: three hosts in %.0f ms\n", starter.transport.c_str(),
                         std::chrono::duration<double, std::milli>(Steady::now() - began).count());
@@ -128,7 +128,7 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
             const TemporaryFolder folder;
             JobProcess job(folder, probe(rig, starter.transport, good, "n1,n2",
                                          "test $RANK = 3 && exit 9; sleep 30"));
-            CHECK(job.wait(30'000) == 9);
+            CHECK(job.wait() == 9);
             CHECK(mentions(job.err(), "n2"));
         }
         const std::string victims[] = {"launcher", starter.program};
@@ -186,7 +186,7 @@ TEST_CASE("what pdsh and mpirun say of a host is said of that host") {
             const auto began = Steady::now();
             JobProcess job(folder, probe(rig, starter.transport, rig.folder() + "/" + row.config,
                                          row.hosts, "echo ran"));
-            CHECK(job.wait(90'000) == 67);
+            CHECK(job.wait() == 67);
             INFO(starter.transport << " " << row.config << "\n" << job.err());
             CHECK(mentions(job.err(), row.host + ": "));
             CHECK(mentions(job.err(), row.cause));
@@ -202,7 +202,7 @@ TEST_CASE("a missing pdsh or mpirun is said with what to do instead") {
         JobProcess job(folder,
                        {"env", "PATH=" + folder.path(), kProbe, "transport=" + starter.transport,
                         "hosts=n1.invalid", "--", "true"});
-        CHECK(job.wait(20'000) == 67);
+        CHECK(job.wait() == 67);
         INFO(job.err());
         CHECK(mentions(job.err(), starter.program + " cannot be started here: install"));
         CHECK(mentions(job.err(), "package " + starter.package));
@@ -225,7 +225,7 @@ TEST_CASE("copies of dslaunch that mpirun started become one job without a hostf
         const auto began = Steady::now();
         JobProcess job(folder, under_mpirun("echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE "
                                             "$WORLD_SIZE $MASTER_ADDR $(env | grep -c OMPI_)"));
-        CHECK(job.wait(60'000) == 0);
+        CHECK(job.wait() == 0);
         INFO(job.err());
         std::printf("mpirun dslaunch: 5 copies on two hosts in %.0f ms\n",
                     std::chrono::duration<double, std::milli>(Steady::now() - began).count());
@@ -238,7 +238,7 @@ TEST_CASE("copies of dslaunch that mpirun started become one job without a hostf
     {
         const TemporaryFolder folder;
         JobProcess job(folder, under_mpirun("test $RANK = 4 && exit 9; sleep 30"));
-        CHECK(job.wait(30'000) == 9);
+        CHECK(job.wait() == 9);
     }
     {
         const TemporaryFolder folder;
@@ -255,6 +255,6 @@ TEST_CASE("copies of dslaunch that mpirun started become one job without a hostf
     const TemporaryFolder folder;
     JobProcess alone(folder,
                      {"env", "-u", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE=2", dslaunch, "true"});
-    CHECK(alone.wait(10'000) == 71);
+    CHECK(alone.wait() == 71);
     CHECK(mentions(alone.err(), "start one copy with --hostfile"));
 }

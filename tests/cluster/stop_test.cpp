@@ -33,7 +33,7 @@ struct Result {
 Result run(const TemporaryFolder& state, const std::vector<std::string>& words) {
     TemporaryFolder output;
     JobProcess process(output, command(state, words));
-    const int code = process.wait(60'000);
+    const int code = process.wait();
     return {code, process.out(), process.err()};
 }
 
@@ -112,7 +112,7 @@ TEST_CASE("what a dead job left is ended; its namesakes and who asks are spared"
     CHECK(launch_id.size() == 32);
     JobProcess left(folder, {"env", "DSL_LAUNCH_ID=" + launch_id, "sh", "-c",
                              "echo $$ >> " + folder.path() + "/pids; " + kStubborn});
-    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 1; }, 60'000));
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 1; }));
     // A process of another launcher that calls its job the same.
     TemporaryFolder foreign_folder;
     JobProcess foreign(foreign_folder,
@@ -123,13 +123,13 @@ TEST_CASE("what a dead job left is ended; its namesakes and who asks are spared"
     auto words = command(state, {"stop", "dead", "--json"});
     words.insert(words.begin() + 1, "DSL_LAUNCH_ID=" + launch_id);
     JobProcess stop(output, words);
-    REQUIRE(stop.wait(20'000) == 0);
+    REQUIRE(stop.wait() == 0);
     const auto json = nlohmann::json::parse(stop.out());
     CHECK(json["launcher"] == "was dead already");
     const auto& processes = json["hosts"][0]["processes"];
     REQUIRE(processes.size() >= 1);
     for (const auto& process : processes) CHECK(process["ended"] == true);
-    CHECK(left.wait(60'000) == 128 + SIGKILL);
+    CHECK(left.wait() == 128 + SIGKILL);
     CHECK(name_process(foreign.pid()).start_time != 0);
     for (const ProcessName& worker : other.workers) CHECK(name_process(worker.pid) == worker);
     for (const ProcessName& worker : namesake.workers) CHECK(name_process(worker.pid) == worker);
@@ -153,7 +153,7 @@ TEST_CASE("ps --devices tells who holds which GPU; stop --pid ends one process a
         all.insert(all.begin() + 1, "PATH=" + fake.path() + ":" + std::getenv("PATH"));
         const TemporaryFolder output;
         JobProcess process(output, all);
-        const int code = process.wait(60'000);
+        const int code = process.wait();
         return Result{code, process.out(), process.err()};
     };
     const Result listed = with_driver({"ps", "--devices", "--json"});

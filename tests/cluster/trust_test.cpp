@@ -44,7 +44,7 @@ class LockedHosts {
         JobProcess up(folder, {"env", "PASSWORDS=" + mine_.path() + "/shadow",
                                "PRIVATE=" + std::string(home == nullptr ? "/root" : home),
                                kRigScript, "up", folder_, prefix_, "2"});
-        const int code = up.wait(60'000);
+        const int code = up.wait();
         usable_ = code == 0;
         if (code == 77) report_skipped("hosts trust on hosts made of network namespaces", up.out());
         if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
@@ -56,7 +56,7 @@ class LockedHosts {
     ~LockedHosts() {
         TemporaryFolder folder;
         JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
-        down.wait(60'000);
+        down.wait();
     }
     [[nodiscard]] bool usable() const { return usable_; }
     [[nodiscard]] std::string file(const std::string& name) const {
@@ -104,7 +104,7 @@ Ran run(const std::vector<std::string>& command) {
     words.insert(words.end(), command.begin(), command.end());
     TemporaryFolder folder;
     JobProcess process(folder, words);
-    const int code = process.wait(60'000);
+    const int code = process.wait();
     return {code, process.out() + process.err()};
 }
 
@@ -216,7 +216,7 @@ TEST_CASE("a host key that changed is named, and replaced only when it is asked 
 
     TemporaryFolder folder;
     JobProcess keygen(folder, {"ssh-keygen", "-lf", hosts.rig_file("host.pub")});
-    REQUIRE(keygen.wait(10'000) == 0);
+    REQUIRE(keygen.wait() == 0);
     std::istringstream words(keygen.out());
     std::string bits, fingerprint;
     words >> bits >> fingerprint;

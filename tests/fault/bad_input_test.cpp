@@ -255,7 +255,7 @@ TEST_CASE("an archive that changes between the comparison of its hash and its lo
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
         });
-        const int code = process.wait(120'000);
+        const int code = process.wait();
         over = true;
         other.join();
         INFO(process.err());
@@ -359,7 +359,7 @@ TEST_CASE("a run of which every step overflows is no success, one with an update
             config["fp16"] = {{"enabled", true}, {"initial_scale_power", row.scale_power}};
         };
         JobProcess process(job.folder, job.command(/*resume=*/false));
-        const int code = process.wait(120'000);
+        const int code = process.wait();
         INFO(process.err() << process.out());
         CHECK(code == row.code);
         CHECK((process.err().find("none changed the model") != std::string::npos) ==

@@ -36,7 +36,7 @@ struct SmallDisk {
     void check_verified() const {
         const TemporaryFolder folder;
         JobProcess process(folder, {kLauncher, "ckpt", "verify", job.output() + "/checkpoints"});
-        const int code = process.wait(20'000);
+        const int code = process.wait();
         INFO(process.out() << process.err());
         CHECK(code == 0);
     }
@@ -55,7 +55,7 @@ TEST_CASE("a disk that holds the weights and no checkpoint is told before traini
     SmallDisk disk("700k");
     if (!disk.usable) return;
     JobProcess process(disk.job.folder, disk.job.command(false));
-    const int code = process.wait(30'000);
+    const int code = process.wait();
     INFO(process.err());
     CHECK(code == 72);
     CHECK(process.err().find(disk.job.output() + ": the trained weights need 37") !=
@@ -71,7 +71,7 @@ TEST_CASE("a save that finds no room ends the run, and keeps what was saved befo
     if (!disk.usable) return;
     disk.job.change = [](Json& config) { config["dslaunch"]["save"].erase("keep"); };
     JobProcess process(disk.job.folder, disk.job.command(false));
-    const int code = process.wait(30'000);
+    const int code = process.wait();
     INFO(process.err());
     CHECK(code == 73);
     const std::vector<std::string> kept = disk.names();
@@ -89,7 +89,7 @@ TEST_CASE("a save that finds no room ends the run, and keeps what was saved befo
     std::filesystem::remove_all(disk.job.output() + "/checkpoints/step-2");
     disk.job.change = [](Json& config) { config["dslaunch"]["save"]["keep"] = 1; };
     JobProcess resumed(disk.job.folder, disk.job.command(true));
-    const int resumed_code = resumed.wait(30'000);
+    const int resumed_code = resumed.wait();
     INFO(resumed.err());
     CHECK(resumed_code == 0);
     SavingJob untouched;
@@ -106,7 +106,7 @@ TEST_CASE("training goes on after saves that find no room, where it was told to"
         config["dslaunch"]["save"] = {{"interval", 2}, {"keep", 1}, {"on_error", "continue"}};
     };
     JobProcess process(disk.job.folder, disk.job.command(false));
-    const int code = process.wait(30'000);
+    const int code = process.wait();
     INFO(process.err());
     CHECK(code == 0);
     CHECK(disk.job.losses().size() == 12);

@@ -36,7 +36,7 @@ void check_kills(const Kills& kills, SavingJob& job, const SavingJob& untouched)
             if (code < 0) {
                 kill_one(process, random() % 3);
                 ++killed;
-                code = process.wait(60'000);
+                code = process.wait();
                 INFO(process.err());
                 REQUIRE(code != -1);
                 REQUIRE(wait_until([] { return descendants(::getpid()).empty(); }, kGoneMaxMs));
@@ -49,7 +49,7 @@ void check_kills(const Kills& kills, SavingJob& job, const SavingJob& untouched)
             INFO(process.err());
             REQUIRE(code == 0);
         } else {
-            const int code = process.wait(120'000);
+            const int code = process.wait();
             INFO(process.err());
             REQUIRE(code == 0);
         }
@@ -94,16 +94,14 @@ TEST_CASE("1000 kills while every step is saved leave a whole checkpoint", "[.lo
     for (int kill = 0; kill < 1'000; ++kill) {
         JobProcess process(job.folder, job.command(/*resume=*/true));
         const size_t before = job.losses().empty() ? 0 : job.losses().rbegin()->first;
-        REQUIRE(wait_until(
-            [&] {
-                const auto losses = job.losses();
-                return !losses.empty() && losses.rbegin()->first > static_cast<int64_t>(before);
-            },
-            120'000));
+        REQUIRE(wait_until([&] {
+            const auto losses = job.losses();
+            return !losses.empty() && losses.rbegin()->first > static_cast<int64_t>(before);
+        }));
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 200'000));
         const int64_t done = job.losses().rbegin()->first;
         kill_one(process, random() % 3);
-        REQUIRE(process.wait(60'000) != -1);
+        REQUIRE(process.wait() != -1);
         REQUIRE(wait_until([] { return descendants(::getpid()).empty(); }, kGoneMaxMs));
         const int64_t now = newest_whole(job.output());
         INFO("kill " << kill << ": newest was " << newest << " and is " << now << ", steps "
@@ -124,15 +122,15 @@ TEST_CASE("a restarted job goes on from its newest checkpoint") {
     SavingJob job;
     job.more = {"--max-restarts", "2"};
     JobProcess process(job.folder, job.command(false));
-    REQUIRE(wait_until([&] { return job.has_stepped(); }, 120'000));
+    REQUIRE(wait_until([&] { return job.has_stepped(); }));
     const std::vector<ProcessName> workers = workers_of(process);
     REQUIRE(workers.size() == 2);
     // No more than a look at one name lies between the first save and the kill: of 40 steps most
     // are left.
     const std::string latest = job.output() + "/checkpoints/latest";
-    REQUIRE(wait_until([&] { return std::filesystem::exists(latest); }, 60'000));
+    REQUIRE(wait_until([&] { return std::filesystem::exists(latest); }));
     REQUIRE(signal_process(workers.front(), SIGKILL));
-    CHECK(process.wait(120'000) == 0);
+    CHECK(process.wait() == 0);
     INFO(process.err());
     CHECK(process.err().find("resuming from") != std::string::npos);
     CHECK(job.losses() == untouched.losses());

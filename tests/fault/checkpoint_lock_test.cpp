@@ -26,18 +26,18 @@ void hold_lock(std::chrono::milliseconds time) {
     job.more = {"--max-restarts", "1"};
     JobProcess process(job.folder, job.command(/*resume=*/false));
     const std::string path = job.output() + "/checkpoints/.lock";
-    REQUIRE(wait_until([&] { return job.has_stepped(); }, 60'000));
+    REQUIRE(wait_until([&] { return job.has_stepped(); }));
     UniqueFd held(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     REQUIRE(held.valid());
     std::thread holder([&] { ::flock(held.get(), LOCK_EX); });
     kill_one(process, 1);
     holder.join();
     REQUIRE(wait_until(
-        [&] { return process.err().find(".lock is held by job ") != std::string::npos; }, 60'000));
+        [&] { return process.err().find(".lock is held by job ") != std::string::npos; }));
     std::this_thread::sleep_for(time);
     CHECK(process.err().find("restart 1 of 1") != std::string::npos);
     held.reset();
-    const int code = process.wait(120'000);
+    const int code = process.wait();
     INFO(process.err());
     CHECK(code == 0);
     CHECK(process.err().find(", attempt 0, rank 0 on host ") != std::string::npos);

@@ -24,7 +24,7 @@ TEST_CASE("Ctrl-C, TERM and USR1 save the weights of the steps that were done, a
         const auto all = descendants(job.process.pid());
         const auto began = Steady::now();
         job.process.signal(signal);
-        const int code = job.process.wait(60'000);
+        const int code = job.process.wait();
         INFO("signal " << signal << "\n" << job.process.err());
         CHECK(code == 76);
         std::printf("signal %d: saved and ended after %.0f ms\n", signal,
@@ -44,10 +44,10 @@ TEST_CASE("Ctrl-C, TERM and USR1 save the weights of the steps that were done, a
 TEST_CASE("a signal before the first step ends the job too") {
     for (const int wait_ms : {0, 20, 50, 100, 200, 300, 450, 600}) {
         EndlessJob job({"--grace", "600"});
-        REQUIRE(wait_until([&] { return holds_signal(job.process.pid(), SIGINT); }, 60'000));
+        REQUIRE(wait_until([&] { return holds_signal(job.process.pid(), SIGINT); }));
         std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
         job.process.signal(SIGINT);
-        const int code = job.process.wait(60'000);
+        const int code = job.process.wait();
         INFO("after " << wait_ms << " ms\n" << job.process.err());
         CHECK(code == 76);
         CHECK(wait_until([] { return descendants(::getpid()).empty(); }, kGoneMaxMs));
@@ -60,7 +60,7 @@ TEST_CASE("a second Ctrl-C ends a training job at once") {
     const auto all = descendants(job.process.pid());
     press_twice(job.process.pid());
     const auto began = Steady::now();
-    CHECK(job.process.wait(60'000) == 76);
+    CHECK(job.process.wait() == 76);
     CHECK(milliseconds_since(began) < kEndMaxMs);
     check_gone(all, "second Ctrl-C");
 }
@@ -73,7 +73,7 @@ TEST_CASE("a killed worker ends the training job, and it is named") {
     REQUIRE(workers.size() == 4);
     REQUIRE(signal_process(workers[2], SIGKILL));
     const auto began = Steady::now();
-    const int code = job.process.wait(60'000);
+    const int code = job.process.wait();
     INFO(job.process.err());
     CHECK(code == 68);
     CHECK(milliseconds_since(began) < kEndMaxMs);
@@ -93,7 +93,7 @@ TEST_CASE("a stopped worker that is killed later still ends the job") {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     press_twice(job.process.pid());
     // The grace time, which the stopped rank would use up, is ten times as long.
-    const int code = job.process.wait(60'000);
+    const int code = job.process.wait();
     INFO(job.process.err());
     CHECK(code == 76);
     check_gone(all, "one rank stopped, two Ctrl-C");
@@ -108,7 +108,7 @@ TEST_CASE("a rank that stops is named when the time limit is over, with where it
     const ProcessName victim = workers[3];
     REQUIRE(signal_process(victim, SIGSTOP));
     const auto began = Steady::now();
-    const int code = job.process.wait(120'000);
+    const int code = job.process.wait();
     const std::string report = job.process.err();
     INFO(report);
     CHECK(code == 69);
@@ -131,7 +131,7 @@ TEST_CASE("a rank that cannot save in the grace time is ended with the rest") {
     REQUIRE(signal_process(workers[1], SIGSTOP));
     const auto began = Steady::now();
     job.process.signal(SIGTERM);
-    const int code = job.process.wait(60'000);
+    const int code = job.process.wait();
     INFO(job.process.err());
     CHECK(code == 76);
     CHECK(milliseconds_since(began) >= 500);
@@ -158,7 +158,7 @@ TEST_CASE("a killed agent ends the training job, and its host is named") {
     }
     REQUIRE(agents.size() == 2);
     REQUIRE(signal_process(agents[1], SIGKILL));
-    const int code = job.process.wait(60'000);
+    const int code = job.process.wait();
     INFO(job.process.err());
     CHECK(code == 67);
     CHECK(job.process.err().find("is lost") != std::string::npos);
@@ -173,7 +173,7 @@ TEST_CASE("a killed launcher takes its training job along") {
     const auto all = descendants(job.process.pid());
     REQUIRE(all.size() >= 6);
     job.process.signal(SIGKILL);
-    CHECK(job.process.wait(60'000) == 128 + SIGKILL);
+    CHECK(job.process.wait() == 128 + SIGKILL);
     check_gone(all, "launcher killed");
 }
 

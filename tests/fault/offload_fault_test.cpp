@@ -53,9 +53,9 @@ Ended train_while(const std::function<void(const std::string& swap_file)>& harm)
                    {kLauncher, "--num_gpus", "2", "--device", "cpu", "--output", out,
                     fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"});
     const std::string metrics = out + "/metrics.jsonl";
-    REQUIRE(wait_until(
-        [&] { return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0; },
-        120'000));
+    REQUIRE(wait_until([&] {
+        return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0;
+    }));
     const std::string swap_file = swap_file_in(nvme);
     REQUIRE_FALSE(swap_file.empty());
     Ended ended;

@@ -33,7 +33,7 @@ struct StagedJob : SavingJob {
 };
 
 bool await_steps(const SavingJob& job) {
-    return wait_until([&] { return job.losses().size() >= 3; }, 120'000);
+    return wait_until([&] { return job.losses().size() >= 3; });
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ TEST_CASE("a killed launcher takes its pipeline along") {
         const auto all = descendants(process.pid());
         REQUIRE(all.size() >= 3);
         process.signal(SIGKILL);
-        CHECK(process.wait(60'000) == 128 + SIGKILL);
+        CHECK(process.wait() == 128 + SIGKILL);
         check_gone(all, "launcher of a pipeline killed");
     }
 }
@@ -68,7 +68,7 @@ TEST_CASE("a killed stage ends the pipeline, and is named") {
             const auto all = descendants(process.pid());
             kill_one(process, worker);
             const auto began = Steady::now();
-            const int code = process.wait(60'000);
+            const int code = process.wait();
             INFO(process.err());
             CHECK(code == 68);
             CHECK(Steady::now() - began < std::chrono::seconds(30));
@@ -90,7 +90,7 @@ TEST_CASE("a save of a pipeline that finds no room ends the run, and keeps what 
                               "mounting a tmpfs needs root");
     {
         JobProcess process(job.folder, job.command(false));
-        const int code = process.wait(60'000);
+        const int code = process.wait();
         INFO(process.err());
         CHECK(code == 73);
         CHECK(process.err().find("the checkpoint of step 8 was not saved: ") != std::string::npos);
@@ -109,7 +109,7 @@ TEST_CASE("a save of a pipeline that finds no room ends the run, and keeps what 
             config["dslaunch"]["save"]["keep"] = 1;
         };
         JobProcess resumed(job.folder, job.command(true));
-        const int code = resumed.wait(60'000);
+        const int code = resumed.wait();
         INFO(resumed.err());
         CHECK(code == 0);
     }

@@ -94,7 +94,7 @@ int rank_of(const ProcessName& worker) {
 // the launcher's end.
 bool stalls_and_is_named(Stall how, const TimedJob& timed, std::mt19937& dice, Figures& figures) {
     EndlessJob& job = *timed.job;
-    REQUIRE(wait_until([&] { return job.processes("/dsworker").size() == 4; }, 60'000));
+    REQUIRE(wait_until([&] { return job.processes("/dsworker").size() == 4; }));
     std::this_thread::sleep_for(
         std::chrono::milliseconds(std::uniform_int_distribution<int>(0, 200)(dice)));
     const auto workers = job.processes("/dsworker");
@@ -109,7 +109,7 @@ bool stalls_and_is_named(Stall how, const TimedJob& timed, std::mt19937& dice, F
         REQUIRE(signal_process(victim, SIGSTOP));
     }
     const auto began = Steady::now();
-    const int code = job.process.wait(120'000);
+    const int code = job.process.wait();
     const double detected_ms = milliseconds_since(began);
     const std::string report = job.process.err();
     INFO(name_of(how) << ", rank " << rank << "\n" << report);
@@ -156,7 +156,7 @@ void train_without_alarm(int seconds) {
     std::this_thread::sleep_for(std::chrono::seconds(seconds));
     const bool lives = name_process(job.process.pid()).start_time != 0;
     job.process.signal(SIGINT);
-    const int code = job.process.wait(60'000);
+    const int code = job.process.wait();
     const std::string report = job.process.err();
     INFO(report);
     CHECK(lives);
@@ -219,7 +219,7 @@ TEST_CASE("P5: a rank whose plan is another one is named before the first step")
                      {fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"});
         const auto began = Steady::now();
         JobProcess job(folder, words);
-        const int code = job.wait(60'000);
+        const int code = job.wait();
         const std::string report = job.err();
         INFO(report);
         CHECK(code == (compared ? 67 : 74));

@@ -22,7 +22,7 @@ struct Outcome {
 
 Outcome run(const SavingJob& job, bool resume) {
     JobProcess process(job.folder, job.command(resume));
-    const int code = process.wait(60'000);
+    const int code = process.wait();
     return {code, process.out(), process.err()};
 }
 
@@ -31,7 +31,7 @@ Outcome run_ckpt(const std::vector<std::string>& words) {
     std::vector<std::string> command = {kLauncher, "ckpt"};
     command.insert(command.end(), words.begin(), words.end());
     JobProcess process(folder, command);
-    const int code = process.wait(30'000);
+    const int code = process.wait();
     return {code, process.out(), process.err()};
 }
 
@@ -57,14 +57,14 @@ TEST_CASE(
     job.steps = 12;
     job.more = {"--resume=" + folder};
     JobProcess refused(job.folder, job.command(false));
-    CHECK(refused.wait(30'000) == 73);
+    CHECK(refused.wait() == 73);
     INFO(refused.err());
     CHECK(refused.err().find("optimizer-00001-of-00002.safetensors") != std::string::npos);
     CHECK(refused.err().find("--resume=" + job.output() + "/checkpoints/step-6") !=
           std::string::npos);
     job.more.clear();
     JobProcess process(job.folder, job.command(true));
-    CHECK(process.wait(30'000) == 0);
+    CHECK(process.wait() == 0);
     INFO(process.err());
     CHECK(process.err().find("step-9 is passed over") != std::string::npos);
     CHECK(process.err().find("resuming from " + job.output() + "/checkpoints/step-6") !=
@@ -80,11 +80,11 @@ TEST_CASE("what --resume cannot find is told") {
     job.steps = 2;
     job.more = {"--resume=" + job.folder.path() + "/nowhere"};
     JobProcess nowhere(job.folder, job.command(false));
-    CHECK(nowhere.wait(30'000) == 73);
+    CHECK(nowhere.wait() == 73);
     CHECK(nowhere.err().find("nowhere") != std::string::npos);
     job.more.clear();
     JobProcess fresh(job.folder, job.command(true));
-    CHECK(fresh.wait(30'000) == 0);
+    CHECK(fresh.wait() == 0);
     CHECK(fresh.err().find("training begins at step 0") != std::string::npos);
 }
 
@@ -197,7 +197,7 @@ TEST_CASE("of two jobs with one --output the second ends before it trains") {
     first.steps = 200;
     first.interval = 50;
     JobProcess process(first.folder, first.command(false));
-    REQUIRE(wait_until([&] { return first.has_stepped(); }, 120'000));
+    REQUIRE(wait_until([&] { return first.has_stepped(); }));
     // It stands still until the second is refused, however long that takes to start.
     const std::vector<ProcessName> workers = workers_of(process);
     for (const ProcessName& worker : workers) REQUIRE(signal_process(worker, SIGSTOP));
@@ -211,7 +211,7 @@ TEST_CASE("of two jobs with one --output the second ends before it trains") {
     CHECK(refused.says(first.output() + ": another job"));
     REQUIRE(process.wait(0) == -1);  // the first still trains
     for (const ProcessName& worker : workers) REQUIRE(signal_process(worker, SIGCONT));
-    REQUIRE(process.wait(120'000) == 0);
+    REQUIRE(process.wait() == 0);
     CHECK(process.err().find("warn") == std::string::npos);
     CHECK(newest_whole(first.output()) == 200);
     SavingJob untouched;

@@ -61,22 +61,20 @@ TEST_CASE("the rank for which the others wait is named with its host and its lan
                      "--output", folder.path() + "/out", fixture_file("models/gpt.pt"), "--config",
                      folder.path() + "/config.json"});
         std::ifstream metrics;
-        REQUIRE(wait_until(
-            [&] {
-                metrics.open(folder.path() + "/out/metrics.jsonl");
-                std::string line;
-                const bool began = static_cast<bool>(std::getline(metrics, line));
-                metrics.close();
-                return began;
-            },
-            120'000));
+        REQUIRE(wait_until([&] {
+            metrics.open(folder.path() + "/out/metrics.jsonl");
+            std::string line;
+            const bool began = static_cast<bool>(std::getline(metrics, line));
+            metrics.close();
+            return began;
+        }));
         const Json run = Json::parse(folder.read("out/run.json"));
         const Brake brake(run.at("ranks").at(static_cast<size_t>(slow)).at("pid").get<pid_t>());
         const std::string words =
             fmt::format("straggler: rank {} on {} works ", slow, slow < 2 ? "left" : "right");
         std::string line;
         const bool named =
-            wait_until([&] { return !(line = line_with(job.err(), words)).empty(); }, 120'000);
+            wait_until([&] { return !(line = line_with(job.err(), words)).empty(); });
         INFO(job.err());
         CHECK(named);
         std::printf("%s\n", line.c_str());

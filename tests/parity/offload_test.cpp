@@ -13,7 +13,7 @@ std::string make_gpt(const TemporaryFolder& folder) {
     JobProcess process(
         folder, {kLauncher, "model", "new", "gpt", "--vocab", "128", "--width", "256", "--heads",
                  "4", "--layers", "3", "--context", "32", "-o", path});
-    REQUIRE(process.wait(60'000) == 0);
+    REQUIRE(process.wait() == 0);
     return path;
 }
 
@@ -58,7 +58,7 @@ Trained train(const std::string& model, const std::vector<int>& slots, const Jso
                    {"--device", "cpu", model, "--config", folder.path() + "/config.json",
                     "--output", folder.path() + "/out"});
     JobProcess process(folder, command);
-    const int code = process.wait(120'000);
+    const int code = process.wait();
     INFO(process.err());
     REQUIRE(code == 0);
     Trained trained;

@@ -164,7 +164,7 @@ TEST_CASE("a run takes the config that a search proposes") {
     JobProcess process(folder,
                        {kLauncher, "plan", archive_of("gpt"), "--context", "16", "--segments", "8",
                         "--config", path, "--world-size", "4", "--json"});
-    const int code = process.wait(60'000);
+    const int code = process.wait();
     INFO(process.err());
     REQUIRE(code == 0);
     CHECK(Json::parse(process.out()).at("ranks").size() == 4);

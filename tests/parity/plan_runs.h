@@ -21,7 +21,7 @@ inline PlanResult plan(const TemporaryFolder& folder, const std::vector<std::str
     command.insert(command.end(), options.begin(), options.end());
     JobProcess process(folder, command);
     PlanResult result;
-    result.code = process.wait(60'000);
+    result.code = process.wait();
     result.out = process.out();
     result.err = process.err();
     return result;

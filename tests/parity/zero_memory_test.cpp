@@ -25,9 +25,13 @@ std::string make_gpt(const TemporaryFolder& folder) {
     JobProcess process(
         folder, {kLauncher, "model", "new", "gpt", "--vocab", "128", "--width", "512", "--heads",
                  "4", "--layers", "3", "--context", std::to_string(kContext), "-o", path});
-    REQUIRE(process.wait(60'000) == 0);
+    REQUIRE(process.wait() == 0);
     return path;
 }
+
+// Steps enough to be looked at often where processes are looked at, else just to take all memory.
+constexpr int kStepsLookedAt = 12;
+constexpr int kSteps = 3;
 
 Json gpt_config(int stage) {
     Json config;
@@ -37,7 +41,7 @@ Json gpt_config(int stage) {
                                    {"reduce_bucket_size", kBucketNumel},
                                    {"stage3_param_persistence_threshold", 0}};
     config["dslaunch"] = {
-        {"steps", 12},  // steps enough to be looked at often
+        {"steps", kSteps},
         {"data", {{"train", fixture_file("data/kjv.u16.bin")}, {"context", kContext}}}};
     return config;
 }
@@ -89,8 +93,10 @@ double measured_part(const std::string& log) {
     return std::stod(log.substr(at + words.size()));
 }
 
+// LOOK: called again and again while the job of that launcher runs.
 MemoryRun train_gpt(const std::string& model, const Json& config,
-                    const std::string& limit_kib = "unlimited", int ranks = kRanks) {
+                    const std::string& limit_kib = "unlimited", int ranks = kRanks,
+                    const std::function<void(pid_t, MemoryRun&)>& look = {}) {
     const TemporaryFolder folder;
     write_file(folder.path() + "/config.json", config.dump());
     JobProcess process(
@@ -99,12 +105,10 @@ MemoryRun train_gpt(const std::string& model, const Json& config,
                                     "--output", folder.path() + "/out"}));
     MemoryRun run;
     const pid_t launcher = process.pid();
-    const bool ended = wait_until(
-        [&] {
-            look_at_workers(launcher, run);
-            return (run.code = process.wait(20)) >= 0;
-        },
-        120'000);
+    const bool ended = wait_until([&] {
+        if (look) look(launcher, run);
+        return (run.code = process.wait(look ? 20 : kHangMs)) >= 0;
+    });
     REQUIRE(ended);
     run.err = process.err();
     if (run.code != 0) return run;
@@ -164,7 +168,9 @@ TEST_CASE("all processes of a job together hold less at stage 3 by what the stag
     int64_t saved = 0;
     MemoryRun replicated, sharded;
     const auto run_again = [&](MemoryRun& most, int stage) {
-        MemoryRun run = train_gpt(model, gpt_config(stage));
+        Json config = gpt_config(stage);
+        config["dslaunch"]["steps"] = kStepsLookedAt;
+        MemoryRun run = train_gpt(model, config, "unlimited", kRanks, look_at_workers);
         REQUIRE(run.code == 0);
         run.pss_bytes = std::max(run.pss_bytes, most.pss_bytes);
         most = run;
@@ -218,7 +224,7 @@ TEST_CASE("a plan says whether this machine would admit the job") {
                                             folder.path() + "/config.json"};
         if (json) command.push_back("--json");
         JobProcess process(folder, limited(limit_kib, std::move(command)));
-        CHECK(process.wait(60'000) == 0);
+        CHECK(process.wait() == 0);
         return process.out();
     };
     const std::string limit_kib = std::to_string(kLimit.value >> 10);
@@ -257,7 +263,7 @@ TEST_CASE("what a rank is said to need is what it takes, and hardly more") {
     JobProcess made(
         folder, {kLauncher, "model", "new", "gpt", "--vocab", "32768", "--width", "256", "--heads",
                  "4", "--layers", "2", "--context", std::to_string(kContext), "-o", model});
-    REQUIRE(made.wait(60'000) == 0);
+    REQUIRE(made.wait() == 0);
     const Json nvme = {{"device", "nvme"}, {"nvme_path", folder.path()}};
     for (const bool half : {false, true}) {
         for (const bool offload : {false, true}) {

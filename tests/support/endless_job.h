@@ -46,7 +46,7 @@ struct EndlessJob {
     [[nodiscard]] bool has_stepped() const { return metrics().size() >= 3; }
     // Returns when some steps are done.
     void await_steps() const {
-        const bool stepped = wait_until([&] { return has_stepped(); }, 120'000);
+        const bool stepped = wait_until([&] { return has_stepped(); });
         INFO(process.err());
         REQUIRE(stepped);
     }
@@ -75,7 +75,7 @@ inline TimedJob start_with_timeout() {
             std::vector<std::string>{"--timeout", std::to_string(timeout_s)});
         int code = -1;
         const auto ended = [&] { return (code = job->process.wait(0)) != -1; };
-        const bool over = wait_until([&] { return job->has_stepped() || ended(); }, 120'000);
+        const bool over = wait_until([&] { return job->has_stepped() || ended(); });
         INFO(job->process.err());
         REQUIRE(over);
         if (code == -1) return {timeout_s, std::move(job)};

@@ -38,7 +38,7 @@ inline bool holds_signal(pid_t launcher, int number) {
 // sent when the launcher has taken the first.
 inline void press_twice(pid_t launcher) {
     REQUIRE(::kill(launcher, SIGINT) == 0);
-    REQUIRE(wait_until([&] { return !has_signal(launcher, "ShdPnd", SIGINT); }, 60'000));
+    REQUIRE(wait_until([&] { return !has_signal(launcher, "ShdPnd", SIGINT); }));
     ::kill(launcher, SIGINT);
 }
 

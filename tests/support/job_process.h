@@ -30,9 +30,12 @@ using namespace launch;
 
 using Steady = std::chrono::steady_clock;
 
+// A limit that only tells a hang: the machine of a test is not its own.
+constexpr int kHangMs = 600'000;
+
 // A look that takes long, as through all of /proc, is repeated less often, so that it takes a fifth
 // of a processor at most.
-inline bool wait_until(const std::function<bool()>& done, int limit_ms) {
+inline bool wait_until(const std::function<bool()>& done, int limit_ms = kHangMs) {
     using std::chrono::milliseconds;
     const auto limit = Steady::now() + milliseconds(limit_ms);
     for (;;) {
@@ -82,7 +85,7 @@ class JobProcess {
     [[nodiscard]] pid_t pid() const { return pid_; }
     void signal(int number) const { ::kill(pid_, number); }
     // Returns the exit code, 128+n for a signal, -1 if the process does not end in time.
-    int wait(int limit_ms) {
+    int wait(int limit_ms = kHangMs) {
         if (pid_ < 0) return code_;
         const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
         pollfd entry{process.get(), POLLIN, 0};

@@ -23,7 +23,7 @@ class NamespaceRig {
           folder_("/tmp/dslaunch-rig-" + prefix_) {
         const TemporaryFolder folder;
         JobProcess up(folder, command("up", {std::to_string(hosts_count)}));
-        const int code = up.wait(60'000);
+        const int code = up.wait();
         usable_ = code == 0;
         if (code == 77) report_skipped(what, up.out());
         if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
@@ -33,7 +33,7 @@ class NamespaceRig {
     ~NamespaceRig() {
         const TemporaryFolder folder;
         JobProcess down(folder, command("down", {}));
-        down.wait(30'000);
+        down.wait();
     }
     [[nodiscard]] bool usable() const { return usable_; }
     [[nodiscard]] std::string host(int number) const { return prefix_ + std::to_string(number); }

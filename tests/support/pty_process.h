@@ -40,7 +40,7 @@ class PtyProcess {
     }
     // Reads all that is shown until the program ends. Returns its exit code, 128+n for a signal, -1
     // if it does not end in time.
-    int wait(int limit_ms) {
+    int wait(int limit_ms = kHangMs) {
         const auto limit = Steady::now() + std::chrono::milliseconds(limit_ms);
         int status = 0;
         for (;;) {
@@ -53,7 +53,7 @@ class PtyProcess {
         return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     }
     // Waits without reading, as if Ctrl-S was pressed; returns the same.
-    int wait_without_reading(int limit_ms) {
+    int wait_without_reading(int limit_ms = kHangMs) {
         int status = 0;
         if (!wait_until([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, limit_ms))
             return -1;

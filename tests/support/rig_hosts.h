@@ -22,7 +22,7 @@ class RigHosts {
         const TemporaryFolder folder;
         JobProcess up(folder, {"env", "MAX_STARTUPS=" + max_startups, script(), "up", folder_,
                                prefix_, std::to_string(count)});
-        const int code = up.wait(60'000);
+        const int code = up.wait();
         usable_ = code == 0;
         if (code == 77) report_skipped(what, up.out());
         if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
@@ -32,7 +32,7 @@ class RigHosts {
     ~RigHosts() {
         const TemporaryFolder folder;
         JobProcess down(folder, {script(), "down", folder_, prefix_});
-        down.wait(60'000);
+        down.wait();
     }
     [[nodiscard]] bool usable() const { return usable_; }
     [[nodiscard]] const std::string& folder() const { return folder_; }
@@ -45,7 +45,7 @@ class RigHosts {
     // Runs COMMAND on a host; returns its exit code.
     int run(int number, const std::vector<std::string>& command) const {
         const TemporaryFolder folder;
-        return JobProcess(folder, on(number, command)).wait(20'000);
+        return JobProcess(folder, on(number, command)).wait();
     }
     // Waits until host n<NUMBER> listens on PORT: an sshd leaves its starter before it does.
     void wait_for_port(int number, int port) const {
@@ -59,7 +59,7 @@ class RigHosts {
         const TemporaryFolder folder;
         JobProcess process(
             folder, {"ip", "link", "set", prefix_ + std::to_string(number) + "v", "nomaster"});
-        REQUIRE(process.wait(5'000) == 0);
+        REQUIRE(process.wait() == 0);
     }
 
   private:

@@ -106,7 +106,7 @@ inline void kill_one(const JobProcess& process, size_t which) {
 
 inline void run_to_end(const SavingJob& job) {
     JobProcess process(job.folder, job.command(/*resume=*/false));
-    const int code = process.wait(120'000);
+    const int code = process.wait();
     INFO(process.err());
     REQUIRE(code == 0);
 }

@@ -24,7 +24,7 @@ class Rig {
         TemporaryFolder folder;
         JobProcess up(folder, {"env", "MAX_STARTUPS=" + max_startups, kRigScript, "up", folder_,
                                prefix_, std::to_string(count)});
-        const int code = up.wait(30'000);
+        const int code = up.wait();
         usable_ = code == 0;
         if (code == 77) report_skipped("ssh to hosts made of network namespaces", up.out());
         if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
@@ -32,7 +32,7 @@ class Rig {
     ~Rig() {
         TemporaryFolder folder;
         JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
-        down.wait(30'000);
+        down.wait();
     }
     [[nodiscard]] bool usable() const { return usable_; }
     // Host nI is the network namespace prefix() + I.

@@ -70,7 +70,7 @@ inline TrainResult train(const TemporaryFolder& folder, const std::vector<std::s
                                    folder.path() + "/config.json", "--output", output});
     JobProcess process(folder, command);
     TrainResult result;
-    result.code = process.wait(120'000);
+    result.code = process.wait();
     result.out = process.out();
     result.err = process.err();
     std::ifstream metrics(output + "/metrics.jsonl");

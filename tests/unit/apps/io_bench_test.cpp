@@ -217,7 +217,7 @@ TEST_CASE("Ctrl-C ends io-bench at once and removes its file") {
                     return in_fio ? !descendants(::getpid()).empty()
                                   : said_so_far().find(" turns, about") != std::string::npos;
                 };
-                const bool came = wait_until(measures, 60'000);
+                const bool came = wait_until(measures);
                 if (came && !std::filesystem::is_empty(folder.path()))
                     static_cast<void>(write_full(2, std::string_view("the folder is in use\n")));
                 signalled = Steady::now();

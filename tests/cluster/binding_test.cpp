@@ -14,7 +14,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kLauncher = std::string(DSL_BINARY_DIR) + "/dslaunch";
+const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
 
 struct Outcome {
     int code = -1;

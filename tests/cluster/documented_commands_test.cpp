@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kSource = DSL_SOURCE_DIR;
-const std::string kBinaries = DSL_BINARY_DIR;
+const std::string kSource = test::source_dir();
+const std::string kBinaries = test::binary_dir();
 constexpr size_t kPageBytesMax = 4U << 20;
 
 struct Block {

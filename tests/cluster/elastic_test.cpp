@@ -15,8 +15,8 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kLauncher = std::string(DSL_BINARY_DIR) + "/dslaunch";
-const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
+const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
+const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
 
 // Hosts n1, n2, n3 of two slots each; their links can be cut.
 class Hosts {

@@ -25,8 +25,8 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kFolder = DSL_BINARY_DIR;
-const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
+const std::string kFolder = test::binary_dir();
+const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
 constexpr int kHosts = 4;
 
 // A process that reads lines and answers each.

@@ -19,7 +19,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
+const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
 
 void shell(const std::string& line) {
     INFO(line);
@@ -46,7 +46,7 @@ class BareHosts {
         if (code == 77) report_skipped("commands on hosts made of network namespaces", up.out());
         if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
         if (!usable_) return;
-        shell("mkdir -p " + place_ + "/bin && cp " + DSL_BINARY_DIR + "/dslaunch " + place_ +
+        shell("mkdir -p " + place_ + "/bin && cp " + test::binary_dir() + "/dslaunch " + place_ +
               "/bin/ && printf 'n[1-2] slots=1\n' >" + folder_ + "/hostfile");
     }
     ~BareHosts() {
@@ -102,7 +102,7 @@ TEST_CASE("who holds GPUs is asked on all hosts at once, and a process is ended 
     const RigHosts hosts(3, "ps --devices over ssh");
     if (!hosts.usable()) return;
     const auto dslaunch = [&](std::vector<std::string> words) {
-        words.insert(words.begin(), {std::string(DSL_BINARY_DIR) + "/dslaunch"});
+        words.insert(words.begin(), {std::string(test::binary_dir()) + "/dslaunch"});
         words.insert(words.end(), {"--ssh-config", hosts.config("good")});
         return run(hosts.on(0, words));
     };
@@ -219,7 +219,7 @@ TEST_CASE("exec groups equal output, tells the codes apart, and leaves nothing b
 }
 
 TEST_CASE("a word that is nearly a subcommand starts nothing, unless run or a path is written") {
-    const std::string dslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+    const std::string dslaunch = std::string(test::binary_dir()) + "/dslaunch";
     const TemporaryFolder folder, programs;
     // A program of that name is in PATH, and would leave a trace.
     for (const std::string name : {"top", "ls", "stpo", "runn"}) {

@@ -17,7 +17,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-const std::string kDslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+const std::string kDslaunch = std::string(test::binary_dir()) + "/dslaunch";
 const std::string kToken = "canary-5f3a9b0c7d1e2468ace0";
 
 class Hosts : public NamespaceRig {

@@ -21,7 +21,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kProbe = std::string(DSL_BINARY_DIR) + "/launch_probe";
+const std::string kProbe = std::string(test::binary_dir()) + "/launch_probe";
 
 // Each worker and its setsid grandchild record their ids and ignore what can be ignored.
 std::string stubborn_script(const TemporaryFolder& folder) {
@@ -188,7 +188,7 @@ class JoinJob {
 
   private:
     [[nodiscard]] static std::string dslaunch() {
-        return std::string(DSL_BINARY_DIR) + "/dslaunch";
+        return std::string(test::binary_dir()) + "/dslaunch";
     }
     [[nodiscard]] static std::string address(int port) {
         return "127.0.0.1:" + std::to_string(port);

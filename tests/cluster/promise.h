@@ -17,8 +17,8 @@ namespace dslaunch::test {
 
 using namespace launch;
 
-inline const std::string kDslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
-inline const std::string kStub = std::string(DSL_BINARY_DIR) + "/stub_rank";
+inline const std::string kDslaunch = std::string(test::binary_dir()) + "/dslaunch";
+inline const std::string kStub = std::string(test::binary_dir()) + "/stub_rank";
 
 using Words = std::vector<std::string>;
 

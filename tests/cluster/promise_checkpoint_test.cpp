@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::string kFixtures = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/";
+const std::string kFixtures = std::string(test::source_dir()) + "/tests/fixtures/";
 
 // gpt.pt on hosts of the rig, which share /tmp.
 class Training {
@@ -98,7 +98,7 @@ class Training {
 }  // namespace
 
 TEST_CASE("P28: what two hosts have saved one host and three hosts go on from") {
-    if (!std::filesystem::exists(std::string(DSL_BINARY_DIR) + "/dsworker"))
+    if (!std::filesystem::exists(std::string(test::binary_dir()) + "/dsworker"))
         return report_skipped("P28 over hosts", "dsworker is not built");
     Training training("P28 over hosts");
     if (!training.rig().usable()) return;
@@ -143,7 +143,7 @@ TEST_CASE("P28: what two hosts have saved one host and three hosts go on from") 
 }
 
 TEST_CASE("a pipeline over hosts trains as one rank does, and one rank goes on from it") {
-    if (!std::filesystem::exists(std::string(DSL_BINARY_DIR) + "/dsworker"))
+    if (!std::filesystem::exists(std::string(test::binary_dir()) + "/dsworker"))
         return report_skipped("pipelines over hosts", "dsworker is not built");
     Training training("pipelines over hosts");
     if (!training.rig().usable()) return;
@@ -165,7 +165,7 @@ TEST_CASE("a pipeline over hosts trains as one rank does, and one rank goes on f
 }
 
 TEST_CASE("ranks of several hosts that share layers train as one does, which goes on from them") {
-    if (!std::filesystem::exists(std::string(DSL_BINARY_DIR) + "/dsworker"))
+    if (!std::filesystem::exists(std::string(test::binary_dir()) + "/dsworker"))
         return report_skipped("shared layers over hosts", "dsworker is not built");
     Training training("shared layers over hosts");
     if (!training.rig().usable()) return;
@@ -194,7 +194,7 @@ TEST_CASE("ranks of several hosts that share layers train as one does, which goe
 }
 
 TEST_CASE("an --output that a host does not share is told before training, by rank and host") {
-    if (!std::filesystem::exists(std::string(DSL_BINARY_DIR) + "/dsworker"))
+    if (!std::filesystem::exists(std::string(test::binary_dir()) + "/dsworker"))
         return report_skipped("folders that are not shared", "dsworker is not built");
     Training training("folders that are not shared");
     if (!training.rig().usable()) return;

@@ -224,7 +224,7 @@ void start_agents(int count, int fanout) {
     const TemporaryFolder folder;
     const auto began = Steady::now();
     JobProcess job(
-        folder, {std::string(DSL_BINARY_DIR) + "/launch_probe", "transport=local", "hosts=" + hosts,
+        folder, {std::string(test::binary_dir()) + "/launch_probe", "transport=local", "hosts=" + hosts,
                  fmt::format("fanout={}", fanout), "connect_ms=240000", "--", "/bin/true"});
     const int code = job.wait();
     INFO(job.err());

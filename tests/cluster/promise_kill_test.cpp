@@ -304,7 +304,7 @@ TEST_CASE(
     "P3: a training rank that ends with 0 while others need it is named, and it is no success") {
     const TemporaryFolder folder;
     JobProcess job(folder,
-                   {std::string(DSL_BINARY_DIR) + "/launch_probe", "kind=train", "hosts=a,b",
+                   {std::string(test::binary_dir()) + "/launch_probe", "kind=train", "hosts=a,b",
                     "workers=4", "--", kStub, "die", "exit0", "5", "20", folder.path() + "/pids"});
     const int code = job.wait();
     INFO(job.err());

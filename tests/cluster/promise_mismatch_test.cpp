@@ -19,9 +19,9 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-const std::string kWorker = std::string(DSL_BINARY_DIR) + "/dsworker";
-const std::string kOldGlibc = std::string(DSL_BINARY_DIR) + "/old_glibc.so";
-const std::string kFixtures = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/";
+const std::string kWorker = std::string(test::binary_dir()) + "/dsworker";
+const std::string kOldGlibc = std::string(test::binary_dir()) + "/old_glibc.so";
+const std::string kFixtures = std::string(test::source_dir()) + "/tests/fixtures/";
 
 struct Case {
     std::string what;
@@ -175,7 +175,7 @@ TEST_CASE("P34: what differs between hosts is told of the host that differs, bef
 }
 
 TEST_CASE("P34: a host with another NVIDIA driver, or with none, is told before the start") {
-    if (!std::filesystem::exists(std::string(DSL_BINARY_DIR) + "/libdsl_cuda.so"))
+    if (!std::filesystem::exists(std::string(test::binary_dir()) + "/libdsl_cuda.so"))
         return report_skipped("P34: hosts whose NVIDIA drivers differ",
                               "the CUDA plugin is not built");
     const Hosts hosts;

@@ -10,7 +10,7 @@
 namespace dslaunch::test {
 namespace {
 
-const std::string kExamples = std::string(DSL_SOURCE_DIR) + "/examples/python";
+const std::string kExamples = std::string(test::source_dir()) + "/examples/python";
 
 bool has_python(const std::string& module, const std::string& what) {
     const TemporaryFolder folder;

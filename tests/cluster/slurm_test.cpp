@@ -22,7 +22,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-const std::string kDslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+const std::string kDslaunch = std::string(test::binary_dir()) + "/dslaunch";
 
 class SlurmRig : public NamespaceRig {
   public:

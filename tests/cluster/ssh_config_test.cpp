@@ -18,7 +18,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kProbe = std::string(DSL_BINARY_DIR) + "/launch_probe";
+const std::string kProbe = std::string(test::binary_dir()) + "/launch_probe";
 // A public key on a FIDO device: bytes 0..31 as its point.
 const std::string kHardwareKey =
     "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIAABAgMEBQYHCAkKCwwN"

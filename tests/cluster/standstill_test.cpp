@@ -25,7 +25,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kDslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+const std::string kDslaunch = std::string(test::binary_dir()) + "/dslaunch";
 
 using Words = std::vector<std::string>;
 

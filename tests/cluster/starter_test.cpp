@@ -20,7 +20,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kProbe = std::string(DSL_BINARY_DIR) + "/launch_probe";
+const std::string kProbe = std::string(test::binary_dir()) + "/launch_probe";
 
 bool mentions(const std::string& text, const std::string& word) {
     return text.find(word) != std::string::npos;
@@ -214,7 +214,7 @@ TEST_CASE("copies of dslaunch that mpirun started become one job without a hostf
     if (is_missing(kStarters[1])) return;
     const RigHosts rig(2, "dslaunch under mpirun");
     if (!rig.usable()) return;
-    const std::string dslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+    const std::string dslaunch = std::string(test::binary_dir()) + "/dslaunch";
     const auto under_mpirun = [&](const std::string& script) {
         return rig.on(0, {"mpirun", "--allow-run-as-root", "--mca", "plm_rsh_args",
                           "-F " + rig.folder() + "/good", "-np", "5", "--host", "n1:2,n2:3",

@@ -16,7 +16,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kLauncher = std::string(DSL_BINARY_DIR) + "/dslaunch";
+const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
 
 std::vector<std::string> command(const TemporaryFolder& state,
                                  const std::vector<std::string>& words) {

@@ -18,7 +18,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
+const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
 const std::string kPassword = "open sesame";
 const std::string kPasswordHash =
     "$6$dslaunchtest$"
@@ -76,7 +76,7 @@ class LockedHosts {
                                           "netns",
                                           "exec",
                                           prefix_ + "0",
-                                          std::string(DSL_BINARY_DIR) + "/dslaunch",
+                                          std::string(test::binary_dir()) + "/dslaunch",
                                           "hosts",
                                           "trust",
                                           "--hostfile",

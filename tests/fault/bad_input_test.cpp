@@ -114,7 +114,7 @@ TEST_CASE("every bad hostfile ends dslaunch with the message written beside it")
     const TemporaryFolder folder;
     int files = 0;
     for (const auto& entry :
-         std::filesystem::directory_iterator(std::string(DSL_SOURCE_DIR) + "/hostfiles/bad")) {
+         std::filesystem::directory_iterator(std::string(test::source_dir()) + "/hostfiles/bad")) {
         if (entry.path().extension() == ".expected") continue;
         std::ifstream expected(entry.path().string() + ".expected");
         std::string line;

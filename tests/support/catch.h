@@ -13,3 +13,5 @@ inline auto Contains(const std::string& text) {
 #else
 #include <catch2/catch.hpp>
 #endif
+
+#include "support/places.h"

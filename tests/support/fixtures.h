@@ -21,7 +21,7 @@ using namespace graph;
 using namespace runtime;
 
 inline std::string fixture_path(const std::string& name) {
-    return std::string(DSL_SOURCE_DIR) + "/tests/fixtures/" + name;
+    return std::string(test::source_dir()) + "/tests/fixtures/" + name;
 }
 
 inline nlohmann::json fixture_facts(const std::string& name) {

@@ -18,7 +18,7 @@ class NamespaceRig {
   public:
     // SCRIPT is one of tests/cluster, NAME one letter for its namespaces, WHAT the words of a skip.
     NamespaceRig(const std::string& script, char name, const std::string& what, int hosts_count)
-        : script_(std::string(DSL_SOURCE_DIR) + "/tests/cluster/" + script),
+        : script_(std::string(test::source_dir()) + "/tests/cluster/" + script),
           prefix_(fmt::format("d{}{}x", name, ::getpid() % 1000)),
           folder_("/tmp/dslaunch-rig-" + prefix_) {
         const TemporaryFolder folder;

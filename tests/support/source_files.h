@@ -21,7 +21,7 @@ struct File {
     std::vector<std::string> lines;
 };
 
-inline const std::string kRoot = std::string(DSL_SOURCE_DIR) + "/";
+inline const std::string kRoot = std::string(test::source_dir()) + "/";
 
 inline File read(const std::string& path) {
     File file{path, {}};

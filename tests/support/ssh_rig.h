@@ -13,8 +13,8 @@
 
 namespace dslaunch::test {
 
-inline const std::string kProbe = std::string(DSL_BINARY_DIR) + "/launch_probe";
-inline const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
+inline const std::string kProbe = std::string(test::binary_dir()) + "/launch_probe";
+inline const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
 
 class Rig {
   public:

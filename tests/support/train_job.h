@@ -14,10 +14,10 @@ namespace dslaunch::test {
 
 using Json = nlohmann::json;
 
-inline const std::string kLauncher = std::string(DSL_BINARY_DIR) + "/dslaunch";
+inline const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
 
 inline std::string fixture_file(const std::string& name) {
-    return fmt::format("{}/tests/fixtures/{}", DSL_SOURCE_DIR, name);
+    return fmt::format("{}/tests/fixtures/{}", test::source_dir(), name);
 }
 
 inline void write_file(const std::string& path, const std::string& text) {

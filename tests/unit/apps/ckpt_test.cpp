@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::string kLauncher = std::string(DSL_BINARY_DIR) + "/dslaunch";
+const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
 constexpr int kLimitMs = 60'000;
 constexpr int kDamaged = static_cast<int>(ExitCode::kCheckpoint);
 
@@ -165,7 +165,7 @@ TEST_CASE("export and zero_to_fp32 write the weights, under the name of DeepSpee
     CHECK_THAT(again.err, Catch::Contains("--force"));
     CHECK(run(made.folder, {"ckpt", "diff", made.output, out}).code == 0);
 
-    const std::string script = std::string(DSL_BINARY_DIR) + "/zero_to_fp32.py";
+    const std::string script = std::string(test::binary_dir()) + "/zero_to_fp32.py";
     const std::string fp32 = made.folder.path() + "/fp32";
     JobProcess process(made.folder, {script, made.output, fp32, "-t", "step-3", "--max_shard_size",
                                      "100", "--exclude_frozen_parameters"});
@@ -195,7 +195,7 @@ TEST_CASE("verify takes one checkpoint whatever its folder is called") {
 }
 
 TEST_CASE("zero_to_fp32 writes of a DeepSpeed checkpoint what DeepSpeed's own script does") {
-    const std::string fixtures = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/deepspeed/";
+    const std::string fixtures = std::string(test::source_dir()) + "/tests/fixtures/deepspeed/";
     const TemporaryFolder folder;
     for (const std::string name : {"fp32-2", "bf16-3", "bf16-0", "bf16-1-accumulate"}) {
         INFO(name);

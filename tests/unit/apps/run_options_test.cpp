@@ -49,7 +49,7 @@ JobSpec job(const std::string& line, const Machine& on = machine()) {
     return build_job(parse(line), on).spec;
 }
 
-const std::string kHostfiles = std::string(DSL_SOURCE_DIR) + "/hostfiles/";
+const std::string kHostfiles = std::string(test::source_dir()) + "/hostfiles/";
 
 }  // namespace
 

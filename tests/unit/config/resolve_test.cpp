@@ -410,7 +410,7 @@ TEST_CASE("a config file that is not there or is a folder is a clear error") {
 }
 
 TEST_CASE("docs/config-keys.md is what the schema prints") {
-    std::ifstream file(std::string(DSL_SOURCE_DIR) + "/docs/config-keys.md");
+    std::ifstream file(std::string(test::source_dir()) + "/docs/config-keys.md");
     std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
     CHECK(text == schema_markdown());
 }

@@ -70,7 +70,7 @@ struct Case {
 }  // namespace
 
 TEST_CASE("ten steps give the bits of PyTorch's fused Adam and AdamW") {
-    const SafetensorsFile file(std::string(DSL_SOURCE_DIR) +
+    const SafetensorsFile file(std::string(test::source_dir()) +
                                "/tests/parity/adam_reference.safetensors");
     const Case table[] = {{"adamw", 0.1, true, 0.9},
                           {"adam", 0.0, false, 0.9},
@@ -144,7 +144,7 @@ const Other kOthers[] = {
 }  // namespace
 
 TEST_CASE("ten steps give the bits of PyTorch's Adagrad and SGD and of Lion") {
-    const SafetensorsFile file(std::string(DSL_SOURCE_DIR) +
+    const SafetensorsFile file(std::string(test::source_dir()) +
                                "/tests/parity/adam_reference.safetensors");
     for (const Other& row : kOthers) {
         INFO(row.name);

@@ -13,7 +13,7 @@ using namespace dslaunch::launch;
 
 namespace {
 
-const std::string kHostfiles = std::string(DSL_SOURCE_DIR) + "/hostfiles";
+const std::string kHostfiles = std::string(test::source_dir()) + "/hostfiles";
 
 std::string message_of(const std::string& text, const std::string& name) {
     try {

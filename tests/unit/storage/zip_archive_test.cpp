@@ -21,7 +21,7 @@ using namespace dslaunch::storage;
 
 namespace {
 
-const std::string kModel = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/models/mlp.pt";
+const std::string kModel = std::string(test::source_dir()) + "/tests/fixtures/models/mlp.pt";
 
 std::string path_of_test(const std::string& name) {
     return "/tmp/dsl_zip_test." + std::to_string(::getpid()) + "." + name;

@@ -172,7 +172,7 @@ TEST_CASE("every fixture without dropout trains on a GPU to the losses of the CP
         return;
     }
     const DeviceBackendPtr backend =
-        open_device_backend(std::string(DSL_BINARY_DIR) + "/libdsl_cuda.so", 0);
+        open_device_backend(std::string(test::binary_dir()) + "/libdsl_cuda.so", 0);
     for (const std::string& name : test::fixture_names()) {
         if (name.find("dropout") != std::string::npos) continue;
         INFO(name);

@@ -22,7 +22,7 @@ TEST_CASE("A plugin that is missing or something else is a set-up error that nam
 }
 
 TEST_CASE("The built plugin opens, and says so when there is no such GPU") {
-    const std::string path = std::string(DSL_BINARY_DIR) + "/libdsl_cuda.so";
+    const std::string path = std::string(test::binary_dir()) + "/libdsl_cuda.so";
     if (::access(path.c_str(), R_OK) != 0) {
         dslaunch::test::report_skipped("opening the CUDA plugin", "this build has none");
         return;

@@ -14,7 +14,7 @@ namespace {
 using Ints = std::vector<int64_t>;
 using Floats = std::vector<float>;
 
-const std::string kFixtures = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/data/";
+const std::string kFixtures = std::string(test::source_dir()) + "/tests/fixtures/data/";
 
 }  // namespace
 

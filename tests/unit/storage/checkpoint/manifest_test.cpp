@@ -168,7 +168,7 @@ TEST_CASE("a checkpoint of format 1 stays readable") {
     // upgrades.
     const auto tree = make_disk_tree();
     const std::string folder =
-        std::string(DSL_SOURCE_DIR) + "/tests/unit/storage/checkpoint/v1/step-3";
+        std::string(test::source_dir()) + "/tests/unit/storage/checkpoint/v1/step-3";
     CHECK(fault_in(*tree, folder).empty());
     const CheckpointReader reader(*tree, folder);
     const Checkpoint& checkpoint = reader.checkpoint();

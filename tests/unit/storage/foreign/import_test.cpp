@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::string kFixtures = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/deepspeed";
+const std::string kFixtures = std::string(test::source_dir()) + "/tests/fixtures/deepspeed";
 
 std::string contents(const CheckpointReader& reader, int tensor, int state) {
     std::string bytes;

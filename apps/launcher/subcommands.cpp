@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text/help_page.h"
 #include "launch/agent/agent_command.h"
 #include "launch/transport/tree/relay.h"
 #include "launcher/ckpt/ckpt_command.h"
@@ -67,28 +68,27 @@ constexpr bool kNotOffered = false;
 
 // clang-format off
 constexpr Subcommand kSubcommands[] = {
-    {"run", "start one worker per slot (the default; `dslaunch run --help` lists all options)", run},
-    {"config", "check a ds_config.json and print what it means", own<config_command>},
-    {"plan", "print segments, instructions, memory and bytes moved, without starting anything", worker_role},
-    {"model", "write a new model archive", worker_role},
-    {"health", "measure links and collectives between the hosts, name the slow or broken one", own<run_health>, kDropsToken},
-    {"io-bench", "measure how fast a disk reads and writes, beside fio, and remember the best way", own<io_bench_command>},
-    {"ckpt", "list, verify, inspect, compare, export and import checkpoints", own<ckpt_command>},
-    {"zero_to_fp32", "write the weights of a DeepSpeed checkpoint as safetensors", own<zero_to_fp32_command>},
-    {"pack", "put config and data reference into a model archive", own<pack_command>},
-    {"generate", "let a trained model write text", worker_role},
-    {"tokens", "turn a text file into a token file", own<tokens_command>},
-    {"hosts", "check: what state all hosts are in; trust: keys and known_hosts for all", own<hosts_command>, kDropsToken},
-    {"exec", "run a command on all hosts, equal output shown once", own<exec_command>, kDropsToken},
-    {"push", "send dslaunch, its libraries, models and data to all hosts", own<push_command>, kDropsToken},
-    {"bundle", "write the installation and files into one archive", own<bundle_command>},
-    {"ps", "list the running jobs, `ps --all` also those that ended", own<ps_command>},
-    {"logs", "show what the ranks of a job wrote", own<logs_command>},
-    {"stop", "end a job, and what a dead one has left on its hosts", own<stop_command>},
-    {"report", "print what to paste into a bug report, secrets hidden", own<report_command>},
+    {"run", "starts one worker per slot; the default", run},
+    {"config", "checks a ds_config.json and prints what it means", own<config_command>},
+    {"plan", "prints segments, instructions, memory and bytes moved, without starting anything", worker_role},
+    {"model", "writes a new model archive", worker_role},
+    {"health", "measures links and collectives between the hosts, names the slow or broken one", own<run_health>, kDropsToken},
+    {"io-bench", "measures how fast a disk reads and writes, beside fio, and remembers the best way", own<io_bench_command>},
+    {"ckpt", "lists, verifies, inspects, compares, exports and imports checkpoints", own<ckpt_command>},
+    {"zero_to_fp32", "writes the weights of a DeepSpeed checkpoint as safetensors", own<zero_to_fp32_command>},
+    {"pack", "puts config and data reference into a model archive", own<pack_command>},
+    {"generate", "lets a trained model write text", worker_role},
+    {"tokens", "turns a text file into a token file", own<tokens_command>},
+    {"hosts", "says what state all hosts are in; sets up keys and known_hosts for all", own<hosts_command>, kDropsToken},
+    {"exec", "runs a command on all hosts, equal output shown once", own<exec_command>, kDropsToken},
+    {"push", "sends dslaunch, its libraries, models and data to all hosts", own<push_command>, kDropsToken},
+    {"bundle", "writes the installation and files into one archive", own<bundle_command>},
+    {"ps", "lists the running jobs, with --all also those that ended; who holds GPUs", own<ps_command>},
+    {"logs", "shows what the ranks of a job wrote", own<logs_command>},
+    {"stop", "ends a job, and what a dead one has left on its hosts", own<stop_command>},
+    {"report", "prints what to paste into a bug report, secrets hidden", own<report_command>},
     // It takes the variable itself: it joins with that token.
-    {"agent", "serve one node of a job that waits for it (`dslaunch agent --help`); dslaunch\n"
-              "             itself starts one on each host", own<launch::run_agent_command>, kKeepsToken, kNotOffered},
+    {"agent", "serves one node of a job that waits for it", own<launch::run_agent_command>, kKeepsToken, kNotOffered},
     {"relay", "", relay, kKeepsToken, kNotOffered},
 };
 // clang-format on
@@ -106,26 +106,22 @@ const Subcommand* find_subcommand(std::string_view name) {
 }
 
 std::string subcommands_help() {
-    std::string text =
-        "dslaunch trains TorchScript models on many hosts, and starts any program on them. No "
-        "Python needed.\n"
-        "\n"
-        "usage: dslaunch [run] [options] TARGET [arguments]     train TARGET.pt, or run a script "
-        "or program\n"
-        "       dslaunch SUBCOMMAND [options]\n"
-        "\n";
-    for (const Subcommand& row : kSubcommands) {
-        if (*row.help != '\0') text += fmt::format("  {:<9}  {}\n", row.name, row.help);
-    }
-    return text +
-           "\n"
-           "examples:\n"
-           "  dslaunch train.pt --data king_james.bin --context 64 --steps 100 --output run1\n"
-           "  dslaunch --hostfile hostfile train.pt --deepspeed_config ds_config.json\n"
-           "  dslaunch --hostfile hostfile --include node1@node2:0,2 train.py --epochs 3\n"
-           "  dslaunch --hostfile hostfile --dry-run --json train.pt\n"
-           "\n"
-           "  --help, --version\n";
+    HelpPage page{
+        .does =
+            "Trains TorchScript models on many hosts, and starts any program on them. No "
+            "Python needed. Each subcommand has --help; `dslaunch run --help` lists what may "
+            "stand before TARGET.",
+        .examples = {"dslaunch train.pt --data corpus.tokens --context 64 --steps 100 -o run1",
+                     "dslaunch --hostfile hostfile train.pt --deepspeed_config ds_config.json",
+                     "dslaunch --hostfile hostfile --include node1@node2:0,2 train.py --epochs 3",
+                     "dslaunch --hostfile hostfile --dry-run --json train.pt"},
+        .docs = "docs/cli.md, docs/exit-codes.md",
+        .usage = {"dslaunch [run] [options] TARGET [arguments]", "dslaunch SUBCOMMAND [options]"},
+        .groups = {{"subcommands", {}},
+                   {"options", {{"-h, --help", "this text"}, {"--version", "print the version"}}}}};
+    for (const Subcommand& row : kSubcommands)
+        if (*row.help != '\0') page.groups[0].entries.push_back({row.name, row.help});
+    return help_text(page);
 }
 
 }  // namespace dslaunch::launcher

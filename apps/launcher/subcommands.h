@@ -10,7 +10,7 @@ namespace dslaunch::launcher {
 
 struct Subcommand {
     const char* name;
-    const char* help;  // lines in `dslaunch --help`; empty: not listed
+    const char* help;  // what it does, in `dslaunch --help`; empty: not listed
     // Runs the subcommand. WORDS begin with its name. The result is the exit code. Throws Error.
     int (*run)(std::span<const std::string> words);
     bool drops_token = false;  // true: neither ssh nor a command on a host inherits the token

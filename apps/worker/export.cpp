@@ -34,11 +34,11 @@ struct ExportArguments {
 };
 
 void declare(CommandLine& app, ExportArguments& arguments) {
-    app.add("checkpoint", arguments.checkpoint, "step folder").required();
-    app.add("--model", arguments.model, "TorchScript archive that was trained").required();
-    app.add("--out", arguments.out, "archive to write").required();
+    app.add("CHECKPOINT", arguments.checkpoint, "a step folder").required();
+    app.add("--model FILE", arguments.model, "TorchScript archive that was trained").required();
+    app.add("--out FILE", arguments.out, "archive to write").required();
     app.add("--force", arguments.force, "replace what is there");
-    app.add("--json", arguments.json, "print JSON");
+    app.add("--json", arguments.json, "one JSON object");
 }
 
 // A tensor of the archive that is to be filled.
@@ -125,7 +125,8 @@ void fill(at::Tensor tensor, const storage::TensorSource& source, int index) {
 }  // namespace
 
 int export_main(int argc, char** argv) {
-    CommandLine app("write a checkpoint's weights into a TorchScript archive", "export");
+    CommandLine app({.does = "Writes a checkpoint's weights into a TorchScript archive."},
+                    "dsworker export");
     ExportArguments arguments;
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;

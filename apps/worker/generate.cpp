@@ -23,24 +23,25 @@ struct GenerateArguments {
 };
 
 void declare(CommandLine& app, GenerateArguments& arguments) {
-    app.add("archive", arguments.archive,
-            "TorchScript archive with logits(tokens) or forward(tokens) -> logits")
+    app.add("MODEL.pt", arguments.archive,
+            "a TorchScript archive with logits(tokens) or forward(tokens) -> logits")
         .required();
-    app.add("--prompt", arguments.prompt, "text to continue; its bytes are the tokens");
-    app.add("--prompt-ids", arguments.prompt_ids, "token ids to continue, as in 5,17,2");
-    app.add("--tokens", arguments.options.tokens, "tokens to make").show_default().at_least(0);
-    app.add("--temperature", arguments.options.temperature, "0: always the likeliest token")
+    app.add("--prompt TEXT", arguments.prompt, "text to continue; its bytes are the tokens");
+    app.add("--prompt-ids LIST", arguments.prompt_ids, "token ids to continue, as in 5,17,2");
+    app.add("--tokens N", arguments.options.tokens, "tokens to make").show_default().at_least(0);
+    app.add("--temperature X", arguments.options.temperature,
+            "how freely tokens are drawn, 0: always the likeliest")
         .show_default()
         .at_least(0);
-    app.add("--top-k", arguments.options.top_k, "draw among the k likeliest, 0: among all")
+    app.add("--top-k N", arguments.options.top_k, "draw among the k likeliest, 0: among all")
         .show_default()
         .at_least(0);
-    app.add("--seed", arguments.options.seed).show_default();
-    app.add("--context", arguments.context, "tokens the model sees, 0: its own limit")
+    app.add("--seed N", arguments.options.seed, "of the draws").show_default();
+    app.add("--context N", arguments.context, "tokens the model sees, 0: its own limit")
         .show_default()
         .at_least(0);
-    app.add("--device", arguments.device, "cpu or cuda").show_default();
-    app.add("--as", arguments.as,
+    app.add("--device NAME", arguments.device, "cpu").show_default();
+    app.add("--as NAME", arguments.as,
             "text (a token is a byte), ids, or auto: text up to 272 tokens of vocabulary")
         .show_default()
         .one_of({"auto", "text", "ids"});
@@ -75,7 +76,11 @@ void print(const std::string& text) {
 }  // namespace
 
 int generate_main(int argc, char** argv) {
-    CommandLine app("continue a prompt with a trained language model", "generate");
+    CommandLine app(
+        {.does = "Lets a trained model write text: continues a prompt.",
+         .examples = {"dslaunch generate run/model.pt --prompt \"In the beginning\" --tokens 400"},
+         .docs = "docs/cli.md"},
+        "dslaunch generate");
     GenerateArguments arguments;
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;

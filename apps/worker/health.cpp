@@ -42,11 +42,13 @@ struct HealthArguments {
 
 HealthArguments parse(int argc, char** argv, bool& help) {
     HealthArguments arguments;
-    CommandLine app("One rank of a health check; dslaunch health starts it.", "health");
-    app.add("--backend", arguments.backend, "gloo or nccl; default: by the device")
+    CommandLine app({.does = "Is one rank of a health check; dslaunch health starts it."},
+                    "dsworker health");
+    app.add("--backend NAME", arguments.backend, "gloo or nccl; default: by the device")
         .one_of({"gloo", "nccl"});
-    app.add("--timeout", arguments.timeout_s, "seconds for everything").range(1.0, 86'400.0);
-    app.add("--sizes", arguments.sizes, "bytes of each operation")
+    app.add("--timeout SECONDS", arguments.timeout_s, "seconds for everything")
+        .range(1.0, 86'400.0);
+    app.add("--sizes LIST", arguments.sizes, "bytes of each operation")
         .range(int64_t{4}, int64_t{1} << 34);
     help = !app.parse({argv + 1, argv + argc});
     return arguments;

@@ -22,20 +22,22 @@ struct GptArguments {
 };
 
 void add_gpt(CommandLine& kinds, GptArguments& arguments) {
-    CommandLine& gpt =
-        kinds.subcommand("gpt", "a GPT: forward(tokens, targets) -> loss, logits(tokens)");
-    gpt.add("-o,--out", arguments.out, "archive to write").required();
-    gpt.add("--size", arguments.size,
+    CommandLine& gpt = kinds.subcommand(
+        "gpt", {.does = "Makes a GPT: forward(tokens, targets) -> loss, logits(tokens).",
+                .examples = {"dslaunch model new gpt --size tiny --vocab 256 -o train.pt"},
+                .docs = "docs/cli.md"});
+    gpt.add("-o,--out FILE", arguments.out, "archive to write").required();
+    gpt.add("--size NAME", arguments.size,
             "tiny, small or medium; the options below change single numbers of it")
         .show_default();
-    gpt.add("--vocab", arguments.vocab, "number of tokens; 256: a token is a byte");
-    gpt.add("--width", arguments.width, "width of the residual stream");
-    gpt.add("--heads", arguments.heads, "attention heads, a divisor of the width");
-    gpt.add("--layers", arguments.layers, "number of blocks");
-    gpt.add("--context", arguments.context, "longest sequence in tokens");
-    gpt.add("--dropout", arguments.dropout, "probability, 0: none").show_default();
+    gpt.add("--vocab N", arguments.vocab, "number of tokens; 256: a token is a byte");
+    gpt.add("--width N", arguments.width, "width of the residual stream");
+    gpt.add("--heads N", arguments.heads, "attention heads, a divisor of the width");
+    gpt.add("--layers N", arguments.layers, "number of blocks");
+    gpt.add("--context N", arguments.context, "longest sequence in tokens");
+    gpt.add("--dropout P", arguments.dropout, "probability, 0: none").show_default();
     gpt.add("--tie", arguments.tie, "the output layer shares the token embedding's weights");
-    gpt.add("--seed", arguments.seed, "of the initial weights").show_default();
+    gpt.add("--seed N", arguments.seed, "of the initial weights").show_default();
 }
 
 torch::jit::Module make_gpt_from(const GptArguments& arguments) {
@@ -52,19 +54,24 @@ torch::jit::Module make_gpt_from(const GptArguments& arguments) {
 }
 
 void add_mlp(CommandLine& kinds, std::string& out, graph::MlpOptions& options) {
-    CommandLine& mlp =
-        kinds.subcommand("mlp", "linear layers with ReLU between: forward(x) -> output");
-    mlp.add("-o,--out", out, "archive to write").required();
-    mlp.add("--widths", options.widths, "input, hidden…, output, as in 1000,1000,10")
+    CommandLine& mlp = kinds.subcommand(
+        "mlp", {.does = "Makes linear layers with ReLU between: forward(x) -> output.",
+                .examples = {"dslaunch model new mlp --widths 784,256,10 -o train.pt"},
+                .docs = "docs/cli.md"});
+    mlp.add("-o,--out FILE", out, "archive to write").required();
+    mlp.add("--widths LIST", options.widths, "input, hidden…, output, as in 1000,1000,10")
         .show_default();
-    mlp.add("--seed", options.seed, "of the initial weights").show_default();
+    mlp.add("--seed N", options.seed, "of the initial weights").show_default();
 }
 
 }  // namespace
 
 int model_main(int argc, char** argv) {
-    CommandLine app("make a new model", "model");
-    CommandLine& kinds = app.subcommand("new", "make a new model");
+    const HelpPage help{.does = "Writes a new model archive.",
+                        .examples = {"dslaunch model new gpt --size tiny -o train.pt"},
+                        .docs = "docs/cli.md"};
+    CommandLine app(help, "dslaunch model");
+    CommandLine& kinds = app.subcommand("new", help);
     GptArguments gpt;
     add_gpt(kinds, gpt);
     std::string mlp_out;

@@ -56,16 +56,16 @@ struct TrainArguments {
 
 TrainArguments parse(int argc, char** argv, bool& help) {
     TrainArguments arguments;
-    CommandLine app("Trains one rank of a job; dslaunch starts it.", "train");
-    app.add("model", arguments.job.model_path, "TorchScript archive").required();
-    app.add("--config", arguments.job.config_path, "ds_config.json");
-    app.add("--set", arguments.job.overrides, "override one key: a.b=c");
-    app.add("--output", arguments.output, "folder for weights, metrics and logs");
-    app.add("--resume", arguments.resume, "auto, or a folder of checkpoints");
-    app.add("--expect-sha256", arguments.expected_sha256, "refuse any other archive");
-    app.add("--segments", arguments.job.segments,
+    CommandLine app({.does = "Trains one rank of a job; dslaunch starts it."}, "dsworker train");
+    app.add("MODEL.pt", arguments.job.model_path, "a TorchScript archive").required();
+    app.add("--config FILE", arguments.job.config_path, "ds_config.json");
+    app.add("--set KEY=VALUE", arguments.job.overrides, "override one value; repeatable");
+    app.add("--output DIR", arguments.output, "folder for weights, metrics and logs");
+    app.add("--resume DIR", arguments.resume, "auto, or a folder of checkpoints");
+    app.add("--expect-sha256 HASH", arguments.expected_sha256, "refuse any other archive");
+    app.add("--segments N", arguments.job.segments,
             "pieces to cut the model into, 0: by whole layers");
-    app.add("--timeout", arguments.timeout_s, "seconds that a rank waits for another one")
+    app.add("--timeout SECONDS", arguments.timeout_s, "seconds that a rank waits for another one")
         .range(0.1, 86'400.0);
     help = !app.parse({argv + 1, argv + argc});
     return arguments;

@@ -19,27 +19,53 @@ namespace {
 
 struct CkptCommand {
     const char* name;
-    const char* help;
     int (*run)(CommandLine& command, const Parse& parse);
+    HelpPage help;
 };
 
-constexpr CkptCommand kCommands[] = {
-    {"ls", "List the checkpoints below a folder, newest first", ckpt_ls},
-    {"verify", "Read all of a checkpoint and compare every hash; code 73 when it is damaged",
-     ckpt_verify},
-    {"inspect", "Print training state and tensors of one checkpoint or .safetensors file",
-     ckpt_inspect},
-    {"diff",
-     "Compare two checkpoints, of any world size and stage. Ends as diff does: 0 when they are "
-     "equal, 1 when they differ; other codes are errors",
-     ckpt_diff},
-    {"export", "Write the weights as safetensors, a Hugging Face folder, or TorchScript",
-     ckpt_export},
-    {"import",
-     "Make a checkpoint of a DeepSpeed one, of a .safetensors file or of a Hugging Face folder. "
-     "Nothing in it is executed",
-     ckpt_import},
-};
+constexpr const char* kDocs = "docs/checkpoints.md";
+
+std::vector<CkptCommand> commands() {
+    return {
+        {"ls",
+         ckpt_ls,
+         {.does = "Lists the checkpoints below a folder, newest first.",
+          .examples = {"dslaunch ckpt ls run"},
+          .docs = kDocs}},
+        {"verify",
+         ckpt_verify,
+         {.does = "Reads all of a checkpoint and compares every hash.",
+          .examples = {"dslaunch ckpt verify run", "dslaunch ckpt verify run/checkpoints/step-100"},
+          .exit_codes = "73 when one is damaged.",
+          .docs = kDocs}},
+        {"inspect",
+         ckpt_inspect,
+         {.does = "Prints training state and tensors of one checkpoint or .safetensors file.",
+          .examples = {"dslaunch ckpt inspect run",
+                       "dslaunch ckpt inspect run --tensor '*.bias' --stats"},
+          .docs = kDocs}},
+        {"diff",
+         ckpt_diff,
+         {.does = "Compares two checkpoints, of any world size and stage.",
+          .examples = {"dslaunch ckpt diff run1 run2 --tolerance 1e-6"},
+          .exit_codes = "as of diff: 0 when they are equal, 1 when they differ; others are errors.",
+          .docs = kDocs}},
+        {"export",
+         ckpt_export,
+         {.does = "Writes the weights as safetensors, a Hugging Face folder, or TorchScript.",
+          .examples = {"dslaunch ckpt export run model.safetensors --dtype bf16",
+                       "dslaunch ckpt export run exported --format hf --config-from gpt2",
+                       "dslaunch ckpt export run out.pt --format torchscript --model train.pt"},
+          .docs = kDocs}},
+        {"import",
+         ckpt_import,
+         {.does = "Makes a checkpoint of a DeepSpeed one, of a .safetensors file or of a Hugging "
+                  "Face folder. Nothing in it is executed.",
+          .examples = {"dslaunch ckpt import deepspeed_run run",
+                       "dslaunch ckpt import model.safetensors run"},
+          .docs = kDocs}},
+    };
+}
 
 }  // namespace
 
@@ -107,16 +133,19 @@ void tell_exported(const storage::TensorSource& source, const storage::ExportRep
 }
 
 int ckpt_command(std::span<const std::string> arguments) {
-    CommandLine app("List, verify, inspect, compare, export and import checkpoints",
-                    "dslaunch ckpt");
-    std::map<std::string, CommandLine*> commands;
-    for (const CkptCommand& row : kCommands)
-        commands[row.name] = &app.subcommand(row.name, row.help);
+    CommandLine app(
+        {.does = "Lists, verifies, inspects, compares, exports and imports checkpoints.",
+         .examples = {"dslaunch ckpt ls run"},
+         .docs = kDocs},
+        "dslaunch ckpt");
+    const std::vector<CkptCommand> rows = commands();
+    std::map<std::string, CommandLine*> lines;
+    for (const CkptCommand& row : rows) lines[row.name] = &app.subcommand(row.name, row.help);
     const Parse parse = [&] { return app.parse({arguments.begin(), arguments.end()}); };
     // Only the subcommand that is meant declares its options.
     for (const std::string& word : arguments) {
-        for (const CkptCommand& row : kCommands) {
-            if (word == row.name) return row.run(*commands.at(word), parse);
+        for (const CkptCommand& row : rows) {
+            if (word == row.name) return row.run(*lines.at(word), parse);
         }
     }
     static_cast<void>(parse());  // prints the help or says what is wrong

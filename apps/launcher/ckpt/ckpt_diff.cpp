@@ -117,14 +117,15 @@ int compare(const DiffArguments& arguments) {
 int ckpt_diff(CommandLine& command, const Parse& parse) {
     DiffArguments arguments;
     const char* what =
-        "A step folder, a folder with checkpoints (the newest good one), a .safetensors file or a "
+        "a step folder, a folder with checkpoints (the newest good one), a .safetensors file or a "
         "Hugging Face folder";
     command.add("A", arguments.a, what).required();
     command.add("B", arguments.b, what).required();
-    command.add("--tensor", arguments.options.glob, "Only those of this NAME or GLOB, as '*.bias'");
-    command.add("--tolerance", arguments.options.tolerance,
-                "Values that differ by no more are equal (0)");
-    command.add("--json", arguments.json, "Print JSON");
+    command.add("--tensor GLOB", arguments.options.glob,
+                "only those of this name or pattern, as '*.bias'");
+    command.add("--tolerance X", arguments.options.tolerance,
+                "values that differ by no more are equal, default 0");
+    command.add("--json", arguments.json, "one JSON object");
     return parse() ? compare(arguments) : 0;
 }
 

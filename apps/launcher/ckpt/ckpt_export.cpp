@@ -84,9 +84,9 @@ void run_export(const ExportArguments& arguments) {
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     if (arguments.format == "torchscript") {
         std::vector<std::string> words = {
-            "export",  storage::choose_checkpoint(*tree, arguments.path),
-            "--model", arguments.model,
-            "--out",   arguments.options.out};
+            "export",       storage::choose_checkpoint(*tree, arguments.path),
+            "--model FILE", arguments.model,
+            "--out",        arguments.options.out};
         if (arguments.options.force) words.emplace_back("--force");
         if (arguments.json) words.emplace_back("--json");
         become_worker(words);
@@ -114,13 +114,13 @@ void run_export(const ExportArguments& arguments) {
 }
 
 void declare_names(CommandLine& command, storage::ExportOptions& options) {
-    command.add("--strip-prefix", options.strip_prefix,
-                "Off the front of every name, as `model.` where the traced module wrapped "
+    command.add("--strip-prefix TEXT", options.strip_prefix,
+                "off the front of every name, as `model.` where the traced module wrapped "
                 "the model");
-    command.add("--add-prefix", options.add_prefix, "To the front of every name");
-    command.add("--exclude", options.exclude, "GLOB of names to leave out; may be repeated");
+    command.add("--add-prefix TEXT", options.add_prefix, "to the front of every name");
+    command.add("--exclude GLOB", options.exclude, "names to leave out; repeatable");
     command.add("--exclude-frozen", options.exclude_frozen,
-                "Leave out parameters that are not trained");
+                "leave out parameters that are not trained");
 }
 
 }  // namespace
@@ -129,30 +129,31 @@ int ckpt_export(CommandLine& command, const Parse& parse) {
     ExportArguments arguments;
     command
         .add("PATH", arguments.path,
-             "A step folder, or a folder with checkpoints (the newest good one)")
+             "a step folder, or a folder with checkpoints (the newest good one)")
         .required();
     command
         .add("OUT", arguments.options.out,
-             "Folder to write to, or one NAME.safetensors; for torchscript the .pt")
+             "a folder to write to, or one NAME.safetensors; for torchscript the .pt")
         .required();
     command
-        .add("--format", arguments.format,
+        .add("--format NAME", arguments.format,
              "safetensors (every name of a tied tensor), hf (as transformers reads it: one "
              "name, no buffers that it makes itself), torchscript")
         .one_of({"safetensors", "hf", "torchscript"})
         .show_default();
-    command.add("--dtype", arguments.dtype, "fp32, bf16 or fp16 (as they are stored)")
+    command.add("--dtype NAME", arguments.dtype, "fp32, bf16 or fp16; default: as they are stored")
         .one_of({"fp32", "bf16", "fp16"});
-    command.add("--max-shard-size,--max_shard_size", arguments.shard_max,
-                "Several files of at most 5GB, 500MB, … with an index (one file)");
-    command.add("--config-from", arguments.config_from,
-                "Copy config.json, tokenizer and the like from this Hugging Face folder");
+    command.add(
+        "--max-shard-size SIZE", arguments.shard_max,
+        "several files of at most so much, as 5GB or 500MB, and an index; default: one file");
+    command.add("--config-from DIR", arguments.config_from,
+                "copy config.json, tokenizer and the like from this Hugging Face folder");
     command.add("--all-names", arguments.all_names,
                 "hf: write a tied tensor under each of its names");
     declare_names(command, arguments.options);
     command.add("--model", arguments.model, "torchscript: the archive that was trained");
-    command.add("--force", arguments.options.force, "Replace a model that is in OUT");
-    command.add("--json", arguments.json, "Print JSON");
+    command.add("--force", arguments.options.force, "replace a model that is in OUT");
+    command.add("--json", arguments.json, "one JSON object");
     if (parse()) run_export(arguments);
     return 0;
 }

@@ -69,20 +69,20 @@ int ckpt_import(CommandLine& command, const Parse& parse) {
         .required();
     command
         .add("OUT", arguments.out,
-             "An --output folder: the checkpoint becomes OUT/checkpoints/step-N, so that "
+             "an --output folder: the checkpoint becomes OUT/checkpoints/step-N, so that "
              "--output OUT --resume goes on from it")
         .required();
-    command.add("-t,--tag", arguments.options.tag,
-                "DeepSpeed: the folder of the step (what `latest` names)");
-    command.add("--strip-prefix", arguments.options.names.strip,
-                "Off the front of every name, after DeepSpeed's own `module.`");
-    command.add("--add-prefix", arguments.options.names.add,
-                "To the front of every name, as `model.` where the traced module wraps it");
-    command.add("--frozen", arguments.options.frozen,
-                "DeepSpeed, stage 0 and fp32: GLOB of parameters that are not trained, where "
-                "the file does not tell; may be repeated");
-    command.add("--force", arguments.force, "Also where OUT has checkpoints already");
-    command.add("--json", arguments.json, "Print JSON");
+    command.add("-t,--tag NAME", arguments.options.tag,
+                "DeepSpeed: the folder of the step; default: the one that `latest` names");
+    command.add("--strip-prefix TEXT", arguments.options.names.strip,
+                "off the front of every name, after DeepSpeed's own `module.`");
+    command.add("--add-prefix TEXT", arguments.options.names.add,
+                "to the front of every name, as `model.` where the traced module wraps it");
+    command.add("--frozen GLOB", arguments.options.frozen,
+                "DeepSpeed, stage 0 and fp32: parameters that are not trained, where the file "
+                "does not tell; repeatable");
+    command.add("--force", arguments.force, "also where OUT has checkpoints already");
+    command.add("--json", arguments.json, "one JSON object");
     if (parse()) run_import(arguments);
     return 0;
 }

@@ -170,14 +170,14 @@ int ckpt_inspect(CommandLine& command, const Parse& parse) {
     InspectArguments arguments;
     command
         .add("PATH", arguments.path,
-             "A step folder, a folder with checkpoints (the newest good one), a "
+             "a step folder, a folder with checkpoints (the newest good one), a "
              ".safetensors file or a Hugging Face folder")
         .required();
-    command.add("--tensor", arguments.glob, "Only those of this NAME or GLOB, as '*.bias'");
+    command.add("--tensor GLOB", arguments.glob, "only those of this name or pattern, as '*.bias'");
     command.add("--stats", arguments.stats,
-                "Read them too: norm, min, max, mean, and how many are not finite");
-    command.add("--config", arguments.config, "Print the resolved config of the run alone");
-    command.add("--json", arguments.json, "Print JSON");
+                "read them too: norm, min, max, mean, and how many are not finite");
+    command.add("--config", arguments.config, "print the resolved config of the run alone");
+    command.add("--json", arguments.json, "one JSON object");
     if (parse()) inspect(arguments);
     return 0;
 }

@@ -131,9 +131,10 @@ int list_checkpoints(const LsArguments& arguments) {
 
 int ckpt_ls(CommandLine& command, const Parse& parse) {
     LsArguments arguments;
-    command.add("PATH", arguments.path,
-                "An --output folder, its checkpoints folder, or one step folder (.)");
-    command.add("--json", arguments.json, "Print JSON");
+    command.add(
+        "PATH", arguments.path,
+        "an --output folder, its checkpoints folder, or one step folder; default: this folder");
+    command.add("--json", arguments.json, "one JSON array");
     return parse() ? list_checkpoints(arguments) : 0;
 }
 

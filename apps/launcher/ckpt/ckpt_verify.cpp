@@ -157,12 +157,14 @@ int verify(const VerifyArguments& arguments) {
 int ckpt_verify(CommandLine& command, const Parse& parse) {
     VerifyArguments arguments;
     command
-        .add("PATH", arguments.path, "One step folder, or a folder with checkpoints: all of them")
+        .add("PATH", arguments.path, "one step folder, or a folder with checkpoints: all of them")
         .required();
-    command.add("--no-mark", arguments.no_mark, "Do not note in whole ones that they are verified");
-    command.add("--threads", arguments.threads_count, "Files read at once (processors)")
+    command.add("--no-mark", arguments.no_mark, "do not note in whole ones that they are verified");
+    command
+        .add("--threads N", arguments.threads_count,
+             "files read at once; default: as many as processors")
         .range(1, 1024);
-    command.add("--json", arguments.json, "Print JSON");
+    command.add("--json", arguments.json, "one JSON object");
     return parse() ? verify(arguments) : 0;
 }
 

@@ -82,27 +82,30 @@ void convert(const ZeroToFp32Arguments& arguments) {
 int zero_to_fp32_command(std::span<const std::string> arguments) {
     ZeroToFp32Arguments parsed;
     CommandLine app(
-        "Write the fp32 weights of a DeepSpeed checkpoint, or of one of ours, as safetensors; "
-        "flags as zero_to_fp32.py of DeepSpeed",
+        {.does = "Writes the fp32 weights of a DeepSpeed checkpoint, or of one of ours, as "
+                 "safetensors. Its flags are those of zero_to_fp32.py of DeepSpeed.",
+         .examples = {"dslaunch zero_to_fp32 deepspeed_run weights",
+                      "dslaunch zero_to_fp32 deepspeed_run weights -t global_step1"},
+         .docs = "docs/checkpoints.md"},
         "dslaunch zero_to_fp32");
-    app.add("checkpoint_dir", parsed.checkpoint_dir,
+    app.add("CHECKPOINT_DIR", parsed.checkpoint_dir,
             "DeepSpeed's folder with `latest`, or a folder with checkpoints of ours")
         .required();
-    app.add("output_dir", parsed.output_dir,
-            "Folder for model.safetensors, or its shards and their index")
+    app.add("OUTPUT_DIR", parsed.output_dir,
+            "folder for model.safetensors, or its shards and their index")
         .required();
-    app.add("--max_shard_size,--max-shard-size", parsed.max_shard_size,
-            "A file holds at most so much, as 5GB or 500MB")
+    app.add("--max-shard-size SIZE", parsed.max_shard_size,
+            "a file holds at most so much, as 5GB or 500MB")
         .show_default();
-    app.add("--safe_serialization,--safe-serialization", parsed.safe_serialization,
-            "Write safetensors: done in any case, no pickle is written");
-    app.add("-t,--tag", parsed.tag,
-            "Folder of the step, as global_step1 (the one that `latest` names)");
-    app.add("--exclude_frozen_parameters,--exclude-frozen-parameters", parsed.exclude_frozen,
-            "Leave out parameters that are not trained");
+    app.add("--safe-serialization", parsed.safe_serialization,
+            "write safetensors: done in any case, no pickle is written");
+    app.add("-t,--tag NAME", parsed.tag,
+            "folder of the step, as global_step1; default: the one that `latest` names");
+    app.add("--exclude-frozen-parameters", parsed.exclude_frozen,
+            "leave out parameters that are not trained");
     bool debug = false;
-    app.add("-d,--debug", debug, "Log more");
-    app.add("--force", parsed.force, "Replace a model that is in output_dir");
+    app.add("-d,--debug", debug, "log more");
+    app.add("--force", parsed.force, "replace a model that is in OUTPUT_DIR");
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
     if (debug) set_log_level(LogLevel::kDebug);
     convert(parsed);

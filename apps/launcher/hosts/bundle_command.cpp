@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/command_line.h"
 #include "launch/push/installation.h"
 #include "launcher/hosts/bundle_archive.h"
 #include "launcher/hosts/push_files.h"
@@ -14,29 +15,26 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::string_view kBundleUsage =
-    "usage: dslaunch bundle OUT.tar.zst [FILE...]\n\n"
-    "Writes dslaunch, dsworker, the libraries that they need, and FILEs (folders with all in "
-    "them)\n"
-    "into one archive, to keep and to bring to other hosts: `dslaunch push --bundle OUT.tar.zst`, "
-    "or\n"
-    "`tar --zstd -xf OUT.tar.zst` and then bin/dslaunch. Equal files make an equal archive.\n";
+HelpPage help_page() {
+    return {.does =
+                "Writes dslaunch, dsworker, the libraries that they need, and FILEs into one "
+                "archive. It is to keep and to bring to other hosts: `dslaunch push --bundle "
+                "OUT.tar.zst`, or `tar --zstd -xf OUT.tar.zst` and then bin/dslaunch. Equal "
+                "files make an equal archive.",
+            .examples = {"dslaunch bundle dslaunch.tar.zst",
+                         "dslaunch bundle job.tar.zst train.pt corpus.tokens"},
+            .docs = "docs/hosts.md"};
+}
 
 }  // namespace
 
 int bundle_command(std::span<const std::string> arguments) {
-    if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
-        fmt::print(arguments.empty() ? stderr : stdout, "{}", kBundleUsage);
-        return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
-    }
-    for (const std::string& word : arguments) {
-        if (word.starts_with("-")) {
-            fail(ExitCode::kUsage,
-                 "unknown option `{}`; bundle has none (for a file of that name: "
-                 "./{})",
-                 printable(word), printable(word));
-        }
-    }
+    std::string out;
+    std::vector<std::string> words;
+    CommandLine app(help_page(), "dslaunch bundle");
+    app.add("OUT.tar.zst", out, "the archive to write").required();
+    app.add("FILE", words, "what else to put in: files, folders with all in them");
+    if (!app.parse({arguments.begin(), arguments.end()})) return 0;
     const launch::InstallationPaths paths = launch::installation_paths();
     std::vector<BundleFile> files;
     for (const launch::PushFile& file : list_installation()) {
@@ -44,14 +42,14 @@ int bundle_command(std::span<const std::string> arguments) {
         const std::string name = file.target_path.substr(file.target_path.rfind('/') + 1);
         files.push_back({file.local_path, (is_library ? "lib/dslaunch/" : "bin/") + name});
     }
-    for (const std::string& word : arguments.subspan(1)) {
+    for (const std::string& word : words) {
         for (const NamedFile& file : list_files(word)) {
             files.push_back({file.local_path, "files/" + file.below});
         }
     }
     const size_t files_all = files.size();
-    const int64_t bytes = write_bundle(absolute_path(arguments[0]), std::move(files));
-    fmt::print("{}: {} files, {}\n", printable(arguments[0]), files_all, to_text(Bytes{bytes}));
+    const int64_t bytes = write_bundle(absolute_path(out), std::move(files));
+    fmt::print("{}: {} files, {}\n", printable(out), files_all, to_text(Bytes{bytes}));
     return 0;
 }
 

@@ -23,13 +23,21 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::string_view kExecUsage =
-    "usage: dslaunch exec [options] [--] COMMAND [arguments]\n\n"
-    "Runs COMMAND on all hosts at once, without a shell (for one: sh -c '...'), in the current\n"
-    "directory, with nothing to read. Hosts with equal output are shown together. A host that\n"
-    "cannot be reached does not keep the others. The exit code is the highest of all hosts: the\n"
-    "command's own, 127 where it cannot be started, 128+n for signal n, 67 for a host not\n"
-    "reached, 69 for one out of time.\n";
+HelpPage help_page() {
+    return {.does =
+                "Runs COMMAND on all hosts at once. It runs without a shell (for one: sh -c "
+                "'...'), in the current directory, with nothing to read. Hosts with equal "
+                "output are shown together. A host that cannot be reached does not keep the "
+                "others.",
+            .examples = {"dslaunch exec -H hostfile nvidia-smi -L",
+                         "dslaunch exec -w te[01-16] -- sh -c 'df -h /scratch | tail -1'"},
+            .exit_codes =
+                "the highest of all hosts: the command's own, 127 where it cannot be "
+                "started, 128+n for signal n, 67 for a host not reached, 69 for one out "
+                "of time.",
+            .docs = "docs/hosts.md",
+            .usage = {"dslaunch exec [options] [--] COMMAND [arguments]"}};
+}
 
 struct ExecOptions {
     bool stream = false;
@@ -122,11 +130,11 @@ void print_json(const HostTargets& targets, const std::vector<launch::ExecResult
 }
 
 HostCommand exec_syntax(ExecOptions& options) {
-    HostCommand command{kExecUsage, {}, RunRows::kProgram};
+    HostCommand command{help_page(), {}, RunRows::kProgram};
     command.options = {
         {"stream", "", "print lines as they come, each with its host, instead of in groups",
          [&](const std::string&) { options.stream = true; }},
-        {"timeout,u", "SECONDS", "end the command where it runs longer (code 69)",
+        {"timeout,u", "SECONDS", "end the command where it runs longer (code 69); default: never",
          [&](const std::string& value) {
              const auto seconds = parse_double(value);
              if (!seconds || !(*seconds > 0 && *seconds <= 1e6)) {

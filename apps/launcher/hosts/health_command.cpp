@@ -19,6 +19,7 @@
 #include "launcher/run/dry_run.h"
 #include "launcher/run/host_source.h"
 #include "launcher/run/mpi_copies.h"
+#include "launcher/run/option_table.h"
 #include "launcher/run/parse_run.h"
 #include "launcher/run/run_options.h"
 #include "launcher/run/worker_program.h"
@@ -30,15 +31,22 @@ constexpr int64_t kSizeMax = int64_t{1} << 34;
 // Ranks end by themselves when the time is over; the launcher waits a little longer.
 constexpr int kLauncherSlackSeconds = 20;
 
-constexpr std::string_view kHealthUsage =
-    "usage: dslaunch health [options]\n\n"
-    "Starts one rank on every slot and measures: every way between the hosts in both directions\n"
-    "(rate, round trips, lost packets), then broadcast, send and receive, barrier, all_reduce,\n"
-    "all_gather, reduce_scatter and all_to_all, each received element verified. Names the host,\n"
-    "link or rank that is slow, loses packets, changes data or does not answer.\n"
-    "Exit code: 0 healthy; 71 something was found; 67 a host cannot be reached; 68 a rank was\n"
-    "killed; 69 a rank does not answer. docs/health.md says what is measured and how it is "
-    "judged.\n";
+HelpPage help_page() {
+    return {.does =
+                "Measures links and collectives between the hosts, and names what is slow or "
+                "broken. One rank on every slot measures every way between the hosts in both "
+                "directions (rate, round trips, lost packets), then broadcast, send and "
+                "receive, barrier, all_reduce, all_gather, reduce_scatter and all_to_all, each "
+                "received element verified. A host, link or rank is named that is slow, loses "
+                "packets, changes data or does not answer.",
+            .examples = {"dslaunch health --hostfile hostfile",
+                         "dslaunch health --hostfile hostfile --sizes 1M,64M --min-busbw 10"},
+            .exit_codes =
+                "0 healthy; 71 something was found; 67 a host cannot be reached; 68 a "
+                "rank was killed; 69 a rank does not answer.",
+            .docs = "docs/health.md",
+            .usage = {"dslaunch health [options]"}};
+}
 
 struct HealthOptions {
     std::string backend;  // gloo, nccl; empty: chosen by the device
@@ -75,7 +83,7 @@ int64_t parse_size(const std::string& text) {
 }
 
 HostCommand health_syntax(HealthOptions& health) {
-    HostCommand command{kHealthUsage, {}, RunRows::kJob};
+    HostCommand command{help_page(), {}, RunRows::kJob};
     command.options = {
         {"backend", "NAME", "gloo (CPUs) or nccl (GPUs); default: nccl where there are GPUs",
          [&](const std::string& value) {
@@ -94,6 +102,18 @@ HostCommand health_syntax(HealthOptions& health) {
          [&](const std::string& value) { health.timeout_s = positive(value, 86'400); }},
         {"json", "", "the report as JSON", [&](const std::string&) { health.json = true; }},
     };
+    constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
+        {"push", "run `dslaunch push` before"},
+        {"no-ssh", "one call reaches all hosts"},
+        {"max-restarts", "a check is made once"},
+        {"elastic-training", "every host is checked"},
+        {"min-elastic-nodes", "every host is checked"},
+        {"max-elastic-nodes", "every host is checked"},
+    };
+    for (const auto& [name, reason] : kRefused) {
+        command.options.push_back({name, "", reason, {}});
+        command.options.back().group = group_title(Group::kRefused);
+    }
     return command;
 }
 
@@ -120,17 +140,13 @@ RunOptions where_to_run(const HealthOptions& health, const ParsedCommand& parsed
     return options;
 }
 
-// Refuses options that a single check of the given hosts cannot have: no push, no restart, no host
-// left out.
+// Refuses values of options that a single check of the given hosts cannot have.
 void refuse_for_health(const RunOptions& options, const Machine& machine) {
     const auto refuse = [](bool given, const char* what) {
         if (given) fail(ExitCode::kUsage, "dslaunch health takes no {}", what);
     };
     refuse(options.launcher == "join", "--launcher join");
-    refuse(options.no_ssh, "--no_ssh");
-    refuse(options.push, "--push; run `dslaunch push` before");
-    refuse(options.max_restarts.value_or(0) > 0, "--max_restarts");
-    refuse(options.nodes.has_value() || options.elastic_training, "elastic number of nodes");
+    refuse(options.nodes.has_value(), "elastic number of nodes");
     if (MpiCopies::is_one(options, machine)) {
         fail(ExitCode::kUsage,
              "start dslaunch health once, not under mpirun; `--launcher openmpi --hostfile FILE` "

@@ -16,11 +16,15 @@ constexpr std::array<std::string_view, 9> kHostOptions = {"hostfile",  "include"
                                                           "num-nodes", "launcher",   "force-multi",
                                                           "ssh-port",  "ssh-config", "fanout"};
 constexpr std::array<std::string_view, 3> kProgramOptions = {"env", "env-file", "chdir"};
+// Of a target of the user's.
+constexpr std::array<std::string_view, 8> kTargetOptions = {
+    "help", "module", "no-python", "no-local-rank", "grace", "verify", "listen", "token-file"};
 
 bool is_taken(RunRows rows, const OptionRow& row) {
     const std::string_view name = row.names.substr(0, row.names.find(','));
     if (rows == RunRows::kJob) {
-        return row.group != Group::kTraining && row.group != Group::kRefused && name != "help";
+        return row.group != Group::kTraining && row.group != Group::kRefused &&
+               std::ranges::count(kTargetOptions, name) == 0;
     }
     return std::ranges::count(kHostOptions, name) > 0 ||
            (rows == RunRows::kProgram && std::ranges::count(kProgramOptions, name) > 0);
@@ -37,18 +41,27 @@ ParsedCommand parse_host_command(std::span<const std::string> arguments,
         const bool is_own = std::ranges::count(command.options, option.names, &Option::names) > 0;
         if (!is_own) options.push_back(std::move(option));
     }
-    options.push_back({"hosts,w", "LIST",
-                       "these hosts, as h1,h2 or te[01-16]; with a hostfile: these of it",
-                       [&](const std::string& value) { parsed.hosts.host_list = value; }});
-    options.push_back({"without,x", "LIST", "not these hosts",
-                       [&](const std::string& value) { parsed.hosts.left_out_list = value; }});
+    Option only{"hosts,w", "LIST",
+                "these hosts, as h1,h2 or te[01-16]; with a hostfile: these of it",
+                [&](const std::string& value) { parsed.hosts.host_list = value; }};
+    Option without{"without,x", "LIST", "not these hosts",
+                   [&](const std::string& value) { parsed.hosts.left_out_list = value; }};
+    for (Option* option : {&only, &without}) {
+        option->group = group_title(Group::kHosts);
+        options.push_back(std::move(*option));
+    }
     options.push_back({"help,h", "", "this text", [&](const std::string&) { parsed.help = true; }});
+    std::ranges::stable_partition(options, [](const Option& option) { return bool(option.apply); });
     const auto rest = parse_options(options, arguments, [&](const std::string& word) {
         parsed.words.push_back(word);
         return command.run_rows == RunRows::kProgram;
     });
     parsed.words.insert(parsed.words.end(), rest.begin(), rest.end());
-    if (parsed.help) fmt::print("{}\noptions:\n{}", command.usage, options_help(options));
+    if (parsed.help) {
+        HelpPage page = command.help;
+        page.groups = option_groups(options);
+        fmt::print("{}", help_text(page));
+    }
     return parsed;
 }
 

@@ -22,7 +22,7 @@ enum class RunRows {
 };
 
 struct HostCommand {
-    std::string_view usage;       // first lines of the help, with a newline at the end
+    HelpPage help;                // with its usage, without options
     std::vector<Option> options;  // preferred to those of `run` that have the same name
     RunRows run_rows = RunRows::kHosts;
 };

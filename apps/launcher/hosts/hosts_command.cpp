@@ -20,14 +20,27 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::string_view kHostsUsage =
-    "usage: dslaunch hosts check [options]\n"
-    "       dslaunch hosts trust [options]      keys and known_hosts; see hosts trust --help\n\n"
-    "Contacts all hosts at once and prints what state each is in: time until it answered, "
-    "address,\n"
-    "kernel, cores, GPUs, dslaunch, free memory, free disk in the current directory, clock, "
-    "limits.\n"
-    "Ends with 67 when a host is bad; each is listed with its own cause.\n";
+HelpPage check_page() {
+    return {.does =
+                "Contacts all hosts at once and prints what state each is in. That is the time "
+                "until it answered, address, kernel, cores, GPUs, dslaunch, free memory, free "
+                "disk in the current directory, clock, limits. Each bad one is listed with its "
+                "own cause.",
+            .examples = {"dslaunch hosts check --hostfile hostfile",
+                         "dslaunch hosts check -w node[1-4] --json"},
+            .exit_codes = "67 when a host is bad.",
+            .docs = "docs/hosts.md",
+            .usage = {"dslaunch hosts check [options]"}};
+}
+
+HelpPage hosts_page() {
+    return {.does = "Says what state all hosts are in, or sets up keys and known_hosts for all.",
+            .docs = "docs/hosts.md",
+            .usage = {"dslaunch hosts SUBCOMMAND [options]"},
+            .groups = {{"subcommands",
+                        {{"check", brief_of(check_page())}, {"trust", brief_of(trust_page())}}},
+                       {"options", {{"-h, --help", "this text"}}}}};
+}
 
 // Text for BYTES; -1: the host does not tell.
 std::string bytes_text(int64_t bytes) {
@@ -123,7 +136,7 @@ void print_json(const launch::Fleet& fleet, const std::vector<launch::HostState>
 
 int check(std::span<const std::string> arguments) {
     bool as_json = false;
-    const HostCommand syntax{kHostsUsage,
+    const HostCommand syntax{check_page(),
                              {{"json", "", "one JSON object; bytes, nanoseconds, -1 for unlimited",
                                [&](const std::string&) { as_json = true; }}}};
     const ParsedCommand parsed = parse_host_command(arguments, syntax);
@@ -159,9 +172,10 @@ int check(std::span<const std::string> arguments) {
 }  // namespace
 
 int hosts_command(std::span<const std::string> arguments) {
-    if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
-        fmt::print(arguments.empty() ? stderr : stdout, "{}", kHostsUsage);
-        return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
+    if (arguments.empty()) fail(ExitCode::kUsage, "hosts: which one? There are: check, trust");
+    if (arguments[0] == "--help" || arguments[0] == "-h") {
+        fmt::print("{}", help_text(hosts_page()));
+        return 0;
     }
     if (arguments[0] == "check") return check(arguments.subspan(1));
     if (arguments[0] == "trust") return trust_command(arguments.subspan(1));

@@ -28,15 +28,23 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::string_view kPushUsage =
-    "usage: dslaunch push [options]                 dslaunch, dsworker and their libraries\n"
-    "       dslaunch push [options] [--to DIR] FILE...   models, data; folders with all in them\n"
-    "       dslaunch push [options] --bundle FILE        what `dslaunch bundle` wrote\n\n"
-    "Sends what differs to all hosts at once, by content: a file that a host has is not sent, of\n"
-    "one that changed only the parts that did, and what was cut off goes on where it was. Files "
-    "go\n"
-    "to the path that they have here, or below DIR. A host needs nothing but sshd, sh and tar:\n"
-    "dslaunch itself comes first where it is missing or another one.\n";
+HelpPage help_page() {
+    return {.does =
+                "Sends dslaunch, its libraries, or models and data to all hosts at once. Only "
+                "what differs is sent, by content: a file that a host has is not, of one that "
+                "changed only the parts that did, and what was cut off goes on where it was. "
+                "Files go to the path that they have here, or below --to DIR, folders with all "
+                "in them. A host needs nothing but sshd, sh and tar: dslaunch itself comes "
+                "first where it is missing or another one.",
+            .examples = {"dslaunch push --hostfile hostfile",
+                         "dslaunch push --hostfile hostfile train.pt data/corpus.tokens",
+                         "dslaunch push --hostfile hostfile --bundle dslaunch.tar.zst"},
+            .exit_codes = "67 when a host did not get all.",
+            .docs = "docs/hosts.md",
+            .usage = {"dslaunch push [options] (dslaunch, dsworker and their libraries)",
+                      "dslaunch push [options] [--to DIR] FILE... (models, data)",
+                      "dslaunch push [options] --bundle FILE"}};
+}
 
 launch::PushJob job_for(const launch::JobSpec& spec, const std::vector<launch::HostAddress>& hosts,
                         int signal_fd) {
@@ -141,7 +149,7 @@ int push_command(std::span<const std::string> arguments) {
     std::string to, bundle;
     bool json = false;
     const HostCommand syntax{
-        kPushUsage,
+        help_page(),
         {{"to", "DIR", "put FILEs below this folder of the hosts, made if it is missing",
           [&](const std::string& value) { to = absolute_path(value); }},
          {"bundle", "FILE", "send what `dslaunch bundle` wrote",

@@ -20,14 +20,6 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::string_view kTrustUsage =
-    "usage: dslaunch hosts trust --hostfile FILE [options]\n\n"
-    "Makes every host reachable without a password: shows the keys of hosts that known_hosts does\n"
-    "not have and asks once whether they are right; where no key of yours is accepted, asks once\n"
-    "for the password and puts your public key there (a new ed25519 key if you have none); then\n"
-    "logs in everywhere without a password. A key that has changed is never replaced unasked.\n"
-    "What is done already is not done again.\n";
-
 constexpr size_t kFingerprintFileBytesMax = 1U << 20;
 
 struct TrustOptions {
@@ -208,10 +200,25 @@ class TrustCommand {
 
 }  // namespace
 
+HelpPage trust_page() {
+    return {.does =
+                "Makes every host reachable without a password. It shows the keys of hosts "
+                "that known_hosts does not have and asks once whether they are right; where no "
+                "key of yours is accepted, it asks once for the password and puts your public "
+                "key there (a new ed25519 key if you have none); then it logs in everywhere "
+                "without a password. A key that has changed is never replaced unasked. What is "
+                "done already is not done again.",
+            .examples = {"dslaunch hosts trust --hostfile hostfile",
+                         "dslaunch hosts trust -H hostfile --yes --fingerprints keys.txt"},
+            .exit_codes = "67 when a host is not reached without a password.",
+            .docs = "docs/hosts.md",
+            .usage = {"dslaunch hosts trust --hostfile FILE [options]"}};
+}
+
 int trust_command(std::span<const std::string> arguments) {
     TrustOptions options;
     const HostCommand syntax{
-        kTrustUsage,
+        trust_page(),
         {{"yes", "", "do not ask; needs --fingerprints",
           [&](const std::string&) { options.yes = true; }},
          {"fingerprints", "FILE", "with --yes: the keys to trust, `HOST SHA256:…` in lines",

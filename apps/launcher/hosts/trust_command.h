@@ -4,7 +4,12 @@
 #include <span>
 #include <string>
 
+#include "base/text/help_page.h"
+
 namespace dslaunch::launcher {
+
+// What --help says of it, without its options.
+[[nodiscard]] HelpPage trust_page();
 
 // ARGUMENTS without `hosts trust`. The result is the exit code. Throws Error.
 [[nodiscard]] int trust_command(std::span<const std::string> arguments);

@@ -50,21 +50,32 @@ int check_config(const CheckArguments& arguments) {
 }  // namespace
 
 int config_command(std::span<const std::string> arguments) {
-    CommandLine app("Check a config, list the keys", "dslaunch config");
+    CommandLine app({.does = "Checks a config, or lists the keys.",
+                     .examples = {"dslaunch config check ds_config.json"},
+                     .docs = "docs/config-keys.md"},
+                    "dslaunch config");
     CheckArguments parsed;
     CommandLine& check =
-        app.subcommand("check", "Print what a config resolves to, or all its problems");
+        app.subcommand("check", {.does = "Prints what a config resolves to, or all its problems.",
+                                 .examples = {"dslaunch config check ds_config.json --world-size 8",
+                                              "dslaunch config check ds_config.json --set "
+                                              "zero_optimization.stage=3"},
+                                 .exit_codes = "65 when the config has problems.",
+                                 .docs = "docs/config-keys.md"});
     check.add("FILE", parsed.file, "ds_config.json, or YAML by the same keys").required();
-    check.add("--json", parsed.json, "Print JSON");
-    check.add("--world-size,--world_size", parsed.world_size, "Ranks, to solve the batch sizes")
+    check.add("--json", parsed.json, "one JSON object");
+    check.add("--world-size N", parsed.world_size, "ranks, to solve the batch sizes")
         .range(int64_t{1}, int64_t{1} << 20);
-    check.add("--steps", parsed.steps, "Optimizer steps, which total_num_steps `auto` is")
+    check.add("--steps N", parsed.steps, "optimizer steps, which total_num_steps `auto` is")
         .range(int64_t{1}, int64_t{1} << 40);
-    check.add("--set", parsed.overrides, "a.b=c, may be repeated");
+    check.add("--set KEY=VALUE", parsed.overrides,
+              "override one value, as optimizer.params.lr=1e-4; repeatable");
     bool markdown = false;
     CommandLine& keys =
-        app.subcommand("keys", "List every key with type, default, status and meaning");
-    keys.add("--markdown", markdown, "As docs/config-keys.md");
+        app.subcommand("keys", {.does = "Lists every key with type, default, status and meaning.",
+                                .examples = {"dslaunch config keys | grep offload"},
+                                .docs = "docs/config-keys.md"});
+    keys.add("--markdown", markdown, "as docs/config-keys.md");
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
     if (app.chose("check")) return check_config(parsed);
     fmt::print("{}", markdown ? config::schema_markdown() : config::schema_text());

@@ -80,14 +80,19 @@ void run_pack(const PackArguments& arguments) {
 
 int pack_command(std::span<const std::string> arguments) {
     PackArguments parsed;
-    CommandLine app("put config and data reference into an archive", "dslaunch pack");
-    app.add("archive", parsed.archive, "TorchScript archive").required();
-    app.add("-o,--out", parsed.out, "archive to write; without it the given one is replaced");
-    app.add("--config", parsed.config,
-            "ds_config.json to put in; without it the one inside is kept");
-    app.add("--data", parsed.data, "training data: sets dslaunch.data.train");
-    app.add("--eval-data", parsed.eval_data, "held-out data: sets dslaunch.data.eval");
-    app.add("--extra", parsed.extra, "NAME=FILE, another extra file; may be repeated");
+    CommandLine app(
+        {.does = "Puts config and data reference into a model archive.",
+         .examples = {"dslaunch pack train.pt --config ds_config.json --data corpus.tokens",
+                      "dslaunch pack train.pt --config ds_config.json -o packed.pt"},
+         .docs = "docs/cli.md"},
+        "dslaunch pack");
+    app.add("MODEL.pt", parsed.archive, "a TorchScript archive").required();
+    app.add("-o,--out FILE", parsed.out, "archive to write; default: the given one is replaced");
+    app.add("--config FILE", parsed.config,
+            "ds_config.json to put in; default: the one inside is kept");
+    app.add("--data FILE", parsed.data, "training data: sets dslaunch.data.train");
+    app.add("--eval-data FILE", parsed.eval_data, "held-out data: sets dslaunch.data.eval");
+    app.add("--extra NAME=FILE", parsed.extra, "another extra file; repeatable");
     if (app.parse({arguments.begin(), arguments.end()})) run_pack(parsed);
     return 0;
 }

@@ -63,10 +63,19 @@ int64_t convert_file(const TokensArguments& arguments) {
 
 int tokens_command(std::span<const std::string> arguments) {
     TokensArguments parsed;
-    CommandLine app("make a token file", "dslaunch tokens");
-    CommandLine& bytes = app.subcommand("bytes", "one token per byte of the text, vocabulary 256");
-    bytes.add("text", parsed.text, "text file, - for stdin").required();
-    bytes.add("-o,--out", parsed.out, "token file to write: little-endian uint16").required();
+    CommandLine app({.does = "Turns a text file into a token file.",
+                     .examples = {"dslaunch tokens bytes corpus.txt -o corpus.tokens"},
+                     .docs = "docs/cli.md"},
+                    "dslaunch tokens");
+    CommandLine& bytes = app.subcommand(
+        "bytes",
+        {.does = "Makes one token of each byte of the text. The vocabulary is 256, a token "
+                 "a little-endian uint16.",
+         .examples = {"dslaunch tokens bytes corpus.txt -o corpus.tokens",
+                      "zcat corpus.gz | dslaunch tokens bytes - -o corpus.tokens"},
+         .docs = "docs/cli.md"});
+    bytes.add("TEXT", parsed.text, "a text file, - for stdin").required();
+    bytes.add("-o,--out FILE", parsed.out, "token file to write").required();
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
     log_info("tokens", "wrote {} tokens={}", parsed.out, convert_file(parsed));
     return 0;

@@ -18,12 +18,17 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::string_view kUsage =
-    "usage: dslaunch ps --devices [options]\n\n"
-    "Asks all hosts of the hostfile, without one this machine, who holds which GPU and how much\n"
-    "of its memory: processes of every user, as nvidia-smi tells them. The job is named where\n"
-    "this user's dslaunch started it. `dslaunch stop --pid HOST:PID` ends a process of yours.\n"
-    "Ends with 67 when a host cannot be asked.\n";
+HelpPage help_page() {
+    return {.does =
+                "Lists who holds which GPU of the hosts, and how much of its memory. It asks "
+                "all hosts of the hostfile, without one this machine: processes of every user, "
+                "as nvidia-smi tells them. The job is named where this user's dslaunch started "
+                "it. `dslaunch stop --pid HOST:PID` ends a process of yours.",
+            .examples = {"dslaunch ps --devices --hostfile hostfile"},
+            .exit_codes = "67 when a host cannot be asked.",
+            .docs = "docs/jobs.md",
+            .usage = {"dslaunch ps --devices [options]"}};
+}
 
 std::string bytes_text(int64_t bytes) {
     return bytes < 0 ? "-" : to_text(Bytes{bytes});
@@ -138,7 +143,7 @@ std::string describe(const launch::DeviceProcess& process, const std::vector<Kno
 int list_devices(std::span<const std::string> arguments) {
     bool as_json = false;
     const HostCommand syntax{
-        kUsage,
+        help_page(),
         {{"devices", "", "GPUs of the hosts instead of jobs", [](const std::string&) {}},
          {"json", "", "one JSON object; bytes and seconds, -1 where they are not known",
           [&](const std::string&) { as_json = true; }}}};

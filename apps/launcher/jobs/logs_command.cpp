@@ -170,11 +170,14 @@ int show_logs(const LogsArguments& arguments) {
 
 int logs_command(std::span<const std::string> arguments) {
     LogsArguments parsed;
-    CommandLine app("Show what the ranks of a job wrote", "dslaunch logs");
-    app.add("JOB", parsed.job, "Its id, or the first letters of it").required();
-    app.add("--rank", parsed.rank, "Only this rank");
-    app.add("-f,--follow", parsed.follow, "Go on until the job ends");
-    app.add("--json", parsed.json, "One JSON object a line: rank, host, line");
+    CommandLine app({.does = "Shows what the ranks of a job wrote.",
+                     .examples = {"dslaunch logs 3f2a --rank 0 --follow"},
+                     .docs = "docs/jobs.md"},
+                    "dslaunch logs");
+    app.add("JOB", parsed.job, "its id, or the first letters of it").required();
+    app.add("--rank N", parsed.rank, "only this rank");
+    app.add("-f,--follow", parsed.follow, "go on until the job ends");
+    app.add("--json", parsed.json, "one JSON object a line: rank, host, line");
     return app.parse({arguments.begin(), arguments.end()}) ? show_logs(parsed) : 0;
 }
 

@@ -89,10 +89,14 @@ int ps_command(std::span<const std::string> arguments) {
         return list_devices(arguments);
     bool devices = false;  // taken above; here for the help
     PsArguments parsed;
-    CommandLine app("List the running jobs of this user on this machine", "dslaunch ps");
+    CommandLine app({.does = "Lists the running jobs of this user on this machine.",
+                     .examples = {"dslaunch ps --all", "dslaunch ps --devices -H hostfile"},
+                     .docs = "docs/jobs.md",
+                     .usage = {"dslaunch ps [options]", "dslaunch ps --devices [options]"}},
+                    "dslaunch ps");
     app.add("-a,--all", parsed.all,
-            "Also those that ended (the newest 100), were lost, or run on another machine");
-    app.add("--json", parsed.json, "Print JSON");
+            "also those that ended (the newest 100), were lost, or run on another machine");
+    app.add("--json", parsed.json, "one JSON array");
     app.add("--devices", devices,
             "GPUs of hosts instead: who holds which and how much of it (see ps --devices --help)");
     return app.parse({arguments.begin(), arguments.end()}) ? list_jobs(parsed) : 0;

@@ -167,14 +167,18 @@ int stop_command(std::span<const std::string> arguments) {
         return word == "--pid" || word.starts_with("--pid=");
     });
     if (is_process) return stop_process_command(arguments);
+    std::string place;  // taken above; here for the help
     StopArguments parsed;
-    CommandLine app("End a job", "dslaunch stop");
-    app.add("JOB", parsed.job,
-            "Its id, or the first letters of it (one process on a host: stop --pid HOST:PID, "
-            "see stop --pid --help)")
-        .required();
-    app.add("--now", parsed.now, "At once, without the grace time to save");
-    app.add("--json", parsed.json, "Print JSON");
+    CommandLine app(
+        {.does = "Ends a job, and what a dead one has left on its hosts.",
+         .examples = {"dslaunch stop 3f2a", "dslaunch stop --pid node1:4711"},
+         .docs = "docs/jobs.md",
+         .usage = {"dslaunch stop [options] JOB", "dslaunch stop --pid HOST:PID [options]"}},
+        "dslaunch stop");
+    app.add("JOB", parsed.job, "its id, or the first letters of it").required();
+    app.add("--pid HOST:PID", place, "one process on a host instead (see stop --pid --help)");
+    app.add("--now", parsed.now, "at once, without the grace time to save");
+    app.add("--json", parsed.json, "one JSON object");
     return app.parse({arguments.begin(), arguments.end()}) ? stop_job(parsed) : 0;
 }
 

@@ -20,15 +20,22 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::string_view kUsage =
-    "usage: dslaunch stop --pid HOST:PID [--yes] [--now] [options]\n\n"
-    "Ends a process of yours on a host: says what it is and asks, sends TERM, and KILL after\n"
-    "the grace time. `dslaunch ps --devices` lists who holds GPUs. A rank takes its whole job\n"
-    "with it; `dslaunch stop JOB` lets it save before.\n";
 constexpr int64_t kGraceSeconds = 10;
 constexpr int64_t kGraceSecondsMax = 600;
 // An answer comes with the end of the process, at most 2 s after KILL.
 constexpr std::chrono::seconds kAnswerMore{30};
+
+HelpPage help_page() {
+    return {.does =
+                "Ends a process of yours on a host. It says what the process is and asks, sends "
+                "TERM, and KILL after the grace time. `dslaunch ps --devices` lists who holds "
+                "GPUs. A rank takes its whole job with it; `dslaunch stop JOB` lets it save "
+                "before.",
+            .examples = {"dslaunch stop --pid node1:4711", "dslaunch stop --pid node1:4711 --yes"},
+            .exit_codes = "67 when the host cannot be asked, 71 when the process does not end.",
+            .docs = "docs/jobs.md",
+            .usage = {"dslaunch stop --pid HOST:PID [options]"}};
+}
 
 struct ProcessPlace {
     std::string host;
@@ -119,12 +126,12 @@ int end_it(const HostTargets& targets, const Arguments& arguments, const Process
 int stop_process_command(std::span<const std::string> arguments) {
     Arguments given;
     const HostCommand syntax{
-        kUsage,
+        help_page(),
         {{"pid", "HOST:PID", "the process", [&](const std::string& value) { given.place = value; }},
          {"yes,y", "", "do not ask", [&](const std::string&) { given.yes = true; }},
          {"now", "", "TERM and KILL at once, without grace time",
           [&](const std::string&) { given.now = true; }},
-         {"grace", "SECONDS", "from TERM to KILL (10)",
+         {"grace", "SECONDS", "from TERM to KILL, default 10",
           [&](const std::string& value) {
               const auto seconds = parse_int(value);
               if (!seconds || *seconds < 0 || *seconds > kGraceSecondsMax)
@@ -134,7 +141,10 @@ int stop_process_command(std::span<const std::string> arguments) {
           }},
          {"json", "", "one JSON object: host, pid, ended, killed, error",
           [&](const std::string&) { given.json = true; }}}};
-    ParsedCommand parsed = parse_host_command(arguments, syntax);
+    // `stop --pid --help` has no process.
+    const bool asks_for_help = arguments.size() == 2 && arguments.back() == "--help";
+    ParsedCommand parsed =
+        parse_host_command(arguments.last(asks_for_help ? 1 : arguments.size()), syntax);
     if (parsed.help) return 0;
     if (!parsed.words.empty())
         fail(ExitCode::kUsage, "unexpected `{}`: a job and --pid exclude each other",

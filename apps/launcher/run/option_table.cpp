@@ -273,6 +273,17 @@ void set_core_list(RunOptions& o, const std::string& value) {
     o.binding.core_list = launch::processor_list_text(*list);
 }
 
+// The titles of the groups, in their order.
+constexpr std::string_view kTitles[] = {
+    "hosts",
+    "target",
+    "training (for a .pt target; these may also follow it)",
+    "environment",
+    "output",
+    "as torchrun writes it (no --local_rank=N is added then)",
+    "known but refused",
+};
+
 using O = RunOptions;
 using V = const std::string;
 
@@ -327,13 +338,13 @@ constexpr OptionRow kRows[] = {
     {"fp16", Group::kTraining, "", "train in fp16 with a scaled loss", [](O& o, V&) { o.set.push_back("fp16.enabled=true"); }},
     {"seed", Group::kTraining, "N", "of every random number, default 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
     {"loss", Group::kTraining, "NAME", "cross_entropy, mse, l1 or bce_with_logits, for a model that returns no loss", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
-    {"output,o", Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
     {"save-interval", Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.interval", v); }},
     {"save-via", Group::kTraining, "WHERE", "rank0: hosts share no file system, checkpoints go to rank 0's disk", [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }},
     {"time-limit", Group::kTraining, "SECONDS", "save and end before the job is so old; default: when Slurm ends it", [](O& o, V& v) { set_number(o, "dslaunch.save.time_limit", v, 1); }},
     {"keep", Group::kTraining, "N", "checkpoints kept, 0: all", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.keep", v); }},
     {"timeout", Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
     {"resume", Group::kTraining, "[DIR]", "go on from the newest whole checkpoint below --output, or from that of DIR", [](O& o, V& v) { o.resume = v.empty() ? "auto" : v; }},
+    {"straggler-interval", Group::kTraining, "STEPS", "how often to look for a rank that the others wait for, default 100, 0: never", set_straggler_interval},
     {"expect-sha256", Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a .pt is a program", set_sha256},
 
     {"bind", Group::kEnvironment, "HOW", "bind ranks to processors: none, core (own cores each) or numa (a NUMA node each)", [](O& o, V& v) { set_binding(o, v, kBindNames); }},
@@ -343,8 +354,8 @@ constexpr OptionRow kRows[] = {
     {"env", Group::kEnvironment, "NAME[=VALUE]", "give workers a variable: copied, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
     {"env-file", Group::kEnvironment, "FILE", "one NAME=VALUE a line, as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
 
+    {"output,o", Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
     {"print-env", Group::kReport, "", "after the start show the environment that the ranks really got", [](O& o, V&) { o.log.print_environment = true; }},
-    {"straggler-interval", Group::kTraining, "STEPS", "how often to look for a rank that the others wait for, default 100, 0: never", set_straggler_interval},
     {"dry-run", Group::kReport, "", "print hosts, ranks, devices, environment and commands; contact nobody", [](O& o, V&) { o.dry_run = true; }},
     {"json", Group::kReport, "", "with --dry-run: as JSON", [](O& o, V&) { o.json = true; }},
     {"log-level", Group::kReport, "LEVEL", "debug, info (default), warning, error, critical", set_log_level},
@@ -402,12 +413,17 @@ std::span<const OptionRow> option_rows() {
     return kRows;
 }
 
+std::string_view group_title(Group group) {
+    return kTitles[static_cast<size_t>(group)];
+}
+
 std::vector<Option> run_rows(RunOptions& into,
                              const std::function<bool(const OptionRow&)>& is_taken) {
     std::vector<Option> options;
     for (const OptionRow& row : kRows) {
         if (!is_taken(row)) continue;
-        Option option{row.names, row.value_name, row.help, {}, row.repeatable, row.may_be_empty};
+        Option option{row.names,        row.value_name,        row.help, {}, row.repeatable,
+                      row.may_be_empty, group_title(row.group)};
         if (row.apply != nullptr) {
             option.apply = [&into, &row](const std::string& value) {
                 if (row.group == Group::kTraining && into.first_training_option.empty())

@@ -13,6 +13,7 @@
 
 namespace dslaunch::launcher {
 
+// The sections of the help, in their order.
 enum class Group { kHosts, kTarget, kTraining, kEnvironment, kReport, kTorchrun, kRefused };
 
 // The fields are those of Option; APPLY gets the RunOptions that it writes to, and is null if the
@@ -28,6 +29,8 @@ struct OptionRow {
 };
 
 [[nodiscard]] std::span<const OptionRow> option_rows();
+
+[[nodiscard]] std::string_view group_title(Group group);
 
 // The options of the rows that IS_TAKEN chooses. They write to INTO, which must outlive them.
 [[nodiscard]] std::vector<Option> run_rows(RunOptions& into,

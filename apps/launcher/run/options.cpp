@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -121,45 +122,6 @@ std::string OptionParser::value_of(const Option& option, const std::string& type
     return arguments_[next_++];
 }
 
-// The head of the option's help: "  -H, --hostfile FILE".
-std::string usage_of(const Option& option) {
-    std::vector<std::string> names;
-    for (const std::string& name : split(option.names, ',')) {
-        const bool is_short = name.size() == 1;
-        names.insert(is_short ? names.begin() : names.end(), (is_short ? "-" : "--") + name);
-    }
-    std::string text = "  " + join(names, ", ");
-    if (value_is_optional(option)) {
-        text += fmt::format("[={}", option.value_name.substr(1));
-    } else if (!option.value_name.empty()) {
-        text += fmt::format(" {}", option.value_name);
-    }
-    return text;
-}
-
-void append_wrapped(std::string& text, std::string_view help) {
-    constexpr size_t kColumn = 34;
-    constexpr size_t kWidth = 100;
-    const size_t line_start = text.rfind('\n') + 1;
-    size_t column = text.size() - line_start;
-    if (column + 2 > kColumn) {
-        text += '\n';
-        column = 0;
-    }
-    text.append(kColumn - column, ' ');
-    column = kColumn;
-    for (const std::string& word : split(help, ' ')) {
-        if (column > kColumn && column + 1 + word.size() > kWidth) {
-            text += '\n' + std::string(kColumn, ' ');
-            column = kColumn;
-        }
-        if (column > kColumn) text += ' ';
-        column += word.size() + (column > kColumn ? 1 : 0);
-        text += word;
-    }
-    text += '\n';
-}
-
 }  // namespace
 
 std::span<const std::string> parse_options(
@@ -168,13 +130,16 @@ std::span<const std::string> parse_options(
     return OptionParser(options, arguments).parse(on_word);
 }
 
-std::string options_help(std::span<const Option> options) {
-    std::string text;
+std::vector<HelpGroup> option_groups(std::span<const Option> options) {
+    std::vector<HelpGroup> groups;
     for (const Option& option : options) {
-        text += usage_of(option);
-        append_wrapped(text, option.help);
+        auto group = std::ranges::find(groups, option.group, &HelpGroup::title);
+        if (group == groups.end())
+            group = groups.insert(group, HelpGroup{std::string(option.group), {}});
+        group->entries.push_back(
+            {option_head(option.names, option.value_name), std::string(option.help)});
     }
-    return text;
+    return groups;
 }
 
 }  // namespace dslaunch::launcher

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text/help_page.h"
+
 namespace dslaunch::launcher {
 
 struct Option {
@@ -21,7 +23,8 @@ struct Option {
     // Throws Error{kUsage} whose message goes after "--NAME: ". Empty: the option is refused.
     std::function<void(const std::string& value)> apply;
     bool repeatable = false;
-    bool may_be_empty = false;  // true: an empty value means that the option is not given
+    bool may_be_empty = false;           // true: an empty value means that the option is not given
+    std::string_view group = "options";  // its title in the help
 };
 
 // A long name may be cut short where only one option begins so. Applies the options among ARGUMENTS
@@ -33,7 +36,7 @@ struct Option {
     std::span<const Option> options, std::span<const std::string> arguments,
     const std::function<bool(const std::string& word)>& on_word);
 
-// One paragraph per option, 100 columns wide, each ending with a newline.
-[[nodiscard]] std::string options_help(std::span<const Option> options);
+// The help of OPTIONS by their groups, in the order of the first of each.
+[[nodiscard]] std::vector<HelpGroup> option_groups(std::span<const Option> options);
 
 }  // namespace dslaunch::launcher

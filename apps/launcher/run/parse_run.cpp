@@ -75,16 +75,6 @@ bool is_config_name(std::string_view word) {
            word.ends_with(".yml");
 }
 
-constexpr std::pair<Group, std::string_view> kTitles[] = {
-    {Group::kHosts, "Hosts"},
-    {Group::kTarget, "Target"},
-    {Group::kTraining, "Training (for a .pt target; these may also follow it)"},
-    {Group::kEnvironment, "Environment"},
-    {Group::kReport, "Output"},
-    {Group::kTorchrun, "As torchrun writes it (no --local_rank=N is added then)"},
-    {Group::kRefused, "Known but refused"},
-};
-
 }  // namespace
 
 void settle_run_options(RunOptions& options) {
@@ -116,20 +106,26 @@ RunOptions parse_run_options(std::span<const std::string> arguments) {
 }
 
 std::string run_options_help() {
-    std::string text =
-        "usage: dslaunch [run] [options] TARGET [arguments]\n\n"
-        "TARGET is a TorchScript model (train.pt: one dsworker per slot trains it), a Python "
-        "script (python3 -u\n"
-        "TARGET --local_rank=N), or any program. Options come before TARGET; after a .pt they may "
-        "follow too.\n"
-        "In names `-` and `_` mean the same; values are written --name VALUE or --name=VALUE.\n";
+    HelpPage page{
+        .does =
+            "Starts one worker on every slot of the hosts: trains a TorchScript model, or runs "
+            "a script or program. TARGET is a model (train.pt: one dsworker per slot trains "
+            "it), a Python script (python3 -u TARGET --local_rank=N), or any program. Options "
+            "come before TARGET; after a .pt they may follow too. In names `-` and `_` mean "
+            "the same; values are written --name VALUE or --name=VALUE.",
+        .examples = {"dslaunch train.pt --data corpus.tokens --context 64 --steps 100 -o run1",
+                     "dslaunch --hostfile hostfile train.pt --deepspeed_config ds_config.json",
+                     "dslaunch --hostfile hostfile --include node1@node2:0,2 train.py --epochs 3",
+                     "dslaunch --hostfile hostfile --dry-run train.pt"},
+        .exit_codes =
+            "64 to 76 for a .pt, by the cause (docs/exit-codes.md); for scripts and "
+            "programs the first failing rank's own, 128+n for signal n.",
+        .docs = "docs/cli.md, docs/from-deepspeed.md",
+        .usage = {"dslaunch [run] [options] TARGET [arguments]"}};
     RunOptions unused;
-    for (const auto& entry : kTitles) {
-        text += fmt::format("\n{}:\n", entry.second);
-        text += options_help(
-            run_rows(unused, [&](const OptionRow& row) { return row.group == entry.first; }));
-    }
-    return text;
+    std::vector<Option> options = run_rows(unused, [](const OptionRow&) { return true; });
+    page.groups = option_groups(options);
+    return help_text(page);
 }
 
 }  // namespace dslaunch::launcher

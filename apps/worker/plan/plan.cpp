@@ -257,41 +257,44 @@ void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
 }
 
 void add_job_options(CommandLine& app, PlanArguments& arguments) {
-    app.add("model", arguments.job.model_path, "TorchScript archive").required();
+    app.add("MODEL.pt", arguments.job.model_path, "a TorchScript archive").required();
     add_host_options(app, arguments.hosts);
-    app.add("--config,--deepspeed_config", arguments.job.config_path, "ds_config.json");
-    app.add("--set", arguments.job.overrides, "override one key: a.b=c");
-    app.add("--data", arguments.data, "training data, where the config names none");
-    app.add("--context", arguments.context,
+    app.add("--config,--deepspeed-config FILE", arguments.job.config_path,
+            "ds_config.json; default: the one packed in the model, or beside it");
+    app.add("--set KEY=VALUE", arguments.job.overrides,
+            "override one value, as optimizer.params.lr=1e-4; repeatable");
+    app.add("--data FILE", arguments.data, "training data, where the config names none");
+    app.add("--context N", arguments.context,
             "tokens per sample; without data, tokens of this length are assumed")
         .at_least(1);
-    app.add("--segments", arguments.job.segments,
+    app.add("--segments N", arguments.job.segments,
             "pieces to cut the model into, 0: by whole layers");
-    app.add("--compare", arguments.compare,
-            "instead of the plan, shard: bytes and balance of each way of sharding; cache: "
-            "what offload moves under other rules and numbers of slots")
-        .one_of({"shard", "cache"});
-    app.add("--forecast", arguments.forecast,
-            "measure segments and updates here, and say what a step takes");
     app.add("--instructions", arguments.instructions, "list every instruction of a step");
+    app.add("--json", arguments.json, "one JSON object, with the instructions of every rank");
     app.add(job::kMeasureBesideOption, arguments.beside_ranks).hidden();
 }
 
 void add_tensor_options(CommandLine& app, PlanArguments& arguments) {
-    app.add("--tensor", arguments.tensor.rules.size,
-            "instead of the plan, how so many ranks would share each layer")
+    app.group("instead of the plan, one of");
+    app.add("--forecast", arguments.forecast,
+            "measure segments and updates here, and say what a step takes");
+    app.add("--compare WHAT", arguments.compare,
+            "shard: bytes and balance of each way of sharding; cache: what "
+            " offload moves under other rules and numbers of slots")
+        .one_of({"shard", "cache"});
+    app.add("--tensor N", arguments.tensor.rules.size, "how so many ranks would share each layer")
         .range(1, 1024);
-    app.add("--tensor-rule", arguments.tensor_rules,
-            "PATTERN=RULE for parameters whose name fits, `*` for any characters; RULE is "
+    app.add("--tensor-rule PATTERN=RULE", arguments.tensor_rules,
+            "for parameters whose name fits, `*` for any characters; RULE is "
             "column, row, vocabulary or replicated; repeatable, the first that fits counts")
         .needs("--tensor");
     app.add("--share-positions", arguments.tensor.rules.share_positions,
             "with --tensor: each rank computes its share of the positions between the layers "
             "that are split")
         .needs("--tensor");
-    app.add("--sequence", arguments.sequence,
-            "instead of the plan, how so many ranks would share the positions of each "
-            "sample, and exchange them for heads around attention")
+    app.add("--sequence N", arguments.sequence,
+            "how so many ranks would share the positions of each sample, and exchange them for "
+            "heads around attention")
         .range(1, 1024);
     app.add("!--no-check", arguments.tensor.check,
             "with --tensor or --sequence: do not run the model, split and whole, on one batch "
@@ -325,36 +328,37 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
 
 void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
     MeshArguments& mesh = arguments.mesh;
-    app.add("--stages", mesh.wish.stages,
-            "instead of the plan, the model as a pipeline of so many stages, every "
-            "schedule beside the others; with --tensor and --sequence as a mesh")
+    app.add("--stages N", mesh.wish.stages,
+            "the model as a pipeline of so many stages, every schedule beside the others; with "
+            "--tensor and --sequence as a mesh")
         .range(1, 4096)
         .excludes("--compare");
-    app.add("--search", mesh.search,
-            "instead of the plan, the meshes of the ranks that suit hosts and model best")
+    app.add("--search", mesh.search, "the meshes of the ranks that suit hosts and model best")
         .excludes("--compare");
-    app.add("--schedule", mesh.schedule, "this schedule alone")
+    app.group("with --stages or --search");
+    app.add("--schedule NAME", mesh.schedule,
+            "this schedule alone: gpipe, 1f1b, interleaved, zb-h1 or zb-v")
         .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
-    app.add("--chunks", mesh.wish.chunks, "of a stage, with interleaved (default 2)").range(1, 64);
-    app.add("--micro-batches", mesh.wish.micro_batches,
-            "of a step (default: the config's accumulation steps); with --search of the "
-            "global batch")
+    app.add("--chunks N", mesh.wish.chunks, "of a stage, with interleaved, default 2").range(1, 64);
+    app.add(
+           "--micro-batches N", mesh.wish.micro_batches,
+           "of a step, default: the config's accumulation steps; with --search of the global batch")
         .range(1, 65536);
-    app.add("--cuts", mesh.wish.first_segments,
-            "segments at which parts begin, 3,6,9 (default: chosen by cost)");
-    app.add("--svg", mesh.svg_path, "draw the schedule, or the fastest, into this file");
-    app.add("--simulate", mesh.simulated_ranks,
+    app.add("--cuts LIST", mesh.wish.first_segments,
+            "segments at which parts begin, as 3,6,9; default: chosen by cost");
+    app.add("--svg FILE", mesh.svg_path, "draw the schedule, or the fastest, into this file");
+    app.add("--simulate N", mesh.simulated_ranks,
             "cost copies of the pipeline on up to so many ranks")
         .range(1, 65536);
-    app.add("--flops-rate", mesh.flops_per_s,
-            "FLOP/s of a rank: segments are timed by their FLOPs (default: measured here)")
+    app.add("--flops-rate R", mesh.flops_per_s,
+            "FLOP/s of a rank: segments are timed by their FLOPs; default: measured here")
         .positive();
-    app.add("--link-rate", mesh.link_bytes_per_s,
-            "bytes/s between two hosts (default: transfers between them take no time)")
+    app.add("--link-rate R", mesh.link_bytes_per_s,
+            "bytes/s between two hosts; default: transfers between them take no time")
         .positive();
-    app.add("--rank-memory", mesh.memory_gib, "GiB that a rank has (default: no limit)").positive();
-    app.add("--host-memory", mesh.host_memory_gib,
-            "GiB of a host, for --search (default: this machine's)")
+    app.add("--rank-memory GIB", mesh.memory_gib, "what a rank has; default: no limit").positive();
+    app.add("--host-memory GIB", mesh.host_memory_gib,
+            "what a host has, for --search; default: this machine's")
         .positive();
 }
 
@@ -429,12 +433,17 @@ void check_wish(const job::JobSetup& setup, const MeshArguments& mesh, bool shar
 int plan_main(int argc, char** argv) {
     PlanArguments arguments;
     CommandLine app(
-        "Prints a training step of rank 0 (with --json: of every rank): segments, instructions, "
-        "waits, bytes moved and sent, memory by kind and tier.",
-        "plan");
+        {.does = "Prints segments, instructions, memory and bytes moved, without starting "
+                 "anything. It reads the model, measures it by a pass over one micro batch, and "
+                 "shows a training step of rank 0: whether it fits, what it takes, memory by kind "
+                 "and tier, what is read, written and sent.",
+         .examples = {"dslaunch plan train.pt --config ds_config.json --world-size 8",
+                      "dslaunch plan train.pt --world-size 8 --stages 4 --svg step.svg",
+                      "dslaunch plan train.pt --hostfile hostfile --search"},
+         .docs = "docs/plan.md, docs/pipelines.md, docs/tensor-parallel.md"},
+        "dslaunch plan");
     add_job_options(app, arguments);
     add_tensor_options(app, arguments);
-    app.add("--json", arguments.json, "for machines");
     add_mesh_options(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
     for (const std::string& rule : arguments.tensor_rules)

@@ -14,7 +14,7 @@ namespace dslaunch::worker {
 namespace {
 
 constexpr size_t kNamedHostsMax = 8;  // named in a line of text
-constexpr const char* kFilters[] = {"--include", "--exclude", "--num-nodes", "--num-gpus"};
+constexpr const char* kFilters[] = {"--include", "--exclude", "--num-nodes N", "--num-gpus"};
 
 int ranks_on(const launch::HostSlots& host) {
     return static_cast<int>(host.slots.size());
@@ -54,16 +54,16 @@ std::string PlanHosts::text() const {
 }
 
 void add_host_options(CommandLine& app, PlanHosts& hosts) {
-    app.add("--world-size", hosts.world_size, "ranks of the job").range(1, kPlanRanksMax);
-    app.add("--ranks-per-node", hosts.ranks_per_node, "ranks on each host (default: all on one)")
+    app.add("--world-size N", hosts.world_size, "ranks of the job").range(1, kPlanRanksMax);
+    app.add("--ranks-per-node N", hosts.ranks_per_node, "ranks on each host; default: all on one")
         .range(1, kPlanRanksMax);
-    app.add("-H,--hostfile", hosts.hostfile,
+    app.add("-H,--hostfile FILE", hosts.hostfile,
             "instead of both: a rank for each slot of its hosts, none of which is contacted");
-    app.add("-i,--include", hosts.filter.include,
+    app.add("-i,--include SPEC", hosts.filter.include,
             "of the hostfile only these: NODE[:SLOT[,SLOT]][@NODE...]");
-    app.add("-e,--exclude", hosts.filter.exclude, "all but these, written as --include");
+    app.add("-e,--exclude SPEC", hosts.filter.exclude, "all but these, written as --include");
     app.add("--num-nodes", hosts.filter.num_nodes, "the first N hosts of the hostfile");
-    app.add("--num-gpus,--num-accelerators", hosts.filter.num_gpus,
+    app.add("--num-gpus,--num-accelerators N", hosts.filter.num_gpus,
             "the first N slots of each host of the hostfile");
 }
 

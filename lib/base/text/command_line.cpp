@@ -1,8 +1,10 @@
 #include "base/text/command_line.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -13,21 +15,13 @@
 namespace dslaunch {
 namespace {
 
-// The subcommand that parsing reached.
-const CLI::App& reached(const CLI::App& app) {
-    const CLI::App* deepest = &app;
-    while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands().front();
-    return *deepest;
-}
+constexpr const char* kArguments = "arguments";
 
-// "config check: "
-std::string place_of(const CLI::App& app) {
-    std::string place = app.get_name();
-    for (const CLI::App* above = app.get_parent(); above != nullptr; above = above->get_parent()) {
-        place = above->get_name() + " " + place;
-    }
-    constexpr std::string_view kProgram = "dslaunch ";
-    return place.substr(place.starts_with(kProgram) ? kProgram.size() : 0) + ": ";
+// "dslaunch config check" as errors begin: "config check: ".
+std::string place_of(std::string_view name) {
+    for (const std::string_view program : {"dslaunch ", "dsworker "})
+        if (name.starts_with(program)) name.remove_prefix(program.size());
+    return std::string(name) + ": ";
 }
 
 std::vector<std::string> long_names(const CLI::App& app) {
@@ -75,7 +69,58 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
     }
     const std::vector<std::string> commands = subcommand_names(app);
     if (lacks && !commands.empty()) return "which one? There are: " + join(commands, ", ");
-    return printable(error.what()) + "; --help lists the options";
+    std::string what = printable(error.what());
+    // "--out: 1 required FILE missing"
+    const size_t colon = what.find(": 1 required ");
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && colon != what.npos)
+        return what.substr(0, colon) + " needs a value; --help lists the options";
+    return what + "; --help lists the options";
+}
+
+// "-o, --out DIR", for a word its name.
+std::string head_of(const CLI::Option& option) {
+    if (option.get_positional()) return option.get_name(true);
+    std::vector<std::string> names = option.get_snames();
+    for (const std::string& name : option.get_lnames()) names.push_back(name);
+    return option_head(join(names, ","), option.get_items_expected_max() == 0
+                                             ? std::string()
+                                             : option.get_type_name());
+}
+
+// The text of OPTION with its default, where the help shows that.
+std::string text_of(const CLI::Option& option) {
+    std::string value = option.get_default_str();
+    if (value.empty()) return option.get_description();
+    if (value.front() == '[') value = value.substr(1, value.size() - 2);  // of a vector
+    return fmt::format("{}, default {}", option.get_description(), value);
+}
+
+HelpGroup& group_of(std::vector<HelpGroup>& groups, const std::string& title) {
+    for (HelpGroup& group : groups)
+        if (group.title == title) return group;
+    return groups.emplace_back(HelpGroup{title, {}});
+}
+
+// "dslaunch pack -o FILE [options] MODEL.pt", without the name.
+std::string usage_of(const CLI::App& app) {
+    std::string required, words;
+    bool has_options = false;
+    for (const CLI::Option* option : app.get_options()) {
+        if (option->get_positional()) {
+            const std::string word =
+                option->get_name(true) + (option->get_items_expected_max() > 1 ? "..." : "");
+            words += option->get_required() ? " " + word : fmt::format(" [{}]", word);
+        } else if (option->get_required()) {
+            const std::string name = option->get_snames().empty()
+                                         ? "--" + option->get_lnames().front()
+                                         : "-" + option->get_snames().front();
+            required += fmt::format(" {} {}", name, option->get_type_name());
+        } else if (option != app.get_help_ptr()) {
+            has_options = true;
+        }
+    }
+    if (!subcommand_names(app).empty()) words += " SUBCOMMAND [options]";
+    return required + (has_options ? " [options]" : "") + words;
 }
 
 template <typename Value>
@@ -101,7 +146,7 @@ Declared& Declared::hidden() {
 }
 
 Declared& Declared::one_of(const std::vector<std::string>& words) {
-    option_->check(CLI::IsMember(words));
+    option_->check(CLI::IsMember(words).description(""));
     return *this;
 }
 
@@ -116,22 +161,22 @@ Declared& Declared::at_least(int64_t least) {
 }
 
 Declared& Declared::range(int least, int most) {
-    option_->check(CLI::Range(least, most));
+    option_->check(CLI::Range(least, most).description(""));
     return *this;
 }
 
 Declared& Declared::range(int64_t least, int64_t most) {
-    option_->check(CLI::Range(least, most));
+    option_->check(CLI::Range(least, most).description(""));
     return *this;
 }
 
 Declared& Declared::range(double least, double most) {
-    option_->check(CLI::Range(least, most));
+    option_->check(CLI::Range(least, most).description(""));
     return *this;
 }
 
 Declared& Declared::positive() {
-    option_->check(CLI::PositiveNumber);
+    option_->check(CLI::Validator(CLI::PositiveNumber).description(""));
     return *this;
 }
 
@@ -145,24 +190,33 @@ Declared& Declared::excludes(const std::string& option) {
     return *this;
 }
 
-CommandLine::CommandLine(const std::string& help, const std::string& name)
-    : owned_(std::make_unique<CLI::App>(help, name)), app_(*owned_) {}
+CommandLine::CommandLine(HelpPage help, const std::string& name)
+    : owned_(std::make_unique<CLI::App>("", name)), app_(*owned_), help_(std::move(help)) {
+    app_.set_help_flag("-h,--help", "this text");
+}
 
-CommandLine::CommandLine(CLI::App& app) : app_(app) {}
+CommandLine::CommandLine(CLI::App& app, HelpPage help) : app_(app), help_(std::move(help)) {
+    app_.set_help_flag("-h,--help", "this text");
+}
 
 CommandLine::~CommandLine() = default;
 
 template <typename Value>
-Declared CommandLine::add(const std::string& names, Value& value, const std::string& help) {
+Declared CommandLine::add(const std::string& declaration, Value& value, const std::string& help) {
+    const size_t space = std::min(declaration.find(' '), declaration.size());
+    const std::string names = declaration.substr(0, space);
+    CLI::Option* option = nullptr;
     if constexpr (std::is_same_v<Value, bool>) {
-        return Declared(*app_.add_flag(names, value, help));
+        option = app_.add_flag(names, value, help);
     } else {
-        CLI::Option* option = app_.add_option(names, value, help);
-        if constexpr (IsVector<Value>::value) option->allow_extra_args(false);
+        option = app_.add_option(names, value, help);
+        if (space < declaration.size()) option->type_name(declaration.substr(space + 1));
+        if constexpr (IsVector<Value>::value) option->allow_extra_args(option->get_positional());
         if constexpr (IsVector<Value>::value && !std::is_same_v<Value, std::vector<std::string>>)
             option->delimiter(',');
-        return Declared(*option);
     }
+    option->group(option->get_positional() ? kArguments : group_);
+    return Declared(*option);
 }
 
 template Declared CommandLine::add(const std::string&, bool&, const std::string&);
@@ -181,11 +235,46 @@ template Declared CommandLine::add(const std::string&, std::vector<std::string>&
 template Declared CommandLine::add(const std::string&, std::vector<int>&, const std::string&);
 template Declared CommandLine::add(const std::string&, std::vector<int64_t>&, const std::string&);
 
-CommandLine& CommandLine::subcommand(const std::string& name, const std::string& help) {
+void CommandLine::group(const std::string& title) {
+    group_ = title;
+}
+
+CommandLine& CommandLine::subcommand(const std::string& name, HelpPage help) {
     app_.require_subcommand(1);
     subcommands_.push_back(
-        std::unique_ptr<CommandLine>(new CommandLine(*app_.add_subcommand(name, help))));
+        std::unique_ptr<CommandLine>(new CommandLine(*app_.add_subcommand(name), std::move(help))));
     return *subcommands_.back();
+}
+
+// The subcommand that parsing reached.
+const CommandLine& CommandLine::reached() const {
+    for (const auto& one : subcommands_)
+        if (app_.got_subcommand(&one->app_)) return one->reached();
+    return *this;
+}
+
+// "dslaunch config check"
+std::string CommandLine::name() const {
+    std::string name = app_.get_name();
+    for (const CLI::App* above = app_.get_parent(); above != nullptr; above = above->get_parent())
+        name = above->get_name() + " " + name;
+    return name;
+}
+
+std::string CommandLine::help() const {
+    HelpPage page = help_;
+    if (page.usage.empty()) page.usage = {name() + usage_of(app_)};
+    std::vector<HelpGroup> groups = {{kArguments, {}}, {"subcommands", {}}, {"options", {}}};
+    for (const auto& one : subcommands_)
+        groups[1].entries.push_back({one->app_.get_name(), brief_of(one->help_)});
+    for (const CLI::Option* option : app_.get_options()) {
+        if (option == app_.get_help_ptr() || option->get_group().empty()) continue;
+        group_of(groups, option->get_group())
+            .entries.push_back({head_of(*option), text_of(*option)});
+    }
+    groups[2].entries.push_back({head_of(*app_.get_help_ptr()), "this text"});
+    page.groups = std::move(groups);
+    return help_text(page);
 }
 
 bool CommandLine::parse(const std::vector<std::string>& words) {
@@ -195,11 +284,11 @@ bool CommandLine::parse(const std::vector<std::string>& words) {
         app_.parse(reversed);
         return true;
     } catch (const CLI::CallForHelp&) {
-        std::fputs(app_.help().c_str(), stdout);
+        std::fputs(reached().help().c_str(), stdout);
         return false;
     } catch (const CLI::ParseError& error) {
-        const CLI::App& at = reached(app_);
-        fail(ExitCode::kUsage, "{}{}", place_of(at), describe(at, error));
+        const CommandLine& at = reached();
+        fail(ExitCode::kUsage, "{}{}", place_of(at.name()), describe(at.app_, error));
     }
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/text/help_page.h"
+
 namespace CLI {
 class App;
 class Option;
@@ -38,22 +40,25 @@ class Declared {
 
 class CommandLine {
   public:
-    // NAME as it is typed, "dslaunch ps", or a role of dsworker. HELP begins the text of --help.
-    CommandLine(const std::string& help, const std::string& name);
+    // NAME as it is typed, "dslaunch ps". HELP is what --help prints with the options.
+    CommandLine(HelpPage help, const std::string& name);
     CommandLine(const CommandLine&) = delete;
     CommandLine& operator=(const CommandLine&) = delete;
     ~CommandLine();
 
-    // "PATH" is a word, "-t,--tag" an option; VALUE is written when it is given, and must outlive
-    // parse(). A bool is a flag ("!--no-check" sets it to false); a vector takes the option again
-    // and again, and numbers in one word with commas. Values: bool, int, int64_t, uint64_t, double,
-    // std::string, std::optional of the signed numbers and of std::string, vectors of std::string,
-    // int and int64_t.
+    // "PATH" is a word, "-t,--tag NAME" an option with the name of its value in the help; VALUE is
+    // written when it is given, and must outlive parse(). A bool is a flag ("!--no-check" sets it
+    // to false); a vector takes the option again and again, and numbers in one word with commas.
+    // Values: bool, int, int64_t, uint64_t, double, std::string, std::optional of the signed
+    // numbers and of std::string, vectors of std::string, int and int64_t.
     template <typename Value>
     Declared add(const std::string& names, Value& value, const std::string& help = "");
 
+    // The options that follow stand under TITLE in the help, not under "options".
+    void group(const std::string& title);
+
     // Once there is one, the command line must choose one.
-    CommandLine& subcommand(const std::string& name, const std::string& help);
+    CommandLine& subcommand(const std::string& name, HelpPage help);
 
     // Parses WORDS (the program's name and the subcommand's left out) with `-` and `_` alike in the
     // names of options. False after --help, which is then printed to stdout. Throws Error{kUsage}
@@ -61,15 +66,22 @@ class CommandLine {
     // missing or bad value, a word too many. REQUIRES: not a subcommand().
     [[nodiscard]] bool parse(const std::vector<std::string>& words);
 
+    // What --help prints: all that was declared and is not hidden.
+    [[nodiscard]] std::string help() const;
+
     // After parse(): how often "--NAME" was given, and whether subcommand NAME was.
     [[nodiscard]] size_t count(const std::string& name) const;
     [[nodiscard]] bool chose(const std::string& name) const;
 
   private:
-    explicit CommandLine(CLI::App& app);
+    CommandLine(CLI::App& app, HelpPage help);
+    [[nodiscard]] const CommandLine& reached() const;
+    [[nodiscard]] std::string name() const;
 
     std::unique_ptr<CLI::App> owned_;  // empty: a subcommand's, which its parent owns
     CLI::App& app_;
+    HelpPage help_;
+    std::string group_ = "options";
     std::vector<std::unique_ptr<CommandLine>> subcommands_;
 };
 

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text/command_line.h"
 #include "launch/agent/agent.h"
 #include "launch/hosts/hostfile.h"
 #include "launch/machine/machine_name.h"
@@ -20,32 +21,17 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr const char* kHelp =
-    "usage: dslaunch agent --join HOST:PORT [--node N] [--token-file FILE] [--connect-timeout S]\n"
-    "       dslaunch agent --stdio\n"
-    "\n"
-    "One agent serves one node of one job: it starts the node's workers and ends with them. When\n"
-    "the job starts again after a failure (--max_restarts), it joins again.\n"
-    "  --join HOST:PORT, unix:PATH    the launcher that waits there: `dslaunch --launcher join\n"
-    "                                 --listen HOST:PORT …`; tried again until it is there\n"
-    "  --node N                       this is node N, from 0; default: as the agents arrive\n"
-    "  --node-name NAME               this is the host that the launcher knows as NAME\n"
-    "  --node-from VARIABLE, --node-name-from VARIABLE\n"
-    "                                 as the environment says: OMPI_COMM_WORLD_RANK,\n"
-    "                                 SLURMD_NODENAME\n"
-    "  --token-file FILE              the token that both share, mode 600; default: the variable\n"
-    "                                 DSLAUNCH_TOKEN\n"
-    "  --remove-socket                remove the socket of unix:PATH when joined\n"
-    "  --connect-timeout SECONDS      how long to wait for the launcher, default 300\n"
-    "  --stdio                        the launcher is at the other end of stdin and stdout;\n"
-    "                                 with --same-machine it runs here\n";
+HelpPage help_page() {
+    return {.does =
+                "Serves one node of one job: starts the node's workers and ends with them. "
+                "When the job starts again after a failure (--max_restarts), it joins again.",
+            .examples = {"DSLAUNCH_TOKEN=... dslaunch agent --join node1:29400",
+                         "dslaunch agent --join node1:29400 --node 1 --token-file ~/token"},
+            .docs = "docs/launchers.md",
+            .usage = {"dslaunch agent --join HOST:PORT [options]", "dslaunch agent --stdio"}};
+}
 
 constexpr double kConnectSecondsMax = 7.0 * 86'400;
-
-std::string required_value(const std::string& name, const std::string& given) {
-    if (!given.empty()) return given;
-    fail(ExitCode::kUsage, "agent: {} needs a value; see dslaunch agent --help", name);
-}
 
 uint32_t node_number(const std::string& name, const std::string& text) {
     const auto number = parse_int(text);
@@ -84,58 +70,49 @@ void check(const AgentArguments& parsed) {
 
 }  // namespace
 
-const char* agent_help() {
-    return kHelp;
-}
-
 AgentArguments parse_agent_arguments(
     std::span<const std::string> arguments,
     const std::function<std::optional<std::string>(const std::string&)>& variable) {
     AgentArguments parsed;
-    JoinIdentity& identity = parsed.join.identity;
+    std::optional<std::string> join, node, given_name, node_from, node_name_from, connect_seconds;
+    CommandLine app(help_page(), "dslaunch agent");
+    app.add("--join HOST:PORT", join,
+            "the launcher that waits there, as `dslaunch --launcher join --listen HOST:PORT`; "
+            "unix:PATH for a socket; tried again until it is there");
+    app.add("--node N", node, "this is node N, from 0; default: as the agents arrive");
+    app.add("--node-name NAME", given_name, "this is the host that the launcher knows as NAME");
+    app.add("--node-from VARIABLE", node_from,
+            "the number is in this variable, as OMPI_COMM_WORLD_RANK");
+    app.add("--node-name-from VARIABLE", node_name_from,
+            "the name is in this variable, as SLURMD_NODENAME");
+    app.add("--token-file FILE", parsed.token_file,
+            "the token that both share, mode 600; default: the variable DSLAUNCH_TOKEN");
+    app.add("--remove-socket", parsed.join.removes_socket,
+            "remove the socket of unix:PATH when joined");
+    app.add("--connect-timeout SECONDS", connect_seconds,
+            "how long to wait for the launcher, default 300");
+    app.add("--stdio", parsed.stdio,
+            "the launcher is at the other end of stdin and stdout: dslaunch itself starts it so");
+    app.add("--same-machine", parsed.same_machine, "with --stdio: the launcher runs here");
+    parsed.help = !app.parse({arguments.begin(), arguments.end()});
+    if (parsed.help) return parsed;
     const auto from_variable = [&](const std::string& option, const std::string& name) {
         const auto value = variable(name);
         if (value && !value->empty()) return *value;
         fail(ExitCode::kUsage, "agent: {} {}: that variable is not set here", option,
              printable(name));
     };
-    for (size_t i = 0; i < arguments.size(); ++i) {
-        const size_t equals = arguments[i].find('=');
-        const std::string name = arguments[i].substr(0, equals);
-        const auto value = [&] {
-            if (equals != std::string::npos)
-                return required_value(name, arguments[i].substr(equals + 1));
-            return required_value(name, ++i < arguments.size() ? arguments[i] : "");
-        };
-        if (name == "--help" || name == "-h") {
-            parsed.help = true;
-            return parsed;
-        }
-        if (name == "--stdio") {
-            parsed.stdio = true;
-        } else if (name == "--same-machine") {
-            parsed.same_machine = true;
-        } else if (name == "--remove-socket") {
-            parsed.join.removes_socket = true;
-        } else if (name == "--join") {
-            parsed.join.endpoint = parse_join_endpoint(value());
-        } else if (name == "--node") {
-            identity.node = node_number(name, value());
-        } else if (name == "--node-from") {
-            identity.node = node_number(name, from_variable(name, value()));
-        } else if (name == "--node-name") {
-            identity.node_name = node_name(name, value());
-        } else if (name == "--node-name-from") {
-            identity.node_name = node_name(name, from_variable(name, value()));
-        } else if (name == "--token-file") {
-            parsed.token_file = value();
-        } else if (name == "--connect-timeout") {
-            parsed.join.connect_max = waiting_time(name, value());
-        } else {
-            fail(ExitCode::kUsage, "agent: unknown argument `{}`; see dslaunch agent --help",
-                 printable(arguments[i]));
-        }
-    }
+    JoinIdentity& identity = parsed.join.identity;
+    if (join) parsed.join.endpoint = parse_join_endpoint(*join);
+    if (node) identity.node = node_number("--node", *node);
+    if (node_from)
+        identity.node = node_number("--node-from", from_variable("--node-from", *node_from));
+    if (given_name) identity.node_name = node_name("--node-name", *given_name);
+    if (node_name_from)
+        identity.node_name =
+            node_name("--node-name-from", from_variable("--node-name-from", *node_name_from));
+    if (connect_seconds)
+        parsed.join.connect_max = waiting_time("--connect-timeout", *connect_seconds);
     check(parsed);
     return parsed;
 }
@@ -179,10 +156,7 @@ int run_agent_command(std::span<const std::string> arguments) {
             if (value == nullptr) return std::nullopt;
             return value;
         });
-    if (parsed.help) {
-        fmt::print("{}", agent_help());
-        return 0;
-    }
+    if (parsed.help) return 0;
     const std::string variable = take_token_variable();  // whatever the way: no worker inherits it
     if (parsed.stdio) {
         AgentSettings settings;

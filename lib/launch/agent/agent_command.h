@@ -1,6 +1,5 @@
 // `dslaunch agent …`: its arguments, and how it comes to its launcher: as its child or over ssh
-// with
-// --stdio, or by calling back with --join.
+// with --stdio, or by calling back with --join.
 //
 //     agent --stdio
 //     agent --join HOST:PORT|unix:PATH [--node N | --node-name NAME | --node-from VARIABLE |
@@ -18,14 +17,12 @@
 namespace dslaunch::launch {
 
 struct AgentArguments {
-    bool help = false;
+    bool help = false;  // true: the help was printed on stdout
     bool stdio = false;
     bool same_machine = false;  // the launcher or the relay at the other end is on this machine
     std::string token_file;     // empty: DSLAUNCH_TOKEN
     JoinRequest join;           // without stdio; the token is not yet in it
 };
-
-[[nodiscard]] const char* agent_help();
 
 // ARGUMENTS without `agent`. VARIABLE gives the environment: --node-from and --node-name-from name
 // what a scheduler sets on each node (OMPI_COMM_WORLD_RANK, SLURMD_NODENAME). Throws Error{kUsage}.

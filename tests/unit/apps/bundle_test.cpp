@@ -188,7 +188,7 @@ TEST_CASE("folders are listed with all in them, and what is no file is refused b
 
 TEST_CASE("commands on hosts take the host options of run, their own, and a program's words") {
     std::string own;
-    HostCommand syntax{"usage\n",
+    HostCommand syntax{{},
                        {{"own-option", "VALUE", "help", [&](const std::string& v) { own = v; }}}};
     using Words = std::vector<std::string>;
     ParsedCommand parsed = parse_host_command(

@@ -17,13 +17,13 @@ struct Parsed {
 // Parses like `dslaunch NAME …`, with a subcommand that has subcommands, and one that has none.
 Parsed parse(const Words& words) {
     Parsed parsed;
-    CommandLine app("", "dslaunch");
-    CommandLine& config = app.subcommand("config", "");
-    CommandLine& check = config.subcommand("check", "");
+    CommandLine app({}, "dslaunch");
+    CommandLine& config = app.subcommand("config", {});
+    CommandLine& check = config.subcommand("check", {});
     check.add("FILE", parsed.file).required();
     check.add("--json", parsed.json);
-    config.subcommand("keys", "");
-    CommandLine& pack = app.subcommand("pack", "");
+    config.subcommand("keys", {});
+    CommandLine& pack = app.subcommand("pack", {});
     pack.add("archive", parsed.file).required();
     pack.add("-o,--out-file", parsed.out);
     pack.add("--rank", parsed.rank).at_least(0);
@@ -68,6 +68,7 @@ TEST_CASE("a bad command line is told in which subcommand, and what was meant") 
         {{"pack", "a", "--rank", "-1"},
          "pack: --rank: `-1` is not a number from 0 on; --help lists the options"},
         {{"pack", "a", "\x1b[2J"}, "pack: unexpected `\\x1b[2J`"},
+        {{"pack", "a", "--rank"}, "pack: --rank needs a value; --help lists the options"},
     };
     for (const auto& [words, message] : rows) {
         INFO(message);

@@ -73,7 +73,7 @@ TEST_CASE("a wrong agent command line is refused with what is meant") {
         {{"--join", "a:1", "--node-name-from", "HOSTILE"}, "no host name"},
         {{"--join", "a:1", "--node-from", "UNSET"}, "not set here"},
         {{"--join", "a:1", "--connect-timeout", "soon"}, "no number of seconds"},
-        {{"--token", "secret"}, "unknown argument"},
+        {{"--token", "secret"}, "unknown option `--token`"},
     };
     for (const Row& row : rows) {
         INFO(row.message);

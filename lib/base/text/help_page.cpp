@@ -1,0 +1,96 @@
+#include "base/text/help_page.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+
+#include "base/text.h"
+#include "base/text/columns.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kWidth = 80;
+constexpr size_t kTextColumnMax = 28;
+constexpr std::string_view kIndent = "  ";
+
+// WORDS as lines that begin at COLUMN, which the last line of TEXT has reached.
+void append_wrapped(std::string& text, std::string_view words, size_t column) {
+    text += wrapped(words, {.width = kWidth, .first = column, .indent = column}) + '\n';
+}
+
+// The column where the texts of PAGE begin: behind its longest head, unless that is long.
+size_t text_column(const HelpPage& page) {
+    size_t column = 0;
+    for (const HelpGroup& group : page.groups)
+        for (const HelpEntry& entry : group.entries)
+            column = std::max(column, 2 * kIndent.size() + columns_of(entry.head));
+    return std::min(column, kTextColumnMax);
+}
+
+void append_entry(std::string& text, const HelpEntry& entry, size_t column) {
+    text += kIndent;
+    text += entry.head;
+    const size_t head = kIndent.size() + columns_of(entry.head);
+    if (head + kIndent.size() <= column) {
+        text.append(column - head, ' ');
+    } else {
+        text += '\n' + std::string(column, ' ');
+    }
+    append_wrapped(text, entry.text, column);
+}
+
+void append_labelled(std::string& text, std::string_view label, std::string_view words) {
+    if (words.empty()) return;
+    text += '\n';
+    text += label;
+    append_wrapped(text, words, label.size());
+}
+
+}  // namespace
+
+std::string help_text(const HelpPage& page) {
+    constexpr std::string_view kUsage = "usage: ";
+    std::string text;
+    for (const std::string& usage : page.usage) {
+        text += text.empty() ? kUsage : std::string(kUsage.size(), ' ');
+        append_wrapped(text, usage, kUsage.size());
+    }
+    if (!page.does.empty()) text += '\n';
+    for (const std::string& paragraph : split(page.does, '\n')) append_wrapped(text, paragraph, 0);
+    const size_t column = text_column(page);
+    for (const HelpGroup& group : page.groups) {
+        if (group.entries.empty()) continue;
+        text += '\n' + group.title + ":\n";
+        for (const HelpEntry& entry : group.entries) append_entry(text, entry, column);
+    }
+    if (!page.examples.empty())
+        text += page.examples.size() == 1 ? "\nexample:\n" : "\nexamples:\n";
+    for (const std::string& example : page.examples)
+        for (const std::string& line : split(example, '\n')) text += "  " + line + '\n';
+    append_labelled(text, "exit codes: ", page.exit_codes);
+    append_labelled(text, "more: ", page.docs);
+    return text;
+}
+
+std::string brief_of(const HelpPage& page) {
+    std::string brief = page.does.substr(0, page.does.find('\n'));
+    brief = brief.substr(0, brief.find(". "));
+    if (brief.ends_with('.')) brief.pop_back();
+    if (!brief.empty())
+        brief.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(brief.front())));
+    return brief;
+}
+
+std::string option_head(std::string_view names, std::string_view value_name) {
+    std::vector<std::string> heads;
+    for (const std::string& name : split(names, ',')) {
+        const bool is_short = name.size() == 1;
+        heads.insert(is_short ? heads.begin() : heads.end(), (is_short ? "-" : "--") + name);
+    }
+    std::string head = join(heads, ", ");
+    if (value_name.starts_with('[')) return head + "[=" + std::string(value_name.substr(1));
+    return value_name.empty() ? head : head + " " + std::string(value_name);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,182 @@
+// Every subcommand's --help as a user reads it: all have one form, found by walking from
+// `dslaunch --help` down.
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/columns.h"
+#include "launcher/subcommands.h"
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/skip.h"
+
+using namespace dslaunch;
+using namespace dslaunch::launcher;
+using namespace dslaunch::test;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr size_t kColumnsMax = 80;
+constexpr int kLimitMs = 60'000;
+// What dsworker answers itself.
+const std::set<std::string> kOfWorker = {"plan", "model", "generate"};
+// Forms of a command that no list names.
+const std::vector<Words> kFurther = {{"ps", "--devices"}, {"stop", "--pid"}};
+
+bool worker_is_built() {
+    return std::filesystem::exists(std::string(DSL_BINARY_DIR) + "/dsworker");
+}
+
+std::string help_of(Words words) {
+    const TemporaryFolder folder;
+    words.insert(words.begin(), std::string(DSL_BINARY_DIR) + "/dslaunch");
+    words.emplace_back("--help");
+    JobProcess process(folder, words);
+    CHECK(process.wait(kLimitMs) == 0);
+    CHECK(process.err().empty());
+    return process.out();
+}
+
+// The sections that have entries: those lines that begin with two blanks, by the title above them.
+struct Section {
+    std::string title;
+    std::vector<std::string> lines;  // without the two blanks of an entry
+};
+
+std::vector<Section> sections_of(const std::string& help) {
+    std::vector<Section> sections;
+    bool in_section = false;
+    for (const std::string& line : split(help, '\n')) {
+        if (line.empty()) {
+            in_section = false;
+        } else if (line.ends_with(':') && line.front() != ' ' && !line.starts_with("usage")) {
+            sections.push_back({line.substr(0, line.size() - 1), {}});
+            in_section = true;
+        } else if (in_section) {
+            CHECK(line.starts_with("  "));
+            sections.back().lines.push_back(line.substr(2));
+        }
+    }
+    return sections;
+}
+
+const Section* find(const std::vector<Section>& sections, const std::string& title) {
+    const auto found = std::ranges::find(sections, title, &Section::title);
+    return found == sections.end() ? nullptr : &*found;
+}
+
+// Checks that all texts of SECTION stand in one column.
+void check_entries(const Section& section, size_t column) {
+    for (const std::string& line : section.lines) {
+        INFO(line);
+        const bool goes_on = line.starts_with("  ");
+        const size_t text = goes_on ? line.find_first_not_of(' ') : line.find("  ");
+        if (text == std::string::npos) continue;  // a long head, whose text is below it
+        CHECK(line.find_first_not_of(' ', text) == column);
+        // A value is named by what it is, not by its type.
+        for (const char* type : {" TEXT", " INT", " FLOAT", " UINT"})
+            if (!goes_on)
+                CHECK((" " + line.substr(0, text) + " ").find(std::string(type) + " ") ==
+                      std::string::npos);
+    }
+}
+
+// The column where the first text of the options begins.
+size_t text_column(const std::vector<Section>& sections) {
+    for (const Section& section : sections) {
+        if (section.title.starts_with("example")) continue;
+        for (const std::string& line : section.lines) {
+            const size_t end = line.starts_with(" ") ? std::string::npos : line.find("  ");
+            if (end != std::string::npos) return line.find_first_not_of(' ', end);
+        }
+    }
+    return 0;
+}
+
+void check_examples(const Section& section) {
+    for (const std::string& line : section.lines) {
+        INFO(line);
+        CHECK(line.find("dslaunch ") != std::string::npos);
+    }
+}
+
+void check_form(const std::string& help, const std::string& command) {
+    const std::string usage = command == "dslaunch run" ? "dslaunch [run]" : command;
+    CHECK(help.starts_with("usage: " + usage + " "));
+    for (const std::string& line : split(help, '\n')) {
+        INFO(line);
+        CHECK(columns_of(line) <= kColumnsMax);
+        CHECK(!line.ends_with(' '));
+    }
+    // What it does: sentences behind the usage.
+    const size_t does = help.find("\n\n");
+    REQUIRE(does != std::string::npos);
+    const std::string sentences = help.substr(does + 2, help.find("\n\n", does + 2) - does - 2);
+    CHECK(std::isupper(static_cast<unsigned char>(sentences.front())) != 0);
+    CHECK(sentences.ends_with('.'));
+    const std::vector<Section> sections = sections_of(help);
+    const size_t column = text_column(sections);
+    for (const Section& section : sections) {
+        INFO(section.title);
+        CHECK(std::islower(static_cast<unsigned char>(section.title.front())) != 0);
+        CHECK(!section.lines.empty());
+        if (section.title.starts_with("example")) {
+            check_examples(section);
+        } else {
+            check_entries(section, column);
+        }
+    }
+    CHECK(help.find("\n  -h, --help ") != std::string::npos);
+    CHECK(std::ranges::any_of(sections, [](const Section& section) {
+              return section.title.starts_with("example");
+          }) == (command != "dslaunch hosts"));
+    const size_t more = help.find("\nmore: docs/");
+    REQUIRE(more != std::string::npos);
+    for (const std::string& page : split(trim(help.substr(more + 7)), ',')) {
+        INFO(page);
+        CHECK(std::filesystem::exists(std::string(DSL_SOURCE_DIR) + "/" + std::string(trim(page))));
+    }
+}
+
+// Checks the help of WORDS and of all subcommands that it lists. Returns how many there were.
+int walk(const Words& words) {
+    const std::string command = words.empty() ? "dslaunch" : "dslaunch " + join(words, " ");
+    INFO(command);
+    const std::string help = help_of(words);
+    check_form(help, command);
+    int count = 1;
+    const std::vector<Section> sections = sections_of(help);
+    const Section* subcommands = find(sections, "subcommands");
+    if (subcommands == nullptr) return count;
+    for (const std::string& line : subcommands->lines) {
+        const std::string name = line.substr(0, line.find(' '));
+        if (name.empty()) continue;  // a line of the one above
+        if (kOfWorker.contains(name) && !worker_is_built()) {
+            report_skipped("the form of the help of " + name, "dsworker is not built");
+            continue;
+        }
+        Words further = words;
+        further.push_back(name);
+        count += walk(further);
+    }
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("the help of every subcommand has the same form, 80 columns wide") {
+    const int count = walk({});
+    const auto rows = subcommands();
+    CHECK(count > std::ranges::count_if(rows, [](const auto& row) { return *row.help != '\0'; }));
+    for (const Words& words : kFurther) {
+        const std::string command = "dslaunch " + join(words, " ");
+        INFO(command);
+        check_form(help_of(words), command);
+    }
+}

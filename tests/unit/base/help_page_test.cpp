@@ -1,0 +1,105 @@
+#include "base/text/help_page.h"
+
+#include <optional>
+
+#include "base/text/command_line.h"
+#include "support/catch.h"
+
+namespace dslaunch {
+namespace {
+
+// Written by hand from the form that docs/decisions/012 gives.
+constexpr const char* kPackHelp = R"(usage: dslaunch pack -o FILE [options] MODEL.pt [MORE]
+
+Packs a model. Nothing is sent, and what is in the archive already stays where
+it was before.
+
+arguments:
+  MODEL.pt                  the archive
+  MORE                      what else
+
+options:
+  -o, --out FILE            archive to write
+  --size N                  of it, in tensors, default 3
+  --list LIST               numbers, default 1,2
+  --a-name-that-is-rather-long SECONDS
+                            how long to wait for the other end before this one
+                            gives up and says so
+  --no-check                do not look
+  -h, --help                this text
+
+rarely used:
+  --deep                    look deeper
+
+examples:
+  dslaunch pack a.pt -o b.pt
+  dslaunch pack a.pt \
+      -o c.pt
+
+exit codes: 65 when the archive holds what it should not hold, 66 when it cannot
+            be read.
+
+more: docs/cli.md
+)";
+
+}  // namespace
+
+TEST_CASE("a command's help has all that was declared, in the form that all commands have") {
+    CommandLine app(
+        {.does = "Packs a model. Nothing is sent, and what is in the archive already "
+                 "stays where it was before.",
+         .examples = {"dslaunch pack a.pt -o b.pt", "dslaunch pack a.pt \\\n    -o c.pt"},
+         .exit_codes = "65 when the archive holds what it should not hold, 66 when it "
+                       "cannot be read.",
+         .docs = "docs/cli.md"},
+        "dslaunch pack");
+    std::string model, more, out;
+    int size = 3;
+    std::vector<int> list = {1, 2};
+    std::optional<double> seconds;
+    bool check = true, deep = false, hidden = false;
+    app.add("MODEL.pt", model, "the archive").required();
+    app.add("MORE", more, "what else");
+    app.add("-o,--out FILE", out, "archive to write").required();
+    app.add("--size N", size, "of it, in tensors").range(1, 5).show_default();
+    app.add("--list LIST", list, "numbers").show_default();
+    app.add("--a-name-that-is-rather-long SECONDS", seconds,
+            "how long to wait for the other end before this one gives up and says so");
+    app.add("!--no-check", check, "do not look");
+    app.add("--hidden", hidden, "nobody needs to know").hidden();
+    app.group("rarely used");
+    app.add("--deep", deep, "look deeper");
+    CHECK(app.help() == kPackHelp);
+}
+
+TEST_CASE("a command with subcommands lists them by the first sentence of what they do") {
+    CommandLine app({.does = "Does one of two things."}, "dslaunch both");
+    app.subcommand("left", {.does = "Goes to the left. Nothing is in the way."});
+    app.subcommand("right", {.does = "Goes to the right, if there is one."});
+    CHECK(app.help() == R"(usage: dslaunch both SUBCOMMAND [options]
+
+Does one of two things.
+
+subcommands:
+  left        goes to the left
+  right       goes to the right, if there is one
+
+options:
+  -h, --help  this text
+)");
+}
+
+TEST_CASE("the head of an option has short names first, and shows a value that may be left out") {
+    CHECK(option_head("hostfile,H", "FILE") == "-H, --hostfile FILE");
+    CHECK(option_head("resume", "[DIR]") == "--resume[=DIR]");
+    CHECK(option_head("quiet,q", "") == "-q, --quiet");
+    CHECK(option_head("S", "") == "-S");
+}
+
+TEST_CASE("a letter of several bytes takes one column") {
+    const std::string word(70, 'x');
+    CHECK(help_text({.does = word + " ab…cd ef"}) == "\n" + word + " ab…cd ef\n");
+    CHECK(help_text({.does = word + " ab…cd efg"}) == "\n" + word + " ab…cd\nefg\n");
+}
+
+}  // namespace dslaunch

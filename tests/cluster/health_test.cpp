@@ -17,6 +17,7 @@
 
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/rig_hosts.h"
 #include "support/skip.h"
 
 using namespace dslaunch;
@@ -264,6 +265,44 @@ TEST_CASE("health names the host, link or direction that the wire spoils", "[.lo
         found += right ? 1 : 0;
     }
     std::printf("%d of %zu faults of the wire found\n", found, kRows.size());
+}
+
+TEST_CASE("health needs no working directory on the hosts") {
+    const std::string only_here = "/opt/dslaunch-health-" + std::to_string(::getpid());
+    {
+        const RigHosts hosts(2, "health from a folder that the hosts lack", "200:30:400",
+                             only_here);
+        if (!hosts.usable()) return;
+        std::filesystem::create_directories(only_here + "/work");
+        const auto check = [&](const std::vector<std::string>& more) {
+            std::vector<std::string> words = {"env",
+                                              "--chdir=" + only_here + "/work",
+                                              kFolder + "/dslaunch",
+                                              "health",
+                                              "-w",
+                                              "n1,n2",
+                                              "--ssh-config",
+                                              hosts.config("good"),
+                                              "--sizes",
+                                              "4K",
+                                              "--env",
+                                              "OMP_NUM_THREADS=1"};
+            words.insert(words.end(), more.begin(), more.end());
+            const TemporaryFolder folder;
+            JobProcess process(folder, hosts.on(0, words));
+            const int code = process.wait(120'000);
+            return std::pair(code, process.out() + process.err());
+        };
+        const auto [code, text] = check({});
+        INFO(text);
+        CHECK_THAT(text, Catch::Contains("n1") && Catch::Contains("n2"));
+        // 71: a busy machine may make a host slow.
+        CHECK((code == 0 || code == 71));
+        const auto [refused, why] = check({"--chdir", only_here + "/work"});
+        CHECK(refused == 71);
+        CHECK_THAT(why, Catch::Contains("cannot enter the working directory " + only_here));
+    }
+    std::filesystem::remove_all(only_here);
 }
 
 TEST_CASE("health names the rank that is stopped, killed or cut off while it runs") {

@@ -62,11 +62,17 @@ class BareHosts {
     [[nodiscard]] std::string inside(int host) const {
         return folder_ + "/private/" + prefix_ + std::to_string(host);
     }
-    // Returns the command dslaunch WORDS, with the hosts after the first word (two for `hosts
-    // check`).
-    [[nodiscard]] std::vector<std::string> command(std::vector<std::string> words) const {
-        std::vector<std::string> all = {
-            "ip", "netns", "exec", prefix_ + "0", "env", "--chdir=/", place_ + "/bin/dslaunch"};
+    // Returns the command dslaunch WORDS in DIRECTORY, with the hosts after the first word (two for
+    // `hosts check`).
+    [[nodiscard]] std::vector<std::string> command(std::vector<std::string> words,
+                                                   const std::string& directory = "/") const {
+        std::vector<std::string> all = {"ip",
+                                        "netns",
+                                        "exec",
+                                        prefix_ + "0",
+                                        "env",
+                                        "--chdir=" + directory,
+                                        place_ + "/bin/dslaunch"};
         const size_t head = words.front() == "hosts" ? 2 : 1;
         const std::vector<std::string> hosts = {"--hostfile", folder_ + "/hostfile", "--ssh-config",
                                                 folder_ + "/good"};
@@ -148,6 +154,16 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
     INFO(checked.out << checked.err);
     CHECK(checked.code == 0);
     CHECK(mentions(checked.out, "10.91.7.3"));
+    // A folder that only the launcher's host has is no fault, unless it is asked for.
+    const std::string here = hosts.place() + "/only-here";
+    shell("mkdir " + here);
+    const Ran apart = run(hosts.command({"hosts", "check"}, here));
+    INFO(apart.out << apart.err);
+    CHECK(apart.code == 0);
+    CHECK(mentions(apart.out, " no folder "));
+    const Ran needed = run(hosts.command({"hosts", "check", "--chdir", here}));
+    CHECK(needed.code == 67);
+    CHECK(mentions(needed.err, "n1: the directory " + here + ": No such file or directory"));
     const Ran again = run(hosts.command({"push"}));
     CHECK(mentions(again.out, "(2 hosts): 0 files sent, 0 B;"));
 

@@ -16,12 +16,14 @@ namespace dslaunch::test {
 class RigHosts {
   public:
     // WHAT goes unproved if the rig cannot stand: usable() is false then, and the skip was said.
-    RigHosts(int count, const std::string& what, const std::string& max_startups = "200:30:400")
+    // Each host but n0 has an empty PRIVATE_FOLDER of its own.
+    RigHosts(int count, const std::string& what, const std::string& max_startups = "200:30:400",
+             const std::string& private_folder = "")
         : prefix_("dp" + std::to_string(::getpid() % 1000) + letter()),
           folder_("/tmp/dslaunch-rig-" + prefix_) {
         const TemporaryFolder folder;
-        JobProcess up(folder, {"env", "MAX_STARTUPS=" + max_startups, script(), "up", folder_,
-                               prefix_, std::to_string(count)});
+        JobProcess up(folder, {"env", "MAX_STARTUPS=" + max_startups, "PRIVATE=" + private_folder,
+                               script(), "up", folder_, prefix_, std::to_string(count)});
         const int code = up.wait();
         usable_ = code == 0;
         if (code == 77) report_skipped(what, up.out());

@@ -154,14 +154,17 @@ void refuse_for_health(const RunOptions& options, const Machine& machine) {
     }
 }
 
+// IS_PLACED: the user has named a working directory.
 void make_health_job(const HealthOptions& health, const std::string& binary_directory,
-                     launch::JobSpec& spec) {
+                     bool is_placed, launch::JobSpec& spec) {
     const std::string worker = binary_directory + "/dsworker";
     require_worker(worker);
     // Only as such a target does dsworker get its sockets and end with exit codes of dslaunch.
     spec.target_kind = launch::TargetKind::kTorchScript;
     spec.required_files = {worker};
     spec.grace = {};  // nothing has to be saved
+    if (!is_placed)
+        spec.working_directory = "/";  // every host has it, no file of the user's is read
     std::vector<std::string> command = {worker, "health",
                                         fmt::format("--timeout={}", health.timeout_s)};
     if (!health.backend.empty()) command.push_back("--backend=" + health.backend);
@@ -228,7 +231,7 @@ int run_health(std::span<const std::string> arguments) {
     refuse_for_health(options, machine);
     if (is_other_copy(options, machine)) return 0;
     BuiltJob job = build_job(options, machine);
-    make_health_job(health, machine.binary_directory, job.spec);
+    make_health_job(health, machine.binary_directory, !options.working_directory.empty(), job.spec);
     if (!health.json) print_notes(job, options);
     if (options.dry_run) {
         fmt::print("{}", options.json ? dry_run_json(job.spec) : dry_run_text(job.spec));

@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "launch/files/file_facts.h"
@@ -58,6 +60,11 @@ std::string clock_text(const launch::ClockOffset& clock) {
                        Milliseconds(clock.bound).count());
 }
 
+std::string disk_text(const launch::NodeReport& report) {
+    if (report.disk_error.empty()) return bytes_text(report.disk_free_bytes);
+    return report.disk_error == errno_text(ENOENT) ? "no folder" : printable(report.disk_error);
+}
+
 std::vector<std::string> row_of(const launch::Fleet::Node& node, const launch::HostState& state) {
     const launch::AgentHello& hello = node.hello;
     std::vector<std::string> row = {printable(node.address.name),
@@ -74,7 +81,7 @@ std::vector<std::string> row_of(const launch::Fleet::Node& node, const launch::H
     row.push_back(std::to_string(hello.gpus));
     row.push_back(printable(hello.version) + (state.same_binary ? " equal" : " DIFFERS"));
     row.push_back(bytes_text(report.memory_free_bytes));
-    row.push_back(bytes_text(report.disk_free_bytes));
+    row.push_back(disk_text(report));
     row.push_back(state.report ? clock_text(state.clock) : "-");
     row.push_back(limit_text(report.locked_memory_max, true));
     row.push_back(limit_text(report.open_files_max, false));
@@ -122,6 +129,7 @@ void print_json(const launch::Fleet& fleet, const std::vector<launch::HostState>
             json.field("memory_bytes", state.report->memory_bytes);
             json.field("memory_free_bytes", state.report->memory_free_bytes);
             json.field("disk_free_bytes", state.report->disk_free_bytes);
+            json.field("disk_error", state.report->disk_error);
             json.field("shared_memory_bytes", state.report->shared_memory_bytes);
             json.field("locked_memory_max", state.report->locked_memory_max);
             json.field("open_files_max", state.report->open_files_max);
@@ -136,23 +144,29 @@ void print_json(const launch::Fleet& fleet, const std::vector<launch::HostState>
 
 int check(std::span<const std::string> arguments) {
     bool as_json = false;
+    std::string directory;
     const HostCommand syntax{check_page(),
-                             {{"json", "", "one JSON object; bytes, nanoseconds, -1 for unlimited",
+                             {{"chdir", "DIR",
+                               "a directory that every host must have, whose free disk is told; "
+                               "default: the current one, which a host may lack",
+                               [&](const std::string& value) { directory = value; }},
+                              {"json", "", "one JSON object; bytes, nanoseconds, -1 for unlimited",
                                [&](const std::string&) { as_json = true; }}}};
-    const ParsedCommand parsed = parse_host_command(arguments, syntax);
+    ParsedCommand parsed = parse_host_command(arguments, syntax);
     if (parsed.help) return 0;
     if (!parsed.words.empty()) {
         fail(ExitCode::kUsage, "unexpected `{}`; hosts come from --hostfile",
              printable(parsed.words.front()));
     }
+    parsed.hosts.working_directory = directory;
     const UniqueFd signals = launch::open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
     const HostTargets targets = find_hosts(parsed.hosts);
     const auto transport = launch::make_job_transport(targets.spec);
     launch::Fleet fleet(targets.hosts, *transport, signals.get());
     fleet.connect(targets.spec.connect_max, true);
-    const auto states =
-        launch::check_hosts(fleet, targets.spec.working_directory, launch::own_binary_hash());
+    const auto states = launch::check_hosts(
+        fleet, {targets.spec.working_directory, !directory.empty(), launch::own_binary_hash()});
     fleet.stop();
     if (fleet.interrupted()) fail(ExitCode::kInterrupted, "interrupted");
     launch::release_end_signals();  // from here on Ctrl-C ends this program at once

@@ -16,11 +16,10 @@ constexpr std::chrono::seconds kAnswerMax{10};
 
 class HostCheck final : private FleetListener {
   public:
-    HostCheck(Fleet& fleet, const std::string& directory, const std::string& own_hash)
+    HostCheck(Fleet& fleet, const HostQuestions& questions)
         : fleet_(fleet),
-          request_(encode(ReportRequest{directory})),
-          directory_(directory),
-          own_hash_(own_hash),
+          questions_(questions),
+          request_(encode(ReportRequest{questions.directory})),
           states_(fleet.nodes().size()),
           asked_(states_.size()),
           answers_(states_.size(), 0) {}
@@ -66,7 +65,8 @@ class HostCheck final : private FleetListener {
         if (node.greeted) {
             state.answer_time = std::chrono::duration_cast<std::chrono::milliseconds>(
                 node.greeted_at - fleet_.started_at());
-            state.same_binary = own_hash_.empty() || node.hello.binary_hash == own_hash_;
+            state.same_binary =
+                questions_.own_hash.empty() || node.hello.binary_hash == questions_.own_hash;
         }
         if (!node.error.empty()) return state.faults.push_back(node.error);
         if (!state.same_binary) {
@@ -78,9 +78,9 @@ class HostCheck final : private FleetListener {
         if (!state.report) {
             return state.faults.push_back(fmt::format("no report within {} s", kAnswerMax.count()));
         }
-        if (!state.report->disk_error.empty()) {
-            state.faults.push_back(fmt::format("the working directory {}: {}",
-                                               printable(directory_),
+        if (questions_.directory_is_needed && !state.report->disk_error.empty()) {
+            state.faults.push_back(fmt::format("the directory {}: {}",
+                                               printable(questions_.directory),
                                                printable(state.report->disk_error)));
         }
         const std::string clock = describe_clock(state.clock);
@@ -88,9 +88,8 @@ class HostCheck final : private FleetListener {
     }
 
     Fleet& fleet_;
+    const HostQuestions& questions_;
     std::string request_;
-    std::string directory_;
-    std::string own_hash_;
     std::vector<HostState> states_;
     std::vector<nanoseconds> asked_;
     std::vector<int> answers_;
@@ -98,9 +97,8 @@ class HostCheck final : private FleetListener {
 
 }  // namespace
 
-std::vector<HostState> check_hosts(Fleet& fleet, const std::string& directory,
-                                   const std::string& own_hash) {
-    return HostCheck(fleet, directory, own_hash).run();
+std::vector<HostState> check_hosts(Fleet& fleet, const HostQuestions& questions) {
+    return HostCheck(fleet, questions).run();
 }
 
 }  // namespace dslaunch::launch

@@ -20,11 +20,14 @@ struct HostState {
     ClockOffset clock;
 };
 
+struct HostQuestions {
+    std::string directory;             // whose free space is asked for
+    bool directory_is_needed = false;  // true: a host without it is bad
+    std::string own_hash;              // SHA-256 of this program; empty: not compared
+};
+
 // Asks every host that serves, all at once and three times each; the fastest answer tells the
-// clock. DIRECTORY: whose free space is asked for, and which must be there. OWN_HASH: SHA-256 of
-// this program, empty: not compared. REQUIRES: fleet.connect() with want_binary_hash unless it is
-// empty.
-[[nodiscard]] std::vector<HostState> check_hosts(Fleet& fleet, const std::string& directory,
-                                                 const std::string& own_hash);
+// clock. REQUIRES: fleet.connect() with want_binary_hash unless own_hash is empty.
+[[nodiscard]] std::vector<HostState> check_hosts(Fleet& fleet, const HostQuestions& questions);
 
 }  // namespace dslaunch::launch

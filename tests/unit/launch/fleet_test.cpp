@@ -155,7 +155,7 @@ TEST_CASE("a clock that is wrong by more than can be measurement is a fault") {
         }));
         Fleet fleet({kThree.front()}, transport, signals.get());
         fleet.connect(5s, true);
-        const auto states = check_hosts(fleet, "/", "same");
+        const auto states = check_hosts(fleet, {"/", true, "same"});
         INFO(row.offset.count());
         CHECK(states[0].faults.size() == (row.bad ? 1 : 0));
         if (row.bad) CHECK(states[0].faults[0].find("clock") != std::string::npos);
@@ -172,7 +172,7 @@ TEST_CASE("the clock's bound is half the round trip, whenever the answer was wri
     }
 }
 
-TEST_CASE("a host with another dslaunch, or without the working directory, is bad") {
+TEST_CASE("a host with another dslaunch, or without a directory that is needed, is bad") {
     const UniqueFd signals = no_signals();
     FakeTransport transport(agent([](FakeTransport& t, size_t host, const Frame& frame) {
         if (frame.kind != FrameKind::kReportRequest) return;
@@ -181,8 +181,14 @@ TEST_CASE("a host with another dslaunch, or without the working directory, is ba
     }));
     Fleet fleet({kThree.front()}, transport, signals.get());
     fleet.connect(5s, true);
-    const auto states = check_hosts(fleet, "/no/such/folder", "another");
-    REQUIRE(states[0].faults.size() == 2);
-    CHECK(states[0].faults[0].find("differs from this one") != std::string::npos);
-    CHECK(states[0].faults[1].find("/no/such/folder: No such file") != std::string::npos);
+    for (const bool is_needed : {true, false}) {
+        const auto states = check_hosts(fleet, {"/no/such/folder", is_needed, "another"});
+        REQUIRE(states[0].faults.size() == (is_needed ? 2 : 1));
+        CHECK(states[0].faults[0].find("differs from this one") != std::string::npos);
+        if (is_needed)
+            CHECK(states[0].faults[1] ==
+                  "the directory /no/such/folder: No such file or directory");
+        REQUIRE(states[0].report);
+        CHECK(states[0].report->disk_error == "No such file or directory");
+    }
 }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/json.h"
+#include "base/text/text_table.h"
 #include "health/health_text.h"
 
 namespace dslaunch::health {
@@ -138,20 +139,21 @@ int HealthReport::exit_code() const {
 std::string HealthReport::link_table() const {
     const std::vector<LinkSample> links = newest(samples_.links);
     if (links.empty()) return {};
-    std::string text = fmt::format("\n{:<16} {:<16} {:>12} {:>10} {:>10} {:>6} {:>6}\n", "from",
-                                   "to", "rate", "rtt p50", "rtt p99", "lost", "twice");
+    std::vector<std::vector<std::string>> rows = {
+        {"from", "to", "rate", "rtt p50", "rtt p99", "lost", "twice"}};
     for (size_t i = 0; i < std::min(links.size(), kLinkRowsMax); ++i) {
         const LinkSample& link = links[i];
         const auto name = [&](int64_t node) { return printable(options_.host_names[node]); };
-        text += fmt::format(
-            "{:<16} {:<16} {:>12} {:>10} {:>10} {:>6} {:>6}{}\n", name(link.from),
-            link.from == link.to ? "(itself)" : name(link.to),
-            link.bytes_per_second == 0 ? "-"
-                                       : rate_text(static_cast<double>(link.bytes_per_second)),
-            link.exchanges == 0 ? "-" : time_text(static_cast<double>(link.rtt_p50)),
-            link.exchanges == 0 ? "-" : time_text(static_cast<double>(link.rtt_p99)), link.lost,
-            link.duplicated, link.error.empty() ? "" : "  " + printable(link.error));
+        rows.push_back({name(link.from), link.from == link.to ? "(itself)" : name(link.to),
+                        link.bytes_per_second == 0
+                            ? "-"
+                            : rate_text(static_cast<double>(link.bytes_per_second)),
+                        link.exchanges == 0 ? "-" : time_text(static_cast<double>(link.rtt_p50)),
+                        link.exchanges == 0 ? "-" : time_text(static_cast<double>(link.rtt_p99)),
+                        std::to_string(link.lost), std::to_string(link.duplicated)});
+        if (!link.error.empty()) rows.back().push_back(printable(link.error));
     }
+    std::string text = "\n" + text_table(rows, {.align = "<<>>>>>"});
     if (links.size() > kLinkRowsMax)
         text +=
             fmt::format("… and {} faster ones (--json lists all)\n", links.size() - kLinkRowsMax);

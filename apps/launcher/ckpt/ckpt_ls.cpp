@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/text_table.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 
@@ -88,17 +89,18 @@ void print_json(const std::vector<LsRow>& rows) {
 }
 
 void print_table(const std::vector<LsRow>& rows) {
-    fmt::print("{:>9}  {:<20} {:>10}  {:<10}  {:<8} {:>6} {:>6} {:>9}\n", "step", "when (UTC)",
-               "size", "state", "verified", "world", "stage", "loss");
+    std::vector<std::vector<std::string>> table = {
+        {"step", "when (UTC)", "size", "state", "verified", "world", "stage", "loss"}};
     for (const LsRow& row : rows) {
         const storage::Checkpoint* c = row.checkpoint ? &*row.checkpoint : nullptr;
-        fmt::print("{:>9}  {:<20} {:>10}  {:<10}  {:<8} {:>6} {:>6} {:>9}\n", row.stored.step,
-                   c == nullptr ? "-" : printable(c->created), to_text(row.stored.bytes),
-                   row.state(), row.stored.verified ? "yes" : "no",
-                   c == nullptr ? "-" : std::to_string(c->world_size),
-                   c == nullptr ? "-" : std::to_string(c->zero_stage),
-                   c == nullptr ? "-" : fmt::format("{:.4f}", c->training.loss));
+        table.push_back({std::to_string(row.stored.step),
+                         c == nullptr ? "-" : printable(c->created), to_text(row.stored.bytes),
+                         row.state(), row.stored.verified ? "yes" : "no",
+                         c == nullptr ? "-" : std::to_string(c->world_size),
+                         c == nullptr ? "-" : std::to_string(c->zero_stage),
+                         c == nullptr ? "-" : fmt::format("{:.4f}", c->training.loss)});
     }
+    fmt::print("{}", text_table(table, {.align = "><><<>>>"}));
     for (const LsRow& row : rows) {
         if (!row.stored.fault.empty())
             fmt::print("{}: {}\n", printable(row.stored.folder), printable(row.stored.fault));

@@ -10,10 +10,11 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "base/text/columns.h"
 #include "base/text/json.h"
+#include "base/text/text_table.h"
 #include "launch/files/file_facts.h"
 #include "launch/fleet/host_check.h"
-#include "launch/fleet/text_table.h"
 #include "launch/supervise/job.h"
 #include "launch/transport/tree/tree_transport.h"
 #include "launcher/hosts/host_command.h"
@@ -94,7 +95,7 @@ void print_table(const launch::Fleet& fleet, const std::vector<launch::HostState
         {"host", "state", "answered", "address", "kernel", "cores", "GPUs", "dslaunch",
          "free memory", "free disk", "clock", "memlock", "nofile", "/dev/shm"}};
     for (size_t i = 0; i < states.size(); ++i) rows.push_back(row_of(fleet.nodes()[i], states[i]));
-    fmt::print("{}", launch::text_table(rows));
+    fmt::print("{}", text_table(rows, {.width = terminal_columns(1)}));
     std::fflush(stdout);
 }
 

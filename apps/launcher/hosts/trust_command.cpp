@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "base/text/text_table.h"
 #include "launch/fleet/host_trust.h"
-#include "launch/fleet/text_table.h"
 #include "launch/supervise/job.h"
 #include "launcher/hosts/host_command.h"
 #include "launcher/run/terminal.h"
@@ -100,7 +100,7 @@ class TrustCommand {
                  key.state == launch::HostKeyState::kChanged ? "REPLACES ANOTHER" : "new"});
         }
         if (open.empty()) return;
-        fmt::print("{}", launch::text_table(rows));
+        fmt::print("{}", text_table(rows));
         std::fflush(stdout);
         if (options_.yes) {
             compare(open);

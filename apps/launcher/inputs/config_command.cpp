@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text/columns.h"
 #include "base/text/command_line.h"
 #include "config/resolve/resolve.h"
 #include "config/schema/schema.h"
@@ -39,7 +40,8 @@ int check_config(const CheckArguments& arguments) {
     }
     if (arguments.json) fmt::print("{}", config::resolved_json(resolved));
     if (resolved.problems.empty()) {
-        if (!arguments.json) fmt::print("{}", config::resolved_table(resolved));
+        if (!arguments.json)
+            fmt::print("{}", config::resolved_table(resolved, terminal_columns(1)));
         return int(ExitCode::kOk);
     }
     for (const config::Problem& problem : resolved.problems)

@@ -9,8 +9,9 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "base/text/columns.h"
 #include "base/text/json.h"
-#include "launch/fleet/text_table.h"
+#include "base/text/text_table.h"
 #include "launch/supervise/job.h"
 #include "launch/transport/tree/tree_transport.h"
 #include "launcher/hosts/host_command.h"
@@ -89,7 +90,7 @@ std::string device_table(const std::vector<HostDevices>& hosts, const std::vecto
             rows.push_back(std::move(cells));
         }
     }
-    return launch::text_table(rows);
+    return text_table(rows, {.width = terminal_columns(1)});
 }
 
 std::string devices_json(const std::vector<HostDevices>& hosts, const std::vector<KnownJob>& jobs) {

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "base/text/text_table.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -68,6 +70,30 @@ std::string text_of(const Json& json) {
     return json.is_string() ? json.get<std::string>() : json.dump();
 }
 
+// What is not empty of the texts KEYS of NODE; of a hash its beginning.
+std::vector<std::string> words_of(const Json& node, std::initializer_list<const char*> keys) {
+    std::vector<std::string> words;
+    for (const char* key : keys) {
+        const std::string word = node.value(key, "").substr(0, 12);
+        if (!word.empty()) words.push_back(word);
+    }
+    return words;
+}
+
+// The values of a resolved config that somebody has said or that were derived.
+std::string config_text(const Json& config) {
+    std::vector<std::vector<std::string>> rows = {{"key", "value", "origin"}};
+    for (const Json& value : config.value("values", Json::array())) {
+        const std::string origin = value.value("origin", "");
+        if (origin != "default")
+            rows.push_back({value.value("path", ""), value.value("value", Json()).dump(), origin});
+    }
+    std::string text = "resolved config, all else is the default:\n" + text_table(rows);
+    for (const Json& note : config.value("notes", Json::array()))
+        text += fmt::format("note: {}\n", text_of(note));
+    return text;
+}
+
 ReportSection run_section(const Json& run, NameMask& mask) {
     ReportSection section{"run.json", {}, ""};
     for (const char* key : {"dslaunch", "target", "world_size", "restarts", "exit_code"}) {
@@ -78,14 +104,14 @@ ReportSection run_section(const Json& run, NameMask& mask) {
         mask.add(name, "host");
         mask.add(node.value("host_name", ""), "host");
         section.facts.emplace_back(
-            "node",
-            fmt::format("{}: dslaunch {} {}, kernel {}, {} cores, {} GPUs", name,
-                        node.value("version", ""), node.value("binary_sha256", "").substr(0, 12),
-                        node.value("kernel", ""), node.value("cores", 0), node.value("gpus", 0)));
+            "node", fmt::format("{}: dslaunch {}, kernel {}, {}, {}", name,
+                                join(words_of(node, {"version", "binary_sha256"}), " "),
+                                node.value("kernel", ""), counted(node.value("cores", 0), "core"),
+                                counted(node.value("gpus", 0), "GPU")));
     }
     const Json details = run.value("run", Json());
     if (details.is_object() && details.contains("config"))
-        section.text = "resolved config:\n" + details.at("config").dump(1);
+        section.text = config_text(details.at("config"));
     return section;
 }
 

@@ -74,7 +74,7 @@ ReportSection system_section() {
     std::string isa;
     for (const char* name : {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16"}) {
         if (flags.find(fmt::format(" {} ", name)) != std::string::npos)
-            isa += fmt::format("{} ", name);
+            isa += fmt::format("{}{}", isa.empty() ? "" : " ", name);
     }
     std::string os = field(read_or("/etc/os-release", ""), "PRETTY_NAME", '=');
     std::erase(os, '"');
@@ -172,7 +172,9 @@ ReportSection limit_section() {
         if (!value.empty()) section.facts.emplace_back(fmt::format("cgroup {}", file), value);
     }
     const std::string v1 = first_line(read_or("/sys/fs/cgroup/memory/memory.limit_in_bytes", ""));
-    if (!v1.empty()) section.facts.emplace_back("cgroup v1 memory limit", v1);
+    // The kernel's "no limit" is the largest number of whole pages.
+    const bool is_limited = parse_int(v1).value_or(0) < int64_t{1} << 62;
+    if (!v1.empty()) section.facts.emplace_back("cgroup v1 memory", is_limited ? v1 : "unlimited");
     return section;
 }
 

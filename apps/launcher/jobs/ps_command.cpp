@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "base/text/json.h"
+#include "base/text/text_table.h"
 #include "launcher/jobs/device_list.h"
 #include "launcher/jobs/known_jobs.h"
 
@@ -57,14 +58,15 @@ std::string state_text(const KnownJob& job) {
 }
 
 void print_table(const std::vector<KnownJob>& jobs) {
-    fmt::print("{:<18} {:<14} {:>10} {:>6} {:>6} {:>9} {:>9}  {}\n", "job", "state", "age", "hosts",
-               "ranks", "step", "loss", "target");
+    std::vector<std::vector<std::string>> rows = {
+        {"job", "state", "age", "hosts", "ranks", "step", "loss", "target"}};
     for (const KnownJob& job : jobs) {
-        fmt::print("{:<18} {:<14} {:>10} {:>6} {:>6} {:>9} {:>9}  {}\n", job.id, state_text(job),
-                   age_text(age_s(job)), job.hosts_in_use(), job.world_size,
-                   job.step ? std::to_string(*job.step) : "-",
-                   job.loss ? fmt::format("{:.4f}", *job.loss) : "-", printable(job.target));
+        rows.push_back({job.id, state_text(job), age_text(age_s(job)),
+                        std::to_string(job.hosts_in_use()), std::to_string(job.world_size),
+                        job.step ? std::to_string(*job.step) : "-",
+                        job.loss ? fmt::format("{:.4f}", *job.loss) : "-", printable(job.target)});
     }
+    fmt::print("{}", text_table(rows, {.align = "<<>>>>><"}));
 }
 
 int list_jobs(const PsArguments& arguments) {

@@ -188,9 +188,9 @@ std::string dry_run_text(const launch::JobSpec& spec,
         text += "MASTER_PORT 0 stands for a free port, chosen at the start\n";
     if (network_is_open(spec)) {
         text +=
-            "MASTER_ADDR stands for an address of the first host that every host reaches; it is "
-            "found at the start,\n  and NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME with it unless "
-            "they are given\n";
+            "MASTER_ADDR stands for an address of the first host that every host reaches;\n"
+            "at the start it is found, and NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME with\n"
+            "it, unless they are given\n";
     }
     text += binding_text(spec, places);
     const launch::EnvironmentList first = environment_of(spec, spec.nodes.front().workers.front());

@@ -1,5 +1,8 @@
 #include "base/text/columns.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/text.h"
@@ -9,6 +12,11 @@ namespace dslaunch {
 size_t columns_of(std::string_view text) {
     return static_cast<size_t>(
         std::ranges::count_if(text, [](char c) { return (c & '\xc0') != '\x80'; }));
+}
+
+size_t terminal_columns(int fd) {
+    winsize size{};
+    return ::isatty(fd) == 1 && ::ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 std::string wrapped(std::string_view text, const Wrap& wrap) {

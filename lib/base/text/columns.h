@@ -1,4 +1,4 @@
-// Text as wide as a terminal or a page: a character of UTF-8 takes one column. No threads: pure.
+// Text as wide as a terminal or a page: a character of UTF-8 takes one column. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,9 @@
 namespace dslaunch {
 
 [[nodiscard]] size_t columns_of(std::string_view text);
+
+// The columns of the terminal at FD; 0: it is none, or does not say.
+[[nodiscard]] size_t terminal_columns(int fd);
 
 // Breaks lines between words.
 struct Wrap {

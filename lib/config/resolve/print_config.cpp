@@ -1,6 +1,7 @@
 // A resolved config is printed here: as a config again, as a table, as JSON.
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/columns.h"
 #include "base/text/json.h"
 #include "config/resolve/resolve.h"
 #include "config/schema/schema.h"
@@ -29,16 +30,19 @@ std::string config_text(const Resolved& resolved) {
     return to_json(root, 0) + "\n";
 }
 
-std::string resolved_table(const Resolved& resolved) {
+std::string resolved_table(const Resolved& resolved, size_t width) {
     size_t path_width = 0, value_width = 0;
     for (const ResolvedValue& entry : resolved.values) {
         path_width = std::max(path_width, entry.path.size());
         value_width = std::max(value_width, std::min<size_t>(to_json(entry.value).size(), 30));
     }
+    const size_t begin = path_width + value_width + 4;
+    const size_t limit = width > begin ? width : std::string::npos;
     std::string table;
     for (const ResolvedValue& entry : resolved.values) {
         table += fmt::format("{:<{}}  {:<{}}  {}\n", entry.path, path_width,
-                             printable(to_json(entry.value)), value_width, printable(entry.origin));
+                             printable(to_json(entry.value)), value_width,
+                             wrapped(printable(entry.origin), {limit, begin, begin}));
     }
     for (const std::string& note : resolved.notes) table += fmt::format("note: {}\n", note);
     return table;

@@ -18,8 +18,9 @@ void require_valid(const Resolved& resolved);
 // A ds_config.json that resolves to an equal RunConfig at the same world size.
 [[nodiscard]] std::string config_text(const Resolved& resolved);
 
-// The table is for people: key, value, origin in columns, then the notes.
-[[nodiscard]] std::string resolved_table(const Resolved& resolved);
+// The table is for people: key, value, origin in columns, then the notes. Origins are broken at
+// WIDTH columns; 0: nowhere.
+[[nodiscard]] std::string resolved_table(const Resolved& resolved, size_t width = 0);
 
 // "KEY VALUE, KEY VALUE": what was said, in the config or by options, and is not the default.
 [[nodiscard]] std::string differences_text(const Resolved& resolved);

@@ -1,7 +1,6 @@
 #include "launch/supervise/job_output.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "base/error.h"
 #include "base/paint.h"
 #include "base/text.h"
+#include "base/text/columns.h"
 #include "base/text/json.h"
 #include "launch/plan/environment_report.h"
 #include "launch/plan/secrets.h"
@@ -19,10 +19,16 @@ namespace {
 
 constexpr size_t kLastLines = 20;
 
-// The columns of the terminal at descriptor 2; 0: not known.
-size_t terminal_columns() {
-    winsize size{};
-    return ::ioctl(2, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+constexpr size_t kFurtherLinesIndent = 4;  // of a line that is broken at a terminal's width
+
+// LINE without the last of its fields, which two blanks part, until it has COLUMNS at most.
+std::string shortened(std::string line, size_t columns) {
+    while (columns_of(line) > columns) {
+        const size_t end = line.rfind("  ");
+        if (end == std::string::npos) break;
+        line.erase(end);
+    }
+    return line;
 }
 
 }  // namespace
@@ -47,7 +53,16 @@ JobOutput::JobOutput(const JobSpec& spec, StandardStreams& streams, JobFiles& fi
 
 void JobOutput::note(std::string_view line) {
     if (record_ != nullptr) record_->note(line);
-    print(2, (has_colours_ ? painted(std::string(line)) : std::string(line)) + "\n");
+    std::string text;
+    for (const std::string& one : split(line, '\n')) text += fitted(one) + "\n";
+    print(2, has_colours_ ? painted(std::move(text)) : text);
+}
+
+// LINE, of ours, as lines that fit the terminal at stderr.
+std::string JobOutput::fitted(std::string_view line) const {
+    const size_t columns = stderr_is_terminal_ ? terminal_columns(2) : 0;
+    if (columns <= kFurtherLinesIndent || columns_of(line) <= columns) return std::string(line);
+    return wrapped(line, {.width = columns, .indent = kFurtherLinesIndent});
 }
 
 void JobOutput::mark_logs(std::string_view line) {
@@ -94,7 +109,8 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
         if (is_result) {
             print(1, (stdout_is_terminal_ ? printable(line) : std::string(line)) + "\n");
         } else {
-            print(is_stdout && !is_training ? 1 : 2, prefix + printable(line) + "\n");
+            const std::string text = prefix + printable(line);
+            print(is_stdout && !is_training ? 1 : 2, (is_training ? fitted(text) : text) + "\n");
         }
     }
 }
@@ -119,10 +135,8 @@ void JobOutput::progress(std::string_view line) {
     if (spec_.log.quiet) return;
     // A terminal that stands still has no use for each of them.
     if (stderr_is_terminal_ && streams_.has_kept()) return;
-    std::string text = printable(line);
-    const size_t columns = stderr_is_terminal_ ? terminal_columns() : 0;
-    if (columns > 1 && text.size() > columns) text = text.substr(0, columns - 1) + "…";
-    note(text);
+    const size_t columns = stderr_is_terminal_ ? terminal_columns(2) : 0;
+    note(columns > 0 ? shortened(printable(line), columns) : printable(line));
 }
 
 void JobOutput::add_node(const AgentHello& hello, const std::string& name,

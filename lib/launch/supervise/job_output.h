@@ -43,14 +43,15 @@ class JobOutput {
     void lines(int rank, OutputStream stream, std::string_view lines);
     void metrics(std::string_view line);
     void run_info(std::string_view json) { run_info_ = json; }
-    // A line of rank 0 on how far it is, cut to a terminal's width.
+    // A line of rank 0 on how far it is; on a terminal that is too narrow its last fields are left
+    // out.
     void progress(std::string_view line);
     // SINK is told the records of a health check from now on.
     void tell_health_to(HealthSink sink) { health_ = std::move(sink); }
     void health(int rank, std::string_view record) const {
         if (health_) health_(rank, record);
     }
-    // One line of ours on stderr.
+    // A line of ours on stderr, or several; on a terminal broken between words at its width.
     void note(std::string_view line);
     // FACTS: null where the agent is on this machine.
     void add_node(const AgentHello& hello, const std::string& name,
@@ -80,6 +81,7 @@ class JobOutput {
         WorkerStarted started;
     };
     [[nodiscard]] static bool is_told(Rank& rank, std::string_view line);
+    [[nodiscard]] std::string fitted(std::string_view line) const;
     void print(int fd, const std::string& line) { streams_.write(fd, line); }
 
     const JobSpec& spec_;

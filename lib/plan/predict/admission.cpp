@@ -77,7 +77,7 @@ std::optional<TierVerdict> disk_verdict(std::span<const DiskRoom> disks, size_t 
 
 std::string line_of(const TierVerdict& verdict) {
     const std::string limit = verdict.limit ? to_text(*verdict.limit) : "not known";
-    return fmt::format("{:<24} {:>12} {:>12}  {}{}\n", verdict.name, to_text(verdict.need), limit,
+    return fmt::format("{:<24} {:>11} {:>11}  {}{}\n", verdict.name, to_text(verdict.need), limit,
                        verdict.fits() ? "" : "TOO LITTLE: ", verdict.limited_by);
 }
 
@@ -138,7 +138,7 @@ bool all_fit(std::span<const TierVerdict> verdicts) {
 }
 
 std::string admission_table(const HostNeed& need, std::span<const TierVerdict> verdicts) {
-    std::string text = fmt::format("{:<24} {:>12} {:>12}\n",
+    std::string text = fmt::format("{:<24} {:>11} {:>11}\n",
                                    counted(need.ranks, "rank") + " of a host", "need", "limit");
     for (const TierVerdict& verdict : verdicts) text += line_of(verdict);
     text += fmt::format("memory is {} of the ranks' own, {} shared, {} for the program\n",

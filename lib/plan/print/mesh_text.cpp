@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/text/text_table.h"
+
 namespace dslaunch::plan {
 namespace {
 
@@ -20,19 +22,19 @@ std::string_view schedule_of(const MeshChoice& choice) {
 }  // namespace
 
 std::string meshes_table(std::span<const MeshFinding> findings) {
-    std::string text = fmt::format(
-        "{:>8} {:>5} {:>6} {:>8} {:>5} {:>9} {:<12} {:>7} {:>11} {:>7} {:>11} {:>11} {:>13}\n",
-        "pipeline", "data", "tensor", "sequence", "ZeRO", "recompute", "schedule", "batches",
-        "step ms", "idle", "of a rank", "of a host", "between hosts");
+    std::vector<std::vector<std::string>> rows = {
+        {"pipeline", "data", "tensor", "sequence", "ZeRO", "recompute", "schedule", "batches",
+         "step ms", "idle", "of a rank", "of a host", "between hosts"}};
     for (const auto& [choice, cost] : findings)
-        text += fmt::format(
-            "{:>8} {:>5} {:>6} {:>8} {:>5} {:>9} {:<12} {:>7} {:>11.3f} {:>5.1f} % {:>11} {:>11} "
-            "{:>13}\n",
-            choice.sizes.pipeline, choice.sizes.data, choice.sizes.tensor, choice.sizes.sequence,
-            choice.zero_stage, choice.recompute ? "yes" : "no", schedule_of(choice),
-            choice.micro_batches, 1e3 * cost.step_s, 100 * cost.run.idle_share,
-            to_text(cost.fullest().in_memory()), to_text(cost.host), to_text(sent_between(cost)));
-    return text;
+        rows.push_back({std::to_string(choice.sizes.pipeline), std::to_string(choice.sizes.data),
+                        std::to_string(choice.sizes.tensor), std::to_string(choice.sizes.sequence),
+                        std::to_string(choice.zero_stage), choice.recompute ? "yes" : "no",
+                        std::string(schedule_of(choice)), std::to_string(choice.micro_batches),
+                        fmt::format("{:.3f}", 1e3 * cost.step_s),
+                        fmt::format("{:.1f} %", 100 * cost.run.idle_share),
+                        to_text(cost.fullest().in_memory()), to_text(cost.host),
+                        to_text(sent_between(cost))});
+    return text_table(rows, {.align = ">>>>>><>>>>>>"});
 }
 
 std::string mesh_details(const MeshFinding& finding) {

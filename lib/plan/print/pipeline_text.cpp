@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text/text_table.h"
 #include "plan/time/machine_rates.h"
 
 namespace dslaunch::plan {
@@ -126,26 +127,27 @@ std::string schedules_table(const std::vector<PipelineOption>& options) {
 }
 
 std::string stages_table(const PipelineOption& option, const ModelInfo& model) {
-    std::string text = fmt::format("{:>5} {:>5} {:<40} {:>12} {:>10} {:>10} {:>12} {:>12} {:>7}\n",
-                                   "stage", "chunk", "segments", "parameters", "GFLOP", "ms",
-                                   "states", "activations", "idle");
+    std::vector<std::vector<std::string>> rows = {{"stage", "chunk", "segments", "parameters",
+                                                   "GFLOP", "ms", "states", "activations", "idle"}};
     for (int stage = 0; stage < option.shape.stages; ++stage) {
         const auto s = static_cast<size_t>(stage);
         for (int chunk = 0; chunk < option.shape.chunks; ++chunk) {
             const size_t part = part_index(option, stage, chunk);
             const PartWeight weight = weight_of(model, option.choice.parts[part]);
-            text +=
-                fmt::format("{:>5} {:>5} {:<40} {:>12} {:>10.3f} {:>10.3f}", stage, chunk,
-                            segments_text(model, option.choice.parts[part]), weight.parameter_numel,
-                            static_cast<double>(weight.forward_flops) / 1e9,
-                            milliseconds(micro_batch_s(option.choice.costs[part])));
-            if (chunk == 0)
-                text += fmt::format(
-                    " {:>12} {:>12} {:>5.1f} %", to_text(option.choice.stages[s].states),
-                    to_text(activations_of(option, s)), 100 * option.run.idle_share_of(s));
-            text += "\n";
+            rows.push_back(
+                {std::to_string(stage), std::to_string(chunk),
+                 segments_text(model, option.choice.parts[part]),
+                 std::to_string(weight.parameter_numel),
+                 fmt::format("{:.3f}", static_cast<double>(weight.forward_flops) / 1e9),
+                 fmt::format("{:.3f}", milliseconds(micro_batch_s(option.choice.costs[part])))});
+            if (chunk > 0) continue;
+            rows.back().insert(
+                rows.back().end(),
+                {to_text(option.choice.stages[s].states), to_text(activations_of(option, s)),
+                 fmt::format("{:.1f} %", 100 * option.run.idle_share_of(s))});
         }
     }
+    std::string text = text_table(rows, {.align = ">><>>>>>>"});
     for (const TiedParameter& tied : option.choice.tied) {
         text += fmt::format("{} lies on stages", model.parameters[tied.parameter].name);
         for (size_t i = 0; i < tied.stages.size(); ++i)

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "base/text/text_table.h"
+
 namespace dslaunch::plan {
 
 namespace {
@@ -91,19 +93,18 @@ std::string describe(const Instruction& instruction, const ModelInfo& model) {
 }
 
 std::string segments_table(const ModelInfo& model) {
-    std::string text =
-        fmt::format("{:>4} {:<40} {:>6} {:>12} {:>12} {:>12} {:>10}\n", "#", "segment", "nodes",
-                    "parameters", "activations", "live after", "GFLOP");
+    std::vector<std::vector<std::string>> rows = {
+        {"#", "segment", "nodes", "parameters", "activations", "live after", "GFLOP"}};
     for (size_t s = 0; s < model.segments.size(); ++s) {
         const SegmentInfo& segment = model.segments[s];
         int64_t numel = 0;
         for (const int parameter : segment.parameters) numel += model.parameters[parameter].numel;
-        text += fmt::format("{:>4} {:<40} {:>6} {:>12} {:>12} {:>12} {:>10.3f}\n", s, segment.name,
-                            segment.nodes, numel, to_text(segment.activation_bytes),
-                            to_text(segment.output_bytes),
-                            static_cast<double>(segment.forward_flops) / 1e9);
+        rows.push_back({std::to_string(s), segment.name, std::to_string(segment.nodes),
+                        std::to_string(numel), to_text(segment.activation_bytes),
+                        to_text(segment.output_bytes),
+                        fmt::format("{:.3f}", static_cast<double>(segment.forward_flops) / 1e9)});
     }
-    return text;
+    return text_table(rows, {.align = "><>>>>>"});
 }
 
 std::string instructions_table(const StepPlan& plan, const ModelInfo& model,

@@ -505,9 +505,10 @@ void Trainer::report_progress(int64_t step, const StepFacts& facts) {
     const std::string held_out =
         eval_loss_is_new_ ? fmt::format("  held-out {:.4f}", *eval_loss_) : "";
     parts_.reporter->progress(
-        fmt::format("step {}/{}  loss {:.4f}{}  lr {:.3g}  {}  {:.1f} ms/step  {}  left {}", step,
-                    config.steps, facts.loss, held_out, lr_, speed, step_ms,
-                    to_text(Bytes{facts.rss_bytes}), clock_text(left)));
+        // The last fields are left out where the terminal is narrow.
+        fmt::format("step {}/{}  loss {:.4f}{}  left {}  {}  {:.1f} ms/step  lr {:.3g}  {}", step,
+                    config.steps, facts.loss, held_out, clock_text(left), speed, step_ms, lr_,
+                    to_text(Bytes{facts.rss_bytes})));
     if (config.wall_clock_breakdown)
         log_info("train", "step {}: {}; a step {:.1f} ms; means of {} of rank 0", step,
                  breakdown_.take(), step_ms, counted(interval_steps_, "step"));

@@ -146,8 +146,7 @@ TEST_CASE("quiet shows no progress") {
     CHECK(captured.text(2).empty());
 }
 
-TEST_CASE(
-    "on a terminal progress is cut to its width, and warnings have a colour unless NO_COLOR") {
+TEST_CASE("on a terminal lines have its width, and warnings have a colour unless NO_COLOR") {
     const std::string no_color = GENERATE("", "1");
     const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK));
     REQUIRE(master.valid());
@@ -158,7 +157,7 @@ TEST_CASE(
     ::setenv("TERM", "xterm", 1);
     ::setenv("NO_COLOR", no_color.c_str(), 1);
     winsize size{};
-    size.ws_col = 12;
+    size.ws_col = 26;
     REQUIRE(::ioctl(terminal.get(), TIOCSWINSZ, &size) == 0);
     {
         Captured captured;
@@ -167,9 +166,10 @@ TEST_CASE(
         StandardStreams streams;
         JobFiles files(spec);
         JobOutput output(spec, streams, files);
-        output.progress("step 1/100  loss 6.2");
-        output.progress("step 2/100  ");
-        output.note("dslaunch: warning: a note");
+        output.progress("step 1/100  loss 6.2541  left 0:05");
+        output.progress("step 2/100  loss 6.2540");
+        output.note("dslaunch: warning: a note that is long");
+        output.lines(1, OutputStream::kStderr, "data: a/long/path/to/it and more\n");
     }
     ::unsetenv("NO_COLOR");
     char bytes[256] = {};
@@ -177,7 +177,9 @@ TEST_CASE(
     REQUIRE(n > 0);
     const std::string warning = no_color.empty() ? "\x1b[33mwarning:\x1b[0m" : "warning:";
     CHECK(std::string(bytes) ==
-          "step 1/100 …\r\nstep 2/100  \r\ndslaunch: " + warning + " a note\r\n");
+          "step 1/100  loss 6.2541\r\nstep 2/100  loss 6.2540\r\ndslaunch: " + warning +
+              " a note\r\n    that is long\r\n[1] data:\r\n    a/long/path/to/it and\r\n    "
+              "more\r\n");
 }
 
 TEST_CASE("a failure's own text is told by the report, not by the terminal too; logs keep it") {

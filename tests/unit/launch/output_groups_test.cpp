@@ -1,9 +1,8 @@
-// Equal outputs together, tables, archives, the loader's list.
+// Equal outputs together, archives, the loader's list.
 #include "launch/fleet/output_groups.h"
 
 #include "base/error.h"
 #include "launch/files/ustar.h"
-#include "launch/fleet/text_table.h"
 #include "launch/machine/shared_libraries.h"
 #include "launch/push/bootstrap.h"
 #include "support/catch.h"
@@ -17,10 +16,6 @@ TEST_CASE("equal texts form a group, in the order of their first host") {
     CHECK(groups[0].hosts == std::vector<size_t>{0, 2});
     CHECK(groups[1].hosts == std::vector<size_t>{1, 4});
     CHECK(groups[2].hosts == std::vector<size_t>{3});
-}
-
-TEST_CASE("a table's columns are as wide as what is in them") {
-    CHECK(text_table({{"a", "bb"}, {"ccc", "±"}, {"", "d"}}) == "a    bb\nccc  ±\n     d\n");
 }
 
 TEST_CASE("an archive's header reads back, and a hostile one is refused") {

@@ -1,0 +1,48 @@
+#include "base/text/columns.h"
+
+#include "base/text/text_table.h"
+#include "support/catch.h"
+
+namespace dslaunch {
+
+TEST_CASE("lines are broken between words, and words stay whole") {
+    struct Row {
+        const char* text;
+        Wrap wrap;
+        const char* lines;
+    };
+    const Row rows[] = {
+        {"", {.width = 5}, ""},
+        {"one two", {.width = 7}, "one two"},
+        {"one two", {.width = 6}, "one\ntwo"},
+        {"one two", {.width = 6, .indent = 2}, "one\n  two"},
+        {"one two", {.width = 8, .first = 2, .indent = 1}, "one\n two"},
+        {"  one two", {.width = 6, .indent = 2}, "  one\n  two"},
+        {"a/long/path b", {.width = 4}, "a/long/path\nb"},
+        {"b a/long/path", {.width = 4}, "b\na/long/path"},
+        {"±±± ±", {.width = 5}, "±±± ±"},
+    };
+    for (const Row& row : rows) {
+        INFO(row.text);
+        CHECK(wrapped(row.text, row.wrap) == row.lines);
+    }
+}
+
+TEST_CASE("a table has columns as wide as its cells, left or right") {
+    CHECK(text_table({{"a", "bb"}, {"ccc", "±"}, {"", "d"}}) == "a    bb\nccc  ±\n     d\n");
+    CHECK(text_table({{"n", "name"}, {"10", "x"}}, {.align = "><"}) == " n  name\n10  x\n");
+    CHECK(text_table({{"a", "b"}, {"1"}}) == "a  b\n1\n");
+}
+
+TEST_CASE("columns of a table that is too wide go below, each part with the first column") {
+    const std::vector<std::vector<std::string>> rows = {{"host", "state", "kernel"},
+                                                        {"n1", "good", "6.1"}};
+    const char* whole = "host  state  kernel\nn1    good   6.1\n";
+    CHECK(text_table(rows, {.width = 0}) == whole);
+    CHECK(text_table(rows, {.width = 19}) == whole);
+    const char* parts = "host  state\nn1    good\n\nhost  kernel\nn1    6.1\n";
+    CHECK(text_table(rows, {.width = 18}) == parts);
+    CHECK(text_table(rows, {.width = 3}) == parts);
+}
+
+}  // namespace dslaunch

@@ -311,9 +311,13 @@ class TrainRole {
             text += fmt::format(" ({} of them skipped)", result.steps - result.updates);
         text += fmt::format(", loss {:.4f}", result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
-        if (wrote_weights)
+        if (wrote_weights) {
+            const char* host = std::getenv(launch::kHostVariable);
             text += fmt::format(", weights in {0}/model.safetensors and {0}/model.pt",
-                                arguments_.output);
+                                host == nullptr
+                                    ? arguments_.output
+                                    : fmt::format("{}:{}", printable(host), arguments_.output));
+        }
         if (result.asked_to_end) text += " (ended early, as asked)";
         fmt::print("{}\n", text);
         std::fflush(stdout);

@@ -79,6 +79,8 @@ inline constexpr MessageDecoder kAgentMessages[] = {
     row(FrameKind::kPushChunks, read_twice<decode_push_chunks>),
     row(FrameKind::kPushPiece, read_twice<decode_push_piece>),
     row(FrameKind::kPushAnswer, read_twice<decode_push_answer>),
+    row(FrameKind::kFetch, read_twice<decode_fetch_request>),
+    row(FrameKind::kFetched, read_twice<decode_fetch_reply>),
     row(FrameKind::kStopJob, read_twice<decode_stop_request>),
     row(FrameKind::kJobStopped, read_twice<decode_stop_reply>),
     row(FrameKind::kDevices, read_twice<decode_device_request>),

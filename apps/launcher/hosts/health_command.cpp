@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text/byte_size.h"
 #include "health/health_report.h"
 #include "launch/supervise/job.h"
 #include "launcher/hosts/host_command.h"
@@ -63,23 +64,11 @@ double positive(const std::string& text, double max) {
     return *value;
 }
 
-// "64K" is 65,536.
 int64_t parse_size(const std::string& text) {
-    std::string digits = text;
-    int64_t unit = 1;
-    const std::string letters = "KMG";
-    if (!digits.empty()) {
-        const size_t place = letters.find(
-            static_cast<char>(std::toupper(static_cast<unsigned char>(digits.back()))));
-        if (place != std::string::npos) {
-            unit = int64_t{1} << (10 * (place + 1));
-            digits.pop_back();
-        }
-    }
-    const auto number = parse_int(digits);
-    if (!number || *number < 1 || *number > kSizeMax / unit || *number * unit < 4)
+    const auto bytes = parse_byte_size(text);
+    if (!bytes || *bytes < 4 || *bytes > kSizeMax)
         fail(ExitCode::kUsage, "`{}` is not a size from 4 to 16G, as 4K or 1M", printable(text));
-    return *number * unit;
+    return *bytes;
 }
 
 HostCommand health_syntax(HealthOptions& health) {

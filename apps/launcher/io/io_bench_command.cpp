@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/byte_size.h"
 #include "base/text/command_line.h"
 #include "launch/supervise/job.h"
 #include "launcher/io/io_bench.h"
@@ -33,25 +34,13 @@ struct IoBenchArguments {
     bool json = false;
 };
 
-// "64K" is 65,536 bytes.
 Bytes parse_bytes(const std::string& text, const char* option) {
-    std::string digits = text;
-    int64_t unit = 1;
-    const std::string letters = "KMG";
-    const size_t place = digits.empty() ? std::string::npos
-                                        : letters.find(static_cast<char>(std::toupper(
-                                              static_cast<unsigned char>(digits.back()))));
-    if (place != std::string::npos) {
-        unit = int64_t{1} << (10 * (place + 1));
-        digits.pop_back();
-    }
-    const auto number = parse_int(digits);
-    if (!number || *number < 1 || *number > kLengthMax / unit ||
-        *number * unit % storage::kBlockAlignment != 0) {
+    const auto bytes = parse_byte_size(text);
+    if (!bytes || *bytes < 1 || *bytes > kLengthMax || *bytes % storage::kBlockAlignment != 0) {
         fail(ExitCode::kUsage, "{}: `{}` is not a multiple of 4K, as 128K, 1M or 2G", option,
              printable(text));
     }
-    return Bytes{*number * unit};
+    return Bytes{*bytes};
 }
 
 IoBenchOptions options_of(const IoBenchArguments& arguments) {

@@ -462,6 +462,7 @@ BuiltJob Builder::build() {
                                  : absolute(options_.working_directory, machine_.directory);
     if (!options_.output.empty())
         spec.output_directory = absolute(options_.output, machine_.directory);
+    spec.bring_bytes_max = options_.bring_bytes_max.value_or(spec.bring_bytes_max);
     spec.log = options_.log;
     if (!spec.log.each_rank_directory.empty()) {
         spec.log.each_rank_directory = absolute(spec.log.each_rank_directory, machine_.directory);

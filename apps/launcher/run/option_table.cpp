@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/byte_size.h"
 #include "base/text/json.h"
 #include "base/text/words.h"
 #include "launch/machine/machine_topology.h"
@@ -143,6 +144,12 @@ void set_sha256(RunOptions& o, const std::string& value) {
         fail(ExitCode::kUsage, "a SHA-256 has 64 hexadecimal digits, this has {} characters",
              value.size());
     }
+}
+
+void set_bring_weights(RunOptions& o, const std::string& value) {
+    o.bring_bytes_max = parse_byte_size(value);
+    if (!o.bring_bytes_max)
+        fail(ExitCode::kUsage, "`{}` is not a size in bytes, as 500M, 2G or 0", printable(value));
 }
 
 void set_fanout(RunOptions& o, const std::string& value) {
@@ -345,6 +352,7 @@ constexpr OptionRow kRows[] = {
     {"timeout", Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
     {"resume", Group::kTraining, "[DIR]", "go on from the newest whole checkpoint below --output, or from that of DIR", [](O& o, V& v) { o.resume = v.empty() ? "auto" : v; }},
     {"straggler-interval", Group::kTraining, "STEPS", "how often to look for a rank that the others wait for, default 100, 0: never", set_straggler_interval},
+    {"bring-weights", Group::kTraining, "SIZE", "bring the trained weights from rank 0's host here, to --output, where they are not and take at most SIZE, default 2G; 0: never", set_bring_weights},
     {"expect-sha256", Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a .pt is a program", set_sha256},
 
     {"bind", Group::kEnvironment, "HOW", "bind ranks to processors: none, core (own cores each) or numa (a NUMA node each)", [](O& o, V& v) { set_binding(o, v, kBindNames); }},

@@ -1,6 +1,7 @@
 #include "launch/agent/command_answers.h"
 
 #include "launch/agent/device_report.h"
+#include "launch/agent/fetch_answer.h"
 #include "launch/agent/leftovers.h"
 #include "launch/agent/node_report.h"
 
@@ -22,6 +23,9 @@ std::optional<Frame> answer_command(const Frame& frame,
         case FrameKind::kEndProcess:
             return Frame{FrameKind::kProcessEnded,
                          encode(end_process(decode_end_request(frame.payload), while_waiting))};
+        case FrameKind::kFetch:
+            return Frame{FrameKind::kFetched,
+                         encode(answer_fetch(decode_fetch_request(frame.payload), while_waiting))};
         default:
             return std::nullopt;
     }

@@ -1,5 +1,6 @@
-// An agent's answers to the commands that ask each host one thing: `hosts check`, `ps --devices`,
-// `stop`. Data path: frame -> here -> the code that knows -> frame. One thread: the agent's.
+// An agent's answers to who asks a host one thing: `hosts check`, `ps --devices`, `stop`, a
+// launcher that fetches a file. Data path: frame -> here -> the code that knows -> frame. One
+// thread: the agent's.
 #pragma once
 
 #include <functional>

@@ -87,6 +87,8 @@ struct ElasticRules {
     [[nodiscard]] bool on() const { return !hosts.empty(); }
 };
 
+inline constexpr int64_t kBringBytesMax = int64_t{2} << 30;
+
 struct JobSpec {
     TargetKind target_kind = TargetKind::kProgram;
     std::string target;              // target on the command line
@@ -99,8 +101,11 @@ struct JobSpec {
     // 128 random bits in hex, new with each start of the launcher and equal in all its attempts:
     // the name by which its processes are told from those of another job of the same job_id.
     std::string launch_id;
-    std::string working_directory;           // absolute; workers start here, on every node
-    std::string output_directory;            // absolute; empty: none. Launcher's side
+    std::string working_directory;  // absolute; workers start here, on every node
+    std::string output_directory;   // absolute; empty: none. Launcher's side
+    // The trained weights come from rank 0's host to the launcher's output_directory, if it has not
+    // got them and they have no more bytes than this; 0: never.
+    int64_t bring_bytes_max = kBringBytesMax;
     std::string state_directory;             // folder of this user's job records; empty: none
     std::string ssh_config_path;             // empty: the user's and the system's
     std::vector<std::string> launcher_args;  // for srun, pdsh, mpirun or ssh, as the user gave them

@@ -18,6 +18,8 @@ inline constexpr const char* kLogLevelVariable = "DSL_LOG_LEVEL";
 // dsworker pins itself when the ranks of its host use up all processors.
 inline constexpr const char* kBindingVariable = "DSL_BINDING";
 inline constexpr const char* kLaunchIdVariable = "DSL_LAUNCH_ID";
+// The name of the rank's host, in jobs whose hosts are not pretended on the launcher's machine.
+inline constexpr const char* kHostVariable = "DSL_HOST";
 inline constexpr const char* kRestartCountVariable = "TORCHELASTIC_RESTART_COUNT";
 
 struct WorkerEnvironment {

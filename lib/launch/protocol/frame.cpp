@@ -15,8 +15,8 @@ bool is_frame_kind(uint16_t kind) {
            within(FrameKind::kAgentHello, FrameKind::kProblem) ||
            within(FrameKind::kAskedToEnd, FrameKind::kAskedToEnd) ||
            within(FrameKind::kStopJob, FrameKind::kProcessEnded) ||
-           within(FrameKind::kReportRequest, FrameKind::kPushPiece) ||
-           within(FrameKind::kNodeReport, FrameKind::kPushAnswer) ||
+           within(FrameKind::kReportRequest, FrameKind::kFetch) ||
+           within(FrameKind::kNodeReport, FrameKind::kFetched) ||
            within(FrameKind::kListen, FrameKind::kMachineFacts);
 }
 

@@ -45,9 +45,11 @@ enum class FrameKind : uint16_t {
     kPushOffer = 151,      // PushOffer
     kPushChunks = 152,     // PushChunks
     kPushPiece = 153,      // PushPiece
+    kFetch = 154,          // FetchRequest, of a job too
     // agent -> launcher
     kNodeReport = 160,  // NodeReport
     kPushAnswer = 161,  // PushAnswer
+    kFetched = 162,     // FetchReply
     // `dslaunch stop`, for a job whose launcher is dead (launch/agent/leftovers.h)
     kStopJob = 140,     // StopJobRequest, launcher -> agent
     kJobStopped = 141,  // StopJobReply, agent -> launcher

@@ -8,6 +8,10 @@ inline bool is_known(PushState state) {
     return state >= PushState::kEqual && state <= PushState::kFailed;
 }
 
+inline bool is_known(FetchPart part) {
+    return part >= FetchPart::kSize && part <= FetchPart::kPiece;
+}
+
 template <typename Visitor, Is<PushOffer> M>
 void fields(Visitor& visit, M& m) {
     visit(m.id), visit(m.path), visit(m.source_path), visit(m.bytes);
@@ -24,6 +28,14 @@ void fields(Visitor& visit, M& m) {
 template <typename Visitor, Is<PushAnswer> M>
 void fields(Visitor& visit, M& m) {
     visit(m.id), visit(m.state), visit(m.missing), visit(m.offset), visit(m.error);
+}
+template <typename Visitor, Is<FetchRequest> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.id), visit(m.path), visit(m.part), visit(m.offset), visit(m.bytes);
+}
+template <typename Visitor, Is<FetchReply> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.id), visit(m.part), visit(m.payload), visit(m.error);
 }
 
 namespace {
@@ -49,6 +61,13 @@ std::string encode(const PushAnswer& message) {
     return write_fields(message);
 }
 
+std::string encode(const FetchRequest& message) {
+    return write_fields(message);
+}
+std::string encode(const FetchReply& message) {
+    return write_fields(message);
+}
+
 PushOffer decode_push_offer(std::string_view bytes) {
     return read_fields<PushOffer>(bytes, kWhat);
 }
@@ -60,6 +79,12 @@ PushPiece decode_push_piece(std::string_view bytes) {
 }
 PushAnswer decode_push_answer(std::string_view bytes) {
     return read_fields<PushAnswer>(bytes, kWhat);
+}
+FetchRequest decode_fetch_request(std::string_view bytes) {
+    return read_fields<FetchRequest>(bytes, kWhat);
+}
+FetchReply decode_fetch_reply(std::string_view bytes) {
+    return read_fields<FetchReply>(bytes, kWhat);
 }
 
 }  // namespace dslaunch::launch

@@ -2,6 +2,9 @@
 // kEqual, or kWantsChunks; PushChunks -> kWantsPieces with the chunks that are not there; their
 // bytes as PushPiece, each answered by kTook; at the end kDone, or kFailed at any point. One file
 // at a time.
+//
+// A file travels the other way, from a host to the launcher, as the launcher asks for it: each
+// FetchRequest gets one FetchReply, with the message that the sender of a push would send.
 #pragma once
 
 #include <cstdint>
@@ -66,16 +69,46 @@ struct PushAnswer {
     bool operator==(const PushAnswer&) const = default;
 };
 
+enum class FetchPart : uint8_t {
+    kSize = 1,  // PushOffer without its hash
+    kOffer,     // PushOffer
+    kChunks,    // PushChunks
+    kPiece,     // PushPiece: `bytes` at `offset`
+};
+
+struct FetchRequest {
+    int64_t id = 0;
+    std::string path;
+    FetchPart part = FetchPart::kSize;
+    int64_t offset = 0;
+    int64_t bytes = 0;  // at most kPushPieceBytes
+
+    bool operator==(const FetchRequest&) const = default;
+};
+
+struct FetchReply {
+    int64_t id = 0;
+    FetchPart part = FetchPart::kSize;
+    std::string payload;  // the encoded message
+    std::string error;    // not empty: the file cannot be read, in words
+
+    bool operator==(const FetchReply&) const = default;
+};
+
 [[nodiscard]] int64_t push_chunk_count(int64_t file_bytes);
 
 [[nodiscard]] std::string encode(const PushOffer& message);
 [[nodiscard]] std::string encode(const PushChunks& message);
 [[nodiscard]] std::string encode(const PushPiece& message);
 [[nodiscard]] std::string encode(const PushAnswer& message);
+[[nodiscard]] std::string encode(const FetchRequest& message);
+[[nodiscard]] std::string encode(const FetchReply& message);
 // Throw Error{kInternal} on malformed bytes and on bytes left over.
 [[nodiscard]] PushOffer decode_push_offer(std::string_view bytes);
 [[nodiscard]] PushChunks decode_push_chunks(std::string_view bytes);
 [[nodiscard]] PushPiece decode_push_piece(std::string_view bytes);
 [[nodiscard]] PushAnswer decode_push_answer(std::string_view bytes);
+[[nodiscard]] FetchRequest decode_fetch_request(std::string_view bytes);
+[[nodiscard]] FetchReply decode_fetch_reply(std::string_view bytes);
 
 }  // namespace dslaunch::launch

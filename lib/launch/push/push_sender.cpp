@@ -1,19 +1,13 @@
 #include "launch/push/push_sender.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <utility>
 
-#include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "launch/files/file_facts.h"
-#include "launch/files/file_identity.h"
-#include "launch/files/sha256.h"
+#include "launch/files/hash_cache.h"
 #include "launch/process/timing.h"
 
 namespace dslaunch::launch {
@@ -26,26 +20,10 @@ constexpr milliseconds kBusyWait{200};
 constexpr std::chrono::minutes kBusyMax{30};  // for a large file that another job pushes
 constexpr milliseconds kAlive{100};
 
-// LENGTH bytes at OFFSET. Throws Error{kInput} when the file has become shorter.
-std::string read_at(int fd, const std::string& path, int64_t offset, int64_t length) {
-    std::string bytes(static_cast<size_t>(length), '\0');
-    for (size_t done = 0; done < bytes.size();) {
-        const ssize_t n = ::pread(fd, bytes.data() + done, bytes.size() - done,
-                                  offset + static_cast<int64_t>(done));
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            fail(ExitCode::kInput, "{}: {}", path,
-                 n < 0 ? errno_text(errno) : "it became shorter while it was sent");
-        }
-        done += static_cast<size_t>(n);
-    }
-    return bytes;
-}
-
 }  // namespace
 
 PushSender::PushSender(Fleet& fleet, const std::vector<PushFile>& files)
-    : fleet_(fleet), files_(files), locals_(files.size()), hosts_(fleet.nodes().size()) {}
+    : fleet_(fleet), files_(files), hosts_(fleet.nodes().size()) {}
 
 // Reading our own files takes time; the agents must hear us meanwhile.
 void PushSender::keep_alive() {
@@ -57,42 +35,16 @@ void PushSender::keep_alive() {
 
 void PushSender::look_at_files() {
     HashCache cache(HashCache::default_path());
-    for (size_t i = 0; i < files_.size(); ++i) {
-        const PushFile& file = files_[i];
-        Local& local = locals_[i];
-        local.fd = UniqueFd(::open(file.local_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-        struct stat status {};
-        if (!local.fd.valid() || ::fstat(local.fd.get(), &status) != 0) {
-            fail(ExitCode::kInput, "{}: {}", file.local_path, errno_text(errno));
-        }
-        if (!S_ISREG(status.st_mode)) fail(ExitCode::kInput, "{}: no file", file.local_path);
-        if (status.st_size > kPushFileBytesMax) {
-            fail(ExitCode::kInput, "{}: {}, over the {} that can be sent as one file; split it",
-                 file.local_path, to_text(Bytes{status.st_size}),
-                 to_text(Bytes{kPushFileBytesMax}));
-        }
-        PushOffer& offer = local.offer;
-        offer.id = static_cast<int64_t>(i);
+    for (const PushFile& file : files_) {
+        SentFile sent(file.local_path);
+        PushOffer offer = sent.facts();
+        offer.id = std::ssize(locals_);
         offer.path = file.target_path;
         offer.source_path = file.source_path;
-        offer.bytes = status.st_size;
-        offer.mode = status.st_mode & 0777;
-        offer.modified_ns = in_nanoseconds(status.st_mtim);
-        offer.hash = hash_whole_file(file.local_path, cache, [this] { keep_alive(); });
-        if (offer.hash.empty()) fail(ExitCode::kInput, "{} cannot be read", file.local_path);
+        offer.hash = sent.hash(cache, [this] { keep_alive(); });
+        locals_.push_back({std::move(sent), std::move(offer), {}});
     }
     cache.save();
-}
-
-void PushSender::hash_chunks(Local& local) {
-    const std::string& path = files_[local.offer.id].local_path;
-    Sha256 hash;
-    for (int64_t at = 0; at < local.offer.bytes; at += kPushChunkBytes) {
-        hash.add(
-            read_at(local.fd.get(), path, at, std::min(kPushChunkBytes, local.offer.bytes - at)));
-        local.hashes += hash.raw();
-        keep_alive();
-    }
 }
 
 std::vector<PushResult> PushSender::run() {
@@ -190,7 +142,8 @@ void PushSender::handle(size_t index, const PushAnswer& answer) {
             ++host.result.files_equal;
             return next_file(index);
         case PushState::kWantsChunks:
-            if (local.hashes.empty()) hash_chunks(local);
+            if (local.hashes.empty())
+                local.hashes = local.file.chunk_hashes([this] { keep_alive(); });
             return fleet_.send(index, FrameKind::kPushChunks,
                                encode(PushChunks{answer.id, local.hashes}));
         case PushState::kWantsPieces:
@@ -234,8 +187,8 @@ void PushSender::send_pieces(size_t index) {
         PushPiece piece;
         piece.id = local.offer.id;
         piece.offset = begin + host.next_offset;
-        piece.bytes = read_at(local.fd.get(), files_[host.file].local_path, piece.offset,
-                              std::min(kPushPieceBytes, chunk_end - piece.offset));
+        piece.bytes =
+            local.file.read(piece.offset, std::min(kPushPieceBytes, chunk_end - piece.offset));
         const auto length = static_cast<int64_t>(piece.bytes.size());
         fleet_.send(index, FrameKind::kPushPiece, encode(piece));
         host.window_bytes += kPushPieceBytes;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.h"
+#include "launch/files/sent_file.h"
 #include "launch/fleet/fleet.h"
 #include "launch/protocol/push_messages.h"
 
@@ -41,7 +41,7 @@ class PushSender final : private FleetListener {
 
   private:
     struct Local {
-        UniqueFd fd;
+        SentFile file;
         PushOffer offer;     // id is the index
         std::string hashes;  // hashes of the chunks, made when the first host asks
     };
@@ -59,7 +59,6 @@ class PushSender final : private FleetListener {
     };
 
     void look_at_files();
-    void hash_chunks(Local& local);
     void keep_alive();
     void take_frame(size_t host, const Frame& frame) override;
     void handle(size_t host, const PushAnswer& answer);

@@ -222,6 +222,8 @@ StartRequest Preparation::start_request(size_t host, int restart_count) const {
         worker.takes_rendezvous = environment.rank == 0;
         worker.command = planned.command;
         worker.environment = spec_.environment.set;
+        if (!is_local() && spec_.target_kind == TargetKind::kTorchScript)
+            worker.environment.emplace_back(kHostVariable, spec_.nodes[host].name);
         for (auto& variable : environment.variables()) {
             worker.environment.push_back(std::move(variable));
         }

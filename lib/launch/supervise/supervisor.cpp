@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "launch/process/timing.h"
 #include "launch/supervise/restart.h"
 #include "launch/transport/host_addresses.h"
@@ -41,13 +43,61 @@ AttemptResult Supervisor::run(int restart_count, const std::vector<CutOffHost>& 
         stop(restart_count > 0 && !bad_hosts_.empty() && !interrupted());
         throw;
     }
+    const ExitCode brought = bring_weights();
     stop(restart_may_follow(restart_count));
     AttemptResult result = ranks_.conclude();
+    if (result.exit_code == 0) result.exit_code = static_cast<int>(brought);
     result.cut_off = cut_off_hosts();
     result.left_processes = !leftovers_.empty();
     if (result.left_processes) result.may_restart = false;
     result.report += leftovers_;
     return result;
+}
+
+// After a training that ended well the weights are on rank 0's host. kOk: they are here now, or are
+// not to be.
+ExitCode Supervisor::bring_weights() {
+    if (spec_.target_kind != TargetKind::kTorchScript || spec_.output_directory.empty() ||
+        spec_.transport == TransportKind::kLocal || spec_.bring_bytes_max == 0 || interrupted() ||
+        ranks_.conclude().exit_code != 0) {
+        return ExitCode::kOk;
+    }
+    constexpr size_t kHost = 0;  // of rank 0
+    const std::vector<std::string> paths = {spec_.output_directory + "/model.safetensors",
+                                            spec_.output_directory + "/model.pt"};
+    bringer_.emplace(fleet_, kHost, BringRules{paths, spec_.bring_bytes_max});
+    const Brought brought = bringer_->run();
+    bringer_.reset();
+    tell_brought(fleet_.nodes()[kHost].address, paths, brought);
+    return brought.state == Brought::State::kFailed ? brought.code : ExitCode::kOk;
+}
+
+void Supervisor::tell_brought(const HostAddress& from, const std::vector<std::string>& paths,
+                              const Brought& brought) {
+    const std::string name = printable(from.name);
+    if (brought.state == Brought::State::kHere) return;
+    if (brought.state == Brought::State::kBrought) {
+        if (!spec_.log.quiet)
+            output_.note(fmt::format(
+                "dslaunch: brought from {} to {}: model.safetensors, model.pt, {}", name,
+                printable(spec_.output_directory), to_text(Bytes{brought.bytes})));
+        return;
+    }
+    std::string command = "scp";
+    if (!spec_.ssh_config_path.empty()) command += " -F " + printable(spec_.ssh_config_path);
+    if (from.port > 0) command += fmt::format(" -P {}", from.port);
+    for (const std::string& path : paths)
+        command += fmt::format(" {}{}:{}", from.user.empty() ? "" : from.user + "@",
+                               from.address.empty() ? name : from.address, printable(path));
+    command += " " + printable(spec_.output_directory);
+    output_.note(
+        brought.state == Brought::State::kTooLarge
+            ? fmt::format("dslaunch: the weights stay on {}: {} are more than --bring-weights {}; "
+                          "fetch them: {}",
+                          name, to_text(Bytes{brought.bytes}),
+                          to_text(Bytes{spec_.bring_bytes_max}), command)
+            : fmt::format("dslaunch: error: the weights stay on {}: {}; fetch them: {}", name,
+                          printable(brought.error), command));
 }
 
 void Supervisor::wait_for_leases(const std::vector<CutOffHost>& cut_off) {
@@ -108,6 +158,7 @@ void Supervisor::stop(bool come_again) {
 }
 
 void Supervisor::take_frame(size_t host, const Frame& frame) {
+    if (bringer_ && frame.kind == FrameKind::kFetched) return bringer_->take(host, frame);
     if (!ranks_.take(host, frame)) preparation_.take(host, frame);
 }
 
@@ -133,7 +184,7 @@ void Supervisor::host_ended(size_t host, bool lost) {
 }
 
 bool Supervisor::end_wished(const std::string& cause) {
-    if (ranks_.begun() && !fleet_.stopping()) return ranks_.end_wished(cause);
+    if (ranks_.begun() && !fleet_.stopping() && !bringer_) return ranks_.end_wished(cause);
     output_.streams().hurry();
     return !fleet_.stopping();  // the agents' farewell is waited for as long as always
 }

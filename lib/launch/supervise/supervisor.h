@@ -9,6 +9,7 @@
 
 #include "launch/fleet/fleet.h"
 #include "launch/plan/job_spec.h"
+#include "launch/supervise/file_bringer.h"
 #include "launch/supervise/job_output.h"
 #include "launch/supervise/preparation.h"
 #include "launch/supervise/rank_watch.h"
@@ -44,6 +45,9 @@ class Supervisor final : private FleetListener {
     [[nodiscard]] std::vector<CutOffHost> cut_off_hosts() const;
     void start_and_watch(int restart_count);
     void note_bad_hosts();
+    [[nodiscard]] ExitCode bring_weights();
+    void tell_brought(const HostAddress& from, const std::vector<std::string>& paths,
+                      const Brought& brought);
     // COME_AGAIN: agents that came by themselves are wanted for another attempt.
     void stop(bool come_again);
     [[nodiscard]] bool restart_may_follow(int restart_count) const;
@@ -54,7 +58,8 @@ class Supervisor final : private FleetListener {
     Fleet fleet_;
     Preparation preparation_;
     RankWatch ranks_;
-    std::string leftovers_;  // processes that could not be ended, one line a node
+    std::optional<FileBringer> bringer_;  // while files are brought
+    std::string leftovers_;               // processes that could not be ended, one line a node
     std::vector<std::string> bad_hosts_;
 };
 

@@ -1,0 +1,234 @@
+#include "launch/supervise/file_bringer.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "launch/files/file_identity.h"
+
+namespace dslaunch::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr int kPiecesAtOnce = 16;            // 4 MiB
+constexpr milliseconds kLook{20};            // until the disk's answers are looked at again
+constexpr int64_t kHashBytesPerMs = 50'000;  // of a slow host
+
+// The file of FACTS is at PATH here, too: it is seen by both machines, or was brought before.
+bool is_here(const std::string& path, const PushOffer& facts) {
+    struct stat status {};
+    return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+           status.st_size == facts.bytes && in_nanoseconds(status.st_mtim) == facts.modified_ns;
+}
+
+// The pieces of the chunks MISSING, in order.
+class Pieces {
+  public:
+    Pieces(const std::vector<uint32_t>& missing, int64_t file_bytes)
+        : missing_(missing), file_bytes_(file_bytes) {}
+
+    struct Piece {
+        int64_t offset = 0;
+        int64_t bytes = 0;
+    };
+    [[nodiscard]] std::optional<Piece> next() {
+        if (chunk_ == missing_.size()) return std::nullopt;
+        const int64_t begin = int64_t{missing_[chunk_]} * kPushChunkBytes;
+        const int64_t end = std::min(begin + kPushChunkBytes, file_bytes_);
+        const Piece piece{begin + done_, std::min(kPushPieceBytes, end - begin - done_)};
+        done_ += piece.bytes;
+        if (begin + done_ == end) {
+            ++chunk_;
+            done_ = 0;
+        }
+        return piece;
+    }
+
+  private:
+    const std::vector<uint32_t>& missing_;
+    int64_t file_bytes_;
+    size_t chunk_ = 0;
+    int64_t done_ = 0;  // bytes of that chunk
+};
+
+}  // namespace
+
+struct FileBringer::Inbox {
+    std::mutex mutex;
+    std::deque<PushAnswer> answers;
+
+    void add(PushAnswer answer) {
+        const std::lock_guard lock(mutex);
+        answers.push_back(std::move(answer));
+    }
+    [[nodiscard]] bool empty() {
+        const std::lock_guard lock(mutex);
+        return answers.empty();
+    }
+};
+
+FileBringer::FileBringer(Fleet& fleet, size_t host, BringRules rules)
+    : fleet_(fleet),
+      host_(host),
+      rules_(std::move(rules)),
+      inbox_(std::make_shared<Inbox>()),
+      receiver_(std::make_shared<PushReceiver>(
+          [inbox = inbox_](const PushAnswer& answer) { inbox->add(answer); }, [] {})),
+      writer_("the launcher's disk") {}
+
+Brought FileBringer::run() {
+    Brought brought;
+    try {
+        std::vector<std::pair<std::string, int64_t>> missing;
+        for (const std::string& path : rules_.paths) {
+            const PushOffer facts = decode_push_offer(ask(path, FetchPart::kSize, 0));
+            brought.bytes += facts.bytes;
+            if (!is_here(path, facts)) missing.emplace_back(path, facts.bytes);
+        }
+        brought.state = Brought::State::kHere;
+        if (!missing.empty() && brought.bytes > rules_.bytes_max) {
+            brought.state = Brought::State::kTooLarge;
+            return brought;
+        }
+        for (const auto& [path, bytes] : missing)
+            if (bring(path, bytes)) brought.state = Brought::State::kBrought;
+    } catch (const Error& error) {
+        brought.state = Brought::State::kFailed;
+        brought.error = error.what();
+        brought.code = error.code();
+    }
+    return brought;
+}
+
+// False: an equal file is here already.
+bool FileBringer::bring(const std::string& path, int64_t bytes) {
+    ++id_;
+    PushOffer offer = decode_push_offer(ask(path, FetchPart::kOffer, bytes));
+    offer.id = id_;
+    offer.path = path;
+    offer.source_path.clear();
+    const PushAnswer offered =
+        tell(path, [offer](PushReceiver& receiver) { receiver.offer(offer); });
+    if (offered.state == PushState::kEqual) return false;
+    PushChunks chunks = decode_push_chunks(ask(path, FetchPart::kChunks, bytes));
+    chunks.id = id_;
+    const PushAnswer answer =
+        tell(path, [chunks](PushReceiver& receiver) { receiver.take_chunks(chunks); });
+    if (answer.state == PushState::kEqual) return false;
+    if (answer.state != PushState::kWantsPieces)
+        fail(ExitCode::kDisk, "{}: another dslaunch writes it", path);
+    bring_pieces(path, answer.missing, offer.bytes);
+    return true;
+}
+
+void FileBringer::bring_pieces(const std::string& path, const std::vector<uint32_t>& missing,
+                               int64_t file_bytes) {
+    Pieces pieces(missing, file_bytes);
+    std::optional<Pieces::Piece> next = pieces.next();
+    for (int under_way = 0;;) {
+        for (; next && under_way < kPiecesAtOnce; ++under_way, next = pieces.next())
+            send(path, FetchPart::kPiece, next->offset, next->bytes);
+        wait(rules_.standstill_max);
+        while (!replies_.empty()) {
+            PushPiece piece = decode_push_piece(next_reply(FetchPart::kPiece).payload);
+            const size_t bytes = piece.bytes.size();
+            post([piece = std::move(piece)](PushReceiver& receiver) { receiver.take_piece(piece); },
+                 bytes);
+        }
+        while (const auto answer = next_answer(path)) {
+            if (answer->state == PushState::kDone) return;
+            --under_way;
+        }
+    }
+}
+
+// Asks for PART of PATH and returns its payload. The host reads BYTES_TO_READ before it answers.
+std::string FileBringer::ask(const std::string& path, FetchPart part, int64_t bytes_to_read) {
+    send(path, part);
+    wait(rules_.standstill_max + milliseconds(bytes_to_read / kHashBytesPerMs));
+    return next_reply(part).payload;
+}
+
+void FileBringer::send(const std::string& path, FetchPart part, int64_t offset, int64_t bytes) {
+    fleet_.send(host_, FrameKind::kFetch, encode(FetchRequest{id_, path, part, offset, bytes}));
+}
+
+// Lets the writer's thread do WORK, whose answers come into the inbox.
+void FileBringer::post(Work work, size_t bytes) {
+    const bool taken = writer_.post(
+        [receiver = receiver_, inbox = inbox_, id = id_, work = std::move(work)] {
+            try {
+                work(*receiver);
+            } catch (const Error& error) {
+                PushAnswer failed;
+                failed.id = id;
+                failed.state = PushState::kFailed;
+                failed.error = error.what();
+                inbox->add(std::move(failed));
+            }
+            return 0;
+        },
+        bytes);
+    DSL_CHECK(taken, "more pieces than {} are under way", kPiecesAtOnce);
+}
+
+PushAnswer FileBringer::tell(const std::string& path, Work work) {
+    post(std::move(work), 0);
+    for (;;) {
+        wait(rules_.standstill_max);
+        if (auto answer = next_answer(path)) return *std::move(answer);
+    }
+}
+
+// Waits for a reply of the host or an answer of the disk.
+void FileBringer::wait(milliseconds patience) {
+    const auto has_news = [this] { return !replies_.empty() || !inbox_->empty(); };
+    const auto limit = steady_clock::now() + patience;
+    while (!has_news()) {
+        const Fleet::Node& node = fleet_.nodes()[host_];
+        if (fleet_.interrupted()) fail(ExitCode::kInterrupted, "interrupted");
+        if (!node.serves())
+            fail(ExitCode::kHosts, "{}", node.error.empty() ? "its agent has ended" : node.error);
+        const auto now = steady_clock::now();
+        if (now > limit) {
+            fail(writer_.kept_bytes() > 0 ? ExitCode::kDisk : ExitCode::kHosts, "{} for {} s",
+                 writer_.kept_bytes() > 0 ? "this machine's disk has taken nothing"
+                                          : "the host has sent nothing",
+                 std::chrono::duration_cast<std::chrono::seconds>(patience).count());
+        }
+        static_cast<void>(fleet_.pump(has_news, std::min(limit, now + kLook)));
+    }
+}
+
+FetchReply FileBringer::next_reply(FetchPart part) {
+    if (replies_.empty()) fail(ExitCode::kInternal, "a disk answered what it was not asked");
+    FetchReply reply = std::move(replies_.front());
+    replies_.pop_front();
+    if (reply.part != part || reply.id != id_)
+        fail(ExitCode::kHosts, "it answered something else than it was asked");
+    if (!reply.error.empty()) fail(ExitCode::kHosts, "{}", printable(reply.error));
+    return reply;
+}
+
+// Throws Error{kDisk} when PATH cannot be written.
+std::optional<PushAnswer> FileBringer::next_answer(const std::string& path) {
+    const std::lock_guard lock(inbox_->mutex);
+    if (inbox_->answers.empty()) return std::nullopt;
+    PushAnswer answer = std::move(inbox_->answers.front());
+    inbox_->answers.pop_front();
+    if (answer.state == PushState::kFailed) fail(ExitCode::kDisk, "{}: {}", path, answer.error);
+    return answer;
+}
+
+void FileBringer::take(size_t host, const Frame& frame) {
+    if (host != host_) fail(ExitCode::kInternal, "a piece of a file that was not asked for");
+    replies_.push_back(decode_fetch_reply(frame.payload));
+}
+
+}  // namespace dslaunch::launch

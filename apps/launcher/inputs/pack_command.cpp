@@ -27,8 +27,10 @@ struct PackArguments {
 };
 
 // Throws all problems at once that `config check` finds without a number of ranks.
-void check_config(const std::string& text, const std::string& origin) {
-    config::require_valid(config::resolve(config::parse_config(text, origin), {}));
+config::TrainConfig checked_config(const std::string& text, const std::string& origin) {
+    config::TrainConfig config = config::parse_config(text, origin);
+    config::require_valid(config::resolve(config, {}));
+    return config;
 }
 
 // The text of the config to pack; empty when neither a config nor a data reference is given.
@@ -44,7 +46,7 @@ std::string config_of(const PackArguments& arguments, const std::string& out) {
         text = *packed;
         origin = arguments.archive + ":" + kConfigName;
     }
-    check_config(text, origin);
+    config::TrainConfig config = checked_config(text, origin);
     DataReferences references;
     for (const auto& [path, into] : {std::pair{&arguments.data, &references.train},
                                      std::pair{&arguments.eval_data, &references.eval}}) {
@@ -53,7 +55,7 @@ std::string config_of(const PackArguments& arguments, const std::string& out) {
             fail(ExitCode::kInput, "{}: {}", *path, errno_text(errno));
         *into = relative_to_archive(*path, out);
     }
-    return with_data(text, origin, references);
+    return with_data(std::move(config), references);
 }
 
 void run_pack(const PackArguments& arguments) {
@@ -65,7 +67,7 @@ void run_pack(const PackArguments& arguments) {
             fail(ExitCode::kUsage, "--extra {}: must be NAME=FILE", item);
         const std::string name = item.substr(0, equals), path = item.substr(equals + 1);
         extra[name] = read_file(path, kExtraBytesMax);
-        if (name == kConfigName) check_config(extra[name], path);
+        if (name == kConfigName) (void)checked_config(extra[name], path);
     }
     if (const std::string config = config_of(arguments, out); !config.empty())
         extra[kConfigName] = config;

@@ -1,6 +1,8 @@
 // The config that goes into an archive: the user's JSON with references to the data.
 #pragma once
 
+#include "config/read/train_config.h"
+
 #include <string>
 
 namespace dslaunch::launcher {
@@ -15,10 +17,9 @@ struct DataReferences {
 [[nodiscard]] std::string relative_to_archive(const std::string& path,
                                               const std::string& archive_path);
 
-// TEXT (JSON) with dslaunch.data.train and dslaunch.data.eval set; the order of keys is kept.
-// Throws Error{kConfig} naming ORIGIN and the place when TEXT is not a JSON object, repeats a key,
-// or has something else than an object under "dslaunch" or "data".
-[[nodiscard]] std::string with_data(const std::string& text, const std::string& origin,
-                                    const DataReferences& references);
+// CONFIG as JSON with dslaunch.data.train and dslaunch.data.eval set; the order of keys is kept,
+// comments are not. Throws Error{kUsage} naming the config when "dslaunch" or "data" is no object.
+// REQUIRES: a config without problems.
+[[nodiscard]] std::string with_data(config::TrainConfig config, const DataReferences& references);
 
 }  // namespace dslaunch::launcher

@@ -2,8 +2,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
-
-#include <nlohmann/json.hpp>
+#include "config/read/hjson.h"
+#include "config/read/tree_builder.h"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -22,11 +22,6 @@ namespace dslaunch::config {
 namespace {
 
 using Kind = Value::Kind;
-
-// Ends the reading at once: what was read so far is not used.
-struct StopReading {
-    Problem problem;
-};
 
 bool digits_only(std::string_view text) {
     return !text.empty() &&
@@ -63,156 +58,53 @@ Value plain_scalar(const std::string& text) {
     return make_value(text);
 }
 
-// Builds the tree from yaml-cpp's events. Events, not nodes: they show duplicate keys, quotes and
+// Feeds the tree with yaml-cpp's events. Events, not nodes: they show duplicate keys, quotes and
 // aliases.
-class TreeBuilder : public YAML::EventHandler {
+class YamlEvents : public YAML::EventHandler {
   public:
-    TreeBuilder(TrainConfig& config, Origin fixed_origin)
-        : config_(config), fixed_origin_(std::move(fixed_origin)) {}
+    explicit YamlEvents(TreeBuilder& tree) : tree_(tree) {}
 
     void OnDocumentStart(const YAML::Mark&) override {}
     void OnDocumentEnd() override {}
-    void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { add(Value{}, mark); }
+    void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { tree_.add({}, place(mark)); }
     void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-        stop(mark, "YAML aliases (*name) are not read in a config: write the value out");
+        tree_.stop(place(mark),
+                   "YAML aliases (*name) are not read in a config: write the value out");
     }
     void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   const std::string& text) override {
         plain_only(mark, tag, anchor);
-        bool awaits_key =
-            !open_.empty() && open_.back().value.is(Kind::kObject) && !open_.back().has_key;
-        if (awaits_key) return take_key(text, mark);
-        add(tag == "!" ? make_value(text) : plain_scalar(text), mark);
+        if (tree_.awaits_key()) return tree_.take_key(text, place(mark));
+        tree_.add(tag == "!" ? make_value(text) : plain_scalar(text), place(mark));
     }
     void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                          YAML::EmitterStyle::value) override {
         plain_only(mark, tag, anchor);
-        open(Kind::kList, mark);
+        tree_.open(Kind::kList, place(mark));
     }
-    void OnSequenceEnd() override { close(); }
+    void OnSequenceEnd() override { tree_.close(); }
     void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                     YAML::EmitterStyle::value) override {
         plain_only(mark, tag, anchor);
-        open(Kind::kObject, mark);
+        tree_.open(Kind::kObject, place(mark));
     }
-    void OnMapEnd() override { close(); }
-
-    [[nodiscard]] const std::optional<Value>& root() const { return root_; }
+    void OnMapEnd() override { tree_.close(); }
 
   private:
-    struct Open {
-        Value value;
-        std::string key;  // waits for its value
-        bool has_key = false;
-        bool duplicate = false;
-    };
-
-    [[nodiscard]] Origin origin(const YAML::Mark& mark) const {
-        if (!fixed_origin_.empty()) return fixed_origin_;
-        return fmt::format("{}:{}:{}", config_.name, mark.line + 1, mark.column + 1);
-    }
-
-    [[noreturn]] void stop(const YAML::Mark& mark, std::string message) const {
-        throw StopReading{Problem{path(), std::move(message), origin(mark)}};
-    }
+    static Place place(const YAML::Mark& mark) { return {mark.line + 1, mark.column + 1}; }
 
     void plain_only(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) const {
-        if (anchor != 0)
-            stop(mark, "YAML anchors (&name) are not read in a config: write the value out");
+        if (anchor != 0) {
+            tree_.stop(place(mark),
+                       "YAML anchors (&name) are not read in a config: write the value out");
+        }
         if (!tag.empty() && tag != "?" && tag != "!") {
-            stop(mark, fmt::format("YAML tags ({}) are not read in a config", tag));
+            tree_.stop(place(mark), fmt::format("YAML tags ({}) are not read in a config", tag));
         }
     }
 
-    [[nodiscard]] std::string path() const {
-        std::vector<std::string> parts;
-        for (const Open& level : open_) {
-            if (level.has_key) parts.push_back(level.key);
-        }
-        return join(parts, ".");
-    }
-
-    void take_key(const std::string& key, const YAML::Mark& mark) {
-        Open& level = open_.back();
-        if (level.value.keys.size() >= kConfigSectionKeysMax ||
-            config_.problems.size() >= kConfigSectionKeysMax) {
-            stop(mark, fmt::format("more than {} keys in one section", kConfigSectionKeysMax));
-        }
-        level.duplicate = level.value.find(key) != nullptr;
-        level.key = key;
-        level.has_key = true;
-        if (level.duplicate) {
-            const Origin& first = level.value.find(key)->origin;
-            config_.problems.push_back(
-                {path(), "duplicate key, first given at " + first, origin(mark)});
-        }
-    }
-
-    void open(Kind kind, const YAML::Mark& mark) {
-        if (!open_.empty() && open_.back().value.is(Kind::kObject) && !open_.back().has_key) {
-            stop(mark, "a key must be a plain name");
-        }
-        if (open_.size() >= size_t(kConfigDepthMax)) {
-            stop(mark, fmt::format("nested deeper than {} levels", kConfigDepthMax));
-        }
-        Open level;
-        level.value.kind = kind;
-        level.value.origin = origin(mark);
-        open_.push_back(std::move(level));
-    }
-
-    void close() {
-        Value value = std::move(open_.back().value);
-        open_.pop_back();
-        put(std::move(value));
-    }
-
-    void add(Value value, const YAML::Mark& mark) {
-        if (!open_.empty() && open_.back().value.is(Kind::kObject) && !open_.back().has_key) {
-            stop(mark, "a key must be a plain name");
-        }
-        value.origin = origin(mark);
-        put(std::move(value));
-    }
-
-    void put(Value value) {
-        if (open_.empty()) {
-            root_ = std::move(value);
-            return;
-        }
-        Open& level = open_.back();
-        if (level.value.is(Kind::kObject)) {
-            level.has_key = false;
-            if (level.duplicate) return;
-            level.value.keys.push_back(std::move(level.key));
-        }
-        level.value.items.push_back(std::move(value));
-    }
-
-    TrainConfig& config_;
-    Origin fixed_origin_;
-    std::vector<Open> open_;
-    std::optional<Value> root_;
+    TreeBuilder& tree_;
 };
-
-std::optional<uint32_t> hex4(std::string_view text, size_t at) {
-    if (at + 4 > text.size()) return {};
-    uint32_t code = 0;
-    for (size_t i = at; i < at + 4; ++i) {
-        char c = text[i];
-        uint32_t digit = 0;
-        if (c >= '0' && c <= '9')
-            digit = uint32_t(c - '0');
-        else if (c >= 'a' && c <= 'f')
-            digit = uint32_t(c - 'a' + 10);
-        else if (c >= 'A' && c <= 'F')
-            digit = uint32_t(c - 'A' + 10);
-        else
-            return {};
-        code = code * 16 + digit;
-    }
-    return code;
-}
 
 // JSON writes characters beyond U+FFFF as two \u escapes, which YAML refuses: rewritten as YAML's
 // one \U escape.
@@ -313,7 +205,7 @@ bool is_flow(std::string_view text) {
 }
 
 // The one document in TEXT, or nothing with a problem added.
-std::optional<Value> read_tree(TrainConfig& config, std::string_view text,
+std::optional<Value> read_yaml(TrainConfig& config, std::string_view text,
                                const Origin& fixed_origin) {
     if (auto problem = is_flow(text) ? BracketCheck(text).run() : std::nullopt) {
         problem->origin = fixed_origin.empty() ? fmt::format("{}:{}", config.name, problem->origin)
@@ -322,13 +214,13 @@ std::optional<Value> read_tree(TrainConfig& config, std::string_view text,
         return {};
     }
     std::istringstream stream(join_surrogates(text));
-    TreeBuilder builder(config, fixed_origin);
+    TreeBuilder tree(config, fixed_origin), rest(config, fixed_origin);
+    YamlEvents events(tree), more_events(rest);
     try {
         YAML::Parser parser(stream);
-        if (!parser.HandleNextDocument(builder)) return Value{};
-        std::optional<Value> root = builder.root();
-        TreeBuilder rest(config, fixed_origin);
-        if (parser.HandleNextDocument(rest)) {
+        if (!parser.HandleNextDocument(events)) return Value{};
+        std::optional<Value> root = tree.root();
+        if (parser.HandleNextDocument(more_events)) {
             config.problems.push_back({"", "more text after the end of the config", config.name});
             return {};
         }
@@ -347,70 +239,15 @@ std::optional<Value> read_tree(TrainConfig& config, std::string_view text,
     return {};
 }
 
-// Calls USE with each byte of JSON text that is in no string, and its place.
-template <typename Use>
-void outside_strings(std::string& text, Use use) {
-    char quote = '\0';
-    for (size_t i = 0; i < text.size(); ++i) {
-        if (quote == '\0' && (text[i] == '"' || text[i] == '\'')) {
-            quote = text[i];
-        } else if (quote == '\0') {
-            i = use(i);
-        } else if (text[i] == '\\') {
-            ++i;
-        } else if (text[i] == quote || text[i] == '\n') {
-            quote = '\0';
-        }
-    }
-}
-
-// TEXT with blanks for the comments that DeepSpeed's reader (HJSON) skips, `#`, `//` and `/* */`,
-// so that every place stays.
-std::string without_comments(std::string text) {
-    outside_strings(text, [&](size_t i) {
-        const bool line = text[i] == '#' || text.compare(i, 2, "//") == 0;
-        if (!line && text.compare(i, 2, "/*") != 0) return i;
-        const size_t end = line ? text.find('\n', i) : text.find("*/", i + 2);
-        const size_t last = end == std::string::npos ? text.size() : line ? end : end + 2;
-        for (size_t k = i; k < last; ++k)
-            if (text[k] != '\n') text[k] = ' ';
-        return last - 1;
-    });
-    return text;
-}
-
-// TEXT without comments, with a blank for each comma before a closing bracket.
-std::string without_last_commas(std::string text) {
-    outside_strings(text, [&](size_t i) {
-        if (text[i] != ',') return i;
-        const size_t next = text.find_first_not_of(" \t\r\n", i + 1);
-        const size_t before = std::string_view(text).substr(0, i).find_last_not_of(" \t\r\n");
-        if (before == std::string::npos || text[before] == '{' || text[before] == '[') return i;
-        if (next != std::string::npos && (text[next] == '}' || text[next] == ']')) text[i] = ' ';
-        return i;
-    });
-    return text;
-}
-
-// YAML allows what JSON does not, as words without quotes: what is called .json must be JSON, but
-// for comments and last commas. TEXT is without comments. Nothing: it is JSON.
-std::optional<Problem> json_problem(const std::string& text_given, const std::string& name) {
-    const std::string text = without_last_commas(text_given);
+// The value of TEXT, or nothing: with a problem added, or TEXT has comments alone.
+std::optional<Value> read_json(TrainConfig& config, std::string_view text) {
+    TreeBuilder tree(config, "");
     try {
-        const nlohmann::json read_for_its_form = nlohmann::json::parse(text);
+        read_hjson(text, tree);
+        return tree.root();
+    } catch (const StopReading& stop) {
+        config.problems.push_back(stop.problem);
         return {};
-    } catch (const nlohmann::json::parse_error& error) {
-        const size_t at = std::min(error.byte == 0 ? 0 : error.byte - 1, text.size());
-        const std::string_view before = std::string_view(text).substr(0, at);
-        const size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0
-        // "[json.exception…] parse error at line 3, column 1: syntax error while parsing …"
-        std::string_view message = error.what();
-        const size_t cause = message.find(": ");
-        if (cause != std::string_view::npos) message.remove_prefix(cause + 2);
-        return Problem{
-            "", "not valid JSON: " + printable(message),
-            fmt::format("{}:{}:{}", name, std::count(before.begin(), before.end(), '\n') + 1,
-                        at - line_begin + 1)};
     }
 }
 
@@ -426,29 +263,24 @@ TrainConfig parse_config(std::string_view text, const std::string& name) {
     TrainConfig config = empty_config();
     config.name = name;
     const bool is_json = name.ends_with(".json") || name.ends_with(".hjson");
-    std::string plain;
-    if (is_json && text.size() <= kConfigBytesMax) {
-        plain = without_comments(std::string(text));
-        text = plain;
-    }
     auto refuse = [&](std::string message) {
         config.problems.push_back({"", std::move(message), name});
     };
+    std::optional<Value> root;
     if (text.size() > kConfigBytesMax) {
         refuse(fmt::format("{} bytes, more than the {} a config may have", text.size(),
                            kConfigBytesMax));
     } else if (text.find('\0') != std::string_view::npos) {
         refuse("holds a zero byte: not a text file");
-    } else if (trim(text).empty()) {
+    } else if (!trim(text).empty()) {
+        root = is_json ? read_json(config, text) : read_yaml(config, text, "");
+    }
+    if (root && root->is(Kind::kObject)) {
+        config.root = std::move(*root);
+    } else if (root) {
+        refuse("must be an object {\"key\": value, …}, not " + describe(*root));
+    } else if (config.problems.empty()) {
         refuse("is empty: write {} for a config of defaults");
-    } else if (auto problem = is_json ? json_problem(plain, name) : std::nullopt) {
-        config.problems.push_back(std::move(*problem));
-    } else if (auto root = read_tree(config, text, "")) {
-        if (root->is(Kind::kObject)) {
-            config.root = std::move(*root);
-        } else {
-            refuse("must be an object {\"key\": value, …}, not " + describe(*root));
-        }
     }
     return config;
 }
@@ -480,7 +312,7 @@ void apply_override(TrainConfig& config, std::string_view assignment, const Orig
     }
     TrainConfig scratch = empty_config();
     std::string_view text = assignment.substr(equals + 1);
-    auto value = text.size() > kConfigBytesMax ? std::nullopt : read_tree(scratch, text, origin);
+    auto value = text.size() > kConfigBytesMax ? std::nullopt : read_yaml(scratch, text, origin);
     if (!value || !scratch.problems.empty()) {
         std::string why = scratch.problems.empty() ? "too long" : scratch.problems.front().message;
         fail(ExitCode::kUsage, "{} {}: {}", origin, assignment, why);

@@ -11,25 +11,26 @@ namespace dslaunch {
 using namespace launcher;
 
 TEST_CASE("a data reference goes into the config and everything else keeps its order") {
-    CHECK(
-        with_data(
-            R"({"z": 1, "dslaunch": {"steps": 2, "data": {"train": "old", "context": 8}}, "a": 2})",
-            "c", {.train = "new", .eval = "held"}) ==
+    const std::string packed =
         "{\n  \"z\": 1,\n  \"dslaunch\": {\n    \"steps\": 2,\n    \"data\": {\n      \"train\": "
         "\"new\",\n"
-        "      \"context\": 8,\n      \"eval\": \"held\"\n    }\n  },\n  \"a\": 2\n}\n");
-    CHECK(with_data("{}", "c", {}) == "{}\n");
-    for (const char* bad :
-         {"", "[1]", "{\"a\": 1, \"a\": 2}", "{\"dslaunch\": 3}", "{\"dslaunch\": {\"data\": []}}",
-          "{\"x\": {\"a\": 1, \"a\": 2}}", "train: 1"}) {
+        "      \"context\": 8,\n      \"eval\": \"held\"\n    }\n  },\n  \"a\": 2\n}\n";
+    const auto with = [](const char* text, const DataReferences& references) {
+        return with_data(config::parse_config(text, "conf.json"), references);
+    };
+    CHECK(
+        with(
+            R"({"z": 1, "dslaunch": {"steps": 2, "data": {"train": "old", "context": 8}}, "a": 2})",
+            {.train = "new", .eval = "held"}) == packed);
+    // HJSON and YAML are packed as JSON.
+    CHECK(with("z: 1 # what\ndslaunch: {steps: 2, data: {train: \"old\", context: 8}}\na: 2\n",
+               {.train = "new", .eval = "held"}) == packed);
+    CHECK(with_data(config::parse_config("z: 1\na: [x, 2.5e-4]", "conf.yaml"), {}) ==
+          "{\n  \"z\": 1,\n  \"a\": [\"x\", 0.00025]\n}\n");
+    CHECK(with("{}", {}) == "{}\n");
+    for (const char* bad : {"{\"dslaunch\": 3}", "{\"dslaunch\": {\"data\": []}}"}) {
         INFO(bad);
-        try {
-            (void)with_data(bad, "conf.json", {.train = "t"});
-            FAIL("accepted");
-        } catch (const Error& error) {
-            CHECK(error.code() == ExitCode::kConfig);
-            CHECK(std::string(error.what()).starts_with("conf.json"));
-        }
+        CHECK_THROWS_WITH(with(bad, {.train = "t"}), Catch::StartsWith("conf.json: "));
     }
 }
 
@@ -63,6 +64,7 @@ TEST_CASE("a config is checked before it is packed, with all its problems") {
                                          Catch::Contains("train_batch_sizes") &&
                                          Catch::Contains("train_batch_size"));
         CHECK_THAT(pack("{,}", words), Catch::Contains(config + ":1:2: not valid JSON"));
+        CHECK_THAT(pack("{\"a\": 1, \"a\": 2}", words), Catch::Contains("duplicate key"));
         // A good config goes on to the archive, which is not there.
         CHECK_THAT(pack("{}", words), Catch::Contains("no.pt"));
     }

@@ -360,37 +360,3 @@ TEST_CASE("hostile configs end with a message, not a crash or a hang") {
     CHECK(first("{\"a\": \"b}") == "the string that starts here is never closed");
     CHECK(first("{\"a\": @}").substr(0, 23) == "not valid JSON or YAML:");
 }
-
-TEST_CASE(
-    "what is called .json must be JSON, comments and last commas aside, and is refused by place") {
-    struct Row {
-        const char* text;
-        const char* where;  // empty: accepted
-        const char* what;
-    };
-    // The place is that of the last character that was read.
-    const Row rows[] = {
-        {"{\"train_batch_size\": 2}", "", ""},
-        {"{\"train_batch_size\": 2,}", "", ""},
-        {"{\n  \"train_batch_size\": 2,\n}\n", "", ""},
-        {"{\n  \"train_batch_size\": 2,,\n}\n", "a/ds.json:3:1: ", "unexpected '}'"},
-        {"{\"steps_per_print\": [1,,]}", "a/ds.json:1:25: ", "unexpected ']'"},
-        {"{train_batch_size: 2}", "a/ds.json:1:4: ", "invalid literal"},
-        {"train_batch_size: 2", "a/ds.json:1:3: ", "invalid literal"},
-        {"{\"train_batch_size\": 2} # why", "", ""},
-        {"{\"train_batch_size\": 2} why", "a/ds.json:1:25: ", "invalid literal"},
-        {"{\"train_batch_size\": 2", "a/ds.json:1:23: ", "unexpected end of input"},
-    };
-    for (const Row& row : rows) {
-        INFO(row.text);
-        const TrainConfig json = parse_config(row.text, "a/ds.json");
-        REQUIRE(json.problems.size() == (row.where[0] == '\0' ? 0U : 1U));
-        if (!json.problems.empty()) {
-            CHECK_THAT(json.problems[0].text(), Catch::StartsWith(row.where));
-            CHECK_THAT(json.problems[0].text(),
-                       Catch::Contains("not valid JSON") && Catch::Contains(row.what));
-        }
-    }
-    // A file of any other name is YAML, which allows most of these.
-    CHECK(parse_config("{\"train_batch_size\": 2,}", "ds.yaml").problems.empty());
-}

@@ -397,9 +397,6 @@ TEST_CASE("comments and last commas in JSON are read over, as DeepSpeed's reader
     CHECK(find_path(config.root, "dslaunch.data.train")->text == "http://a//b#c, }");
     CHECK(find_path(config.root, "dslaunch.data.train")->origin == "ds.json:4:52");
     CHECK(parse_config("{\"a\": 1,} // end", "x.hjson").problems.empty());
-    // A comment that does not end, two commas, and words without quotes are mistakes.
-    for (const char* text : {"{\"fp16\": {}, /* }", "{\"fp16\": {},, }", "{fp16: {}}"})
-        CHECK_FALSE(parse_config(text, "ds.json").problems.empty());
 }
 
 TEST_CASE("a config file that is not there or is a folder is a clear error") {

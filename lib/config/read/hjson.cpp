@@ -1,0 +1,353 @@
+#include "config/read/hjson.h"
+
+#include "base/text.h"
+#include "config/read/quoteless.h"
+#include "config/read/tree_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <vector>
+
+namespace dslaunch::config {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr size_t kNowhere = std::string_view::npos;
+
+void append_utf8(std::string& text, uint32_t code) {
+    const auto follow = [&](int shift) { text += char(0x80 | ((code >> shift) & 0x3F)); };
+    if (code < 0x80) {
+        text += char(code);
+    } else if (code < 0x800) {
+        text += char(0xC0 | (code >> 6));
+        follow(0);
+    } else if (code < 0x10000) {
+        text += char(0xE0 | (code >> 12));
+        follow(6);
+        follow(0);
+    } else {
+        text += char(0xF0 | (code >> 18));
+        follow(12);
+        follow(6);
+        follow(0);
+    }
+}
+
+class HjsonReader {
+  public:
+    HjsonReader(std::string_view text, TreeBuilder& tree) : text_(text), tree_(tree) {}
+
+    void read() {
+        for (size_t i = 0; i < text_.size();) {
+            const size_t length = utf8_length(text_, i);
+            if (length == 0) stop(i, "a byte that is not UTF-8: save the file as UTF-8");
+            i += length;
+        }
+        skip();
+        if (at_end()) return;
+        if (text_[at_] == '{' || text_[at_] == '[') {
+            value("a value ", at_);
+        } else if (!lone_value()) {
+            tree_.open(Value::Kind::kObject, place(at_));
+            members(kNowhere);
+            tree_.close();
+        }
+        skip();
+        if (!at_end()) stop(at_, closes_nothing() + "more text after the end of the config");
+    }
+
+  private:
+    [[nodiscard]] bool at_end() const { return at_ >= text_.size(); }
+    [[nodiscard]] char next(size_t offset = 0) const {
+        return at_ + offset < text_.size() ? text_[at_ + offset] : '\0';
+    }
+
+    [[nodiscard]] Place place(size_t at) {
+        if (at < counted_) {
+            counted_ = line_begin_ = 0;
+            line_ = 1;
+        }
+        for (; counted_ < at; ++counted_) {
+            if (text_[counted_] != '\n') continue;
+            line_begin_ = counted_ + 1;
+            ++line_;
+        }
+        return {line_, int64_t(at - line_begin_) + 1};
+    }
+
+    [[noreturn]] void stop(size_t at, const std::string& message) {
+        throw StopReading{Problem{"", "not valid JSON: " + message, tree_.origin(place(at))}};
+    }
+
+    [[nodiscard]] std::string closes_nothing() const {
+        if (next() == '}') return "`}` closes no `{`: ";
+        return next() == ']' ? "`]` closes no `[`: " : "";
+    }
+
+    // Goes over blanks and comments.
+    void skip() {
+        while (!at_end()) {
+            if (std::string_view(" \t\r\n").find(text_[at_]) != kNowhere) {
+                ++at_;
+            } else if (next() == '#' || text_.substr(at_, 2) == "//") {
+                at_ = std::min(text_.find_first_of("\r\n", at_), text_.size());
+            } else if (text_.substr(at_, 2) == "/*") {
+                const size_t end = text_.find("*/", at_ + 2);
+                if (end == kNowhere) stop(at_, "the comment that begins here has no `*/`");
+                at_ = end + 2;
+            } else {
+                return;
+            }
+        }
+    }
+
+    // One value that is no object and has nothing behind it, as `3` or `"abc"`. False: nothing is
+    // read.
+    bool lone_value() {
+        const size_t begin = at_;
+        const bool quoted = next() == '"';
+        const size_t end = std::min(text_.find_first_of(" \t\r\n#/,", at_), text_.size());
+        const auto literal = json_literal(text_.substr(at_, end - at_));
+        std::string text;
+        if (quoted)
+            text = string();
+        else if (literal)
+            at_ = end;
+        skip();
+        if (at_end() && (quoted || literal)) {
+            tree_.add(literal ? *literal : make_value(std::move(text)), place(begin));
+            return true;
+        }
+        at_ = begin;
+        return false;
+    }
+
+    // OPENER: where the `{` stands; nowhere: an object without braces, to the end of the text.
+    void members(size_t opener) {
+        for (;;) {
+            skip();
+            if (at_end() && opener == kNowhere) return;
+            if (at_end()) never_closed(opener);
+            if (opener != kNowhere && next() == '}') return close(opener);
+            if (opener != kNowhere && next() == ']') wrong_bracket(opener);
+            const size_t begin = at_;
+            const std::string name = key();
+            skip();
+            if (next() != ':') stop(at_, "a `:` is missing behind the key " + shown(name));
+            tree_.take_key(name, place(begin));
+            const size_t colon = at_++;
+            value(fmt::format("the value of {} ", shown(name)), colon);
+            skip();
+            if (next() == ',') ++at_;
+        }
+    }
+
+    void elements(size_t opener) {
+        for (;;) {
+            skip();
+            if (at_end()) never_closed(opener);
+            if (next() == ']') return close(opener);
+            if (next() == '}') wrong_bracket(opener);
+            value("a value ", at_);
+            skip();
+            if (next() == ',') ++at_;
+        }
+    }
+
+    void open(Value::Kind kind) {
+        if (++depth_ > kConfigDepthMax) {
+            throw StopReading{Problem{"",
+                                      fmt::format("nested deeper than {} levels", kConfigDepthMax),
+                                      tree_.origin(place(at_))}};
+        }
+        tree_.open(kind, place(at_));
+        const size_t opener = at_++;
+        kind == Value::Kind::kObject ? members(opener) : elements(opener);
+        tree_.close();
+        --depth_;
+    }
+
+    // How far the line of AT is indented.
+    [[nodiscard]] size_t indent(size_t at) const {
+        const size_t line_begin = at == 0 ? 0 : text_.rfind('\n', at - 1) + 1;  // npos + 1 is 0
+        return std::min(text_.find_first_not_of(" \t", line_begin), at) - line_begin;
+    }
+
+    void close(size_t opener) {
+        const bool first_of_line = text_[text_.find_last_not_of(" \t", at_ - 1)] == '\n';
+        if (first_of_line && indent(at_) < indent(opener) && left_.first == kNowhere)
+            left_ = {opener, at_};
+        ++at_;
+    }
+
+    // An opener whose closing bracket stands further left than its line is the likelier one: the
+    // bracket was meant for another.
+    [[noreturn]] void never_closed(size_t opener) {
+        if (left_.first == kNowhere)
+            stop(opener, fmt::format("the `{}` is never closed", text_[opener]));
+        const Place closer = place(left_.second);
+        stop(left_.first,
+             fmt::format("the `{}` is never closed, or only by the `{}` of line {}, column {}",
+                         text_[left_.first], text_[left_.second], closer.line, closer.column));
+    }
+
+    [[noreturn]] void wrong_bracket(size_t opener) {
+        const Place open = place(opener);
+        stop(at_,
+             fmt::format("`{}` stands before the `{}` that closes the `{}` of line {}, column {}",
+                         next(), text_[opener] == '{' ? '}' : ']', text_[opener], open.line,
+                         open.column));
+    }
+
+    std::string key() {
+        if (next() == '"' || next() == '\'') return string();
+        const size_t begin = at_;
+        at_ = std::min(text_.find_first_of("{}[],: \t\r\n", begin), text_.size());
+        const std::string_view name = text_.substr(begin, at_ - begin);
+        if (name.empty()) {
+            stop(begin, fmt::format("{}`{}` stands where a key must be{}", closes_nothing(), next(),
+                                    next() == ':' ? ": is the value before it missing?" : ""));
+        }
+        if (const auto mistake = key_mistake(name)) stop(begin + mistake->at, mistake->message);
+        return std::string(name);
+    }
+
+    // WHAT: "the value of `key` " for messages; BEFORE: where the key's colon stands, or the value.
+    void value(const std::string& what, size_t before) {
+        skip();
+        if (at_end()) stop(before, what + "is missing");
+        const size_t begin = at_;
+        if (next() == '{') return open(Value::Kind::kObject);
+        if (next() == '[') return open(Value::Kind::kList);
+        if (std::string_view("}],:").find(next()) != kNowhere)
+            stop(at_, fmt::format("`{}` stands where {}must be", next(), what));
+        if (text_.substr(at_, 3) == "'''") return add(make_value(lines()), begin);
+        if (next() == '"' || next() == '\'') return add(make_value(string()), begin);
+        const bool below = text_.substr(before, begin - before).find('\n') != kNowhere;
+        add(quoteless(below), begin);
+    }
+
+    void add(Value value, size_t begin) { tree_.add(std::move(value), place(begin)); }
+
+    // A literal ends where a comma, a bracket or a comment may stand, text at its line's end.
+    Value quoteless(bool below) {
+        const size_t begin = at_;
+        const size_t end = std::min(text_.find_first_of(",}]#/\r\n", begin), text_.size());
+        if (auto literal = json_literal(trim(text_.substr(begin, end - begin)))) {
+            at_ = end;
+            if (next() != '/' || next(1) == '/' || next(1) == '*') return *literal;
+        }
+        at_ = std::min(text_.find_first_of("\r\n", begin), text_.size());
+        const std::string_view text = trim(text_.substr(begin, at_ - begin));
+        if (const auto mistake = quoteless_mistake(text, below))
+            stop(begin + mistake->at, mistake->message);
+        return make_value(std::string(text));
+    }
+
+    std::string string() {
+        const size_t begin = at_;
+        const char quote = text_[at_++];
+        std::string result;
+        for (;;) {
+            const size_t end = std::min(text_.find_first_of("\"'\\\r\n", at_), text_.size());
+            for (; at_ < end; ++at_) {
+                if (static_cast<unsigned char>(text_[at_]) < 0x20)
+                    stop(at_, text_[at_] == '\t' ? "a tab in a string: write \\t"
+                                                 : "a control character in a string");
+                result += text_[at_];
+            }
+            if (at_end() || next() == '\n' || next() == '\r')
+                stop(begin, "the string that begins here has no closing quote on its line");
+            const char c = text_[at_++];
+            if (c == quote) return result;
+            if (c == '\\')
+                escape(result);
+            else
+                result += c;
+        }
+    }
+
+    // AT is behind the backslash.
+    void escape(std::string& result) {
+        static constexpr std::string_view kLetters = "\"'\\/bfnrt", kMeanings = "\"'\\/\b\f\n\r\t";
+        const size_t begin = at_ - 1;
+        const char letter = next();
+        ++at_;
+        if (letter == 'u') return append_utf8(result, code_point(begin));
+        const size_t known = kLetters.find(letter);
+        if (known == kNowhere || letter == '\0')
+            stop(begin, "no escape of JSON begins here: write \\\\ for a backslash");
+        result += kMeanings[known];
+    }
+
+    // AT is behind the `\u` of BEGIN. Characters beyond U+FFFF are written as two of these.
+    uint32_t code_point(size_t begin) {
+        const auto high = hex4(text_, at_);
+        if (!high) stop(begin, "four hexadecimal digits must stand behind \\u");
+        at_ += 4;
+        if (*high < 0xD800 || *high > 0xDFFF) return *high;
+        const auto low = text_.substr(at_, 2) == "\\u" ? hex4(text_, at_ + 2) : std::nullopt;
+        if (*high > 0xDBFF || !low || *low < 0xDC00 || *low > 0xDFFF)
+            stop(begin, "half of a character: two \\u escapes make one beyond U+FFFF");
+        at_ += 6;
+        return 0x10000 + ((*high - 0xD800) << 10) + (*low - 0xDC00);
+    }
+
+    // '''…''': the lines lose the indentation of the opening quotes, the text its last line break.
+    std::string lines() {
+        const size_t begin = at_;
+        const size_t line_begin = begin == 0 ? 0 : text_.rfind('\n', begin - 1) + 1;
+        const auto letters = std::count_if(text_.begin() + line_begin, text_.begin() + begin,
+                                           [](char c) { return (c & 0xC0) != 0x80; });
+        const size_t end = text_.find("'''", begin + 3);
+        if (end == kNowhere) stop(begin, "the text that begins here has no closing '''");
+        at_ = std::min(text_.find_first_not_of(" \t\r", begin + 3), text_.size());
+        std::string result;
+        const auto break_line = [&] {
+            ++at_;
+            for (auto left = letters;
+                 left > 0 && (next() == ' ' || next() == '\t' || next() == '\r'); --left)
+                ++at_;
+        };
+        if (next() == '\n') break_line();
+        while (at_ < end) {
+            const char c = next();
+            if (c != '\r') result += c;
+            c == '\n' ? break_line() : void(++at_);
+        }
+        at_ = end + 3;
+        if (result.ends_with('\n')) result.pop_back();
+        return result;
+    }
+
+    std::string_view text_;
+    TreeBuilder& tree_;
+    size_t at_ = 0;
+    int depth_ = 0;
+    // The first bracket that is closed further left than its line begins, and its closing one.
+    std::pair<size_t, size_t> left_{kNowhere, kNowhere};
+    // What place() has counted.
+    size_t counted_ = 0, line_begin_ = 0;
+    int64_t line_ = 1;
+};
+
+}  // namespace
+
+void read_hjson(std::string_view text, TreeBuilder& tree) {
+    if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+    HjsonReader(text, tree).read();
+}
+
+std::optional<uint32_t> hex4(std::string_view text, size_t at) {
+    if (at + 4 > text.size()) return {};
+    uint32_t code = 0;
+    const char* const digits = text.data() + at;
+    const auto [end, status] = std::from_chars(digits, digits + 4, code, 16);
+    if (status != std::errc() || end != digits + 4) return {};
+    return code;
+}
+
+}  // namespace dslaunch::config

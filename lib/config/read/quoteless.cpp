@@ -1,0 +1,165 @@
+#include "config/read/quoteless.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dslaunch::config {
+namespace {
+
+constexpr size_t kShownBytesMax = 40;
+constexpr std::string_view kBlanks = " \t\r";
+
+size_t skip_digits(std::string_view text, size_t at) {
+    while (at < text.size() && is_digit(text[at])) ++at;
+    return at;
+}
+
+bool is_json_number(std::string_view text) {
+    size_t at = text.starts_with('-') ? 1 : 0;
+    const size_t whole = at;
+    at = skip_digits(text, at);
+    if (at == whole || (text[whole] == '0' && at > whole + 1)) return false;
+    if (at < text.size() && text[at] == '.') {
+        const size_t fraction = at + 1;
+        at = skip_digits(text, fraction);
+        if (at == fraction) return false;
+    }
+    if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
+        ++at;
+        if (at < text.size() && (text[at] == '-' || text[at] == '+')) ++at;
+        const size_t exponent = at;
+        at = skip_digits(text, exponent);
+        if (at == exponent) return false;
+    }
+    return at == text.size();
+}
+
+// Python's and JavaScript's words for what JSON has a word for.
+std::optional<Mistake> foreign_word(std::string_view text) {
+    static constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+        {"None", "null"}, {"Null", "null"}, {"NULL", "null"},   {"undefined", "null"},
+        {"True", "true"}, {"TRUE", "true"}, {"False", "false"}, {"FALSE", "false"},
+    };
+    const size_t end = std::min(text.find_first_of(",}] \t"), text.size());
+    if (text.find_first_not_of(",}] \t", end) != std::string_view::npos) return {};
+    for (const auto& [word, right] : kWords) {
+        if (text.substr(0, end) == word)
+            return Mistake{0, fmt::format("`{}` is no word of JSON: write {}", word, right)};
+    }
+    return {};
+}
+
+// Word processors' quotes, and blanks that look like one and are none.
+std::optional<Mistake> foreign_sign(std::string_view text) {
+    static constexpr std::string_view kQuotes[] = {"\u201c", "\u201d", "\u201e", "\u00ab",
+                                                   "\u00bb", "\u2018", "\u2019", "\u201a"};
+    static constexpr std::pair<std::string_view, std::string_view> kForeignBlanks[] = {
+        {"\u00a0", "U+00A0"}, {"\u202f", "U+202F"}, {"\u200b", "U+200B"}, {"\ufeff", "U+FEFF"}};
+    for (const std::string_view quote : kQuotes) {
+        if (const size_t at = text.find(quote); at != std::string_view::npos)
+            return Mistake{at, fmt::format("{} is no quote of JSON: write \"", quote)};
+    }
+    for (const auto& [blank, name] : kForeignBlanks) {
+        if (const size_t at = text.find(blank); at != std::string_view::npos)
+            return Mistake{at, fmt::format("the character {} stands here and looks like a blank: "
+                                           "write a blank",
+                                           name)};
+    }
+    return {};
+}
+
+bool pairs(std::string_view text, std::string_view opening, std::string_view closing) {
+    int64_t depth = 0;
+    for (const char c : text) {
+        if (opening.find(c) != std::string_view::npos) ++depth;
+        if (closing.find(c) != std::string_view::npos && --depth < 0) return false;
+    }
+    return depth == 0;
+}
+
+// A quote behind which, blanks aside, a colon stands: a key.
+bool holds_key(std::string_view text) {
+    for (size_t at = text.find_first_of("\"'"); at != std::string_view::npos;
+         at = text.find_first_of("\"'", at + 1)) {
+        const size_t next = text.find_first_not_of(kBlanks, at + 1);
+        if (next != std::string_view::npos && text[next] == ':') return true;
+    }
+    return false;
+}
+
+std::optional<Mistake> missing_quote(std::string_view text) {
+    const bool odd = std::count(text.begin(), text.end(), '"') % 2 == 1;
+    const bool apostrophe =
+        text.back() == '\'' && std::count(text.begin(), text.end(), '\'') % 2 == 1;
+    const bool key = holds_key(text);
+    if (!odd && !apostrophe && !key) return {};
+    const size_t quote = text.find_first_of("\"'");
+    if (key && json_literal(trim(text.substr(0, quote)))) {
+        return Mistake{quote,
+                       fmt::format("a comma is missing before {}", shown(text.substr(quote)))};
+    }
+    return Mistake{0, fmt::format("a quote is missing before {}", shown(text))};
+}
+
+// `name:` and no more, or a blank behind it.
+bool looks_like_entry(std::string_view text) {
+    const size_t colon = text.find(':');
+    if (colon == std::string_view::npos || colon == 0 || is_digit(text[0])) return false;
+    const std::string_view name = trim(text.substr(0, colon));
+    const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+        return is_digit(c) || c == '_' || c == '-' || (c >= 'a' && c <= 'z') ||
+               (c >= 'A' && c <= 'Z');
+    });
+    return plain && (colon + 1 == text.size() || text[colon + 1] == ' ');
+}
+
+}  // namespace
+
+std::optional<Value> json_literal(std::string_view text) {
+    if (text == "null") return Value{};
+    if (text == "true" || text == "false") return make_value(text == "true");
+    if (!is_json_number(text)) return {};
+    if (text.find_first_of(".eE") == std::string_view::npos) {
+        if (const auto integer = parse_int(text)) return make_value(*integer);
+    }
+    if (const auto number = parse_double(text)) return make_value(*number);
+    return {};
+}
+
+std::optional<Mistake> quoteless_mistake(std::string_view text, bool on_next_line) {
+    if (on_next_line && looks_like_entry(text)) {
+        return Mistake{0, fmt::format("{} is no value of the key above it: write the value behind "
+                                      "its `:`, and {{ }} around a section",
+                                      shown(text))};
+    }
+    if (auto word = foreign_word(text)) return word;
+    if (auto quote = missing_quote(text)) return quote;
+    if (text.back() == ',' || !pairs(text, "{[", "}]")) {
+        return Mistake{0, fmt::format("{} is no number or word of JSON, and as text without quotes "
+                                      "it would hold all to the end of its line: put it in quotes",
+                                      shown(text))};
+    }
+    auto sign = foreign_sign(text);
+    if (sign && sign->at == 0) return sign;
+    return {};
+}
+
+std::optional<Mistake> key_mistake(std::string_view key) {
+    if (auto sign = foreign_sign(key)) return sign;
+    if (key.find_first_of("\"'") == std::string_view::npos) return {};
+    return Mistake{
+        0, fmt::format("a quote is missing before {}, or in the text before it", shown(key))};
+}
+
+std::string shown(std::string_view text) {
+    size_t end = 0;
+    while (end < text.size() && end < kShownBytesMax)
+        end += std::max<size_t>(1, utf8_length(text, end));
+    return fmt::format("`{}{}`", text.substr(0, end), end < text.size() ? "…" : "");
+}
+
+}  // namespace dslaunch::config

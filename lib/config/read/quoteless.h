@@ -1,0 +1,31 @@
+// What stands in JSON without quotes: null, true, false and numbers, and in HJSON text, which
+// reaches to the end of its line. So HJSON takes as text what in JSON is a mistake, as a quote or a
+// comma that is missing. What nobody means as text is told from what somebody may. No threads.
+#pragma once
+
+#include "config/read/value.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dslaunch::config {
+
+// null, a bool or a number as JSON writes them; nothing: TEXT is none of them.
+[[nodiscard]] std::optional<Value> json_literal(std::string_view text);
+
+struct Mistake {
+    size_t at = 0;  // a byte of the text
+    std::string message;
+};
+
+// Why TEXT is no value that somebody meant. ON_NEXT_LINE: it stands below its key.
+[[nodiscard]] std::optional<Mistake> quoteless_mistake(std::string_view text, bool on_next_line);
+
+// Why KEY is no name that somebody meant.
+[[nodiscard]] std::optional<Mistake> key_mistake(std::string_view key);
+
+// TEXT in backticks, a long one cut.
+[[nodiscard]] std::string shown(std::string_view text);
+
+}  // namespace dslaunch::config

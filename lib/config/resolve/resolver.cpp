@@ -1,4 +1,5 @@
 #include "config/resolve/resolver.h"
+#include "config/resolve/deepspeed_forms.h"
 #include "config/run/gpu_faults.h"
 
 #include "base/check.h"
@@ -54,27 +55,11 @@ constexpr std::array<TrainerValue, 9> kTrainerValues{{
     {"scheduler.params.warmup_num_steps", "0"},
 }};
 
-// `zero_optimization: true` is DeepSpeed's first form of stage 1.
-Value in_new_form(Value root) {
-    const std::string section = "zero_optimization";
-    const Value* zero = root.find(section);
-    if (zero == nullptr || !zero->is(Kind::kBool)) return root;
-    Value stage = make_value(int64_t{zero->boolean ? 1 : 0});
-    stage.origin = zero->origin;
-    Value whole;
-    whole.kind = Kind::kObject;
-    whole.origin = zero->origin;
-    whole.keys = {"stage"};
-    whole.items = {std::move(stage)};
-    static_cast<void>(set_path(root, section, std::move(whole)));
-    return root;
-}
-
 }  // namespace
 
 Resolver::Resolver(const TrainConfig& config, const ResolveOptions& options)
     : name_(config.name),
-      root_(config.root.is(Kind::kObject) ? in_new_form(config.root) : config.root),
+      root_(config.root.is(Kind::kObject) ? in_one_form(config.root) : config.root),
       options_(options) {
     result_.problems = config.problems;
     std::vector<Problem> found = check_against_schema(root_);

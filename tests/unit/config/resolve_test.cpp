@@ -399,6 +399,23 @@ TEST_CASE("comments and last commas in JSON are read over, as DeepSpeed's reader
     CHECK(parse_config("{\"a\": 1,} // end", "x.hjson").problems.empty());
 }
 
+TEST_CASE("values in sections that DeepSpeed checks by type may be spelled as strings") {
+    const Resolved spelled =
+        resolved(R"({"fp16": {"enabled": "True", "loss_scale_window": "500", "auto_cast": 0},
+                     "zero_optimization": {"stage": "2", "overlap_comm": "no",
+                                           "zero_quantized_weights": "off"}})",
+                 1);
+    const std::pair<const char*, const char*> rows[] = {{"fp16.enabled", "true"},
+                                                        {"fp16.loss_scale_window", "500"},
+                                                        {"zero_optimization.stage", "2"}};
+    for (const auto& [path, value] : rows) {
+        INFO(path);
+        REQUIRE(value_at(spelled, path) != nullptr);
+        CHECK(to_json(value_at(spelled, path)->value) == value);
+    }
+    CHECK(value_at(spelled, "fp16.enabled")->origin == "c:1:22");
+}
+
 TEST_CASE("a config file that is not there or is a folder is a clear error") {
     CHECK_THROWS_WITH(load_config("/nonexistent/ds.json"),
                       "config /nonexistent/ds.json: no such file");

@@ -1,0 +1,90 @@
+#include "config/resolve/deepspeed_forms.h"
+
+#include "base/text.h"
+#include "config/schema/schema.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace dslaunch::config {
+namespace {
+
+using Kind = Value::Kind;
+
+// DeepSpeed reads these sections by pydantic, which takes a value for what it spells.
+constexpr std::array<std::string_view, 12> kSpelledSections{
+    "zero_optimization", "fp16",  "bf16",        "bfloat16", "tensor_parallel", "compile",
+    "tensorboard",       "wandb", "csv_monitor", "comet",    "comms_logger",    "hybrid_engine"};
+
+// VALUE in the type of a key where it spells a value of that type, else as it is: "true", "yes" and
+// 1 are true, "2" is 2, "1e-3" is 0.001.
+Value in_type(KeyType type, const Value& value) {
+    constexpr std::array<std::string_view, 6> kTrue{"true", "t", "yes", "y", "on", "1"};
+    constexpr std::array<std::string_view, 6> kFalse{"false", "f", "no", "n", "off", "0"};
+    Value spelled = value;
+    if (type == KeyType::kBool && (value.is(Kind::kString) || value.is(Kind::kInt))) {
+        const std::string word =
+            value.is(Kind::kInt) ? std::to_string(value.integer) : lower(value.text);
+        const bool is_true = std::ranges::find(kTrue, word) != kTrue.end();
+        if (is_true || std::ranges::find(kFalse, word) != kFalse.end())
+            spelled = make_value(is_true);
+    } else if (type == KeyType::kInt && value.is(Kind::kString)) {
+        if (const auto number = parse_int(value.text)) spelled = make_value(*number);
+    } else if (type == KeyType::kFloat && value.is(Kind::kString)) {
+        if (const auto number = parse_double(value.text)) spelled = make_value(*number);
+    }
+    spelled.origin = value.origin;
+    return spelled;
+}
+
+void read_spelled(const std::string& path, Value& section) {
+    for (size_t i = 0; i < section.keys.size(); ++i) {
+        const std::string inner = fmt::format("{}.{}", path, section.keys[i]);
+        const KeySpec* const key = find_key(inner);
+        if (key == nullptr) continue;
+        Value& value = section.items[i];
+        if (value.is(Kind::kObject)) {
+            read_spelled(inner, value);
+        } else {
+            value = in_type(key->type, value);
+        }
+    }
+}
+
+Value spelled_out(Value root) {
+    for (size_t i = 0; i < root.keys.size(); ++i) {
+        const bool spelled =
+            std::ranges::find(kSpelledSections, root.keys[i]) != kSpelledSections.end();
+        if (spelled && root.items[i].is(Kind::kObject)) read_spelled(root.keys[i], root.items[i]);
+    }
+    return root;
+}
+
+// `zero_optimization: true` is DeepSpeed's first form of stage 1.
+Value in_new_form(Value root) {
+    const std::string section = "zero_optimization";
+    const Value* zero = root.find(section);
+    if (zero == nullptr || !zero->is(Kind::kBool)) return root;
+    Value stage = make_value(int64_t{zero->boolean ? 1 : 0});
+    stage.origin = zero->origin;
+    Value whole;
+    whole.kind = Kind::kObject;
+    whole.origin = zero->origin;
+    whole.keys = {"stage"};
+    whole.items = {std::move(stage)};
+    static_cast<void>(set_path(root, section, std::move(whole)));
+    return root;
+}
+
+}  // namespace
+
+Value in_one_form(Value root) {
+    return in_new_form(spelled_out(std::move(root)));
+}
+
+}  // namespace dslaunch::config

@@ -157,11 +157,21 @@ void Resolver::scheduler() {
     record("scheduler.type", *type, type->origin);
     SchedulerConfig& scheduler = run_config().scheduler;
     scheduler.warmup_num_steps = take_integer("scheduler.params.warmup_num_steps");
-    scheduler.warmup_type = take_text("scheduler.params.warmup_type") == "linear"
-                                ? WarmupType::kLinear
-                                : WarmupType::kLog;
+    scheduler.warmup_type = take_warmup_type();
     if (type->text == "WarmupCosineLR") return cosine();
     warmup(type->text);
+}
+
+WarmupType Resolver::take_warmup_type() {
+    const std::string path = "scheduler.params.warmup_type";
+    const Value* shape = given(path);
+    if (shape == nullptr || shape->text == "log" || shape->text == "linear")
+        return take_text(path) == "linear" ? WarmupType::kLinear : WarmupType::kLog;
+    const std::string said = describe(*shape);
+    note(path,
+         fmt::format("is {}, which DeepSpeed does not know: the warm-up is log, as there", said));
+    derive(path, make_value(std::string("log")), "DeepSpeed takes it for " + said);
+    return WarmupType::kLog;
 }
 
 void Resolver::warmup(const std::string& type) {

@@ -93,6 +93,7 @@ class Resolver {
     // another.
     double number_or(const std::string& path, double value, const std::string& whose);
     void scheduler();
+    WarmupType take_warmup_type();
     void warmup(const std::string& type);
     void cosine();
     void total_steps();

@@ -130,6 +130,9 @@ const std::vector<Bad>& bad_configs() {
         {R"({"scheduler": {"type": "WarmupDecayLR"}})",
          {"scheduler.params.total_num_steps: is required: the step at which the decay ends, or "
           "\"auto\" for the run's steps"}},
+        {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "liner"}}})",
+         {"c:1:62: scheduler.params.warmup_type: must be one of log, linear, not the string "
+          "\"liner\""}},
         {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": -1}}})",
          {"c:1:67: scheduler.params.warmup_num_steps: must not be negative, not -1"}},
         {R"({"dslaunch": {"device": "gpu"}})",

@@ -416,6 +416,18 @@ TEST_CASE("values in sections that DeepSpeed checks by type may be spelled as st
     CHECK(value_at(spelled, "fp16.enabled")->origin == "c:1:22");
 }
 
+TEST_CASE("a shape of the warm-up that DeepSpeed does not know is log, with a note") {
+    const Resolved config =
+        resolved("{scheduler: {type: WarmupLR, params: {warmup_type: cosine}}}", 1);
+    CHECK(config.config.scheduler.warmup_type == WarmupType::kLog);
+    CHECK(config.notes ==
+          std::vector<std::string>{
+              "c:1:52: scheduler.params.warmup_type is the string \"cosine\", which DeepSpeed does "
+              "not know: the warm-up is log, as there"});
+    REQUIRE(value_at(config, "scheduler.params.warmup_type") != nullptr);
+    CHECK(to_json(value_at(config, "scheduler.params.warmup_type")->value) == "\"log\"");
+}
+
 TEST_CASE("a config file that is not there or is a folder is a clear error") {
     CHECK_THROWS_WITH(load_config("/nonexistent/ds.json"),
                       "config /nonexistent/ds.json: no such file");

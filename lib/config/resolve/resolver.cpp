@@ -206,10 +206,11 @@ void Resolver::note_section(const KeySpec& key, const std::string& path, const V
         printable(fmt::format("{}: {} has no effect: {}", value.origin, path, key.note)));
 }
 
-void Resolver::note_ignored(const std::string& name, const Value& value) {
-    const std::string home = home_of(name);
+void Resolver::note_ignored(const std::string& path, const std::string& name, const Value& value) {
+    const std::string home = path.empty() ? home_of(name) : "";
     result_.notes.push_back(printable(fmt::format(
-        "{}: {} is {} and ignored, as by DeepSpeed", value.origin, name,
+        "{}: {} is {} and ignored, as by DeepSpeed", value.origin,
+        path.empty() ? name : fmt::format("{}.{}", path, name),
         home.empty() ? "unknown" : fmt::format("no key of this place, but of {},", home))));
 }
 
@@ -222,7 +223,7 @@ void Resolver::collect_notes(const std::string& path, const Value& value) {
         const KeySpec* key = find_key(inner);
         const Value& item = value.items[i];
         if (key == nullptr) {
-            if (path.empty() && is_ignored(value.keys[i], item)) note_ignored(value.keys[i], item);
+            if (is_ignored(path, value.keys[i], item)) note_ignored(path, value.keys[i], item);
             continue;
         }
         if (item.is(Kind::kObject) && key->status == KeyStatus::kWithoutEffect) {

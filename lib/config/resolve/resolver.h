@@ -62,7 +62,7 @@ class Resolver {
     // REASON.
     void unread(const std::string& path, const std::string& reason);
     void note_autos();
-    void note_ignored(const std::string& name, const Value& value);
+    void note_ignored(const std::string& path, const std::string& name, const Value& value);
     void note_section(const KeySpec& key, const std::string& path, const Value& value);
     void collect_notes(const std::string& path, const Value& value);
 

@@ -37,11 +37,11 @@ namespace dslaunch::config {
 // is not there yet.
 [[nodiscard]] std::vector<Problem> check_against_schema(const Value& tree);
 
-// Returns true for an unknown name at the top of a config that DeepSpeed ignores, and so do we: all
-// but those that differ from a known one by a letter or two, which are mistyped, and dslaunch's own
-// names, which belong into its section. VALUE was given under NAME: what the command line says is
-// meant for us and never ignored.
-[[nodiscard]] bool is_ignored(const std::string& name, const Value& value);
+// Returns true for an unknown NAME at the top of a config (an empty PATH) or in its section
+// `pipeline`, which DeepSpeed ignores, and so do we: all but those that differ from a known one by
+// a letter or two, which are mistyped, and dslaunch's own names, which belong into its section.
+// VALUE was given under NAME: what the command line says is meant for us and never ignored.
+[[nodiscard]] bool is_ignored(const std::string& path, const std::string& name, const Value& value);
 // Returns the section that has a key NAME, "zero_optimization", where NAME stands in a wrong place;
 // empty: none.
 [[nodiscard]] std::string home_of(const std::string& name);

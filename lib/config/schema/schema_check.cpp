@@ -165,7 +165,7 @@ class Checker {
     }
 
     void unknown(const std::string& path, const std::string& name, const Value& value) {
-        if (path.empty() && is_ignored(name, value)) return;
+        if (is_ignored(path, name, value)) return;
         const KeySpec* owner = path.empty() ? nullptr : find_key(path);
         if (owner != nullptr && owner->status == KeyStatus::kWithoutEffect) return;
         std::string message = "unknown key";
@@ -292,13 +292,15 @@ const std::vector<std::string>& available_types(std::string_view section) {
     return section == "optimizer" ? optimizers : schedulers;
 }
 
-bool is_ignored(const std::string& name, const Value& value) {
+bool is_ignored(const std::string& path, const std::string& name, const Value& value) {
     constexpr size_t kShortName = 6;
+    if (!path.empty() && path != "pipeline") return false;
     if (value.origin.starts_with("--")) return false;
-    if (find_key(name) != nullptr || name.find('.') != std::string::npos) return false;
+    const std::string inner = child_path(path, name);
+    if (find_key(inner) != nullptr || name.find('.') != std::string::npos) return false;
     if (name.starts_with('_') || name.size() > kSuggestedNameMax) return true;
-    if (find_key("dslaunch." + name) != nullptr) return false;  // DeepSpeed does not know it
-    const auto near = nearest(name, key_names(""));
+    if (find_key("dslaunch." + inner) != nullptr) return false;  // DeepSpeed does not know it
+    const auto near = nearest(name, key_names(path));
     return !near || edit_distance(name, *near) > (name.size() < kShortName ? 1U : 2U);
 }
 

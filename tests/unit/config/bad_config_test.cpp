@@ -65,6 +65,10 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:33: zero_optimization.stage: must be one of 0, 1, 2, 3, not 4",
           "c:1:60: zero_optimization.reduce_bucket_size: must be an integer, not the string "
           "\"2e8\""}},
+        {R"({"pipeline": {"stagse": 2, "schedule": "1f1b", "seed_layer": true}})",
+         {"c:1:25: pipeline.stagse: unknown key, did you mean `stages`?",
+          "c:1:40: pipeline.schedule: unknown key, did you mean `dslaunch.pipeline.schedule`?",
+          "c:1:62: pipeline.seed_layer: unknown key, did you mean `seed_layers`?"}},
         {R"({"train_batch_size": "3"})",
          {"c:1:22: train_batch_size: must be an integer, not the string \"3\""}},
         {R"({"train_batch_size": 0})", {"c:1:22: train_batch_size: must be above 0, not 0"}},

@@ -428,6 +428,15 @@ TEST_CASE("a shape of the warm-up that DeepSpeed does not know is log, with a no
     CHECK(to_json(value_at(config, "scheduler.params.warmup_type")->value) == "\"log\"");
 }
 
+TEST_CASE("keys of the section pipeline that DeepSpeed does not know are notes") {
+    const Resolved config =
+        resolved("{pipeline: {enabled: false, activation_checkpointing: true, stages: 1}}", 1);
+    CHECK(config.notes ==
+          std::vector<std::string>{
+              "c:1:22: pipeline.enabled is unknown and ignored, as by DeepSpeed",
+              "c:1:55: pipeline.activation_checkpointing is unknown and ignored, as by DeepSpeed"});
+}
+
 TEST_CASE("a config file that is not there or is a folder is a clear error") {
     CHECK_THROWS_WITH(load_config("/nonexistent/ds.json"),
                       "config /nonexistent/ds.json: no such file");

@@ -110,6 +110,7 @@ Brought FileBringer::run() {
 bool FileBringer::bring(const std::string& path, int64_t bytes) {
     ++id_;
     PushOffer offer = decode_push_offer(ask(path, FetchPart::kOffer, bytes));
+    if (offer.bytes != bytes) fail(ExitCode::kHosts, "{}: it changes while it is brought", path);
     offer.id = id_;
     offer.path = path;
     offer.source_path.clear();

@@ -290,7 +290,7 @@ TEST_CASE("health needs no working directory on the hosts") {
             words.insert(words.end(), more.begin(), more.end());
             const TemporaryFolder folder;
             JobProcess process(folder, hosts.on(0, words));
-            const int code = process.wait(120'000);
+            const int code = process.wait();
             return std::pair(code, process.out() + process.err());
         };
         const auto [code, text] = check({});

@@ -30,12 +30,12 @@ const std::set<std::string> kOfWorker = {"plan", "model", "generate"};
 const std::vector<Words> kFurther = {{"ps", "--devices"}, {"stop", "--pid"}};
 
 bool worker_is_built() {
-    return std::filesystem::exists(std::string(DSL_BINARY_DIR) + "/dsworker");
+    return std::filesystem::exists(std::string(test::binary_dir()) + "/dsworker");
 }
 
 std::string help_of(Words words) {
     const TemporaryFolder folder;
-    words.insert(words.begin(), std::string(DSL_BINARY_DIR) + "/dslaunch");
+    words.insert(words.begin(), std::string(test::binary_dir()) + "/dslaunch");
     words.emplace_back("--help");
     JobProcess process(folder, words);
     CHECK(process.wait(kLimitMs) == 0);
@@ -140,7 +140,7 @@ void check_form(const std::string& help, const std::string& command) {
     REQUIRE(more != std::string::npos);
     for (const std::string& page : split(trim(help.substr(more + 7)), ',')) {
         INFO(page);
-        CHECK(std::filesystem::exists(std::string(DSL_SOURCE_DIR) + "/" + std::string(trim(page))));
+        CHECK(std::filesystem::exists(std::string(test::source_dir()) + "/" + std::string(trim(page))));
     }
 }
 

@@ -102,11 +102,13 @@ endfunction()
 # few enough that a change of one of them stays a matter of seconds. Two files of a target therefore
 # must not give helpers in their anonymous namespaces the same name. A batch names its files by the
 # paths that #include uses, so that ccache knows it again in another clone (CMake's own UNITY_BUILD
-# writes absolute ones). DSL_SINGLE_FILES: clang-tidy looks at one file after another. REQUIRES:
-# properties of files that stay alone (SKIP_UNITY_BUILD_INCLUSION) are set before.
-option(DSL_SINGLE_FILES "compile each file by itself" OFF)
+# writes absolute ones). DSL_BATCH_FACTOR: clang-tidy, whose time is that of the headers, takes larger
+# ones; 0: each file by itself. REQUIRES: properties of files that stay alone
+# (SKIP_UNITY_BUILD_INCLUSION) are set before.
+set(DSL_BATCH_FACTOR 1 CACHE STRING "how many times as many files to compile as one; 0: one")
 function(dsl_use_batches target files)
-    if(DSL_SINGLE_FILES)
+    math(EXPR files "${files} * ${DSL_BATCH_FACTOR}")
+    if(files EQUAL 0)
         return()
     endif()
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # a batch is not the file in which its types stand
@@ -117,7 +119,8 @@ function(dsl_use_batches target files)
     set(alone)
     foreach(source ${sources})
         get_source_file_property(is_alone ${source} SKIP_UNITY_BUILD_INCLUSION)
-        if(is_alone)
+        cmake_path(IS_PREFIX CMAKE_BINARY_DIR ${source} NORMALIZE is_made)  # by a command of the build
+        if(is_alone OR is_made)
             list(APPEND alone ${source})
         else()
             list(APPEND remaining ${source})

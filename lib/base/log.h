@@ -15,7 +15,7 @@ enum class LogLevel { kError, kWarn, kInfo, kDebug };
 
 // Sets who speaks: "r3@host" in a worker whose lines no launcher marks, "agent@host", else empty.
 // Called once, in main().
-void set_log_speaker(const std::string& speaker);
+void set_log_speaker(const std::string& name);
 // From now on lines are `dslaunch: message`, as the launcher's other messages are; with debug lines
 // they keep time and component.
 void set_log_as_messages();

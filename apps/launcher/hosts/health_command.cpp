@@ -32,7 +32,7 @@ constexpr int64_t kSizeMax = int64_t{1} << 34;
 // Ranks end by themselves when the time is over; the launcher waits a little longer.
 constexpr int kLauncherSlackSeconds = 20;
 
-HelpPage help_page() {
+HelpPage health_help() {
     return {.does =
                 "Measures links and collectives between the hosts, and names what is slow or "
                 "broken. One rank on every slot measures every way between the hosts in both "
@@ -72,7 +72,7 @@ int64_t parse_size(const std::string& text) {
 }
 
 HostCommand health_syntax(HealthOptions& health) {
-    HostCommand command{help_page(), {}, RunRows::kJob};
+    HostCommand command{health_help(), {}, RunRows::kJob};
     command.options = {
         {"backend", "NAME", "gloo (CPUs) or nccl (GPUs); default: nccl where there are GPUs",
          [&](const std::string& value) {

@@ -51,7 +51,8 @@ ParsedCommand parse_host_command(std::span<const std::string> arguments,
         options.push_back(std::move(*option));
     }
     options.push_back({"help,h", "", "this text", [&](const std::string&) { parsed.help = true; }});
-    std::ranges::stable_partition(options, [](const Option& option) { return bool(option.apply); });
+    std::stable_partition(options.begin(), options.end(),
+                          [](const Option& option) { return bool(option.apply); });
     const auto rest = parse_options(options, arguments, [&](const std::string& word) {
         parsed.words.push_back(word);
         return command.run_rows == RunRows::kProgram;

@@ -52,7 +52,7 @@ class CommandLine {
     // Values: bool, int, int64_t, uint64_t, double, std::string, std::optional of the signed
     // numbers and of std::string, vectors of std::string, int and int64_t.
     template <typename Value>
-    Declared add(const std::string& names, Value& value, const std::string& help = "");
+    Declared add(const std::string& declaration, Value& value, const std::string& help = "");
 
     // The options that follow stand under TITLE in the help, not under "options".
     void group(const std::string& title);

@@ -96,8 +96,7 @@ void move_to_device(Model& model, c10::Device device) {
     const at::NoGradGuard no_grad;
     TensorWalk([&](const at::Tensor& tensor) {
         if (!is_elsewhere(tensor, device)) return;
-        at::Tensor same = tensor;
-        same.set_data(tensor.to(device));
+        tensor.set_data(tensor.to(device));
     }).visit(model.module()._ivalue());
 }
 

@@ -51,7 +51,7 @@ IValue map_tensors(const IValue& value, const TensorMap& map) {
     return value;
 }
 
-Boundary make_boundary(std::vector<IValue> outputs,
+Boundary make_boundary(const std::vector<IValue>& outputs,
                        const std::vector<const c10::StorageImpl*>& lenders) {
     Boundary boundary;
     std::unordered_map<const c10::TensorImpl*, at::Tensor> detached;

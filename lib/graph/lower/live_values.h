@@ -24,7 +24,7 @@ struct Boundary {
 // Detaches OUTPUTS. A tensor that appears twice stays one. requires_grad is the producer's. A
 // tensor that shares a storage with one of LENDERS (parameters, buffers) is cloned first: its
 // memory must outlive their release.
-[[nodiscard]] Boundary make_boundary(std::vector<c10::IValue> outputs,
+[[nodiscard]] Boundary make_boundary(const std::vector<c10::IValue>& outputs,
                                      const std::vector<const c10::StorageImpl*>& lenders);
 
 // VALUE rebuilt with every tensor inside replaced by MAP's result for it.

@@ -40,7 +40,7 @@ struct Rule {
     std::vector<std::string_view> like;
 };
 
-Rule mutual(std::vector<std::string_view> arguments) {
+Rule mutual(const std::vector<std::string_view>& arguments) {
     return {Cast::kWiden, arguments, arguments};
 }
 

@@ -30,7 +30,7 @@ std::vector<int> parameters_of(const SegmentedModel& segmented, const Segment& s
 
 // A NaN is equal to itself.
 bool is_equal(const at::Tensor& a, const at::Tensor& b) {
-    return at::logical_or(a == b, at::logical_and(a != a, b != b)).all().item<bool>();
+    return at::logical_or(a == b, at::logical_and(a.isnan(), b.isnan())).all().item<bool>();
 }
 
 }  // namespace

@@ -12,6 +12,6 @@ namespace dslaunch::graph {
 // ARGUMENTS, a micro batch as in measure(). Buffers are restored. Throws Error{kInput} when a
 // segment fails.
 [[nodiscard]] std::vector<std::vector<int>> moved_buffers(
-    const SegmentedModel& model, const std::vector<c10::IValue>& arguments);
+    const SegmentedModel& segmented, const std::vector<c10::IValue>& arguments);
 
 }  // namespace dslaunch::graph

@@ -128,7 +128,7 @@ Boundary SegmentedModel::forward(size_t index, const std::vector<IValue>& inputs
         fail(ExitCode::kInput, "segment {} ({}) failed{}: {}", index, segment.name,
              precision_advice(lowered_.compute_dtype), torch_reason(error.what()));
     }
-    return make_boundary(std::move(stack), lenders);
+    return make_boundary(stack, lenders);
 }
 
 namespace {

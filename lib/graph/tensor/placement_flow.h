@@ -160,9 +160,9 @@ class PlacementFlow {
     }
     // Gathers input INDEX, whose positions are split, for the current NODE.
     void gather_positions(torch::jit::Node& node, size_t index);
-    // The node's output is a summand, and EDIT makes the sum: all of it, or this rank's share of
+    // The node's output is a summand, and SUM makes the sum: all of it, or this rank's share of
     // the positions if those are split. BIAS is an input that is added to the sum.
-    bool sum_output(TensorEdit edit, std::optional<size_t> bias);
+    bool sum_output(TensorEdit sum, std::optional<size_t> bias);
     // Sizes of a tensor, or of ELEMENT of a list of tensors.
     [[nodiscard]] const std::vector<int64_t>& sizes(const torch::jit::Value* value,
                                                     size_t element = 0) const;

@@ -1,5 +1,6 @@
 #include "graph/tensor/tensor_check.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
@@ -176,7 +177,7 @@ LoweredGraph in_double(const LoweredGraph& lowered) {
     return wide;
 }
 
-GraphInputs inputs_in_double(const Model& model, std::vector<IValue> arguments) {
+GraphInputs inputs_in_double(const Model& model, const std::vector<IValue>& arguments) {
     const at::NoGradGuard no_grad;
     GraphInputs inputs;
     for (const ModelParameter& parameter : model.parameters()) {
@@ -187,7 +188,7 @@ GraphInputs inputs_in_double(const Model& model, std::vector<IValue> arguments) 
     }
     for (const ModelBuffer& buffer : model.buffers())
         inputs.buffers.push_back(widened(buffer.tensor));
-    for (IValue& argument : arguments)
+    for (const IValue& argument : arguments)
         inputs.arguments.push_back(
             map_tensors(argument, [](const at::Tensor& t) { return widened(t); }));
     return inputs;
@@ -211,7 +212,8 @@ TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
         }
         const int64_t last = std::max<int64_t>(1, found->second.front().sizes.back());
         // Sums of forward and of backward, and over all rows for a weight's gradient.
-        summands += static_cast<double>(2 * most + rows / last);
+        const int64_t products = 2 * most + rows / last;
+        summands += static_cast<double>(products);
     }
     const auto outputs = WholeGraph(model, lowered, {}).run(own, {true, nullptr});
     TensorReference reference;

@@ -15,7 +15,8 @@ namespace dslaunch::graph {
 [[nodiscard]] LoweredGraph in_double(const LoweredGraph& lowered);
 // MODEL's tensors in fp64, as leaves of autograd, and ARGUMENTS. A parameter whose elements are all
 // equal (a bias of zeros) gets other values: otherwise a bias added once too often would not show.
-[[nodiscard]] GraphInputs inputs_in_double(const Model& model, std::vector<c10::IValue> arguments);
+[[nodiscard]] GraphInputs inputs_in_double(const Model& model,
+                                          const std::vector<c10::IValue>& arguments);
 
 // The whole graph's loss and gradients.
 struct TensorReference {

@@ -240,7 +240,7 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
         share_of_speed(beside.update_numel_per_s, rates.machine.update_numel_per_s);
     rates.machine.host_bytes_per_s = rates.machine.sum_bytes_per_s / 3;
     rates.machine.link_bytes_per_s = options.link_bytes_per_s;
-    if (setup.config().offload.nvme_paths.size() > 0)
+    if (!setup.config().offload.nvme_paths.empty())
         rates.machine.disk = stored_rates(setup.config().offload);
     return_freed_memory();
     ::malloc_trim(0);

@@ -1,6 +1,7 @@
 #include "plan/mesh/mesh_cost.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -19,7 +20,7 @@ size_t at(MeshAxis axis) {
 }
 
 Bytes part_of_bytes(Bytes bytes, double share) {
-    return Bytes{static_cast<int64_t>(static_cast<double>(bytes.value) * share + 0.5)};
+    return Bytes{std::llround(static_cast<double>(bytes.value) * share)};
 }
 
 // The share of a segment's work that one tensor and sequence rank does.

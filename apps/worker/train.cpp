@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine/memory_shortage.h"
+#include "base/text.h"
 #include "graph/lower/precision.h"
 #include "graph/segment/compute_context.h"
 #include "job/predict/job_room.h"

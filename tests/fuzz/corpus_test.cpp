@@ -28,7 +28,7 @@ constexpr Fuzzer kFuzzers[] = {
 #undef DSL_FUZZER
 };
 
-const std::string kCorpus = std::string(test::source_dir()) + "/tests/fuzz/corpus/";
+const std::string kCorpus = std::string(dslaunch::test::source_dir()) + "/tests/fuzz/corpus/";
 
 std::vector<uint8_t> bytes_of(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);

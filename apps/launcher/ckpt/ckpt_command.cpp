@@ -25,7 +25,7 @@ struct CkptCommand {
 
 constexpr const char* kDocs = "docs/checkpoints.md";
 
-std::vector<CkptCommand> commands() {
+std::vector<CkptCommand> ckpt_commands() {
     return {
         {"ls",
          ckpt_ls,
@@ -138,7 +138,7 @@ int ckpt_command(std::span<const std::string> arguments) {
          .examples = {"dslaunch ckpt ls run"},
          .docs = kDocs},
         "dslaunch ckpt");
-    const std::vector<CkptCommand> rows = commands();
+    const std::vector<CkptCommand> rows = ckpt_commands();
     std::map<std::string, CommandLine*> lines;
     for (const CkptCommand& row : rows) lines[row.name] = &app.subcommand(row.name, row.help);
     const Parse parse = [&] { return app.parse({arguments.begin(), arguments.end()}); };

@@ -114,10 +114,10 @@ void run_export(const ExportArguments& arguments) {
 }
 
 void declare_names(CommandLine& command, storage::ExportOptions& options) {
-    command.add("--strip-prefix TEXT", options.strip_prefix,
+    command.add("--strip-prefix PREFIX", options.strip_prefix,
                 "off the front of every name, as `model.` where the traced module wrapped "
                 "the model");
-    command.add("--add-prefix TEXT", options.add_prefix, "to the front of every name");
+    command.add("--add-prefix PREFIX", options.add_prefix, "to the front of every name");
     command.add("--exclude GLOB", options.exclude, "names to leave out; repeatable");
     command.add("--exclude-frozen", options.exclude_frozen,
                 "leave out parameters that are not trained");

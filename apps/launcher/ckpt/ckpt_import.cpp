@@ -74,9 +74,9 @@ int ckpt_import(CommandLine& command, const Parse& parse) {
         .required();
     command.add("-t,--tag NAME", arguments.options.tag,
                 "DeepSpeed: the folder of the step; default: the one that `latest` names");
-    command.add("--strip-prefix TEXT", arguments.options.names.strip,
+    command.add("--strip-prefix PREFIX", arguments.options.names.strip,
                 "off the front of every name, after DeepSpeed's own `module.`");
-    command.add("--add-prefix TEXT", arguments.options.names.add,
+    command.add("--add-prefix PREFIX", arguments.options.names.add,
                 "to the front of every name, as `model.` where the traced module wraps it");
     command.add("--frozen GLOB", arguments.options.frozen,
                 "DeepSpeed, stage 0 and fp32: parameters that are not trained, where the file "

@@ -15,7 +15,7 @@
 namespace dslaunch::launcher {
 namespace {
 
-HelpPage bundle_help() {
+HelpPage bundle_page() {
     return {.does =
                 "Writes dslaunch, dsworker, the libraries that they need, and FILEs into one "
                 "archive. It is to keep and to bring to other hosts: `dslaunch push --bundle "
@@ -31,7 +31,7 @@ HelpPage bundle_help() {
 int bundle_command(std::span<const std::string> arguments) {
     std::string out;
     std::vector<std::string> words;
-    CommandLine app(bundle_help(), "dslaunch bundle");
+    CommandLine app(bundle_page(), "dslaunch bundle");
     app.add("OUT.tar.zst", out, "the archive to write").required();
     app.add("FILE", words, "what else to put in: files, folders with all in them");
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;

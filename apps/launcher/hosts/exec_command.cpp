@@ -23,7 +23,7 @@
 namespace dslaunch::launcher {
 namespace {
 
-HelpPage exec_help() {
+HelpPage exec_page() {
     return {.does =
                 "Runs COMMAND on all hosts at once. It runs without a shell (for one: sh -c "
                 "'...'), in the current directory, with nothing to read. Hosts with equal "
@@ -130,7 +130,7 @@ void print_json(const HostTargets& targets, const std::vector<launch::ExecResult
 }
 
 HostCommand exec_syntax(ExecOptions& options) {
-    HostCommand command{exec_help(), {}, RunRows::kProgram};
+    HostCommand command{exec_page(), {}, RunRows::kProgram};
     command.options = {
         {"stream", "", "print lines as they come, each with its host, instead of in groups",
          [&](const std::string&) { options.stream = true; }},

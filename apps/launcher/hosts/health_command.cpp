@@ -32,7 +32,7 @@ constexpr int64_t kSizeMax = int64_t{1} << 34;
 // Ranks end by themselves when the time is over; the launcher waits a little longer.
 constexpr int kLauncherSlackSeconds = 20;
 
-HelpPage health_help() {
+HelpPage health_page() {
     return {.does =
                 "Measures links and collectives between the hosts, and names what is slow or "
                 "broken. One rank on every slot measures every way between the hosts in both "
@@ -72,7 +72,7 @@ int64_t parse_size(const std::string& text) {
 }
 
 HostCommand health_syntax(HealthOptions& health) {
-    HostCommand command{health_help(), {}, RunRows::kJob};
+    HostCommand command{health_page(), {}, RunRows::kJob};
     command.options = {
         {"backend", "NAME", "gloo (CPUs) or nccl (GPUs); default: nccl where there are GPUs",
          [&](const std::string& value) {
@@ -152,6 +152,7 @@ void make_health_job(const HealthOptions& health, const std::string& binary_dire
     spec.target_kind = launch::TargetKind::kTorchScript;
     spec.required_files = {worker};
     spec.grace = {};  // nothing has to be saved
+    spec.bring_bytes_max = 0;
     if (!is_placed)
         spec.working_directory = "/";  // every host has it, no file of the user's is read
     std::vector<std::string> command = {worker, "health",

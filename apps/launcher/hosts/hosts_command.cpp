@@ -8,7 +8,6 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "base/fd.h"
 #include "base/text.h"
 #include "base/text/columns.h"
 #include "base/text/json.h"

@@ -28,7 +28,7 @@
 namespace dslaunch::launcher {
 namespace {
 
-HelpPage push_help() {
+HelpPage push_page() {
     return {.does =
                 "Sends dslaunch, its libraries, or models and data to all hosts at once. Only "
                 "what differs is sent, by content: a file that a host has is not, of one that "
@@ -149,7 +149,7 @@ int push_command(std::span<const std::string> arguments) {
     std::string to, bundle;
     bool json = false;
     const HostCommand syntax{
-        push_help(),
+        push_page(),
         {{"to", "DIR", "put FILEs below this folder of the hosts, made if it is missing",
           [&](const std::string& value) { to = absolute_path(value); }},
          {"bundle", "FILE", "send what `dslaunch bundle` wrote",

@@ -19,7 +19,7 @@
 namespace dslaunch::launcher {
 namespace {
 
-HelpPage device_list_help() {
+HelpPage devices_page() {
     return {.does =
                 "Lists who holds which GPU of the hosts, and how much of its memory. It asks "
                 "all hosts of the hostfile, without one this machine: processes of every user, "
@@ -144,7 +144,7 @@ std::string describe(const launch::DeviceProcess& process, const std::vector<Kno
 int list_devices(std::span<const std::string> arguments) {
     bool as_json = false;
     const HostCommand syntax{
-        device_list_help(),
+        devices_page(),
         {{"devices", "", "GPUs of the hosts instead of jobs", [](const std::string&) {}},
          {"json", "", "one JSON object; bytes and seconds, -1 where they are not known",
           [&](const std::string&) { as_json = true; }}}};

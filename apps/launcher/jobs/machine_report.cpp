@@ -173,7 +173,7 @@ ReportSection limit_section() {
     }
     const std::string v1 = first_line(read_or("/sys/fs/cgroup/memory/memory.limit_in_bytes", ""));
     // The kernel's "no limit" is the largest number of whole pages.
-    const bool is_limited = parse_int(v1).value_or(0) < int64_t{1} << 62;
+    const bool is_limited = parse_int(v1).value_or(0) < (int64_t{1} << 62);
     if (!v1.empty()) section.facts.emplace_back("cgroup v1 memory", is_limited ? v1 : "unlimited");
     return section;
 }

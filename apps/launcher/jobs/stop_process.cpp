@@ -25,7 +25,7 @@ constexpr int64_t kGraceSecondsMax = 600;
 // An answer comes with the end of the process, at most 2 s after KILL.
 constexpr std::chrono::seconds kAnswerMore{30};
 
-HelpPage stop_process_help() {
+HelpPage stop_process_page() {
     return {.does =
                 "Ends a process of yours on a host. It says what the process is and asks, sends "
                 "TERM, and KILL after the grace time. `dslaunch ps --devices` lists who holds "
@@ -126,7 +126,7 @@ int end_it(const HostTargets& targets, const Arguments& arguments, const Process
 int stop_process_command(std::span<const std::string> arguments) {
     Arguments given;
     const HostCommand syntax{
-        stop_process_help(),
+        stop_process_page(),
         {{"pid", "HOST:PID", "the process", [&](const std::string& value) { given.place = value; }},
          {"yes,y", "", "do not ask", [&](const std::string&) { given.yes = true; }},
          {"now", "", "TERM and KILL at once, without grace time",

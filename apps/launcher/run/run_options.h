@@ -53,17 +53,17 @@ struct RunOptions {
     std::vector<std::string> env_files;
     std::string working_directory;  // empty: the launcher's
     std::string output;
+    std::optional<int64_t> bring_bytes_max;  // of the trained weights; nullopt: JobSpec's
     bool verify = false;
     // Training, for a .pt target only
     std::string config;
-    bool deepspeed = false;           // --deepspeed: a word behind it may be the config
-    std::vector<std::string> set;     // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
-    std::optional<double> timeout_s;  // limit of a rank's wait for another; nullopt: dsworker's
-                                      // default
-    std::string resume;               // "auto", or a folder of checkpoints; empty: start anew
-    std::string expect_sha256;        // lower case
-    std::optional<int64_t> bring_bytes_max;  // JobSpec::bring_bytes_max
-    std::string first_training_option;       // "--steps"; empty: none was given
+    bool deepspeed = false;             // --deepspeed: a word behind it may be the config
+    std::vector<std::string> set;       // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
+    std::optional<double> timeout_s;    // limit of a rank's wait for another; nullopt: dsworker's
+                                        // default
+    std::string resume;                 // "auto", or a folder of checkpoints; empty: start anew
+    std::string expect_sha256;          // lower case
+    std::string first_training_option;  // "--steps"; empty: none was given
     // Reporting and end
     bool dry_run = false;
     bool json = false;

@@ -88,7 +88,7 @@ std::string head_of(const CLI::Option& option) {
 }
 
 // The text of OPTION with its default, where the help shows that.
-std::string text_of(const CLI::Option& option) {
+std::string option_text(const CLI::Option& option) {
     std::string value = option.get_default_str();
     if (value.empty()) return option.get_description();
     if (value.front() == '[') value = value.substr(1, value.size() - 2);  // of a vector
@@ -270,7 +270,7 @@ std::string CommandLine::help() const {
     for (const CLI::Option* option : app_.get_options()) {
         if (option == app_.get_help_ptr() || option->get_group().empty()) continue;
         group_of(groups, option->get_group())
-            .entries.push_back({head_of(*option), text_of(*option)});
+            .entries.push_back({head_of(*option), option_text(*option)});
     }
     groups[2].entries.push_back({head_of(*app_.get_help_ptr()), "this text"});
     page.groups = std::move(groups);

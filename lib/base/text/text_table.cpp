@@ -17,8 +17,8 @@ std::string padded(const std::string& cell, size_t width, bool is_right) {
 }
 
 // The columns CHOSEN of all ROWS.
-std::string part(const Rows& rows, const std::vector<size_t>& widths,
-                 const std::vector<size_t>& chosen, std::string_view align) {
+std::string chosen_columns(const Rows& rows, const std::vector<size_t>& widths,
+                           const std::vector<size_t>& chosen, std::string_view align) {
     std::string text;
     for (const auto& row : rows) {
         std::string line;
@@ -48,14 +48,14 @@ std::string text_table(const Rows& rows, const TableForm& form) {
     for (size_t column = 0; column < widths.size(); ++column) {
         const size_t more = widths[column] + (chosen.empty() ? 0 : kBetween);
         if (form.width > 0 && chosen.size() > 1 && width + more > form.width) {
-            text += part(rows, widths, chosen, form.align) + '\n';
+            text += chosen_columns(rows, widths, chosen, form.align) + '\n';
             chosen = {0};
             width = widths[0];
         }
         chosen.push_back(column);
         width += widths[column] + (chosen.size() == 1 ? 0 : kBetween);
     }
-    return text + part(rows, widths, chosen, form.align);
+    return text + chosen_columns(rows, widths, chosen, form.align);
 }
 
 }  // namespace dslaunch

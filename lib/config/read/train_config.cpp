@@ -214,7 +214,8 @@ std::optional<Value> read_yaml(TrainConfig& config, std::string_view text,
         return {};
     }
     std::istringstream stream(join_surrogates(text));
-    TreeBuilder tree(config, fixed_origin), rest(config, fixed_origin);
+    TreeBuilder tree(config.problems, config.name, fixed_origin);
+    TreeBuilder rest(config.problems, config.name, fixed_origin);
     YamlEvents events(tree), more_events(rest);
     try {
         YAML::Parser parser(stream);
@@ -241,7 +242,7 @@ std::optional<Value> read_yaml(TrainConfig& config, std::string_view text,
 
 // The value of TEXT, or nothing: with a problem added, or TEXT has comments alone.
 std::optional<Value> read_json(TrainConfig& config, std::string_view text) {
-    TreeBuilder tree(config, "");
+    TreeBuilder tree(config.problems, config.name, "");
     try {
         read_hjson(text, tree);
         return tree.root();

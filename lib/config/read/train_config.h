@@ -11,10 +11,8 @@
 
 namespace dslaunch::config {
 
-// Limits on what is read: beyond them the text is refused, not truncated.
+// The longest text: a longer one is refused, not truncated.
 constexpr size_t kConfigBytesMax = size_t{1} << 20;
-constexpr int kConfigDepthMax = 32;
-constexpr size_t kConfigSectionKeysMax = 1024;
 
 struct TrainConfig {
     std::string name;               // the file's name, for messages

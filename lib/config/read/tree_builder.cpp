@@ -36,7 +36,7 @@ void TreeBuilder::add(Value value, Place place) {
 void TreeBuilder::take_key(const std::string& key, Place place) {
     Open& level = open_.back();
     if (level.value.keys.size() >= kConfigSectionKeysMax ||
-        config_.problems.size() >= kConfigSectionKeysMax) {
+        problems_.size() >= kConfigSectionKeysMax) {
         stop(place, fmt::format("more than {} keys in one section", kConfigSectionKeysMax));
     }
     level.duplicate = level.value.find(key) != nullptr;
@@ -44,8 +44,7 @@ void TreeBuilder::take_key(const std::string& key, Place place) {
     level.has_key = true;
     if (level.duplicate) {
         const Origin& first = level.value.find(key)->origin;
-        config_.problems.push_back(
-            {path(), "duplicate key, first given at " + first, origin(place)});
+        problems_.push_back({path(), "duplicate key, first given at " + first, origin(place)});
     }
 }
 
@@ -59,7 +58,7 @@ void TreeBuilder::stop(Place place, std::string message) const {
 
 Origin TreeBuilder::origin(Place place) const {
     if (!fixed_origin_.empty()) return fixed_origin_;
-    return fmt::format("{}:{}:{}", config_.name, place.line, place.column);
+    return fmt::format("{}:{}:{}", name_, place.line, place.column);
 }
 
 std::string TreeBuilder::path() const {

@@ -2,13 +2,19 @@
 // after the other: places, duplicate keys and limits are the same for both. No threads.
 #pragma once
 
-#include "config/read/train_config.h"
+#include "config/read/value.h"
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dslaunch::config {
+
+// Limits on what is read: beyond them the text is refused, not truncated.
+constexpr int kConfigDepthMax = 32;
+constexpr size_t kConfigSectionKeysMax = 1024;
 
 // From 1; the column in bytes.
 struct Place {
@@ -23,10 +29,11 @@ struct StopReading {
 
 class TreeBuilder {
   public:
-    // Problems that do not end the reading, as duplicate keys, go into CONFIG, which must outlive
-    // the builder. FIXED_ORIGIN: what is said of every value; empty: its place in CONFIG's text.
-    TreeBuilder(TrainConfig& config, Origin fixed_origin)
-        : config_(config), fixed_origin_(std::move(fixed_origin)) {}
+    // Problems that do not end the reading, as duplicate keys, go into PROBLEMS, which must outlive
+    // the builder. NAME: of the text. FIXED_ORIGIN: what is said of every value; empty: its place
+    // in the text.
+    TreeBuilder(std::vector<Problem>& problems, std::string name, Origin fixed_origin)
+        : problems_(problems), name_(std::move(name)), fixed_origin_(std::move(fixed_origin)) {}
 
     // An object or a list begins; what comes until its close() is in it. All three throw
     // StopReading: a limit, or no plain name where a key must be.
@@ -55,7 +62,8 @@ class TreeBuilder {
     [[nodiscard]] std::string path() const;
     void put(Value value);
 
-    TrainConfig& config_;
+    std::vector<Problem>& problems_;
+    std::string name_;
     Origin fixed_origin_;
     std::vector<Open> open_;
     std::optional<Value> root_;

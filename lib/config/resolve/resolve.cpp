@@ -124,6 +124,14 @@ void Resolver::tensor() {
     tensor.size = take_ranks(path);
     const std::string sequence_path = "dslaunch.sequence.size";
     sequence.size = take_ranks(sequence_path);
+    for (const char* again :
+         {"tensor_parallel.tp.tp_size", "tensor_parallel.tensor_parallel.tp_size"}) {
+        const Value* const said = given(again);
+        if (said != nullptr && as_integer(*said) != 1 && as_integer(*said) != tensor.size)
+            problem(again, fmt::format("{} is neither 1 nor tensor_parallel.autotp_size, which is "
+                                       "{}: leave it out",
+                                       as_integer(*said), tensor.size));
+    }
     if (tensor.size == 1) {
         for (const char* name : {"rules", "share_positions", "check"})
             unread(fmt::format("dslaunch.tensor.{}", name), "dslaunch.tensor.size is 1");

@@ -13,6 +13,8 @@ constexpr const char* kNoDeepCompile =
 constexpr const char* kOneFormat = "dslaunch has one checkpoint format with one writer";
 constexpr const char* kRulesFound =
     "rules are found from the graph; dslaunch.tensor.rules gives others";
+constexpr const char* kSizeSaid =
+    "tensor_parallel.autotp_size says it, and heads and blocks are dealt whole";
 constexpr const char* kNoNebula = "Nebula is a service of Azure: use dslaunch.save";
 
 // clang-format off
@@ -31,6 +33,12 @@ constexpr KeySpec kFeatureKeys[] = {
     {"tensor_parallel.tp_overlap_comm", kBool, "false", "", "Overlap its communication", kNotYet, "collectives of a layer are waited for in this version"},
     {"tensor_parallel.tp_size", kInt, "1", ">0", "Old name of autotp_size", kNotYet, "say dslaunch.tensor.size instead"},
     {"tensor_parallel.tp_grain_size", kInt, "1", ">0", "Multiple that shards are rounded to", kNotYet, "heads and blocks are dealt whole, whatever their size"},
+    {"tensor_parallel.tp", kObject, "null", "", "The size once more", kWithoutEffect, kSizeSaid},
+    {"tensor_parallel.tp.tp_size", kInt, "1", ">0", "1, or as autotp_size", kWithoutEffect, kSizeSaid},
+    {"tensor_parallel.tp.tp_grain_size", kInt, "1", ">0", "Multiple that shards are rounded to", kWithoutEffect, kSizeSaid},
+    {"tensor_parallel.tensor_parallel", kObject, "null", "", "Another name of tp", kWithoutEffect, kSizeSaid},
+    {"tensor_parallel.tensor_parallel.tp_size", kInt, "1", ">0", "1, or as autotp_size", kWithoutEffect, kSizeSaid},
+    {"tensor_parallel.tensor_parallel.tp_grain_size", kInt, "1", ">0", "Multiple that shards are rounded to", kWithoutEffect, kSizeSaid},
     {"tensor_parallel.partition_config", kObject, "null", "", "Rules of how layers are split", kNotYet, kRulesFound},
     {"tensor_parallel.partition_config.use_default_specs", kBool, "true", "", "Add the built-in rules", kNotYet, kRulesFound},
     {"tensor_parallel.partition_config.layer_specs", kList, "[]", "", "The rules", kNotYet, kRulesFound},

@@ -109,6 +109,7 @@ constexpr KeySpec kServiceKeys[] = {
     {"autotuning.model_info", kFree, "null", "", "What is known of the model", kNotYet, kNoAutotuning},
     {"autotuning.model_info_path", kString, "null", "", "File of model_info", kNotYet, kNoAutotuning},
     {"autotuning.zero_optimization", kFree, "null", "", "Values of zero_optimization to try", kNotYet, kNoAutotuning},
+    {"quantize_training", kFree, "null", "", "Quantization while training (old section)", kNotYet, "quantization is not available in this version, and DeepSpeed has removed this section: remove the key"},
     {"eigenvalue", kObject, "null", "", "Eigenvalues of the Hessian for quantization", kNotYet, kNoEigenvalues},
     {"eigenvalue.enabled", kBool, "false", "", "Turn it on", kNotYet, kNoEigenvalues},
     {"eigenvalue.verbose", kBool, "false", "", "Print them", kNotYet, kNoEigenvalues},

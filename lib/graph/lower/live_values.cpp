@@ -74,7 +74,7 @@ Boundary make_boundary(const std::vector<IValue>& outputs,
         detached.emplace(tensor.unsafeGetTensorImpl(), leaf);
         return leaf;
     };
-    for (IValue& output : outputs) boundary.values.push_back(map_tensors(output, detach));
+    for (const IValue& output : outputs) boundary.values.push_back(map_tensors(output, detach));
     return boundary;
 }
 

@@ -21,7 +21,7 @@
 namespace dslaunch::launch {
 namespace {
 
-HelpPage agent_help() {
+HelpPage agent_page() {
     return {.does =
                 "Serves one node of one job: starts the node's workers and ends with them. "
                 "When the job starts again after a failure (--max_restarts), it joins again.",
@@ -75,7 +75,7 @@ AgentArguments parse_agent_arguments(
     const std::function<std::optional<std::string>(const std::string&)>& variable) {
     AgentArguments parsed;
     std::optional<std::string> join, node, given_name, node_from, node_name_from, connect_seconds;
-    CommandLine app(agent_help(), "dslaunch agent");
+    CommandLine app(agent_page(), "dslaunch agent");
     app.add("--join HOST:PORT", join,
             "the launcher that waits there, as `dslaunch --launcher join --listen HOST:PORT`; "
             "unix:PATH for a socket; tried again until it is there");

@@ -1,5 +1,9 @@
 #include "launch/agent/fetch_answer.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+
 #include "base/error.h"
 #include "launch/files/hash_cache.h"
 #include "launch/files/sent_file.h"
@@ -7,7 +11,17 @@
 namespace dslaunch::launch {
 namespace {
 
+// True: there is no file at PATH.
+bool is_missing(const std::string& path) {
+    return ::access(path.c_str(), F_OK) != 0 && errno == ENOENT;
+}
+
 std::string payload_of(const FetchRequest& request, const std::function<void()>& alive) {
+    if (request.part == FetchPart::kSize && is_missing(request.path)) {
+        PushOffer none;
+        none.bytes = -1;
+        return encode(none);
+    }
     const SentFile file(request.path);
     switch (request.part) {
         case FetchPart::kSize:

@@ -70,7 +70,7 @@ struct PushAnswer {
 };
 
 enum class FetchPart : uint8_t {
-    kSize = 1,  // PushOffer without its hash
+    kSize = 1,  // PushOffer without its hash; -1 bytes: there is no such file
     kOffer,     // PushOffer
     kChunks,    // PushChunks
     kPiece,     // PushPiece: `bytes` at `offset`

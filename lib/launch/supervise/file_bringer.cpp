@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr int kPiecesAtOnce = 16;            // 4 MiB
-constexpr milliseconds kLook{20};            // until the disk's answers are looked at again
+constexpr milliseconds kDiskLook{20};        // until the disk's answers are looked at again
 constexpr int64_t kHashBytesPerMs = 50'000;  // of a slow host
 
 // The file of FACTS is at PATH here, too: it is seen by both machines, or was brought before.
@@ -84,14 +84,16 @@ FileBringer::FileBringer(Fleet& fleet, size_t host, BringRules rules)
 
 Brought FileBringer::run() {
     Brought brought;
+    brought.state = Brought::State::kNothing;
     try {
         std::vector<std::pair<std::string, int64_t>> missing;
         for (const std::string& path : rules_.paths) {
             const PushOffer facts = decode_push_offer(ask(path, FetchPart::kSize, 0));
+            if (facts.bytes < 0) continue;
+            brought.state = Brought::State::kHere;
             brought.bytes += facts.bytes;
             if (!is_here(path, facts)) missing.emplace_back(path, facts.bytes);
         }
-        brought.state = Brought::State::kHere;
         if (!missing.empty() && brought.bytes > rules_.bytes_max) {
             brought.state = Brought::State::kTooLarge;
             return brought;
@@ -157,6 +159,7 @@ std::string FileBringer::ask(const std::string& path, FetchPart part, int64_t by
 }
 
 void FileBringer::send(const std::string& path, FetchPart part, int64_t offset, int64_t bytes) {
+    ++asked_;
     fleet_.send(host_, FrameKind::kFetch, encode(FetchRequest{id_, path, part, offset, bytes}));
 }
 
@@ -203,7 +206,7 @@ void FileBringer::wait(milliseconds patience) {
                                           : "the host has sent nothing",
                  std::chrono::duration_cast<std::chrono::seconds>(patience).count());
         }
-        static_cast<void>(fleet_.pump(has_news, std::min(limit, now + kLook)));
+        static_cast<void>(fleet_.pump(has_news, std::min(limit, now + kDiskLook)));
     }
 }
 
@@ -228,7 +231,9 @@ std::optional<PushAnswer> FileBringer::next_answer(const std::string& path) {
 }
 
 void FileBringer::take(size_t host, const Frame& frame) {
-    if (host != host_) fail(ExitCode::kInternal, "a piece of a file that was not asked for");
+    if (host != host_ || asked_ == 0)
+        fail(ExitCode::kInternal, "a piece of a file that was not asked for");
+    --asked_;
     replies_.push_back(decode_fetch_reply(frame.payload));
 }
 

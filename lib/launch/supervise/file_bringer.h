@@ -29,13 +29,14 @@ struct BringRules {
 
 struct Brought {
     enum class State {
+        kNothing,   // the host has none of them
         kHere,      // the same files, or equal ones, are here: the folder may be shared
         kBrought,   // they are here now
         kTooLarge,  // over bytes_max
         kFailed,    // for the reason in `error`; some may be here
     };
     State state = State::kFailed;
-    int64_t bytes = 0;  // of all of them
+    int64_t bytes = 0;  // of all that there are
     std::string error;
     ExitCode code = ExitCode::kOk;  // with kFailed: kDisk for this machine's, kHosts, kInterrupted
 };
@@ -70,6 +71,7 @@ class FileBringer {
     size_t host_;
     BringRules rules_;
     int64_t id_ = 0;  // of the file, in all messages about it
+    int asked_ = 0;   // requests that are not answered
     std::deque<FetchReply> replies_;
     std::shared_ptr<Inbox> inbox_;  // shared with the work that the writer's thread may still do
     std::shared_ptr<PushReceiver> receiver_;

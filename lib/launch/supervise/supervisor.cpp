@@ -67,7 +67,6 @@ ExitCode Supervisor::bring_weights() {
                                             spec_.output_directory + "/model.pt"};
     bringer_.emplace(fleet_, kHost, BringRules{paths, spec_.bring_bytes_max});
     const Brought brought = bringer_->run();
-    bringer_.reset();
     tell_brought(fleet_.nodes()[kHost].address, paths, brought);
     return brought.state == Brought::State::kFailed ? brought.code : ExitCode::kOk;
 }
@@ -75,7 +74,7 @@ ExitCode Supervisor::bring_weights() {
 void Supervisor::tell_brought(const HostAddress& from, const std::vector<std::string>& paths,
                               const Brought& brought) {
     const std::string name = printable(from.name);
-    if (brought.state == Brought::State::kHere) return;
+    if (brought.state == Brought::State::kNothing || brought.state == Brought::State::kHere) return;
     if (brought.state == Brought::State::kBrought) {
         if (!spec_.log.quiet)
             output_.note(fmt::format(

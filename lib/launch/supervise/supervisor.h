@@ -58,7 +58,7 @@ class Supervisor final : private FleetListener {
     Fleet fleet_;
     Preparation preparation_;
     RankWatch ranks_;
-    std::optional<FileBringer> bringer_;  // while files are brought
+    std::optional<FileBringer> bringer_;  // once files are brought
     std::string leftovers_;               // processes that could not be ended, one line a node
     std::vector<std::string> bad_hosts_;
 };

@@ -51,16 +51,15 @@ struct Section {
 
 std::vector<Section> sections_of(const std::string& help) {
     std::vector<Section> sections;
-    bool in_section = false;
-    for (const std::string& line : split(help, '\n')) {
-        if (line.empty()) {
-            in_section = false;
-        } else if (line.ends_with(':') && line.front() != ' ' && !line.starts_with("usage")) {
-            sections.push_back({line.substr(0, line.size() - 1), {}});
-            in_section = true;
-        } else if (in_section) {
-            CHECK(line.starts_with("  "));
-            sections.back().lines.push_back(line.substr(2));
+    const std::vector<std::string> lines = split(help, '\n');
+    for (size_t i = 1; i + 1 < lines.size(); ++i) {
+        const bool is_title =
+            lines[i - 1].empty() && lines[i].ends_with(':') && lines[i + 1].starts_with("  ");
+        if (!is_title) continue;
+        sections.push_back({lines[i].substr(0, lines[i].size() - 1), {}});
+        for (++i; i < lines.size() && !lines[i].empty(); ++i) {
+            CHECK(lines[i].starts_with("  "));
+            sections.back().lines.push_back(lines[i].substr(2));
         }
     }
     return sections;
@@ -80,10 +79,9 @@ void check_entries(const Section& section, size_t column) {
         if (text == std::string::npos) continue;  // a long head, whose text is below it
         CHECK(line.find_first_not_of(' ', text) == column);
         // A value is named by what it is, not by its type.
-        for (const char* type : {" TEXT", " INT", " FLOAT", " UINT"})
-            if (!goes_on)
-                CHECK((" " + line.substr(0, text) + " ").find(std::string(type) + " ") ==
-                      std::string::npos);
+        const std::string head = line.substr(0, text) + " ";
+        for (const char* type : {" INT ", " FLOAT ", " UINT "})
+            CHECK((goes_on || head.find(type) == std::string::npos));
     }
 }
 

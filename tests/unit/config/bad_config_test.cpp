@@ -188,9 +188,15 @@ const std::vector<Bad>& bad_configs() {
         {R"({"tensor_parallel": {"autotp_size": 2}, "dslaunch": {"tensor": {"size": 2}}})",
          {"c:1:37: tensor_parallel.autotp_size: is another name of dslaunch.tensor.size, which is "
           "given too: remove one"}},
+        {R"({"tensor_parallel": {"autotp_size": 2, "tp": {"tp_size": 4}}})",
+         {"c:1:58: tensor_parallel.tp.tp_size: 4 is neither 1 nor tensor_parallel.autotp_size, "
+          "which is 2: leave it out"}},
         {R"({"dslaunch": {"tensor": {"size": 2}, "sequence": {"size": 2}}})",
          {"c:1:59: dslaunch.sequence.size: beside dslaunch.tensor.size is not available yet in "
           "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
+        {R"({"quantize_training": {"enabled": true, "quantize_groups": 8}})",
+         {"c:1:23: quantize_training: quantization is not available in this version, and DeepSpeed "
+          "has removed this section: remove the key"}},
         {R"({"dslaunch": {"lora": {"r": 8}}})",
          {"c:1:23: dslaunch.lora: LoRA is not available yet in this version"}},
     };

@@ -1,6 +1,4 @@
 // HJSON as DeepSpeed reads its config: values, places, and the mistakes that are not taken as text.
-#include <nlohmann/json.hpp>
-
 #include "config/read/train_config.h"
 #include "support/catch.h"
 
@@ -257,7 +255,8 @@ TEST_CASE("what is no HJSON is refused by place") {
              {"a: \"\\ude00\"",
               "1:5: not valid JSON: half of a character: two \\u escapes make one "
               "beyond U+FFFF"},
-             {"a: \"\xC3\"", "1:5: not valid JSON: a byte that is not UTF-8: save the file as UTF-8"},
+             {"a: \"\xC3\"",
+              "1:5: not valid JSON: a byte that is not UTF-8: save the file as UTF-8"},
              {"{a: 1, b: 2\na: 3}", "2:1: a: duplicate key, first given at ds.json:1:5"}})
         check_wrong(row);
     const std::string deep = std::string(32, '[') + "1";

@@ -437,6 +437,19 @@ TEST_CASE("keys of the section pipeline that DeepSpeed does not know are notes")
               "c:1:55: pipeline.activation_checkpointing is unknown and ignored, as by DeepSpeed"});
 }
 
+TEST_CASE("the size of tensor parallelism may be said twice, as DeepSpeed's section has it") {
+    for (const char* name : {"tp", "tensor_parallel"}) {
+        const Resolved config = resolved(
+            fmt::format("{{tensor_parallel: {{autotp_size: 2, {}: {{tp_size: 2}}}}}}", name), 4);
+        CHECK(config.config.tensor.size == 2);
+        CHECK(config.notes ==
+              std::vector{fmt::format("c:1:{}: tensor_parallel.{} has no effect: "
+                                      "tensor_parallel.autotp_size says it, and heads and blocks "
+                                      "are dealt whole",
+                                      38 + std::string_view(name).size(), name)});
+    }
+}
+
 TEST_CASE("a config file that is not there or is a folder is a clear error") {
     CHECK_THROWS_WITH(load_config("/nonexistent/ds.json"),
                       "config /nonexistent/ds.json: no such file");

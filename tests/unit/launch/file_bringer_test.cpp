@@ -3,6 +3,7 @@
 #include "launch/supervise/file_bringer.h"
 
 #include <fmt/format.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -158,10 +159,13 @@ TEST_CASE("files that are too large together stay where they are, unless they ar
 
 TEST_CASE("what keeps a file from coming is told, and the host's copy stays") {
     GivingHost host;
-    const Brought missing = host.bring({"f"});
-    CHECK(missing.state == Brought::State::kFailed);
-    CHECK(missing.code == ExitCode::kHosts);
-    CHECK(missing.error == host.there + "f: No such file or directory");
+    CHECK(host.bring({"f"}).state == Brought::State::kNothing);
+    fs::create_directories(host.there + "f");
+    const Brought no_file = host.bring({"f"});
+    CHECK(no_file.state == Brought::State::kFailed);
+    CHECK(no_file.code == ExitCode::kHosts);
+    CHECK(no_file.error == host.there + "f: no file");
+    fs::remove(host.there + "f");
 
     const std::string content = bytes_from(2 * kWholeChunk, 1);
     put_file(host.there + "f", content);
@@ -203,8 +207,10 @@ TEST_CASE("a full disk of the launcher's is a sentence, and nothing is left on i
     put_file(host.there + "f", bytes_from(2U << 20, 1));
     const Brought full = host.bring({"f"});
     CHECK(full.code == ExitCode::kDisk);
-    CHECK_THAT(full.error, Catch::Contains("f: No space left on device: 2.00 MiB are needed, "));
+    CHECK_THAT(full.error,
+               Catch::Contains("f: No space left on device (ENOSPC): 2.0 MiB are needed, "));
     CHECK(fs::is_empty(host.here));
+    ::umount2(host.here.c_str(), MNT_DETACH);
 }
 
 TEST_CASE("at the end of a training the weights come to the launcher, which names the host") {
@@ -243,8 +249,14 @@ TEST_CASE("at the end of a training the weights come to the launcher, which name
         CHECK(run(spec, hosts).exit_code == 0);
         CHECK_FALSE(hosts.was_sent(FrameKind::kFetch));
     }
-    SECTION("one is missing") {
+    SECTION("there are none") {
+        fs::remove_all(there);
+        FakeTransport hosts = transport();
+        CHECK(run(spec, hosts).exit_code == 0);
+    }
+    SECTION("one cannot be read") {
         fs::remove(there + "/model.pt");
+        fs::create_directories(there + "/model.pt");
         FakeTransport hosts = transport();
         CHECK(run(spec, hosts).exit_code == static_cast<int>(ExitCode::kHosts));
     }

@@ -1,6 +1,7 @@
 #include "launch/hosts/hostfile.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -17,6 +19,8 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr size_t kErrorsShownMax = 50;
+// More lines with bytes that are no ASCII are another kind of file.
+constexpr size_t kOddLinesMax = 3;
 constexpr std::array<std::string_view, 5> kKeys = {"slots", "gpus", "port", "addr", "max_slots"};
 
 bool is_alnum(char c) {
@@ -41,6 +45,32 @@ std::string lower(std::string_view text) {
 bool is_user_name(std::string_view text) {
     if (text.empty() || text.size() > 64 || !(is_alnum(text[0]) || text[0] == '_')) return false;
     return std::all_of(text.begin(), text.end(), is_name_char);
+}
+
+struct OddBytes {
+    std::string_view bytes;
+    std::string_view what;
+};
+// What editors, chats and web pages put where ASCII is meant.
+constexpr std::array<OddBytes, 5> kOddBytes = {
+    {{"\xef\xbb\xbf", "a byte order mark: save the file without it"},
+     {"\xff\xfe", "UTF-16: save the file as UTF-8 or ASCII"},
+     {"\xfe\xff", "UTF-16: save the file as UTF-8 or ASCII"},
+     {"\xc2\xa0", "a space that does not break: write a plain one"},
+     {"\xe2\x80", "a dash, quote or space of a typesetter: write a plain one"}}};
+
+// The number of slots that the words after a host's name mean, as `4`, `slots 4` or `slots = 4`;
+// empty: no such thing.
+std::string meant_slots(std::span<const std::string_view> words) {
+    if (words.empty()) return "";
+    std::string text;
+    for (const std::string_view word : words) text += word;
+    const bool splits = words[0] == "slots" || words[0] == "slots=" || words[0] == "slots:";
+    if (!splits && (words.size() > 1 || text.starts_with("slots="))) return "";
+    if (text.starts_with("slots")) text.erase(0, 5);
+    if (text.starts_with('=') || text.starts_with(':')) text.erase(0, 1);
+    const bool is_number = !text.empty() && text.size() <= 4 && std::ranges::all_of(text, is_digit);
+    return is_number ? text : "";
 }
 
 struct Token {
@@ -76,6 +106,10 @@ class Parser {
                                         fmt::format(format, std::forward<Args>(args)...)));
     }
     void parse_line(std::string_view line);
+    // True: LINE has a byte that is no ASCII, and a problem says so.
+    bool is_odd(std::string_view line);
+    void read_keys(std::span<const Token> tokens, Host& host,
+                   std::map<std::string, size_t>& columns);
     void read_key(const Token& token, Host& host, std::map<std::string, size_t>& columns);
     void read_gpus(std::string_view value, size_t column, Host& host);
     std::optional<int> read_number(std::string_view value, size_t column, std::string_view what,
@@ -89,6 +123,7 @@ class Parser {
     std::string_view text_;
     std::string file_;
     int line_ = 0;
+    size_t odd_lines_ = 0;
     std::vector<std::string> problems_;
     std::vector<Host> hosts_;
     std::map<std::string, int> lines_by_name_;
@@ -96,7 +131,7 @@ class Parser {
 
 std::vector<Host> Parser::parse() {
     size_t at = 0;
-    while (at < text_.size() && problems_.size() <= kErrorsShownMax) {
+    while (at < text_.size() && problems_.size() <= kErrorsShownMax && odd_lines_ <= kOddLinesMax) {
         ++line_;
         size_t end = text_.find('\n', at);
         if (end == std::string_view::npos) end = text_.size();
@@ -104,6 +139,10 @@ std::vector<Host> Parser::parse() {
         if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
         parse_line(line);
         at = end + 1;
+    }
+    if (odd_lines_ > kOddLinesMax) {
+        fail(ExitCode::kUsage, "{}; more lines are like that: is it a hostfile?",
+             problems_.front());
     }
     if (hosts_.empty() && problems_.empty()) {
         line_ = 1;
@@ -120,22 +159,51 @@ void Parser::throw_problems() const {
     throw Error(ExitCode::kUsage, message);
 }
 
-void Parser::parse_line(std::string_view line) {
-    line = line.substr(0, line.find('#'));
+bool Parser::is_odd(std::string_view line) {
     for (size_t i = 0; i < line.size(); ++i) {
         const auto byte = static_cast<unsigned char>(line[i]);
         if ((byte >= 0x20 && byte < 0x7f) || byte == '\t') continue;
-        problem(i + 1, "byte 0x{:02x} is not allowed; a hostfile is plain ASCII text", byte);
+        const auto known = std::ranges::find_if(
+            kOddBytes, [&](const OddBytes& odd) { return line.substr(i).starts_with(odd.bytes); });
+        problem(i + 1, "byte 0x{:02x} is not allowed; a hostfile is plain ASCII text{}", byte,
+                known == kOddBytes.end() ? "" : fmt::format(" (this is {})", known->what));
+        ++odd_lines_;
+        if (known != kOddBytes.end() && known->what.starts_with("UTF-16")) text_ = {};
+        return true;
+    }
+    return false;
+}
+
+void Parser::read_keys(std::span<const Token> tokens, Host& host,
+                       std::map<std::string, size_t>& columns) {
+    std::vector<std::string_view> words;
+    for (const Token& token : tokens) words.push_back(token.text);
+    const std::string slots = meant_slots(words);
+    if (!slots.empty()) {
+        problem(tokens[0].column, "`{}` is not KEY=VALUE; write slots={}, without spaces",
+                fmt::join(words, " "), slots);
         return;
     }
+    for (const Token& token : tokens) read_key(token, host, columns);
+}
+
+void Parser::parse_line(std::string_view line) {
+    line = line.substr(0, line.find('#'));
+    if (is_odd(line)) return;
     const std::vector<Token> tokens = tokens_of(line);
     if (tokens.empty()) return;
+    if (tokens[0].text.starts_with(';') || tokens[0].text.starts_with("//")) {
+        problem(tokens[0].column, "a comment begins with `#`");
+        return;
+    }
     const size_t problems_before = problems_.size();
     Host host;
     host.line = line_;
     const std::vector<std::string> names = read_names(tokens[0], host);
+    // A line that begins with neither a name nor a range has no keys either.
+    if (names.empty() && !is_alnum(tokens[0].text[0]) && tokens[0].text[0] != '_') return;
     std::map<std::string, size_t> columns;
-    for (size_t i = 1; i < tokens.size(); ++i) read_key(tokens[i], host, columns);
+    read_keys(std::span(tokens).subspan(1), host, columns);
     if (problems_.size() == problems_before && host.slots == 0) {
         problem(tokens[0].column + tokens[0].text.size(),
                 "`{}` has neither slots= nor gpus=; write `{} slots=N`", tokens[0].text,

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -69,17 +70,23 @@ std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
 // Refuses a program whose name is nearly that of a subcommand, unless `run` was written: `dslaunch
 // top` is no wish for /usr/bin/top on every host. One that does not exist may be farther from that
 // name, as in `dslaunch gnrtae m.pt`.
-void refuse_mistyped_subcommand(const launch::JobSpec& spec, bool run_is_named,
-                                std::span<const std::string> subcommands) {
+void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& options,
+                                bool run_is_named, std::span<const std::string> subcommands) {
     const std::string& target = spec.target;
     if (spec.target_kind != launch::TargetKind::kProgram || target.find('/') != target.npos ||
         access(target.c_str(), F_OK) == 0) {
         return;
     }
-    const auto guess = meant_subcommand(target, subcommands);
-    if (!guess) return;
     const bool here =
         spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
+    const std::string next = options.arguments.empty() ? "" : options.arguments.front();
+    if (here && !is_in_path(target) && std::ranges::count(subcommands, next) > 0) {
+        fail(ExitCode::kUsage,
+             "no program `{0}` is in PATH; the subcommand comes first: dslaunch {1} {0}",
+             printable(target), next);
+    }
+    const auto guess = meant_subcommand(target, subcommands);
+    if (!guess) return;
     if (here && !is_in_path(target)) {
         fail(ExitCode::kUsage,
              "no program `{}` is in PATH; did you mean the subcommand `{}`? A program that is not "
@@ -109,6 +116,39 @@ void require_script(const RunOptions& options, const launch::JobSpec& spec) {
     if (access(path.c_str(), F_OK) != 0)
         fail(ExitCode::kInput, "{}: there is no such script; --chdir names another folder",
              printable(path));
+}
+
+// Refuses a folder as TARGET, as that in which Hugging Face keeps a model.
+void refuse_folder(const launch::JobSpec& spec) {
+    const bool is_named = spec.target.find('/') != std::string::npos || !is_in_path(spec.target);
+    std::error_code unreadable;
+    if (spec.target_kind != launch::TargetKind::kProgram || !is_named ||
+        !std::filesystem::is_directory(path_of_target(spec), unreadable)) {
+        return;
+    }
+    fail(ExitCode::kInput,
+         "{}: is a folder; TARGET is a file: a model that torch.jit.save wrote (train.pt), a "
+         "script or a program",
+         printable(path_of_target(spec)));
+}
+
+void require_output_folder(const launch::JobSpec& spec) {
+    std::error_code unreadable;
+    const std::filesystem::path path = spec.output_directory;
+    if (path.empty() || !std::filesystem::exists(path, unreadable) ||
+        std::filesystem::is_directory(path, unreadable)) {
+        return;
+    }
+    fail(ExitCode::kDisk, "--output {}: is a file, and a folder is wanted; name another one",
+         printable(spec.output_directory));
+}
+
+// The variables of an allocation stay in a shell that has outlived it, and go where no Slurm is.
+void require_srun(const launch::JobSpec& spec) {
+    if (spec.transport != launch::TransportKind::kSlurm || is_in_path("srun")) return;
+    fail(ExitCode::kSetup,
+         "SLURM_JOB_ID says that this is an allocation of Slurm, but srun is not in PATH: put it "
+         "there, or unset SLURM_JOB_ID, or give a --hostfile or --standalone");
 }
 
 // Refuses a file that is a model by its name and is given as a program.
@@ -191,9 +231,12 @@ int run_command(std::span<const std::string> arguments, bool is_named,
     } else {
         give_token(options, token, job.spec);
     }
-    refuse_mistyped_subcommand(job.spec, is_named || options.no_python, subcommands);
+    refuse_mistyped_subcommand(job.spec, options, is_named || options.no_python, subcommands);
+    refuse_folder(job.spec);
     refuse_model_as_program(job.spec);
     require_script(options, job.spec);
+    require_output_folder(job.spec);
+    require_srun(job.spec);
     if (job.spec.target_kind == launch::TargetKind::kTorchScript) {
         require_worker(job.spec.required_files.front());
         look_into_training_job(options, job.spec);

@@ -223,9 +223,9 @@ void start_agents(int count, int fanout) {
     for (int i = 2; i <= count; ++i) hosts += fmt::format(",n{}", i);
     const TemporaryFolder folder;
     const auto began = Steady::now();
-    JobProcess job(
-        folder, {std::string(test::binary_dir()) + "/launch_probe", "transport=local", "hosts=" + hosts,
-                 fmt::format("fanout={}", fanout), "connect_ms=240000", "--", "/bin/true"});
+    JobProcess job(folder, {std::string(test::binary_dir()) + "/launch_probe", "transport=local",
+                            "hosts=" + hosts, fmt::format("fanout={}", fanout), "connect_ms=240000",
+                            "--", "/bin/true"});
     const int code = job.wait();
     INFO(job.err());
     CHECK(code == 0);

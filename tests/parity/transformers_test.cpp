@@ -39,7 +39,8 @@ TEST_CASE("stock transformers loads what was exported, with equal logits", "[.lo
     if (python.empty())
         return report_skipped("stock transformers reading an export",
                               "there is no Python environment of tools/peers.sh in DSL_PEERS");
-    const std::string script = std::string(test::source_dir()) + "/tests/parity/transformers_load.py";
+    const std::string script =
+        std::string(test::source_dir()) + "/tests/parity/transformers_load.py";
     for (const std::string name : {"gpt2", "llama", "qwen2"}) {
         INFO(name);
         const TemporaryFolder folder;

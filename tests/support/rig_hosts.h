@@ -70,7 +70,9 @@ class RigHosts {
         static int rigs = 0;
         return static_cast<char>('a' + rigs++ % 26);
     }
-    static std::string script() { return std::string(test::source_dir()) + "/tests/cluster/rig.sh"; }
+    static std::string script() {
+        return std::string(test::source_dir()) + "/tests/cluster/rig.sh";
+    }
     std::string prefix_;
     std::string folder_;
     bool usable_ = false;

@@ -47,6 +47,7 @@ class Builder {
 
   private:
     void choose_hosts();
+    [[nodiscard]] std::vector<launch::Host> read_hostfile() const;
     [[nodiscard]] launch::Host this_machine() const;
     void choose_transport();
     void check_launcher_args() const;
@@ -57,6 +58,7 @@ class Builder {
     void require_script();
     void require_libraries();
     void write_environment();
+    void check_threads() const;
     void plan_nodes(launch::PlanRequest request);
     void check_way() const;
     void check_ssh_options() const;
@@ -86,13 +88,24 @@ void Builder::choose_hosts() {
     } else if (source_ == HostSource::kJoin && options_.hostfile.empty()) {
         hosts = joining_hosts(options_, job_.notes);
     } else if (!options_.hostfile.empty()) {
-        hosts = launch::read_hostfile(absolute(options_.hostfile, machine_.directory));
+        hosts = read_hostfile();
     } else if (options_.host_list.empty()) {
         note(fmt::format("using {}, as deepspeed does; give --standalone for this machine alone",
                          machine_.default_hostfile));
         hosts = launch::read_hostfile(machine_.default_hostfile);
     }
     hosts_ = launch::apply_filter(listed_hosts(options_, std::move(hosts)), options_.filter);
+}
+
+std::vector<launch::Host> Builder::read_hostfile() const {
+    const std::string& name = options_.hostfile;
+    const std::string path = absolute(name, machine_.directory);
+    if (name.find_first_of(",:") != std::string::npos && access(path.c_str(), F_OK) != 0)
+        fail(ExitCode::kUsage,
+             "--hostfile {}: there is no such file; a list of hosts stands in a file, one host a "
+             "line, as `node1 slots=4`",
+             printable(name));
+    return launch::read_hostfile(path);
 }
 
 launch::Host Builder::this_machine() const {
@@ -363,6 +376,24 @@ void Builder::write_environment() {
     }
 }
 
+// OpenMP would pass over what is no list of numbers, and choose for itself.
+void Builder::check_threads() const {
+    constexpr const char* kName = "OMP_NUM_THREADS";
+    if (job_.spec.target_kind != launch::TargetKind::kTorchScript) return;
+    const std::string* chosen = launch::find_variable(job_.spec.environment.set, kName);
+    const std::string value = chosen != nullptr ? *chosen
+                              : job_.spec.environment.inherit_all
+                                  ? machine_.variable(kName).value_or("1")
+                                  : "1";
+    for (const std::string& level : split(value, ',')) {
+        const auto threads = parse_int(trim(level));
+        if (!threads || *threads < 1)
+            fail(ExitCode::kUsage,
+                 "{}={}: `{}` is not a number of threads; set one, or unset the variable", kName,
+                 printable(value), printable(level));
+    }
+}
+
 // The least and the largest number of the chosen hosts in an attempt; nullopt: all of them.
 std::optional<launch::NodeRange> Builder::elastic_range() const {
     const bool deepspeed = options_.elastic_training;
@@ -497,6 +528,7 @@ BuiltJob Builder::build() {
     choose_device(request);
     write_command(request);
     write_environment();
+    check_threads();
     plan_nodes(std::move(request));
     check_way();
     return std::move(job_);

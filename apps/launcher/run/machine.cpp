@@ -19,7 +19,10 @@ Machine Machine::this_one() {
     machine.gpu_count = static_cast<int>(launch::count_gpus());
     std::error_code error;
     machine.directory = std::filesystem::current_path(error).string();
-    if (error) fail(ExitCode::kSetup, "the current directory cannot be read: {}", error.message());
+    if (error)
+        fail(ExitCode::kSetup,
+             "the current directory cannot be read: {}; somebody removed it? cd to another one",
+             error.message());
     const auto binary = std::filesystem::read_symlink("/proc/self/exe", error);
     if (error) fail(ExitCode::kSetup, "/proc/self/exe cannot be read: {}", error.message());
     machine.binary_directory = binary.parent_path().string();

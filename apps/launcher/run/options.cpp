@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -19,6 +20,30 @@ bool value_is_optional(const Option& option) {
     return option.value_name.starts_with('[');
 }
 
+// A shell replaces `~` only at the start of a word, and in no quotes: not in --data=~/x.
+void refuse_tilde(const Option& option, const std::string& typed, const std::string& value) {
+    const bool is_path = option.value_name.find("FILE") != std::string_view::npos ||
+                         option.value_name.find("DIR") != std::string_view::npos;
+    if (!is_path || !(value == "~" || value.starts_with("~/"))) return;
+    fail(ExitCode::kUsage,
+         "{}: the shell has left `~` as it is, which it replaces at the start of a word only: "
+         "write $HOME{}",
+         typed, printable(value.substr(1)));
+}
+
+// The letters after the dash of a typesetter (U+2010 to U+2015, U+2212) that WORD begins with, or
+// nothing: editors, chats and web pages put them in the place of `-` and `--`.
+std::optional<std::string> after_other_dash(std::string_view word) {
+    const auto is_dash = [](std::string_view text) {
+        return (text.starts_with("\xe2\x80") && text.size() > 2 && text[2] >= '\x90' &&
+                text[2] <= '\x95') ||
+               text.starts_with("\xe2\x88\x92");
+    };
+    if (!is_dash(word)) return std::nullopt;
+    while (word.starts_with('-') || is_dash(word)) word.remove_prefix(word[0] == '-' ? 1 : 3);
+    return std::string(word);
+}
+
 class OptionParser {
   public:
     OptionParser(std::span<const Option> options, std::span<const std::string> arguments)
@@ -32,6 +57,12 @@ class OptionParser {
         bool only_words = false;
         while (next_ < arguments_.size()) {
             const std::string& word = arguments_[next_++];
+            if (const auto name = only_words ? std::nullopt : after_other_dash(word)) {
+                fail(ExitCode::kUsage,
+                     "`{}` begins with a dash that is not `-`, as editors and web pages put it: "
+                     "write {}{}",
+                     printable(word), name->size() > 1 ? "--" : "-", printable(*name));
+            }
             if (only_words || word.size() < 2 || word.front() != '-') {
                 if (on_word(word)) break;
             } else if (word == "--") {
@@ -104,6 +135,7 @@ void OptionParser::option(const std::string& word) {
     } else if (!option.value_name.empty() && !value_is_optional(option)) {
         value = value_of(option, typed);
     }
+    refuse_tilde(option, typed, value);
     try {
         option.apply(value);
     } catch (const Error& error) {

@@ -1,5 +1,7 @@
 #include "launcher/run/parse_run.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/run/option_table.h"
@@ -29,6 +31,19 @@ void settle_device(RunOptions& options) {
     }
 }
 
+// What a word may be meant for that no option takes; begins with "; ", or is empty.
+std::string resume_advice(const RunOptions& o) {
+    return o.resume == "auto" ? "; a folder to resume from is written --resume=DIR" : "";
+}
+
+std::string word_advice(const RunOptions& o) {
+    const bool has_data = std::ranges::any_of(
+        o.set, [](const std::string& set) { return set.starts_with("dslaunch.data.train="); });
+    return !resume_advice(o).empty() ? resume_advice(o)
+           : has_data ? "; --data takes one file, and a shell makes several words of `*`"
+                      : "";
+}
+
 void check_target(const RunOptions& o) {
     if (o.target.empty()) {
         fail(ExitCode::kUsage,
@@ -40,8 +55,8 @@ void check_target(const RunOptions& o) {
         fail(
             ExitCode::kUsage,
             "{} is for a .pt target and means nothing for `{}`; write it after the target if it is "
-            "the program's own",
-            o.first_training_option, printable(o.target));
+            "the program's own{}",
+            o.first_training_option, printable(o.target), resume_advice(o));
     }
     if (kind == launch::TargetKind::kTorchScript && (o.module || o.no_python)) {
         fail(ExitCode::kUsage, "--{} cannot be given for a .pt target",
@@ -93,8 +108,8 @@ RunOptions parse_run_options(std::span<const std::string> arguments) {
             return false;
         }
         if (!options.target.empty()) {
-            fail(ExitCode::kUsage, "unexpected `{}` after the model {}", printable(word),
-                 printable(options.target));
+            fail(ExitCode::kUsage, "unexpected `{}` after the model {}{}", printable(word),
+                 printable(options.target), word_advice(options));
         }
         if (word.empty()) fail(ExitCode::kUsage, "the target is an empty word");
         options.target = word;

@@ -428,20 +428,23 @@ void check_wish(const job::JobSetup& setup, const MeshArguments& mesh, bool shar
              "dslaunch.sequence.size): leave these out of it to ask for other meshes");
 }
 
+HelpPage plan_help() {
+    return {.does =
+                "Prints segments, instructions, memory and bytes moved, without starting "
+                "anything. It reads the model, measures it by a pass over one micro batch, and "
+                "shows a training step of rank 0: whether it fits, what it takes, memory by kind "
+                "and tier, what is read, written and sent.",
+            .examples = {"dslaunch plan train.pt --config ds_config.json --world-size 8",
+                         "dslaunch plan train.pt --world-size 8 --stages 4 --svg step.svg",
+                         "dslaunch plan train.pt --hostfile hostfile --search"},
+            .docs = "docs/plan.md, docs/pipelines.md, docs/tensor-parallel.md"};
+}
+
 }  // namespace
 
 int plan_main(int argc, char** argv) {
     PlanArguments arguments;
-    CommandLine app(
-        {.does = "Prints segments, instructions, memory and bytes moved, without starting "
-                 "anything. It reads the model, measures it by a pass over one micro batch, and "
-                 "shows a training step of rank 0: whether it fits, what it takes, memory by kind "
-                 "and tier, what is read, written and sent.",
-         .examples = {"dslaunch plan train.pt --config ds_config.json --world-size 8",
-                      "dslaunch plan train.pt --world-size 8 --stages 4 --svg step.svg",
-                      "dslaunch plan train.pt --hostfile hostfile --search"},
-         .docs = "docs/plan.md, docs/pipelines.md, docs/tensor-parallel.md"},
-        "dslaunch plan");
+    CommandLine app(plan_help(), "dslaunch plan");
     add_job_options(app, arguments);
     add_tensor_options(app, arguments);
     add_mesh_options(app, arguments);

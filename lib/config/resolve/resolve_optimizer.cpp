@@ -28,7 +28,9 @@ void Resolver::optimizer() {
     const Value* type = given("optimizer.type");
     const Value* section = find_path(root_, "optimizer");
     if (type == nullptr) {
-        if (section != nullptr && section->is(Kind::kObject) && !section->items.empty()) {
+        // --lr alone changes the default optimizer.
+        const bool is_written = section != nullptr && section->origin != "--set";
+        if (is_written && section->is(Kind::kObject) && !section->items.empty()) {
             problem("optimizer", fmt::format("has no `type`: give {}", types_text("optimizer")));
         }
         record("optimizer.type", make_value(std::string("AdamW")), "default");
@@ -158,6 +160,14 @@ void Resolver::scheduler() {
     SchedulerConfig& scheduler = run_config().scheduler;
     scheduler.warmup_num_steps = take_integer("scheduler.params.warmup_num_steps");
     scheduler.warmup_type = take_warmup_type();
+    const int64_t steps = run_config().steps;
+    if (steps > 0 && scheduler.warmup_num_steps > steps &&
+        given("scheduler.params.warmup_num_steps") != nullptr) {
+        note("scheduler.params.warmup_num_steps",
+             fmt::format("is more than the run's {} steps: the learning rate never reaches its "
+                         "full value",
+                         steps));
+    }
     if (type->text == "WarmupCosineLR") return cosine();
     warmup(type->text);
 }

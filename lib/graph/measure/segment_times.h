@@ -29,8 +29,8 @@ inline constexpr Bytes kTimedBytesMax = mib(512);
 // the order of a step, forward from the first to the last, then backward: one pass to warm up, then
 // ROUNDS. Segments that share their Code and have like inputs get one time, the median of all their
 // passes. backward_weight_s is the time of a whole backward less that of its first half
-// (split_backward.h). Throws Error{kInput} when a segment fails. REQUIRES: rounds > 0; SEGMENTED is on
-// the CPU.
+// (split_backward.h). Throws Error{kInput} when a segment fails. REQUIRES: rounds > 0; SEGMENTED is
+// on the CPU.
 [[nodiscard]] std::vector<plan::SegmentTimes> measure_times(
     const SegmentedModel& segmented, const std::vector<c10::IValue>& arguments,
     const SegmentTimesOptions& options);

@@ -27,10 +27,34 @@ std::unique_ptr<FileView> open_file(const FileTree& tree, const std::string& fol
     }
 }
 
+// True: ENTRIES are those of a checkpoint of DeepSpeed's, or of one of its steps.
+bool is_deepspeed(const std::vector<FolderEntry>& entries) {
+    return std::any_of(entries.begin(), entries.end(), [](const FolderEntry& entry) {
+        return entry.is_folder ? entry.name.starts_with("global_step")
+                               : entry.name.ends_with("_model_states.pt");
+    });
+}
+
 bool holds(const std::vector<FolderEntry>& entries, std::string_view name, bool folder) {
     return std::any_of(entries.begin(), entries.end(), [&](const FolderEntry& entry) {
         return entry.name == name && entry.is_folder == folder;
     });
+}
+
+// The entries of FOLDER, which may be a file by mistake.
+std::optional<std::vector<FolderEntry>> list_of(const FileTree& tree, const std::string& folder) {
+    try {
+        return tree.list(folder);
+    } catch (const Error&) {
+        const size_t slash = folder.rfind('/');
+        const auto beside = tree.list(slash == std::string::npos ? "."
+                                      : slash == 0               ? "/"
+                                                                 : folder.substr(0, slash));
+        if (!beside || !holds(*beside, folder.substr(slash + 1), false)) throw;
+        fail(ExitCode::kCheckpoint,
+             "{}: is a file, and a checkpoint is a folder: name that of the run, or its step-N",
+             printable(folder));
+    }
 }
 
 }  // namespace
@@ -140,7 +164,7 @@ void CheckpointReader::for_each(int tensor, int state, const Range& elements,
 CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path) {
     std::string folder = path;
     while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-    const auto entries = tree.list(folder);
+    const auto entries = list_of(tree, folder);
     if (!entries) fail(ExitCode::kCheckpoint, "{}: there is no such folder", printable(path));
     const auto own = parse_step_folder(folder.substr(folder.rfind('/') + 1));
     if (own || holds(*entries, kManifestName, false)) return {"", folder};
@@ -150,8 +174,11 @@ CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path) 
     if (!root && holds(*entries, "checkpoints", true)) return {folder + "/checkpoints", ""};
     if (!root)
         fail(ExitCode::kCheckpoint,
-             "{}: no checkpoint there: it holds neither {} nor folders step-N nor checkpoints/",
-             printable(path), kManifestName);
+             "{}: no checkpoint there: it holds neither {} nor folders step-N nor checkpoints/{}",
+             printable(path), kManifestName,
+             is_deepspeed(*entries)
+                 ? "; it is DeepSpeed's: `dslaunch ckpt import` makes one of ours of it"
+                 : "");
     return {folder, ""};
 }
 

@@ -138,7 +138,8 @@ void check_form(const std::string& help, const std::string& command) {
     REQUIRE(more != std::string::npos);
     for (const std::string& page : split(trim(help.substr(more + 7)), ',')) {
         INFO(page);
-        CHECK(std::filesystem::exists(std::string(test::source_dir()) + "/" + std::string(trim(page))));
+        CHECK(std::filesystem::exists(std::string(test::source_dir()) + "/" +
+                                      std::string(trim(page))));
     }
 }
 

@@ -75,6 +75,11 @@ TEST_CASE("what a trainer's command line says of training is said to a model in 
     CHECK(o.set == Words{"optimizer.params.lr=2e-5", "dslaunch.epochs=3",
                          "scheduler.params.warmup_num_steps=10", "bf16.enabled=true",
                          "train_micro_batch_size_per_gpu=4", "gradient_accumulation_steps=8"});
+    const RunOptions other =
+        parse("t.pt --max_steps 5 --output_dir o --save_steps 3 --save_total_limit 2");
+    CHECK(other.output == "o");
+    CHECK(other.set ==
+          Words{"dslaunch.steps=5", "dslaunch.save.interval=3", "dslaunch.save.keep=2"});
     CHECK_THAT(refusal("t.pt --lr 0"), Catch::Contains("--lr: `0` is not a number above 0"));
     CHECK_THAT(refusal("t.pt --epochs x"), Catch::Contains("not a number above 0"));
 }
@@ -168,6 +173,16 @@ TEST_CASE("a bad command line is refused with what to do") {
         {"--nnodes 3 --num_nodes 2 true", "contradicts --nnodes"},
         {"--master_addr a --rdzv_endpoint b:1 true", "contradicts --master_addr"},
         {"--rdzv_endpoint a:2 --master_port 1 true", "contradicts --rdzv_endpoint"},
+        {"--data=~/x.bin t.pt", "--data: the shell has left `~` as it is"},
+        {"--output=~/run t.pt", "write $HOME/run"},
+        {"t.pt --log_dir ~", "write $HOME"},
+        {"\xe2\x80\x93num_gpus 2 t.pt", "a dash that is not `-`"},
+        {"\xe2\x80\x93-num_gpus 2 t.pt", "write --num_gpus"},
+        {"t.pt \xe2\x80\x94steps 5", "write --steps"},
+        {"\xe2\x88\x92q t.pt", "write -q"},
+        {"t.pt --resume out", "unexpected `out` after the model t.pt; a folder to resume from is"},
+        {"--resume out t.pt", "a folder to resume from is written --resume=DIR"},
+        {"t.pt --data a.bin b.bin", "--data takes one file, and a shell makes several words"},
     };
     for (const auto& [line, message] : rows) {
         INFO(line);
@@ -258,6 +273,24 @@ TEST_CASE("a job runs here unless a hostfile names another machine") {
     CHECK(job("--ssh_port 2200 --hostfile " + kHostfiles + "addresses true").nodes[0].port == 2222);
     CHECK_THROWS_WITH(job("--hostfile /nonexistent/h true"), Catch::Contains("/nonexistent/h"));
     CHECK_THROWS_WITH(job("--num_nodes 2 true"), Catch::Contains("--hostfile"));
+    for (const char* list : {"n1:4,n2:4", "n1,n2", "n1:4"}) {
+        CHECK_THROWS_WITH(job(std::string("-H ") + list + " true"),
+                          Catch::Contains("a list of hosts stands in a file, one host a line"));
+    }
+}
+
+TEST_CASE("a model's OMP_NUM_THREADS is a number of threads, or several for nested regions") {
+    const auto job_with = [](const std::string& value, const std::string& line) {
+        Machine on = machine();
+        on.environment.emplace_back("OMP_NUM_THREADS", value);
+        return job(line, on);
+    };
+    for (const char* good : {"1", "4", "4,2", " 3"}) CHECK_NOTHROW(job_with(good, "t.pt"));
+    for (const char* bad : {"abc", "0", "-2", "", "4,", "2x"})
+        CHECK_THROWS_WITH(job_with(bad, "t.pt"), Catch::Contains("is not a number of threads"));
+    CHECK_NOTHROW(job_with("abc", "t.py"));
+    CHECK_NOTHROW(job_with("abc", "--env OMP_NUM_THREADS=2 t.pt"));
+    CHECK_THROWS_WITH(job("--env OMP_NUM_THREADS=x t.pt"), Catch::Contains("OMP_NUM_THREADS=x"));
 }
 
 TEST_CASE("a tree is asked for by --fanout, and only hosts over ssh get one unasked") {

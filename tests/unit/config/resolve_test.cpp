@@ -313,6 +313,35 @@ TEST_CASE("what has no effect is said, not silent") {
           "c:1:26: aio.thread_count has no effect: read only with offload to nvme");
 }
 
+TEST_CASE("a warm-up that the run does not see the end of is said") {
+    const auto notes = [](int warmup, const std::string& length) {
+        return resolved(fmt::format("{{scheduler: {{type: WarmupLR, params: {{warmup_num_steps: "
+                                    "{}}}}}, dslaunch: {{{}}}}}",
+                                    warmup, length),
+                        1)
+            .notes;
+    };
+    CHECK(notes(1000, "steps: 1000").empty());
+    CHECK(notes(1000, "epochs: 1").empty());  // how many steps that is, is not known yet
+    CHECK(notes(1001, "steps: 1000") ==
+          std::vector<std::string>{
+              "c:1:57: scheduler.params.warmup_num_steps is more than the run's 1000 steps: the "
+              "learning rate never reaches its full value"});
+}
+
+TEST_CASE("the command line's learning rate is that of the default optimizer where none is named") {
+    TrainConfig config = parse_config("{}", "c");
+    apply_override(config, "optimizer.params.lr=0.25");
+    const Resolved result = resolve(config, {});
+    CHECK(result.problems.empty());
+    CHECK(result.config.optimizer.kind == OptimizerKind::kAdamW);
+    CHECK(result.config.optimizer.lr == 0.25);
+    // A config that begins an optimizer says which.
+    config = parse_config("{optimizer: {params: {}}}", "c");
+    apply_override(config, "optimizer.params.lr=0.25");
+    CHECK(resolve(config, {}).problems.size() == 1);
+}
+
 TEST_CASE("overrides that are not assignments are usage errors") {
     TrainConfig config = parse_config("{train_batch_size: 2}", "c");
     for (const char* bad : {"a", "=1", "a..b=1", "train_batch_size.x=1", "a=[1", "a=*x"}) {

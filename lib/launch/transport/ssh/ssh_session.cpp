@@ -264,13 +264,16 @@ bool SshSession::handshake() {
         const bool way_failed = way_ != nullptr && !way_->failure_after_end().empty();
         if (way_failed) cause = way_->failure();
         const bool may_retry = !way_failed || way_->may_retry();
-        if (may_retry && ssh_get_serverbanner(session_) == nullptr &&
-            attempts_ < kConnectAttempts) {
+        const bool is_known = ssh_get_serverbanner(session_) != nullptr;
+        if (may_retry && !is_known && attempts_ < kConnectAttempts) {
             drop();
             state_ = State::kWaiting;
             deadline_ = steady_clock::now() + backoff_delay(attempts_);
             return false;
         }
+        if (!way_failed && !is_known)
+            cause += fmt::format("; nobody there says that it is an sshd: is port {} right?",
+                                 target_->port);
         end("the ssh connection failed: " + cause);
         return true;
     }

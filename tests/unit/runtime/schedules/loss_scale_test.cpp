@@ -56,8 +56,9 @@ void check_trace(const LossScaleConfig& config, const std::string& overflows, co
 }  // namespace
 
 TEST_CASE("the loss scale moves as DeepSpeed's for every choice of its parameters") {
-    const TrainConfig reference = load_config(
-        std::string(test::source_dir()) + "/tests/unit/runtime/schedules/loss_scale_reference.json");
+    const TrainConfig reference =
+        load_config(std::string(test::source_dir()) +
+                    "/tests/unit/runtime/schedules/loss_scale_reference.json");
     REQUIRE(reference.problems.empty());
     const Value* overflows = find_path(reference.root, "overflows");
     const Value* cases = find_path(reference.root, "cases");

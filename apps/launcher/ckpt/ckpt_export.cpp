@@ -84,9 +84,9 @@ void run_export(const ExportArguments& arguments) {
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     if (arguments.format == "torchscript") {
         std::vector<std::string> words = {
-            "export",       storage::choose_checkpoint(*tree, arguments.path),
-            "--model FILE", arguments.model,
-            "--out",        arguments.options.out};
+            "export",  storage::choose_checkpoint(*tree, arguments.path),
+            "--model", arguments.model,
+            "--out",   arguments.options.out};
         if (arguments.options.force) words.emplace_back("--force");
         if (arguments.json) words.emplace_back("--json");
         become_worker(words);
@@ -151,7 +151,7 @@ int ckpt_export(CommandLine& command, const Parse& parse) {
     command.add("--all-names", arguments.all_names,
                 "hf: write a tied tensor under each of its names");
     declare_names(command, arguments.options);
-    command.add("--model", arguments.model, "torchscript: the archive that was trained");
+    command.add("--model FILE", arguments.model, "torchscript: the archive that was trained");
     command.add("--force", arguments.options.force, "replace a model that is in OUT");
     command.add("--json", arguments.json, "one JSON object");
     if (parse()) run_export(arguments);

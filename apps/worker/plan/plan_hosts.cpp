@@ -14,7 +14,7 @@ namespace dslaunch::worker {
 namespace {
 
 constexpr size_t kNamedHostsMax = 8;  // named in a line of text
-constexpr const char* kFilters[] = {"--include", "--exclude", "--num-nodes N", "--num-gpus"};
+constexpr const char* kFilters[] = {"--include", "--exclude", "--num-nodes", "--num-gpus"};
 
 int ranks_on(const launch::HostSlots& host) {
     return static_cast<int>(host.slots.size());
@@ -62,7 +62,7 @@ void add_host_options(CommandLine& app, PlanHosts& hosts) {
     app.add("-i,--include SPEC", hosts.filter.include,
             "of the hostfile only these: NODE[:SLOT[,SLOT]][@NODE...]");
     app.add("-e,--exclude SPEC", hosts.filter.exclude, "all but these, written as --include");
-    app.add("--num-nodes", hosts.filter.num_nodes, "the first N hosts of the hostfile");
+    app.add("--num-nodes N", hosts.filter.num_nodes, "the first N hosts of the hostfile");
     app.add("--num-gpus,--num-accelerators N", hosts.filter.num_gpus,
             "the first N slots of each host of the hostfile");
 }

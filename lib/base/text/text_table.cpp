@@ -1,6 +1,7 @@
 #include "base/text/text_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text/columns.h"
 
@@ -34,6 +35,22 @@ std::string chosen_columns(const Rows& rows, const std::vector<size_t>& widths,
     return text;
 }
 
+// The columns of each part, none of which is wider than LIMIT unless it has but one column more
+// than the first.
+std::vector<std::vector<size_t>> parts_within(const std::vector<size_t>& widths, size_t limit) {
+    std::vector<std::vector<size_t>> parts(1);
+    size_t width = 0;
+    for (size_t column = 0; column < widths.size(); ++column) {
+        if (parts.back().size() > 1 && width + kBetween + widths[column] > limit) {
+            parts.push_back({0});
+            width = widths[0];
+        }
+        width += widths[column] + (parts.back().empty() ? 0 : kBetween);
+        parts.back().push_back(column);
+    }
+    return parts;
+}
+
 }  // namespace
 
 std::string text_table(const Rows& rows, const TableForm& form) {
@@ -42,20 +59,17 @@ std::string text_table(const Rows& rows, const TableForm& form) {
         widths.resize(std::max(widths.size(), row.size()));
         for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns_of(row[i]));
     }
-    std::string text;
-    std::vector<size_t> chosen;
-    size_t width = 0;
-    for (size_t column = 0; column < widths.size(); ++column) {
-        const size_t more = widths[column] + (chosen.empty() ? 0 : kBetween);
-        if (form.width > 0 && chosen.size() > 1 && width + more > form.width) {
-            text += chosen_columns(rows, widths, chosen, form.align) + '\n';
-            chosen = {0};
-            width = widths[0];
-        }
-        chosen.push_back(column);
-        width += widths[column] + (chosen.size() == 1 ? 0 : kBetween);
+    auto parts = parts_within(widths, form.width > 0 ? form.width : std::string::npos);
+    // Parts of like width read better than a last one with little in it.
+    for (size_t limit = form.width; limit > 0 && parts.size() > 1; --limit) {
+        auto narrower = parts_within(widths, limit - 1);
+        if (narrower.size() > parts.size()) break;
+        parts = std::move(narrower);
     }
-    return text + chosen_columns(rows, widths, chosen, form.align);
+    std::string text;
+    for (const std::vector<size_t>& chosen : parts)
+        text += (text.empty() ? "" : "\n") + chosen_columns(rows, widths, chosen, form.align);
+    return text;
 }
 
 }  // namespace dslaunch

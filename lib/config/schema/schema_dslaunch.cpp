@@ -42,7 +42,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.device", kString, "auto", "auto|cpu|cuda", "Where to compute"},
     {"dslaunch.loss", kObject, "null", "", "The loss when forward returns an output"},
     {"dslaunch.loss.name", kString, "null", "cross_entropy|mse|l1|bce_with_logits|null", "Which loss, null: forward returns it"},
-    {"dslaunch.loss.target", kString, "null", "", "Column that holds the target"},
+    {"dslaunch.loss.target", kString, "null", "", "Column that holds the target, null: the one of its type that is left"},
     {"dslaunch.loss.mean", kString, "micro_batch", "micro_batch|token", "Mean over each micro batch, or over all valid tokens"},
     {"dslaunch.save", kObject, "null", "", "Checkpoints"},
     {"dslaunch.save.interval", kInt, "null", ">0", "Steps between checkpoints, null: only at the end"},

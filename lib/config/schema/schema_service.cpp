@@ -8,6 +8,9 @@ using enum KeyType;
 using enum KeyStatus;
 
 constexpr const char* kNoDataEfficiency = "data efficiency is not available yet in this version";
+constexpr const char* kNoQuantizeTraining =
+    "quantization is not available in this version, and DeepSpeed has removed this section: remove "
+    "the key";
 constexpr const char* kNoAutotuning = "autotuning is not available yet in this version";
 constexpr const char* kNoSparseAttention = "sparse attention is not available in this version";
 constexpr const char* kNoElasticity = "elastic training is not available yet in this version";
@@ -109,7 +112,7 @@ constexpr KeySpec kServiceKeys[] = {
     {"autotuning.model_info", kFree, "null", "", "What is known of the model", kNotYet, kNoAutotuning},
     {"autotuning.model_info_path", kString, "null", "", "File of model_info", kNotYet, kNoAutotuning},
     {"autotuning.zero_optimization", kFree, "null", "", "Values of zero_optimization to try", kNotYet, kNoAutotuning},
-    {"quantize_training", kFree, "null", "", "Quantization while training (old section)", kNotYet, "quantization is not available in this version, and DeepSpeed has removed this section: remove the key"},
+    {"quantize_training", kFree, "null", "", "Quantization while training (old section)", kNotYet, kNoQuantizeTraining},
     {"eigenvalue", kObject, "null", "", "Eigenvalues of the Hessian for quantization", kNotYet, kNoEigenvalues},
     {"eigenvalue.enabled", kBool, "false", "", "Turn it on", kNotYet, kNoEigenvalues},
     {"eigenvalue.verbose", kBool, "false", "", "Print them", kNotYet, kNoEigenvalues},

@@ -77,6 +77,11 @@ void describe_run(const JobSetup& setup, const std::string& memory, const RunPla
     log_info("model", "{}", model_text(setup, places.model));
     if (!memory.empty()) log_info("memory", "{}", memory);
     log_info("data", "{}", data_text(setup));
+    if (const std::string target = setup.data->train.target_choice(); !target.empty())
+        log_info("data",
+                 "column {} is the target of the loss: dslaunch.loss.target names none, "
+                 "and no other that is left can be it",
+                 target);
     log_info("training", "{}", method_text(setup));
     log_info("output", "{}", output_text(setup, places.output));
     const std::string differences = config::differences_text(setup.resolved);

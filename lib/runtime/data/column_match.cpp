@@ -1,6 +1,7 @@
 #include "runtime/data/column_match.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "base/error.h"
@@ -30,7 +31,9 @@ std::string did_you_mean(const std::string& name, std::span<const std::string> n
 std::string both(const ColumnMatch& match) {
     return fmt::format("the file has the columns {}; forward takes the arguments {}{}",
                        listed(match.columns), listed(match.arguments),
-                       match.has_target ? " (the last is the loss target)" : "");
+                       match.has_target && !match.arguments.back().empty()
+                           ? " (the last is the loss target)"
+                           : "");
 }
 
 void check_chosen(const ColumnMatch& match) {
@@ -56,16 +59,40 @@ std::vector<size_t> columns_left(const ColumnMatch& match,
     return left;
 }
 
+std::vector<std::string> names_of(const ColumnMatch& match, std::span<const size_t> columns) {
+    std::vector<std::string> names;
+    for (const size_t column : columns) names.push_back(match.columns[column]);
+    return names;
+}
+
 [[noreturn]] void fail_leftover(const ColumnMatch& match, std::span<const size_t> columns,
                                 std::span<const size_t> arguments) {
-    std::vector<std::string> column_names;
     std::vector<std::string> argument_names;
-    for (const size_t column : columns) column_names.push_back(match.columns[column]);
     for (const size_t argument : arguments) argument_names.push_back(match.arguments[argument]);
     fail(ExitCode::kInput,
          "{}: columns and arguments do not pair up. Left over: columns {}; arguments {}. {}. Say "
          "which column feeds which argument in dslaunch.data.columns",
-         match.path, listed(column_names), listed(argument_names), both(match));
+         match.path, listed(names_of(match, columns)), listed(argument_names), both(match));
+}
+
+// The one of the columns LEFT that can be the loss's target, whose name the config does not say.
+size_t target_column(const ColumnMatch& match, const std::vector<size_t>& left) {
+    std::vector<size_t> fitting;
+    std::copy_if(left.begin(), left.end(), std::back_inserter(fitting),
+                 [&](size_t column) { return match.target_types[column]; });
+    if (fitting.size() == 1) return fitting.front();
+    const std::string found =
+        left.empty()      ? "none is left"
+        : fitting.empty() ? fmt::format("none of those left ({}) holds {}",
+                                        listed(names_of(match, left)), match.target_type)
+                          : fmt::format("{} of those left hold {}: {}", fitting.size(),
+                                        match.target_type, listed(names_of(match, fitting)));
+    fail(ExitCode::kInput,
+         "{}: dslaunch.loss.target does not say which column holds the target of the loss, and {}. "
+         "Name it, as --set dslaunch.loss.target={}: {}",
+         match.path, found,
+         left.empty() ? "COLUMN" : printable(match.columns[(fitting.empty() ? left : fitting)[0]]),
+         both(match));
 }
 
 }  // namespace
@@ -86,12 +113,13 @@ std::vector<size_t> match_columns(const ColumnMatch& match) {
         fail(ExitCode::kInput, "{}: no column '{}', which dslaunch.loss.target names{}: {}",
              match.path, printable(match.arguments.back()),
              did_you_mean(match.arguments.back(), match.columns), both(match));
-    const std::vector<size_t> left = columns_left(match, column_of);
-    if (match.has_target && !names_target && !column_of.back() && left.size() != without.size())
-        fail(ExitCode::kInput,
-             "{}: dslaunch.loss.target does not say which column holds the target of the loss, and "
-             "{} are left: {}",
-             match.path, left.empty() ? "none" : std::to_string(left.size()), both(match));
+    std::vector<size_t> left = columns_left(match, column_of);
+    const bool one_pair = left.size() == 1 && without.size() == 1;
+    if (match.has_target && !column_of.back() && !one_pair) {
+        column_of.back() = target_column(match, left);
+        without.pop_back();
+        std::erase(left, *column_of.back());
+    }
     if (left.size() == 1 && without.size() == 1) {
         column_of[without.front()] = left.front();
     } else if (!without.empty() || (!left.empty() && match.chosen.size() != arguments)) {

@@ -13,14 +13,17 @@ struct ColumnMatch {
     std::string path;                    // path of the file, for messages
     std::vector<std::string> columns;    // the file's
     std::vector<std::string> arguments;  // forward's, the loss target last if there is one
-    bool has_target = false;  // true if the last argument is the target that the config names
+    bool has_target = false;         // true if the last argument is the target of the config's loss
+    std::vector<bool> target_types;  // one per column: it has a type that the loss's target has
+    std::string target_type;         // that type, for messages
     std::map<std::string, std::string> chosen;  // dslaunch.data.columns: argument -> column
 };
 
 // Returns the column of each argument: the one that `chosen` names, else the one of its own name.
-// One column and one argument that are then left pair up, and so does the target of a loss where
-// the config does not name its column (its argument has an empty name). Columns may be left over
-// only if `chosen` names every argument. Throws Error{kInput} that lists columns and arguments.
+// Where the config does not name the column of a loss's target (its argument has an empty name), it
+// is the one of the target's type among those that are then left. One column and one argument that
+// are still left pair up. Columns may be left over only if `chosen` names every argument. Throws
+// Error{kInput} that lists columns and arguments.
 [[nodiscard]] std::vector<size_t> match_columns(const ColumnMatch& match);
 
 }  // namespace dslaunch::runtime

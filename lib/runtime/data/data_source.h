@@ -29,6 +29,8 @@ class DataSource {
     [[nodiscard]] const std::vector<DataInput>& inputs() const { return file_->inputs(); }
     // Returns the context of a token file, 0 for rows.
     [[nodiscard]] int64_t tokens_per_sample() const { return file_->tokens_per_sample(); }
+    // Returns the column that is the loss's target where the config names none; empty: none is.
+    [[nodiscard]] std::string target_choice() const { return file_->target_choice(); }
     // Returns the bytes of one sample as forward gets it, all arguments together.
     [[nodiscard]] int64_t sample_bytes() const;
 

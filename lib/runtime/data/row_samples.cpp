@@ -110,14 +110,25 @@ class RowSamples final : public Samples {
   public:
     RowSamples(std::string path, RowFile file, const DataRequest& request)
         : file_(std::move(file)), path_(std::move(path)) {
-        const std::vector<std::string> names = row_columns(path_);
-        const std::vector<size_t> column_of = match_columns({.path = path_,
-                                                             .columns = names,
-                                                             .arguments = request.arguments,
-                                                             .has_target = request.has_target(),
-                                                             .chosen = request.data.columns});
+        const bool classes = request.loss.kind == config::LossKind::kCrossEntropy;
+        ColumnMatch match{.path = path_,
+                          .columns = {},
+                          .arguments = request.arguments,
+                          .has_target = request.has_target(),
+                          .target_types = {},
+                          .target_type = classes ? "class numbers (integers)" : "floats",
+                          .chosen = request.data.columns};
+        for (const storage::SafetensorsEntry& column : file_.columns()) {
+            match.columns.push_back(column.name);
+            match.target_types.push_back(
+                batch_dtype(column.dtype) ==
+                (classes ? c10::ScalarType::Long : c10::ScalarType::Float));
+        }
+        const std::vector<size_t> column_of = match_columns(match);
         for (size_t i = 0; i < column_of.size(); ++i)
             add_input(request, i, file_.columns()[column_of[i]]);
+        if (request.has_target() && request.arguments.back().empty())
+            target_choice_ = described(file_.columns()[column_of.back()]);
         check_equal_rows(column_of);
     }
 
@@ -125,6 +136,7 @@ class RowSamples final : public Samples {
     int64_t sample_count() const override { return sample_count_; }
     const std::vector<DataInput>& inputs() const override { return inputs_; }
     int64_t tokens_per_sample() const override { return 0; }
+    std::string target_choice() const override { return target_choice_; }
 
     std::vector<c10::IValue> batch(int64_t first, std::span<const int64_t> offsets) const override {
         std::vector<c10::IValue> tensors;
@@ -202,6 +214,7 @@ class RowSamples final : public Samples {
     RowFile file_;
     std::string path_;
     int64_t sample_count_ = 0;
+    std::string target_choice_;
     std::vector<FedColumn> columns_;  // one per argument, as inputs_
     std::vector<DataInput> inputs_;
 };

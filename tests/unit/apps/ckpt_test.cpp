@@ -238,7 +238,7 @@ TEST_CASE("misuse says what is missing and what to do") {
         {{"ckpt", "export", made.output}, ExitCode::kUsage, "OUT"},
         {{"ckpt", "import", "a"}, ExitCode::kUsage, "OUT"},
         {{"ckpt", "lss"}, ExitCode::kUsage, "ls"},
-        {{"zero_to_fp32"}, ExitCode::kUsage, "checkpoint_dir"},
+        {{"zero_to_fp32"}, ExitCode::kUsage, "CHECKPOINT_DIR"},
         {{"ckpt", "ls", empty.path() + "/no"}, ExitCode::kCheckpoint, "no such folder"},
         {{"ckpt", "verify", empty.path()}, ExitCode::kCheckpoint, "no checkpoint"},
         {{"ckpt", "inspect", empty.path()}, ExitCode::kCheckpoint, "no checkpoint"},

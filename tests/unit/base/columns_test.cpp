@@ -43,6 +43,9 @@ TEST_CASE("columns of a table that is too wide go below, each part with the firs
     const char* parts = "host  state\nn1    good\n\nhost  kernel\nn1    6.1\n";
     CHECK(text_table(rows, {.width = 18}) == parts);
     CHECK(text_table(rows, {.width = 3}) == parts);
+    // 3 and 2 columns, not 4 and 1.
+    const std::vector<std::vector<std::string>> five = {{"h", "aa", "bb", "cc", "dd", "ee"}};
+    CHECK(text_table(five, {.width = 20}) == "h  aa  bb  cc\n\nh  dd  ee\n");
 }
 
 }  // namespace dslaunch

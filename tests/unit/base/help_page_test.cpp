@@ -98,8 +98,8 @@ TEST_CASE("the head of an option has short names first, and shows a value that m
 
 TEST_CASE("a letter of several bytes takes one column") {
     const std::string word(70, 'x');
-    CHECK(help_text({.does = word + " ab…cd ef"}) == "\n" + word + " ab…cd ef\n");
-    CHECK(help_text({.does = word + " ab…cd efg"}) == "\n" + word + " ab…cd\nefg\n");
+    CHECK(help_text({.does = word + " ab…cd efg"}) == "\n" + word + " ab…cd efg\n");
+    CHECK(help_text({.does = word + " ab…cd efgh"}) == "\n" + word + " ab…cd\nefgh\n");
 }
 
 }  // namespace dslaunch

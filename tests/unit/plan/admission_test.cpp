@@ -141,9 +141,9 @@ TEST_CASE("the table and the JSON say need and limit of each tier") {
     limits.disks = {{"/d", 1, mib(60), mib(1)}};
     const std::vector<TierVerdict> verdicts = admit(need, limits);
     CHECK(admission_table(need, verdicts) ==
-          "1 rank of a host                 need        limit\n"
-          "memory                      372.0 MiB    300.0 MiB  TOO LITTLE: MemAvailable\n"
-          "disk /d                      50.0 MiB     59.0 MiB  60.0 MiB free, less 1.0 MiB for "
+          "1 rank of a host                need       limit\n"
+          "memory                     372.0 MiB   300.0 MiB  TOO LITTLE: MemAvailable\n"
+          "disk /d                     50.0 MiB    59.0 MiB  60.0 MiB free, less 1.0 MiB for "
           "others\n"
           "memory is 100.0 MiB of the ranks' own, 200.0 MiB shared, 72.0 MiB for the program\n");
     JsonWriter json;

@@ -62,8 +62,8 @@ TEST_CASE("stages are told with what they hold, and what is tied between them") 
         options_for(model, {2, 2, 4, ScheduleKind::k1F1B, {4}});
     REQUIRE(options.size() == 1);
     const std::string text = stages_table(options[0], model);
-    CHECK_THAT(text, Catch::Contains("    0     0 0..3 layer.0 .. layer.3"));
-    CHECK_THAT(text, Catch::Contains("    1     0 4..5 layer.4 .. layer.5"));
+    CHECK_THAT(text, Catch::Contains("    0      0  0..3 layer.0 .. layer.3"));
+    CHECK_THAT(text, Catch::Contains("    1      0  4..5 layer.4 .. layer.5"));
     CHECK_THAT(text, Catch::Contains("layer.0.weight lies on stages 0, 1: its gradients are added "
                                      "up between them\n"));
     JsonWriter json;

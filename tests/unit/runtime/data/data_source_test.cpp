@@ -116,13 +116,76 @@ TEST_CASE("the one column that forward leaves is the target of a loss that names
     DataRequest request = request_for(path, {"x", "z", ""});
     request.loss = {.kind = LossKind::kCrossEntropy, .target = ""};
     CHECK(values_of<int64_t>(open_data(request).train.batch(Ints{2, 0})[2]) == Ints{7, 5});
-    request = request_for(path, {"x", ""});
-    request.loss = {.kind = LossKind::kCrossEntropy, .target = ""};
-    CHECK_THROWS_WITH(open_data(request),
-                      Catch::Contains("dslaunch.loss.target does not say which column holds the "
-                                      "target of the loss, and 2 are left: the file has the "
-                                      "columns x, y, z; forward takes the arguments x, (the "
-                                      "loss's target)"));
+    CHECK(open_data(request).train.target_choice() == "'y' I64 [3]");
+    request.arguments.back() = request.loss.target = "y";
+    CHECK(open_data(request).train.target_choice().empty());
+}
+
+TEST_CASE("among several columns the target of a loss is the only one of its type") {
+    const DataFolder folder;
+    const std::string path = folder.rows(
+        "d.safetensors", {column("pixels", DType::kF32, {3, 2}, Floats{0, 1, 10, 11, 20, 21}),
+                          column("weight", DType::kF64, {3}, std::vector<double>{0.5, 0.25, 2}),
+                          column("class", DType::kU8, {3}, std::vector<uint8_t>{5, 6, 7}),
+                          column("id", DType::kI32, {3}, std::vector<int32_t>{8, 9, 8})});
+    struct Case {
+        std::vector<std::string> arguments;  // of forward
+        LossKind loss;
+        std::string choice;  // the column, or what the error says
+    };
+    const std::string unsaid =
+        ": dslaunch.loss.target does not say which column holds the target of the loss, and ";
+    const std::string has =
+        ": the file has the columns pixels, weight, class, id; forward takes the arguments ";
+    const std::string last = ", (the loss's target)";
+    for (const Case& c : std::vector<Case>{
+             {{"pixels", "weight", "id"}, LossKind::kCrossEntropy, "'class' U8 [3]"},
+             {{"input", "weight", "id"}, LossKind::kCrossEntropy, "'class' U8 [3]"},
+             {{"pixels", "id", "input"}, LossKind::kMse, "'weight' F64 [3]"},
+             {{"pixels", "id", "class"}, LossKind::kL1, "'weight' F64 [3]"},
+             {{"pixels", "weight", "class"}, LossKind::kBceWithLogits, "'id' I32 [3]"},
+             {{"pixels", "weight"},
+              LossKind::kCrossEntropy,
+              unsaid +
+                  "2 of those left hold class numbers (integers): class, id. Name it, as --set "
+                  "dslaunch.loss.target=class" +
+                  has + "pixels, weight" + last},
+             {{"class", "input"},
+              LossKind::kMse,
+              unsaid +
+                  "2 of those left hold floats: pixels, weight. Name it, as --set "
+                  "dslaunch.loss.target=pixels" +
+                  has + "class, input" + last},
+             {{"pixels", "weight"},
+              LossKind::kBceWithLogits,
+              unsaid +
+                  "none of those left (class, id) holds floats. Name it, as --set "
+                  "dslaunch.loss.target=class" +
+                  has + "pixels, weight" + last},
+             {{"pixels", "weight", "class", "id"},
+              LossKind::kMse,
+              unsaid + "none is left. Name it, as --set dslaunch.loss.target=COLUMN" + has +
+                  "pixels, weight, class, id" + last},
+             {{"pixels", "id"},
+              LossKind::kCrossEntropy,
+              ": columns and arguments do not pair up. Left over: columns weight; arguments none. "
+              "the "
+              "file has the columns pixels, weight, class, id; forward takes the arguments pixels, "
+              "id, (the loss's target). Say which column feeds which argument in "
+              "dslaunch.data.columns"}}) {
+        CAPTURE(c.arguments, c.choice);
+        std::vector<std::string> arguments = c.arguments;
+        arguments.emplace_back();
+        DataRequest request = request_for(path, arguments);
+        request.loss = {.kind = c.loss, .target = ""};
+        std::string got;
+        try {
+            got = open_data(request).train.target_choice();
+        } catch (const Error& error) {
+            got = std::string(error.what()).substr(path.size());
+        }
+        CHECK(got == c.choice);
+    }
 }
 
 TEST_CASE("a column may feed two arguments, and is left unread when all arguments are chosen") {

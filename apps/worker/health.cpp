@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text/torch_reason.h"
 #include "config/run/run_config.h"
 #include "launch/machine/gpu_count.h"
 #include "launch/machine/machine_name.h"
@@ -269,7 +270,7 @@ int health_main(int argc, char** argv) {
     } catch (const Error& error) {
         end_with(*reporter, error.code(), error.what());
     } catch (const std::exception& error) {
-        end_with(*reporter, ExitCode::kInternal, error.what());
+        end_with(*reporter, ExitCode::kInternal, torch_reason(error));
     }
     // Peers may have ended by now, and Gloo's and NCCL's destructors would contact them.
     std::fflush(nullptr);

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text/torch_reason.h"
 #include "worker/roles.h"
 
 #include <c10/util/Exception.h>
@@ -73,9 +74,9 @@ int main(int argc, char** argv) {
         tell(argv[0], error.what());
         return static_cast<int>(error.code());
     } catch (const c10::Error& error) {
-        tell(argv[0], fmt::format("LibTorch: {}", error.what_without_backtrace()));
+        tell(argv[0], fmt::format("LibTorch: {}", torch_reason(error)));
     } catch (const std::exception& error) {
-        tell(argv[0], error.what());
+        tell(argv[0], torch_reason(error));
     }
     return static_cast<int>(ExitCode::kInternal);
 }

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/machine/memory_shortage.h"
 #include "base/text.h"
+#include "base/text/torch_reason.h"
 #include "graph/lower/precision.h"
 #include "graph/segment/compute_context.h"
 #include "job/predict/job_room.h"
@@ -374,7 +375,8 @@ int train_main(int argc, char** argv) {
         message = error.what();
     } catch (const std::exception& error) {
         if (is_memory_shortage(error)) code = ExitCode::kSetup;
-        message = code == ExitCode::kSetup ? memory_shortage_text(error.what()) : error.what();
+        message = torch_reason(error);
+        if (code == ExitCode::kSetup) message = memory_shortage_text(message);
     }
     role.poison(fmt::format("rank {} failed: {}", environment.rank, message));
     reporter->failure(code, message);  // before the log line, so that the launcher does not repeat

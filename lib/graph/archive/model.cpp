@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/machine/memory_shortage.h"
 #include "base/text.h"
+#include "base/text/torch_reason.h"
 #include "graph/archive/mapped_archive.h"
 #include "storage/files/model_file.h"
 
@@ -85,12 +86,12 @@ Model Model::load(const std::string& path) {
         fail(error.code(), "{}: {}", printable(path), error.what());
     } catch (const std::exception& error) {
         if (is_memory_shortage(error))
-            fail(ExitCode::kSetup, "{}: {}", printable(path), memory_shortage_text(error.what()));
-        const std::vector<std::string> lines = split(error.what(), '\n');
+            fail(ExitCode::kSetup, "{}: {}", printable(path),
+                 memory_shortage_text(torch_reason(error)));
         fail(ExitCode::kInput,
              "{}: is not a TorchScript archive that can be loaded: {}; write it with "
              "torch.jit.save or `dslaunch model new`",
-             printable(path), printable(lines.front()));
+             printable(path), torch_reason(error));
     }
 }
 

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/machine/memory_shortage.h"
-#include "graph/archive/torch_reason.h"
+#include "base/text/torch_reason.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/precision.h"
 #include "graph/measure/tensor_meter.h"
@@ -263,9 +263,9 @@ class BackwardTrials {
         } catch (const std::exception& error) {
             if (is_memory_shortage(error))
                 fail(ExitCode::kSetup, "the backward of segment {} ({}): {}", index, info.name,
-                     memory_shortage_text(torch_reason(error.what())));
+                     memory_shortage_text(torch_reason(error)));
             fail(ExitCode::kInput, "the backward of segment {} ({}) failed: {}", index, info.name,
-                 torch_reason(error.what()));
+                 torch_reason(error));
         }
         return {Bytes{meter_.peak().small_bytes - before.small_bytes + kept - before.large_bytes},
                 Bytes{meter_.peak().large_bytes - kept}, weight_half};

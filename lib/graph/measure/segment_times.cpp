@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/archive/torch_reason.h"
+#include "base/text/torch_reason.h"
 #include "graph/lower/precision.h"
 #include "graph/measure/trial_backward.h"
 #include "graph/segment/compute_context.h"
@@ -184,7 +184,7 @@ class SegmentTimer {
             options_.around_backward ? options_.around_backward(backward) : backward();
         } catch (const c10::Error& error) {
             fail(ExitCode::kInput, "the backward of segment {} ({}) failed: {}", index,
-                 segment.name, torch_reason(error.what()));
+                 segment.name, torch_reason(error));
         }
         if (!inputs_only) end = std::chrono::steady_clock::now();
         return std::chrono::duration<double>(end - begin).count();

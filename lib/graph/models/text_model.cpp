@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/torch_reason.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
@@ -94,7 +95,7 @@ at::Tensor TextModel::next_logits(const std::vector<int64_t>& tokens) {
         output = module_.get_method(method_)({input});
     } catch (const std::exception& error) {
         fail(ExitCode::kInput, "the model's {} failed on {} tokens: {}", method_, seen,
-             error.what());
+             torch_reason(error));
     }
     if (!output.isTensor() || output.toTensor().dim() != 3 ||
         !output.toTensor().is_floating_point())

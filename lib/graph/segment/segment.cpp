@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/full_like.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -16,7 +17,7 @@
 #include "base/error.h"
 #include "base/machine/memory_shortage.h"
 #include "base/text.h"
-#include "graph/archive/torch_reason.h"
+#include "base/text/torch_reason.h"
 #include "graph/lower/precision.h"
 #include "graph/segment/compute_context.h"
 
@@ -104,6 +105,27 @@ void SegmentedModel::store_states(const Boundary& last) const {
     }
 }
 
+namespace {
+
+// "Float [2, 3], Long [2]": the first tensors among INPUTS.
+std::string shapes_text(const std::vector<IValue>& inputs) {
+    constexpr size_t kShownMax = 4;
+    std::vector<std::string> shown;
+    for (const IValue& input : inputs) {
+        if (!input.isTensor() || !input.toTensor().defined()) continue;
+        if (shown.size() == kShownMax) {
+            shown.emplace_back("…");
+            break;
+        }
+        const at::Tensor& tensor = input.toTensor();
+        shown.push_back(fmt::format("{} [{}]", c10::toString(tensor.scalar_type()),
+                                    fmt::join(tensor.sizes(), ", ")));
+    }
+    return shown.empty() ? "no tensors" : join(shown, ", ");
+}
+
+}  // namespace
+
 Boundary SegmentedModel::forward(size_t index, const std::vector<IValue>& inputs,
                                  const DrawKey& key, c10::Device device) const {
     const Segment& segment = segments_[index];
@@ -124,9 +146,9 @@ Boundary SegmentedModel::forward(size_t index, const std::vector<IValue>& inputs
     } catch (const std::exception& error) {
         if (is_memory_shortage(error))
             fail(ExitCode::kSetup, "segment {} ({}): {}", index, segment.name,
-                 memory_shortage_text(torch_reason(error.what())));
-        fail(ExitCode::kInput, "segment {} ({}) failed{}: {}", index, segment.name,
-             precision_advice(lowered_.compute_dtype), torch_reason(error.what()));
+                 memory_shortage_text(torch_reason(error)));
+        fail(ExitCode::kInput, "segment {} ({}) failed on {}{}: {}", index, segment.name,
+             shapes_text(inputs), precision_advice(lowered_.compute_dtype), torch_reason(error));
     }
     return make_boundary(stack, lenders);
 }

@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/archive/torch_reason.h"
+#include "base/text/torch_reason.h"
 #include "graph/lower/precision.h"
 #include "graph/segment/compute_context.h"
 #include "graph/segment/cut.h"
@@ -155,7 +155,7 @@ std::vector<IValue> WholeGraph::run(const GraphInputs& inputs, const RunMode& mo
             torch::jit::InterpreterState(*segment_.code).run(stack);
         } catch (const std::exception& error) {
             fail(ExitCode::kInput, "the graph failed{}: {}", precision_advice(compute_dtype_),
-                 torch_reason(error.what()));
+                 torch_reason(error));
         }
     }
     const at::NoGradGuard no_grad;

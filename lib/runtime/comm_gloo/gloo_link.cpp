@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text/torch_reason.h"
 
 namespace dslaunch::runtime {
 
@@ -126,9 +127,9 @@ void GlooLink::lose(int node, const std::exception& error, TimePoint deadline) {
     // Gloo throws one kind of exception for both cases, so the clock tells them apart.
     if (SystemClock().now() + std::chrono::milliseconds(2) >= deadline)
         fail(ExitCode::kHang, "node {} did not answer node {} within {:.3f} s: {}", node,
-             options_.node, to_milliseconds(options_.time_limit) / 1000, first_line(error));
+             options_.node, to_milliseconds(options_.time_limit) / 1000, torch_reason(error));
     fail(ExitCode::kPeerLost, "the connection of node {} to node {} was lost: {}", options_.node,
-         node, first_line(error));
+         node, torch_reason(error));
 }
 
 }  // namespace
@@ -136,11 +137,6 @@ void GlooLink::lose(int node, const std::exception& error, TimePoint deadline) {
 std::chrono::milliseconds gloo_limit(Duration duration) {
     return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(duration),
                     std::chrono::milliseconds(1));
-}
-
-std::string first_line(const std::exception& error) {
-    const std::string text = error.what();
-    return text.substr(0, text.find('\n'));
 }
 
 std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& store,
@@ -162,7 +158,7 @@ std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& stor
              "node {} could not connect to the other {} nodes from address {}: {}; a firewall "
              "between the hosts, or "
              "the wrong network (name the right one by GLOO_SOCKET_IFNAME)",
-             options.node, options.node_count - 1, options.address, first_line(error));
+             options.node, options.node_count - 1, options.address, torch_reason(error));
     }
 }
 

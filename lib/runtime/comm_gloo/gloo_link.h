@@ -14,9 +14,6 @@
 
 namespace dslaunch::runtime {
 
-// Returns an exception's text without the stack trace that c10 appends.
-[[nodiscard]] std::string first_line(const std::exception& error);
-
 // Returns DURATION as a limit of c10d, at least a millisecond, since zero would mean no limit.
 [[nodiscard]] std::chrono::milliseconds gloo_limit(Duration duration);
 

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text/torch_reason.h"
 #include "runtime/comm_gloo/address.h"
 #include "runtime/comm_gloo/gloo_link.h"
 
@@ -31,12 +32,12 @@ c10::intrusive_ptr<c10d::Store> open_store(const Topology& topology,
     } catch (const std::exception& error) {
         if (store.isServer)
             fail(ExitCode::kSetup, "rank 0 cannot serve the rendezvous on {} port {}: {}",
-                 options.master_address, options.master_port, first_line(error));
+                 options.master_address, options.master_port, torch_reason(error));
         fail(ExitCode::kHosts,
              "rank {} cannot reach the rendezvous on {} port {}: {}; is rank 0 alive, and does a "
              "firewall let this "
              "port through?",
-             topology.rank(), options.master_address, options.master_port, first_line(error));
+             topology.rank(), options.master_address, options.master_port, torch_reason(error));
     }
 }
 
@@ -63,7 +64,7 @@ void Rendezvous::set(const std::string& key, const std::string& value) {
         store_->store->set(key, value);
     } catch (const std::exception& error) {
         fail(ExitCode::kPeerLost, "rank 0's rendezvous was lost while '{}' was set: {}", key,
-             first_line(error));
+             torch_reason(error));
     }
 }
 
@@ -76,7 +77,7 @@ std::string Rendezvous::get(const std::string& key) {
             fail(ExitCode::kHang, "nobody set '{}' at the rendezvous within {:.3f} s", key,
                  to_milliseconds(options_.time_limit) / 1000);
         fail(ExitCode::kPeerLost, "rank 0's rendezvous was lost while waiting for '{}': {}", key,
-             first_line(error));
+             torch_reason(error));
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text/torch_reason.h"
 #include "runtime/comm_gloo/address.h"
 #include "runtime/comm_gloo/gloo_link.h"
 
@@ -46,12 +47,12 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::WorkerEnvironment& envi
     } catch (const std::exception& error) {
         if (options.isServer)
             fail(ExitCode::kSetup, "rank 0 cannot serve the rendezvous on {} port {}: {}",
-                 environment.master_address, environment.master_port, first_line(error));
+                 environment.master_address, environment.master_port, torch_reason(error));
         fail(ExitCode::kHosts,
              "rank {} cannot reach the rendezvous on {} port {}: {}; is rank 0 alive, and does a "
              "firewall let this port through?",
              environment.rank, environment.master_address, environment.master_port,
-             first_line(error));
+             torch_reason(error));
     }
 }
 
@@ -76,7 +77,7 @@ class GlooCollectives final : public HealthCollectives {
             fail(late ? ExitCode::kHang : ExitCode::kPeerLost, "{}: {}: {}",
                  health::health_op_name(op),
                  late ? "some rank did not take part in time" : "a rank was lost",
-                 first_line(error));
+                 torch_reason(error));
         }
     }
 
@@ -172,7 +173,7 @@ void WorldGroup::set(const std::string& key, const std::string& value) {
         store_->store->set("health/" + key, value);
     } catch (const std::exception& error) {
         fail(ExitCode::kPeerLost, "rank 0's rendezvous was lost while '{}' was set: {}", key,
-             first_line(error));
+             torch_reason(error));
     }
 }
 
@@ -184,7 +185,7 @@ std::optional<std::string> WorldGroup::get(const std::string& key, Duration limi
     } catch (const std::exception& error) {
         if (SystemClock().now() + milliseconds(2) >= deadline) return std::nullopt;
         fail(ExitCode::kPeerLost, "rank 0's rendezvous was lost while waiting for '{}': {}", key,
-             first_line(error));
+             torch_reason(error));
     }
 }
 
@@ -206,7 +207,7 @@ std::unique_ptr<HealthCollectives> WorldGroup::open_gloo(Duration limit) {
         const bool late = SystemClock().now() >= deadline;
         fail(late ? ExitCode::kHang : ExitCode::kPeerLost,
              "rank {} could not connect to all other ranks from address {}: {}", rank_, address_,
-             first_line(error));
+             torch_reason(error));
     }
 }
 

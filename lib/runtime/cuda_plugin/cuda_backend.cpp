@@ -17,6 +17,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text/torch_reason.h"
 #include "runtime/comm/device_backend.h"
 #include "runtime/cuda_plugin/fused_adam.h"
 #include "runtime/cuda_plugin/nccl_communicator.h"
@@ -190,7 +191,7 @@ DeviceBackend* create(int device) {
         const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
         return std::make_unique<CudaBackend>(device).release();
     } catch (const c10::Error& error) {
-        fail(ExitCode::kSetup, "GPU {} cannot be used: {}", device, error.what_without_backtrace());
+        fail(ExitCode::kSetup, "GPU {} cannot be used: {}", device, torch_reason(error));
     }
 }
 

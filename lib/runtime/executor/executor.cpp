@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/machine/memory_shortage.h"
+#include "base/text/torch_reason.h"
 
 namespace dslaunch::runtime {
 
@@ -165,8 +166,8 @@ void Executor::fail_step(size_t index, std::exception_ptr error) {
         error = std::make_exception_ptr(Error(known.code(), why));
     } catch (const std::exception& other) {
         const bool shortage = is_memory_shortage(other);
-        why = fmt::format("{}: {}", where,
-                          shortage ? memory_shortage_text(other.what()) : other.what());
+        const std::string reason = torch_reason(other);
+        why = fmt::format("{}: {}", where, shortage ? memory_shortage_text(reason) : reason);
         error = std::make_exception_ptr(
             Error(shortage ? ExitCode::kSetup : ExitCode::kRankFailed, why));
     }

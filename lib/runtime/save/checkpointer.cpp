@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine/memory_limits.h"
+#include "base/text/torch_reason.h"
 #include "base/text/wire.h"
 #include "graph/archive/memory_order.h"
 #include "graph/lower/precision.h"
@@ -280,7 +281,7 @@ void Checkpointer::run_in_thread(std::function<void()> work) {
         try {
             work();
         } catch (const std::exception& error) {
-            failure_ = error.what();
+            failure_ = torch_reason(error);
             phase_ = SavePhase::kFailed;
         }
     });

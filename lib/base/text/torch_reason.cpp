@@ -1,0 +1,153 @@
+#include "base/text/torch_reason.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kNowhere = std::string_view::npos;
+constexpr size_t kSourceBytesMax = 100;
+constexpr std::string_view kHere = "<--- HERE";
+
+struct Frame {
+    std::string place;  // "model.py:11"
+    std::string source;
+    bool of_torch = false;
+};
+
+// The lines of TEXT up to the frames of C++.
+std::vector<std::string> lines_of_model(std::string_view text) {
+    std::vector<std::string> lines = split(text, '\n');
+    const auto end = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
+        return line.starts_with("Exception raised from ") ||
+               line.starts_with("C++ CapturedTraceback") || line.starts_with("frame #");
+    });
+    lines.erase(end, lines.end());
+    return lines;
+}
+
+// What follows PREFIX in TEXT, up to END.
+std::string_view between(std::string_view text, std::string_view prefix, std::string_view end) {
+    const size_t begin = text.find(prefix);
+    if (begin == kNowhere) return {};
+    text.remove_prefix(begin + prefix.size());
+    return text.substr(0, text.find(end));
+}
+
+// A line of a traceback: `  File "model.py", line 11, in forward`.
+bool is_frame(std::string_view line) {
+    return trim(line).starts_with("File \"") && line.find("\", line ") != kNowhere;
+}
+
+// The frame whose first line is BEGIN: lines of source follow, and one that marks the last of them.
+Frame frame_at(const std::vector<std::string>& lines, size_t begin) {
+    const std::string path(between(lines[begin], "File \"", "\""));
+    const std::string line(trim(between(lines[begin], "\", line ", ",")));
+    Frame frame{path + ":" + line, "", false};
+    for (const char* own : {"/torch/nn/", "/torch/functional.py", "/torch/_", "/__torch__/torch/"})
+        frame.of_torch = frame.of_torch || path.find(own) != std::string::npos;
+    for (size_t i = begin + 1; i < lines.size() && !is_frame(lines[i]); ++i) {
+        if (lines[i].find(kHere) == std::string::npos) continue;
+        frame.source = std::string(trim(lines[i - 1])).substr(0, kSourceBytesMax);
+        break;
+    }
+    return frame;
+}
+
+// The innermost frame of the model's own source, of the serialized code where there is no other.
+std::string where_of(const std::vector<std::string>& lines) {
+    std::vector<Frame> frames;
+    for (size_t i = 0; i < lines.size(); ++i) {
+        if (lines[i].starts_with("Traceback of TorchScript, original")) frames.clear();
+        if (is_frame(lines[i])) frames.push_back(frame_at(lines, i));
+    }
+    if (frames.empty()) return {};
+    const auto own = std::find_if(frames.rbegin(), frames.rend(),
+                                  [](const Frame& frame) { return !frame.of_torch; });
+    const Frame& frame = own == frames.rend() ? frames.back() : *own;
+    return fmt::format(", at {}{}{}", frame.place, frame.source.empty() ? "" : ": ", frame.source);
+}
+
+// `RuntimeError: ` or `builtins.ValueError: `, as they stand behind a traceback.
+size_t kind_length(std::string_view line) {
+    const size_t colon = line.find(": ");
+    if (colon == kNowhere) return 0;
+    const std::string_view kind = line.substr(0, colon);
+    if (kind.find(' ') != kNowhere) return 0;
+    if (!kind.ends_with("Error") && !kind.ends_with("Exception")) return 0;
+    return colon + 2;
+}
+
+// The line that says what: the last that names its kind, or the first of all.
+std::string_view saying_line(const std::vector<std::string>& lines) {
+    std::string_view first;
+    std::string_view named;
+    for (const std::string& line : lines) {
+        const bool boilerplate = line.starts_with("The following operation failed") ||
+                                 line.starts_with("Traceback of TorchScript") || trim(line).empty();
+        if (first.empty() && !boilerplate) first = line;
+        if (kind_length(line) > 0) named = line;
+    }
+    return trim(named.empty() ? first : named);
+}
+
+// LINE without the marks of the place in LibTorch's source and without the kind of error, unless
+// that says something.
+std::string without_marks(std::string_view line) {
+    const size_t kind = kind_length(line);
+    if (line.starts_with("RuntimeError: ") || line.starts_with("IndexError: "))
+        line.remove_prefix(kind);
+    if (line.starts_with("builtins.")) line.remove_prefix(std::string_view("builtins.").size());
+    const size_t place_end = line.starts_with('[') ? line.find("] ") : kNowhere;
+    if (place_end != kNowhere && line.substr(0, place_end).find(".c") != kNowhere) {
+        const bool condition = line.starts_with("[enforce fail at ");
+        const size_t begin = condition ? line.find(". ", place_end) : place_end;
+        if (begin != kNowhere) line.remove_prefix(begin + 2);
+    }
+    const size_t assert = line.find(" INTERNAL ASSERT FAILED at ");
+    if (assert == kNowhere) return std::string(line);
+    const std::string_view rest = trim(between(line, "please report a bug to PyTorch.", "\n"));
+    return rest.empty() ? fmt::format("LibTorch's own check `{}` fails", line.substr(0, assert))
+                        : std::string(rest);
+}
+
+bool is_capital(char c) {
+    return c >= 'A' && c <= 'Z';
+}
+
+// The first sentence of LINE, and the next one behind a first of a few words.
+std::string_view first_sentence(std::string_view line) {
+    constexpr int64_t kFewWords = 5;
+    for (size_t end = line.find(". "); end != kNowhere; end = line.find(". ", end + 1)) {
+        const size_t next = line.find_first_not_of(' ', end + 1);
+        if (next == kNowhere || (!is_capital(line[next]) && line[next] != '(')) continue;
+        const std::string_view sentence = line.substr(0, end);
+        if (std::count(sentence.begin(), sentence.end(), ' ') + 1 < kFewWords) continue;
+        return sentence;
+    }
+    while (line.ends_with('.') || line.ends_with(':') || line.ends_with(' ')) line.remove_suffix(1);
+    return line;
+}
+
+}  // namespace
+
+std::string torch_reason(std::string_view text) {
+    const std::vector<std::string> lines = lines_of_model(text);
+    const std::string what(first_sentence(without_marks(saying_line(lines))));
+    return printable((what.empty() ? "LibTorch gives no reason" : what) + where_of(lines));
+}
+
+std::string torch_reason(const std::exception& error) {
+    if (dynamic_cast<const Error*>(&error) != nullptr) return error.what();
+    const std::string_view text = error.what();
+    const std::string reason = torch_reason(text);
+    if (reason != text) log_debug("torch", "{}", text);
+    return reason;
+}
+
+}  // namespace dslaunch

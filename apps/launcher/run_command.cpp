@@ -27,7 +27,7 @@
 #include "launcher/run/run_options.h"
 #include "launcher/run/training_job.h"
 #include "launcher/run/worker_program.h"
-#include "storage/files/model_file.h"
+#include "storage/files/input_file.h"
 
 namespace dslaunch::launcher {
 namespace {

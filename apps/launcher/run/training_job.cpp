@@ -6,10 +6,11 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_count.h"
 #include "storage/checkpoint/checkpoint_store.h"
-#include "storage/files/model_file.h"
+#include "storage/files/input_file.h"
 #include "storage/files/zip_archive.h"
 
 namespace dslaunch::launcher {
@@ -53,17 +54,38 @@ FoundConfig find_config(const RunOptions& options, const std::string& model,
     return {config::empty_config(), "", directory};
 }
 
-std::string find_data(const std::string& path, const FoundConfig& found,
+struct DataOption {
+    const char* option;
+    const char* key;
+};
+constexpr DataOption kTrain = {"--data", "dslaunch.data.train"};
+constexpr DataOption kEval = {"--eval-data", "dslaunch.data.eval"};
+
+std::string find_data(const std::string& path, const DataOption& named_by, const FoundConfig& found,
                       const launch::JobSpec& spec) {
+    if (path.find("://") != std::string::npos)
+        fail(ExitCode::kInput,
+             "{} {}: an address, and data are read from files of this machine; fetch it, and name "
+             "the file",
+             named_by.option, printable(path));
     const std::string beside = placed(path, found.folder);
     if (exists(beside)) return beside;
     const std::string here = placed(path, spec.working_directory);
     if (access(here.c_str(), R_OK) == 0) return here;
     const int error_number = errno;
     const bool one_place = beside == here;
-    fail(ExitCode::kInput, "data file {}: {}{}; name it with --data FILE or dslaunch.data.train",
-         here, errno_text(error_number),
-         one_place ? "" : fmt::format(" (nor is there {})", beside));
+    fail(ExitCode::kInput, "data file {}: {}{}; name it with {} FILE or {}", here,
+         errno_text(error_number), one_place ? "" : fmt::format(" (nor is there {})", beside),
+         named_by.option, named_by.key);
+}
+
+// Requires the file of PATH (empty: none) on every host. Only a file that can be data passes.
+void require_data(const std::string& path, const DataOption& named_by, const FoundConfig& found,
+                  launch::JobSpec& spec) {
+    if (path.empty()) return;
+    const std::string file = find_data(path, named_by, found, spec);
+    storage::require_data(file);
+    spec.required_files.push_back(file);
 }
 
 // Settles the device by the config, if there is no --device. The devices that were found must allow
@@ -98,9 +120,8 @@ void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     if (options.device == launch::DeviceRequest::kAuto) settle_device(resolved.config.device, spec);
     if (!found.path.empty() && options.config.empty()) spec.required_files.push_back(found.path);
     const config::DataConfig& data = resolved.config.data;
-    for (const std::string& path : {data.train_path, data.eval_path}) {
-        if (!path.empty()) spec.required_files.push_back(find_data(path, found, spec));
-    }
+    require_data(data.train_path, kTrain, found, spec);
+    require_data(data.eval_path, kEval, found, spec);
 }
 
 }  // namespace dslaunch::launcher

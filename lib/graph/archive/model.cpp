@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "base/text/torch_reason.h"
 #include "graph/archive/mapped_archive.h"
-#include "storage/files/model_file.h"
+#include "storage/files/input_file.h"
 
 namespace dslaunch::graph {
 

@@ -89,10 +89,12 @@ size_t target_column(const ColumnMatch& match, const std::vector<size_t>& left) 
                                         match.target_type, listed(names_of(match, fitting)));
     fail(ExitCode::kInput,
          "{}: dslaunch.loss.target does not say which column holds the target of the loss, and {}. "
-         "Name it, as --set dslaunch.loss.target={}: {}",
+         "Name it, as --set dslaunch.loss.target={}: {}{}",
          match.path, found,
          left.empty() ? "COLUMN" : printable(match.columns[(fitting.empty() ? left : fitting)[0]]),
-         both(match));
+         both(match),
+         left.empty() ? "; if forward returns the loss itself, name none (--loss, dslaunch.loss)"
+                      : "");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "storage/files/input_file.h"
 #include "storage/files/sample_order.h"
 
 namespace dslaunch::runtime {
@@ -13,14 +14,12 @@ namespace {
 
 constexpr int64_t kIgnoredTarget = -100;  // PyTorch's ignore_index, as in graph/lower/loss.cpp
 
-bool is_row_file(const std::string& path) {
-    return path.ends_with(".safetensors") || path.ends_with(".npy");
-}
-
 std::shared_ptr<const Samples> open_samples(const std::string& path, const DataRequest& request) {
     DSL_CHECK(request.arguments.size() == request.argument_types.size(), "{} names, {} types",
               request.arguments.size(), request.argument_types.size());
-    return is_row_file(path) ? open_row_samples(path, request) : open_token_samples(path, request);
+    storage::require_data(path);
+    return storage::is_row_file(path) ? open_row_samples(path, request)
+                                      : open_token_samples(path, request);
 }
 
 std::string shape_text(const DataInput& input) {
@@ -108,7 +107,7 @@ void DataSets::check_labels(const DataRequest& request, int64_t classes) const {
 }
 
 std::vector<std::string> offered_names(const config::DataConfig& data) {
-    if (!is_row_file(data.train_path)) return {};
+    if (!storage::is_row_file(data.train_path)) return {};
     std::vector<std::string> names;
     try {
         names = row_columns(data.train_path);

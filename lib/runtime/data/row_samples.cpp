@@ -96,8 +96,11 @@ void check_fit(const std::string& path, const DataRequest& request) {
     const auto refuse = [&](const char* key) {
         fail(ExitCode::kInput,
              "{}: {} is for token files, but this ending means rows; remove the key, or give a "
-             "token file",
-             path, key);
+             "token file{}",
+             path, key,
+             path.ends_with(".npy")
+                 ? ": numpy.load(file).astype(\"uint16\").tofile(\"data.bin\") writes one"
+                 : "");
     };
     if (request.data.context != 0) refuse("dslaunch.data.context (--context)");
     if (request.data.token_dtype) refuse("dslaunch.data.dtype");

@@ -1,8 +1,9 @@
-#include "storage/files/model_file.h"
+#include "storage/files/file_kind.h"
 
 #include <fstream>
 
 #include "base/error.h"
+#include "storage/files/input_file.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
@@ -34,12 +35,18 @@ std::string zip_of(const std::vector<std::string>& names) {
            little(names.size(), 2) + little(directory.size(), 4) + little(at, 4) + little(0, 2);
 }
 
-std::string message_of(const std::string& content) {
+std::string npy() {
+    return "\x93NUMPY\x01" + std::string(1, '\0') + little(2, 2) + "{}";
+}
+
+using Check = void (*)(const std::string& path);
+
+std::string message_of(Check check, const std::string& name, const std::string& content) {
     const TemporaryFolder folder;
-    const std::string path = folder.path() + "/m.pth";
+    const std::string path = folder.path() + "/" + name;
     std::ofstream(path) << content;
     try {
-        require_torchscript(path);
+        check(path);
         return "accepted";
     } catch (const Error& error) {
         CHECK(error.code() == ExitCode::kInput);
@@ -48,35 +55,98 @@ std::string message_of(const std::string& content) {
     }
 }
 
+// Tokens of 16 bits, as their numbers.
+std::string tokens(const std::vector<uint16_t>& numbers) {
+    std::string text;
+    for (const uint16_t number : numbers) text += little(number, 2);
+    return text;
+}
+
 }  // namespace
 
-TEST_CASE("files that are no TorchScript archives are told apart by their content") {
+TEST_CASE("what is given as a model or as tokens is known by its content, and mended in a line") {
+    struct Row {
+        std::string content;
+        const char* as_model;
+        const char* as_tokens;
+    };
     const std::string header = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
-    const std::pair<std::string, std::string> rows[] = {
-        {zip_of({"m/data.pkl", "m/version", "m/constants.pkl"}), "accepted"},
-        {zip_of({"m/data.pkl", "m/version", "m/data/0"}), "is a pickle of torch.save"},
-        {zip_of({"m/archive_format", "m/models/model.json"}), "is an exported program"},
-        {zip_of({"m/readme.txt"}), "accepted"},
-        {std::string("\x80\x02\x8a\x0al\xfc\x9c", 7), "is a pickle of torch.save"},
-        {std::string("\x80\x04\x95", 3), "is a pickle of torch.save"},
-        {little(header.size(), 8) + header + "abcd", "holds weights (safetensors)"},
-        {"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n", "git lfs pull"},
-        {"<!DOCTYPE html>\n<html><body>404</body></html>", "is a web page"},
-        {"\n  <HTML>", "is a web page"},
+    const std::string old_pickle("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20j\xa8P\x19.\x80\x02", 17);
+    const char* const kFetch = "is a pointer of Git LFS, not the file itself; fetch it: git lfs";
+    const char* const kPage = "is a web page: the download failed";
+    const char* const kWeights = "is a pickle of torch.save: weights, or a module";
+    const char* const kNoPickle = "is a pickle of torch.save, and no pickle is read";
+    const char* const kUnpack = "is compressed, and data are read as they are: unpack it";
+    const char* const kTable = "is a table (Parquet, Arrow or HDF5)";
+    const Row rows[] = {
+        {zip_of({"m/data.pkl", "m/version", "m/constants.pkl"}), "accepted", "is a model, not"},
+        {zip_of({"m/data.pkl", "m/version", "m/data/0"}), kWeights, kNoPickle},
+        {zip_of({"m/archive_format", "m/models/model.json"}), "is an exported program",
+         "is a model, not data"},
+        {zip_of({"m/readme.txt"}), "is a zip archive of other files", kUnpack},
+        {zip_of({"x.npy", "y.npy"}), "holds arrays of numpy", "is an .npz archive"},
+        {old_pickle, kWeights, kNoPickle},
+        {std::string("\x80\x04\x95", 3), kWeights, kNoPickle},
+        {std::string("\x80\x02}q\x01.", 6), kWeights, kNoPickle},
+        {little(header.size(), 8) + header + "abcd", "holds weights (safetensors)",
+         "holds tensors (safetensors), not tokens"},
+        {npy(), "holds arrays of numpy", "is an array with numpy's header, not tokens alone"},
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n", kFetch, kFetch},
+        {"<!DOCTYPE html>\n<html><body>404</body></html>", kPage, kPage},
+        {"\n  <HTML>", kPage, kPage},
         {std::string("\x08\x08\x12\x07pytorch\x1a\x05"
                      "2.11.0",
                      18),
-         "is an ONNX graph"},
-        {"", "accepted"},
-        {std::string(40, 'Z'), "accepted"},
-        {zip_of({"m/data.pkl"}).substr(0, 30), "accepted"},
+         "is an ONNX graph", "accepted"},
+        {"\x1f\x8b\x08 and so on", "is compressed", kUnpack},
+        {"\x28\xb5\x2f\xfd and so on", "is compressed", kUnpack},
+        {"PAR1 and so on", kTable, kTable},
+        {"ARROW1 and so on", kTable, kTable},
+        {"In the beginning God created the heaven and the earth.", "accepted",
+         "is text, not tokens: `dslaunch tokens bytes"},
+        {"\xe8\xb5\xb7\xe5\x88\x9d\xe7\xa5\x9e\xe5\x88\x9b\xe9\x80\xa0\xe5\xa4\xa9\xe5\x9c\xb0"
+         "\xe3\x80\x82\xe5\x9c\xb0\xe6\x98\xaf\xe7\xa9\xba\xe8\x99\x9a\xe6\xb7\xb7\xe6\xb2\x8c",
+         "accepted", "is text, not tokens"},
+        {"", "accepted", "accepted"},
+        {std::string(40, '\5'), "accepted", "accepted"},
+        {zip_of({"m/data.pkl"}).substr(0, 30), "accepted", kUnpack},
+        {zip_of({"[Content_Types].xml", "word/document.xml"}), "accepted", kUnpack},
     };
-    for (const auto& [content, message] : rows) {
-        INFO(content.substr(0, 40));
-        CHECK_THAT(message_of(content), Catch::Contains(message));
+    for (const Row& row : rows) {
+        INFO(row.content.substr(0, 40));
+        CHECK_THAT(message_of(require_torchscript, "m.pth", row.content),
+                   Catch::Contains(row.as_model));
+        CHECK_THAT(message_of(require_data, "d.bin", row.content), Catch::Contains(row.as_tokens));
     }
     CHECK_NOTHROW(require_torchscript("/no/such/file"));
+    CHECK_NOTHROW(require_data("/no/such/file"));
     CHECK(has_model_name("a/model.safetensors"));
     CHECK_FALSE(has_model_name("train.pt"));
     CHECK_FALSE(has_model_name("run.sh"));
+}
+
+TEST_CASE("rows are what their names say, and a table in text is told from a text") {
+    const std::string header = "{}";
+    CHECK(message_of(require_data, "x.safetensors", little(2, 8) + header) == "accepted");
+    CHECK(message_of(require_data, "x.npy", npy()) == "accepted");
+    CHECK_THAT(message_of(require_data, "x.npy", "version https://git-lfs.github.com/spec/v1\n"),
+               Catch::Contains("git lfs pull"));
+    CHECK_THAT(message_of(require_data, "x.csv", "x,y\n1.0,2.0\n3.0,4.0\n5.0,6.0\n7.0,8.0\n"),
+               Catch::Contains("is a table in text, which is not read: write its columns"));
+}
+
+TEST_CASE("tokens are not taken for something else by how they begin") {
+    // 640 to 1408 begin as pickles do, 35615 as gzip, 23106 as bzip2; the last has only letters
+    // but for one token, as a text in ASCII never has.
+    const std::vector<std::vector<uint16_t>> rows = {
+        {640, 7, 9, 11}, {896, 0x2e00}, {1152, 7, 9, 0x2e00}, {35615, 7, 9}, {23106, 7, 9}};
+    for (const std::vector<uint16_t>& row : rows) {
+        std::vector<uint16_t> numbers = row;
+        numbers.insert(numbers.end(), 40, 264);
+        INFO(row[0]);
+        CHECK(message_of(require_data, "d.bin", tokens(numbers)) == "accepted");
+    }
+    std::vector<uint16_t> letters(3000, 0x6e49);
+    letters[1000] = 13;
+    CHECK(message_of(require_data, "d.bin", tokens(letters)) == "accepted");
 }

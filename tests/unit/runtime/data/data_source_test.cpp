@@ -165,7 +165,8 @@ TEST_CASE("among several columns the target of a loss is the only one of its typ
              {{"pixels", "weight", "class", "id"},
               LossKind::kMse,
               unsaid + "none is left. Name it, as --set dslaunch.loss.target=COLUMN" + has +
-                  "pixels, weight, class, id" + last},
+                  "pixels, weight, class, id" + last +
+                  "; if forward returns the loss itself, name none (--loss, dslaunch.loss)"},
              {{"pixels", "id"},
               LossKind::kCrossEntropy,
               ": columns and arguments do not pair up. Left over: columns weight; arguments none. "
@@ -286,6 +287,9 @@ TEST_CASE("a .npy array is one column with the file's name, for a model of one a
     REQUIRE(values_of<int64_t>(sets.train.batch(Ints{1, 0})[0]) == Ints{2, -1, 0, 1});
     request.data.columns = {{"input", "image"}};
     REQUIRE(open_data(request).train.rows() == 3);
+    request.data.context = 2;
+    CHECK_THROWS_WITH(open_data(request),
+                      Catch::Contains("or give a token file: numpy.load(file).astype(\"uint16\")"));
 }
 
 TEST_CASE("the digits and the King James text of the fixtures are read as they were written") {

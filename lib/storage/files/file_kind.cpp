@@ -1,0 +1,134 @@
+#include "storage/files/file_kind.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "storage/files/zip_archive.h"
+
+namespace dslaunch::storage {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr size_t kHeaderBytesMax = size_t{100} << 20;  // safetensors allows no more
+// Tokens of 16 bits are text if both bytes of each are: 16 of them never are by chance.
+constexpr size_t kTextBytesMin = 32;
+constexpr size_t kTextBytesMax = 4096;
+
+// The name of the zip's first record, which stands before its content; empty: cut short.
+std::string_view first_name(std::string_view zip) {
+    constexpr size_t kLengthAt = 26, kNameAt = 30;
+    if (zip.size() < kNameAt) return {};
+    uint16_t length = 0;
+    std::memcpy(&length, zip.data() + kLengthAt, sizeof length);
+    return zip.substr(kNameAt, length);
+}
+
+FileKind kind_of_zip(std::span<const std::byte> bytes, std::string_view text) {
+    if (first_name(text).ends_with(".npy")) return FileKind::kNpz;
+    ZipDirectory directory;
+    try {
+        directory = parse_zip("", bytes);
+    } catch (const Error&) {
+        return FileKind::kUnreadZip;
+    }
+    const auto has = [&](std::string_view name) {
+        return std::ranges::any_of(directory.records, [&](const ZipRecord& record) {
+            return record.name == name || record.name.ends_with(fmt::format("/{}", name));
+        });
+    };
+    if (has("constants.pkl") || has("model.json")) {
+        // An exported program has a models/NAME.json and its own list of formats beside it.
+        return has("archive_format") ? FileKind::kExportedProgram : FileKind::kTorchScript;
+    }
+    if (has("archive_format") || has("serialized_exported_program.json"))
+        return FileKind::kExportedProgram;
+    return has("data.pkl") ? FileKind::kPickle : FileKind::kZip;
+}
+
+// Numbers may begin as a pickle does, so more of it is looked at: the frame of protocols 4 and 5,
+// the magic number of the old torch.save (several pickles, then raw data), or the last STOP.
+bool is_pickle(std::string_view text) {
+    if (text.size() < 3 || text[0] != '\x80' || text[1] < 2 || text[1] > 5) return false;
+    return text[1] >= 4 ? text[2] == '\x95'
+                        : text.back() == '.' || text.substr(2).starts_with("\x8a\x0al\xfc\x9c");
+}
+
+bool is_safetensors(std::string_view text) {
+    uint64_t header = 0;
+    if (text.size() < sizeof header + 2) return false;
+    std::memcpy(&header, text.data(), sizeof header);
+    const std::string_view json = text.substr(sizeof header);
+    return header >= 2 && header <= kHeaderBytesMax && header <= json.size() &&
+           (json.starts_with("{\"") || json.starts_with("{}") || json.starts_with("{ "));
+}
+
+// A message of protocol buffers that begins with field 1, the version of ONNX's format, and goes on
+// with the producer's name, the graph or the operators' versions.
+bool is_onnx(std::string_view text) {
+    if (text.size() < 16 || text[0] != '\x08') return false;
+    return text[1] >= 1 && text[1] <= 32 &&
+           (text[2] == '\x12' || text[2] == '\x3a' || text[2] == '\x42');
+}
+
+bool is_text(std::string_view text) {
+    if (text.size() < kTextBytesMin) return false;
+    const size_t end = std::min(text.size(), kTextBytesMax);
+    for (size_t i = 0; i < end;) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        const bool control = byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r';
+        const size_t length = utf8_length(text, i);
+        if (control || byte == 0x7f || length == 0) return false;
+        i += length;
+    }
+    return true;
+}
+
+constexpr std::array<std::pair<std::string_view, FileKind>, 10> kBeginnings = {{
+    {"version https://git-lfs"sv, FileKind::kLfsPointer},
+    {"\x93NUMPY"sv, FileKind::kNpy},
+    {"\x1f\x8b\x08"sv, FileKind::kCompressed},
+    {"\x28\xb5\x2f\xfd"sv, FileKind::kCompressed},
+    {"\xfd"
+     "7zXZ\0"sv,
+     FileKind::kCompressed},
+    {"BZh"sv, FileKind::kCompressed},
+    {"PAR1"sv, FileKind::kTable},
+    {"ARROW1"sv, FileKind::kTable},
+    {"\x89HDF\r\n"sv, FileKind::kTable},
+    {"7z\xbc\xaf\x27\x1c"sv, FileKind::kCompressed},
+}};
+
+}  // namespace
+
+FileKind file_kind(std::span<const std::byte> bytes) {
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (text.starts_with("PK\x03\x04")) return kind_of_zip(bytes, text);
+    if (is_pickle(text)) return FileKind::kPickle;
+    const auto row = std::ranges::find_if(
+        kBeginnings, [&](const auto& beginning) { return text.starts_with(beginning.first); });
+    if (row != kBeginnings.end()) return row->second;
+    const std::string beginning = lower(trim(text.substr(0, 64)));
+    if (beginning.starts_with("<!doctype html") || beginning.starts_with("<html"))
+        return FileKind::kWebPage;
+    if (is_safetensors(text)) return FileKind::kSafetensors;
+    if (is_onnx(text)) return FileKind::kOnnx;
+    return is_text(text) ? FileKind::kText : FileKind::kOther;
+}
+
+std::string why_not_downloaded(FileKind kind) {
+    return kind == FileKind::kLfsPointer
+               ? "is a pointer of Git LFS, not the file itself; fetch it: git lfs pull"
+               : "is a web page: the download failed; look at it and fetch it again";
+}
+
+}  // namespace dslaunch::storage

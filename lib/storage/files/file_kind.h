@@ -1,0 +1,36 @@
+// What a file really is, by its content. People give weights where a model is wanted, text where
+// tokens are, and pointers of Git LFS, error pages and compressed files for either.
+// input_file.h says what to do about each. No state; any thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace dslaunch::storage {
+
+enum class FileKind {
+    kTorchScript,      // torch.jit.save
+    kExportedProgram,  // torch.export.save, .pt2
+    kPickle,           // torch.save of weights, a module or a checkpoint, old or new format
+    kSafetensors,
+    kOnnx,
+    kLfsPointer,  // the file itself was never downloaded
+    kWebPage,     // an error page in the place of a download
+    kNpy,
+    kNpz,
+    kZip,         // of other files
+    kUnreadZip,   // without the one root folder of PyTorch's archives, or damaged
+    kCompressed,  // by gzip, zstd, xz or bzip2
+    kTable,       // Parquet, Arrow, HDF5
+    kText,        // its beginning is UTF-8 without control characters
+    kOther        // nothing that is known, damaged archives included
+};
+
+[[nodiscard]] FileKind file_kind(std::span<const std::byte> bytes);
+
+// What a file is that stands where a download failed, and what to do. REQUIRES: KIND is kLfsPointer
+// or kWebPage.
+[[nodiscard]] std::string why_not_downloaded(FileKind kind);
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,149 @@
+#include "storage/files/input_file.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "storage/files/file_kind.h"
+#include "storage/files/mapped_file.h"
+
+namespace dslaunch::storage {
+namespace {
+
+constexpr const char* kMakeOne =
+    "in Python, with the module that has these weights: torch.jit.save(torch.jit.script(module), "
+    "\"train.pt\"), or torch.jit.trace(module, example_inputs) where it cannot be scripted";
+
+std::optional<std::string> why_no_model(FileKind kind) {
+    switch (kind) {
+        case FileKind::kTorchScript:
+        case FileKind::kText:
+        case FileKind::kUnreadZip:
+        case FileKind::kOther:
+            return std::nullopt;
+        case FileKind::kExportedProgram:
+            return std::string(
+                "is an exported program (torch.export.save), which this version does not read; "
+                "write TorchScript in Python: torch.jit.save(torch.jit.trace(module, "
+                "example_inputs), \"train.pt\")");
+        case FileKind::kPickle:
+            return std::string(
+                       "is a pickle of torch.save: weights, or a module by the name of its class, "
+                       "without the graph that is trained; ") +
+                   kMakeOne;
+        case FileKind::kSafetensors:
+            return std::string("holds weights (safetensors) without the graph that is trained; ") +
+                   kMakeOne;
+        case FileKind::kOnnx:
+            return std::string(
+                "is an ONNX graph, which is for inference; write the module that it was exported "
+                "from: torch.jit.save(torch.jit.script(module), \"train.pt\")");
+        case FileKind::kNpy:
+        case FileKind::kNpz:
+            return "holds arrays of numpy: it is data, not a model";
+        case FileKind::kTable:
+            return "is a table (Parquet, Arrow or HDF5): it is data, not a model";
+        case FileKind::kZip:
+            return "is a zip archive of other files: models are written by torch.jit.save";
+        case FileKind::kCompressed:
+            return "is compressed: unpack it";
+        case FileKind::kLfsPointer:
+        case FileKind::kWebPage:
+            return why_not_downloaded(kind);
+    }
+    return std::nullopt;
+}
+
+constexpr const char* kAsColumns =
+    "write its columns as tensors, rows first, into a .safetensors file "
+    "(safetensors.numpy.save_file in Python)";
+
+std::string about_text(const std::string& path) {
+    if (path.ends_with(".csv") || path.ends_with(".tsv"))
+        return fmt::format("is a table in text, which is not read: {}", kAsColumns);
+    const std::string name = printable(path);
+    return fmt::format(
+        "is text, not tokens: `dslaunch tokens bytes {} -o {}.tokens` makes a token of each byte; "
+        "numbers of a tokenizer are written by numpy.array(ids, \"uint16\").tofile(\"data.bin\")",
+        name, name);
+}
+
+// Nothing: a file of KIND can be data, or its reader says what is wrong.
+std::optional<std::string> why_no_data(const std::string& path, FileKind kind) {
+    const bool rows = is_row_file(path);
+    switch (kind) {
+        case FileKind::kOther:
+        case FileKind::kOnnx:
+            return std::nullopt;
+        case FileKind::kText:
+            return rows ? std::nullopt : std::optional(about_text(path));
+        case FileKind::kSafetensors:
+            if (rows) return std::nullopt;
+            return "holds tensors (safetensors), not tokens: to have its columns read, give it a "
+                   "name that ends with .safetensors";
+        case FileKind::kNpy:
+            if (rows) return std::nullopt;
+            return "is an array with numpy's header, not tokens alone: numpy.load(file).astype("
+                   "\"uint16\").tofile(\"data.bin\") writes these; rows of samples have a name "
+                   "that ends with .npy";
+        case FileKind::kNpz:
+            return "is an .npz archive, which is not read; in Python: "
+                   "safetensors.numpy.save_file(dict(numpy.load(file)), \"data.safetensors\")";
+        case FileKind::kPickle:
+            return "is a pickle of torch.save, and no pickle is read; in Python: "
+                   "tokens.numpy().astype(\"uint16\").tofile(\"data.bin\"), or columns by "
+                   "safetensors.torch.save_file({\"x\": x, \"y\": y}, \"data.safetensors\")";
+        case FileKind::kTorchScript:
+        case FileKind::kExportedProgram:
+            return "is a model, not data: the model is named without an option, data by --data";
+        case FileKind::kTable:
+            return fmt::format("is a table (Parquet, Arrow or HDF5), which is not read: {}",
+                               kAsColumns);
+        case FileKind::kZip:
+        case FileKind::kUnreadZip:
+        case FileKind::kCompressed:
+            return "is compressed, and data are read as they are: unpack it";
+        case FileKind::kLfsPointer:
+        case FileKind::kWebPage:
+            return why_not_downloaded(kind);
+    }
+    return std::nullopt;
+}
+
+// Fails with what OBJECTION says of the file's kind. A file that cannot be read passes: whoever
+// opens it says why.
+template <typename Objection>
+void require_kind(const std::string& path, Objection objection) {
+    std::optional<std::string> why;
+    try {
+        why = objection(file_kind(MappedFile(path).bytes()));
+    } catch (const Error&) {
+        return;
+    }
+    if (why) fail(ExitCode::kInput, "{}: {}", printable(path), *why);
+}
+
+}  // namespace
+
+bool has_model_name(std::string_view path) {
+    constexpr std::array<std::string_view, 9> kEndings = {
+        ".pth", ".pt2", ".bin", ".ckpt", ".safetensors", ".onnx", ".torchscript", ".jit", ".ptl"};
+    return std::ranges::any_of(kEndings,
+                               [&](std::string_view ending) { return path.ends_with(ending); });
+}
+
+bool is_row_file(std::string_view path) {
+    return path.ends_with(".safetensors") || path.ends_with(".npy");
+}
+
+void require_torchscript(const std::string& path) {
+    require_kind(path, why_no_model);
+}
+
+void require_data(const std::string& path) {
+    require_kind(path, [&](FileKind kind) { return why_no_data(path, kind); });
+}
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,27 @@
+// What is wrong with a file that is given as a model or as data. People have weights (a state_dict,
+// safetensors), whole pickled modules, exported programs, ONNX where a TorchScript archive is
+// meant, and text, tables and pickles where tokens or columns are: each becomes the right thing in
+// its own way. Data path: TARGET -> [here] -> archive; --data -> [here] -> token_file.h, or
+// safetensors.h and npy.h. No state; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace dslaunch::storage {
+
+// True: names end so that are given to models and weights (.pth, .bin, .safetensors, …).
+[[nodiscard]] bool has_model_name(std::string_view path);
+
+// True: the columns of PATH are read by rows, as its ending says; else it is tokens.
+[[nodiscard]] bool is_row_file(std::string_view path);
+
+// Throws Error{kInput} that begins with PATH, says what it is and the one line that makes a model
+// of it, where its content is known and no TorchScript archive. A file that cannot be read passes:
+// whoever opens it says why.
+void require_torchscript(const std::string& path);
+
+// Likewise for data. All that is refused can be read as tokens of a large vocabulary.
+void require_data(const std::string& path);
+
+}  // namespace dslaunch::storage

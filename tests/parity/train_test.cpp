@@ -184,7 +184,13 @@ TEST_CASE("a model that cannot learn is refused before a step, and nothing is wr
     const std::tuple<const char*, torch::jit::Module, const char*> rows[] = {
         {"frozen", frozen, "forward reads no trainable parameter"},
         {"unread", unread, "forward reads no trainable parameter"},
-        {"none", script_module(with_scale("2.0"), {}), "the model has no parameters"}};
+        {"none", script_module(with_scale("2.0"), {}), "the model has no parameters"},
+        {"detached", script_module(with_scale("self.w.sum().detach()"), {{"w", ramp(3)}}),
+         "the loss depends on no trainable parameter"},
+        {"compared", script_module(with_scale("(self.w > 1).float().sum()"), {{"w", ramp(3)}}),
+         "the loss depends on no trainable parameter"},
+        {"rows", script_module(with_scale("self.w"), {{"w", ramp(3)}}),
+         "forward returns a tensor of 3 elements, not a loss: return their mean"}};
     for (const auto& [name, module, words] : rows) {
         INFO(name);
         const TemporaryFolder folder;

@@ -300,8 +300,14 @@ class BackwardTrials {
     std::map<Sort, Peak> peaks_;
 };
 
-void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs, bool split,
-                    plan::ModelInfo& info) {
+// OUTPUTS are the last segment's: the loss is the first, and has a gradient where its producer has.
+LossFacts facts_of_loss(const std::vector<IValue>& outputs) {
+    if (outputs.empty() || !outputs[0].isTensor()) return {};
+    return {outputs[0].toTensor().numel(), outputs[0].toTensor().requires_grad()};
+}
+
+LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs, bool split,
+                         plan::ModelInfo& info) {
     const c10::Device device = device_of(segmented.model());
     TensorMeter meter;
     OperatorTrace trace;
@@ -343,19 +349,22 @@ void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs,
             static_cast<void>(segmented.model().release_pages(parameter));
     }
     info.loss_classes = trace.classes();
+    return facts_of_loss(inputs);
 }
 
 }  // namespace
 
 plan::ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValue>& arguments,
-                        bool split_backward) {
+                        bool split_backward, LossFacts* loss) {
     const ComputeContext context(true, segmented.lowered().compute_dtype);
     plan::ModelInfo info = describe_parameters(segmented);
     Boundary batch;
     batch.values = arguments;
     info.batch_bytes = Bytes{batch.bytes()};
     const KeptBuffers buffers(segmented.model());
-    trace_segments(segmented, segmented.first_inputs(arguments), split_backward, info);
+    const LossFacts found =
+        trace_segments(segmented, segmented.first_inputs(arguments), split_backward, info);
+    if (loss != nullptr) *loss = found;
     return info;
 }
 

@@ -9,14 +9,21 @@
 
 namespace dslaunch::graph {
 
+// What forward returns as its loss.
+struct LossFacts {
+    int64_t numel = 1;
+    bool trains = true;  // true: a gradient leads from it to a trainable parameter
+};
+
 // ARGUMENTS are one micro batch of the run, as the data give it. Buffers keep their values.
 // Runs in the compute dtype that SEGMENTED was lowered for; in half precision after
 // cast_parameters, so that elements of parameters have their bytes of the run. Throws Error{kInput}
 // when a segment fails. (LibTorch's meta device would need no memory and arithmetic, but half of
 // the operators have their meta kernels in Python only.) SPLIT_BACKWARD: backwards are run in two
-// halves, and the memory kept between the halves is measured too.
+// halves, and the memory kept between the halves is measured too. LOSS, if there is one, becomes what
+// is found of the loss.
 [[nodiscard]] plan::ModelInfo measure(const SegmentedModel& segmented,
                                       const std::vector<c10::IValue>& arguments,
-                                      bool split_backward = false);
+                                      bool split_backward = false, LossFacts* loss = nullptr);
 
 }  // namespace dslaunch::graph

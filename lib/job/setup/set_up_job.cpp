@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -143,16 +144,30 @@ void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
     check_labels(setup, classes);
 }
 
+// Fails in words about the data if BATCH holds an index that a table of the model has no row for:
+// whichever rank is first to run into it, all say the same.
+void blame_indices(const JobSetup& setup, const std::vector<c10::IValue>& batch) {
+    const std::vector<std::string>& arguments = setup.segmented->arguments();
+    for (const graph::ArgumentLimit& limit :
+         graph::argument_limits(setup.segmented->lowered(), *setup.model)) {
+        const auto fed = std::ranges::find(arguments, limit.argument);
+        const at::Tensor& indices = batch[fed - arguments.begin()].toTensor();
+        if (indices.min().item<int64_t>() < 0 || indices.max().item<int64_t>() >= limit.rows)
+            return check_indices(setup);
+    }
+}
+
 // Runs BATCH through the model and measures it for the plan.
 plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IValue>& batch,
-                              const runtime::Topology& place) {
+                              const runtime::Topology& place, graph::LossFacts* loss = nullptr) {
     const bool has_labels = setup.data && place.local_rank == 0 &&
                             setup.config().loss.kind == config::LossKind::kCrossEntropy;
     plan::ModelInfo info;
     try {
         info = graph::measure(*setup.segmented, batch,
-                              splits_backward(setup.config().pipeline.schedule));
+                              splits_backward(setup.config().pipeline.schedule), loss);
     } catch (const Error& error) {
+        if (setup.data && setup.sharing.place.size == 1) blame_indices(setup, batch);
         if (has_labels) blame_labels(setup, batch);
         fail(error.code(), "{}: the first batch does not pass through the model: {}",
              setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what());
@@ -169,8 +184,21 @@ void check_whole(const JobSetup& setup, const std::vector<c10::IValue>& batch,
     if (has_labels && place.local_rank == 0) static_cast<void>(measure_batch(setup, batch, place));
 }
 
+// The loss must be one number, and the parameters' work.
+void require_loss(const graph::LossFacts& loss) {
+    if (loss.numel != 1)
+        fail(ExitCode::kInput,
+             "forward returns a tensor of {} elements, not a loss: return their mean, or return an "
+             "output and name a loss (--loss, dslaunch.loss)",
+             loss.numel);
+    if (!loss.trains)
+        fail(ExitCode::kInput,
+             "the loss depends on no trainable parameter: nothing can be trained; look for what "
+             "has no gradient between parameters and loss, as detach(), argmax() or a comparison");
+}
+
 // A run whose every step leaves the model as it is would pass for training.
-void require_trainable(const JobSetup& setup) {
+void require_trainable(const JobSetup& setup, const graph::LossFacts& loss) {
     const plan::ModelInfo& info = setup.model_info;
     if (info.parameters.empty())
         fail(
@@ -179,7 +207,7 @@ void require_trainable(const JobSetup& setup) {
             "of them: save the module before it is frozen");
     for (const plan::SegmentInfo& segment : info.segments)
         for (const int parameter : segment.parameters)
-            if (info.parameters[parameter].trainable) return;
+            if (info.parameters[parameter].trainable) return require_loss(loss);
     fail(ExitCode::kInput,
          "forward reads no trainable parameter: nothing can be trained; save the model with "
          "requires_grad on what is to learn");
@@ -226,8 +254,9 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
         check_whole(setup, batch, place);
         share_job(setup, arguments, batch, place.rank() == 0);
     }
-    setup.model_info = measure_batch(setup, graph::on_device(batch, device), place);
-    if (!arguments.plan_only) require_trainable(setup);
+    graph::LossFacts loss;
+    setup.model_info = measure_batch(setup, graph::on_device(batch, device), place, &loss);
+    if (!arguments.plan_only) require_trainable(setup, loss);
     lay_out_job(setup, place);
     if (setup.place.is_pipeline()) check_shared_buffers(setup, batch);
     let_go_of_other_stages(setup);

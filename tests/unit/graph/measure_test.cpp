@@ -99,4 +99,29 @@ TEST_CASE("what is kept between the halves of a backward is what the weights wai
         CHECK_FALSE(parameter.tensor.grad().defined());
 }
 
+TEST_CASE("what forward returns is known as a loss or as none before the first step") {
+    struct Row {
+        const char* returned;
+        int64_t numel;
+        bool trains;
+    };
+    const Row rows[] = {{"y.mean()", 1, true},           {"y.mean().reshape(1)", 1, true},
+                        {"y.mean(1)", 6, true},          {"y.mean().detach()", 1, false},
+                        {"y.argmax(1).sum()", 1, false}, {"(y > 0.5).float().mean()", 1, false},
+                        {"x.mean()", 1, false}};
+    for (const Row& row : rows) {
+        INFO(row.returned);
+        Model model =
+            test::script_model(std::string("def forward(self, x: Tensor) -> Tensor:\n"
+                                           "    y = torch.matmul(x, self.w)\n    return ") +
+                                   row.returned + "\n",
+                               {{"w", test::ramp(12).reshape({4, 3})}});
+        LossFacts loss;
+        static_cast<void>(
+            measure(SegmentedModel::make(model, {}, 1), {at::ones({6, 4})}, false, &loss));
+        CHECK(loss.numel == row.numel);
+        CHECK(loss.trains == row.trains);
+    }
+}
+
 }  // namespace dslaunch

@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/core.h>
 
+#include <csignal>
 #include <cstdio>
 #include <string_view>
 
@@ -37,6 +38,8 @@ void print_usage(std::FILE* out) {
 }
 
 int dispatch(int argc, char** argv) {
+    // A limit of file sizes is an error of the write that meets it, as a full disk is.
+    std::signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         print_usage(stderr);
         return static_cast<int>(ExitCode::kUsage);

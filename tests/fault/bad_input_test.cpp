@@ -31,6 +31,7 @@ struct Row {
                                          // of the fixtures
     int code = 0;
     std::string message;
+    std::vector<std::string> environment = {};  // NAME=VALUE
 };
 
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
@@ -51,7 +52,9 @@ void adopt_orphans() {
 }
 
 void check_row(const TemporaryFolder& folder, const Row& row) {
-    std::vector<std::string> command = {kLauncher};
+    std::vector<std::string> command = {"/usr/bin/env"};
+    command.insert(command.end(), row.environment.begin(), row.environment.end());
+    command.emplace_back(kLauncher);
     std::string line;
     for (const std::string& argument : row.arguments) {
         command.push_back(placed(argument, folder));
@@ -133,6 +136,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
     const TemporaryFolder folder;
     write_good_config(folder);
     write_file(folder.path() + "/two", "localhost slots=2\n");
+    std::filesystem::create_directory(folder.path() + "/folder");
     check_rows(
         folder,
         {
@@ -160,6 +164,23 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"generate", "--temperature", "-1", "m.pt"},
              64,
              "dslaunch: error: generate: --temperature: `-1` is not a number from 0 on"},
+            {{"check", "config", "DIR/two"}, 64, "the subcommand comes first: dslaunch config che"},
+            {{"DIR/folder"}, 66, "DIR/folder: is a folder; TARGET is a file: a model that torch."},
+            {{"--resume", "DIR/folder", "MODELS/gpt.pt"}, 64, "is written --resume=DIR"},
+            {{"MODELS/gpt.pt", "--data=~/tokens.bin"}, 64, "the shell has left `~` as it is"},
+            {{"\xe2\x80\x94num_gpus", "2", "MODELS/gpt.pt"}, 64, "a dash that is not `-`, as"},
+            {{"-H", "n1:4,n2:4", "MODELS/gpt.pt"},
+             64,
+             "a list of hosts stands in a file, one host"},
+            {{"MODELS/gpt.pt", "--steps", "1"},
+             64,
+             "`many` is not a number of threads; set one",
+             {"OMP_NUM_THREADS=many"}},
+            {{"MODELS/gpt.pt", "--steps", "1"},
+             71,
+             "but srun is not in PATH: put it there, or unset",
+             {"PATH=/nonexistent", "SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n1", "SLURM_NNODES=1",
+              "SLURM_JOB_NUM_NODES=1", "SLURM_TASKS_PER_NODE=1"}},
             // A program that is missing ends with the code of a shell.
             {{"no-such-command"}, 127, "program `no-such-command` is not in the worker's PATH"},
         });
@@ -276,7 +297,15 @@ TEST_CASE("bad data files are refused with file and place") {
     write_file(folder.path() + "/high.bin", tokens);
     write_file(folder.path() + "/cut.safetensors", digits.substr(0, digits.size() / 2));
     write_file(folder.path() + "/header.safetensors", std::string(8, '\x7f') + "{}");
+    tokens[2] = '\xc8';
+    write_file(folder.path() + "/early.bin", tokens);
     write_file(folder.path() + "/array.npy", "not an array");
+    write_file(folder.path() + "/text.txt",
+               "In the beginning God created the heaven and the earth");
+    write_file(folder.path() + "/fetched.bin",
+               "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n");
+    write_file(folder.path() + "/good.bin.gz", "\x1f\x8b\x08" + std::string(400, '\5'));
+    write_file(folder.path() + "/x.csv", "x,y\n1.0,2\n3.0,4\n5.0,6\n7.0,8\n9.0,0\n");
     std::filesystem::create_directory(folder.path() + "/folder.bin");
     check_rows(
         folder,
@@ -288,6 +317,17 @@ TEST_CASE("bad data files are refused with file and place") {
             {with_data("MODELS/gpt.pt", "DIR/short.bin"), 66, "10 tokens make no sample"},
             {with_data("MODELS/gpt.pt", "DIR/high.bin"), 66,
              "token 200 at position 1500 is outside the model's vocabulary (0 to 127)"},
+            // Every rank meets this one in its first batch, and may be the first to end by it.
+            {with_data("MODELS/gpt.pt", "DIR/early.bin"), 66,
+             "token 200 at position 1 is outside the model's vocabulary (0 to 127)"},
+            {with_data("MODELS/gpt.pt", "DIR/text.txt"), 66,
+             "DIR/text.txt: is text, not tokens: `dslaunch tokens bytes DIR/text.txt -o "},
+            {with_data("MODELS/gpt.pt", "DIR/fetched.bin"), 66, "fetch it: git lfs pull"},
+            {with_data("MODELS/gpt.pt", "DIR/good.bin.gz"), 66, "is compressed"},
+            {with_data("MODELS/convnet.pt", "DIR/x.csv"), 66, "is a table in text"},
+            {with_data("MODELS/gpt.pt", "MODELS/gpt.pt"), 66, "is a model, not data"},
+            {with_data("MODELS/gpt.pt", "https://a.org/x.bin"), 66,
+             "--data https://a.org/x.bin: an address, and data are read from files"},
             {with_data("MODELS/convnet.pt", "DIR/cut.safetensors"), 66, "DIR/cut.safetensors"},
             {with_data("MODELS/convnet.pt", "DIR/header.safetensors"), 66,
              "DIR/header.safetensors"},
@@ -325,6 +365,41 @@ TEST_CASE("an output folder that cannot be written is an error before the first 
     std::vector<std::string> arguments = with_config("DIR/good.json");
     arguments.back() = "DIR/file/out";
     check_row(folder, {arguments, 72, "DIR/file"});
+    arguments.back() = "DIR/file";
+    check_row(folder, {arguments, 72, "--output DIR/file: is a file, and a folder is wanted"});
+    CHECK(bytes_of(folder.path() + "/file") == "in the way");
+}
+
+TEST_CASE("what is no checkpoint cannot be resumed from, and is told for what it is") {
+    const TemporaryFolder folder;
+    write_good_config(folder);
+    const auto resumed_from = [](const std::string& path) {
+        std::vector<std::string> arguments = with_config("DIR/good.json");
+        arguments.push_back("--resume=" + path);
+        return arguments;
+    };
+    check_rows(folder, {{resumed_from("MODELS/gpt.pt"), 73,
+                         "gpt.pt: is a file, and a checkpoint is a fold"},
+                        {resumed_from("MODELS/../deepspeed/bf16-0"), 73,
+                         "it is DeepSpeed's: `dslaunch ckpt import` makes one of ours of it"}});
+}
+
+TEST_CASE("a limit of file sizes ends a job by its name, not by a signal") {
+    adopt_orphans();
+    const TemporaryFolder folder;
+    write_good_config(folder);
+    std::vector<std::string> command = {"/bin/sh", "-c", "ulimit -f 64; exec \"$@\"", "sh",
+                                        kLauncher};
+    for (const std::string& argument : with_config("DIR/good.json"))
+        command.push_back(placed(argument, folder));
+    JobProcess process(folder, command);
+    const int code = process.wait(kLimitMs);
+    INFO(process.err());
+    // The memory that ranks share is a file without a name.
+    CHECK(code == 71);
+    CHECK(process.err().find("raise the limit of file sizes (ulimit -f)") != std::string::npos);
+    CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/model.safetensors"));
+    CHECK(descendants(::getpid()).empty());
 }
 
 TEST_CASE("weights that cannot be written at the end are an error that names the file") {

@@ -280,7 +280,7 @@ void add_tensor_options(CommandLine& app, PlanArguments& arguments) {
             "measure segments and updates here, and say what a step takes");
     app.add("--compare WHAT", arguments.compare,
             "shard: bytes and balance of each way of sharding; cache: what "
-            " offload moves under other rules and numbers of slots")
+            "offload moves under other rules and numbers of slots")
         .one_of({"shard", "cache"});
     app.add("--tensor N", arguments.tensor.rules.size, "how so many ranks would share each layer")
         .range(1, 1024);

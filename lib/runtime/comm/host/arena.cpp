@@ -39,11 +39,12 @@ uint64_t fnv1a(uint64_t hash, std::string_view text) {
 }
 
 [[noreturn]] void fail_without_memory(Bytes bytes, const char* what, int error_number) {
-    fail(ExitCode::kSetup,
-         "an arena of {} for gradients and parameters: {} failed: {}; use a smaller model, more "
-         "hosts, or raise the "
-         "memory limit of this job",
-         to_text(bytes), what, errno_text(error_number));
+    // The limit of file sizes holds for memory that ranks share.
+    fail(ExitCode::kSetup, "an arena of {} for gradients and parameters: {} failed: {}; {}",
+         to_text(bytes), what, errno_text(error_number),
+         error_number == EFBIG ? "raise the limit of file sizes (ulimit -f)"
+                               : "use a smaller model, more hosts, or raise the memory limit of "
+                                 "this job");
 }
 
 std::byte* map_shared(Bytes bytes, int fd) {

@@ -219,7 +219,7 @@ void Resolver::total_steps() {
         total = run_config().steps;
         derive(path, make_value(total), "the run's steps");
     } else {
-        derive(path, Value{}, "the run's steps (--steps or --epochs)", true);
+        derive(path, make_value(std::string("auto")), "the run's steps (--steps or --epochs)");
     }
 }
 

@@ -479,6 +479,12 @@ TEST_CASE("the size of tensor parallelism may be said twice, as DeepSpeed's sect
     }
 }
 
+TEST_CASE("a printed config whose total_num_steps waits for the run's steps is read again") {
+    const Resolved config =
+        resolved("{scheduler: {type: WarmupDecayLR, params: {total_num_steps: auto}}}", 1);
+    CHECK(resolved(config_text(config), 1).config == config.config);
+}
+
 TEST_CASE("a config file that is not there or is a folder is a clear error") {
     CHECK_THROWS_WITH(load_config("/nonexistent/ds.json"),
                       "config /nonexistent/ds.json: no such file");

@@ -61,7 +61,6 @@ struct Site {
         context.saved_data["site"] = number;
     }
     static Site saved(AutogradContext& context) {
-        // NOLINTNEXTLINE(performance-no-int-to-ptr): what autograd saves is a value of TorchScript
         return {reinterpret_cast<TensorGroup*>(context.saved_data["group"].toInt()),
                 context.saved_data["site"].toInt()};
     }

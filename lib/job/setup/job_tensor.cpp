@@ -61,13 +61,13 @@ graph::TensorModel rewrite_for_group(const graph::Model& model, const graph::Low
     return rewritten(model, lowered, inputs, request);
 }
 
-graph::TensorCheck check_with_threads(const JobSetup& setup, std::vector<c10::IValue> first_inputs,
+graph::TensorCheck check_with_threads(const JobSetup& setup,
+                                      const std::vector<c10::IValue>& first_inputs,
                                       const TensorRequest& request) {
     graph::LowerOptions options;
     options.loss = setup.config().loss;
     const graph::LoweredGraph lowered = graph::in_double(graph::lower(*setup.model, options));
-    const graph::GraphInputs inputs =
-        graph::inputs_in_double(*setup.model, std::move(first_inputs));
+    const graph::GraphInputs inputs = graph::inputs_in_double(*setup.model, first_inputs);
     const graph::TensorModel tensor = rewritten(*setup.model, lowered, inputs, request);
     const graph::TensorReference reference = graph::run_reference(*setup.model, lowered, inputs);
     graph::TensorCheck result;

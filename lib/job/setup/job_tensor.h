@@ -38,7 +38,7 @@ struct TensorRequest {
 // Compares the graph under REQUEST's rules with the whole graph in fp64, with ranks as threads of
 // this process. Throws what check_tensor_model does.
 [[nodiscard]] graph::TensorCheck check_with_threads(const JobSetup& setup,
-                                                    std::vector<c10::IValue> first_inputs,
+                                                    const std::vector<c10::IValue>& first_inputs,
                                                     const TensorRequest& request);
 
 // All ranks of the job as CONFIG lays them out.

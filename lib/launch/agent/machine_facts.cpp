@@ -41,12 +41,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kFileBytesMax = 1U << 20;
+constexpr size_t kFactBytesMax = 1U << 20;
 // The first processor's lines; the kernel needs a millisecond for those of a large machine.
 constexpr size_t kCpuInfoBytes = 8192;
 
 std::string facts_text(const std::string& path) {
-    return text_or_empty(path, kFileBytesMax);
+    return text_or_empty(path, kFactBytesMax);
 }
 
 std::string beginning_of(const std::string& path) {

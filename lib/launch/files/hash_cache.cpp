@@ -19,7 +19,7 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr size_t kFileBytesMax = 1U << 20;
+constexpr size_t kCacheBytesMax = 1U << 20;
 constexpr size_t kHexDigits = 64;
 constexpr int64_t kSettled = 2 * kNanosecondsPerSecond;
 
@@ -50,7 +50,7 @@ void HashCache::load() {
     if (path_.empty() || ::access(path_.c_str(), R_OK) != 0) return;
     std::string text;
     try {
-        text = read_file(path_, kFileBytesMax);
+        text = read_file(path_, kCacheBytesMax);
     } catch (const Error& error) {
         log_debug("launch", "hash cache {}", error.what());
         return;

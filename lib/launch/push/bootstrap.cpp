@@ -22,7 +22,7 @@ using std::chrono::steady_clock;
 constexpr size_t kHostsAtOnce = 8;
 constexpr std::chrono::minutes kHostMax{5};
 constexpr milliseconds kTick{500};
-constexpr size_t kFileBytesMax = size_t{1} << 30;
+constexpr size_t kSentFileBytesMax = size_t{1} << 30;
 constexpr size_t kKeptLines = 5;
 
 struct Progress {
@@ -97,7 +97,7 @@ std::string bootstrap_command(const InstallationPaths& paths, const std::string&
 std::string bootstrap_archive(const InstallationPaths& paths, const std::vector<PushFile>& files) {
     std::string archive;
     for (const PushFile& file : files) {
-        const std::string content = read_file(file.local_path, kFileBytesMax);
+        const std::string content = read_file(file.local_path, kSentFileBytesMax);
         UstarEntry entry;
         const bool is_library = file.target_path.starts_with(paths.libraries + "/");
         entry.name = is_library ? "l/" + file.target_path.substr(paths.libraries.size() + 1)

@@ -65,6 +65,7 @@ void convert(std::span<const std::byte> from, To* into) {
     } else {
         const size_t count = from.size() / sizeof(From);
         for (size_t i = 0; i < count; ++i)
+            // NOLINTNEXTLINE(bugprone-signed-char-misuse): a number of 8 bits, no letter
             into[i] = static_cast<To>(load<From>(from.data() + i * sizeof(From)));
     }
 }

@@ -39,7 +39,7 @@ void check_same_inputs(const Samples& train, const Samples& eval) {
     }
 }
 
-DataSets split_one_file(std::shared_ptr<const Samples> file, double eval_fraction) {
+DataSets split_one_file(const std::shared_ptr<const Samples>& file, double eval_fraction) {
     const storage::SampleSplit split = storage::split_samples(file->sample_count(), eval_fraction);
     DataSource train(file, 0, split.train);
     if (eval_fraction == 0) return {train, std::nullopt};

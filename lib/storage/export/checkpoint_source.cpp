@@ -40,7 +40,7 @@ CheckpointSource::CheckpointSource(const FileTree& tree, std::string folder)
 }
 
 const std::vector<CheckpointSource::Place>& CheckpointSource::places(int tensor, int state) const {
-    return places_.at(static_cast<size_t>(tensor)).at(static_cast<size_t>(state + 1));
+    return places_.at(tensor).at(state + 1);
 }
 
 void CheckpointSource::read(int tensor, int state, const Range& elements, const Use& use) const {

@@ -437,8 +437,7 @@ void DeepSpeedSource::for_each(int tensor, int state, const Range& elements, con
     const CheckpointTensor& about = about_.tensors.at(static_cast<size_t>(tensor));
     const int64_t width = dtype_bytes(dtype_of(about, state));
     Range here{0, 0};
-    for (const Span& chunk :
-         chunks_.at(static_cast<size_t>(tensor)).at(static_cast<size_t>(state + 1))) {
+    for (const Span& chunk : chunks_.at(tensor).at(state + 1)) {
         here = {here.end(), std::ssize(chunk) / width};
         const Range wanted = intersect(here, elements);
         for (int64_t begin = wanted.begin; begin < wanted.end(); begin += kChunkBytes / width) {

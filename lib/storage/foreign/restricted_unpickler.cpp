@@ -286,11 +286,9 @@ class Unpickler {
                 push(top());
                 return true;
             case ']':
+            case 0x8f:  // EMPTY_SET
                 push(Kind::kList, pop(0));
                 return true;
-            case 0x8f:
-                push(Kind::kList, pop(0));
-                return true;  // EMPTY_SET
             case ')':
                 push(Kind::kTuple, pop(0));
                 return true;

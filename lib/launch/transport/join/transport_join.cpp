@@ -32,7 +32,7 @@ constexpr size_t kKeptRefusals = 4;
 constexpr size_t kShownNames = 8;
 constexpr size_t kLinesOfHost = 3;
 // The starter has closed its pipes and ends at once; it is polled for until it has.
-constexpr milliseconds kReapPoll{5};
+constexpr milliseconds kStarterReapPoll{5};
 constexpr milliseconds kCountOfRefusalsPause{1'000};
 
 struct Unproven {
@@ -452,7 +452,7 @@ milliseconds JoinTransport::poll_time(milliseconds timeout) const {
     if (starter_ && !starter_over_) {
         const auto& fds = starter_->fds();
         if (std::all_of(fds.begin(), fds.end(), [](int fd) { return fd < 0; })) {
-            timeout = std::min(timeout, kReapPoll);
+            timeout = std::min(timeout, kStarterReapPoll);
         }
     }
     return std::max(timeout, milliseconds(0));

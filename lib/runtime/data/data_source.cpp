@@ -125,7 +125,7 @@ DataSets open_data(const DataRequest& request) {
         fail(ExitCode::kInput,
              "no training data: name a file in dslaunch.data.train or with --data");
     auto train = open_samples(data.train_path, request);
-    if (data.eval_path.empty()) return split_one_file(std::move(train), data.eval_fraction);
+    if (data.eval_path.empty()) return split_one_file(train, data.eval_fraction);
     auto eval = open_samples(data.eval_path, request);
     check_same_inputs(*train, *eval);
     const int64_t train_count = train->sample_count();

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 9> kHostOptions = {"hostfile",  "include"
                                                           "num-nodes", "launcher",   "force-multi",
                                                           "ssh-port",  "ssh-config", "fanout"};
 constexpr std::array<std::string_view, 3> kProgramOptions = {"env", "env-file", "chdir"};
-// Of a target of the user's.
+// These options are for a target of the user's.
 constexpr std::array<std::string_view, 8> kTargetOptions = {
     "help", "module", "no-python", "no-local-rank", "grace", "verify", "listen", "token-file"};
 

@@ -8,7 +8,7 @@
 
 namespace dslaunch::launcher {
 
-// What --help says of it, without its options.
+// The page that --help prints, without the options.
 [[nodiscard]] HelpPage trust_page();
 
 // ARGUMENTS without `hosts trust`. The result is the exit code. Throws Error.

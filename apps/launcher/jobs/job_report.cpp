@@ -70,7 +70,7 @@ std::string text_of(const Json& json) {
     return json.is_string() ? json.get<std::string>() : json.dump();
 }
 
-// What is not empty of the texts KEYS of NODE; of a hash its beginning.
+// The texts KEYS of NODE that are not empty; a hash is cut to its beginning.
 std::vector<std::string> words_of(const Json& node, std::initializer_list<const char*> keys) {
     std::vector<std::string> words;
     for (const char* key : keys) {

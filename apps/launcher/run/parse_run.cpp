@@ -31,7 +31,7 @@ void settle_device(RunOptions& options) {
     }
 }
 
-// What a word may be meant for that no option takes; begins with "; ", or is empty.
+// A guess at what a word that no option takes is meant for; begins with "; ", or is empty.
 std::string resume_advice(const RunOptions& o) {
     return o.resume == "auto" ? "; a folder to resume from is written --resume=DIR" : "";
 }

@@ -66,7 +66,7 @@ class CommandLine {
     // missing or bad value, a word too many. REQUIRES: not a subcommand().
     [[nodiscard]] bool parse(const std::vector<std::string>& words);
 
-    // What --help prints: all that was declared and is not hidden.
+    // The page that --help prints: all that was declared and is not hidden.
     [[nodiscard]] std::string help() const;
 
     // After parse(): how often "--NAME" was given, and whether subcommand NAME was.

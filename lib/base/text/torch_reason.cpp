@@ -31,7 +31,7 @@ std::vector<std::string> lines_of_model(std::string_view text) {
     return lines;
 }
 
-// What follows PREFIX in TEXT, up to END.
+// The part of TEXT between PREFIX and END.
 std::string_view between(std::string_view text, std::string_view prefix, std::string_view end) {
     const size_t begin = text.find(prefix);
     if (begin == kNowhere) return {};

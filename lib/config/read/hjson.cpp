@@ -329,7 +329,7 @@ class HjsonReader {
     int depth_ = 0;
     // The first bracket that is closed further left than its line begins, and its closing one.
     std::pair<size_t, size_t> left_{kNowhere, kNowhere};
-    // What place() has counted.
+    // The state of place(): how far it has counted, and the line there.
     size_t counted_ = 0, line_begin_ = 0;
     int64_t line_ = 1;
 };

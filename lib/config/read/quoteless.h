@@ -1,4 +1,4 @@
-// What stands in JSON without quotes: null, true, false and numbers, and in HJSON text, which
+// Values without quotes: in JSON null, true, false and numbers, and in HJSON also text, which
 // reaches to the end of its line. So HJSON takes as text what in JSON is a mistake, as a quote or a
 // comma that is missing. What nobody means as text is told from what somebody may. No threads.
 #pragma once

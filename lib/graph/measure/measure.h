@@ -9,7 +9,7 @@
 
 namespace dslaunch::graph {
 
-// What forward returns as its loss.
+// Facts of the value that forward returns as its loss.
 struct LossFacts {
     int64_t numel = 1;
     bool trains = true;  // true: a gradient leads from it to a trainable parameter

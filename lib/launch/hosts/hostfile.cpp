@@ -51,7 +51,7 @@ struct OddBytes {
     std::string_view bytes;
     std::string_view what;
 };
-// What editors, chats and web pages put where ASCII is meant.
+// Bytes that editors, chats and web pages put where ASCII is meant.
 constexpr std::array<OddBytes, 5> kOddBytes = {
     {{"\xef\xbb\xbf", "a byte order mark: save the file without it"},
      {"\xff\xfe", "UTF-16: save the file as UTF-8 or ASCII"},

@@ -1,4 +1,4 @@
-// What a file really is, by its content. People give weights where a model is wanted, text where
+// The kind of a file by its content. People give weights where a model is wanted, text where
 // tokens are, and pointers of Git LFS, error pages and compressed files for either.
 // input_file.h says what to do about each. No state; any thread.
 #pragma once

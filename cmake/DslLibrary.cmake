@@ -192,7 +192,7 @@ function(dsl_library name)
 endfunction()
 
 function(dsl_test name)
-    cmake_parse_arguments(ARG "TORCH;JIT;EACH_FILE" "SECONDS" "DEPS;LABELS;FIRST" ${ARGN})
+    cmake_parse_arguments(ARG "TORCH;JIT;EACH_FILE;ONE_THREAD" "SECONDS" "DEPS;LABELS;FIRST" ${ARGN})
     dsl_glob(sources *_test.cpp)
     if(NOT sources)
         return()
@@ -227,6 +227,9 @@ function(dsl_test name)
         set(tests ${name})
     endif()
     set_tests_properties(${tests} PROPERTIES TIMEOUT 1800 LABELS "${ARG_LABELS}")
+    if(ARG_ONE_THREAD)  # ranks are threads of it: a second one of each would spin for work
+        set_tests_properties(${tests} PROPERTIES ENVIRONMENT OMP_NUM_THREADS=1)
+    endif()
     if(ARG_SECONDS)  # the longest ones start first
         set_tests_properties(${tests} PROPERTIES COST ${ARG_SECONDS})
     endif()

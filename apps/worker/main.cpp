@@ -8,6 +8,7 @@
 
 #include <c10/util/Exception.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -71,15 +72,19 @@ void tell(const char* program, const std::string& message) {
 int main(int argc, char** argv) {
     using namespace dslaunch;
     using namespace dslaunch::worker;
+    auto code = static_cast<int>(ExitCode::kInternal);
     try {
-        return dispatch(argc, argv);
+        code = dispatch(argc, argv);
     } catch (const Error& error) {
         tell(argv[0], error.what());
-        return static_cast<int>(error.code());
+        code = static_cast<int>(error.code());
     } catch (const c10::Error& error) {
         tell(argv[0], fmt::format("LibTorch: {}", torch_reason(error)));
     } catch (const std::exception& error) {
         tell(argv[0], torch_reason(error));
     }
-    return static_cast<int>(ExitCode::kInternal);
+    // A return would let LibTorch take its tables of operators apart, which takes longer than many
+    // a command.
+    std::fflush(nullptr);
+    ::_exit(code);
 }

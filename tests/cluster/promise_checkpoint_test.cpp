@@ -1,5 +1,6 @@
 // P28 over several hosts: another shape of hosts goes on from a checkpoint, stages of a pipeline
-// too; and an --output that is not one folder on all hosts is told before training.
+// too; an --output that is not one folder on all hosts is told before training; weights that only
+// rank 0's host has come to the launcher.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -33,6 +34,7 @@ class Training {
         int steps = 6;
         int pipeline = 1;  // number of stages
         int tensor = 1;    // ranks that share each layer
+        std::vector<std::string> options{};
     };
     // Each rank takes as many samples of a step as it has to, for a global batch of 12.
     int train(const Run& run, int world_size) {
@@ -65,6 +67,7 @@ class Training {
                        "--env",
                        "OMP_NUM_THREADS=1"};
         if (!run.resume.empty()) words.push_back("--resume=" + run.resume);
+        words.insert(words.end(), run.options.begin(), run.options.end());
         words.push_back(kFixtures + "models/gpt.pt");
         const TemporaryFolder folder;
         JobProcess job(folder, rig_.on(0, words));
@@ -73,6 +76,21 @@ class Training {
         return code;
     }
     [[nodiscard]] const std::string& said() const { return said_; }
+    // Another disk lies over FOLDER on host n<NUMBER>, for all who come by its port 3000.
+    void put_own_disk(int number, const std::string& folder) {
+        std::ifstream file(rig_.folder() + "/host.pub");
+        std::string type, key;
+        file >> type >> key;
+        std::ofstream(rig_.folder() + "/known_hosts", std::ios::app)
+            << fmt::format("[n{}]:3000 {} {}\n", number, type, key);
+        const std::string server = fmt::format(
+            "mount -t tmpfs none {1} && exec /usr/sbin/sshd -f /dev/null -p 3000 -o PidFile=none "
+            "-o HostKey={0}/host -o AuthorizedKeysFile={0}/authorized_keys -o StrictModes=no -o "
+            "UsePAM=no -o SetEnv=HOME={0}/home",
+            rig_.folder(), folder);
+        REQUIRE(rig_.run(number, {"sh", "-c", server}) == 0);
+        rig_.wait_for_port(number, 3000);
+    }
 
     [[nodiscard]] static std::vector<double> losses(const std::string& output) {
         std::vector<double> losses;
@@ -200,19 +218,7 @@ TEST_CASE("an --output that a host does not share is told before training, by ra
     if (!training.rig().usable()) return;
     const std::string output = training.path("out");
     std::filesystem::create_directory(output);
-    // Another disk lies over the folder on n2, for all who come by this second sshd.
-    std::ifstream file(training.rig().folder() + "/host.pub");
-    std::string type, key;
-    file >> type >> key;
-    std::ofstream(training.rig().folder() + "/known_hosts", std::ios::app)
-        << fmt::format("[n2]:3000 {} {}\n", type, key);
-    const std::string server = fmt::format(
-        "mount -t tmpfs none {1} && exec /usr/sbin/sshd -f /dev/null -p 3000 -o PidFile=none -o "
-        "HostKey={0}/host -o AuthorizedKeysFile={0}/authorized_keys -o StrictModes=no -o "
-        "UsePAM=no -o SetEnv=HOME={0}/home",
-        training.rig().folder(), output);
-    REQUIRE(training.rig().run(2, {"sh", "-c", server}) == 0);
-    training.rig().wait_for_port(2, 3000);
+    training.put_own_disk(2, output);
     const int code = training.train({"n1 slots=2\nn2 slots=2 port=3000\n", output}, 4);
     INFO(training.said());
     CHECK(code == 71);
@@ -222,6 +228,39 @@ TEST_CASE("an --output that a host does not share is told before training, by ra
     CHECK(Training::losses(output).empty());
     for (const auto& entry : std::filesystem::recursive_directory_iterator(output))
         CHECK(!mentions(entry.path().filename().string(), ".shared-"));
+}
+
+TEST_CASE("weights that only rank 0's host has come to the launcher, unless they are too large") {
+    if (!std::filesystem::exists(std::string(test::binary_dir()) + "/dsworker"))
+        return report_skipped("weights of another host", "dsworker is not built");
+    Training training("weights of another host");
+    if (!training.rig().usable()) return;
+    const auto text_of = [](const std::string& path) {
+        std::ifstream file(path, std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    REQUIRE(training.train({"n1 slots=1\n", training.path("shared"), {}, 1, 2}, 1) == 0);
+    CHECK(!mentions(training.said(), "brought"));
+    const std::string output = training.path("apart");
+    std::filesystem::create_directory(output);
+    training.put_own_disk(1, output);
+    const std::string hosts = "n1 slots=1 port=3000\n";
+    const std::string model = output + "/model.safetensors";
+
+    REQUIRE(training.train({hosts, output, {}, 1, 2, 1, 1, {"--bring-weights", "1K"}}, 1) == 0);
+    INFO(training.said());
+    CHECK(!std::filesystem::exists(model));
+    CHECK(mentions(training.said(), "are more than --bring-weights 1"));
+    CHECK(mentions(training.said(), " -P 3000 "));
+    CHECK(mentions(training.said(), ":" + model));
+
+    // The output belongs to a run already, here and there.
+    const std::string second = output + "/second";
+    REQUIRE(training.train({hosts, second, {}, 1, 2}, 1) == 0);
+    for (const char* name : {"/model.safetensors", "/model.pt"}) {
+        CHECK(!text_of(second + name).empty());
+        CHECK(text_of(second + name) == text_of(training.path("shared") + name));
+    }
 }
 
 }  // namespace dslaunch::test

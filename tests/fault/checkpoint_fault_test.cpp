@@ -26,7 +26,8 @@ void check_kills(const Kills& kills, SavingJob& job, const SavingJob& untouched)
     int killed = 0, ended = 0;
     int64_t newest = -1;
     while (killed < kills.asked || ended == 0) {
-        JobProcess process(job.folder, job.command(/*resume=*/true));
+        // A run killed before its first save has left metrics alone, which --resume refuses.
+        JobProcess process(job.folder, job.command(/*resume=*/newest >= 0));
         const bool kills_again = killed < kills.asked;
         if (kills_again) {
             const auto wait = std::chrono::milliseconds(100 + random() % 1'500);

@@ -71,11 +71,6 @@ std::vector<CkptCommand> ckpt_commands() {
 
 std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
                                                       const std::string& path) {
-    if (!tree.list(path))
-        fail(ExitCode::kCheckpoint,
-             "{}: no such folder; give an --output folder, its checkpoints folder, or one step "
-             "folder in it",
-             path);
     const storage::CheckpointPlace place = storage::find_checkpoints(tree, path);
     if (place.step_folder.empty()) return storage::CheckpointStore(tree, place.root, 0).list();
     const size_t slash = place.step_folder.find_last_of('/');

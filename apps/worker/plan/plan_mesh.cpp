@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/machine/memory_limits.h"
 #include "base/machine/program_memory.h"
+#include "base/text/columns.h"
 #include "graph/measure/measure.h"
 #include "job/predict/job_forecast.h"
 #include "job/setup/trial_batch.h"
@@ -216,7 +218,8 @@ std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
 
 std::string meshes_text(const plan::MeshRequest& request,
                         const std::vector<plan::MeshFinding>& found) {
-    return fmt::format("{}\n{}{}", plan::meshes_table(found), plan::mesh_details(found.front()),
+    return fmt::format("{}\n{}{}", plan::meshes_table(found, terminal_columns(STDOUT_FILENO)),
+                       plan::mesh_details(found.front()),
                        mesh_table(request, found.front().choice));
 }
 
@@ -238,7 +241,9 @@ void print_meshes(const job::JobSetup& setup, const MeshArguments& arguments) {
         return;
     }
     fmt::print("{}\n\n{}", times_text(arguments), meshes_text(request, found));
-    if (!copies.empty()) fmt::print("\ncopies of the first:\n{}", plan::meshes_table(copies));
+    if (!copies.empty())
+        fmt::print("\ncopies of the first:\n{}",
+                   plan::meshes_table(copies, terminal_columns(STDOUT_FILENO)));
 }
 
 void print_search(const job::JobSetup& setup, const MeshArguments& arguments) {

@@ -111,14 +111,14 @@ void Resolver::kept_types() {
     record(param_dtype, *value, value->origin);
 }
 
-// PATH is a type that cannot be chosen in this version: null and fp32 ask for nothing.
+// PATH is a type that cannot be chosen in this version: null and fp32 ask for nothing, and a
+// shorter one for fewer bits than it gets.
 void Resolver::only_fp32(const std::string& path, const std::string& reason) {
     const Value* value = given(path);
-    if (value == nullptr) return derive(path, make_value(std::string("fp32")), reason);
-    if (value->text != "fp32") {
-        problem(path, fmt::format("{} in this version: use fp32 or remove the key", reason));
-    }
-    record(path, *value, value->origin);
+    if (value != nullptr && value->text == "fp32") return record(path, *value, value->origin);
+    if (value != nullptr)
+        note(path, fmt::format("has no effect: {} in this version, with all bits", reason));
+    derive(path, make_value(std::string("fp32")), reason);
 }
 
 }  // namespace dslaunch::config

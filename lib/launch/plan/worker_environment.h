@@ -43,7 +43,7 @@ struct WorkerEnvironment {
     int control_fd = -1;     // DSL_CONTROL_FD: frames to and from the agent
                              // (launch/protocol/control.h)
 
-    // Every variable of DESIGN's contract, in a fixed order, without the descriptors that are -1.
+    // Every variable that a worker reads, in a fixed order, without the descriptors that are -1.
     [[nodiscard]] EnvironmentList variables() const;
 
     // Reads this process's environment; without RANK it is a world of one. Throws Error{kSetup}

@@ -21,20 +21,21 @@ std::string_view schedule_of(const MeshChoice& choice) {
 
 }  // namespace
 
-std::string meshes_table(std::span<const MeshFinding> findings) {
-    std::vector<std::vector<std::string>> rows = {
-        {"pipeline", "data", "tensor", "sequence", "ZeRO", "recompute", "schedule", "batches",
-         "step ms", "idle", "of a rank", "of a host", "between hosts"}};
+std::string meshes_table(std::span<const MeshFinding> findings, size_t columns) {
+    std::vector<std::vector<std::string>> rows = {{"mesh", "ZeRO", "recompute", "schedule",
+                                                   "batches", "step ms", "idle", "of a rank",
+                                                   "of a host", "between hosts"}};
     for (const auto& [choice, cost] : findings)
-        rows.push_back({std::to_string(choice.sizes.pipeline), std::to_string(choice.sizes.data),
-                        std::to_string(choice.sizes.tensor), std::to_string(choice.sizes.sequence),
+        rows.push_back({fmt::format("{}x{}x{}x{}", choice.sizes.pipeline, choice.sizes.data,
+                                    choice.sizes.tensor, choice.sizes.sequence),
                         std::to_string(choice.zero_stage), choice.recompute ? "yes" : "no",
                         std::string(schedule_of(choice)), std::to_string(choice.micro_batches),
                         fmt::format("{:.3f}", 1e3 * cost.step_s),
                         fmt::format("{:.1f} %", 100 * cost.run.idle_share),
                         to_text(cost.fullest().in_memory()), to_text(cost.host),
                         to_text(sent_between(cost))});
-    return text_table(rows, {.align = ">>>>>><>>>>>>"});
+    return "mesh: pipeline x data x tensor x sequence\n" +
+           text_table(rows, {.align = "<><<>>>>>>", .width = columns});
 }
 
 std::string mesh_details(const MeshFinding& finding) {

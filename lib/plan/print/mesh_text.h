@@ -11,8 +11,9 @@
 namespace dslaunch::plan {
 
 // One line per finding: sizes, ZeRO stage, recompute, schedule, micro batches, step, bubble,
-// memory, bytes between hosts.
-[[nodiscard]] std::string meshes_table(std::span<const MeshFinding> findings);
+// memory, bytes between hosts. COLUMNS: the terminal's, 0 for no limit; what does not fit goes into
+// a second table below.
+[[nodiscard]] std::string meshes_table(std::span<const MeshFinding> findings, size_t columns);
 // The time of a step by kind of work, bytes by axis, memory of each stage's ranks by tier.
 [[nodiscard]] std::string mesh_details(const MeshFinding& finding);
 // UNITS: bytes, seconds.

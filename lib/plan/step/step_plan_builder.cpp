@@ -14,10 +14,10 @@
 #include "plan/step/persistent_buffers.h"
 #include "plan/step/plan_check.h"
 #include "plan/step/recompute_groups.h"
+#include "plan/step/reduce_and_update.h"
 #include "plan/step/reduce_order.h"
 #include "plan/step/stage_transfers.h"
 #include "plan/step/step_plan.h"
-#include "plan/step/step_sums.h"
 
 namespace dslaunch::plan {
 
@@ -514,7 +514,7 @@ class PlanBuilder {
     std::vector<std::vector<int>> buckets_of_;  // by segment, as gradient_buckets_of_
     std::vector<std::vector<int>> gradient_buckets_of_;
     PersistentBuffers kept_;
-    StepSums sums_{layout_, options_, kept_, plan_, chunk_passes_};
+    ReduceAndUpdate sums_{layout_, options_, kept_, plan_, chunk_passes_};
     StepGathers gathers_;
     const GatherSchedule* at_gathers_ = nullptr;
     std::vector<int> buffer_of_bucket_;  // by bucket, its gather buffer now

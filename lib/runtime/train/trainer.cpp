@@ -16,6 +16,7 @@
 #include "runtime/memory/lending_allocator.h"
 #include "runtime/schedules/learning_rate.h"
 #include "runtime/train/process_usage.h"
+#include "runtime/train/step_metrics.h"
 
 namespace dslaunch::runtime {
 
@@ -418,76 +419,31 @@ Trainer::StepFacts Trainer::gather(double loss) {
 
 void Trainer::report_step(int64_t step, const StepFacts& facts) {
     const config::RunConfig& config = *parts_.config;
-    const double seconds = facts.step_ms / 1e3;
-    const auto rows = static_cast<double>(config.batch.train_rows);
-    JsonWriter json;
-    json.begin_object().field("step", step).field("loss", facts.loss).field("lr", lr_);
-    json.key("grad_norm");
-    if (const auto norm = parts_.state->gradient_norm()) {
-        json.value(*norm);
-    } else {
-        json.null();
-    }
-    json.field("loss_scale", facts.loss_scale);
-    if (facts.skipped) json.field("skipped", true);
-    json.field("step_ms", facts.step_ms);
-    json.key("tokens_per_s");
-    if (parts_.tokens_per_sample > 0) {
-        json.value(rows * static_cast<double>(parts_.tokens_per_sample) / seconds);
-    } else {
-        json.null();
-    }
-    json.field("samples_per_s", rows / seconds);
-    // The figure counts forward, and twice as much for backward, but not the work that recompute
-    // repeats.
     const int64_t forward_flops = parts_.stage.link != nullptr
                                       ? parts_.stage.forward_flops / parts_.stage.stages()
                                       : parts_.info->forward_flops();
-    const auto flops = 3.0 * static_cast<double>(forward_flops * config.batch.accumulation_steps);
-    const double tflops = flops / seconds / 1e12;
-    json.field("tflops", tflops).key("mfu");
-    if (parts_.peak_tflops > 0) {
-        json.value(tflops / parts_.peak_tflops);
-    } else {
-        json.null();
-    }
-    json.field("rss_bytes", facts.rss_bytes).field("peak_rss_bytes", facts.peak_rss_bytes);
-    json.field("page_faults", facts.page_faults);
-    json.field("data_wait_ms", facts.data_wait_ms).field("lane_wait_ms", facts.compute_wait_ms);
-    json.key("tier_bytes").begin_object();
-    for (size_t t = 0; t < tier_peaks_.size(); ++t)
-        json.field(plan::tier_name(static_cast<plan::Tier>(t)), tier_peaks_[t].peak.value);
-    json.end_object();
-    report_memory(json);
-    const Traffic traffic = this->traffic();
-    json.key("link_bytes")
-        .begin_object()
-        .field("sent", traffic.sent.value)
-        .field("received", traffic.received.value);
-    json.end_object();
-    if (const std::optional<DiskTraffic> disk = parts_.account->disk_traffic()) {
-        json.key("disk_bytes").begin_object().field("read", disk->read.value);
-        json.field("written", disk->written.value).end_object();
-        json.field("disk_checksum_ms", to_milliseconds(disk->checksum_time));
-    }
-    json.end_object();
-    parts_.reporter->metrics(json.text());
-}
-
-// The keys are the plan's words. The state gives its own figures, the rest are as planned.
-void Trainer::report_memory(JsonWriter& json) const {
-    const MemoryAccount account = parts_.account->memory();
-    const auto planned = [&](plan::BufferKind kind) {
-        return kind_peaks_[static_cast<size_t>(kind)].value;
-    };
-    json.key("memory").begin_object();
-    json.field("parameters", account.parameters.value).field("gradients", account.gradients.value);
-    json.field("master", account.master.value).field("moments", account.moments.value);
-    json.field("staging", account.staging.value);
-    json.field("swap_buffers", account.swap_buffers.value);
-    json.field("activations", planned(plan::BufferKind::kActivations));
-    json.field("live_values", planned(plan::BufferKind::kLiveValues));
-    json.field("buffers", planned(plan::BufferKind::kBuffers)).end_object();
+    parts_.reporter->metrics(
+        metrics_line({.step = step,
+                      .loss = facts.loss,
+                      .lr = lr_,
+                      .gradient_norm = parts_.state->gradient_norm(),
+                      .loss_scale = facts.loss_scale,
+                      .skipped = facts.skipped,
+                      .step_ms = facts.step_ms,
+                      .samples = config.batch.train_rows,
+                      .tokens_per_sample = parts_.tokens_per_sample,
+                      .forward_flops = forward_flops * config.batch.accumulation_steps,
+                      .peak_tflops = parts_.peak_tflops,
+                      .rss_bytes = facts.rss_bytes,
+                      .peak_rss_bytes = facts.peak_rss_bytes,
+                      .page_faults = facts.page_faults,
+                      .data_wait_ms = facts.data_wait_ms,
+                      .lane_wait_ms = facts.compute_wait_ms,
+                      .tier_peaks = tier_peaks_,
+                      .kind_peaks = kind_peaks_,
+                      .memory = parts_.account->memory(),
+                      .links = traffic(),
+                      .disk = parts_.account->disk_traffic()}));
 }
 
 void Trainer::report_progress(int64_t step, const StepFacts& facts) {

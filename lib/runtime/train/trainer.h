@@ -9,7 +9,6 @@
 #include <optional>
 #include <vector>
 
-#include "base/text/json.h"
 #include "config/run/run_config.h"
 #include "launch/protocol/control.h"
 #include "plan/step/plan_check.h"
@@ -102,7 +101,6 @@ class Trainer final : private InstructionRunner {
     void adapt_plan(const StepRun& run);
     [[nodiscard]] bool is_logged(int64_t step) const;
     void settle_loss_scale(int64_t step, StepFacts& facts);
-    void report_memory(JsonWriter& json) const;
     [[nodiscard]] double loss_weight(int64_t step);
     [[nodiscard]] StepFacts gather(double loss);
     void report_step(int64_t step, const StepFacts& facts);

@@ -165,7 +165,11 @@ CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path) 
     std::string folder = path;
     while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
     const auto entries = list_of(tree, folder);
-    if (!entries) fail(ExitCode::kCheckpoint, "{}: there is no such folder", printable(path));
+    if (!entries)
+        fail(ExitCode::kCheckpoint,
+             "{}: no such folder; give an --output folder, its checkpoints folder, or one step "
+             "folder in it",
+             printable(path));
     const auto own = parse_step_folder(folder.substr(folder.rfind('/') + 1));
     if (own || holds(*entries, kManifestName, false)) return {"", folder};
     const bool root = std::any_of(entries->begin(), entries->end(), [](const FolderEntry& entry) {

@@ -20,7 +20,6 @@ bool is_file(const std::string& path) {
 }  // namespace
 
 bool holds_checkpoints(FileTree& tree, const std::string& path) {
-    if (!tree.list(path)) return false;
     try {
         const CheckpointPlace place = find_checkpoints(tree, path);
         return !place.step_folder.empty() || !CheckpointStore(tree, place.root, 0).list().empty();
@@ -31,11 +30,6 @@ bool holds_checkpoints(FileTree& tree, const std::string& path) {
 }
 
 std::string choose_checkpoint(FileTree& tree, const std::string& path) {
-    if (!tree.list(path))
-        fail(ExitCode::kCheckpoint,
-             "{}: no such folder; give an --output folder, its checkpoints folder, or one step "
-             "folder in it",
-             path);
     const CheckpointPlace place = find_checkpoints(tree, path);
     if (!place.step_folder.empty()) return place.step_folder;
     const std::vector<StoredCheckpoint> all = CheckpointStore(tree, place.root, 0).list();

@@ -231,6 +231,8 @@ TEST_CASE("misuse says what is missing and what to do") {
         std::string says;
     };
     const std::string out = empty.path() + "/out";
+    const std::string file = made.folder.path() + "/notes.txt";
+    std::ofstream(file) << "not a checkpoint";
     const std::vector<Case> cases = {
         {{"ckpt"}, ExitCode::kUsage, "ckpt"},
         {{"ckpt", "verify"}, ExitCode::kUsage, "PATH"},
@@ -240,6 +242,9 @@ TEST_CASE("misuse says what is missing and what to do") {
         {{"ckpt", "lss"}, ExitCode::kUsage, "ls"},
         {{"zero_to_fp32"}, ExitCode::kUsage, "CHECKPOINT_DIR"},
         {{"ckpt", "ls", empty.path() + "/no"}, ExitCode::kCheckpoint, "no such folder"},
+        {{"ckpt", "ls", file}, ExitCode::kCheckpoint, "is a file"},
+        {{"ckpt", "verify", file}, ExitCode::kCheckpoint, "is a file"},
+        {{"zero_to_fp32", file, out}, ExitCode::kInput, file},
         {{"ckpt", "verify", empty.path()}, ExitCode::kCheckpoint, "no checkpoint"},
         {{"ckpt", "inspect", empty.path()}, ExitCode::kCheckpoint, "no checkpoint"},
         {{"ckpt", "export", empty.path(), out}, ExitCode::kCheckpoint, "no checkpoint"},

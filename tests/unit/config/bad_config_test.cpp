@@ -229,15 +229,10 @@ const std::vector<Bad>& bad_precisions() {
          {"c:1:28: torch_autocast.enabled: use bf16 or fp16: both run under autocast, with fp32 "
           "master weights; weights that stay fp32 in the forward pass are not available yet in "
           "this version"}},
-        {"{communication_data_type: bf16}",
-         {"c:1:27: communication_data_type: gradients travel in fp32 in this version: use fp32 or "
-          "remove the key"}},
-        {"{data_types: {grad_accum_dtype: bf16, param_dtype: fp16, buffer_dtype: fp32}}",
-         {"c:1:72: data_types.buffer_dtype: buffers keep the types that they have in the model: "
+        {"{data_types: {param_dtype: fp16, buffer_dtype: fp32}}",
+         {"c:1:48: data_types.buffer_dtype: buffers keep the types that they have in the model: "
           "remove the key",
-          "c:1:33: data_types.grad_accum_dtype: gradients are summed and kept in fp32 in this "
-          "version: use fp32 or remove the key",
-          "c:1:52: data_types.param_dtype: fp16 does not fit fp16.enabled and bf16.enabled, which "
+          "c:1:28: data_types.param_dtype: fp16 does not fit fp16.enabled and bf16.enabled, which "
           "choose fp32: remove the key"}},
     };
     return table;

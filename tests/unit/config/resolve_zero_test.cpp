@@ -180,3 +180,16 @@ TEST_CASE("types that ask for what is done anyway are accepted") {
     CHECK(value_at(resolved("{fp16: {enabled: true}}"), "data_types.param_dtype").value.text ==
           "fp16");
 }
+
+TEST_CASE("gradients keep fp32 where a config asks for fewer bits, and the user reads it") {
+    const Resolved result =
+        resolved("{communication_data_type: bf16, data_types: {grad_accum_dtype: fp16}}");
+    CHECK(result.notes ==
+          std::vector<std::string>{
+              "c:1:27: communication_data_type has no effect: gradients travel in fp32 in this "
+              "version, with all bits",
+              "c:1:64: data_types.grad_accum_dtype has no effect: gradients are summed and kept in "
+              "fp32 in this version, with all bits"});
+    CHECK(value_at(result, "communication_data_type").value.text == "fp32");
+    CHECK(value_at(result, "data_types.grad_accum_dtype").value.text == "fp32");
+}

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error.h"
 #include "mesh_models.h"
@@ -134,6 +135,34 @@ TEST_CASE("a finding's config says its sizes, and keeps the global batch") {
     const nlohmann::json plain = nlohmann::json::parse(mesh_config(choice, 5, 12));
     CHECK(plain.at("dslaunch").empty());
     CHECK(!plain.contains("activation_checkpointing"));
+}
+
+TEST_CASE("a table of meshes is as wide as the terminal, in two parts where it must be") {
+    const MeshRequest request = layered_job(6, {4, 4});
+    MeshFinding finding;
+    finding.choice.sizes = {.data = 4, .pipeline = 2};
+    finding.choice.schedule = ScheduleKind::kInterleaved;
+    finding.choice.chunks = 2;
+    finding.choice.micro_batches = 4;
+    finding.choice.zero_stage = 3;
+    finding.cost = mesh_cost(request, finding.choice);
+    const auto rows = [&](size_t columns) {
+        std::vector<std::string> lines;
+        std::istringstream text(meshes_table(std::vector{finding, finding}, columns));
+        for (std::string line; std::getline(text, line);) lines.push_back(line);
+        return lines;
+    };
+    const std::vector<std::string> whole = rows(0), narrow = rows(80);
+    REQUIRE(whole.size() == 4);
+    CHECK(whole[0] == "mesh: pipeline x data x tensor x sequence");
+    INFO(whole[1] << "\n" << whole[2]);
+    CHECK(whole[2].starts_with("2x4x1x1     3  no         interleaved "));
+    CHECK(narrow.size() > whole.size());
+    for (const std::string& line : narrow) CHECK(line.size() <= 80);
+    CHECK(std::ranges::count(narrow, std::string("mesh: pipeline x data x tensor x sequence")) ==
+          1);
+    CHECK(std::ranges::count_if(
+              narrow, [](const std::string& line) { return line.starts_with("2x4x1x1 "); }) == 4);
 }
 
 TEST_CASE("a thousand ranks are searched within ten seconds") {

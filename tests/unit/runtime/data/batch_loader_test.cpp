@@ -45,7 +45,7 @@ Ints samples_in(const std::vector<c10::IValue>& batch) {
     return samples;
 }
 
-// All samples of the first STEPS steps in the order of DESIGN: step, micro step, rank, row.
+// All samples of the first STEPS steps in the order of training: step, micro step, rank, row.
 Ints samples_of_run(const DataSource& train, int64_t ranks, int64_t accumulation, bool shuffle,
                     int64_t steps) {
     std::vector<std::unique_ptr<BatchLoader>> loaders;

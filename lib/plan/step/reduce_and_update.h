@@ -9,12 +9,12 @@
 
 namespace dslaunch::plan {
 
-class StepSums {
+class ReduceAndUpdate {
   public:
     // Everything is added to PLAN. All arguments must outlive this; KEPT is filled before the first
     // call.
-    StepSums(const FlatLayout& layout, const StepPlanOptions& options,
-             const PersistentBuffers& kept, StepPlan& plan, ChunkPasses& chunk_passes)
+    ReduceAndUpdate(const FlatLayout& layout, const StepPlanOptions& options,
+                    const PersistentBuffers& kept, StepPlan& plan, ChunkPasses& chunk_passes)
         : layout_(layout),
           options_(options),
           kept_(kept),

@@ -1,4 +1,4 @@
-#include "plan/step/step_sums.h"
+#include "plan/step/reduce_and_update.h"
 
 #include <fmt/core.h>
 
@@ -7,7 +7,7 @@
 
 namespace dslaunch::plan {
 
-Instruction& StepSums::add(Op op, Lane lane, int b, int m) {
+Instruction& ReduceAndUpdate::add(Op op, Lane lane, int b, int m) {
     Instruction& made = plan_.instructions.emplace_back();
     made.op = op;
     made.lane = lane;
@@ -16,31 +16,31 @@ Instruction& StepSums::add(Op op, Lane lane, int b, int m) {
     return made;
 }
 
-int StepSums::gradients(int b) const {
+int ReduceAndUpdate::gradients(int b) const {
     const auto i = static_cast<size_t>(b);
     return options_.stage < 2 ? kept_.gradients[i]
                               : kept_.gradient_buffers[plan_.gradient_buffer_of_bucket[i]];
 }
 
-void StepSums::count_gather(Instruction& gather) const {
+void ReduceAndUpdate::count_gather(Instruction& gather) const {
     gather.bytes = Bytes{bucket(gather.bucket).numel * options_.parameter_bytes};
     gather.sent = links_.sent_by_gather(gather.bucket);
 }
 
-void StepSums::end_step(const ModelInfo& model) {
+void ReduceAndUpdate::end_step(const ModelInfo& model) {
     chunk_passes_.begin_updates();
     if (options_.norm_first()) add_norm();
     if (updates_early(options_)) return;
     for (const int b : update_order(model, layout_, options_)) add_updates(b);
 }
 
-void StepSums::add_reductions(int segment, int m) {
+void ReduceAndUpdate::add_reductions(int segment, int m) {
     if (!options_.reduces_each() && !last_micro_step(m)) return;
     for (int b = layout_.trained_buckets; b-- > 0;)
         if (bucket(b).ready_segment == segment && !is_tied(b)) add_reduction(b, m);
 }
 
-void StepSums::add_reduction(int b, int m) {
+void ReduceAndUpdate::add_reduction(int b, int m) {
     add(Op::kPost, Lane::kCompute, b, m).reads = {gradients(b)};
     if (!sums_itself(options_)) {
         Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
@@ -52,7 +52,7 @@ void StepSums::add_reduction(int b, int m) {
     if (updates_early(options_)) add_updates(b);
 }
 
-void StepSums::add_tie(const TiedParameter& tie) {
+void ReduceAndUpdate::add_tie(const TiedParameter& tie) {
     const int slice = layout_.slice_of(tie.parameter);
     const int b = slice < 0 ? -1 : layout_.bucket_of(slice);
     DSL_CHECK(b >= 0 && is_tied(b), "parameter {} is tied, and has no bucket of its own",
@@ -71,7 +71,7 @@ void StepSums::add_tie(const TiedParameter& tie) {
     add_reduction(b, m);
 }
 
-void StepSums::add_accumulates(int b, int m) {
+void ReduceAndUpdate::add_accumulates(int b, int m) {
     const auto i = static_cast<size_t>(b);
     for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1]; ++c) {
         chunk_passes_.before_accumulate(c);
@@ -90,17 +90,17 @@ void StepSums::add_accumulates(int b, int m) {
 }
 
 // The plan buffer of the gradients that Norm and Update read.
-int StepSums::summed(int b) const {
+int ReduceAndUpdate::summed(int b) const {
     return options_.keeps_reduced() ? kept_.reduced[b] : gradients(b);
 }
 
-void StepSums::add_norm() {
+void ReduceAndUpdate::add_norm() {
     Instruction& norm = add(Op::kNorm, Lane::kCommunication);
     for (int b = 0; b < layout_.trained_buckets; ++b) norm.reads.push_back(summed(b));
     norm.writes = {kept_.norm};
 }
 
-void StepSums::add_updates(int b) {
+void ReduceAndUpdate::add_updates(int b) {
     const auto i = static_cast<size_t>(b);
     for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1]; ++c)
         add_update(c);
@@ -111,7 +111,7 @@ void StepSums::add_updates(int b) {
     count_gather(gather);
 }
 
-void StepSums::add_update(int c) {
+void ReduceAndUpdate::add_update(int c) {
     const int b = chunk(c).bucket;
     const auto i = static_cast<size_t>(b);
     Instruction& update = add(Op::kUpdate, Lane::kCommunication, b);

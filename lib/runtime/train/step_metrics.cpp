@@ -1,0 +1,76 @@
+#include "runtime/train/step_metrics.h"
+
+#include "base/text/json.h"
+
+namespace dslaunch::runtime {
+namespace {
+
+void add_number(JsonWriter& json, const char* key, std::optional<double> value) {
+    json.key(key);
+    if (value) {
+        json.value(*value);
+    } else {
+        json.null();
+    }
+}
+
+// The keys are the plan's words. The state gives its own figures, the rest are as planned.
+void add_memory(JsonWriter& json, const StepMetrics& metrics) {
+    const MemoryAccount& account = metrics.memory;
+    const auto planned = [&](plan::BufferKind kind) {
+        return metrics.kind_peaks[static_cast<size_t>(kind)].value;
+    };
+    json.key("memory").begin_object();
+    json.field("parameters", account.parameters.value).field("gradients", account.gradients.value);
+    json.field("master", account.master.value).field("moments", account.moments.value);
+    json.field("staging", account.staging.value);
+    json.field("swap_buffers", account.swap_buffers.value);
+    json.field("activations", planned(plan::BufferKind::kActivations));
+    json.field("live_values", planned(plan::BufferKind::kLiveValues));
+    json.field("buffers", planned(plan::BufferKind::kBuffers)).end_object();
+}
+
+}  // namespace
+
+std::string metrics_line(const StepMetrics& metrics) {
+    const double seconds = metrics.step_ms / 1e3;
+    const auto samples = static_cast<double>(metrics.samples);
+    JsonWriter json;
+    json.begin_object().field("step", metrics.step).field("loss", metrics.loss);
+    json.field("lr", metrics.lr);
+    add_number(json, "grad_norm", metrics.gradient_norm);
+    json.field("loss_scale", metrics.loss_scale);
+    if (metrics.skipped) json.field("skipped", true);
+    json.field("step_ms", metrics.step_ms);
+    std::optional<double> tokens_per_s;
+    if (metrics.tokens_per_sample > 0)
+        tokens_per_s = samples * static_cast<double>(metrics.tokens_per_sample) / seconds;
+    add_number(json, "tokens_per_s", tokens_per_s);
+    json.field("samples_per_s", samples / seconds);
+    // The figure counts forward, and twice as much for backward, but not the work that recompute
+    // repeats.
+    const double tflops = 3.0 * static_cast<double>(metrics.forward_flops) / seconds / 1e12;
+    json.field("tflops", tflops);
+    std::optional<double> mfu;
+    if (metrics.peak_tflops > 0) mfu = tflops / metrics.peak_tflops;
+    add_number(json, "mfu", mfu);
+    json.field("rss_bytes", metrics.rss_bytes).field("peak_rss_bytes", metrics.peak_rss_bytes);
+    json.field("page_faults", metrics.page_faults);
+    json.field("data_wait_ms", metrics.data_wait_ms).field("lane_wait_ms", metrics.lane_wait_ms);
+    json.key("tier_bytes").begin_object();
+    for (size_t t = 0; t < metrics.tier_peaks.size(); ++t)
+        json.field(plan::tier_name(static_cast<plan::Tier>(t)), metrics.tier_peaks[t].peak.value);
+    json.end_object();
+    add_memory(json, metrics);
+    json.key("link_bytes").begin_object().field("sent", metrics.links.sent.value);
+    json.field("received", metrics.links.received.value).end_object();
+    if (metrics.disk) {
+        json.key("disk_bytes").begin_object().field("read", metrics.disk->read.value);
+        json.field("written", metrics.disk->written.value).end_object();
+        json.field("disk_checksum_ms", to_milliseconds(metrics.disk->checksum_time));
+    }
+    json.end_object();
+    return json.text();
+}
+
+}  // namespace dslaunch::runtime

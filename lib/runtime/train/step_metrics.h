@@ -1,0 +1,43 @@
+// A line of metrics.jsonl: what a step did, how fast, and what it held. docs/metrics.md explains
+// the fields. Data path: trainer -> [here] -> reporter. Pure.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+
+#include "plan/step/plan_check.h"
+#include "runtime/comm/traffic.h"
+#include "runtime/state/state_account.h"
+
+namespace dslaunch::runtime {
+
+// Losses, times and memory are of all ranks; the last five are of this rank.
+struct StepMetrics {
+    int64_t step = 0;
+    double loss = 0;
+    double lr = 0;
+    std::optional<double> gradient_norm;
+    double loss_scale = 1;
+    bool skipped = false;
+    double step_ms = 0;
+    int64_t samples = 0;
+    int64_t tokens_per_sample = 0;  // 0: samples are not tokens
+    int64_t forward_flops = 0;      // of this rank in the whole step
+    double peak_tflops = 0;         // of this rank's device; 0: not known
+    int64_t rss_bytes = 0;
+    int64_t peak_rss_bytes = 0;
+    int64_t page_faults = 0;
+    double data_wait_ms = 0;
+    double lane_wait_ms = 0;
+    std::array<plan::TierPeak, plan::kTiers> tier_peaks;  // as planned
+    std::array<Bytes, plan::kBufferKinds> kind_peaks;     // as planned
+    MemoryAccount memory;                                 // as the state counts it
+    Traffic links;                                        // since the start
+    std::optional<DiskTraffic> disk;  // since the start; nullopt: nothing is on disk
+};
+
+// Returns one JSON object, without newline.
+[[nodiscard]] std::string metrics_line(const StepMetrics& metrics);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,71 @@
+// A line of metrics.jsonl beside figures worked out by hand.
+#include "runtime/train/step_metrics.h"
+
+#include <nlohmann/json.hpp>
+
+#include "support/catch.h"
+
+namespace dslaunch {
+
+using namespace runtime;
+using Json = nlohmann::json;
+
+namespace {
+
+StepMetrics half_a_second() {
+    StepMetrics metrics;
+    metrics.step = 7;
+    metrics.loss = 1.5;
+    metrics.step_ms = 500;
+    metrics.samples = 12;
+    metrics.forward_flops = 1'000'000'000'000;
+    return metrics;
+}
+
+}  // namespace
+
+TEST_CASE("a step's speed is that of all ranks, its flops are three forwards") {
+    StepMetrics metrics = half_a_second();
+    metrics.tokens_per_sample = 32;
+    metrics.peak_tflops = 60;
+    const Json line = Json::parse(metrics_line(metrics));
+    CHECK(line.at("step") == 7);
+    CHECK(line.at("loss") == 1.5);
+    CHECK(line.at("samples_per_s") == 24.0);
+    CHECK(line.at("tokens_per_s") == 24.0 * 32);
+    CHECK(line.at("tflops") == 6.0);
+    CHECK(line.at("mfu") == 0.1);
+}
+
+TEST_CASE("what a step does not have is null, or is left out") {
+    const Json line = Json::parse(metrics_line(half_a_second()));
+    for (const char* key : {"grad_norm", "tokens_per_s", "mfu"}) CHECK(line.at(key).is_null());
+    for (const char* key : {"skipped", "disk_bytes", "disk_checksum_ms"})
+        CHECK(!line.contains(key));
+    StepMetrics metrics = half_a_second();
+    metrics.gradient_norm = 0.25;
+    metrics.skipped = true;
+    metrics.disk = DiskTraffic{Bytes{3}, Bytes{4}, {}};
+    const Json full = Json::parse(metrics_line(metrics));
+    CHECK(full.at("grad_norm") == 0.25);
+    CHECK(full.at("skipped") == true);
+    CHECK(full.at("disk_bytes") == Json{{"read", 3}, {"written", 4}});
+}
+
+TEST_CASE("memory is the state's account, and the plan's where the state has none") {
+    StepMetrics metrics = half_a_second();
+    metrics.memory.parameters = Bytes{10};
+    metrics.memory.moments = Bytes{20};
+    metrics.kind_peaks[static_cast<size_t>(plan::BufferKind::kActivations)] = Bytes{30};
+    metrics.kind_peaks[static_cast<size_t>(plan::BufferKind::kParameters)] = Bytes{40};
+    metrics.tier_peaks[0].peak = Bytes{50};
+    metrics.links = {Bytes{60}, Bytes{70}};
+    const Json line = Json::parse(metrics_line(metrics));
+    CHECK(line.at("memory").at("parameters") == 10);
+    CHECK(line.at("memory").at("moments") == 20);
+    CHECK(line.at("memory").at("activations") == 30);
+    CHECK(line.at("tier_bytes").at(std::string(plan::tier_name(plan::Tier{}))) == 50);
+    CHECK(line.at("link_bytes") == Json{{"sent", 60}, {"received", 70}});
+}
+
+}  // namespace dslaunch

@@ -234,7 +234,9 @@ class TrainRole {
         const runtime::TrainResult result = trainer.run();
         states_->report_offload(comms_.job(), state, steps_->placement(), before, result);
         require_updates(result);
-        finish(result, saving_->write_weights(state, buffers));
+        const bool wrote_weights = saving_->write_weights(state, buffers);
+        if (gpu_.backend) gpu_.backend->leave();
+        finish(result, wrote_weights);
     }
 
     [[nodiscard]] runtime::SegmentRunner make_segments(runtime::BatchLoader& loader) const {

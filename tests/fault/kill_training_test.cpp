@@ -1,5 +1,8 @@
 // A training job that is interrupted, or whose worker, agent or launcher is killed: weights are
 // saved on request, the culprit is named, and nothing is left running.
+#include <sched.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -14,6 +17,21 @@ namespace {
 
 // The limit for a job to end, where it would never end by itself.
 constexpr double kEndMaxMs = 30'000;
+
+// The scheduling policies of PROCESS's threads that are not the usual one.
+std::vector<int> odd_policies(const ProcessName& process, size_t& threads_max) {
+    std::vector<int> odd;
+    size_t threads = 0;
+    std::error_code gone;
+    for (const auto& entry : std::filesystem::directory_iterator(
+             "/proc/" + std::to_string(process.pid) + "/task", gone)) {
+        const int policy = ::sched_getscheduler(std::stoi(entry.path().filename().string()));
+        if (policy > SCHED_OTHER) odd.push_back(policy);
+        ++threads;
+    }
+    threads_max = std::max(threads_max, threads);
+    return odd;
+}
 
 }  // namespace
 
@@ -63,6 +81,28 @@ TEST_CASE("a second Ctrl-C ends a training job at once") {
     CHECK(job.process.wait() == 76);
     CHECK(milliseconds_since(began) < kEndMaxMs);
     check_gone(all, "second Ctrl-C");
+}
+
+TEST_CASE("no thread of a rank waits for idle time, without which its process could not end") {
+    // The file is large enough to be hashed while the rank is looked at.
+    const TemporaryFolder folder;
+    const std::string model = folder.path() + "/gpt.pt";
+    JobProcess made(folder, {kLauncher, "model", "new", "gpt", "--vocab", "65536", "--width", "256",
+                             "--heads", "4", "--layers", "1", "--context", "32", "-o", model});
+    REQUIRE(made.wait() == 0);
+    JobProcess job(folder, {kLauncher, "--num_gpus", "1", "--device", "cpu", model, "--data",
+                            fixture_file("data/kjv.u16.bin"), "--context", "32", "--micro-batch",
+                            "1", "--steps", "1", "--output", folder.path() + "/out"});
+    size_t threads = 0;
+    int code = -1;
+    while (code < 0) {
+        for (const ProcessName& process : descendants(job.pid()))
+            CHECK(odd_policies(process, threads).empty());
+        code = job.wait(1);
+    }
+    INFO(job.err());
+    CHECK(code == 0);
+    CHECK(threads > 2);
 }
 
 TEST_CASE("a killed worker ends the training job, and it is named") {

@@ -107,6 +107,7 @@ class FakeDevice final : public DeviceBackend {
         carry_out(mark);
     }
     void check() override {}
+    void leave() override { record("leave"); }
     void abort() override { record("abort"); }
 
     void adam(const DeviceAdam& adam) override {

@@ -1,11 +1,16 @@
 #include "job/setup/archive_hash.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <ctime>
+#include <exception>
+#include <mutex>
+#include <stop_token>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -35,16 +40,52 @@ launch::FileIdentity check_archive_hash(const std::string& path, const std::stri
     return identity;
 }
 
+// Lets a thread compute for at most a quarter of the time: after each piece of work it sleeps three
+// times as long. Its priority stays the usual one, since a process cannot end, by SIGKILL neither,
+// before all its threads have had a processor, and one that is for idle time alone (SCHED_IDLE)
+// waits for that while others compute.
+class Pace {
+  public:
+    explicit Pace(std::stop_token stop) : stop_(std::move(stop)) {}
+
+    // Called after each piece. Throws Stopped.
+    void rest() {
+        const std::chrono::nanoseconds worked = computed();
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, stop_, 3 * (worked - rested_after_), [] { return false; });
+        rested_after_ = worked;
+        if (stop_.stop_requested()) throw Stopped();
+    }
+
+    class Stopped final : public std::exception {};
+
+  private:
+    // The processor time of this thread.
+    static std::chrono::nanoseconds computed() {
+        timespec time{};
+        DSL_CHECK(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0, "a thread has its time");
+        return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+    }
+
+    std::stop_token stop_;
+    std::mutex mutex_;
+    std::condition_variable_any changed_;
+    std::chrono::nanoseconds rested_after_ = computed();
+};
+
 std::jthread log_archive_hash(const std::string& path) {
-    return std::jthread([path] {
-        // The system may refuse this; the thread then takes its turn like any other.
-        const sched_param none{};
-        (void)::pthread_setschedparam(::pthread_self(), SCHED_IDLE, &none);
-        const launch::FileFacts facts = launch::look_at_file(path, /*all_bytes=*/true, [] {});
-        if (facts.error.empty()) {
-            log_info("model", "{} sha256={}", path, facts.hash);
-        } else {
-            log_warn("model", "{}: its SHA-256 is not known: {}", path, facts.error);
+    return std::jthread([path](const std::stop_token& stop) {
+        Pace pace(stop);
+        try {
+            const launch::FileFacts facts =
+                launch::look_at_file(path, /*all_bytes=*/true, [&] { pace.rest(); });
+            if (facts.error.empty()) {
+                log_info("model", "{} sha256={}", path, facts.hash);
+            } else {
+                log_warn("model", "{}: its SHA-256 is not known: {}", path, facts.error);
+            }
+        } catch (const Pace::Stopped&) {
+            log_info("model", "{}: the job was over before its SHA-256 was computed", path);
         }
     });
 }

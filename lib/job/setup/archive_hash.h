@@ -1,5 +1,5 @@
 // The identity of the archive that a job trains: its SHA-256, compared with the user's before any
-// of its code runs, or only logged, in idle time.
+// of its code runs, or only logged, by a thread that leaves the processors to the ranks.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@ namespace dslaunch::job {
 struct IdentifiedArchive {
     std::optional<launch::FileIdentity> identity;  // of the file whose hash was compared; none:
                                                    // none was
-    std::jthread log;  // logs the hash while a processor would be idle; joining it waits for one
-                       // reading of the file at most
+    std::jthread log;  // logs the hash, computing for a quarter of the time; gives up when asked to
+                       // stop
 };
 
 // An archive is a program: one that the user did not expect must not run at all. Throws

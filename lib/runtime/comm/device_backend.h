@@ -3,7 +3,7 @@
 // only if the device is a GPU. Neither CUDA's nor LibTorch's types appear here; pointers are device
 // memory. Data path: executor's lanes -> DeviceState -> DeviceBackend -> streams of the device.
 // Threads: the compute lane calls mark_compute, compute_waits_for and adam, the communication lane
-// join and the collectives, any thread check, is_done, finish and abort.
+// join, the collectives and leave, any thread check, is_done, finish and abort.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,8 @@ class DeviceBackend {
     // Returns a text such as "NVIDIA H200, 140 GiB, CUDA 13.0, NCCL 2.28".
     [[nodiscard]] virtual std::string describe() = 0;
     [[nodiscard]] virtual std::string make_unique_id() = 0;
-    // Waits for all ranks of the group, at most its time limit. It is called once.
+    // Waits for all ranks of the group, at most its time limit. Another group can be joined after
+    // leave() or abort().
     virtual void join(const DeviceGroup& group) = 0;
 
     // Marks the work that the compute stream (the device's default stream) has been given so far.
@@ -92,8 +93,11 @@ class DeviceBackend {
     // Throws if the communicator has met an error since. Does not block, and is called now and
     // then.
     virtual void check() = 0;
-    // Ends the communicator: pending collectives stop. Does not block, and the process may exit at
-    // once.
+    // Ends the communicator when the work of all ranks is done, at most after its time limit. Every
+    // rank calls it; without a communicator it does nothing.
+    virtual void leave() = 0;
+    // Ends the communicator at once: pending collectives stop. Does not block, and the process may
+    // exit at once.
     virtual void abort() = 0;
 
     // Runs on the compute stream. Does not block.
@@ -102,7 +106,7 @@ class DeviceBackend {
 
 // The data that the plugin exports as `dsl_device_plugin`. A worker refuses another version, since
 // both come from one build.
-inline constexpr uint32_t kDevicePluginVersion = 3;
+inline constexpr uint32_t kDevicePluginVersion = 4;
 struct DevicePlugin {
     uint32_t version = 0;
     // Throws Error{kSetup} if there is no such device.

@@ -20,7 +20,7 @@
 #include "base/text/torch_reason.h"
 #include "runtime/comm/device_backend.h"
 #include "runtime/cuda_plugin/fused_adam.h"
-#include "runtime/cuda_plugin/nccl_communicator.h"
+#include "runtime/nccl/nccl_communicator.h"
 
 namespace dslaunch::runtime {
 
@@ -130,6 +130,10 @@ class CudaBackend final : public DeviceBackend {
     bool is_done(DeviceMark mark) override { return communication_.is_reached(mark); }
     void finish(DeviceMark mark) override;
     void check() override { communicator_.check(); }
+    void leave() override {
+        const c10::cuda::CUDAGuard guard(device_);
+        communicator_.leave();
+    }
     void abort() override { communicator_.abort(); }
     void adam(const DeviceAdam& adam) override;
 

@@ -1,0 +1,200 @@
+#include "runtime/nccl/nccl_communicator.h"
+
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch::runtime {
+
+namespace {
+
+// A call has mostly started when it is asked for first; later looks are further and further apart.
+constexpr Duration kFirstPause = std::chrono::microseconds(10);
+constexpr Duration kLongestPause = std::chrono::milliseconds(2);
+
+ncclDataType_t nccl_type(DeviceDtype dtype) {
+    switch (dtype) {
+        case DeviceDtype::kFloat32:
+            return ncclFloat32;
+        case DeviceDtype::kFloat16:
+            return ncclFloat16;
+        case DeviceDtype::kBfloat16:
+            return ncclBfloat16;
+        case DeviceDtype::kByte:
+            return ncclUint8;
+    }
+    DSL_CHECK(false, "device dtype {}", static_cast<int>(dtype));
+}
+
+// A communicator that does not block may answer any call with ncclInProgress.
+bool has_started(ncclResult_t result) {
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
+void expect_started(ncclResult_t result, const char* what) {
+    if (!has_started(result))
+        fail(ExitCode::kPeerLost, "NCCL {}: {}", what, ncclGetErrorString(result));
+}
+
+}  // namespace
+
+std::string NcclCommunicator::make_unique_id() {
+    ncclUniqueId id;
+    if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess)
+        fail(ExitCode::kSetup,
+             "NCCL cannot make a unique id: {}; NCCL_SOCKET_IFNAME must name a network that is up",
+             ncclGetErrorString(result));
+    return {id.internal, sizeof id.internal};
+}
+
+void NcclCommunicator::join(const DeviceGroup& group) {
+    ncclUniqueId id;
+    DSL_CHECK(group.unique_id.size() == sizeof id.internal, "a unique id of {} bytes",
+              group.unique_id.size());
+    std::memcpy(id.internal, group.unique_id.data(), sizeof id.internal);
+    group_ = group;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        DSL_CHECK(communicator_ == nullptr, "joined twice");
+        expect_started(
+            ncclCommInitRankConfig(&communicator_, group.world_size, id, group.rank, &config),
+            "join");
+    }
+    wait_until_started("join");
+}
+
+void NcclCommunicator::call(const char* what, const Call& call) {
+    const std::lock_guard lock(mutex_);
+    if (communicator_ == nullptr)
+        fail(ExitCode::kPeerLost, "the NCCL communicator of rank {} has ended", group_.rank);
+    expect_started(call(communicator_), what);
+}
+
+void NcclCommunicator::start(const char* what, const Call& call) {
+    this->call(what, call);
+    wait_until_started(what);
+}
+
+void NcclCommunicator::wait_until_started(const char* what) {
+    SystemClock clock;
+    const TimePoint deadline = clock.now() + group_.time_limit;
+    for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+        ncclResult_t state = ncclSuccess;
+        call(what,
+             [&](ncclComm_t communicator) { return ncclCommGetAsyncError(communicator, &state); });
+        expect_started(state, what);
+        if (state == ncclSuccess) return;
+        if (clock.now() > deadline)
+            fail(ExitCode::kHang, "NCCL {} of rank {} of {} did not start within {:.3f} s", what,
+                 group_.rank, group_.world_size, to_milliseconds(group_.time_limit) / 1000);
+        clock.sleep_for(pause);
+    }
+}
+
+void NcclCommunicator::all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction,
+                                  cudaStream_t stream) {
+    // ncclAvg divides once, after the sum.
+    const ncclRedOp_t operation = reduction == DeviceReduction::kMean ? ncclAvg : ncclSum;
+    start("all-reduce", [&](ncclComm_t communicator) {
+        return ncclAllReduce(buffer.data, buffer.data, static_cast<size_t>(buffer.numel),
+                             nccl_type(buffer.dtype), operation, communicator, stream);
+    });
+}
+
+void NcclCommunicator::broadcast(const DeviceBuffer& buffer, int root, cudaStream_t stream) {
+    start("broadcast", [&](ncclComm_t communicator) {
+        return ncclBroadcast(buffer.data, buffer.data, static_cast<size_t>(buffer.numel),
+                             nccl_type(buffer.dtype), root, communicator, stream);
+    });
+}
+
+// Sends to the next rank of the ring, or part r to rank r, in one group so that no order can block.
+// The group is closed whatever happens in it: an open one would take in all later calls.
+ncclResult_t NcclCommunicator::exchange_parts(DeviceExchange kind, const DeviceBuffer& send,
+                                              const DeviceBuffer& receive, ncclComm_t communicator,
+                                              cudaStream_t stream) const {
+    const int world_size = group_.world_size;
+    const bool ring = kind == DeviceExchange::kSendReceive;
+    const auto part = static_cast<size_t>(ring ? send.numel : send.numel / world_size);
+    const ncclDataType_t type = nccl_type(send.dtype);
+    ncclResult_t result = ncclGroupStart();
+    if (!has_started(result)) return result;
+    for (int i = 0; i < (ring ? 1 : world_size) && has_started(result); ++i) {
+        const int to = ring ? (group_.rank + 1) % world_size : i;
+        const int from = ring ? (group_.rank + world_size - 1) % world_size : i;
+        const size_t offset = ring ? 0 : static_cast<size_t>(i) * part;
+        result = ncclSend(static_cast<const float*>(send.data) + offset, part, type, to,
+                          communicator, stream);
+        if (has_started(result))
+            result = ncclRecv(static_cast<float*>(receive.data) + offset, part, type, from,
+                              communicator, stream);
+    }
+    const ncclResult_t closed = ncclGroupEnd();
+    return has_started(result) ? closed : result;
+}
+
+void NcclCommunicator::exchange(DeviceExchange kind, const DeviceBuffer& send,
+                                const DeviceBuffer& receive, cudaStream_t stream) {
+    DSL_CHECK(send.dtype == DeviceDtype::kFloat32 && receive.dtype == DeviceDtype::kFloat32,
+              "an exchange of dtype {}", static_cast<int>(send.dtype));
+    start("exchange", [&](ncclComm_t communicator) {
+        switch (kind) {
+            case DeviceExchange::kSendReceive:
+            case DeviceExchange::kAllToAll:
+                return exchange_parts(kind, send, receive, communicator, stream);
+            case DeviceExchange::kAllGather:
+                return ncclAllGather(send.data, receive.data, static_cast<size_t>(send.numel),
+                                     ncclFloat32, communicator, stream);
+            case DeviceExchange::kReduceScatter:
+                return ncclReduceScatter(send.data, receive.data,
+                                         static_cast<size_t>(receive.numel), ncclFloat32, ncclSum,
+                                         communicator, stream);
+        }
+        DSL_CHECK(false, "exchange {}", static_cast<int>(kind));
+    });
+}
+
+void NcclCommunicator::leave() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (communicator_ == nullptr) return;
+    }
+    try {
+        start("end", ncclCommFinalize);
+        ncclComm_t ended = nullptr;
+        {
+            const std::lock_guard lock(mutex_);
+            ended = std::exchange(communicator_, nullptr);
+        }
+        if (ended != nullptr) expect_started(ncclCommDestroy(ended), "end");
+    } catch (...) {
+        abort();
+        throw;
+    }
+}
+
+void NcclCommunicator::check() {
+    ncclResult_t state = ncclSuccess;
+    call("check",
+         [&](ncclComm_t communicator) { return ncclCommGetAsyncError(communicator, &state); });
+    expect_started(state, "communicator");
+}
+
+void NcclCommunicator::abort() {
+    ncclComm_t ended = nullptr;
+    {
+        const std::lock_guard lock(mutex_);
+        ended = std::exchange(communicator_, nullptr);
+    }
+    if (ended == nullptr) return;
+    // ncclCommAbort waits for its kernels to notice. Nobody here waits for it, and _exit may
+    // overtake it.
+    std::thread([ended] { static_cast<void>(ncclCommAbort(ended)); }).detach();
+}
+
+}  // namespace dslaunch::runtime

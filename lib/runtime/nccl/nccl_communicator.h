@@ -1,0 +1,62 @@
+// One NCCL communicator without blocking calls: joining, each collective and the end are polled
+// with a time limit, so that a lost peer is an error and never a hang. NCCL's communicators are not
+// thread-safe: each call of NCCL is made under a lock, and none is made once the communicator has
+// ended. Threads: one for join, collectives and leave, any for check and abort.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "base/clock.h"
+#include "runtime/comm/device_backend.h"
+
+namespace dslaunch::runtime {
+
+class NcclCommunicator {
+  public:
+    NcclCommunicator() = default;
+    NcclCommunicator(const NcclCommunicator&) = delete;
+    NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+    ~NcclCommunicator() { abort(); }
+
+    [[nodiscard]] static std::string make_unique_id();
+
+    // Joins a group; also another one, once the last has ended. Throws Error{kPeerLost} or {kHang}.
+    // REQUIRES: the current device is the rank's.
+    void join(const DeviceGroup& group);
+    // These functions put the collective on STREAM. REQUIRES: joined.
+    void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction, cudaStream_t stream);
+    void broadcast(const DeviceBuffer& buffer, int root, cudaStream_t stream);
+    void exchange(DeviceExchange kind, const DeviceBuffer& send, const DeviceBuffer& receive,
+                  cudaStream_t stream);
+    // Ends the communicator when all its work is done, on every rank of the group. Without one it
+    // does nothing. Throws as join does; the communicator is aborted then.
+    void leave();
+    // Throws Error{kPeerLost} if NCCL has met an error, or abort() was called. Does not block.
+    void check();
+    // Ends the communicator at once: collectives under way stop, and who waits for them gets
+    // Error{kPeerLost}. Does not block. A thread of its own does what may take long, and _exit may
+    // leave it behind.
+    void abort();
+
+    [[nodiscard]] Duration time_limit() const { return group_.time_limit; }
+
+  private:
+    using Call = std::function<ncclResult_t(ncclComm_t)>;
+    void call(const char* what, const Call& call);
+    void start(const char* what, const Call& call);
+    void wait_until_started(const char* what);
+    [[nodiscard]] ncclResult_t exchange_parts(DeviceExchange kind, const DeviceBuffer& send,
+                                              const DeviceBuffer& receive, ncclComm_t communicator,
+                                              cudaStream_t stream) const;
+
+    DeviceGroup group_;
+    std::mutex mutex_;  // guards communicator_, and each call with it
+    ncclComm_t communicator_ = nullptr;
+};
+
+}  // namespace dslaunch::runtime

@@ -290,8 +290,12 @@ TEST_CASE("the stand-in notes what NCCL forbids") {
     std::atomic<int> failed = 0;
     run_ranks(2, kLong, [&](NcclCommunicator& communicator, int rank) {
         std::vector<float> own = counted_from(rank, rank == 0 ? 3 : 4);
-        communicator.all_reduce(buffer_of(own), DeviceReduction::kSum, kStream);
-        failed += wait_for_nccl_stream() ? 0 : 1;
+        const ExitCode code = code_of([&] {
+            communicator.all_reduce(buffer_of(own), DeviceReduction::kSum, kStream);
+            if (!wait_for_nccl_stream()) communicator.check();
+        });
+        communicator.abort();
+        failed += code == ExitCode::kPeerLost && all_ended() ? 1 : 0;
     });
     CHECK(failed == 2);
     CHECK(!stand_in_nccl_faults().empty());

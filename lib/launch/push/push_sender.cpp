@@ -147,10 +147,10 @@ void PushSender::handle(size_t index, const PushAnswer& answer) {
             return fleet_.send(index, FrameKind::kPushChunks,
                                encode(PushChunks{answer.id, local.hashes}));
         case PushState::kWantsPieces:
+            if (!FilePieces::has_all(answer.missing, local.offer.bytes))
+                return fleet_.lose(index, "its agent asks for what the file does not have");
             host.phase = Phase::kSending;
-            host.missing = answer.missing;
-            host.next_missing = 0;
-            host.next_offset = 0;
+            host.pieces = FilePieces(answer.missing, local.offer.bytes);
             return send_pieces(index);
         case PushState::kTook:
             host.window_bytes -= std::min(host.window_bytes, kPushPieceBytes);
@@ -176,27 +176,16 @@ void PushSender::handle(size_t index, const PushAnswer& answer) {
 void PushSender::send_pieces(size_t index) {
     Host& host = hosts_[index];
     const Local& local = locals_[host.file];
-    while (host.next_missing < host.missing.size() &&
-           host.window_bytes + kPushPieceBytes <= kPushWindowBytes) {
-        const int64_t chunk = host.missing[host.next_missing];
-        const int64_t begin = chunk * kPushChunkBytes;
-        const int64_t chunk_end = std::min(begin + kPushChunkBytes, local.offer.bytes);
-        if (begin >= local.offer.bytes) {
-            return fleet_.lose(index, "its agent asks for what the file does not have");
-        }
+    while (host.window_bytes + kPushPieceBytes <= kPushWindowBytes) {
+        const std::optional<FilePieces::Piece> next = host.pieces.next();
+        if (!next) return;
         PushPiece piece;
         piece.id = local.offer.id;
-        piece.offset = begin + host.next_offset;
-        piece.bytes =
-            local.file.read(piece.offset, std::min(kPushPieceBytes, chunk_end - piece.offset));
-        const auto length = static_cast<int64_t>(piece.bytes.size());
-        fleet_.send(index, FrameKind::kPushPiece, encode(piece));
+        piece.offset = next->offset;
+        piece.bytes = local.file.read(next->offset, next->bytes);
         host.window_bytes += kPushPieceBytes;
-        host.result.bytes_sent += length;
-        host.next_offset += length;
-        if (begin + host.next_offset < chunk_end) continue;
-        host.next_offset = 0;
-        ++host.next_missing;
+        host.result.bytes_sent += std::ssize(piece.bytes);
+        fleet_.send(index, FrameKind::kPushPiece, encode(piece));
     }
 }
 

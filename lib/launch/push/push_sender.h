@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/files/file_pieces.h"
 #include "launch/files/sent_file.h"
 #include "launch/fleet/fleet.h"
 #include "launch/protocol/push_messages.h"
@@ -49,9 +50,7 @@ class PushSender final : private FleetListener {
     struct Host {
         Phase phase = Phase::kIdle;
         size_t file = 0;
-        std::vector<uint32_t> missing;
-        size_t next_missing = 0;
-        int64_t next_offset = 0;                // in that chunk
+        FilePieces pieces;                      // kSending: those that are not sent
         int64_t window_bytes = 0;               // sent and not answered
         Fleet::Time again_at;                   // kWaiting
         std::optional<Fleet::Time> busy_since;  // begin of the work on this file

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "launch/files/file_identity.h"
+#include "launch/files/file_pieces.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -26,36 +27,6 @@ bool is_here(const std::string& path, const PushOffer& facts) {
     return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
            status.st_size == facts.bytes && in_nanoseconds(status.st_mtim) == facts.modified_ns;
 }
-
-// The pieces of the chunks MISSING, in order.
-class Pieces {
-  public:
-    Pieces(const std::vector<uint32_t>& missing, int64_t file_bytes)
-        : missing_(missing), file_bytes_(file_bytes) {}
-
-    struct Piece {
-        int64_t offset = 0;
-        int64_t bytes = 0;
-    };
-    [[nodiscard]] std::optional<Piece> next() {
-        if (chunk_ == missing_.size()) return std::nullopt;
-        const int64_t begin = int64_t{missing_[chunk_]} * kPushChunkBytes;
-        const int64_t end = std::min(begin + kPushChunkBytes, file_bytes_);
-        const Piece piece{begin + done_, std::min(kPushPieceBytes, end - begin - done_)};
-        done_ += piece.bytes;
-        if (begin + done_ == end) {
-            ++chunk_;
-            done_ = 0;
-        }
-        return piece;
-    }
-
-  private:
-    const std::vector<uint32_t>& missing_;
-    int64_t file_bytes_;
-    size_t chunk_ = 0;
-    int64_t done_ = 0;  // bytes of that chunk
-};
 
 }  // namespace
 
@@ -132,8 +103,8 @@ bool FileBringer::bring(const std::string& path, int64_t bytes) {
 
 void FileBringer::bring_pieces(const std::string& path, const std::vector<uint32_t>& missing,
                                int64_t file_bytes) {
-    Pieces pieces(missing, file_bytes);
-    std::optional<Pieces::Piece> next = pieces.next();
+    FilePieces pieces(missing, file_bytes);
+    std::optional<FilePieces::Piece> next = pieces.next();
     for (int under_way = 0;;) {
         for (; next && under_way < kPiecesAtOnce; ++under_way, next = pieces.next())
             send(path, FetchPart::kPiece, next->offset, next->bytes);

@@ -43,10 +43,9 @@ struct TrainerValue {
     const char* value;
 };
 constexpr const char* kAutoOrigin = "derived: auto = the default of Hugging Face's Trainer";
-constexpr std::array<TrainerValue, 9> kTrainerValues{{
+constexpr std::array<TrainerValue, 8> kTrainerValues{{
     {"train_micro_batch_size_per_gpu", "8"},
     {"gradient_accumulation_steps", "1"},
-    {"gradient_clipping", "1.0"},
     {"optimizer.params.lr", "5e-5"},
     {"optimizer.params.betas", "[0.9, 0.999]"},
     {"optimizer.params.eps", "1e-8"},

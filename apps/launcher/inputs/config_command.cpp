@@ -80,7 +80,8 @@ int config_command(std::span<const std::string> arguments) {
     keys.add("--markdown", markdown, "as docs/config-keys.md");
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
     if (app.chose("check")) return check_config(parsed);
-    fmt::print("{}", markdown ? config::schema_markdown() : config::schema_text());
+    fmt::print("{}",
+               markdown ? config::schema_markdown() : config::schema_text(terminal_columns(1)));
     return 0;
 }
 

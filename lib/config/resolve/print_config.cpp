@@ -12,6 +12,14 @@
 
 namespace dslaunch::config {
 
+namespace {
+
+// Origins that have less room than this behind key and value stand on lines of their own.
+constexpr size_t kOriginColumns = 24;
+constexpr size_t kIndent = 4;
+
+}  // namespace
+
 void require_valid(const Resolved& resolved) {
     if (resolved.problems.empty()) return;
     std::string text = counted(std::ssize(resolved.problems), "problem") + " in the config:";
@@ -37,12 +45,19 @@ std::string resolved_table(const Resolved& resolved, size_t width) {
         value_width = std::max(value_width, std::min<size_t>(to_json(entry.value).size(), 30));
     }
     const size_t begin = path_width + value_width + 4;
-    const size_t limit = width > begin ? width : std::string::npos;
+    const size_t limit = width > 0 ? width : std::string::npos;
+    const bool narrow = limit < begin + kOriginColumns;
     std::string table;
     for (const ResolvedValue& entry : resolved.values) {
-        table += fmt::format("{:<{}}  {:<{}}  {}\n", entry.path, path_width,
-                             printable(to_json(entry.value)), value_width,
-                             wrapped(printable(entry.origin), {limit, begin, begin}));
+        const std::string value = printable(to_json(entry.value));
+        const std::string origin = printable(entry.origin);
+        if (narrow) {
+            table += fmt::format("{}  {}\n{:{}}{}\n", entry.path, value, "", kIndent,
+                                 wrapped(origin, {limit, kIndent, kIndent}));
+            continue;
+        }
+        table += fmt::format("{:<{}}  {:<{}}  {}\n", entry.path, path_width, value, value_width,
+                             wrapped(origin, {limit, begin, begin}));
     }
     for (const std::string& note : resolved.notes) table += fmt::format("note: {}\n", note);
     return table;

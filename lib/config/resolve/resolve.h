@@ -19,7 +19,7 @@ void require_valid(const Resolved& resolved);
 [[nodiscard]] std::string config_text(const Resolved& resolved);
 
 // The table is for people: key, value, origin in columns, then the notes. Origins are broken at
-// WIDTH columns; 0: nowhere.
+// WIDTH columns, and stand below where they have no room there; 0: nowhere.
 [[nodiscard]] std::string resolved_table(const Resolved& resolved, size_t width = 0);
 
 // "KEY VALUE, KEY VALUE": what was said, in the config or by options, and is not the default.

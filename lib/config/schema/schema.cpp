@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "base/text/columns.h"
 #include "config/read/train_config.h"
 #include "config/schema/schema_tables.h"
 
@@ -165,9 +166,18 @@ std::string schema_markdown() {
     return page;
 }
 
-std::string schema_text() {
+std::string schema_text(size_t width) {
     std::string text;
     for (const KeySpec& key : schema()) {
+        if (width > 0) {
+            constexpr size_t kIndent = 4;
+            const std::string facts =
+                fmt::format("{}, {}, {}. {}", type_name(key.type), key.fallback,
+                            status_name(key.status), meaning(key));
+            text += fmt::format("{}\n{:{}}{}\n", key.path, "", kIndent,
+                                wrapped(facts, {width, kIndent, kIndent}));
+            continue;
+        }
         text += fmt::format("{:<60} {:<8} {:<10} {:<10} {}\n", key.path, type_name(key.type),
                             key.fallback, status_name(key.status), meaning(key));
     }

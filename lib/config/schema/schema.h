@@ -46,8 +46,9 @@ namespace dslaunch::config {
 // empty: none.
 [[nodiscard]] std::string home_of(const std::string& name);
 
-// The schema as a Markdown page (docs/config-keys.md), or as a plain list.
+// The schema as a Markdown page (docs/config-keys.md), or as a plain list: a line for each key, or
+// some lines of at most WIDTH columns, where it is not 0.
 [[nodiscard]] std::string schema_markdown();
-[[nodiscard]] std::string schema_text();
+[[nodiscard]] std::string schema_text(size_t width = 0);
 
 }  // namespace dslaunch::config

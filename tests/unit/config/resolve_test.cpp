@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -528,4 +529,24 @@ TEST_CASE(
             if (!cuda) CHECK(problems.empty());
         }
     }
+}
+
+TEST_CASE("on a terminal no line of the keys or of a resolved config is wider than it") {
+    const auto too_wide = [](const std::string& text, size_t width) {
+        std::vector<std::string> lines;
+        std::istringstream all(text);
+        // A word that is longer than a line stays whole: a path, a list.
+        for (std::string line; std::getline(all, line);)
+            if (line.size() > width && line.find(' ', 4) < width) lines.push_back(line);
+        return lines;
+    };
+    const Resolved result = resolved("{zero_optimization: {stage: 3}, gradient_clipping: 1}", 2);
+    for (const size_t width : {80, 140}) {
+        CHECK(too_wide(schema_text(width), width) == std::vector<std::string>{});
+        CHECK(too_wide(resolved_table(result, width), width) == std::vector<std::string>{});
+    }
+    // Where nobody reads it, `grep` finds a key and its meaning in one line.
+    CHECK(std::ranges::count(schema_text(), '\n') == std::ssize(schema()));
+    CHECK(std::ranges::count(resolved_table(result), '\n') ==
+          std::ssize(result.values) + std::ssize(result.notes));
 }

@@ -359,8 +359,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id,
         const std::lock_guard lock(rules().mutex);
         std::shared_ptr<World>& world =
             rules().worlds[std::string(id.internal, sizeof id.internal)];
-        if (!world) world = std::make_shared<World>();
-        world->size = size;
+        if (!world) {
+            world = std::make_shared<World>();
+            world->size = size;
+        }
         comm->world = world;
         rules().live.insert(comm);
     }

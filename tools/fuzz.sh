@@ -85,7 +85,7 @@ keep_one() {
     echo "$name: $(find "$kept" -type f | wc -l) inputs, $(cat "$kept"/* | wc -c) bytes"
 }
 
-# What a fuzzer writes is in memory, where a sync costs nothing.
+# Files of fuzzers lie in memory, where a sync costs nothing.
 [ -w /dev/shm ] && export TMPDIR=/dev/shm
 build_with fuzz
 failed=0

@@ -46,7 +46,7 @@ size_t bytes_of(const Work& work) {
     return work.count * element;
 }
 
-// What a collective of one rank has in common with the others'.
+// The shape of a collective, which all ranks must have in common.
 std::tuple<Kind, size_t, ncclDataType_t, ncclRedOp_t, int> shape_of(const Work& work) {
     return {work.kind, work.count, work.type, work.operation, work.peer};
 }
@@ -57,7 +57,7 @@ struct World {
     std::mutex mutex;
     std::condition_variable changed;
     int joined = 0;
-    // By number: what each rank has brought, and how many have taken the result.
+    // A meeting holds what each rank has brought, and how many have taken the result.
     struct Meeting {
         std::map<int, Work> brought;
         std::map<int, std::vector<float>> values;

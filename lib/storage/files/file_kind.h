@@ -29,8 +29,8 @@ enum class FileKind {
 
 [[nodiscard]] FileKind file_kind(std::span<const std::byte> bytes);
 
-// What a file is that stands where a download failed, and what to do. REQUIRES: KIND is kLfsPointer
-// or kWebPage.
+// Says what a file is that stands where a download failed, and what to do. REQUIRES: KIND is
+// kLfsPointer or kWebPage.
 [[nodiscard]] std::string why_not_downloaded(FileKind kind);
 
 }  // namespace dslaunch::storage

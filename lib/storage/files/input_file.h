@@ -1,8 +1,8 @@
-// What is wrong with a file that is given as a model or as data. People have weights (a state_dict,
-// safetensors), whole pickled modules, exported programs, ONNX where a TorchScript archive is
-// meant, and text, tables and pickles where tokens or columns are: each becomes the right thing in
-// its own way. Data path: TARGET -> [here] -> archive; --data -> [here] -> token_file.h, or
-// safetensors.h and npy.h. No state; any thread.
+// The fault of a file that is given as a model or as data, told before it is read. People have
+// weights (a state_dict, safetensors), whole pickled modules, exported programs, ONNX where a
+// TorchScript archive is meant, and text, tables and pickles where tokens or columns are: each
+// becomes the right thing in its own way. Data path: TARGET -> [here] -> archive; --data -> [here]
+// -> token_file.h, or safetensors.h and npy.h. No state; any thread.
 #pragma once
 
 #include <string>

@@ -545,7 +545,7 @@ TEST_CASE("on a terminal no line of the keys or of a resolved config is wider th
         CHECK(too_wide(schema_text(width), width) == std::vector<std::string>{});
         CHECK(too_wide(resolved_table(result, width), width) == std::vector<std::string>{});
     }
-    // Where nobody reads it, `grep` finds a key and its meaning in one line.
+    // A key and its meaning are one line for `grep`, where no terminal shows them.
     CHECK(std::ranges::count(schema_text(), '\n') == std::ssize(schema()));
     CHECK(std::ranges::count(resolved_table(result), '\n') ==
           std::ssize(result.values) + std::ssize(result.notes));

@@ -31,14 +31,18 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"plan", {"base"}},
     {"storage", {"base"}},
     {"kernels", {"base"}},
+    {"device", {"base"}},
     {"graph", {"base", "plan", "storage", "kernels", "config"}},
-    {"runtime", {"base", "health", "launch", "config", "plan", "storage", "kernels", "graph"}},
-    {"zero", {"base", "config", "plan", "storage", "kernels", "graph", "runtime"}},
-    {"job", {"base", "launch", "config", "plan", "storage", "kernels", "graph", "runtime", "zero"}},
+    {"runtime",
+     {"base", "health", "launch", "config", "plan", "storage", "kernels", "device", "graph"}},
+    {"zero", {"base", "config", "plan", "storage", "kernels", "device", "graph", "runtime"}},
+    {"job",
+     {"base", "launch", "config", "plan", "storage", "kernels", "device", "graph", "runtime",
+      "zero"}},
     {"launcher", {"base", "health", "launch", "config", "plan", "storage"}},
     {"worker",
-     {"base", "health", "launch", "config", "plan", "storage", "kernels", "graph", "runtime",
-      "zero", "job"}},
+     {"base", "health", "launch", "config", "plan", "storage", "kernels", "device", "graph",
+      "runtime", "zero", "job"}},
 };
 
 std::string layer_of(const std::string& path) {
@@ -221,9 +225,47 @@ TEST_CASE("functions are found with their length, whatever their signature and c
     CHECK(found[2].lines_count == 5);
 }
 
+// A file of a row is followed by names that stand in it, in its .h or its .cpp.
+TEST_CASE("the rows of where-decided.md name files that there are, and what stands in them") {
+    const std::regex quoted("`([^`]+)`");
+    std::vector<std::string> problems;
+    int rows = 0;
+    for (const std::string& line : read("docs/where-decided.md").lines) {
+        const size_t cell = line.find(" | ");
+        if (!line.starts_with("| ") || cell == std::string::npos) continue;
+        rows += line.starts_with("| question") ? 0 : 1;
+        std::string file;
+        std::string text;
+        const std::string names = line.substr(cell);
+        for (std::sregex_iterator it(names.begin(), names.end(), quoted), end; it != end; ++it) {
+            const std::string name = (*it)[1];
+            const bool is_file = name.find('/') != std::string::npos || name.ends_with(".cpp") ||
+                                 name.ends_with(".h") || name.ends_with(".txt");
+            if (!is_file) {
+                if (text.find(name) == std::string::npos)
+                    problems.push_back(fmt::format("{}: {} is not in {}", line, name, file));
+                continue;
+            }
+            // A file without a folder lies in that of the one before.
+            file = name.find('/') == std::string::npos ? folder_of(file) + "/" + name : name;
+            if (!fs::exists(kRoot + file)) {
+                problems.push_back(fmt::format("{}: there is no {}", line, file));
+                continue;
+            }
+            const std::string stem = file.substr(0, file.rfind('.'));
+            text = fs::is_directory(kRoot + file) ? "" : text_of(file);
+            for (const char* other : {".h", ".cpp"})
+                if (fs::exists(kRoot + stem + other)) text += text_of(stem + other);
+        }
+    }
+    CHECK(rows > 200);
+    INFO(joined(problems));
+    CHECK(problems.empty());
+}
+
 TEST_CASE(
-    "includes go downward: base, then health launch config plan storage kernels, graph, runtime, "
-    "zero, job, apps") {
+    "includes go downward: base, then health launch config plan storage kernels device, graph, "
+    "runtime, zero, job, apps") {
     std::vector<std::string> problems;
     for (const File& file : files_under({"lib", "apps"})) {
         const std::string layer = layer_of(file.path);

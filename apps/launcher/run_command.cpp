@@ -25,7 +25,7 @@
 #include "launcher/run/host_source.h"
 #include "launcher/run/mpi_copies.h"
 #include "launcher/run/run_options.h"
-#include "launcher/run/training_job.h"
+#include "launcher/run/training_job_checks.h"
 #include "launcher/run/worker_program.h"
 #include "storage/files/input_file.h"
 

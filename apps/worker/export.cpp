@@ -7,8 +7,8 @@
 #include "graph/archive/model.h"
 #include "graph/lower/precision.h"
 #include "graph/models/archive.h"
-#include "storage/export/open_source.h"
 #include "storage/export/row_major.h"
+#include "storage/export/source_of_path.h"
 #include "storage/export/tensor_source.h"
 #include "worker/roles.h"
 

@@ -126,7 +126,7 @@ void HealthRole::open_device() {
         fail(ExitCode::kSetup,
              "--backend nccl: host {} shows no GPU (looked for {}); use --backend gloo",
              launch::machine_name(), launch::kGpuDevicePattern);
-    ::setenv("CUDA_VISIBLE_DEVICES", runtime::own_gpu(environment_).c_str(), /*overwrite=*/1);
+    static_cast<void>(runtime::own_gpu(environment_));
     const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe");
     device_ = runtime::open_device_backend((here.parent_path() / "libdsl_cuda.so").string(), 0);
     device_name_ = device_->device_name();
@@ -166,7 +166,7 @@ std::unique_ptr<runtime::HealthCollectives> HealthRole::open_collectives() {
     const auto id = group_->get("nccl", limit);
     if (!id) fail(ExitCode::kHang, "rank 0 did not tell NCCL's id");
     device_->join({*id, environment_.rank, environment_.world_size, limit});
-    return runtime::make_device_collectives(*device_, c10::Device(c10::kCUDA, 0));
+    return runtime::make_device_collectives(*device_, c10::Device(c10::kCUDA, 0), limit);
 }
 
 // Tries the operations. A hang is only noted if bad links were found before; otherwise explain()

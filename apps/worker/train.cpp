@@ -17,7 +17,7 @@
 #include "graph/lower/precision.h"
 #include "graph/segment/compute_context.h"
 #include "job/predict/job_room.h"
-#include "job/process/leftovers.h"
+#include "job/process/files_of_process.h"
 #include "job/process/pinning.h"
 #include "job/process/process_memory.h"
 #include "job/run/job_saving.h"
@@ -109,7 +109,7 @@ class TrainRole {
         // All ranks measure together, for the ranks of a host slow each other as in training.
         if (setup_.config().trace_step > 0 && !setup_.on_gpu)
             rates_ = job::measure_job_rates(setup_, {arguments_.threads, 0});
-        states_.emplace(setup_, environment_, gpu_.backend.get());
+        states_.emplace(setup_, environment_, gpu_.backend.get(), time_limit());
         meet();
         saving_.emplace(
             setup_, comms_,
@@ -156,6 +156,9 @@ class TrainRole {
                            environment_.restart_count, environment_.rank, launch::machine_name(),
                            ::getpid());
     }
+    [[nodiscard]] std::chrono::milliseconds time_limit() const {
+        return std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3));
+    }
     // The other ranks wait meanwhile: shorter than what they take for a hang.
     [[nodiscard]] std::chrono::milliseconds claim_wait_max() const {
         return std::min(kClaimWaitMax, std::chrono::milliseconds(
@@ -166,8 +169,7 @@ class TrainRole {
     void meet() {
         runtime::ArenaLayout arena(setup_.own_ranks().local_world_size());
         states_->add_slices(arena);
-        comms_.open(environment_, setup_, std::move(arena),
-                    std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));
+        comms_.open(environment_, setup_, std::move(arena), time_limit());
         job::compare_plans(*comms_.own().collectives, setup_.plan);
         room_.agree(comms_.job());
     }
@@ -225,11 +227,8 @@ class TrainRole {
                                             gpu_.device.type());
         const graph::TensorGroupScope scope(comms_.tensor());
         runtime::Trainer trainer(std::move(parts));
-        const runtime::HeartbeatSender heartbeats(reporter_, launch::kHeartbeatInterval, [&] {
-            launch::Heartbeat heartbeat = trainer.heartbeat();
-            if (gpu_.backend) heartbeat.lanes.clear();  // the work of a GPU is not measured
-            return heartbeat;
-        });
+        const runtime::HeartbeatSender heartbeats(reporter_, launch::kHeartbeatInterval,
+                                                  [&] { return trainer.heartbeat(); });
         const runtime::DiskTraffic before = state.disk_traffic().value_or(runtime::DiskTraffic{});
         const runtime::TrainResult result = trainer.run();
         states_->report_offload(comms_.job(), state, steps_->placement(), before, result);
@@ -280,6 +279,8 @@ class TrainRole {
         parts.plan = &setup_.plan;
         parts.collectives = &comms_.job();
         parts.groups = comms_.groups();
+        parts.device = gpu_.backend.get();
+        parts.time_limit = time_limit();
         if (comms_.stages() != nullptr)
             parts.stage = {comms_.stages(), comms_.far(), setup_.model_info.forward_flops(),
                            work.parts, plan::stages_of_buckets(setup_.layout, work.ties)};
@@ -354,6 +355,7 @@ int train_main(int argc, char** argv) {
     ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
     c10::initLogging();
     const launch::WorkerEnvironment environment = launch::WorkerEnvironment::from_process();
+    runtime::hide_other_gpus(environment);
     if (const char* level = std::getenv(launch::kLogLevelVariable))
         set_log_level(parse_log_level(level));
     // The launcher marks each line with rank and host.
@@ -386,7 +388,7 @@ int train_main(int argc, char** argv) {
     log_error("train", "{}", message);
     // Lanes may be stuck in calls that nothing can end, so no destructor runs.
     std::fflush(nullptr);
-    job::remove_leftovers();
+    job::remove_files_of_process();
     ::_exit(static_cast<int>(code));
 }
 

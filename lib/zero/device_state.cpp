@@ -51,8 +51,6 @@ DeviceState::DeviceState(graph::Model& model, const plan::FlatLayout& layout,
       backend_(backend),
       collectives_(collectives),
       options_(options),
-      posted_(layout.buckets.size(), 0),
-      reduced_(layout.buckets.size(), 0),
       accumulates_(layout.buckets.size(), 0),
       used_(layout.slices.size(), 0),
       slice_steps_(layout.slices.size(), 0) {
@@ -107,7 +105,15 @@ void DeviceState::adopt_parameters(graph::Model& model) {
     if (collectives_.topology().world_size() > 1) {
         const runtime::DeviceBuffer all{parameters_.mutable_data_ptr(), layout_.numel,
                                         runtime::DeviceDtype::kFloat32};
-        backend_.compute_waits_for(backend_.broadcast(all, 0, backend_.mark_compute()));
+        device::Stream& compute = backend_.compute_stream();
+        device::Stream& communication = backend_.communication_stream();
+        const std::unique_ptr<device::Event> copied = compute.make_event();
+        const std::unique_ptr<device::Event> brought = communication.make_event();
+        compute.record(*copied);
+        communication.wait(*copied);
+        backend_.broadcast(all, 0);
+        communication.record(*brought);
+        compute.wait(*brought);
     }
     for (size_t i = 0; i < views.size(); ++i) {
         at::Tensor parameter = model.parameters()[layout_.slices[i].parameter].tensor;
@@ -221,15 +227,13 @@ void DeviceState::post(int b) {
         double& in_step = used_[static_cast<size_t>(bucket(b).first_slice) + i];
         in_step = std::max(in_step, static_cast<double>(used[i]));
     }
-    posted_[b] = backend_.mark_compute();
 }
 
 void DeviceState::reduce(int b) {
-    const auto i = static_cast<size_t>(b);
     if (collectives_.topology().world_size() == 1) return;
     const runtime::DeviceBuffer buffer{data_of(gradients_, bucket(b).offset_numel), bucket(b).numel,
                                        runtime::DeviceDtype::kFloat32};
-    reduced_[i] = backend_.all_reduce(buffer, runtime::DeviceReduction::kMean, posted_[i]);
+    backend_.all_reduce(buffer, runtime::DeviceReduction::kMean);
 }
 
 at::Tensor DeviceState::part(const at::Tensor& flat, const plan::Bucket& bucket) const {
@@ -238,7 +242,6 @@ at::Tensor DeviceState::part(const at::Tensor& flat, const plan::Bucket& bucket)
 
 void DeviceState::accumulate(int b) {
     const auto i = static_cast<size_t>(b);
-    backend_.compute_waits_for(reduced_[i]);
     at::Tensor sum = part(accumulated_, bucket(b));
     if (accumulates_[i] == 0) {
         sum.copy_(part(gradients_, bucket(b)));
@@ -252,10 +255,8 @@ void DeviceState::accumulate(int b) {
 // read it.
 void DeviceState::compute_norm() {
     std::vector<at::Tensor> norms;
-    for (size_t b = 0; b < layout_.buckets.size(); ++b) {
-        if (!options_.accumulate) backend_.compute_waits_for(reduced_[b]);
-        norms.push_back(at::linalg_vector_norm(part(summed(), layout_.buckets[b])));
-    }
+    for (const plan::Bucket& bucket : layout_.buckets)
+        norms.push_back(at::linalg_vector_norm(part(summed(), bucket)));
     norm_on_device_ = at::linalg_vector_norm(at::stack(norms).to(at::kDouble)).reshape({1});
     // The divisor is the inverse of torch.nn.utils.clip_grad_norm_'s factor.
     divisor_ = ((norm_on_device_ + 1e-6) / options_.gradient_clipping).clamp_min(1).to(at::kFloat);
@@ -298,7 +299,6 @@ std::vector<DeviceState::Run> DeviceState::find_runs(const plan::Bucket& bucket)
 
 void DeviceState::update(int b) {
     agree_on_usage();
-    if (!options_.accumulate) backend_.compute_waits_for(reduced_[b]);
     for (const Run& run : find_runs(bucket(b))) update_run(run);
 }
 
@@ -386,9 +386,6 @@ void DeviceState::lion(const Run& run) {
 }
 
 void DeviceState::finish_step() {
-    // This is the only wait for the device. A lost peer ends it as an error.
-    if (collectives_.topology().world_size() > 1 && !reduced_.empty())
-        backend_.finish(*std::max_element(reduced_.begin(), reduced_.end()));
     if (!norm_on_device_.defined()) return;
     norm_ = norm_on_device_.item<double>();
     if (!std::isfinite(*norm_)) name_bad_gradient();

@@ -1,9 +1,9 @@
 // ZeRO stage 0 on a GPU: this rank has all parameters, gradients and optimizer states in flat
 // buffers of its device. The state carries out Claim, Post, Reduce, Accumulate, Norm and Update of
-// a device plan (plan/step/device_plan.h) by putting work on the device's streams. Only finish_step
-// waits for that work. The ranks agree over the CPU's collectives on which parameters got a
-// gradient, so nothing is read back from the device for it. Threads: the communication lane runs
-// Reduce, the compute lane all else.
+// a device plan (plan/step/device_plan.h) by putting work on the device's streams, which the
+// executor orders. The ranks agree over the CPU's collectives on which parameters got a gradient,
+// so nothing is read back from the device for it. Threads: the communication lane runs Reduce, the
+// compute lane all else.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +31,7 @@ struct DeviceStateOptions {
     // True if a branch or loop of the model may leave a parameter out in one step and not in
     // another. The ranks then tell each other in every step, otherwise only in the first.
     bool usage_varies = true;
-    Duration time_limit = std::chrono::minutes(5);  // limit of joining, and of a step's reductions
+    Duration time_limit = std::chrono::minutes(5);  // limit of joining
     // The state to resume from, needed until the device state is made.
     runtime::SavedState* saved = nullptr;
 };
@@ -49,9 +49,8 @@ class DeviceState final : public runtime::ParameterState {
     void begin_step(const runtime::StepSettings& settings) override;
     void run(const plan::Instruction& instruction) override;
     void end_segment(int segment) override { collector_->end_segment(segment); }
-    // Waits until the step's reductions are done, within the time limit. Throws Error{kPeerLost,
-    // kHang}. With clipping, also throws Error{kDiverged} naming the first parameter whose gradient
-    // is not finite. Its update then changed nothing, except SGD's.
+    // Reads the norm. With clipping, throws Error{kDiverged} naming the first parameter whose
+    // gradient is not finite. Its update then changed nothing, except SGD's.
     void finish_step() override;
     // The norm exists only with clipping.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_; }
@@ -110,8 +109,6 @@ class DeviceState final : public runtime::ParameterState {
     at::Tensor skip_;
     std::vector<at::Tensor> on_cpu_;  // values that saved_pieces() copied
     std::unique_ptr<GradientCollector> collector_;
-    std::vector<runtime::DeviceMark> posted_;   // one per bucket, on the compute stream
-    std::vector<runtime::DeviceMark> reduced_;  // one per bucket, on the communication stream
     std::vector<char> accumulates_;  // one per bucket, 1 if a micro step of this step was added up
     std::vector<double> used_;  // one per slice, above 0 if this rank had a gradient in this step
     std::vector<double> used_before_;  // used_ of the first step

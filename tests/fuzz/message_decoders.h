@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "health/health_record.h"
 #include "launch/agent/device_report.h"
-#include "launch/agent/leftovers.h"
+#include "launch/agent/leftover_processes.h"
 #include "launch/agent/machine_facts.h"
 #include "launch/agent/node_report.h"
 #include "launch/network/network_messages.h"

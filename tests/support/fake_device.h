@@ -1,13 +1,12 @@
-// A DeviceBackend of host memory for tests without a GPU. Nothing of its communication stream has
-// happened, as on a real one, until somebody waits for it: a collective is carried out in
-// compute_waits_for and finish, and not before. A read that is too early finds the old values. The
-// ranks of a world are threads; the order of all calls is recorded.
+// A DeviceBackend of host memory for tests without a GPU. Its compute stream works at once, on the
+// thread that gives the work. Its communication stream is a thread that works later, after random
+// times, so that a read that is too early finds the old values. The ranks of a world are threads;
+// the order of all calls is recorded.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -18,6 +17,7 @@
 #include "base/error.h"
 #include "kernels/flat_optimizer.h"
 #include "runtime/comm/device_backend.h"
+#include "support/thread_stream.h"
 
 namespace dslaunch::test {
 
@@ -31,18 +31,27 @@ class FakeDeviceWorld {
     [[nodiscard]] int world_size() const { return world_size_; }
 
     // Every rank's values, by rank, once all have brought theirs to collective PLACE.
+    // They are empty after abort().
     std::vector<std::vector<float>> exchange(uint64_t place, int rank, std::vector<float> mine) {
         std::unique_lock lock(mutex_);
         std::map<int, std::vector<float>>& all = brought_[place];
         all[rank] = std::move(mine);
         changed_.notify_all();
-        const bool complete = changed_.wait_for(lock, std::chrono::seconds(60), [&] {
-            return static_cast<int>(all.size()) == world_size_;
-        });
-        if (!complete) fail(ExitCode::kHang, "collective {}: not all ranks came", place);
+        changed_.wait(lock,
+                      [&] { return aborted_ || static_cast<int>(all.size()) == world_size_; });
+        if (aborted_) return {};
         std::vector<std::vector<float>> values;
         for (const auto& [other, theirs] : all) values.push_back(theirs);
         return values;
+    }
+    void abort() {
+        const std::lock_guard lock(mutex_);
+        aborted_ = true;
+        changed_.notify_all();
+    }
+    void await_abort() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return aborted_; });
     }
 
   private:
@@ -50,11 +59,36 @@ class FakeDeviceWorld {
     std::mutex mutex_;
     std::condition_variable changed_;
     std::map<uint64_t, std::map<int, std::vector<float>>> brought_;
+    bool aborted_ = false;
+};
+
+// A stream whose work is done when it has been given. What a GPU would wait for, its thread waits
+// for, and looks with CHECK meanwhile.
+class PromptStream final : public device::Stream {
+  public:
+    explicit PromptStream(std::function<void()> check) : check_(std::move(check)) {}
+    [[nodiscard]] std::unique_ptr<device::Event> make_event() override {
+        return std::make_unique<ThreadEvent>();
+    }
+    void record(device::Event& event) override {
+        const auto& state = ThreadEvent::state_of(event);
+        state->reach(state->record());
+    }
+    void wait(device::Event& event) override {
+        static_cast<void>(device::await_event(event, {check_, Duration::max()}));
+    }
+
+  private:
+    std::function<void()> check_;
 };
 
 class FakeDevice final : public DeviceBackend {
   public:
-    explicit FakeDevice(FakeDeviceWorld& world) : world_(world) {}
+    explicit FakeDevice(FakeDeviceWorld& world, uint64_t seed = 1)
+        : world_(world), compute_([this] { check(); }), communication_(seed) {}
+    ~FakeDevice() override {
+        if (std::uncaught_exceptions() > 0) world_.abort();
+    }
 
     std::string device_name() override { return "fake"; }
     std::string describe() override { return "fake, host memory"; }
@@ -66,49 +100,39 @@ class FakeDevice final : public DeviceBackend {
         record("join");
     }
 
-    DeviceMark mark_compute() override {
-        record("mark");
-        return ++compute_marks_;
-    }
-    DeviceMark all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction,
-                          DeviceMark after) override {
+    device::Stream& compute_stream() override { return compute_; }
+    device::Stream& communication_stream() override { return communication_; }
+
+    void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) override {
         const float scale = reduction == DeviceReduction::kMean
                                 ? 1.0F / static_cast<float>(world_.world_size())
                                 : 1;
-        return enqueue("all_reduce", buffer, after, [scale](const auto& ranks, float* into) {
+        enqueue("all_reduce", buffer, [scale](const auto& ranks, float* into) {
             std::vector<const float*> sources;
             for (const std::vector<float>& values : ranks) sources.push_back(values.data());
             ordered_sum(sources, scale, into, static_cast<int64_t>(ranks[0].size()));
         });
     }
-    DeviceMark broadcast(const DeviceBuffer& buffer, int root, DeviceMark after) override {
-        return enqueue("broadcast", buffer, after, [root](const auto& ranks, float* into) {
+    void broadcast(const DeviceBuffer& buffer, int root) override {
+        enqueue("broadcast", buffer, [root](const auto& ranks, float* into) {
             const std::vector<float>& values = ranks[root];
             std::copy(values.begin(), values.end(), into);
         });
     }
-    DeviceMark exchange(DeviceExchange kind, const DeviceBuffer& send, const DeviceBuffer& receive,
-                        DeviceMark after) override {
-        return enqueue("exchange", send, after, [this, kind, receive](const auto& ranks, float*) {
+    void exchange(DeviceExchange kind, const DeviceBuffer& send,
+                  const DeviceBuffer& receive) override {
+        enqueue("exchange", send, [this, kind, receive](const auto& ranks, float*) {
             exchange_into(kind, ranks, receive);
         });
     }
-    void compute_waits_for(DeviceMark mark) override {
-        record("compute waits");
-        carry_out(mark);
+    void check() override {
+        if (is_lost_) throw *check_error;
     }
-    bool is_done(DeviceMark mark) override {
-        const std::lock_guard lock(mutex_);
-        return done_ >= mark;
-    }
-    void finish(DeviceMark mark) override {
-        record("finish");
-        if (finish_error) throw *finish_error;
-        carry_out(mark);
-    }
-    void check() override {}
     void leave() override { record("leave"); }
-    void abort() override { record("abort"); }
+    void abort() override {
+        record("abort");
+        world_.abort();
+    }
 
     void adam(const DeviceAdam& adam) override {
         record("adam");
@@ -139,30 +163,27 @@ class FakeDevice final : public DeviceBackend {
         return std::count(all.begin(), all.end(), name);
     }
 
-    std::optional<Error> finish_error;  // thrown by finish(), as if a peer was lost
+    // Thrown by check() from the first reduction on, which does not end, as if a peer was lost.
+    std::optional<Error> check_error;
 
   private:
     using Combine = std::function<void(const std::vector<std::vector<float>>& ranks, float* into)>;
-    struct Pending {
-        DeviceMark mark;
-        DeviceBuffer buffer;
-        Combine combine;
-    };
 
     void record(const std::string& name) {
         const std::lock_guard lock(mutex_);
         calls_.push_back(name);
     }
 
-    DeviceMark enqueue(const std::string& name, const DeviceBuffer& buffer, DeviceMark after,
-                       Combine combine) {
+    void enqueue(const std::string& name, const DeviceBuffer& buffer, const Combine& combine) {
         record(name);
-        // The collective without a mark would read values that compute is still writing.
-        if (after == 0 || after > compute_marks_)
-            fail(ExitCode::kInternal, "{} after mark {} of {}", name, after, compute_marks_);
-        const std::lock_guard lock(mutex_);
-        pending_.push_back({++communication_marks_, buffer, std::move(combine)});
-        return communication_marks_;
+        const bool is_lost = check_error && name == "all_reduce";
+        if (is_lost) is_lost_ = true;
+        communication_.put([this, buffer, combine, is_lost, place = collectives_++] {
+            if (is_lost) return world_.await_abort();
+            auto* const data = static_cast<float*>(buffer.data);
+            const auto ranks = world_.exchange(place, rank_, {data, data + buffer.numel});
+            if (!ranks.empty()) combine(ranks, data);
+        });
     }
 
     void exchange_into(DeviceExchange kind, const std::vector<std::vector<float>>& ranks,
@@ -192,32 +213,14 @@ class FakeDevice final : public DeviceBackend {
         }
     }
 
-    // Carries out the collectives; one lane at a time calls it.
-    void carry_out(DeviceMark mark) {
-        for (;;) {
-            Pending next;
-            {
-                const std::lock_guard lock(mutex_);
-                if (pending_.empty() || pending_.front().mark > mark) return;
-                next = std::move(pending_.front());
-                pending_.pop_front();
-            }
-            auto* const data = static_cast<float*>(next.buffer.data);
-            const auto ranks = world_.exchange(next.mark, rank_, {data, data + next.buffer.numel});
-            next.combine(ranks, data);
-            const std::lock_guard lock(mutex_);
-            done_ = next.mark;
-        }
-    }
-
     FakeDeviceWorld& world_;
     int rank_ = 0;
     std::mutex mutex_;
     std::vector<std::string> calls_;
-    std::deque<Pending> pending_;
-    std::atomic<DeviceMark> compute_marks_ = 0;
-    DeviceMark communication_marks_ = 0;
-    DeviceMark done_ = 0;
+    std::atomic<bool> is_lost_ = false;
+    uint64_t collectives_ = 0;
+    PromptStream compute_;
+    ThreadStream communication_;  // ended first
 };
 
 }  // namespace dslaunch::test

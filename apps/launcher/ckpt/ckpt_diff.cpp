@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
-#include "storage/export/open_source.h"
 #include "storage/export/source_diff.h"
+#include "storage/export/source_of_path.h"
 
 namespace dslaunch::launcher {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "launcher/run/worker_program.h"
-#include "storage/export/open_source.h"
+#include "storage/export/source_of_path.h"
 #include "storage/export/weight_export.h"
 
 namespace dslaunch::launcher {

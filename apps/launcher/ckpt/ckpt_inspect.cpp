@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
-#include "storage/export/open_source.h"
 #include "storage/export/row_major.h"
+#include "storage/export/source_of_path.h"
 #include "storage/export/tensor_stats.h"
 
 namespace dslaunch::launcher {

@@ -13,7 +13,7 @@
 #include "launcher/ckpt/ckpt_command.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/checkpoint/checkpoint_reader.h"
-#include "storage/export/open_source.h"
+#include "storage/export/source_of_path.h"
 #include "storage/export/weight_export.h"
 #include "storage/foreign/deepspeed_source.h"
 #include "storage/foreign/import.h"

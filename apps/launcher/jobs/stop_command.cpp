@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "base/text/json.h"
-#include "launch/agent/leftovers.h"
+#include "launch/agent/leftover_processes.h"
 #include "launch/fleet/host_question.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/frame.h"

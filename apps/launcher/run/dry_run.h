@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launch/plan/job_spec.h"
-#include "launch/plan/placement.h"
+#include "launch/plan/rank_processors.h"
 
 namespace dslaunch::launcher {
 

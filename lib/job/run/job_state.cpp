@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "graph/lower/device_rewrite.h"
-#include "job/process/leftovers.h"
+#include "job/process/files_of_process.h"
 #include "plan/step/stage_model.h"
 #include "storage/disk/disk_facts.h"
 #include "zero/device_state.h"
@@ -16,9 +16,10 @@
 namespace dslaunch::job {
 
 JobState::JobState(const JobSetup& setup, const launch::WorkerEnvironment& environment,
-                   runtime::DeviceBackend* backend)
+                   runtime::DeviceBackend* backend, Duration time_limit)
     : setup_(setup),
       backend_(backend),
+      time_limit_(time_limit),
       shards_(setup.layout, setup.partition.get(), setup.plan_options.stage, setup.own_ranks(),
               setup.plan_options.offload.parameters, setup.plan_options.shard_on_host) {
     const Bytes bytes =
@@ -28,7 +29,7 @@ JobState::JobState(const JobSetup& setup, const launch::WorkerEnvironment& envir
     const std::string job =
         environment.job_id.empty() ? fmt::format("alone-{}", ::getpid()) : environment.job_id;
     offload_.emplace(config, storage::SwapPlace{config.nvme_paths, job, environment.rank}, bytes);
-    name_leftovers(offload_->paths());
+    remove_at_end(offload_->paths());
 }
 
 zero::ZeroPlace JobState::zero_place() const {
@@ -48,10 +49,9 @@ std::unique_ptr<runtime::ParameterState> JobState::make(RankComms& comms,
     if (backend_ != nullptr)
         return std::make_unique<zero::DeviceState>(
             *setup_.model, setup_.layout, *backend_, *own.collectives,
-            zero::DeviceStateOptions{config.optimizer, config.gradient_clipping,
-                                     setup_.plan_options.keeps_reduced(),
-                                     graph::has_control_flow(setup_.segmented->lowered()),
-                                     std::chrono::minutes(5), saved});
+            zero::DeviceStateOptions{
+                config.optimizer, config.gradient_clipping, setup_.plan_options.keeps_reduced(),
+                graph::has_control_flow(setup_.segmented->lowered()), time_limit_, saved});
     return std::make_unique<zero::ZeroState>(
         *setup_.model, zero_place(), slices_, *own.arena, *own.group, *own.collectives,
         zero::ZeroOptions{

@@ -19,9 +19,10 @@ namespace dslaunch::job {
 class JobState {
   public:
     // Takes the room on disk, if the plan needs any, before anything large is taken. BACKEND: null
-    // on the CPU. SETUP and BACKEND must outlive this. Throws Error{kDisk}.
+    // on the CPU; its ranks wait for each other for TIME_LIMIT. SETUP and BACKEND must outlive
+    // this. Throws Error{kDisk}.
     JobState(const JobSetup& setup, const launch::WorkerEnvironment& environment,
-             runtime::DeviceBackend* backend);
+             runtime::DeviceBackend* backend, Duration time_limit);
 
     // Adds what the state needs to the arena of the ranks that train the same parameters.
     void add_slices(runtime::ArenaLayout& arena);
@@ -47,6 +48,7 @@ class JobState {
 
     const JobSetup& setup_;
     runtime::DeviceBackend* backend_;
+    Duration time_limit_;
     zero::ShardMap shards_;
     std::optional<zero::OffloadFile> offload_;
     zero::ZeroSlices slices_;

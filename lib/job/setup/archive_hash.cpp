@@ -11,6 +11,7 @@
 #include <stop_token>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -40,10 +41,13 @@ launch::FileIdentity check_archive_hash(const std::string& path, const std::stri
     return identity;
 }
 
-// Lets a thread compute for at most a quarter of the time: after each piece of work it sleeps three
-// times as long. Its priority stays the usual one, since a process cannot end, by SIGKILL neither,
-// before all its threads have had a processor, and one that is for idle time alone (SCHED_IDLE)
-// waits for that while others compute.
+// A job's first steps come before the hash: it is only for the log.
+constexpr Duration kHeadStart = std::chrono::milliseconds(1500);
+
+// Lets a thread compute for at most a sixteenth of the time: after each piece of work it sleeps
+// fifteen times as long. Its priority stays the usual one, since a process cannot end, by SIGKILL
+// neither, before all its threads have had a processor, and one that is for idle time alone
+// (SCHED_IDLE) waits for that while others compute.
 class Pace {
   public:
     explicit Pace(std::stop_token stop) : stop_(std::move(stop)) {}
@@ -51,9 +55,13 @@ class Pace {
     // Called after each piece. Throws Stopped.
     void rest() {
         const std::chrono::nanoseconds worked = computed();
-        std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, stop_, 3 * (worked - rested_after_), [] { return false; });
+        sleep_for(15 * (worked - rested_after_));
         rested_after_ = worked;
+    }
+    // Throws Stopped.
+    void sleep_for(Duration time) {
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, stop_, time, [] { return false; });
         if (stop_.stop_requested()) throw Stopped();
     }
 
@@ -77,6 +85,7 @@ std::jthread log_archive_hash(const std::string& path) {
     return std::jthread([path](const std::stop_token& stop) {
         Pace pace(stop);
         try {
+            pace.sleep_for(kHeadStart);
             const launch::FileFacts facts =
                 launch::look_at_file(path, /*all_bytes=*/true, [&] { pace.rest(); });
             if (facts.error.empty()) {

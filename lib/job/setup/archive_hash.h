@@ -13,8 +13,8 @@ namespace dslaunch::job {
 struct IdentifiedArchive {
     std::optional<launch::FileIdentity> identity;  // of the file whose hash was compared; none:
                                                    // none was
-    std::jthread log;  // logs the hash, computing for a quarter of the time; gives up when asked to
-                       // stop
+    std::jthread log;  // logs the hash, computing for a sixteenth of the time; gives up when asked
+                       // to stop
 };
 
 // An archive is a program: one that the user did not expect must not run at all. Throws

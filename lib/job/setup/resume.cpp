@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/machine/machine_name.h"
-#include "runtime/save/relay_files.h"
+#include "runtime/save/files_via_rank0.h"
 #include "storage/checkpoint/checkpoint_store.h"
 
 namespace dslaunch::job {

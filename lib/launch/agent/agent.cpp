@@ -26,7 +26,7 @@
 #include "base/text.h"
 #include "launch/agent/agent_worker.h"
 #include "launch/agent/command_answers.h"
-#include "launch/agent/leftovers.h"
+#include "launch/agent/leftover_processes.h"
 #include "launch/agent/machine_facts.h"
 #include "launch/agent/port_watch.h"
 #include "launch/agent/push_receiver.h"

@@ -2,7 +2,7 @@
 
 #include "launch/agent/device_report.h"
 #include "launch/agent/fetch_answer.h"
-#include "launch/agent/leftovers.h"
+#include "launch/agent/leftover_processes.h"
 #include "launch/agent/node_report.h"
 
 namespace dslaunch::launch {

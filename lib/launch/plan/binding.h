@@ -1,5 +1,5 @@
 // The user's wish for the processors that ranks run on: a plain value from the command line to the
-// agents. Which rank gets which processor is decided on each host (launch/plan/placement.h).
+// agents. Which rank gets which processor is decided on each host (launch/plan/rank_processors.h).
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // ends it in one stroke (cgroup.kill), whatever became of parents, sessions and environments. They
 // are made below the agent's own group, if it may: root's, or one that systemd or a scheduler has
 // delegated. Elsewhere there is none, and the launch's id in the environment of processes is all
-// that names them (launch/agent/leftovers.h). One thread.
+// that names them (launch/agent/leftover_processes.h). One thread.
 #pragma once
 
 #include <sys/types.h>

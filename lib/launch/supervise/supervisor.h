@@ -1,5 +1,5 @@
-// One attempt at a job: agents on all nodes and their checks (preparation.h), the ranks to their
-// end (rank_watch.h), and the end of everything. One thread: the caller's.
+// One attempt at a job: agents on all nodes and their checks (checks_before_start.h), the ranks to
+// their end (rank_watch.h), and the end of everything. One thread: the caller's.
 #pragma once
 
 #include <chrono>
@@ -9,9 +9,9 @@
 
 #include "launch/fleet/fleet.h"
 #include "launch/plan/job_spec.h"
+#include "launch/supervise/checks_before_start.h"
 #include "launch/supervise/file_bringer.h"
 #include "launch/supervise/job_output.h"
-#include "launch/supervise/preparation.h"
 #include "launch/supervise/rank_watch.h"
 #include "launch/transport/transport.h"
 

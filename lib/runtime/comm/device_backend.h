@@ -2,8 +2,8 @@
 // fused AdamW. The implementation is a plugin (lib/runtime/cuda_plugin, libdsl_cuda.so), opened
 // only if the device is a GPU. Neither CUDA's nor LibTorch's types appear here; pointers are device
 // memory. Data path: executor's lanes -> DeviceState -> DeviceBackend -> streams of the device.
-// Threads: the compute lane calls mark_compute, compute_waits_for and adam, the communication lane
-// join, the collectives and leave, any thread check, is_done, finish and abort.
+// Threads: the compute lane calls adam, the communication lane join, the collectives and leave, any
+// thread check and abort. Each stream is its lane's.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "device/stream.h"
 
 namespace dslaunch::runtime {
 
@@ -26,14 +27,11 @@ struct DeviceBuffer {
     DeviceDtype dtype = DeviceDtype::kFloat32;
 };
 
-// A place in the order of a stream: all work put on it before. 0 stands for no work.
-using DeviceMark = uint64_t;
-
 struct DeviceGroup {
     std::string unique_id;  // made by make_unique_id() on one rank, brought to all by broadcast
     int rank = 0;
     int world_size = 1;
-    Duration time_limit{};  // limit of joining, and of each finish()
+    Duration time_limit{};  // limit of joining, leaving, and of NCCL's own starts
 };
 
 // Flat fp32 buffers of equal length on the device. Earlier work on the compute stream may write the
@@ -56,8 +54,8 @@ struct DeviceAdam {
     int64_t step = 1;  // counted from 1
 };
 
-// Failures throw Error: {kSetup} for the device or its libraries, {kPeerLost} for a communicator,
-// {kHang} after a limit.
+// Failures throw Error: {kSetup} for the device or its libraries, {kRankFailed} for work that
+// failed on the device, {kPeerLost} for a communicator, {kHang} after a limit.
 class DeviceBackend {
   public:
     virtual ~DeviceBackend() = default;
@@ -71,25 +69,17 @@ class DeviceBackend {
     // leave() or abort().
     virtual void join(const DeviceGroup& group) = 0;
 
-    // Marks the work that the compute stream (the device's default stream) has been given so far.
-    [[nodiscard]] virtual DeviceMark mark_compute() = 0;
-    // Reduces in place on the communication stream, after AFTER (a mark of the compute stream) is
-    // reached. Does not block. Every rank of the group makes the same calls in the same order.
-    virtual DeviceMark all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction,
-                                  DeviceMark after) = 0;
-    virtual DeviceMark broadcast(const DeviceBuffer& buffer, int root, DeviceMark after) = 0;
-    // Exchanges fp32 SEND into RECEIVE of every rank, and is otherwise like all_reduce.
-    virtual DeviceMark exchange(DeviceExchange kind, const DeviceBuffer& send,
-                                const DeviceBuffer& receive, DeviceMark after) = 0;
-    // Lets later work on the compute stream run after MARK of the communication stream. Does not
-    // block.
-    virtual void compute_waits_for(DeviceMark mark) = 0;
+    // The stream on which LibTorch computes in every thread that does not choose another.
+    [[nodiscard]] virtual device::Stream& compute_stream() = 0;
+    [[nodiscard]] virtual device::Stream& communication_stream() = 0;
+    // These functions put a collective on the communication stream. They do not block. Every rank
+    // of the group makes the same calls in the same order.
+    virtual void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) = 0;
+    virtual void broadcast(const DeviceBuffer& buffer, int root) = 0;
+    // Exchanges fp32 SEND into RECEIVE of every rank.
+    virtual void exchange(DeviceExchange kind, const DeviceBuffer& send,
+                          const DeviceBuffer& receive) = 0;
 
-    // MARK is of the communication stream.
-    [[nodiscard]] virtual bool is_done(DeviceMark mark) = 0;
-    // Blocks until MARK of the communication stream is reached. A lost peer or the time limit ends
-    // the wait early.
-    virtual void finish(DeviceMark mark) = 0;
     // Throws if the communicator has met an error since. Does not block, and is called now and
     // then.
     virtual void check() = 0;
@@ -106,7 +96,7 @@ class DeviceBackend {
 
 // The data that the plugin exports as `dsl_device_plugin`. A worker refuses another version, since
 // both come from one build.
-inline constexpr uint32_t kDevicePluginVersion = 4;
+inline constexpr uint32_t kDevicePluginVersion = 5;
 struct DevicePlugin {
     uint32_t version = 0;
     // Throws Error{kSetup} if there is no such device.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "config/run/gpu_faults.h"
@@ -33,6 +34,13 @@ std::string own_gpu(const launch::WorkerEnvironment& environment) {
     return visible[environment.local_rank];
 }
 
+void hide_other_gpus(const launch::WorkerEnvironment& environment) {
+    const std::vector<std::string> visible = launch::visible_device_list(environment.devices, 0);
+    const auto local = static_cast<size_t>(environment.local_rank);
+    if (visible.size() != 1 && local >= visible.size()) return;
+    ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(environment).c_str(), /*overwrite=*/1);
+}
+
 void check_gpu_support(const config::RunConfig& config) {
     std::string text;
     for (const config::GpuFault& fault : config::gpu_faults(config))
@@ -51,10 +59,12 @@ RankDevice open_rank_device(const config::RunConfig& config,
              "dslaunch.device: cuda: this machine shows no GPU (looked for {}); run where there is "
              "one, or use --device cpu",
              launch::kGpuDevicePattern);
-    // NCCL and CUDA number the devices that they see, so the one GPU is device 0 for both.
-    ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(environment).c_str(), /*overwrite=*/1);
+    static_cast<void>(own_gpu(environment));  // there is one for this rank
     RankDevice rank;
     rank.backend = open_device_backend(plugin_path, 0);
+    // LibTorch looks for its CUDA library once, at the first tensor operation that asks.
+    DSL_CHECK(at::globalContext().hasCUDA(),
+              "LibTorch looked for its CUDA library before the GPU plugin was opened");
     rank.device = c10::Device(c10::kCUDA, 0);
     // fp32 means fp32 in convolutions too, which LibTorch otherwise computes in TF32.
     at::globalContext().setAllowTF32CuDNN(false);

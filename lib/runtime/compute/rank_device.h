@@ -30,12 +30,17 @@ struct RankDevice {
 // Throws Error{kSetup} if there are fewer entries than local ranks.
 [[nodiscard]] std::string own_gpu(const launch::WorkerEnvironment& environment);
 
+// Makes own_gpu() the only GPU that CUDA and NCCL see in this process, which both number it 0.
+// Where there is no such entry, nothing changes. REQUIRES: no other thread runs: the environment is
+// written.
+void hide_other_gpus(const launch::WorkerEnvironment& environment);
+
 // Throws Error{kConfig} naming the settings of CONFIG that a GPU rank cannot honour yet.
 void check_gpu_support(const config::RunConfig& config);
 
-// Opens the plugin at PLUGIN_PATH if CONFIG and ENVIRONMENT want a GPU. From then on this process
-// sees that GPU alone, as device 0. Throws check_gpu_support's Error{kConfig}, and Error{kSetup} if
-// the machine has no GPU or the plugin cannot use it.
+// Opens the plugin at PLUGIN_PATH if CONFIG and ENVIRONMENT want a GPU, which is device 0 after
+// hide_other_gpus(). Throws check_gpu_support's Error{kConfig}, and Error{kSetup} if the machine
+// has no GPU or the plugin cannot use it.
 [[nodiscard]] RankDevice open_rank_device(const config::RunConfig& config,
                                           const launch::WorkerEnvironment& environment,
                                           const std::string& plugin_path);

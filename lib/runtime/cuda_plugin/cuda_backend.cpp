@@ -1,21 +1,13 @@
 // DeviceBackend on one NVIDIA GPU with two streams. Compute is the device's default stream, on
 // which LibTorch runs in every thread that does not choose another. Communication is a stream of
-// our own that does not synchronise with it by itself.
-//
-// Events order the streams. mark_compute records an event on compute (after a Backward), and
-// communication waits for it before it reduces what that Backward wrote. Each collective records
-// one on communication. Compute waits for it before it updates from the result, and the host asks
-// for it in is_done and finish.
+// our own that does not synchronise with it by itself: the executor's events order them.
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <memory>
-#include <mutex>
 
 #include "base/bytes.h"
-#include "base/check.h"
 #include "base/error.h"
 #include "base/text/torch_reason.h"
 #include "runtime/comm/device_backend.h"
@@ -32,65 +24,70 @@ void expect(cudaError_t result, const char* what) {
              cudaGetErrorName(result));
 }
 
-// The marks on one stream, in order. Old events are reused: the stream is in order, so a newer
-// event stands for an older mark.
-class MarkedStream {
+// Errors of earlier work come to light in any later call on its stream.
+void expect_work(cudaError_t result) {
+    if (result == cudaSuccess) return;
+    if (result == cudaErrorMemoryAllocation) expect(result, "memory");
+    fail(ExitCode::kRankFailed,
+         "the GPU reports {} ({}) for work that it was given before; CUDA_LAUNCH_BLOCKING=1 makes "
+         "it come up where it happens, and `dmesg` shows faults of the GPU itself",
+         cudaGetErrorString(result), cudaGetErrorName(result));
+}
+
+class CudaEvent final : public device::Event {
   public:
-    explicit MarkedStream(cudaStream_t stream) : stream_(stream) {
-        for (cudaEvent_t& event : events_)
-            expect(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event");
-    }
-    MarkedStream(const MarkedStream&) = delete;
-    MarkedStream& operator=(const MarkedStream&) = delete;
-    ~MarkedStream() {
-        for (const cudaEvent_t event : events_) (void)cudaEventDestroy(event);
-    }
+    CudaEvent() { expect(cudaEventCreate(&event_), "event"); }
+    CudaEvent(const CudaEvent&) = delete;
+    CudaEvent& operator=(const CudaEvent&) = delete;
+    ~CudaEvent() override { (void)cudaEventDestroy(event_); }
 
-    [[nodiscard]] cudaStream_t stream() const { return stream_; }
-
-    DeviceMark mark() {
-        const std::lock_guard lock(mutex_);
-        ++last_;
-        expect(cudaEventRecord(kept_event(last_), stream_), "event record");
-        return last_;
-    }
-    // Lets OTHER run its later work after MARK of this stream.
-    void hold(cudaStream_t other, DeviceMark mark) {
-        if (mark == 0) return;
-        const std::lock_guard lock(mutex_);
-        expect(cudaStreamWaitEvent(other, event_of(mark), 0), "stream wait");
-    }
-    [[nodiscard]] bool is_reached(DeviceMark mark) {
-        if (mark == 0) return true;
-        const std::lock_guard lock(mutex_);
-        const cudaError_t result = cudaEventQuery(event_of(mark));
-        if (result != cudaErrorNotReady) expect(result, "stream");
+    [[nodiscard]] bool is_reached() override {
+        const cudaError_t result = cudaEventQuery(event_);
+        if (result != cudaErrorNotReady) expect_work(result);
         return result == cudaSuccess;
+    }
+    [[nodiscard]] Duration since(const device::Event& earlier) const override {
+        float milliseconds = 0;
+        expect_work(cudaEventElapsedTime(&milliseconds, event_of(earlier), event_));
+        return std::chrono::duration_cast<Duration>(
+            std::chrono::duration<double, std::milli>(milliseconds));
+    }
+    [[nodiscard]] static cudaEvent_t event_of(const device::Event& event) {
+        return static_cast<const CudaEvent&>(event).event_;
     }
 
   private:
-    static constexpr size_t kEvents = 64;
+    cudaEvent_t event_ = nullptr;
+};
 
-    cudaEvent_t& kept_event(DeviceMark mark) { return events_[mark % kEvents]; }
-    cudaEvent_t event_of(DeviceMark mark) {
-        DSL_CHECK(mark <= last_, "mark {} of {}", mark, last_);
-        return kept_event(mark + kEvents > last_ ? mark : last_ - kEvents + 1);
+class CudaStream final : public device::Stream {
+  public:
+    explicit CudaStream(c10::cuda::CUDAStream stream) : stream_(stream) {}
+
+    [[nodiscard]] std::unique_ptr<device::Event> make_event() override {
+        const c10::cuda::CUDAGuard guard(stream_.device_index());
+        return std::make_unique<CudaEvent>();
     }
+    void record(device::Event& event) override {
+        const c10::cuda::CUDAGuard guard(stream_.device_index());
+        expect_work(cudaEventRecord(CudaEvent::event_of(event), stream_.stream()));
+    }
+    void wait(device::Event& event) override {
+        const c10::cuda::CUDAGuard guard(stream_.device_index());
+        expect_work(cudaStreamWaitEvent(stream_.stream(), CudaEvent::event_of(event), 0));
+    }
+    [[nodiscard]] const c10::cuda::CUDAStream& stream() const { return stream_; }
 
-    cudaStream_t stream_;
-    std::mutex mutex_;
-    DeviceMark last_ = 0;
-    std::array<cudaEvent_t, kEvents> events_{};
+  private:
+    c10::cuda::CUDAStream stream_;
 };
 
 class CudaBackend final : public DeviceBackend {
   public:
     explicit CudaBackend(int device)
         : device_(static_cast<c10::DeviceIndex>(device)),
-          compute_stream_(c10::cuda::getDefaultCUDAStream(device_)),
-          communication_stream_(c10::cuda::getStreamFromPool(true, device_)),
-          compute_(compute_stream_.stream()),
-          communication_(communication_stream_.stream()) {}
+          compute_(c10::cuda::getDefaultCUDAStream(device_)),
+          communication_(c10::cuda::getStreamFromPool(true, device_)) {}
 
     std::string device_name() override;
     std::string describe() override;
@@ -99,36 +96,21 @@ class CudaBackend final : public DeviceBackend {
         const c10::cuda::CUDAGuard guard(device_);
         communicator_.join(group);
     }
-    DeviceMark mark_compute() override {
+    device::Stream& compute_stream() override { return compute_; }
+    device::Stream& communication_stream() override { return communication_; }
+    void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) override {
         const c10::cuda::CUDAGuard guard(device_);
-        return compute_.mark();
-    }
-    DeviceMark all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction,
-                          DeviceMark after) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        compute_.hold(communication_.stream(), after);
         communicator_.all_reduce(buffer, reduction, communication_.stream());
-        return communication_.mark();
     }
-    DeviceMark broadcast(const DeviceBuffer& buffer, int root, DeviceMark after) override {
+    void broadcast(const DeviceBuffer& buffer, int root) override {
         const c10::cuda::CUDAGuard guard(device_);
-        compute_.hold(communication_.stream(), after);
         communicator_.broadcast(buffer, root, communication_.stream());
-        return communication_.mark();
     }
-    DeviceMark exchange(DeviceExchange kind, const DeviceBuffer& send, const DeviceBuffer& receive,
-                        DeviceMark after) override {
+    void exchange(DeviceExchange kind, const DeviceBuffer& send,
+                  const DeviceBuffer& receive) override {
         const c10::cuda::CUDAGuard guard(device_);
-        compute_.hold(communication_.stream(), after);
         communicator_.exchange(kind, send, receive, communication_.stream());
-        return communication_.mark();
     }
-    void compute_waits_for(DeviceMark mark) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        communication_.hold(compute_.stream(), mark);
-    }
-    bool is_done(DeviceMark mark) override { return communication_.is_reached(mark); }
-    void finish(DeviceMark mark) override;
     void check() override { communicator_.check(); }
     void leave() override {
         const c10::cuda::CUDAGuard guard(device_);
@@ -139,10 +121,8 @@ class CudaBackend final : public DeviceBackend {
 
   private:
     c10::DeviceIndex device_;
-    c10::cuda::CUDAStream compute_stream_;
-    c10::cuda::CUDAStream communication_stream_;
-    MarkedStream compute_;
-    MarkedStream communication_;
+    CudaStream compute_;
+    CudaStream communication_;
     NcclCommunicator communicator_;  // destroyed first: its kernels may still run on the stream
 };
 
@@ -165,24 +145,9 @@ std::string CudaBackend::describe() {
                        nccl % 100);
 }
 
-void CudaBackend::finish(DeviceMark mark) {
-    constexpr auto kPollInterval = std::chrono::microseconds(50);
-    SystemClock clock;
-    const TimePoint deadline = clock.now() + communicator_.time_limit();
-    while (!is_done(mark)) {
-        communicator_.check();
-        if (clock.now() > deadline) {
-            communicator_.abort();
-            fail(ExitCode::kHang, "a collective on GPU {} did not end within {:.3f} s", device_,
-                 to_milliseconds(communicator_.time_limit()) / 1000);
-        }
-        clock.sleep_for(kPollInterval);
-    }
-}
-
 void CudaBackend::adam(const DeviceAdam& adam) {
     const c10::cuda::CUDAGuard guard(device_);
-    const c10::cuda::CUDAStreamGuard stream(compute_stream_);
+    const c10::cuda::CUDAStreamGuard stream(compute_.stream());
     fused_adam(adam, c10::Device(c10::kCUDA, device_));
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "runtime/data/collate.h"
+#include "runtime/data/batch_types.h"
 #include "runtime/data/column_match.h"
 #include "runtime/data/samples.h"
 #include "storage/files/npy.h"

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/error.h"
 #include "base/machine/memory_shortage.h"
@@ -9,8 +11,12 @@
 
 namespace dslaunch::runtime {
 
-Executor::Executor(const plan::StepPlan& plan, InstructionRunner& runner)
-    : plan_(&plan), runner_(runner) {
+bool LaneStreams::any() const {
+    return std::ranges::any_of(of_lane, [](const device::Stream* s) { return s != nullptr; });
+}
+
+Executor::Executor(const plan::StepPlan& plan, InstructionRunner& runner, LaneStreams streams)
+    : plan_(&plan), runner_(runner), streams_(streams) {
     for (std::atomic<int>& current : current_) current = -1;
     started_[static_cast<size_t>(plan::Lane::kCompute)] = true;
     change_plan(plan);
@@ -27,7 +33,20 @@ void Executor::change_plan(const plan::StepPlan& plan) {
         lanes_[static_cast<size_t>(plan.instructions[i].lane)].push_back(i);
         for (const int wait : plan.instructions[i].waits) awaited_[wait] = 1;
     }
+    make_events();
     start_lanes();
+}
+
+void Executor::make_events() {
+    device_work_.clear();
+    if (!streams_.any()) return;
+    device_work_.resize(plan_->instructions.size());
+    for (size_t i = 0; i < device_work_.size(); ++i) {
+        device::Stream* const stream = stream_of(i);
+        if (stream == nullptr) continue;
+        device_work_[i] = {stream->make_event(), stream->make_event()};
+        if (step_mark_ == nullptr) step_mark_ = stream->make_event();
+    }
 }
 
 // Starts the lanes that have instructions and no thread yet.
@@ -55,20 +74,39 @@ void Executor::run_step() {
         DSL_CHECK(error_ == nullptr, "a step is run after a failure");
         std::fill(done_.begin(), done_.end(), 0);
         lanes_running_ = static_cast<int>(threads_.size());
-        step_begin_ = SystemClock().now();
+        given_ = retired_ = {};
+        step_begin_ = device_progress_ = SystemClock().now();
+        // Any stream does: between steps the device has nothing to do.
+        for (device::Stream* const stream : streams_.of_lane) {
+            if (stream == nullptr || step_mark_ == nullptr) continue;
+            stream->record(*step_mark_);
+            break;
+        }
         ++step_;
     }
     changed_.notify_all();
     compute_waited_ = {};
     run_lane(plan::Lane::kCompute);
-    std::unique_lock lock(mutex_);
-    const SystemClock clock;
-    const TimePoint begin = clock.now();
-    // After a failure the other lanes may be stuck in something that poison cannot end, so they are
-    // not waited for. poison() has come back by then, so that the caller may destroy the runner.
-    changed_.wait(lock, [this] { return error_ != nullptr ? poisoned_ : lanes_running_ == 0; });
-    compute_waited_ += clock.now() - begin;
+    {
+        std::unique_lock lock(mutex_);
+        const SystemClock clock;
+        const TimePoint begin = clock.now();
+        // After a failure the other lanes may be stuck in something that poison cannot end, so they
+        // are not waited for. poison() has come back by then, so that the caller may destroy the
+        // runner.
+        changed_.wait(lock, [this] { return error_ != nullptr ? poisoned_ : lanes_running_ == 0; });
+        compute_waited_ += clock.now() - begin;
+    }
+    if (streams_.any()) await_streams();
     if (error_ != nullptr) std::rethrow_exception(error_);
+    if (streams_.any()) note_device_times();
+}
+
+// Waits until the device has done all of the step.
+void Executor::await_streams() {
+    for (const std::vector<size_t>& lane : lanes_)
+        if (!lane.empty() && stream_of(lane.back()) != nullptr && error_ == nullptr)
+            await_device(lane.back());
 }
 
 // STEP is the last step begun before this lane was.
@@ -94,20 +132,26 @@ void Executor::run_lane(plan::Lane lane) {
     for (const size_t index : lanes_[static_cast<size_t>(lane)]) {
         const plan::Instruction& instruction = plan_->instructions[index];
         try {
-            current.store(static_cast<int>(index), std::memory_order_relaxed);
+            if (stream_of(index) == nullptr)
+                current.store(static_cast<int>(index), std::memory_order_relaxed);
             wait_for(instruction);
+            if (streams_.any()) order_after(instruction);
             {
                 const std::lock_guard lock(mutex_);
                 if (error_ != nullptr) return;
             }
-            run_timed(index);
+            if (stream_of(index) == nullptr) {
+                run_timed(index);
+            } else {
+                run_on_device(index);
+            }
         } catch (...) {
             fail_step(index, std::current_exception());
             return;
         }
         finish(index);
     }
-    current.store(-1, std::memory_order_relaxed);
+    if (streams_.of(lane) == nullptr) current.store(-1, std::memory_order_relaxed);
 }
 
 void Executor::run_timed(size_t index) {
@@ -117,11 +161,28 @@ void Executor::run_timed(size_t index) {
     runner_.run(instruction);
     const TimePoint end = clock.now();
     spans_[index] = {begin - step_begin_, end - step_begin_};
+    add_worked(instruction, end - begin);
+}
+
+// Puts an instruction on its lane's stream, between its two events.
+void Executor::run_on_device(size_t index) {
+    const plan::Instruction& instruction = plan_->instructions[index];
+    device::Stream& stream = *stream_of(index);
+    stream.record(*device_work_[index].begin);
+    runner_.run(instruction);
+    stream.record(*device_work_[index].end);
+    const std::lock_guard lock(mutex_);
+    if (given_ == retired_) device_progress_ = SystemClock().now();
+    ++given_[static_cast<size_t>(instruction.lane)];
+    retire();
+}
+
+void Executor::add_worked(const plan::Instruction& instruction, Duration time) {
     // Instructions that never wait for another rank are the segment runner's.
     const bool alone = instruction.segment >= 0 ? instruction.lane == plan::Lane::kCompute
                                                 : instruction.op == plan::Op::kLoad;
     if (!alone) return;
-    const auto ns = std::chrono::nanoseconds(end - begin).count();
+    const auto ns = std::chrono::nanoseconds(time).count();
     worked_ns_[static_cast<size_t>(instruction.lane)].fetch_add(ns, std::memory_order_relaxed);
 }
 
@@ -141,8 +202,98 @@ void Executor::wait_for(const plan::Instruction& instruction) {
     if (instruction.lane == plan::Lane::kCompute) compute_waited_ += clock.now() - begin;
 }
 
+// Makes INSTRUCTION, whose waits have been run or put on their streams, come after the work of the
+// latter.
+void Executor::order_after(const plan::Instruction& instruction) {
+    device::Stream* const own = streams_.of(instruction.lane);
+    for (const int wait : instruction.waits) {
+        device::Stream* const other = stream_of(static_cast<size_t>(wait));
+        if (other == nullptr || other == own) continue;
+        if (own != nullptr) {
+            own->wait(*device_work_[static_cast<size_t>(wait)].end);
+        } else {
+            await_device(static_cast<size_t>(wait));
+        }
+    }
+}
+
+// Waits on the host until the device has done an instruction. An error of the device ends the step
+// and is that of the instruction which the device is at.
+void Executor::await_device(size_t index) {
+    const SystemClock clock;
+    device::Pauses pauses;
+    for (;;) {
+        size_t at = index;
+        try {
+            {
+                const std::lock_guard lock(mutex_);
+                if (error_ != nullptr) return;
+                at = device_instruction();
+                retire();
+                if (device_work_[index].end->is_reached()) return;
+                at = device_instruction();
+                if (clock.now() - device_progress_ > streams_.limit)
+                    fail(ExitCode::kHang,
+                         "the device has not done it within {:.1f} s: a rank that it waits for may "
+                         "be gone, or the device hangs",
+                         to_milliseconds(streams_.limit) / 1000);
+            }
+            runner_.check_device();
+        } catch (...) {
+            fail_step(at, std::current_exception());
+            return;
+        }
+        pauses.pause();
+    }
+}
+
+// Notes what the device has done since the last call. REQUIRES: mutex_ is held.
+void Executor::retire() {
+    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+        if (streams_.of_lane[lane] == nullptr) continue;
+        const std::vector<size_t>& instructions = lanes_[lane];
+        while (retired_[lane] < given_[lane] &&
+               device_work_[instructions[retired_[lane]]].end->is_reached()) {
+            ++retired_[lane];
+            instructions_done_.fetch_add(1, std::memory_order_relaxed);
+            device_progress_ = SystemClock().now();
+        }
+        const bool all = retired_[lane] == instructions.size();
+        current_[lane].store(all ? -1 : static_cast<int>(instructions[retired_[lane]]),
+                             std::memory_order_relaxed);
+    }
+}
+
+// The first instruction in the plan's order that was put on a stream and is not done: all later
+// ones may wait for it. REQUIRES: mutex_ is held.
+size_t Executor::device_instruction() const {
+    size_t first = plan_->instructions.size() - 1;
+    for (size_t lane = 0; lane < lanes_.size(); ++lane)
+        if (retired_[lane] < given_[lane]) first = std::min(first, lanes_[lane][retired_[lane]]);
+    return first;
+}
+
+// Reads when the device did the step's instructions. What the compute stream did not work, it
+// waited.
+void Executor::note_device_times() {
+    const std::lock_guard lock(mutex_);
+    Duration computed{};
+    Duration last_end{};
+    for (size_t i = 0; i < device_work_.size(); ++i) {
+        if (device_work_[i].end == nullptr) continue;
+        const plan::Instruction& instruction = plan_->instructions[i];
+        spans_[i] = {device_work_[i].begin->since(*step_mark_),
+                     device_work_[i].end->since(*step_mark_)};
+        const Duration time = spans_[i].end - spans_[i].begin;
+        add_worked(instruction, time);
+        last_end = std::max(last_end, spans_[i].end);
+        if (instruction.lane == plan::Lane::kCompute) computed += time;
+    }
+    if (streams_.of(plan::Lane::kCompute) != nullptr) compute_waited_ = last_end - computed;
+}
+
 void Executor::finish(size_t index) {
-    instructions_done_.fetch_add(1, std::memory_order_relaxed);
+    if (stream_of(index) == nullptr) instructions_done_.fetch_add(1, std::memory_order_relaxed);
     if (awaited_[index] == 0) return;
     {
         const std::lock_guard lock(mutex_);

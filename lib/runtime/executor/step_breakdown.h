@@ -15,7 +15,7 @@ namespace dslaunch::runtime {
 class StepBreakdown {
   public:
     // Adds a step of PLAN whose instruction i ran in SPANS[i], and in which the compute lane waited
-    // for other lanes for WAITED. On a GPU an instruction lasts until it is handed to the device.
+    // for other lanes for WAITED.
     void add(const plan::StepPlan& plan, std::span<const plan::InstructionSpan> spans,
              Duration waited);
 

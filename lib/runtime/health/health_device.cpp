@@ -10,18 +10,22 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/error.h"
+#include "device/stream.h"
 
 namespace dslaunch::runtime {
 namespace {
 
-// finish() looks every 50 us, which a small message would show, so run() polls
-// without a pause at first.
+// A small message would show a pause between two looks.
 constexpr Duration kWatchClosely = std::chrono::milliseconds(2);
 
 class DeviceCollectives final : public HealthCollectives {
   public:
-    DeviceCollectives(DeviceBackend& backend, c10::Device device)
+    DeviceCollectives(DeviceBackend& backend, c10::Device device, Duration time_limit)
         : backend_(backend),
+          limits_{[this] { backend_.check(); }, time_limit, kWatchClosely},
+          loaded_(backend.compute_stream().make_event()),
+          done_(backend.communication_stream().make_event()),
           options_(at::TensorOptions().dtype(at::kFloat).device(device)),
           flag_(at::zeros({1}, options_)) {}
 
@@ -34,12 +38,14 @@ class DeviceCollectives final : public HealthCollectives {
     }
 
     void run(health::HealthOp op) override {
-        const DeviceMark mark = start(op, backend_.mark_compute());
-        SystemClock clock;
-        const TimePoint closely = clock.now() + kWatchClosely;
-        while (!backend_.is_done(mark) && clock.now() < closely) {
-        }
-        backend_.finish(mark);
+        backend_.compute_stream().record(*loaded_);
+        backend_.communication_stream().wait(*loaded_);
+        start(op);
+        backend_.communication_stream().record(*done_);
+        if (device::await_event(*done_, limits_)) return;
+        backend_.abort();
+        fail(ExitCode::kHang, "{} did not end within {:.3f} s", health::health_op_name(op),
+             to_milliseconds(limits_.limit) / 1000);
     }
 
     void fetch(std::span<float> receive) override {
@@ -53,9 +59,12 @@ class DeviceCollectives final : public HealthCollectives {
     static DeviceBuffer buffer_of(const at::Tensor& tensor) {
         return {tensor.data_ptr(), tensor.numel(), DeviceDtype::kFloat32};
     }
-    DeviceMark start(health::HealthOp op, DeviceMark after);
+    void start(health::HealthOp op);
 
     DeviceBackend& backend_;
+    device::AwaitOptions limits_;
+    std::unique_ptr<device::Event> loaded_;  // what an operation sends is there
+    std::unique_ptr<device::Event> done_;
     at::TensorOptions options_;
     at::Tensor flag_;
     at::Tensor send_;
@@ -63,19 +72,19 @@ class DeviceCollectives final : public HealthCollectives {
     bool in_place_ = false;
 };
 
-DeviceMark DeviceCollectives::start(health::HealthOp op, DeviceMark after) {
+void DeviceCollectives::start(health::HealthOp op) {
     if (op != health::HealthOp::kBarrier)
         in_place_ = op == health::HealthOp::kBroadcast || op == health::HealthOp::kAllReduce;
     const auto exchange = [&](DeviceExchange kind) {
-        return backend_.exchange(kind, buffer_of(send_), buffer_of(receive_), after);
+        return backend_.exchange(kind, buffer_of(send_), buffer_of(receive_));
     };
     switch (op) {
         case health::HealthOp::kBroadcast:
-            return backend_.broadcast(buffer_of(send_), 0, after);
+            return backend_.broadcast(buffer_of(send_), 0);
         case health::HealthOp::kBarrier:
-            return backend_.all_reduce(buffer_of(flag_), DeviceReduction::kSum, after);
+            return backend_.all_reduce(buffer_of(flag_), DeviceReduction::kSum);
         case health::HealthOp::kAllReduce:
-            return backend_.all_reduce(buffer_of(send_), DeviceReduction::kSum, after);
+            return backend_.all_reduce(buffer_of(send_), DeviceReduction::kSum);
         case health::HealthOp::kSendReceive:
             return exchange(DeviceExchange::kSendReceive);
         case health::HealthOp::kAllGather:
@@ -91,8 +100,9 @@ DeviceMark DeviceCollectives::start(health::HealthOp op, DeviceMark after) {
 }  // namespace
 
 std::unique_ptr<HealthCollectives> make_device_collectives(DeviceBackend& backend,
-                                                           c10::Device device) {
-    return std::make_unique<DeviceCollectives>(backend, device);
+                                                           c10::Device device,
+                                                           Duration time_limit) {
+    return std::make_unique<DeviceCollectives>(backend, device, time_limit);
 }
 
 }  // namespace dslaunch::runtime

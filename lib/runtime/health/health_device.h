@@ -12,8 +12,9 @@
 namespace dslaunch::runtime {
 
 // REQUIRES: BACKEND has joined its group. Buffers are made on DEVICE. BACKEND must outlive the
-// result.
+// result. An operation that takes longer than TIME_LIMIT throws Error{kHang}.
 [[nodiscard]] std::unique_ptr<HealthCollectives> make_device_collectives(DeviceBackend& backend,
-                                                                         c10::Device device);
+                                                                         c10::Device device,
+                                                                         Duration time_limit);
 
 }  // namespace dslaunch::runtime

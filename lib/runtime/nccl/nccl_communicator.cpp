@@ -6,14 +6,11 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "device/stream.h"
 
 namespace dslaunch::runtime {
 
 namespace {
-
-// A call has mostly started when it is asked for first; later looks are further and further apart.
-constexpr Duration kFirstPause = std::chrono::microseconds(10);
-constexpr Duration kLongestPause = std::chrono::milliseconds(2);
 
 ncclDataType_t nccl_type(DeviceDtype dtype) {
     switch (dtype) {
@@ -81,9 +78,9 @@ void NcclCommunicator::start(const char* what, const Call& call) {
 }
 
 void NcclCommunicator::wait_until_started(const char* what) {
-    SystemClock clock;
+    const SystemClock clock;
     const TimePoint deadline = clock.now() + group_.time_limit;
-    for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    for (device::Pauses pauses;; pauses.pause()) {
         ncclResult_t state = ncclSuccess;
         call(what,
              [&](ncclComm_t communicator) { return ncclCommGetAsyncError(communicator, &state); });
@@ -92,7 +89,6 @@ void NcclCommunicator::wait_until_started(const char* what) {
         if (clock.now() > deadline)
             fail(ExitCode::kHang, "NCCL {} of rank {} of {} did not start within {:.3f} s", what,
                  group_.rank, group_.world_size, to_milliseconds(group_.time_limit) / 1000);
-        clock.sleep_for(pause);
     }
 }
 

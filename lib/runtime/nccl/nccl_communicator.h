@@ -43,8 +43,6 @@ class NcclCommunicator {
     // leave it behind.
     void abort();
 
-    [[nodiscard]] Duration time_limit() const { return group_.time_limit; }
-
   private:
     using Call = std::function<ncclResult_t(ncclComm_t)>;
     void call(const char* what, const Call& call);

@@ -16,7 +16,7 @@
 #include "base/text/wire.h"
 #include "graph/archive/memory_order.h"
 #include "graph/lower/precision.h"
-#include "runtime/save/relay_files.h"
+#include "runtime/save/files_via_rank0.h"
 
 namespace dslaunch::runtime {
 

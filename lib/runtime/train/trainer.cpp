@@ -87,6 +87,18 @@ std::string describe_instruction(const plan::ModelInfo& info, int number,
     return text;
 }
 
+LaneStreams lane_streams(const TrainerParts& parts) {
+    LaneStreams streams;
+    if (parts.device == nullptr) return streams;
+    const auto set = [&](plan::Lane lane, device::Stream& stream) {
+        streams.of_lane[static_cast<size_t>(lane)] = &stream;
+    };
+    set(plan::Lane::kCompute, parts.device->compute_stream());
+    set(plan::Lane::kCommunication, parts.device->communication_stream());
+    streams.limit = parts.time_limit;
+    return streams;
+}
+
 std::string clock_text(double seconds) {
     const auto whole = static_cast<int64_t>(seconds);
     if (whole >= 3600)
@@ -98,7 +110,7 @@ std::string clock_text(double seconds) {
 
 Trainer::Trainer(TrainerParts parts)
     : parts_(std::move(parts)),
-      executor_(*parts_.plan, *this),
+      executor_(*parts_.plan, *this, lane_streams(parts_)),
       tier_peaks_(plan::peak_by_tier(*parts_.plan)),
       kind_peaks_(plan::peak_by_kind(*parts_.plan)),
       scaler_(parts_.config->precision.loss_scale) {
@@ -141,6 +153,11 @@ void Trainer::poison(const std::string& why) {
     parts_.collectives->poison(why);
     for (Collectives* const group : parts_.groups) group->poison(why);
     if (parts_.stage.link != nullptr) parts_.stage.link->abort(why);
+    if (parts_.device != nullptr) parts_.device->abort();
+}
+
+void Trainer::check_device() {
+    if (parts_.device != nullptr) parts_.device->check();
 }
 
 int Trainer::segment_of_model(int segment) const {

@@ -14,6 +14,8 @@
 #include "plan/step/plan_check.h"
 #include "plan/step/step_plan.h"
 #include "runtime/comm/collectives.h"
+#include "runtime/comm/device_backend.h"
+#include "runtime/comm/host/hang_limit.h"
 #include "runtime/compute/segment_runner.h"
 #include "runtime/compute/stage_link.h"
 #include "runtime/data/batch_loader.h"
@@ -52,6 +54,8 @@ struct TrainerParts {
     const StateAccount* account = nullptr;
     Collectives* collectives = nullptr;  // joins all ranks
     std::vector<Collectives*> groups;    // join some of the ranks, this one included
+    DeviceBackend* device = nullptr;     // null: the CPU
+    Duration time_limit = kHangLimit;    // longest time that the device stands still in a step
     StageParts stage;
     Reporter* reporter = nullptr;
     Evaluator* evaluator = nullptr;        // null: nothing is held out
@@ -92,6 +96,7 @@ class Trainer final : private InstructionRunner {
     struct StepFacts;
     void run(const plan::Instruction& instruction) override;
     void poison(const std::string& why) override;
+    void check_device() override;
     [[nodiscard]] int segment_of_model(int segment) const override;
     [[nodiscard]] static uint32_t message_number(plan::Lane lane);
     void run_transfer(const plan::Instruction& instruction);

@@ -52,7 +52,8 @@ std::vector<HealthRecord> sweep_world(int world_size, std::optional<HealthOp> li
         ranks.emplace_back([&, rank] {
             FakeDevice device(world);
             device.join({"id of the world", rank, world_size, std::chrono::seconds(60)});
-            const auto honest = make_device_collectives(device, c10::kCPU);
+            const auto honest =
+                make_device_collectives(device, c10::kCPU, std::chrono::minutes(10));
             Liar liar(*honest, lie.value_or(HealthOp::kBarrier));
             SweepOptions options;
             options.rank = rank;

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "fixture_world.h"
-#include "runtime/save/relay_files.h"
+#include "runtime/save/files_via_rank0.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 

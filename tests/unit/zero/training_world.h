@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
 
 #include <cmath>
 #include <functional>
@@ -54,6 +55,12 @@ struct RankOutcome {
         return values;
     }
 };
+
+inline bool equal_bits(const RankOutcome& a, const RankOutcome& b) {
+    for (const auto& [name, tensor] : a.parameters)
+        if (!at::equal(tensor, b.parameters.at(name))) return false;
+    return a.loss == b.loss && a.updates == b.updates && a.norm == b.norm;
+}
 
 inline RunConfig run_config(const TrainingCase& job) {
     RunConfig config;
@@ -145,8 +152,8 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
                               const StepPlan& plan, ParameterState& state, Collectives& collectives,
                               ForcedPlacement* forced = nullptr,
                               Checkpointer* checkpointer = nullptr,
-                              const TrainingState& resumed = {},
-                              const TrainPlace* place = nullptr) {
+                              const TrainingState& resumed = {}, const TrainPlace* place = nullptr,
+                              DeviceBackend* backend = nullptr) {
     const Topology& topology = place != nullptr ? *place->ranks : collectives.topology();
     const int position_ranks = place != nullptr ? place->position_ranks : 1;
     const int data_rank = topology.rank() / position_ranks;
@@ -175,6 +182,7 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
     parts.state = &state;
     parts.account = &state;
     parts.collectives = &collectives;
+    parts.device = backend;
     if (place != nullptr) {
         parts.stage = place->stage;
         parts.groups = place->groups;

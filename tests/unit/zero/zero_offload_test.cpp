@@ -18,14 +18,9 @@ using namespace graph;
 using namespace plan;
 namespace {
 
+using testing::equal_bits;
 using testing::RankOutcome;
 using testing::TrainingCase;
-
-bool equal_bits(const RankOutcome& a, const RankOutcome& b) {
-    for (const auto& [name, tensor] : a.parameters)
-        if (!at::equal(tensor, b.parameters.at(name))) return false;
-    return a.loss == b.loss && a.updates == b.updates && a.norm == b.norm;
-}
 
 // Buckets of a parameter or two, chunks of 48 elements: some parameters take several.
 TrainingCase offload_case(std::vector<int> sizes, int stage) {

@@ -16,6 +16,7 @@ using namespace config;
 using namespace graph;
 namespace {
 
+using testing::equal_bits;
 using testing::kAdagrad;
 using testing::kAdamL2;
 using testing::kAdamW;
@@ -24,12 +25,6 @@ using testing::kSgd;
 using testing::momentum_sgd;
 using testing::RankOutcome;
 using testing::TrainingCase;
-
-bool equal_bits(const RankOutcome& a, const RankOutcome& b) {
-    for (const auto& [name, tensor] : a.parameters)
-        if (!at::equal(tensor, b.parameters.at(name))) return false;
-    return a.loss == b.loss && a.updates == b.updates && a.norm == b.norm;
-}
 
 // The ranks compute in fp32, the reference in fp64. A gradient's relative error is some 1e-6 (sums
 // of at most 8 * 2 terms and 20-term products), up to 1e-4 where terms cancel; an Adam update moves

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "storage/export/open_source.h"
+#include "storage/export/source_of_path.h"
 #include "storage/export/tensor_stats.h"
 #include "storage/export/weight_export.h"
 #include "support/catch.h"

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "storage/export/open_source.h"
+#include "storage/export/source_of_path.h"
 #include "storage/files/safetensors.h"
 #include "support/catch.h"
 #include "support/stored_model.h"

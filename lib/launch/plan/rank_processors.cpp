@@ -1,4 +1,4 @@
-#include "launch/plan/placement.h"
+#include "launch/plan/rank_processors.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "launch/agent/leftovers.h"
+#include "launch/agent/leftover_processes.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

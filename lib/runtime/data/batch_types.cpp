@@ -1,4 +1,4 @@
-#include "runtime/data/collate.h"
+#include "runtime/data/batch_types.h"
 
 #include <cstring>
 #include <type_traits>

@@ -1,4 +1,4 @@
-#include "launch/supervise/preparation.h"
+#include "launch/supervise/checks_before_start.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/run/training_job.h"
+#include "launcher/run/training_job_checks.h"
 
 #include <unistd.h>
 

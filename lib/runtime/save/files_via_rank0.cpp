@@ -1,4 +1,4 @@
-#include "runtime/save/relay_files.h"
+#include "runtime/save/files_via_rank0.h"
 
 #include <fmt/core.h>
 

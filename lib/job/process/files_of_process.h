@@ -8,11 +8,11 @@
 
 namespace dslaunch::job {
 
-// FILES are removed by remove_leftovers(), and by TERM before it ends the process, each with its
-// folder when that is empty then. Called once, before other threads name any.
-void name_leftovers(const std::vector<std::string>& files);
+// FILES are removed by remove_files_of_process(), and by TERM before it ends the process, each with
+// its folder when that is empty then. Called once, before other threads name any.
+void remove_at_end(const std::vector<std::string>& files);
 
 // Removes the named files that are still there. Any thread or signal handler may call it.
-void remove_leftovers() noexcept;
+void remove_files_of_process() noexcept;
 
 }  // namespace dslaunch::job

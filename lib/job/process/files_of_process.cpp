@@ -1,4 +1,4 @@
-#include "job/process/leftovers.h"
+#include "job/process/files_of_process.h"
 
 #include <unistd.h>
 
@@ -14,16 +14,16 @@ namespace {
 std::atomic<const char*> g_paths{nullptr};
 
 void end_by(int signal_number) {
-    remove_leftovers();
+    remove_files_of_process();
     ::signal(signal_number, SIG_DFL);
     ::raise(signal_number);
 }
 
 }  // namespace
 
-void name_leftovers(const std::vector<std::string>& files) {
+void remove_at_end(const std::vector<std::string>& files) {
     static std::string paths;
-    DSL_CHECK(g_paths.load() == nullptr, "leftovers are named once");
+    DSL_CHECK(g_paths.load() == nullptr, "files are named once");
     for (const std::string& file : files) {
         paths += file + '\0';
         paths += file.substr(0, file.rfind('/')) + '\0';
@@ -35,7 +35,7 @@ void name_leftovers(const std::vector<std::string>& files) {
     DSL_CHECK(::sigaction(SIGTERM, &action, nullptr) == 0, "TERM takes a handler");
 }
 
-void remove_leftovers() noexcept {
+void remove_files_of_process() noexcept {
     const char* path = g_paths.load();
     if (path == nullptr) return;
     const auto next = [&] {

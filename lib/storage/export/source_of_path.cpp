@@ -1,4 +1,4 @@
-#include "storage/export/open_source.h"
+#include "storage/export/source_of_path.h"
 
 #include <filesystem>
 

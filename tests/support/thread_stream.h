@@ -1,0 +1,176 @@
+// A stream of a device that is a thread: what is put on it is done in order and later, after a
+// random time. It tells a missing wait of a stream from a kept one. After an error nothing more is
+// done, and later events throw it. Abort ends it as NCCL's abort does: work under way is told, what
+// is left is not done, and events are reached.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "device/stream.h"
+
+namespace dslaunch::test {
+
+// An event may be destroyed while streams still record it or wait for it, as CUDA's may: they share
+// its state.
+class ThreadEvent final : public device::Event {
+  public:
+    class State {
+      public:
+        // Returns the number of this record.
+        uint64_t record() {
+            const std::lock_guard lock(mutex_);
+            return ++recorded_;
+        }
+        [[nodiscard]] uint64_t recorded() const {
+            const std::lock_guard lock(mutex_);
+            return recorded_;
+        }
+        // FAULT: the error of earlier work, which who looks gets; null: none.
+        void reach(uint64_t record, const std::exception_ptr& fault = nullptr) {
+            const std::lock_guard lock(mutex_);
+            fault_ = fault;
+            reached_ = record;
+            time_ = SystemClock().now();
+            changed_.notify_all();
+        }
+        void await(uint64_t record) {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [&] { return reached_ >= record; });
+            if (fault_) std::rethrow_exception(fault_);
+        }
+        [[nodiscard]] bool is_reached() const {
+            const std::lock_guard lock(mutex_);
+            if (fault_) std::rethrow_exception(fault_);
+            return reached_ == recorded_;
+        }
+        [[nodiscard]] TimePoint time() const {
+            const std::lock_guard lock(mutex_);
+            if (reached_ != recorded_)
+                fail(ExitCode::kInternal, "the time of an event that is not reached");
+            return time_;
+        }
+
+      private:
+        mutable std::mutex mutex_;
+        std::condition_variable changed_;
+        uint64_t recorded_ = 0;
+        uint64_t reached_ = 0;
+        std::exception_ptr fault_;
+        TimePoint time_{};
+    };
+
+    [[nodiscard]] bool is_reached() override { return state_->is_reached(); }
+    [[nodiscard]] Duration since(const device::Event& earlier) const override {
+        return state_->time() - state_of(earlier)->time();
+    }
+    [[nodiscard]] static const std::shared_ptr<State>& state_of(const device::Event& event) {
+        return dynamic_cast<const ThreadEvent&>(event).state_;
+    }
+
+  private:
+    std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+class ThreadStream final : public device::Stream {
+  public:
+    // Each piece of work comes after up to LONGEST_DELAY.
+    explicit ThreadStream(uint64_t seed, Duration longest_delay = std::chrono::microseconds(200))
+        : random_(seed), longest_delay_(longest_delay), thread_([this] { main(); }) {}
+    ThreadStream(const ThreadStream&) = delete;
+    ThreadStream& operator=(const ThreadStream&) = delete;
+    // REQUIRES: what blocks in work has been freed.
+    ~ThreadStream() override {
+        {
+            const std::lock_guard lock(mutex_);
+            ending_ = true;
+        }
+        changed_.notify_all();
+        thread_.join();
+    }
+
+    void put(std::function<void()> work) { put({std::move(work), /*is_event=*/false}); }
+    // The same, without a time before it and also after an abort.
+    void put_now(std::function<void()> work) { put({std::move(work), /*is_event=*/true}); }
+
+    [[nodiscard]] std::unique_ptr<device::Event> make_event() override {
+        return std::make_unique<ThreadEvent>();
+    }
+    void record(device::Event& event) override {
+        const auto& state = ThreadEvent::state_of(event);
+        put({[this, state, record = state->record()] { state->reach(record, fault_); },
+             /*is_event=*/true});
+    }
+    void wait(device::Event& event) override {
+        if (waits++ == leave_out) return;
+        const auto& state = ThreadEvent::state_of(event);
+        put([state, record = state->recorded()] { state->await(record); });
+    }
+    // Work that is left is not done. Any thread.
+    void abort() {
+        const std::lock_guard lock(mutex_);
+        aborted_ = true;
+    }
+
+    int waits = 0;       // calls of wait()
+    int leave_out = -1;  // the number of the wait that is forgotten, from 0
+
+  private:
+    struct Work {
+        std::function<void()> run;
+        bool is_event = false;
+    };
+
+    void put(Work work) {
+        {
+            const std::lock_guard lock(mutex_);
+            queue_.push_back(std::move(work));
+        }
+        changed_.notify_all();
+    }
+
+    void main() {
+        for (;;) {
+            Work work;
+            {
+                std::unique_lock lock(mutex_);
+                changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
+                if (queue_.empty()) return;
+                work = std::move(queue_.front());
+                queue_.pop_front();
+                if ((aborted_ || fault_) && !work.is_event) continue;
+            }
+            if (!work.is_event) std::this_thread::sleep_for(delay());
+            try {
+                work.run();
+            } catch (...) {
+                fault_ = std::current_exception();
+            }
+        }
+    }
+
+    Duration delay() {
+        std::uniform_int_distribution<int64_t> ns(0, longest_delay_.count());
+        return Duration(ns(random_));
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Work> queue_;
+    bool ending_ = false;
+    bool aborted_ = false;
+    std::exception_ptr fault_;  // the first error of work; only the thread has it
+    std::mt19937_64 random_;
+    Duration longest_delay_;
+    std::thread thread_;
+};
+
+}  // namespace dslaunch::test

@@ -1,0 +1,273 @@
+// Lanes that are streams of a device. The device is threads that work later, after random times, so
+// that only the executor's waits keep the order.
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+#include "base/error.h"
+#include "runtime/executor/executor.h"
+#include "support/catch.h"
+#include "support/thread_stream.h"
+
+namespace dslaunch {
+
+using namespace plan;
+using namespace runtime;
+using test::ThreadStream;
+
+namespace {
+
+StepPlan small_plan(int64_t accumulation) {
+    ModelInfo model;
+    for (int s = 0; s < 4; ++s) {
+        SegmentInfo segment;
+        segment.name = std::to_string(s);
+        segment.parameters = {s};
+        model.parameters.push_back({segment.name, 100, 4, true});
+        model.segments.push_back(segment);
+    }
+    StepPlanOptions options;
+    options.accumulation_steps = accumulation;
+    options.clip = true;
+    return make_step_plan(model, make_flat_layout(model, {100, 1}), options);
+}
+
+// The lanes of the plan that are streams.
+struct DeviceLanes {
+    ThreadStream* compute = nullptr;
+    ThreadStream* communication = nullptr;
+
+    [[nodiscard]] ThreadStream* of(Lane lane) const {
+        if (lane == Lane::kCompute) return compute;
+        return lane == Lane::kCommunication ? communication : nullptr;
+    }
+    [[nodiscard]] LaneStreams streams() const {
+        LaneStreams streams;
+        for (const Lane lane : {Lane::kCompute, Lane::kCommunication})
+            streams.of_lane[static_cast<size_t>(lane)] = of(lane);
+        return streams;
+    }
+};
+
+// Does instructions at once or on a stream, and notes whether one began before one that it waits
+// for was done.
+class StreamRunner final : public InstructionRunner {
+  public:
+    StreamRunner(const StepPlan& plan, DeviceLanes lanes)
+        : plan_(plan), lanes_(lanes), done_(plan.instructions.size()) {}
+
+    void run(const Instruction& instruction) override {
+        ThreadStream* const stream = lanes_.of(instruction.lane);
+        const auto index = static_cast<size_t>(&instruction - plan_.instructions.data());
+        if (stream == nullptr) return work(index);
+        stream->put([this, index] { work(index); });
+    }
+
+    void poison(const std::string& why) override {
+        for (ThreadStream* const stream : {lanes_.compute, lanes_.communication})
+            if (stream != nullptr) stream->abort();
+        const std::lock_guard lock(mutex_);
+        poisoned_ = true;
+        why_ = why;
+        changed_.notify_all();
+    }
+
+    void check_device() override {
+        if (const std::lock_guard lock(mutex_); fault && blocked_)
+            fail(ExitCode::kPeerLost, "a peer is gone");
+    }
+
+    void begin_step() {
+        for (std::atomic<bool>& done : done_) done = false;
+    }
+
+    int block_at = -1;   // its work does not end before poison
+    bool fault = false;  // the device reports an error once block_at is reached
+    Op slow = Op::kSend;
+    std::atomic<bool> waits_kept = true;
+    std::string why_;
+
+  private:
+    void work(size_t index) {
+        for (const int wait : plan_.instructions[index].waits)
+            if (!done_[static_cast<size_t>(wait)]) waits_kept = false;
+        if (plan_.instructions[index].op == slow)
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (static_cast<int>(index) == block_at) {
+            std::unique_lock lock(mutex_);
+            blocked_ = true;
+            changed_.wait(lock, [this] { return poisoned_; });
+            return;
+        }
+        done_[index] = true;
+    }
+
+    const StepPlan& plan_;
+    DeviceLanes lanes_;
+    std::vector<std::atomic<bool>> done_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool poisoned_ = false;
+    bool blocked_ = false;
+};
+
+int index_of(const StepPlan& plan, Op op) {
+    for (size_t i = 0; i < plan.instructions.size(); ++i)
+        if (plan.instructions[i].op == op) return static_cast<int>(i);
+    FAIL("no " << op_name(op));
+    return -1;
+}
+
+Error failure_of(Executor& executor) {
+    try {
+        executor.run_step();
+    } catch (const Error& error) {
+        return error;
+    }
+    FAIL("the step ended well");
+    return {ExitCode::kInternal, ""};
+}
+
+}  // namespace
+
+TEST_CASE("work on streams comes after what it waits for, whichever lanes are streams") {
+    for (const int64_t accumulation : {1, 3}) {
+        const StepPlan plan = small_plan(accumulation);
+        for (const bool computes : {false, true})
+            for (const bool communicates : {false, true}) {
+                ThreadStream first(1);
+                ThreadStream second(2);
+                const DeviceLanes lanes{computes ? &first : nullptr,
+                                        communicates ? &second : nullptr};
+                StreamRunner runner(plan, lanes);
+                Executor executor(plan, runner, lanes.streams());
+                for (int step = 0; step < 10; ++step) {
+                    runner.begin_step();
+                    executor.run_step();
+                    for (size_t i = 0; i < plan.instructions.size(); ++i)
+                        for (const int wait : plan.instructions[i].waits)
+                            CHECK(
+                                executor.spans()[i].begin >=
+                                executor.spans()[static_cast<size_t>(wait)].end -
+                                    std::chrono::microseconds(computes == communicates ? 0 : 2000));
+                }
+                CHECK(runner.waits_kept);
+                CHECK(executor.instructions_done() == 10 * plan.instructions.size());
+                CHECK(executor.current(Lane::kCompute) == -1);
+                CHECK(executor.current(Lane::kCommunication) == -1);
+            }
+    }
+}
+
+// The negative control: without one wait, work begins too early at least once in many steps.
+TEST_CASE("a wait of a stream that is left out is seen") {
+    const StepPlan plan = small_plan(1);
+    ThreadStream compute(3, std::chrono::milliseconds(1));
+    ThreadStream communication(4, std::chrono::microseconds(1));
+    communication.leave_out = 0;
+    const DeviceLanes lanes{&compute, &communication};
+    StreamRunner runner(plan, lanes);
+    Executor executor(plan, runner, lanes.streams());
+    runner.begin_step();
+    executor.run_step();
+    CHECK(communication.waits > 0);
+    CHECK_FALSE(runner.waits_kept);
+}
+
+TEST_CASE("the times of a stream are those of its work") {
+    const StepPlan plan = small_plan(1);
+    ThreadStream compute(5);
+    ThreadStream communication(6);
+    const DeviceLanes lanes{&compute, &communication};
+    StreamRunner runner(plan, lanes);
+    runner.slow = Op::kReduce;
+    Executor executor(plan, runner, lanes.streams());
+    runner.begin_step();
+    executor.run_step();
+    constexpr auto kSlow = std::chrono::milliseconds(20);
+    Duration reduced{};
+    for (size_t i = 0; i < plan.instructions.size(); ++i) {
+        const InstructionSpan& span = executor.spans()[i];
+        CHECK(span.end >= span.begin);
+        if (plan.instructions[i].op != Op::kReduce) continue;
+        CHECK(span.end - span.begin >= kSlow);
+        reduced += span.end - span.begin;
+    }
+    CHECK(reduced >= 4 * kSlow);
+    runner.slow = Op::kForward;
+    runner.begin_step();
+    executor.run_step();
+    // Four forwards; heartbeats show the time of the compute lane's own work.
+    CHECK(executor.worked(Lane::kCompute) >= 4 * kSlow);
+}
+
+TEST_CASE("an error of the device ends a step that is blocked in it, named by the instruction") {
+    for (const Op op : {Op::kReduce, Op::kBackward}) {
+        const StepPlan plan = small_plan(1);
+        ThreadStream compute(7);
+        ThreadStream communication(8);
+        const DeviceLanes lanes{&compute, &communication};
+        StreamRunner runner(plan, lanes);
+        runner.block_at = index_of(plan, op);
+        runner.fault = true;
+        runner.begin_step();
+        Executor executor(plan, runner, lanes.streams());
+        const Error error = failure_of(executor);
+        CHECK(error.code() == ExitCode::kPeerLost);
+        CHECK_THAT(error.what(), Catch::Matchers::StartsWith(fmt::format(
+                                     "{} (instruction {}", op_name(op), runner.block_at)));
+        CHECK_THAT(error.what(), Catch::Contains("a peer is gone"));
+        CHECK(runner.why_ == error.what());
+        CHECK(executor.current(plan.instructions[runner.block_at].lane) == runner.block_at);
+    }
+}
+
+TEST_CASE("a device that stands still for the limit is a hang, whatever it had to do before") {
+    const StepPlan plan = small_plan(1);
+    ThreadStream compute(9);
+    ThreadStream communication(10);
+    const DeviceLanes lanes{&compute, &communication};
+    StreamRunner runner(plan, lanes);
+    // Twelve pieces of 20 ms take longer than the limit, and none of them does alone.
+    runner.slow = Op::kForward;
+    LaneStreams streams = lanes.streams();
+    streams.limit = std::chrono::seconds(2);
+    Executor executor(plan, runner, streams);
+    runner.begin_step();
+    executor.run_step();
+    runner.block_at = index_of(plan, Op::kReduce);
+    runner.begin_step();
+    const Error error = failure_of(executor);
+    CHECK(error.code() == ExitCode::kHang);
+    CHECK_THAT(error.what(), Catch::Matchers::StartsWith("Reduce (instruction"));
+    CHECK_THAT(error.what(), Catch::Contains("within 2.0 s"));
+}
+
+TEST_CASE("a failure of a lane of the host poisons the work that blocks on a stream") {
+    const StepPlan plan = small_plan(1);
+    ThreadStream communication(11);
+    const DeviceLanes lanes{nullptr, &communication};
+
+    class Failing final : public InstructionRunner {
+      public:
+        Failing(StreamRunner& others, Op op) : others_(others), op_(op) {}
+        void run(const Instruction& instruction) override {
+            if (instruction.op == op_) fail(ExitCode::kDiverged, "boom");
+            others_.run(instruction);
+        }
+        void poison(const std::string& why) override { others_.poison(why); }
+
+      private:
+        StreamRunner& others_;
+        Op op_;
+    };
+    StreamRunner runner(plan, lanes);
+    runner.block_at = index_of(plan, Op::kReduce);
+    runner.begin_step();
+    Failing failing(runner, Op::kPost);
+    Executor executor(plan, failing, lanes.streams());
+    CHECK(failure_of(executor).code() == ExitCode::kDiverged);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,56 @@
+// Training on a real GPU against the CPU. The file is a test of its own: LibTorch looks for its
+// CUDA library once, so that the plugin must be opened before the first CPU backward of the
+// process.
+#include "device_rank.h"
+#include "fixture_world.h"
+#include "launch/machine/gpu_count.h"
+#include "support/catch.h"
+#include "support/skip.h"
+
+namespace dslaunch {
+
+using namespace launch;
+using namespace runtime;
+
+namespace {
+
+using testing::RankOutcome;
+using testing::TrainingCase;
+
+// One rank on a real GPU.
+RankOutcome train_on_gpu(const std::string& name, DeviceBackend& backend) {
+    TrainingCase job = testing::fixture_case(name, {1});
+    job.make_model = [name] { return testing::fixture_model(name, c10::Device(c10::kCUDA, 0)); };
+    InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
+    RankOutcome outcome;
+    testing::run_world(world, [&](InProcessRank& self, int) {
+        outcome =
+            testing::train_device_rank(job, /*usage_varies=*/true, backend, *self.collectives);
+    });
+    return outcome;
+}
+
+}  // namespace
+
+// Products on a GPU add up in another order: 1e-3 of a loss after three steps is far above that and
+// far below a wrong gradient. Dropout draws other numbers there.
+TEST_CASE("every fixture without dropout trains on a GPU to the losses of the CPU") {
+    if (count_gpus() == 0) {
+        test::report_skipped("training the fixtures on a GPU", "this machine has no GPU");
+        return;
+    }
+    const DeviceBackendPtr backend =
+        open_device_backend(std::string(test::binary_dir()) + "/libdsl_cuda.so", 0);
+    for (const std::string& name : test::fixture_names()) {
+        if (name.find("dropout") != std::string::npos) continue;
+        INFO(name);
+        const std::vector<double> here =
+            testing::train_world(testing::fixture_case(name, {1}))[0].losses();
+        const std::vector<double> there = train_on_gpu(name, *backend).losses();
+        REQUIRE(there.size() == here.size());
+        for (size_t step = 0; step < here.size(); ++step)
+            CHECK(there[step] == Approx(here[step]).epsilon(1e-3));
+    }
+}
+
+}  // namespace dslaunch

@@ -80,14 +80,21 @@ class Asking {
 
   private:
     // Waits for some random moment of PHASE.
-    void await(Phase phase, const SavingJob& job, const JobProcess& process) {
+    void await(Phase phase, const SavingJob& job, JobProcess& process) {
         const auto sleep_ms = [](double ms) {
             std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
         };
         REQUIRE(wait_until([&] { return holds_signal(process.pid(), SIGTERM); }));
         if (phase == Phase::kLoad) return sleep_ms(random(0, 0.8) * first_step_ms_);
         if (phase == Phase::kFirstStep) return sleep_ms(random(0.8, 1.1) * first_step_ms_);
-        REQUIRE(wait_until([&] { return job.has_stepped(); }));
+        bool is_over = false;
+        const bool stepped = wait_until([&] {
+            is_over = process.wait(0) >= 0;
+            return is_over || job.has_stepped();
+        });
+        INFO(process.err());
+        REQUIRE(stepped);
+        REQUIRE_FALSE(is_over);
         sleep_ms(random(0, 250));
     }
 

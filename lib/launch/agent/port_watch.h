@@ -23,6 +23,7 @@ class PortWatch {
     int port_ = 0;
     Time next_look_ = Time::max();
     Time end_;
+    std::chrono::milliseconds pause_{};  // between the looks at hand
 };
 
 }  // namespace dslaunch::launch

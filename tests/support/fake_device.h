@@ -1,7 +1,7 @@
-// A DeviceBackend of host memory for tests without a GPU. Its compute stream works at once, on the
-// thread that gives the work. Its communication stream is a thread that works later, after random
-// times, so that a read that is too early finds the old values. The ranks of a world are threads;
-// the order of all calls is recorded.
+// A DeviceBackend for tests without a GPU. Its communication stream is a thread that works later,
+// after random times, so that a read that is too early finds the old values. Its compute stream is
+// given (a test device's, test_device.h), or works at once on host memory. The ranks of a world are
+// threads; the order of all calls is recorded.
 #pragma once
 
 #include <algorithm>
@@ -82,10 +82,19 @@ class PromptStream final : public device::Stream {
     std::function<void()> check_;
 };
 
+// Where a device's memory is, which others than its kernels may not touch.
+struct FakeCompute {
+    ThreadStream* stream = nullptr;
+    std::function<void*(void*)> address;
+};
+
 class FakeDevice final : public DeviceBackend {
   public:
-    explicit FakeDevice(FakeDeviceWorld& world, uint64_t seed = 1)
-        : world_(world), compute_([this] { check(); }), communication_(seed) {}
+    explicit FakeDevice(FakeDeviceWorld& world, uint64_t seed = 1, FakeCompute compute = {})
+        : world_(world),
+          given_(std::move(compute)),
+          prompt_([this] { check(); }),
+          communication_(seed) {}
     ~FakeDevice() override {
         if (std::uncaught_exceptions() > 0) world_.abort();
     }
@@ -100,7 +109,10 @@ class FakeDevice final : public DeviceBackend {
         record("join");
     }
 
-    device::Stream& compute_stream() override { return compute_; }
+    device::Stream& compute_stream() override {
+        if (given_.stream != nullptr) return *given_.stream;
+        return prompt_;
+    }
     device::Stream& communication_stream() override { return communication_; }
 
     void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) override {
@@ -136,21 +148,8 @@ class FakeDevice final : public DeviceBackend {
 
     void adam(const DeviceAdam& adam) override {
         record("adam");
-        if (adam.skip != nullptr && *adam.skip == 1) return;
-        FlatRange range;
-        const float* const gradients = adam.gradients;
-        range.numel = adam.numel;
-        range.gradients = {&gradients, 1};
-        range.gradient_scale = adam.gradient_divisor == nullptr ? 1 : 1 / *adam.gradient_divisor;
-        const auto numel = static_cast<size_t>(adam.numel);
-        range.parameters = {adam.parameters, numel};
-        range.first = {adam.momentum, numel};
-        range.second = {adam.variance, numel};
-        AdamStep step{adam.lr, adam.beta1, adam.beta2, adam.eps, adam.weight_decay};
-        step.decoupled_decay = adam.decoupled_decay;
-        step.bias_correction = adam.bias_correction;
-        step.step = adam.step;
-        adam_step(range, step);
+        if (given_.stream == nullptr) return update(adam);
+        given_.stream->put([this, adam] { update(adam); });
     }
 
     // The names of the calls of all lanes, in order.
@@ -163,11 +162,40 @@ class FakeDevice final : public DeviceBackend {
         return std::count(all.begin(), all.end(), name);
     }
 
+    // Forgets the wait with that number, from 0, of the communication stream.
+    void forget_wait(int number) { communication_.leave_out = number; }
+
     // Thrown by check() from the first reduction on, which does not end, as if a peer was lost.
     std::optional<Error> check_error;
 
   private:
     using Combine = std::function<void(const std::vector<std::vector<float>>& ranks, float* into)>;
+
+    template <typename Value>
+    Value* bytes_of(Value* data) const {
+        if (data == nullptr || !given_.address) return data;
+        return static_cast<Value*>(given_.address(data));
+    }
+
+    void update(const DeviceAdam& adam) const {
+        const float* const skip = bytes_of(adam.skip);
+        if (skip != nullptr && *skip == 1) return;
+        FlatRange range;
+        const float* const gradients = bytes_of(adam.gradients);
+        const float* const divisor = bytes_of(adam.gradient_divisor);
+        range.numel = adam.numel;
+        range.gradients = {&gradients, 1};
+        range.gradient_scale = divisor == nullptr ? 1 : 1 / *divisor;
+        const auto numel = static_cast<size_t>(adam.numel);
+        range.parameters = {bytes_of(adam.parameters), numel};
+        range.first = {bytes_of(adam.momentum), numel};
+        range.second = {bytes_of(adam.variance), numel};
+        AdamStep step{adam.lr, adam.beta1, adam.beta2, adam.eps, adam.weight_decay};
+        step.decoupled_decay = adam.decoupled_decay;
+        step.bias_correction = adam.bias_correction;
+        step.step = adam.step;
+        adam_step(range, step);
+    }
 
     void record(const std::string& name) {
         const std::lock_guard lock(mutex_);
@@ -180,7 +208,7 @@ class FakeDevice final : public DeviceBackend {
         if (is_lost) is_lost_ = true;
         communication_.put([this, buffer, combine, is_lost, place = collectives_++] {
             if (is_lost) return world_.await_abort();
-            auto* const data = static_cast<float*>(buffer.data);
+            auto* const data = static_cast<float*>(bytes_of(buffer.data));
             const auto ranks = world_.exchange(place, rank_, {data, data + buffer.numel});
             if (!ranks.empty()) combine(ranks, data);
         });
@@ -192,7 +220,7 @@ class FakeDevice final : public DeviceBackend {
         const auto own = static_cast<size_t>(rank_);
         const auto numel = static_cast<size_t>(receive.numel);
         const size_t part = numel / world;
-        auto* const into = static_cast<float*>(receive.data);
+        auto* const into = static_cast<float*>(bytes_of(receive.data));
         for (size_t i = 0; i < numel; ++i) {
             switch (kind) {
                 case DeviceExchange::kSendReceive:
@@ -219,7 +247,8 @@ class FakeDevice final : public DeviceBackend {
     std::vector<std::string> calls_;
     std::atomic<bool> is_lost_ = false;
     uint64_t collectives_ = 0;
-    PromptStream compute_;
+    FakeCompute given_;
+    PromptStream prompt_;
     ThreadStream communication_;  // ended first
 };
 

@@ -114,6 +114,15 @@ class ThreadStream final : public device::Stream {
         const auto& state = ThreadEvent::state_of(event);
         put([state, record = state->recorded()] { state->await(record); });
     }
+    // Waits until all work is done or given up, whatever its errors.
+    void finish() {
+        ThreadEvent event;
+        record(event);
+        try {
+            ThreadEvent::state_of(event)->await(1);
+        } catch (...) {  // those of an operator have been told to who waited for it
+        }
+    }
     // Work that is left is not done. Any thread.
     void abort() {
         const std::lock_guard lock(mutex_);

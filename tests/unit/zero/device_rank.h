@@ -9,6 +9,17 @@ namespace dslaunch::testing {
 
 using namespace zero;
 
+// JOB with its model on DEVICE.
+inline TrainingCase on_device(TrainingCase job, c10::Device device) {
+    job.make_model = [make = job.make_model, device] {
+        TrainedModel trained = make();
+        move_to_device(trained.model, device);
+        trained.lower.device = device;
+        return trained;
+    };
+    return job;
+}
+
 // Trains by BACKEND, on the device of the job's model.
 inline RankOutcome train_device_rank(TrainingCase job, bool usage_varies, DeviceBackend& backend,
                                      Collectives& collectives) {

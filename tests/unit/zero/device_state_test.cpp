@@ -13,6 +13,7 @@
 #include "support/catch.h"
 #include "support/fake_device.h"
 #include "support/temporary_folder.h"
+#include "support/test_device.h"
 #include "training_reference.h"
 
 namespace dslaunch {
@@ -36,6 +37,9 @@ using testing::momentum_sgd;
 using testing::RankOutcome;
 using testing::TrainingCase;
 
+// Before the first backward of the process.
+const bool kRegistered = (test::register_test_devices(), true);
+
 struct DeviceRank {
     RankOutcome outcome;
     std::vector<std::string> calls;
@@ -44,6 +48,7 @@ struct DeviceRank {
 struct DeviceWorldOptions {
     bool usage_varies = true;
     std::function<void(FakeDevice&)> prepare = [](FakeDevice&) {};
+    Duration operator_delay = std::chrono::microseconds(20);
 };
 
 std::vector<DeviceRank> train_devices(const TrainingCase& job,
@@ -52,10 +57,13 @@ std::vector<DeviceRank> train_devices(const TrainingCase& job,
     InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
     std::vector<DeviceRank> ranks(static_cast<size_t>(job.world_size()));
     testing::run_world(world, [&](InProcessRank& self, int rank) {
-        FakeDevice backend(devices, static_cast<uint64_t>(rank));
+        const auto seed = static_cast<uint64_t>(rank);
+        test::TestDevice device(rank, seed + 100, options.operator_delay);
+        FakeDevice backend(devices, seed, {&device.compute(), &test::kernel_address});
         options.prepare(backend);
         RankOutcome outcome =
-            testing::train_device_rank(job, options.usage_varies, backend, *self.collectives);
+            testing::train_device_rank(testing::on_device(job, device.device()),
+                                       options.usage_varies, backend, *self.collectives);
         ranks[rank] = {std::move(outcome), backend.calls()};
     });
     return ranks;
@@ -77,7 +85,8 @@ void check_equal_bits(const RankOutcome& a, const RankOutcome& b) {
     CHECK(a.loss == b.loss);
     CHECK(a.updates == b.updates);
     for (const auto& [name, tensor] : a.parameters) {
-        INFO(name);
+        INFO(name << " differs by " << (tensor - b.parameters.at(name)).abs().max().item<double>()
+                  << " at most");
         CHECK(at::equal(tensor, b.parameters.at(name)));
     }
 }
@@ -115,8 +124,11 @@ std::string failure_of(const TrainingCase& job, const DeviceWorldOptions& option
 
 }  // namespace
 
-TEST_CASE("every fixture trains on a device with the bits of the CPU's state") {
+// The operators of a test device are the CPU's, but LibTorch takes other ones for attention there:
+// fused ones are the CPU's alone. After three steps of AdamW a loss then differs by 1e-6 of it.
+TEST_CASE("every fixture trains on a device with the losses of the CPU's state") {
     at::set_num_threads(1);
+    int equal = 0;
     for (const std::string& name : test::fixture_names())
         for (const int world_size : {1, 2}) {
             INFO(name << " on " << world_size << " ranks");
@@ -124,9 +136,15 @@ TEST_CASE("every fixture trains on a device with the bits of the CPU's state") {
             const RankOutcome here = testing::train_world(job)[0];
             const RankOutcome there = train_devices(job)[0].outcome;
             REQUIRE(here.losses().size() == 3);
-            CHECK(there.losses() == here.losses());
-            check_equal_bits(there, here);
+            REQUIRE(there.losses().size() == 3);
+            for (size_t step = 0; step < 3; ++step)
+                CHECK(there.losses()[step] == Approx(here.losses()[step]).epsilon(1e-6));
+            CHECK(there.updates == here.updates);
+            equal += testing::equal_bits(there, here) ? 1 : 0;
         }
+    std::printf("bits equal to the CPU's in %d of %zu jobs; %lld operators ran at once\n", equal,
+                2 * test::fixture_names().size(),
+                static_cast<long long>(test::operators_at_once()));
 }
 
 TEST_CASE("every rank on a device comes to the parameters of torch::optim") {
@@ -179,6 +197,18 @@ TEST_CASE("each bucket is reduced once, and its update is given later") {
     };
     CHECK(first("join") < first("broadcast"));
     CHECK(first("all_reduce") < first("adam"));
+}
+
+// The negative control of the two streams: the sums are made before the gradients are there.
+TEST_CASE("a reduction that does not wait for the backward before it changes the losses") {
+    const TrainingCase job{"control", {2}, kAdamW};
+    DeviceWorldOptions options;
+    options.operator_delay = std::chrono::microseconds(500);
+    const std::vector<double> right = train_devices(job, options)[0].outcome.losses();
+    CHECK(right == testing::train_world(job)[0].losses());
+    // The first wait is that of the parameters from rank 0, the next that of the first bucket.
+    options.prepare = [](FakeDevice& device) { device.forget_wait(1); };
+    CHECK(train_devices(job, options)[0].outcome.losses() != right);
 }
 
 TEST_CASE("one rank alone joins nobody and reduces nothing") {

@@ -1,0 +1,51 @@
+// Devices for tests without a GPU: a backend of LibTorch's, made of threads. Memory of a
+// device cannot be touched by the host: its addresses are reserved and not mapped, and what works
+// for the device finds the bytes elsewhere. Operators are the CPU's, so that their bits are; they
+// run later, on the thread of the device's compute stream, after random times. Freed memory is
+// overwritten. So a host that reads device memory ends by SIGSEGV, a stream that does not wait
+// reads old values, and an operator that mixes devices throws.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstddef>
+#include <memory>
+
+#include "support/thread_stream.h"
+
+namespace dslaunch::test {
+
+// The number of devices, one for each rank of a test's world.
+inline constexpr int kTestDevices = 8;
+
+// Makes "hpu:0" and so on known to LibTorch, in this process for good. Call it before the first
+// backward: LibTorch's engine counts devices once.
+void register_test_devices();
+
+// One device at work. REQUIRES: no other object has the same index, and no tensor of the device
+// outlives this.
+class TestDevice {
+  public:
+    // Each operator comes after up to LONGEST_DELAY.
+    TestDevice(int index, uint64_t seed, Duration longest_delay = std::chrono::microseconds(20));
+    TestDevice(const TestDevice&) = delete;
+    TestDevice& operator=(const TestDevice&) = delete;
+    ~TestDevice();
+
+    [[nodiscard]] c10::Device device() const { return {c10::kHPU, index_}; }
+    // The stream of LibTorch's operators.
+    [[nodiscard]] ThreadStream& compute() { return *compute_; }
+
+  private:
+    c10::DeviceIndex index_;
+    std::unique_ptr<ThreadStream> compute_;
+};
+
+// Where a kernel finds the bytes of device memory at DATA. Only for work on a device's stream.
+[[nodiscard]] void* kernel_address(void* data);
+
+// The number of operators that were run at once, since the shapes of their results depend on values
+// or nothing tells them. All others ran later.
+[[nodiscard]] int64_t operators_at_once();
+
+}  // namespace dslaunch::test

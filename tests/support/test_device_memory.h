@@ -1,0 +1,86 @@
+// The memory of test devices (test_device.h).
+#pragma once
+
+#include <c10/core/Device.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace dslaunch::test {
+
+// Addresses that nobody may touch, and beside them those of the bytes.
+class DeviceMemory {
+  public:
+    static DeviceMemory& instance() {
+        static DeviceMemory pool;
+        return pool;
+    }
+
+    std::byte* allocate(size_t bytes, c10::DeviceIndex device) {
+        const size_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+        const std::lock_guard lock(mutex_);
+        std::vector<std::byte*>& free = free_[{device, size}];
+        std::byte* data = nullptr;
+        if (!free.empty()) {
+            data = free.back();
+            free.pop_back();
+        } else {
+            data = fake_ + used_;
+            used_ += size;
+            DSL_CHECK(used_ <= kPoolBytes, "the test devices' addresses are used up");
+        }
+        lent_[data] = {size, device};
+        return data;
+    }
+    // The memory is lent again at once, as a GPU's allocator does: work on the same stream comes
+    // later. What other streams still do with it goes wrong.
+    void free(std::byte* data) {
+        const std::lock_guard lock(mutex_);
+        const auto found = lent_.find(data);
+        DSL_CHECK(found != lent_.end(), "freed memory is not a test device's");
+        free_[{found->second.device, found->second.bytes}].push_back(data);
+        lent_.erase(found);
+    }
+    struct Loan {
+        size_t bytes = 0;
+        c10::DeviceIndex device = 0;
+    };
+    [[nodiscard]] Loan loan(std::byte* data) {
+        const std::lock_guard lock(mutex_);
+        return lent_.at(data);
+    }
+    [[nodiscard]] std::byte* kernel(void* data) const {
+        auto* const fake = static_cast<std::byte*>(data);
+        DSL_CHECK(fake >= fake_ && fake < fake_ + kPoolBytes, "an address of the host in a kernel");
+        return real_ + (fake - fake_);
+    }
+
+  private:
+    // Addresses only: memory is taken as it is written.
+    static constexpr size_t kPoolBytes = size_t{1} << 34;
+    static constexpr size_t kAlignment = 256;
+
+    DeviceMemory() : fake_(reserve(PROT_NONE)), real_(reserve(PROT_READ | PROT_WRITE)) {}
+    static std::byte* reserve(int protection) {
+        void* const memory = ::mmap(nullptr, kPoolBytes, protection,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        DSL_CHECK(memory != MAP_FAILED, "no addresses for the test devices");
+        return static_cast<std::byte*>(memory);
+    }
+
+    std::byte* fake_;
+    std::byte* real_;
+    std::mutex mutex_;
+    size_t used_ = 0;
+    std::map<std::byte*, Loan> lent_;
+    std::map<std::pair<c10::DeviceIndex, size_t>, std::vector<std::byte*>> free_;
+};
+
+}  // namespace dslaunch::test

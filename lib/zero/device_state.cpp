@@ -41,6 +41,11 @@ float* scalar_of(const at::Tensor& scalar) {
     return scalar.defined() ? scalar.mutable_data_ptr<float>() : nullptr;
 }
 
+// Squares of large models leave fp32's range, and their sum its precision.
+at::Tensor norm_in_double(const at::Tensor& values) {
+    return at::linalg_vector_norm(values, 2, at::OptionalIntArrayRef(), false, at::kDouble);
+}
+
 }  // namespace
 
 DeviceState::DeviceState(graph::Model& model, const plan::FlatLayout& layout,
@@ -256,8 +261,8 @@ void DeviceState::accumulate(int b) {
 void DeviceState::compute_norm() {
     std::vector<at::Tensor> norms;
     for (const plan::Bucket& bucket : layout_.buckets)
-        norms.push_back(at::linalg_vector_norm(part(summed(), bucket)));
-    norm_on_device_ = at::linalg_vector_norm(at::stack(norms).to(at::kDouble)).reshape({1});
+        norms.push_back(norm_in_double(part(summed(), bucket)));
+    norm_on_device_ = norm_in_double(at::stack(norms)).reshape({1});
     // The divisor is the inverse of torch.nn.utils.clip_grad_norm_'s factor.
     divisor_ = ((norm_on_device_ + 1e-6) / options_.gradient_clipping).clamp_min(1).to(at::kFloat);
     skip_ = norm_on_device_.isfinite().logical_not().to(at::kFloat);

@@ -244,6 +244,21 @@ TEST_CASE("a gradient that is not finite ends the run with its name and changes 
                Catch::Contains("the loss of step 2, micro step 0 is"));
 }
 
+TEST_CASE("the norm of gradients whose squares are beyond fp32 is the CPU's, and clips them") {
+    TrainingCase job{"large", {2}, kAdamW, 1, 0.5};
+    job.make_model = small_model_on([](int64_t micro_batch) {
+        std::vector<c10::IValue> batch = testing::small_batch(micro_batch);
+        batch[0] = batch[0].toTensor() * 1e3;
+        batch[1] = batch[1].toTensor() * 1e17;
+        return batch;
+    });
+    const RankOutcome here = testing::train_world(job)[0];
+    const RankOutcome there = train_devices(job)[0].outcome;
+    CHECK(*there.norm > 1.9e19);
+    CHECK(*there.norm == Approx(*here.norm).epsilon(1e-6));
+    CHECK(there.losses().back() == Approx(here.losses().back()).epsilon(1e-6));
+}
+
 // One rank's sums never come, so that its device stands still until the check tells.
 TEST_CASE("a peer that is lost during a step ends it with what the backend says") {
     DeviceWorldOptions options;

@@ -7,6 +7,7 @@
 
 #include "pipeline_shapes.h"
 #include "support/catch.h"
+#include "support/sanitizer.h"
 
 namespace dslaunch {
 
@@ -246,7 +247,8 @@ TEST_CASE("a thousand stages and hundreds of micro batches are simulated in well
     const TimedRun run = run_of(ScheduleKind::kZeroBubbleH1, {1024, 1, 512}, {1, 1, 1});
     const double cpu_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     CHECK(run.lanes.size() == 1024);
-    CHECK(cpu_s < 3);  // 0.1 s, and room for sanitizers
+    // It takes 0.1 s; a search over all pairs would take minutes.
+    if (!test::kSanitized) CHECK(cpu_s < 1);
 }
 
 }  // namespace dslaunch

@@ -126,7 +126,7 @@ void HealthRole::open_device() {
         fail(ExitCode::kSetup,
              "--backend nccl: host {} shows no GPU (looked for {}); use --backend gloo",
              launch::machine_name(), launch::kGpuDevicePattern);
-    static_cast<void>(runtime::own_gpu(environment_));
+    runtime::require_own_gpu(environment_);
     const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe");
     device_ = runtime::open_device_backend((here.parent_path() / "libdsl_cuda.so").string(), 0);
     device_name_ = device_->device_name();
@@ -251,6 +251,7 @@ int health_main(int argc, char** argv) {
     const launch::WorkerEnvironment environment = launch::WorkerEnvironment::from_process();
     if (environment.control_fd < 0)
         fail(ExitCode::kUsage, "dsworker health is started by `dslaunch health`");
+    runtime::hide_other_gpus(environment);
     if (const char* level = std::getenv(launch::kLogLevelVariable))
         set_log_level(parse_log_level(level));
     // The launcher marks each line with rank and host.

@@ -41,6 +41,12 @@ void hide_other_gpus(const launch::WorkerEnvironment& environment) {
     ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(environment).c_str(), /*overwrite=*/1);
 }
 
+void require_own_gpu(const launch::WorkerEnvironment& environment) {
+    const std::string own = own_gpu(environment);
+    const char* const seen = std::getenv("CUDA_VISIBLE_DEVICES");
+    DSL_CHECK(seen != nullptr && seen == own, "this process sees other GPUs than its own");
+}
+
 void check_gpu_support(const config::RunConfig& config) {
     std::string text;
     for (const config::GpuFault& fault : config::gpu_faults(config))
@@ -59,7 +65,7 @@ RankDevice open_rank_device(const config::RunConfig& config,
              "dslaunch.device: cuda: this machine shows no GPU (looked for {}); run where there is "
              "one, or use --device cpu",
              launch::kGpuDevicePattern);
-    static_cast<void>(own_gpu(environment));  // there is one for this rank
+    require_own_gpu(environment);
     RankDevice rank;
     rank.backend = open_device_backend(plugin_path, 0);
     // LibTorch looks for its CUDA library once, at the first tensor operation that asks.

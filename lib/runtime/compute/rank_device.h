@@ -31,9 +31,12 @@ struct RankDevice {
 [[nodiscard]] std::string own_gpu(const launch::WorkerEnvironment& environment);
 
 // Makes own_gpu() the only GPU that CUDA and NCCL see in this process, which both number it 0.
-// Where there is no such entry, nothing changes. REQUIRES: no other thread runs: the environment is
+// Nothing changes if there is no such entry. REQUIRES: no other thread runs, for the environment is
 // written.
 void hide_other_gpus(const launch::WorkerEnvironment& environment);
+
+// Throws own_gpu()'s Error{kSetup}. REQUIRES: hide_other_gpus() was called.
+void require_own_gpu(const launch::WorkerEnvironment& environment);
 
 // Throws Error{kConfig} naming the settings of CONFIG that a GPU rank cannot honour yet.
 void check_gpu_support(const config::RunConfig& config);

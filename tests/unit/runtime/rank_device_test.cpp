@@ -8,6 +8,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "kernels/flat_optimizer.h"
@@ -52,6 +53,24 @@ TEST_CASE("auto is a GPU where this rank was given one and the machine has any")
     CHECK_FALSE(wants_gpu(DeviceChoice::kAuto, local_rank(0, "-1"), 2));
     CHECK(wants_gpu(DeviceChoice::kCuda, local_rank(0, ""), 0));
     CHECK_FALSE(wants_gpu(DeviceChoice::kCpu, local_rank(0, "0"), 1));
+}
+
+TEST_CASE("a process sees its rank's GPU alone") {
+    const char* const before = std::getenv("CUDA_VISIBLE_DEVICES");
+    const std::string kept = before == nullptr ? "" : before;
+    ::setenv("CUDA_VISIBLE_DEVICES", "2,3", 1);
+    hide_other_gpus(local_rank(1, "2,3"));
+    CHECK(std::string(std::getenv("CUDA_VISIBLE_DEVICES")) == "3");
+    CHECK_NOTHROW(require_own_gpu(local_rank(1, "2,3")));
+    // There is no third one, which is an error once a GPU is wanted.
+    hide_other_gpus(local_rank(2, "2,3"));
+    CHECK(std::string(std::getenv("CUDA_VISIBLE_DEVICES")) == "3");
+    CHECK_THROWS_AS(require_own_gpu(local_rank(2, "2,3")), Error);
+    if (before == nullptr) {
+        ::unsetenv("CUDA_VISIBLE_DEVICES");
+    } else {
+        ::setenv("CUDA_VISIBLE_DEVICES", kept.c_str(), 1);
+    }
 }
 
 TEST_CASE("a rank's GPU is the visible one at its local rank, or the only one") {

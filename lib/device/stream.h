@@ -36,7 +36,7 @@ class Stream {
     virtual void wait(Event& event) = 0;
 };
 
-// What the host does while it waits for a device: CHECK throws what has gone wrong elsewhere, and
+// The options say how the host waits for a device. CHECK throws what has gone wrong elsewhere, and
 // is called now and then. LIMIT is the longest wait.
 struct AwaitOptions {
     std::function<void()> check = [] {};

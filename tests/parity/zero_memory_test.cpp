@@ -268,8 +268,8 @@ TEST_CASE("what a rank is said to need is what it takes, and hardly more") {
     for (const bool half : {false, true}) {
         for (const bool offload : {false, true}) {
             Json config = gpt_config(offload ? 3 : 0);
-            // Where a processor has no 16-bit products, LibTorch's take a second for each of these
-            // steps of 32 tokens.
+            // LibTorch's 16-bit products take a second for a step of 32 tokens if the processor has
+            // none of its own.
             if (half) config["bf16"] = {{"enabled", true}};
             if (half) config["dslaunch"]["data"]["context"] = kContext / 4;
             if (offload) {

@@ -82,7 +82,7 @@ class PromptStream final : public device::Stream {
     std::function<void()> check_;
 };
 
-// Where a device's memory is, which others than its kernels may not touch.
+// The compute stream that a FakeDevice is given, and where a kernel finds the device's memory.
 struct FakeCompute {
     ThreadStream* stream = nullptr;
     std::function<void*(void*)> address;

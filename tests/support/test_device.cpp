@@ -12,15 +12,14 @@
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/core/impl/alloc_cpu.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -51,14 +50,6 @@ ThreadStream& stream_of(c10::DeviceIndex index) {
     ThreadStream* const stream = g_streams.at(static_cast<size_t>(index)).load();
     DSL_CHECK(stream != nullptr, "test device {} is not at work", static_cast<int>(index));
     return *stream;
-}
-
-// Waits until STREAM has done all that it was given.
-void drain(ThreadStream& stream) {
-    ThreadEvent event;
-    stream.record(event);
-    const auto& state = ThreadEvent::state_of(event);
-    state->await(state->recorded());
 }
 
 // Overwrites memory in the order of the stream that used it, and gives it back.
@@ -104,7 +95,7 @@ class DeviceGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     }
     [[nodiscard]] c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
     [[nodiscard]] c10::DeviceIndex deviceCount() const noexcept override { return kTestDevices; }
-    void synchronizeDevice(c10::DeviceIndex index) const override { drain(stream_of(index)); }
+    void synchronizeDevice(c10::DeviceIndex index) const override { stream_of(index).drain(); }
 };
 
 void grow(const c10::Storage& storage, size_t bytes) {
@@ -119,29 +110,25 @@ void grow(const c10::Storage& storage, size_t bytes) {
     storage.unsafeGetStorageImpl()->set_nbytes(bytes);
 }
 
-// A tensor as its kernel sees it, without a hold on its memory, as on a GPU.
-struct Seen {
-    void* data = nullptr;
-    std::vector<int64_t> sizes;
-    std::vector<int64_t> strides;
-    at::ScalarType dtype{};
-    bool is_number = false;  // was made from a number of the program: dtypes are promoted otherwise
+// A tensor that was made from a number of the program promotes dtypes otherwise.
+void keep_number(const at::Tensor& from, at::Tensor& to) {
+    if (from.unsafeGetTensorImpl()->is_wrapped_number())
+        to.unsafeGetTensorImpl()->set_wrapped_number(true);
+}
 
-    explicit Seen(const at::Tensor& tensor)
-        : sizes(tensor.sizes().vec()),
-          strides(tensor.strides().vec()),
-          dtype(tensor.scalar_type()),
-          is_number(tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-        if (tensor.numel() > 0) data = DeviceMemory::instance().kernel(tensor.mutable_data_ptr());
-    }
-    [[nodiscard]] at::Tensor as_cpu() const {
-        at::Tensor tensor =
-            data == nullptr ? at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype))
-                            : at::from_blob(data, sizes, strides, at::TensorOptions().dtype(dtype));
-        if (is_number) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-        return tensor;
-    }
-};
+// TENSOR as a kernel sees it: a tensor of the CPU over the device's bytes, without a hold on its
+// memory, as on a GPU.
+at::Tensor kernel_view(const at::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    const auto options = at::TensorOptions().dtype(tensor.scalar_type());
+    at::Tensor view =
+        tensor.numel() == 0
+            ? at::empty_strided(tensor.sizes(), tensor.strides(), options)
+            : at::from_blob(DeviceMemory::instance().kernel(tensor.mutable_data_ptr()),
+                            tensor.sizes(), tensor.strides(), options);
+    keep_number(tensor, view);
+    return view;
+}
 
 bool is_ours(const at::Tensor& tensor) {
     return tensor.defined() && tensor.device().type() == kType;
@@ -208,10 +195,12 @@ class Call {
         std::optional<Stack> shapes = infer();
         if (!shapes) return run_at_once();
         Stack results = make_results(*shapes);
-        stream_of(device_).put([kernel = kernel(), into = seen(results), written = aliases()] {
-            Stack computed = kernel();
+        std::vector<at::Tensor> into;
+        for (const IValue& result : results) into.push_back(kernel_view(result.toTensor()));
+        stream_of(device_).put([kernel = kernel(), into, written = aliases()] {
+            const Stack computed = kernel();
             for (size_t i = 0; i < computed.size(); ++i)
-                if (written[i] < 0 && into[i]) into[i]->as_cpu().copy_(computed[i].toTensor());
+                if (written[i] < 0 && into[i].defined()) into[i].copy_(computed[i].toTensor());
         });
         return results;
     }
@@ -234,8 +223,8 @@ class Call {
             at::empty_strided(into.sizes(), into.strides(), into.options().device(c10::kCPU));
         const at::AutoDispatchBelowAutograd below;
         run_boxed(op_, c10::DispatchKey::CPU, stack);
-        stream_of(device_).put([into = Seen(into), numbers = stack.front().toTensor()] {
-            into.as_cpu().copy_(numbers);
+        stream_of(device_).put([into = kernel_view(into), numbers = stack.front().toTensor()] {
+            into.copy_(numbers);
         });
         return {into};
     }
@@ -276,58 +265,22 @@ class Call {
 
     // Returns what runs the operator on the CPU, over the bytes of the device.
     [[nodiscard]] std::function<Stack()> kernel() const {
-        std::map<const c10::TensorImpl*, Seen> seen;
-        std::map<const c10::TensorImpl*, at::Tensor> of_host;
+        Stack views;
         for (const IValue& argument : arguments_)
-            static_cast<void>(with_tensors(argument, [&](const at::Tensor& tensor) {
-                if (is_ours(tensor)) {
-                    seen.emplace(tensor.unsafeGetTensorImpl(), Seen(tensor));
-                } else if (tensor.defined()) {
-                    at::Tensor copy = tensor.detach().clone();
-                    if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
-                        copy.unsafeGetTensorImpl()->set_wrapped_number(true);
-                    of_host.emplace(tensor.unsafeGetTensorImpl(), copy);
-                }
-                return tensor;
+            views.push_back(with_tensors(argument, [](const at::Tensor& tensor) {
+                if (!tensor.defined() || is_ours(tensor)) return kernel_view(tensor);
+                // The host may change its number as soon as the operator has been given.
+                at::Tensor copy = tensor.detach().clone();
+                keep_number(tensor, copy);
+                return copy;
             }));
-        // Only the identities of the arguments' tensors are kept.
-        std::vector<std::function<IValue()>> parts;
-        for (const IValue& argument : arguments_) parts.push_back(later(argument, seen, of_host));
-        return [op = op_, parts = std::move(parts)] {
+        return [op = op_, views = std::move(views)] {
             const at::AutoDispatchBelowAutograd below;
             const at::NoGradGuard no_grad;
-            Stack stack;
-            for (const auto& part : parts) stack.push_back(part());
-            run_boxed(op, c10::DispatchKey::CPU, stack);
+            Stack stack = views;
+            op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
             return stack;
         };
-    }
-
-    // Returns what makes ARGUMENT as the kernel gets it.
-    static std::function<IValue()> later(
-        const IValue& argument, const std::map<const c10::TensorImpl*, Seen>& seen,
-        const std::map<const c10::TensorImpl*, at::Tensor>& of_host) {
-        using Part = std::function<at::Tensor()>;
-        const auto part_of = [&](const at::Tensor& tensor) -> Part {
-            if (!tensor.defined()) return [] { return at::Tensor(); };
-            const auto found = seen.find(tensor.unsafeGetTensorImpl());
-            if (found != seen.end()) return [one = found->second] { return one.as_cpu(); };
-            return [copy = of_host.at(tensor.unsafeGetTensorImpl())] { return copy; };
-        };
-        if (argument.isTensor())
-            return [part = part_of(argument.toTensor())] { return IValue(part()); };
-        if (argument.isList()) {
-            const c10::List<IValue> from = argument.toList();
-            std::vector<std::function<IValue()>> list;
-            for (const IValue& element : from.vec()) list.push_back(later(element, seen, of_host));
-            return [type = from.elementType(), list = std::move(list)] {
-                c10::impl::GenericList values(type);
-                for (const auto& element : list) values.push_back(element());
-                return IValue(values);
-            };
-        }
-        if (argument.isDevice()) return [] { return IValue(c10::Device(c10::kCPU)); };
-        return [argument] { return argument; };
     }
 
     // Returns the results on the meta device, or nothing where it has no such operator.
@@ -343,8 +296,7 @@ class Call {
                 if (!tensor.defined()) return tensor;
                 at::Tensor shape = at::empty_strided(tensor.sizes(), tensor.strides(),
                                                      tensor.options().device(c10::kMeta));
-                if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
-                    shape.unsafeGetTensorImpl()->set_wrapped_number(true);
+                keep_number(tensor, shape);
                 return shape;
             });
             if (meta.isDevice()) meta = c10::Device(c10::kMeta);
@@ -379,18 +331,10 @@ class Call {
         return results;
     }
 
-    static std::vector<std::optional<Seen>> seen(const Stack& results) {
-        std::vector<std::optional<Seen>> all;
-        for (const IValue& result : results)
-            all.push_back(result.toTensor().defined() ? std::optional(Seen(result.toTensor()))
-                                                      : std::nullopt);
-        return all;
-    }
-
     // Runs the operator on this thread when the stream has done all before.
     Stack run_at_once() {
         ++g_at_once;
-        drain(stream_of(device_));
+        stream_of(device_).drain();
         const std::vector<int> written = aliases();
         Stack results = kernel()();
         for (size_t i = 0; i < results.size(); ++i) {
@@ -402,7 +346,7 @@ class Call {
             const at::Tensor& argument = arguments_[static_cast<size_t>(written[i])].toTensor();
             // The kernel had no memory of the device for a result that was empty before.
             if (argument.sizes() != computed.sizes())
-                Seen(resize(argument, computed.sizes(), std::nullopt)).as_cpu().copy_(computed);
+                kernel_view(resize(argument, computed.sizes(), std::nullopt)).copy_(computed);
             results[i] = argument;
         }
         return results;
@@ -414,7 +358,7 @@ class Call {
             at::Tensor mine =
                 at::empty_strided(tensor.sizes(), tensor.strides(),
                                   tensor.options().device(c10::Device(kType, device_)));
-            if (mine.numel() > 0) Seen(mine).as_cpu().copy_(tensor);
+            kernel_view(mine).copy_(tensor);
             return mine;
         });
     }
@@ -456,51 +400,38 @@ void run_convolution_backward(const c10::OperatorHandle& /*op*/, Stack* stack) {
 at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype,
                  std::optional<c10::Layout> /*layout*/, std::optional<c10::Device> device,
                  std::optional<bool> /*pin_memory*/, std::optional<at::MemoryFormat> format) {
-    const c10::impl::VirtualGuardImpl guard(kType);
-    const c10::Device before = guard.exchangeDevice(
-        device && device->has_index() ? *device : c10::Device(kType, t_current));
-    at::Tensor made =
-        at::detail::empty_generic(size, c10::GetAllocator(kType), c10::DispatchKeySet(kKey),
-                                  dtype.value_or(at::kFloat), format);
-    guard.setDevice(before);
-    return made;
+    const c10::DeviceGuard guard(device.value_or(kType));
+    return at::detail::empty_generic(size, c10::GetAllocator(kType), c10::DispatchKeySet(kKey),
+                                     dtype.value_or(at::kFloat), format);
 }
 
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
                          std::optional<at::ScalarType> dtype, std::optional<c10::Layout> /*layout*/,
                          std::optional<c10::Device> device, std::optional<bool> /*pin_memory*/) {
-    const c10::impl::VirtualGuardImpl guard(kType);
-    const c10::Device before = guard.exchangeDevice(
-        device && device->has_index() ? *device : c10::Device(kType, t_current));
-    at::Tensor made =
-        at::detail::empty_strided_generic(size, stride, c10::GetAllocator(kType),
-                                          c10::DispatchKeySet(kKey), dtype.value_or(at::kFloat));
-    guard.setDevice(before);
-    return made;
+    const c10::DeviceGuard guard(device.value_or(kType));
+    return at::detail::empty_strided_generic(size, stride, c10::GetAllocator(kType),
+                                             c10::DispatchKeySet(kKey), dtype.value_or(at::kFloat));
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_blocking*/) {
     if (to.numel() == 0) return to;
     if (is_ours(to)) {
         // The host may change or free its tensor as soon as this returns.
-        const auto source =
-            is_ours(from)
-                ? std::function<at::Tensor()>([seen = Seen(from)] { return seen.as_cpu(); })
-                : [copy = from.detach().clone()] { return copy; };
-        stream_of(to.device().index()).put([into = Seen(to), source] {
+        const at::Tensor source = is_ours(from) ? kernel_view(from) : from.detach().clone();
+        stream_of(to.device().index()).put([into = kernel_view(to), source] {
             const at::AutoDispatchBelowAutograd below;
-            into.as_cpu().copy_(source());
+            into.copy_(source);
         });
         return to;
     }
-    drain(stream_of(from.device().index()));
-    to.copy_(Seen(from).as_cpu());
+    stream_of(from.device().index()).drain();
+    to.copy_(kernel_view(from));
     return to;
 }
 
 at::Scalar local_scalar(const at::Tensor& tensor) {
-    drain(stream_of(tensor.device().index()));
-    return Seen(tensor).as_cpu().item();
+    stream_of(tensor.device().index()).drain();
+    return kernel_view(tensor).item();
 }
 
 }  // namespace

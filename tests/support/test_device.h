@@ -41,7 +41,8 @@ class TestDevice {
     std::unique_ptr<ThreadStream> compute_;
 };
 
-// Where a kernel finds the bytes of device memory at DATA. Only for work on a device's stream.
+// Returns where a kernel finds the bytes of device memory at DATA. Only work on a stream may use
+// them.
 [[nodiscard]] void* kernel_address(void* data);
 
 // The number of operators that were run at once, since the shapes of their results depend on values

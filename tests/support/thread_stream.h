@@ -114,12 +114,16 @@ class ThreadStream final : public device::Stream {
         const auto& state = ThreadEvent::state_of(event);
         put([state, record = state->recorded()] { state->await(record); });
     }
-    // Waits until all work is done or given up, whatever its errors.
-    void finish() {
+    // Waits until all work so far is done, and throws its error.
+    void drain() {
         ThreadEvent event;
         record(event);
+        ThreadEvent::state_of(event)->await(1);
+    }
+    // Waits until all work so far is done or given up, whatever its errors.
+    void finish() {
         try {
-            ThreadEvent::state_of(event)->await(1);
+            drain();
         } catch (...) {  // those of an operator have been told to who waited for it
         }
     }

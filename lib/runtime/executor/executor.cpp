@@ -11,10 +11,6 @@
 
 namespace dslaunch::runtime {
 
-bool LaneStreams::any() const {
-    return std::ranges::any_of(of_lane, [](const device::Stream* s) { return s != nullptr; });
-}
-
 Executor::Executor(const plan::StepPlan& plan, InstructionRunner& runner, LaneStreams streams)
     : plan_(&plan), runner_(runner), streams_(streams) {
     for (std::atomic<int>& current : current_) current = -1;
@@ -39,14 +35,15 @@ void Executor::change_plan(const plan::StepPlan& plan) {
 
 void Executor::make_events() {
     device_work_.clear();
-    if (!streams_.any()) return;
-    device_work_.resize(plan_->instructions.size());
-    for (size_t i = 0; i < device_work_.size(); ++i) {
+    marking_ = nullptr;
+    for (size_t i = 0; i < plan_->instructions.size(); ++i) {
         device::Stream* const stream = stream_of(i);
         if (stream == nullptr) continue;
+        device_work_.resize(plan_->instructions.size());
         device_work_[i] = {stream->make_event(), stream->make_event()};
-        if (step_mark_ == nullptr) step_mark_ = stream->make_event();
+        if (marking_ == nullptr) marking_ = stream;
     }
+    step_mark_ = uses_device() ? marking_->make_event() : nullptr;
 }
 
 // Starts the lanes that have instructions and no thread yet.
@@ -76,12 +73,7 @@ void Executor::run_step() {
         lanes_running_ = static_cast<int>(threads_.size());
         given_ = retired_ = {};
         step_begin_ = device_progress_ = SystemClock().now();
-        // Any stream does: between steps the device has nothing to do.
-        for (device::Stream* const stream : streams_.of_lane) {
-            if (stream == nullptr || step_mark_ == nullptr) continue;
-            stream->record(*step_mark_);
-            break;
-        }
+        if (uses_device()) marking_->record(*step_mark_);
         ++step_;
     }
     changed_.notify_all();
@@ -97,9 +89,9 @@ void Executor::run_step() {
         changed_.wait(lock, [this] { return error_ != nullptr ? poisoned_ : lanes_running_ == 0; });
         compute_waited_ += clock.now() - begin;
     }
-    if (streams_.any()) await_streams();
+    if (uses_device()) await_streams();
     if (error_ != nullptr) std::rethrow_exception(error_);
-    if (streams_.any()) note_device_times();
+    if (uses_device()) note_device_times();
 }
 
 // Waits until the device has done all of the step.
@@ -135,7 +127,7 @@ void Executor::run_lane(plan::Lane lane) {
             if (stream_of(index) == nullptr)
                 current.store(static_cast<int>(index), std::memory_order_relaxed);
             wait_for(instruction);
-            if (streams_.any()) order_after(instruction);
+            if (uses_device()) order_after(instruction);
             {
                 const std::lock_guard lock(mutex_);
                 if (error_ != nullptr) return;

@@ -33,7 +33,6 @@ struct LaneStreams {
     [[nodiscard]] device::Stream* of(plan::Lane lane) const {
         return of_lane[static_cast<size_t>(lane)];
     }
-    [[nodiscard]] bool any() const;
 };
 
 // The runner carries out instructions. run() is called by the lane's thread, for one instruction of
@@ -115,6 +114,7 @@ class Executor {
     [[nodiscard]] size_t device_instruction() const;
     void note_device_times();
     void fail_step(size_t index, std::exception_ptr error);
+    [[nodiscard]] bool uses_device() const { return !device_work_.empty(); }
     [[nodiscard]] device::Stream* stream_of(size_t index) const {
         return streams_.of(plan_->instructions[index].lane);
     }
@@ -139,8 +139,12 @@ class Executor {
     std::array<size_t, plan::kLanes> retired_{};
     TimePoint device_progress_{};  // when the device last ended or began to have something to do
 
-    std::vector<DeviceWork> device_work_;       // one per instruction, empty on lanes of the host
-    std::unique_ptr<device::Event> step_mark_;  // the step's begin on the device
+    // One per instruction, empty on lanes of the host; none at all if no lane is a stream.
+    std::vector<DeviceWork> device_work_;
+    // The step's begin on the device, recorded by one of its streams: between steps none has
+    // anything to do.
+    std::unique_ptr<device::Event> step_mark_;
+    device::Stream* marking_ = nullptr;
 
     std::atomic<uint64_t> instructions_done_{0};
     std::array<std::atomic<int>, plan::kLanes> current_{};

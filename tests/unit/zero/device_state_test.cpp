@@ -125,7 +125,9 @@ std::string failure_of(const TrainingCase& job, const DeviceWorldOptions& option
 }  // namespace
 
 // The operators of a test device are the CPU's, but LibTorch takes other ones for attention there:
-// fused ones are the CPU's alone. After three steps of AdamW a loss then differs by 1e-6 of it.
+// fused ones are the CPU's alone. AdamW's first steps move a parameter by the learning rate whatever
+// its gradient's size, 0.01 here, and rounding (6e-8) decides its way where the gradient is near 0:
+// 1e-5 of a loss after three steps is above that, 1.4e-6 was seen.
 TEST_CASE("every fixture trains on a device with the losses of the CPU's state") {
     at::set_num_threads(1);
     int equal = 0;
@@ -138,7 +140,7 @@ TEST_CASE("every fixture trains on a device with the losses of the CPU's state")
             REQUIRE(here.losses().size() == 3);
             REQUIRE(there.losses().size() == 3);
             for (size_t step = 0; step < 3; ++step)
-                CHECK(there.losses()[step] == Approx(here.losses()[step]).epsilon(1e-6));
+                CHECK(there.losses()[step] == Approx(here.losses()[step]).epsilon(1e-5));
             CHECK(there.updates == here.updates);
             equal += testing::equal_bits(there, here) ? 1 : 0;
         }

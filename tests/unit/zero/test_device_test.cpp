@@ -1,4 +1,4 @@
-// What the test device catches: each check of it goes off.
+// Each check of the test device goes off when it should.
 #include "support/test_device.h"
 
 #include <ATen/ops/arange.h>

@@ -5,12 +5,14 @@
 #include <thread>
 
 #include "base/error.h"
+#include "executor_plan.h"
 #include "support/catch.h"
 
 namespace dslaunch {
 
 using namespace plan;
 using namespace runtime;
+using testing::index_of;
 
 namespace {
 
@@ -70,24 +72,8 @@ class FakeRunner final : public InstructionRunner {
 };
 
 StepPlan real_plan(int64_t accumulation) {
-    ModelInfo model;
-    for (int s = 0; s < 6; ++s) {
-        SegmentInfo segment;
-        segment.name = std::to_string(s);
-        segment.parameters = {s};
-        model.parameters.push_back({segment.name, 100, 4, true});
-        model.segments.push_back(segment);
-    }
-    StepPlanOptions options;
-    options.accumulation_steps = accumulation;
-    options.clip = accumulation == 2;
-    return make_step_plan(model, make_flat_layout(model, {1 << 20, 1}), options);
-}
-
-int index_of(const StepPlan& plan, Op op) {
-    for (size_t i = 0; i < plan.instructions.size(); ++i)
-        if (plan.instructions[i].op == op) return static_cast<int>(i);
-    return -1;
+    return testing::executor_plan(
+        {.segments = 6, .accumulation = accumulation, .clip = accumulation == 2});
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "executor_plan.h"
 #include "runtime/executor/executor.h"
 #include "support/catch.h"
 #include "support/thread_stream.h"
@@ -15,23 +16,9 @@ namespace dslaunch {
 using namespace plan;
 using namespace runtime;
 using test::ThreadStream;
+using testing::index_of;
 
 namespace {
-
-StepPlan small_plan(int64_t accumulation) {
-    ModelInfo model;
-    for (int s = 0; s < 4; ++s) {
-        SegmentInfo segment;
-        segment.name = std::to_string(s);
-        segment.parameters = {s};
-        model.parameters.push_back({segment.name, 100, 4, true});
-        model.segments.push_back(segment);
-    }
-    StepPlanOptions options;
-    options.accumulation_steps = accumulation;
-    options.clip = true;
-    return make_step_plan(model, make_flat_layout(model, {100, 1}), options);
-}
 
 // The lanes of the plan that are streams.
 struct DeviceLanes {
@@ -112,12 +99,20 @@ class StreamRunner final : public InstructionRunner {
     bool blocked_ = false;
 };
 
-int index_of(const StepPlan& plan, Op op) {
-    for (size_t i = 0; i < plan.instructions.size(); ++i)
-        if (plan.instructions[i].op == op) return static_cast<int>(i);
-    FAIL("no " << op_name(op));
-    return -1;
+StepPlan small_plan(int64_t accumulation) {
+    return testing::executor_plan({.accumulation = accumulation, .bucket_numel_max = 100});
 }
+
+// A runner whose two lanes are streams.
+struct BothStreams {
+    BothStreams(const StepPlan& plan, uint64_t seed)
+        : compute(seed), communication(seed + 1), runner(plan, lanes) {}
+
+    ThreadStream compute;
+    ThreadStream communication;
+    DeviceLanes lanes{&compute, &communication};
+    StreamRunner runner;
+};
 
 Error failure_of(Executor& executor) {
     try {
@@ -177,12 +172,10 @@ TEST_CASE("a wait of a stream that is left out is seen") {
 
 TEST_CASE("the times of a stream are those of its work") {
     const StepPlan plan = small_plan(1);
-    ThreadStream compute(5);
-    ThreadStream communication(6);
-    const DeviceLanes lanes{&compute, &communication};
-    StreamRunner runner(plan, lanes);
+    BothStreams both(plan, 5);
+    StreamRunner& runner = both.runner;
     runner.slow = Op::kReduce;
-    Executor executor(plan, runner, lanes.streams());
+    Executor executor(plan, runner, both.lanes.streams());
     runner.begin_step();
     executor.run_step();
     constexpr auto kSlow = std::chrono::milliseconds(20);
@@ -205,14 +198,12 @@ TEST_CASE("the times of a stream are those of its work") {
 TEST_CASE("an error of the device ends a step that is blocked in it, named by the instruction") {
     for (const Op op : {Op::kReduce, Op::kBackward}) {
         const StepPlan plan = small_plan(1);
-        ThreadStream compute(7);
-        ThreadStream communication(8);
-        const DeviceLanes lanes{&compute, &communication};
-        StreamRunner runner(plan, lanes);
+        BothStreams both(plan, 7);
+        StreamRunner& runner = both.runner;
         runner.block_at = index_of(plan, op);
         runner.fault = true;
         runner.begin_step();
-        Executor executor(plan, runner, lanes.streams());
+        Executor executor(plan, runner, both.lanes.streams());
         const Error error = failure_of(executor);
         CHECK(error.code() == ExitCode::kPeerLost);
         CHECK_THAT(error.what(), Catch::Matchers::StartsWith(fmt::format(
@@ -225,13 +216,11 @@ TEST_CASE("an error of the device ends a step that is blocked in it, named by th
 
 TEST_CASE("a device that stands still for the limit is a hang, whatever it had to do before") {
     const StepPlan plan = small_plan(1);
-    ThreadStream compute(9);
-    ThreadStream communication(10);
-    const DeviceLanes lanes{&compute, &communication};
-    StreamRunner runner(plan, lanes);
+    BothStreams both(plan, 9);
+    StreamRunner& runner = both.runner;
     // Twelve pieces of 20 ms take longer than the limit, and none of them does alone.
     runner.slow = Op::kForward;
-    LaneStreams streams = lanes.streams();
+    LaneStreams streams = both.lanes.streams();
     streams.limit = std::chrono::seconds(2);
     Executor executor(plan, runner, streams);
     runner.begin_step();

@@ -31,7 +31,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"plan", {"base"}},
     {"storage", {"base"}},
     {"kernels", {"base"}},
-    {"device", {"base"}},
+    {"device", {"base", "kernels"}},
     {"graph", {"base", "plan", "storage", "kernels", "config"}},
     {"runtime",
      {"base", "health", "launch", "config", "plan", "storage", "kernels", "device", "graph"}},

@@ -166,7 +166,7 @@ std::unique_ptr<runtime::HealthCollectives> HealthRole::open_collectives() {
     const auto id = group_->get("nccl", limit);
     if (!id) fail(ExitCode::kHang, "rank 0 did not tell NCCL's id");
     device_->join({*id, environment_.rank, environment_.world_size, limit});
-    return runtime::make_device_collectives(*device_, c10::Device(c10::kCUDA, 0), limit);
+    return runtime::make_device_health_collectives(*device_, limit);
 }
 
 // Tries the operations. A hang is only noted if bad links were found before; otherwise explain()

@@ -109,7 +109,7 @@ class TrainRole {
         // All ranks measure together, for the ranks of a host slow each other as in training.
         if (setup_.config().trace_step > 0 && !setup_.on_gpu)
             rates_ = job::measure_job_rates(setup_, {arguments_.threads, 0});
-        states_.emplace(setup_, environment_, gpu_.backend.get(), time_limit());
+        states_.emplace(setup_, environment_, gpu_, time_limit());
         meet();
         saving_.emplace(
             setup_, comms_,
@@ -139,7 +139,8 @@ class TrainRole {
         setup_ = job::set_up_job(arguments_.job, place_);
         if (setup_.own_ranks().local_rank == 0) job::check_host_plans(setup_, place_);
         const bool saves = !arguments_.output.empty();
-        if (place_.local_rank == 0) room_.check_host(setup_, place_, saves);
+        if (place_.local_rank == 0 || setup_.on_gpu)
+            room_.check_host(setup_, place_, saves, gpu_.backend.get());
         if (first() && saves)
             runtime::check_room_for_output(
                 setup_.whole_model(),

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "kernels/cpu/flat_kernels.h"
+#include "kernels/update_arguments.h"
 
 namespace dslaunch::kernels {
 namespace {
@@ -40,57 +41,6 @@ const kernels::FlatKernels& flat_kernels_of(Isa isa) {
     if (isa == Isa::kNeon) return kernels::kNeonKernels;
 #endif
     return kernels::kScalarKernels;
-}
-
-kernels::Sources sources_of(std::span<const float* const> pointers) {
-    DSL_CHECK(!pointers.empty(), "at least one source is needed");
-    return {pointers.data(), nullptr, std::ssize(pointers), kernels::NumberKind::kFp32};
-}
-
-kernels::NumberKind half_kind(DType dtype) {
-    DSL_CHECK(is_half(dtype), "{} is no half", dtype_name(dtype));
-    return dtype == DType::kBF16 ? kernels::NumberKind::kBf16 : kernels::NumberKind::kFp16;
-}
-
-kernels::Sources gradients_of(const FlatRange& range) {
-    DSL_CHECK(range.gradients.empty() || range.half_gradients.empty(),
-              "gradients are fp32 or 16-bit, not both");
-    if (range.half_gradients.empty()) return sources_of(range.gradients);
-    return {nullptr, range.half_gradients.data(), std::ssize(range.half_gradients),
-            half_kind(range.gradient_dtype)};
-}
-
-// Null for an array that is not there.
-template <typename T>
-T* start_of(std::span<T> values, const FlatRange& range) {
-    const int64_t end = range.begin + range.numel;
-    DSL_CHECK(values.empty() || std::ssize(values) >= end, "{} elements, not {}", values.size(),
-              end);
-    return values.empty() ? nullptr : values.data();
-}
-
-// A copy of so many elements leaves no cache as it came, and nobody reads it before it has left.
-constexpr int64_t kStreamNumelMin = int64_t{1} << 20;
-
-kernels::UpdateArrays arrays_of(const FlatRange& range, double l2_decay) {
-    DSL_CHECK(range.begin >= 0 && range.numel >= 0, "[{}, +{})", range.begin, range.numel);
-    kernels::UpdateArrays arrays{};
-    arrays.gradients = gradients_of(range);
-    arrays.gradient_scale = range.gradient_scale;
-    arrays.l2_decay = static_cast<float>(l2_decay);
-    arrays.parameters = start_of(range.parameters, range);
-    arrays.decay_parameters =
-        arrays.parameters != nullptr ? arrays.parameters : start_of(range.decay_parameters, range);
-    DSL_CHECK(l2_decay == 0 || arrays.decay_parameters != nullptr,
-              "L2 decay needs parameters to read");
-    arrays.first = start_of(range.first, range);
-    arrays.second = start_of(range.second, range);
-    arrays.half = start_of(range.half_parameters, range);
-    arrays.half_kind = half_kind(range.half_dtype);
-    arrays.streams = arrays.half != nullptr && range.numel >= kStreamNumelMin;
-    DSL_CHECK(arrays.half == nullptr || arrays.parameters != nullptr,
-              "a half copy needs parameters to follow");
-    return arrays;
 }
 
 std::optional<Isa> isa_from_name(std::string_view name) {
@@ -154,62 +104,27 @@ std::string_view isa_name(Isa isa) {
 }
 
 void adam_step(const FlatRange& range, const AdamStep& step, Isa isa) {
-    DSL_CHECK(step.step >= 1, "step {}", step.step);
     if (range.numel == 0) return;
-    const auto count = static_cast<double>(step.step);
-    const double correction1 = step.bias_correction ? 1 - std::pow(step.beta1, count) : 1;
-    const double correction2 = step.bias_correction ? 1 - std::pow(step.beta2, count) : 1;
-    const double decoupled = step.decoupled_decay ? step.lr * step.weight_decay : 0;
-    const kernels::AdamConstants constants{
-        .parameter_keep = static_cast<float>(1 - decoupled),
-        .beta1_rest = static_cast<float>(1 - step.beta1),
-        .beta2 = static_cast<float>(step.beta2),
-        .beta2_rest = static_cast<float>(1 - step.beta2),
-        .correction2_sqrt = static_cast<float>(std::sqrt(correction2)),
-        .eps = static_cast<float>(step.eps),
-        .step_size = static_cast<float>(step.lr / correction1)};
-    const kernels::UpdateArrays arrays =
-        arrays_of(range, step.decoupled_decay ? 0 : step.weight_decay);
-    DSL_CHECK(arrays.first != nullptr && arrays.second != nullptr, "Adam needs two states");
-    flat_kernels_of(isa).adam(arrays, {range.begin, range.numel}, constants);
+    flat_kernels_of(isa).adam(arrays_of(range, step), {range.begin, range.numel},
+                              constants_of(step));
 }
 
 void adagrad_step(const FlatRange& range, const AdagradStep& step, Isa isa) {
-    DSL_CHECK(step.step >= 1, "step {}", step.step);
     if (range.numel == 0) return;
-    const double lr = step.lr / (1 + static_cast<double>(step.step - 1) * step.lr_decay);
-    const kernels::UpdateArrays arrays = arrays_of(range, step.weight_decay);
-    DSL_CHECK(arrays.first != nullptr, "Adagrad needs its sum of squares");
-    flat_kernels_of(isa).adagrad(
-        arrays, {range.begin, range.numel},
-        {.eps = static_cast<float>(step.eps), .lr = static_cast<float>(lr)});
+    flat_kernels_of(isa).adagrad(arrays_of(range, step), {range.begin, range.numel},
+                                 constants_of(step));
 }
 
 void lion_step(const FlatRange& range, const LionStep& step, Isa isa) {
     if (range.numel == 0) return;
-    const kernels::LionConstants constants{
-        .parameter_keep = static_cast<float>(1 - step.lr * step.weight_decay),
-        .beta1 = static_cast<float>(step.beta1),
-        .beta1_rest = static_cast<float>(1 - step.beta1),
-        .beta2 = static_cast<float>(step.beta2),
-        .beta2_rest = static_cast<float>(1 - step.beta2),
-        .lr = static_cast<float>(step.lr)};
-    const kernels::UpdateArrays arrays = arrays_of(range, 0);
-    DSL_CHECK(arrays.first != nullptr, "Lion needs its momentum");
-    flat_kernels_of(isa).lion(arrays, {range.begin, range.numel}, constants);
+    flat_kernels_of(isa).lion(arrays_of(range, step), {range.begin, range.numel},
+                              constants_of(step));
 }
 
 void sgd_step(const FlatRange& range, const SgdStep& step, Isa isa) {
     if (range.numel == 0) return;
-    const kernels::SgdConstants constants{.momentum = static_cast<float>(step.momentum),
-                                          .damping_rest = static_cast<float>(1 - step.dampening),
-                                          .lr = static_cast<float>(step.lr),
-                                          .nesterov = step.nesterov,
-                                          .first_step = step.first_step};
-    kernels::UpdateArrays arrays = arrays_of(range, step.weight_decay);
-    DSL_CHECK(step.momentum == 0 || arrays.first != nullptr, "momentum needs its buffer");
-    if (step.momentum == 0) arrays.first = nullptr;
-    flat_kernels_of(isa).sgd(arrays, {range.begin, range.numel}, constants);
+    flat_kernels_of(isa).sgd(arrays_of(range, step), {range.begin, range.numel},
+                             constants_of(step));
 }
 
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,

@@ -14,71 +14,9 @@
 #include <string_view>
 
 #include "base/kinds/dtype.h"
+#include "kernels/flat_range.h"
 
 namespace dslaunch::kernels {
-
-// One update reads and writes elements [begin, begin + numel) of every array given, so that a
-// caller may feed any part of a shard in any order, from any number of threads; how it is cut
-// changes no bit. An empty span is an array that the update has not got. REQUIRES: every array
-// given is at least begin + numel long; none overlaps another, but for `decay_parameters` and
-// `parameters`.
-struct FlatRange {
-    int64_t begin = 0;
-    int64_t numel = 0;
-    // One array per rank, summed in this order in fp32; at least one, here or in half_gradients.
-    std::span<const float* const> gradients = {};
-    std::span<const uint16_t* const> half_gradients = {};
-    DType gradient_dtype = DType::kBF16;  // half_gradients' type: kBF16 or kF16
-    float gradient_scale = 1.0F;  // multiplies the sum (1 / ranks, the clip factor, 1 / loss scale)
-    // The parameters are read and written; empty: only the states move (stage 0's private
-    // replicas).
-    std::span<float> parameters = {};
-    // They are read for L2 decay when `parameters` is empty: a replica whose parameters another
-    // rank writes. They must be the values from before the step.
-    std::span<const float> decay_parameters = {};
-    // The 16-bit copy of mixed precision takes each element of `parameters` as the step leaves it,
-    // rounded to half_dtype as to_half does. With it `parameters` is the fp32 master copy.
-    std::span<uint16_t> half_parameters = {};
-    DType half_dtype = DType::kBF16;  // kBF16 or kF16
-    // States, fp32: Adam's, Lion's and SGD's momentum, Adagrad's sum of squares …
-    std::span<float> first = {};
-    std::span<float> second = {};  // … and Adam's variance
-};
-
-struct AdamStep {
-    double lr = 0;
-    double beta1 = 0.9;
-    double beta2 = 0.999;
-    double eps = 1e-8;
-    double weight_decay = 0;
-    bool decoupled_decay = true;  // AdamW
-    bool bias_correction = true;
-    int64_t step = 1;  // it counts from 1
-};
-
-struct AdagradStep {
-    double lr = 0;
-    double lr_decay = 0;  // the rate is lr / (1 + (step - 1) * lr_decay)
-    double eps = 1e-10;
-    double weight_decay = 0;  // L2
-    int64_t step = 1;         // it counts from 1
-};
-
-struct LionStep {
-    double lr = 0;
-    double beta1 = 0.9;
-    double beta2 = 0.999;
-    double weight_decay = 0;  // decoupled
-};
-
-struct SgdStep {
-    double lr = 0;
-    double momentum = 0;
-    double dampening = 0;
-    double weight_decay = 0;  // L2
-    bool nesterov = false;
-    bool first_step = false;  // the momentum buffer takes the gradient itself
-};
 
 enum class Isa { kScalar, kAvx2, kAvx512, kAvx512Bf16, kNeon };
 

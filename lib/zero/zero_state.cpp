@@ -10,8 +10,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "graph/tensor/tensor_rank.h"
-#include "kernels/flat_optimizer.h"
 #include "plan/layout/tensor_shares.h"
+#include "zero/parameters/host_values.h"
 
 namespace dslaunch::zero {
 
@@ -42,22 +42,29 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
       slice_steps_(static_cast<size_t>(place.layout->trained_slices), 0) {
     const plan::StepPlanOptions& plan = *place.plan_options;
     const ShardMap& map = *place.map;
-    states_.emplace(*place.plan, plan, map, offload);
+    DSL_CHECK(device().is_host() || map.topology().local_world_size() == 1,
+              "ranks share the memory of a device");
+    states_.emplace(*place.plan, plan, map, device(), offload);
     start_moments(options.saved);
-    optimizer_.emplace(options.optimizer, options.update_threads);
-    parameters_.emplace(model, map, slices.parameters, options.dtype, arena, group, collectives,
-                        *states_, options.saved);
+    optimizer_.emplace(options.optimizer, queue());
+    parameters_.emplace(model, map, slices.parameters, options.dtype, place.device, arena, group,
+                        collectives, *states_, options.saved);
     collectives.barrier();
     states_->begin();
+    if (options.skip_overflow)
+        nonfinite_ = device().allocate(Bytes{place.layout->trained_slices * int64_t{4}},
+                                       "flags of gradients");
     const bool sums_itself = std::none_of(
         place.plan->instructions.begin(), place.plan->instructions.end(),
         [](const plan::Instruction& instruction) { return instruction.op == plan::Op::kReduce; });
-    gradients_.emplace(model, map, slices.gradients, place.plan->gradient_buffer_of_bucket,
-                       collectives,
-                       GradientOptions{plan.keeps_reduced(), sums_itself, options.tensor});
+    gradients_.emplace(
+        model, map, slices.gradients, place.plan->gradient_buffer_of_bucket, place.device,
+        collectives,
+        GradientOptions{plan.keeps_reduced(), sums_itself, options.usage_varies, options.tensor});
     norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
     if (plan.norm_first() && plan.keeps_reduced())
-        chunk_norm_.emplace(norm_->blocks(), *states_, map.layout());
+        chunk_norm_.emplace(norm_->blocks(), *states_, map.layout(), queue());
+    device().compute().finish();
 }
 
 // The moments start from SAVED, and without it with the optimizer's initial values.
@@ -70,11 +77,15 @@ void ZeroState::start_moments(runtime::SavedState* saved) {
     const float initial = ShardOptimizer::initial_state(options_.optimizer);
     if (initial == 0 && saved == nullptr) return;
     states_->set_moments([this, saved, initial](int b, size_t k, const Range& range, float* into) {
-        if (k == 0 && initial != 0) std::fill_n(into, range.numel, initial);
+        if (k == 0 && initial != 0) device().compute().fill(into, initial, range.numel);
         for_each_slice(b, range, [&](int i, const Range& elements, int64_t at) {
             const int parameter = place_.layout->slices[i].parameter;
-            if (saved != nullptr && saved->has_states(parameter))
-                saved->read_state(parameter, static_cast<int>(k), elements, into + at);
+            if (saved == nullptr || !saved->has_states(parameter)) return;
+            write_from_host(device(), into + at, elements.numel * int64_t{sizeof(float)},
+                            [&](std::byte* host) {
+                                saved->read_state(parameter, static_cast<int>(k), elements,
+                                                  reinterpret_cast<float*>(host));
+                            });
         });
     });
 }
@@ -84,7 +95,8 @@ void ZeroState::begin_step(const runtime::StepSettings& settings) {
     step_ = settings.step - first_step_;
     clip_factor_ = static_cast<float>(1.0 / settings.loss_scale);
     overflow_.reset();
-    own_bad_parameter_ = -1;
+    if (options_.skip_overflow)
+        device().compute().fill(nonfinite_.floats().data(), 0, std::ssize(nonfinite_.floats()));
     gradients_->begin_step();
     states_->begin_step(settings.logged);
 }
@@ -140,20 +152,31 @@ void ZeroState::post(int b) {
     gradients_->post(b);
 }
 
+// With a loss scale, an overflow must be traced to its rank. Later sums no longer show the rank.
 void ZeroState::look_for_overflow(int b) {
-    // With a loss scale, an overflow must be traced to its rank. Later sums no longer show the
-    // rank.
-    if (options_.skip_overflow && own_bad_parameter_ < 0) {
-        for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
-            const plan::ParameterSlice& slice = place_.layout->slices[i];
-            const float* values =
-                gradients_->own(b).data() + slice.offset_numel - bucket(b).offset_numel;
-            const bool bad = gradients_->has_gradient(i) &&
-                             !std::isfinite(kernels::sum_of_squares(values, slice.numel));
-            if (bad && (own_bad_parameter_ < 0 || slice.parameter < own_bad_parameter_))
-                own_bad_parameter_ = slice.parameter;
-        }
+    if (!options_.skip_overflow) return;
+    std::vector<device::Values> gradients;  // by slice, empty if it has none
+    for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
+        const plan::ParameterSlice& slice = place_.layout->slices[i];
+        device::Values& values = gradients.emplace_back();
+        if (gradients_->has_gradient(i))
+            values = {gradients_->own(b).data() + slice.offset_numel - bucket(b).offset_numel,
+                      slice.numel};
     }
+    device().compute().flag_nonfinite(gradients,
+                                      nonfinite_.floats().data() + bucket(b).first_slice);
+}
+
+// The model's first parameter whose own gradient is not finite in this step, or -1.
+int ZeroState::first_bad_parameter() {
+    std::vector<float> flags(nonfinite_.floats().size());
+    queue().copy_out(flags.data(), nonfinite_.floats().data(), std::ssize(nonfinite_.bytes()));
+    int first = -1;
+    for (size_t i = 0; i < flags.size(); ++i) {
+        const int parameter = place_.layout->slices[i].parameter;
+        if (flags[i] != 0 && (first < 0 || parameter < first)) first = parameter;
+    }
+    return first;
 }
 
 void ZeroState::accumulate(const plan::Instruction& instruction) {
@@ -173,21 +196,28 @@ std::vector<double> ZeroState::block_squares() {
     for (int b = 0; b < place_.layout->trained_buckets; ++b) gradients_->open(b);
     std::vector<float> whole(static_cast<size_t>(place_.layout->block_numel));
     std::vector<double> squares;
+    std::vector<device::Values> blocks;  // that are not summed yet
+    const auto sum = [&] {
+        const std::vector<double> sums = queue().sums_of_squares(blocks);
+        squares.insert(squares.end(), sums.begin(), sums.end());
+        blocks.clear();
+    };
     for (const NormBlock& block : norm_->blocks()) {
         // A block may lie in two parts of a reduced bucket; it is summed as one.
-        const float* values = whole.data();
+        bool in_parts = false;
         gradients_->for_each_in(
             block.bucket, block.range,
             [&](const Range& range, std::span<const float* const> terms, float) {
-                if (range == block.range) {
-                    values = terms[0];
-                } else {
-                    std::copy_n(terms[0], range.numel,
-                                whole.begin() + (range.begin - block.range.begin));
-                }
+                if (range == block.range) return blocks.push_back({terms[0], range.numel});
+                in_parts = true;
+                std::copy_n(terms[0], range.numel,
+                            whole.begin() + (range.begin - block.range.begin));
             });
-        squares.push_back(kernels::sum_of_squares(values, block.range.numel));
+        if (!in_parts) continue;
+        blocks.push_back({whole.data(), block.range.numel});
+        sum();  // the next one takes its place
     }
+    sum();
     return squares;
 }
 
@@ -216,7 +246,7 @@ void ZeroState::note_overflow(int bad_parameter) {
     states_->skip_step();
     runtime::Collectives& all =
         options_.pipeline.job != nullptr ? *options_.pipeline.job : collectives_;
-    const std::vector<std::string> own = all.all_gather(std::to_string(own_bad_parameter_));
+    const std::vector<std::string> own = all.all_gather(std::to_string(first_bad_parameter()));
     for (size_t rank = 0; rank < own.size(); ++rank) {
         const int parameter = std::stoi(own[rank]);
         const bool earlier =
@@ -280,9 +310,9 @@ void ZeroState::update_chunk(const plan::Instruction& instruction) {
     const bool makes_all = half() && view.parameters != nullptr;
     if (makes_all && !covers(runs_, bucket(b).numel))
         for (const ChunkPart& part : states_->parts(c))
-            kernels::to_half(view.master + part.offset_numel,
-                             reinterpret_cast<uint16_t*>(view.parameters) + part.offset_numel,
-                             part.range.numel, options_.dtype);
+            queue().to_half(view.master + part.offset_numel,
+                            reinterpret_cast<uint16_t*>(view.parameters) + part.offset_numel,
+                            part.range.numel, options_.dtype);
     // The replicas of elements that other ranks write come first: L2 decay reads the parameters of
     // before the step.
     update_parts(false);
@@ -338,8 +368,9 @@ void ZeroState::update_part(int b, const ChunkPart& part, const Run& run, const 
 
 std::vector<int> ZeroState::parameters_elsewhere() const {
     std::vector<int> parameters;
+    const bool all = half() || !device().is_host();
     for (int i = 0; i < static_cast<int>(place_.layout->slices.size()); ++i)
-        if (half() || place_.map->is_gathered(place_.layout->bucket_of(i)))
+        if (all || place_.map->is_gathered(place_.layout->bucket_of(i)))
             parameters.push_back(place_.layout->slices[i].parameter);
     return parameters;
 }
@@ -355,18 +386,26 @@ void ZeroState::hand_over(int b, std::span<const float> values, const UseWeights
     }
 }
 
+// Brings the buckets whose parameters no tensor of the host holds.
+void ZeroState::bring_fp32(const UseWeights& use) {
+    const int buckets = static_cast<int>(place_.layout->buckets.size());
+    const auto give = [&](int b, std::span<const std::byte> bytes) {
+        const HostValues host(
+            device(), {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)});
+        hand_over(b, host.values(), use);
+    };
+    for (int b = 0; b < buckets; ++b) {
+        if (place_.map->is_gathered(b)) {
+            parameters_->visit(b, step_, [&](std::span<const std::byte> bytes) { give(b, bytes); });
+        } else if (!device().is_host() && use) {
+            give(b, {parameters_->kept(b, 0), static_cast<size_t>(bucket(b).numel) * 4});
+        }
+    }
+}
+
 void ZeroState::bring_weights(const UseWeights& use) {
     settle();
-    const int buckets = static_cast<int>(place_.layout->buckets.size());
-    for (int b = 0; !half() && b < buckets; ++b) {
-        if (!place_.map->is_gathered(b)) continue;
-        parameters_->visit(b, step_, [&](std::span<const std::byte> values) {
-            hand_over(
-                b, {reinterpret_cast<const float*>(values.data()), values.size() / sizeof(float)},
-                use);
-        });
-    }
-    if (!half()) return;
+    if (!half()) return bring_fp32(use);
     gradients_->collect(
         [&](int b, std::span<float> whole) { states_->copy_master(b, whole.data()); },
         [&](int b, std::span<const float> values) { hand_over(b, values, use); });
@@ -470,6 +509,11 @@ std::vector<runtime::SavedPiece> ZeroState::in_whole(
     return all;
 }
 
+void ZeroState::copy_values(std::span<std::byte> into, const std::byte* values) {
+    const std::lock_guard lock(copies_mutex_);
+    device().copies().copy_out(into.data(), values, std::ssize(into));
+}
+
 void ZeroState::bring_saved(int chunk, const UsePieces& use) {
     states_->visit(chunk, [&](const ChunkView& view) {
         std::vector<runtime::SavedPiece> pieces;
@@ -495,12 +539,14 @@ at::Tensor ZeroState::untrained_values(int parameter) const {
 runtime::MemoryAccount ZeroState::memory() const {
     runtime::MemoryAccount account;
     for (const plan::PlanBuffer& buffer : place_.plan->buffers) {
-        if (!buffer.persistent || buffer.tier != plan::Tier::kShared) continue;
+        const bool on_device = buffer.tier == plan::Tier::kDevice;
+        if (!buffer.persistent || (buffer.tier != plan::Tier::kShared && !on_device)) continue;
         if (buffer.kind == plan::BufferKind::kParameters) account.parameters += buffer.bytes;
         if (buffer.kind == plan::BufferKind::kGradients) account.gradients += buffer.bytes;
         if (buffer.kind == plan::BufferKind::kStaging) account.staging += buffer.bytes;
     }
-    account.gradients += states_->sum_bytes();
+    // The plan of a device counts the sums among its gradients.
+    if (!place_.plan_options->on_device) account.gradients += states_->sum_bytes();
     account.parameters += states_->parameter_bytes();
     account.master = states_->master_bytes();
     account.moments = states_->moment_bytes();

@@ -6,6 +6,7 @@
 // plan's waits order them.
 #pragma once
 
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -39,7 +40,6 @@ struct ZeroOptions {
     // True while a loss scale is being searched for: gradients that are not finite then skip the
     // step instead of ending the run.
     bool skip_overflow = false;
-    int update_threads = 1;  // threads that share a bucket's update, the lane's own included
     // The state to resume from must live until the ZeRO state is made. Null means the model as
     // loaded.
     runtime::SavedState* saved = nullptr;
@@ -47,6 +47,8 @@ struct ZeroOptions {
     // The tensor group whose shares the model's parameters are. Null means the parameters are
     // whole. It must outlive the state.
     const graph::TensorRank* tensor = nullptr;
+    // GradientOptions::usage_varies.
+    bool usage_varies = true;
 };
 
 // The data that all parts of a state are built from. All of it must outlive the state.
@@ -56,6 +58,9 @@ struct ZeroPlace {
     const plan::StepPlanOptions* plan_options = nullptr;
     const plan::StepPlan* plan = nullptr;
     const ShardMap* map = nullptr;
+    // The device that the arena's memory is on. REQUIRES: each rank is alone on its host in the
+    // map's topology if that is not the host.
+    TensorDevice device = {};
 };
 
 class ZeroState final : public runtime::ParameterState {
@@ -64,8 +69,9 @@ class ZeroState final : public runtime::ParameterState {
     [[nodiscard]] static ZeroSlices add_slices(const ZeroPlace& place, DType dtype,
                                                runtime::ArenaLayout& arena);
 
-    // Moves the model's parameters into the arena, and the offloaded ones to OFFLOAD. All
-    // references must outlive the state. Blocks until all ranks have come.
+    // Moves the model's parameters into the arena, and the offloaded ones to OFFLOAD. Its buffers
+    // are on the device already. All references must outlive the state. Blocks until all ranks have
+    // come.
     ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlices& slices,
               const runtime::Arena& arena, runtime::HostGroup& group,
               runtime::Collectives& collectives, const ZeroOptions& options,
@@ -98,6 +104,8 @@ class ZeroState final : public runtime::ParameterState {
     void bring_weights(const UseWeights& use) override;
     [[nodiscard]] std::vector<runtime::SavedPiece> saved_pieces() override;
     void bring_saved(int chunk, const UsePieces& use) override;
+    [[nodiscard]] bool values_on_host() const override { return device().is_host(); }
+    void copy_values(std::span<std::byte> into, const std::byte* values) override;
     void set_guard(runtime::UpdateGuard* guard) override { guard_ = guard; }
     [[nodiscard]] std::optional<int64_t> updates_of(int parameter) const override;
     [[nodiscard]] at::Tensor untrained_values(int parameter) const override;
@@ -120,6 +128,7 @@ class ZeroState final : public runtime::ParameterState {
     void look_for_overflow(int bucket);
     void accumulate(const plan::Instruction& instruction);
     [[nodiscard]] std::vector<double> block_squares();
+    [[nodiscard]] int first_bad_parameter();
     void compute_norm();
     void note_overflow(int bad_parameter);
     void update(const plan::Instruction& instruction);
@@ -127,6 +136,9 @@ class ZeroState final : public runtime::ParameterState {
     [[nodiscard]] std::vector<Run> find_runs(int bucket);
     [[nodiscard]] static bool covers(std::span<const Run> runs, int64_t numel);
     void hand_over(int bucket, std::span<const float> values, const UseWeights& use) const;
+    void bring_fp32(const UseWeights& use);
+    [[nodiscard]] device::Device& device() const { return *place_.device.device; }
+    [[nodiscard]] device::Queue& queue() const { return device().communication(); }
     void update_part(int bucket, const ChunkPart& part, const Run& run, const ChunkView& view);
     void start_moments(runtime::SavedState* saved);
     template <typename Use>
@@ -161,8 +173,10 @@ class ZeroState final : public runtime::ParameterState {
     float clip_factor_ = 1;  // includes the factor 1 / loss scale
     std::optional<double> norm_value_;
     std::optional<runtime::Overflow> overflow_;
-    int own_bad_parameter_ = -1;  // the first parameter whose own gradient is not finite in this
-                                  // step
+    // One per trained slice, on the device: 1 if this rank's own gradient was not finite in this
+    // step. Empty unless a step may be skipped.
+    device::Memory nonfinite_;
+    std::mutex copies_mutex_;  // guards the device's queue of copies
 };
 
 }  // namespace dslaunch::zero

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,7 +26,7 @@ namespace {
 using Steady = std::chrono::steady_clock;
 using dslaunch::test::StandInNcclRules;
 
-enum class Kind { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kSend, kReceive };
+enum class Kind { kReduce, kAllReduce, kBroadcast, kAllGather, kReduceScatter, kSend, kReceive };
 
 struct Work {
     Kind kind{};
@@ -60,7 +61,7 @@ struct World {
     // A meeting holds what each rank has brought, and how many have taken the result.
     struct Meeting {
         std::map<int, Work> brought;
-        std::map<int, std::vector<float>> values;
+        std::map<int, std::vector<char>> values;  // bytes
         int left = 0;
     };
     std::map<int64_t, Meeting> meetings;
@@ -184,7 +185,11 @@ bool wait_in(ncclComm_t comm, std::unique_lock<std::mutex>& lock,
 
 float reduced(const World::Meeting& meeting, size_t i, ncclRedOp_t operation, int size) {
     float sum = 0;
-    for (const auto& [rank, values] : meeting.values) sum += values[i];
+    for (const auto& [rank, values] : meeting.values) {
+        float value = 0;
+        std::memcpy(&value, values.data() + i * sizeof value, sizeof value);
+        sum += value;
+    }
     return operation == ncclAvg ? sum / static_cast<float>(size) : sum;
 }
 
@@ -192,6 +197,11 @@ float reduced(const World::Meeting& meeting, size_t i, ncclRedOp_t operation, in
 void take_result(const World::Meeting& meeting, int rank, int size, const Work& work) {
     auto* const out = static_cast<float*>(work.receive);
     switch (work.kind) {
+        case Kind::kReduce:  // what the others hold then is not defined
+            for (size_t i = 0; i < work.count; ++i)
+                out[i] = rank == work.peer ? reduced(meeting, i, work.operation, size)
+                                           : std::numeric_limits<float>::quiet_NaN();
+            break;
         case Kind::kAllReduce:
             for (size_t i = 0; i < work.count; ++i)
                 out[i] = reduced(meeting, i, work.operation, size);
@@ -206,8 +216,9 @@ void take_result(const World::Meeting& meeting, int rank, int size, const Work& 
             break;
         case Kind::kAllGather:
             for (const auto& [from, values] : meeting.values)
-                std::memcpy(out + static_cast<size_t>(from) * work.count, values.data(),
-                            bytes_of(work));
+                std::memcpy(
+                    static_cast<char*>(work.receive) + static_cast<size_t>(from) * bytes_of(work),
+                    values.data(), bytes_of(work));
             break;
         case Kind::kSend:
         case Kind::kReceive:
@@ -220,8 +231,8 @@ bool meet_others(ncclComm_t comm, int64_t number, const Work& work) {
     std::unique_lock lock(world.mutex);
     World::Meeting& meeting = world.meetings[number];
     const size_t parts = work.kind == Kind::kReduceScatter ? static_cast<size_t>(world.size) : 1;
-    const auto* const values = static_cast<const float*>(work.send);
-    meeting.values[comm->rank].assign(values, values + work.count * parts);
+    const auto* const values = static_cast<const char*>(work.send);
+    meeting.values[comm->rank].assign(values, values + bytes_of(work) * parts);
     meeting.brought.emplace(comm->rank, work);
     world.changed.notify_all();
     if (!wait_in(comm, lock,
@@ -270,7 +281,14 @@ void carry_out(ncclComm_t comm, const Batch& batch) {
     }
     std::this_thread::sleep_until(some_time_from_now());
     const bool mail = batch.front().kind == Kind::kSend || batch.front().kind == Kind::kReceive;
-    const bool done = mail ? exchange_mail(comm, batch) : meet_others(comm, number, batch.front());
+    bool done = true;
+    if (mail) {
+        done = exchange_mail(comm, batch);
+    } else {
+        constexpr int64_t kInGroupMax = 1000;
+        for (size_t i = 0; i < batch.size() && done; ++i)
+            done = meet_others(comm, number * kInGroupMax + static_cast<int64_t>(i), batch[i]);
+    }
     if (!done) fail_with(comm, ncclInvalidUsage);
 }
 
@@ -395,6 +413,11 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDa
                            ncclRedOp_t operation, ncclComm_t comm, cudaStream_t) {
     return take(comm, "ncclAllReduce",
                 {Kind::kAllReduce, send, receive, count, type, operation, 0});
+}
+
+ncclResult_t ncclReduce(const void* send, void* receive, size_t count, ncclDataType_t type,
+                        ncclRedOp_t operation, int root, ncclComm_t comm, cudaStream_t) {
+    return take(comm, "ncclReduce", {Kind::kReduce, send, receive, count, type, operation, root});
 }
 
 ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDataType_t type,

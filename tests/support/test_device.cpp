@@ -1,6 +1,7 @@
 #include "support/test_device.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
@@ -23,6 +24,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +54,11 @@ ThreadStream& stream_of(c10::DeviceIndex index) {
     return *stream;
 }
 
+// Tells LibTorch's profilers of memory that was lent or given back.
+void report(void* data, int64_t change, c10::DeviceIndex device) {
+    c10::reportMemoryUsageToProfiler(data, change, 0, 0, c10::Device(kType, device));
+}
+
 // Overwrites memory in the order of the stream that used it, and gives it back.
 void free_device_memory(void* context) {
     if (context == nullptr) return;
@@ -61,6 +68,7 @@ void free_device_memory(void* context) {
     const DeviceMemory::Loan loan = pool.loan(data);
     if (ThreadStream* const stream = g_streams.at(static_cast<size_t>(loan.device)).load())
         stream->put_now([bytes, loan] { std::memset(bytes, 0x7f, loan.bytes); });
+    report(data, -static_cast<int64_t>(loan.asked), loan.device);
     pool.free(data);
 }
 
@@ -69,6 +77,7 @@ class DeviceAllocator final : public c10::Allocator {
     c10::DataPtr allocate(size_t bytes) override {
         std::byte* const data =
             bytes == 0 ? nullptr : DeviceMemory::instance().allocate(bytes, t_current);
+        report(data, static_cast<int64_t>(bytes), t_current);
         return {data, data, &free_device_memory, c10::Device(kType, t_current)};
     }
     [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &free_device_memory; }
@@ -149,8 +158,8 @@ IValue with_tensors(const IValue& value, const Change& change) {
     return value;
 }
 
-const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size,
-                         std::optional<at::MemoryFormat> /*format*/) {
+const at::Tensor& resize_tensor(const at::Tensor& self, c10::IntArrayRef size,
+                                std::optional<at::MemoryFormat> /*format*/) {
     if (self.sizes() == size) return self;
     auto* const impl = self.unsafeGetTensorImpl();
     impl->set_sizes_contiguous(size);
@@ -319,7 +328,7 @@ class Call {
             const at::Tensor& shape = shapes[i].toTensor();
             if (written[i] >= 0) {
                 const at::Tensor& argument = arguments_[static_cast<size_t>(written[i])].toTensor();
-                results.emplace_back(resize(argument, shape.sizes(), std::nullopt));
+                results.emplace_back(resize_tensor(argument, shape.sizes(), std::nullopt));
             } else if (!shape.defined()) {
                 results.emplace_back(at::Tensor());
             } else {
@@ -346,7 +355,8 @@ class Call {
             const at::Tensor& argument = arguments_[static_cast<size_t>(written[i])].toTensor();
             // The kernel had no memory of the device for a result that was empty before.
             if (argument.sizes() != computed.sizes())
-                kernel_view(resize(argument, computed.sizes(), std::nullopt)).copy_(computed);
+                kernel_view(resize_tensor(argument, computed.sizes(), std::nullopt))
+                    .copy_(computed);
             results[i] = argument;
         }
         return results;
@@ -436,6 +446,25 @@ at::Scalar local_scalar(const at::Tensor& tensor) {
 
 }  // namespace
 
+// Casts the floating-point tensors of the arguments to TYPE and calls OP without autocast.
+void call_in(at::ScalarType type, const c10::OperatorHandle& op, Stack* stack) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastHPU);
+    const size_t count = op.schema().arguments().size();
+    for (IValue& argument : std::span(*stack).last(count)) {
+        if (argument.isTensor() && argument.toTensor().defined())
+            argument = at::autocast::cached_cast(type, argument.toTensor(), kType);
+    }
+    op.callBoxed(stack);
+}
+
+void call_in_lower(const c10::OperatorHandle& op, Stack* stack) {
+    call_in(at::autocast::get_autocast_dtype(kType), op, stack);
+}
+
+void call_in_fp32(const c10::OperatorHandle& op, Stack* stack) {
+    call_in(at::kFloat, op, stack);
+}
+
 // Random numbers are the CPU's.
 class HPUHooks final : public at::HPUHooksInterface {
   public:
@@ -480,7 +509,20 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
                  torch::CppFunction::makeFromBoxedFunction<&run_convolution_backward>());
     library.impl("_copy_from", &copy_from);
     library.impl("_local_scalar_dense", &local_scalar);
-    library.impl("resize_", &resize);
+    library.impl("resize_", &resize_tensor);
+}
+
+TORCH_LIBRARY_IMPL(_, AutocastHPU, library) {
+    library.fallback(torch::CppFunction::makeFallthrough());
+}
+
+// The CPU's lists, as far as tests use them.
+TORCH_LIBRARY_IMPL(aten, AutocastHPU, library) {
+    for (const char* name : {"matmul", "linear", "mm", "bmm", "addmm", "baddbmm", "conv1d",
+                             "conv2d", "scaled_dot_product_attention"})
+        library.impl(name, torch::CppFunction::makeFromBoxedFunction<&call_in_lower>());
+    for (const char* name : {"mse_loss", "nll_loss"})
+        library.impl(name, torch::CppFunction::makeFromBoxedFunction<&call_in_fp32>());
 }
 
 void register_test_devices() {

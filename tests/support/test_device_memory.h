@@ -8,9 +8,11 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/check.h"
 
 namespace dslaunch::test {
@@ -36,7 +38,10 @@ class DeviceMemory {
             used_ += size;
             DSL_CHECK(used_ <= kPoolBytes, "the test devices' addresses are used up");
         }
-        lent_[data] = {size, device};
+        lent_[data] = {size, bytes, device};
+        Use& use = use_[device];
+        use.now += static_cast<int64_t>(bytes);
+        use.peak = std::max(use.peak, use.now);
         return data;
     }
     // The memory is lent again at once, as a GPU's allocator does: work on the same stream comes
@@ -46,10 +51,12 @@ class DeviceMemory {
         const auto found = lent_.find(data);
         DSL_CHECK(found != lent_.end(), "freed memory is not a test device's");
         free_[{found->second.device, found->second.bytes}].push_back(data);
+        use_[found->second.device].now -= static_cast<int64_t>(found->second.asked);
         lent_.erase(found);
     }
     struct Loan {
         size_t bytes = 0;
+        size_t asked = 0;  // bytes, less what is only there for alignment
         c10::DeviceIndex device = 0;
     };
     [[nodiscard]] Loan loan(std::byte* data) {
@@ -60,6 +67,22 @@ class DeviceMemory {
         auto* const fake = static_cast<std::byte*>(data);
         DSL_CHECK(fake >= fake_ && fake < fake_ + kPoolBytes, "an address of the host in a kernel");
         return real_ + (fake - fake_);
+    }
+
+    // The most bytes that a device had lent at once since restart_peak().
+    [[nodiscard]] Bytes peak(c10::DeviceIndex device) {
+        const std::lock_guard lock(mutex_);
+        return Bytes{use_[device].peak};
+    }
+    void restart_peak(c10::DeviceIndex device) {
+        const std::lock_guard lock(mutex_);
+        use_[device].peak = use_[device].now;
+    }
+    // The same for a pointer of any type. Null stays null.
+    template <typename Value>
+    [[nodiscard]] Value* kernel_of(Value* data) const {
+        if (data == nullptr) return nullptr;
+        return reinterpret_cast<Value*>(kernel(const_cast<std::remove_const_t<Value>*>(data)));
     }
 
   private:
@@ -75,11 +98,17 @@ class DeviceMemory {
         return static_cast<std::byte*>(memory);
     }
 
+    struct Use {
+        int64_t now = 0;
+        int64_t peak = 0;
+    };
+
     std::byte* fake_;
     std::byte* real_;
     std::mutex mutex_;
     size_t used_ = 0;
     std::map<std::byte*, Loan> lent_;
+    std::map<c10::DeviceIndex, Use> use_;
     std::map<std::pair<c10::DeviceIndex, size_t>, std::vector<std::byte*>> free_;
 };
 

@@ -16,6 +16,7 @@
 #include "job/setup/job_stages.h"
 #include "job/setup/set_up_job.h"
 #include "job/setup/stored_rates.h"
+#include "plan/predict/known_devices.h"
 #include "plan/predict/step_times.h"
 #include "plan/print/plan_text.h"
 #include "runtime/compute/rank_device.h"
@@ -37,7 +38,9 @@ struct PlanArguments {
     std::vector<int> node_sizes;
     std::string data;
     int64_t context = 0;
-    std::string compare;  // "shard", "cache"; empty: nothing
+    std::string device;         // dslaunch.device; empty: as the config says
+    std::string device_memory;  // a size or a GPU's name; empty: not known
+    std::string compare;        // "shard", "cache"; empty: nothing
     bool forecast = false;
     bool instructions = false;
     int beside_ranks = 0;  // ranks of the host; not 0: this process only measures beside one of
@@ -136,12 +139,16 @@ struct PlannedAdmission {
 };
 
 PlannedAdmission admit_here(const job::JobSetup& setup, const PlanArguments& arguments) {
+    job::AdmissionOptions options;
+    if (!arguments.device_memory.empty())
+        options.device = plan::device_room_of(arguments.device_memory);
     std::optional<PlannedAdmission> most;
     for (const runtime::Topology& place : places_unlike(setup, arguments)) {
         PlannedAdmission one;
         one.node = place.node_rank;
-        one.host = place.node_rank == 0 ? job::admit_host(setup, place, {})
-                                        : job::admit_host(job::seen_from(setup, place), place, {});
+        one.host = place.node_rank == 0
+                       ? job::admit_host(setup, place, options)
+                       : job::admit_host(job::seen_from(setup, place), place, options);
         const bool fits = plan::all_fit(one.host.verdicts);
         if (!most || !fits || one.host.need.of_host() > most->host.need.of_host())
             most = std::move(one);
@@ -151,7 +158,6 @@ PlannedAdmission admit_here(const job::JobSetup& setup, const PlanArguments& arg
 }
 
 void print_admission(const job::JobSetup& setup, const PlanArguments& arguments) {
-    if (setup.on_gpu) return;
     const auto [host, node] = admit_here(setup, arguments);
     if (setup.place.is_pipeline() && arguments.node_sizes.size() > 1)
         fmt::print("host {} of {} needs most\n", node + 1, arguments.node_sizes.size());
@@ -164,10 +170,6 @@ void print_admission(const job::JobSetup& setup, const PlanArguments& arguments)
 
 void admission_json(const job::JobSetup& setup, const PlanArguments& arguments, JsonWriter& json) {
     json.key("admission");
-    if (setup.on_gpu) {
-        json.null();
-        return;
-    }
     const auto [host, node] = admit_here(setup, arguments);
     plan::begin_admission_json(host.need, host.verdicts, json);
     json.field("node", node).field("advice", host.advice).end_object();
@@ -267,6 +269,10 @@ void add_job_options(CommandLine& app, PlanArguments& arguments) {
     app.add("--context N", arguments.context,
             "tokens per sample; without data, tokens of this length are assumed")
         .at_least(1);
+    app.add("--device NAME", arguments.device, "what the ranks compute on: cpu or cuda")
+        .one_of({"cpu", "cuda"});
+    app.add("--device-memory SIZE", arguments.device_memory,
+            "the memory of a GPU, as 24GiB, or its name: " + plan::known_devices());
     app.add("--segments N", arguments.job.segments,
             "pieces to cut the model into, 0: by whole layers");
     app.add("--instructions", arguments.instructions, "list every instruction of a step");
@@ -418,10 +424,12 @@ void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
 // positions are.
 void check_wish(const job::JobSetup& setup, const MeshArguments& mesh, bool shares) {
     if (setup.on_gpu && (mesh.search || mesh.wish.stages > 1 || shares))
-        fail(ExitCode::kConfig,
-             "dslaunch.device: cuda: on GPUs this version trains by data parallelism at ZeRO stage "
-             "0 only; meshes, stages and shared layers are planned for CPUs: leave the device out "
-             "or set it to cpu");
+        fail(
+            ExitCode::kConfig,
+            "dslaunch.device: cuda: on GPUs this version trains by data parallelism with ZeRO "
+            "only; "
+            "meshes, stages and shared layers are planned for CPUs: leave the device out or set it "
+            "to cpu");
     if (setup.sharing.plan && (shares || mesh.search || mesh.wish.stages > 0))
         fail(ExitCode::kUsage,
              "the config shares layers or positions among ranks already (dslaunch.tensor.size, "
@@ -460,12 +468,16 @@ int plan_main(int argc, char** argv) {
     arguments.node_sizes = arguments.hosts.node_sizes(arguments.hosts.world_size);
     if (mesh.wish.stages > 0 || mesh.search)
         take_mesh_ranks(arguments, app.count("--world-size") > 0);
+    if (!arguments.device_memory.empty())
+        static_cast<void>(plan::device_room_of(arguments.device_memory));
     arguments.job.plan_only = true;
     // A plan for a GPU is made on the CPU, and refused if a run would be refused.
     arguments.job.open_device = [](const config::RunConfig& config) {
         if (config.device == config::DeviceChoice::kCuda) runtime::check_gpu_support(config);
         return c10::Device(c10::kCPU);
     };
+    if (!arguments.device.empty())
+        arguments.job.overrides.push_back("dslaunch.device=" + arguments.device);
     if (!arguments.data.empty())
         arguments.job.overrides.push_back("dslaunch.data.train=" + json_quote(arguments.data));
     if (arguments.context > 0)

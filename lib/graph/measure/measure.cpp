@@ -309,7 +309,7 @@ LossFacts facts_of_loss(const std::vector<IValue>& outputs) {
 LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs, bool split,
                          plan::ModelInfo& info) {
     const c10::Device device = device_of(segmented.model());
-    TensorMeter meter;
+    TensorMeter meter(device.type());
     OperatorTrace trace;
     BackwardTrials backwards(segmented, meter, split);
     for (const at::Tensor& tensor : tensors_of(segmented.model())) trace.ignore(tensor);
@@ -356,7 +356,8 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
 
 plan::ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValue>& arguments,
                         bool split_backward, LossFacts* loss) {
-    const ComputeContext context(true, segmented.lowered().compute_dtype);
+    const ComputeContext context(true, segmented.lowered().compute_dtype,
+                                 device_of(segmented.model()).type());
     plan::ModelInfo info = describe_parameters(segmented);
     Boundary batch;
     batch.values = arguments;

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text/torch_reason.h"
+#include "graph/lower/device_rewrite.h"
 #include "graph/lower/precision.h"
 #include "graph/measure/trial_backward.h"
 #include "graph/segment/compute_context.h"
@@ -204,7 +205,8 @@ std::vector<plan::SegmentTimes> measure_times(const SegmentedModel& segmented,
     DSL_CHECK(options.rounds > 0, "{} rounds", options.rounds);
     DSL_CHECK(options.kept.empty() || options.kept.size() == segmented.segments().size(),
               "what {} segments keep, not {}", options.kept.size(), segmented.segments().size());
-    const ComputeContext context(true, segmented.lowered().compute_dtype);
+    const ComputeContext context(true, segmented.lowered().compute_dtype,
+                                 device_of(segmented.model()).type());
     const KeptBuffers buffers(segmented.model());
     std::vector<plan::SegmentTimes> times = SegmentTimer(segmented, options).run(arguments);
     // A call that needs the module reaches parameters that its segment does not name.

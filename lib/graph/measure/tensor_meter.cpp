@@ -10,10 +10,11 @@ namespace dslaunch::graph {
 
 class TensorMeter::Report final : public c10::MemoryReportingInfoBase {
   public:
+    explicit Report(c10::DeviceType device) : device_(device) {}
     // Tensors made before the meter are not reported when they are freed.
     void reportMemoryUsage(void* /*memory*/, int64_t change, size_t /*allocated*/,
                            size_t /*reserved*/, c10::Device device) override {
-        if (!device.is_cpu()) return;
+        if (device.type() != device_) return;
         const bool is_large =
             change >= plan::kLargeBlock.value || -change >= plan::kLargeBlock.value;
         (is_large ? live.large_bytes : live.small_bytes) += change;
@@ -24,10 +25,14 @@ class TensorMeter::Report final : public c10::MemoryReportingInfoBase {
 
     Counts live;
     Counts peak;
+
+  private:
+    c10::DeviceType device_;
 };
 
-TensorMeter::TensorMeter()
-    : report_(std::make_shared<Report>()), guard_(c10::DebugInfoKind::PROFILER_STATE, report_) {}
+TensorMeter::TensorMeter(c10::DeviceType device)
+    : report_(std::make_shared<Report>(device)),
+      guard_(c10::DebugInfoKind::PROFILER_STATE, report_) {}
 
 TensorMeter::~TensorMeter() = default;
 

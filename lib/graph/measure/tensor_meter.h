@@ -1,8 +1,10 @@
-// Bytes of the CPU tensors that one thread makes: those alive now, and the most at any time. Feeds
-// measure.h. LibTorch reports allocations of the thread that the meter was made on only; memory
-// that kernels take beside tensors (packed operands of products) is not counted.
+// Bytes of the tensors that one thread makes on a kind of device: those alive now, and the most at
+// any time. Feeds measure.h. LibTorch reports allocations of the thread that the meter was made on,
+// and of the threads of its backwards; memory that kernels take beside tensors (packed operands of
+// products) is not counted.
 #pragma once
 
+#include <c10/core/DeviceType.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <cstdint>
@@ -12,7 +14,7 @@ namespace dslaunch::graph {
 
 class TensorMeter {
   public:
-    TensorMeter();
+    explicit TensorMeter(c10::DeviceType device = c10::kCPU);
     TensorMeter(const TensorMeter&) = delete;
     TensorMeter& operator=(const TensorMeter&) = delete;
     ~TensorMeter();

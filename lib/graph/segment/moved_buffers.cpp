@@ -37,7 +37,8 @@ bool is_equal(const at::Tensor& a, const at::Tensor& b) {
 
 std::vector<std::vector<int>> moved_buffers(const SegmentedModel& segmented,
                                             const std::vector<c10::IValue>& arguments) {
-    const ComputeContext context(false, segmented.lowered().compute_dtype);
+    const ComputeContext context(false, segmented.lowered().compute_dtype,
+                                 device_of(segmented.model()).type());
     const Model& model = segmented.model();
     const KeptBuffers kept(model);
     std::vector<c10::IValue> values = segmented.first_inputs(arguments);

@@ -21,6 +21,7 @@ namespace dslaunch::job {
 namespace {
 
 Bytes arena_of_stage(const JobSetup& setup) {
+    if (setup.on_gpu) return {};  // each rank's is in the memory of its GPU
     const runtime::Topology& ranks = setup.place.of_stage;
     const zero::ShardMap shards(setup.layout, setup.partition.get(), setup.plan_options.stage,
                                 ranks, setup.plan_options.offload.parameters,
@@ -38,7 +39,8 @@ Bytes arena_of_stage(const JobSetup& setup) {
 Bytes unread(const JobSetup& setup) {
     const plan::StepPlanOptions& options = setup.plan_options;
     const int64_t ranks = options.local_world_size;
-    if (options.stage >= 2 || options.fused_update || options.node_count() > 1) return {};
+    if (setup.on_gpu || options.stage >= 2 || options.fused_update || options.node_count() > 1)
+        return {};
     const int64_t parts_read = options.stage == 0 ? 2 : 1;
     const int64_t parts_left = std::max<int64_t>(0, ranks - parts_read);
     return Bytes{(ranks - 1) * setup.layout.trained_numel * parts_left / ranks *
@@ -148,8 +150,9 @@ std::optional<plan::HostNeed> need_with(const JobSetup& setup, const runtime::To
     if (choice.optimizer_on_disk && choice.stage < 1) return {};
     if (choice.parameters_on_disk && choice.stage < 3) return {};
     const bool on_disk = choice.optimizer_on_disk || choice.parameters_on_disk;
-    if (on_disk && setup.sharing.plan) return {};
+    if (on_disk && (setup.sharing.plan || setup.on_gpu)) return {};
     JobSetup other;
+    other.on_gpu = setup.on_gpu;
     other.resolved.config = with_choice(setup.config(), choice);
     other.sharing.of_first = setup.sharing.of_first;
     other.model_info =
@@ -215,7 +218,7 @@ HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
     search.from = choice_of(setup.config());
     search.segments = std::ssize(setup.model_info.segments);
     search.limits = {read_memory_state(), options.processes,
-                     read_disk_room(setup.config().offload.nvme_paths)};
+                     read_disk_room(setup.config().offload.nvme_paths), options.device};
     search.need_of = [&](const plan::MemoryChoice& choice) {
         return need_with(setup, place, program, choice);
     };

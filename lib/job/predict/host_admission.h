@@ -3,6 +3,7 @@
 // arena.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "job/setup/job_setup.h"
@@ -27,10 +28,12 @@ struct AdmissionOptions {
     int processes = 1;  // processes like this one that hold their memory already: ranks of the job,
                         // or one that stands for a rank
     bool saves = true;  // true: the job saves checkpoints, which takes buffers
+    // What a rank's GPU has; nullopt: not known, or there is none.
+    std::optional<plan::DeviceRoom> device = {};
 };
 
-// The admission of PLACE's host. REQUIRES: SETUP is not for a GPU. Throws Error{kDisk} for a folder
-// of nvme_path that is not there.
+// The admission of PLACE's host, and of a rank's GPU if SETUP is for GPUs. Throws Error{kDisk} for
+// a folder of nvme_path that is not there.
 [[nodiscard]] HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
                                        const AdmissionOptions& options);
 

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "base/machine/memory_limits.h"
+#include "device/host_device.h"
 #include "graph/measure/segment_times.h"
 #include "job/process/process_memory.h"
 #include "job/setup/job_layout.h"
@@ -58,7 +59,9 @@ int64_t update_numel(const JobSetup& setup) {
 class UpdateWork {
   public:
     UpdateWork(const JobSetup& setup, int threads)
-        : numel_(update_numel(setup)), optimizer_(setup.config().optimizer, threads) {
+        : numel_(update_numel(setup)),
+          queue_(threads),
+          optimizer_(setup.config().optimizer, queue_) {
         const auto count = static_cast<size_t>(numel_);
         const plan::StepPlanOptions& plan = setup.plan_options;
         const size_t sources =
@@ -86,6 +89,7 @@ class UpdateWork {
 
   private:
     int64_t numel_;
+    device::HostQueue queue_;
     zero::ShardOptimizer optimizer_;
     std::vector<std::vector<float>> gradients_, states_;
     std::vector<const float*> pointers_;

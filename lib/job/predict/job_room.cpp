@@ -1,5 +1,7 @@
 #include "job/predict/job_room.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "base/log.h"
@@ -7,13 +9,22 @@
 
 namespace dslaunch::job {
 
-void JobRoom::check_host(const JobSetup& setup, const runtime::Topology& place, bool saves) {
-    if (setup.on_gpu) return;
-    admission_ = admit_host(setup, place, {place.local_world_size(), saves});
-    estimate_ = admission_->need.of_rank();
+void JobRoom::check_host(const JobSetup& setup, const runtime::Topology& place, bool saves,
+                         runtime::DeviceBackend* device) {
+    AdmissionOptions options{place.local_world_size(), saves};
+    device_ = device;
+    if (device != nullptr) {
+        const runtime::DeviceMemoryState memory = device->memory_state();
+        options.device = {memory.left,
+                          fmt::format("{}, {}, others hold {}", device->device_name(),
+                                      to_text(memory.total), to_text(memory.total - memory.left))};
+    }
+    admission_ = admit_host(setup, place, options);
+    estimate_ = device != nullptr ? admission_->need.device : admission_->need.of_rank();
     if (place.rank() == 0)
         log_debug("memory", "\n{}", plan::admission_table(admission_->need, admission_->verdicts));
     plan::require_admission(admission_->need, admission_->verdicts, admission_->advice);
+    if (device != nullptr) device->restart_peak();
 }
 
 std::string JobRoom::text() const {
@@ -31,7 +42,12 @@ void JobRoom::compare(JobSetup& setup, const runtime::Topology& place,
         setup.plan_options = *options;
         estimate_ = need_of_host(setup, place, admission_->program).of_rank();
     }
-    if (estimate_.value > 0) log_info("train", "{}", plan::estimate_text(estimate_, peak_rss));
+    if (estimate_.value == 0) return;
+    if (device_ == nullptr)
+        return log_info("train", "{}", plan::estimate_text("a rank", estimate_, peak_rss));
+    const runtime::DeviceMemoryState memory = device_->memory_state();
+    log_info("train", "{}; LibTorch's allocator held {}",
+             plan::estimate_text("a GPU", estimate_, memory.peak), to_text(memory.peak_held));
 }
 
 }  // namespace dslaunch::job

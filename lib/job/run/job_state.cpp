@@ -10,17 +10,19 @@
 #include "graph/lower/device_rewrite.h"
 #include "job/process/files_of_process.h"
 #include "plan/step/stage_model.h"
+#include "runtime/comm/device_collectives.h"
 #include "storage/disk/disk_facts.h"
-#include "zero/device_state.h"
 
 namespace dslaunch::job {
 
 JobState::JobState(const JobSetup& setup, const launch::WorkerEnvironment& environment,
-                   runtime::DeviceBackend* backend, Duration time_limit)
+                   const runtime::RankDevice& gpu, Duration time_limit)
     : setup_(setup),
-      backend_(backend),
+      gpu_(gpu),
+      rank_(environment.rank),
       time_limit_(time_limit),
-      shards_(setup.layout, setup.partition.get(), setup.plan_options.stage, setup.own_ranks(),
+      shards_(setup.layout, setup.partition.get(), setup.plan_options.stage,
+              setup.on_gpu ? setup.own_ranks().each_alone() : setup.own_ranks(),
               setup.plan_options.offload.parameters, setup.plan_options.shard_on_host) {
     const Bytes bytes =
         zero::StateStore::bytes_on_disk(setup.plan, setup.plan_options.chunk_format());
@@ -33,34 +35,53 @@ JobState::JobState(const JobSetup& setup, const launch::WorkerEnvironment& envir
 }
 
 zero::ZeroPlace JobState::zero_place() const {
-    return {&setup_.layout, setup_.partition.get(), &setup_.plan_options, &setup_.plan, &shards_};
+    return {
+        &setup_.layout, setup_.partition.get(), &setup_.plan_options, &setup_.plan, &shards_, {}};
 }
 
 void JobState::add_slices(runtime::ArenaLayout& arena) {
-    if (backend_ == nullptr)
+    if (!gpu_.backend)
         slices_ =
             zero::ZeroState::add_slices(zero_place(), setup_.config().precision.compute, arena);
+}
+
+// The rank's own memory, which no other rank can read, and collectives between GPUs.
+JobState::Memory JobState::memory_of_gpu(runtime::Collectives& control) {
+    runtime::ArenaLayout layout(1);
+    slices_ = zero::ZeroState::add_slices(zero_place(), setup_.config().precision.compute, layout);
+    gpu_arena_.emplace(runtime::Arena::on_device(std::move(layout), *gpu_.backend));
+    runtime::HostGroupOptions alone;
+    alone.ranks = {rank_};
+    alone.time_limit = time_limit_;
+    gpu_group_.emplace(*gpu_arena_, alone);
+    gpu_collectives_ =
+        runtime::make_device_collectives({&*gpu_arena_, &control, gpu_.backend.get()}, time_limit_);
+    return {&*gpu_arena_, &*gpu_group_, gpu_collectives_.get()};
 }
 
 std::unique_ptr<runtime::ParameterState> JobState::make(RankComms& comms,
                                                         runtime::SavedState* saved, int threads) {
     const config::RunConfig& config = setup_.config();
     const runtime::JobComm& own = comms.own();
-    if (backend_ != nullptr)
-        return std::make_unique<zero::DeviceState>(
-            *setup_.model, setup_.layout, *backend_, *own.collectives,
-            zero::DeviceStateOptions{
-                config.optimizer, config.gradient_clipping, setup_.plan_options.keeps_reduced(),
-                graph::has_control_flow(setup_.segmented->lowered()), time_limit_, saved});
+    Memory memory;
+    zero::ZeroPlace place = zero_place();
+    if (gpu_.backend) {
+        memory = memory_of_gpu(*own.collectives);
+        place.device = {gpu_.backend.get(), gpu_.device};
+    } else {
+        memory = {own.arena.get(), own.group.get(), own.collectives.get()};
+        host_.emplace(threads);
+        place.device = {&*host_, at::kCPU};
+    }
     return std::make_unique<zero::ZeroState>(
-        *setup_.model, zero_place(), slices_, *own.arena, *own.group, *own.collectives,
+        *setup_.model, place, slices_, *memory.arena, *memory.group, *memory.collectives,
         zero::ZeroOptions{
             config.optimizer, config.gradient_clipping, config.precision.compute,
-            config.precision.skip_nonfinite_steps, threads, saved,
+            config.precision.skip_nonfinite_steps, saved,
             zero::PipelineScope{
                 comms.is_divided() ? &comms.job() : nullptr,
                 plan::counted_elsewhere(setup_.plan_options.stage_work.ties, setup_.place.stage)},
-            comms.shares()},
+            comms.shares(), graph::has_control_flow(setup_.segmented->lowered())},
         offload_ ? &*offload_ : nullptr);
 }
 

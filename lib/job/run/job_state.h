@@ -6,11 +6,13 @@
 #include <memory>
 #include <optional>
 
+#include "device/host_device.h"
 #include "job/run/adaptive_placement.h"
 #include "job/setup/job_setup.h"
 #include "job/setup/rank_comms.h"
 #include "launch/plan/worker_environment.h"
-#include "runtime/comm/device_backend.h"
+#include "runtime/comm/host/host_group.h"
+#include "runtime/compute/rank_device.h"
 #include "runtime/train/trainer.h"
 #include "zero/zero_state.h"
 
@@ -18,13 +20,13 @@ namespace dslaunch::job {
 
 class JobState {
   public:
-    // Takes the room on disk, if the plan needs any, before anything large is taken. BACKEND: null
-    // on the CPU; its ranks wait for each other for TIME_LIMIT. SETUP and BACKEND must outlive
-    // this. Throws Error{kDisk}.
+    // Takes the room on disk, if the plan needs any, before anything large is taken. Ranks on GPUs
+    // wait for each other for TIME_LIMIT. SETUP and GPU must outlive this. Throws Error{kDisk}.
     JobState(const JobSetup& setup, const launch::WorkerEnvironment& environment,
-             runtime::DeviceBackend* backend, Duration time_limit);
+             const runtime::RankDevice& gpu, Duration time_limit);
 
-    // Adds what the state needs to the arena of the ranks that train the same parameters.
+    // Adds what the state needs to the arena that the ranks of this host share: nothing if each has
+    // a GPU's memory.
     void add_slices(runtime::ArenaLayout& arena);
 
     // Makes the state from SAVED, or if it is null from the model as loaded; SAVED must live until
@@ -44,14 +46,26 @@ class JobState {
                         const runtime::TrainResult& result) const;
 
   private:
+    // What the state works with: the host's arena, group and collectives, or those of a GPU.
+    struct Memory {
+        const runtime::Arena* arena = nullptr;
+        runtime::HostGroup* group = nullptr;
+        runtime::Collectives* collectives = nullptr;
+    };
     [[nodiscard]] zero::ZeroPlace zero_place() const;
+    [[nodiscard]] Memory memory_of_gpu(runtime::Collectives& control);
 
     const JobSetup& setup_;
-    runtime::DeviceBackend* backend_;
+    const runtime::RankDevice& gpu_;
+    int rank_;
     Duration time_limit_;
     zero::ShardMap shards_;
+    std::optional<device::HostDevice> host_;
     std::optional<zero::OffloadFile> offload_;
     zero::ZeroSlices slices_;
+    std::optional<runtime::Arena> gpu_arena_;
+    std::optional<runtime::HostGroup> gpu_group_;
+    std::unique_ptr<runtime::Collectives> gpu_collectives_;
 };
 
 }  // namespace dslaunch::job

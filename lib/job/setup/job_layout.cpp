@@ -10,7 +10,6 @@
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
 #include "job/setup/stored_rates.h"
-#include "plan/step/device_plan.h"
 #include "plan/step/plan_check.h"
 #include "plan/step/stage_model.h"
 #include "runtime/comm/collectives.h"
@@ -20,18 +19,21 @@ namespace dslaunch::job {
 
 namespace {
 
-void set_place(plan::StepPlanOptions& options, const runtime::Topology& place) {
+// The ranks share the memory of a host, not that of GPUs.
+void set_place(plan::StepPlanOptions& options, const runtime::Topology& ranks, bool on_gpu) {
+    const runtime::Topology place = on_gpu ? ranks.each_alone() : ranks;
     options.rank = place.rank();
     options.world_size = place.world_size();
     options.local_rank = place.local_rank;
     options.local_world_size = place.local_world_size();
     options.node_sizes = place.node_sizes;
+    options.on_device = on_gpu;
 }
 
-plan::FlatLayoutOptions layout_options(const config::RunConfig& config, bool on_gpu) {
+plan::FlatLayoutOptions layout_options(const config::RunConfig& config) {
     plan::FlatLayoutOptions options;
     options.bucket_numel_max = config.zero.reduce_bucket_numel;
-    options.frozen = !on_gpu;
+    options.frozen = true;
     if (config.zero.stage == 3) {
         options.persistent_numel_max = config.zero.persistent_parameter_numel;
         options.persistent_total_numel_max = config.zero.persistent_numel_max;
@@ -82,7 +84,7 @@ bool shards_on_host(const config::RunConfig& config, const runtime::Topology& pl
 plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtime::Topology& place,
                                    bool on_gpu) {
     plan::StepPlanOptions options;
-    set_place(options, place);
+    set_place(options, place, on_gpu);
     options.stage = static_cast<int>(config.zero.stage);
     options.shard_on_host = shards_on_host(config, place);
     options.parameter_bytes = dtype_bytes(config.precision.compute);
@@ -115,7 +117,7 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place) {
     choose_segments(setup);
     check_ties(setup, place);
     setup.info = plan::stage_model(setup.model_info, setup.own_segments());
-    plan::FlatLayoutOptions options = layout_options(config, setup.on_gpu);
+    plan::FlatLayoutOptions options = layout_options(config);
     if (setup.place.is_pipeline()) {
         setup.plan_options.stage_work = work_of_stage(setup);
         setup.far_ranks = far_ranks(setup, place);
@@ -148,10 +150,10 @@ std::string shard_text(const JobSetup& setup) {
 
 plan::StepPlan make_plan(const JobSetup& setup, const runtime::Topology& place) {
     plan::StepPlanOptions options = setup.plan_options;
-    set_place(options, place);
+    set_place(options, place, setup.on_gpu);
     plan::StepPlan plan = plan::make_step_plan(setup.info, setup.layout, options);
     if (setup.place.is_pipeline()) count_sent_by_stage(setup, plan);
-    return setup.on_gpu ? plan::make_device_plan(std::move(plan)) : plan;
+    return plan;
 }
 
 std::vector<plan::StepPlan> make_host_plans(const JobSetup& setup) {

@@ -94,8 +94,7 @@ struct JobSetup {
     ShardBy shard = ShardBy::kFlat;              // the shard of the partition
     std::unique_ptr<plan::Partition> partition;  // owners from ZeRO stage 1 on
     plan::StepPlanOptions plan_options;          // options of this rank
-    bool on_gpu = false;                         // true: the plan is a GPU's
-                                                 // (plan/step/device_plan.h)
+    bool on_gpu = false;  // true: each rank has a GPU, whose memory it shares with no other
     plan::StepPlan plan;
 
     [[nodiscard]] const config::RunConfig& config() const { return resolved.config; }

@@ -1,6 +1,7 @@
 #include "job/setup/set_up_job.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/zeros_like.h>
 #include <unistd.h>
@@ -86,6 +87,21 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     place_path(placed.data.train_path, found.folder);
     place_path(placed.data.eval_path, found.folder);
     for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
+}
+
+std::vector<at::Tensor> values_of_parameters(const graph::Model& model) {
+    std::vector<at::Tensor> values;
+    for (const graph::ModelParameter& parameter : model.parameters())
+        values.push_back(parameter.tensor.detach());
+    return values;
+}
+
+void set_parameters(graph::Model& model, const std::vector<at::Tensor>& values) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < values.size(); ++i) {
+        at::Tensor tensor = model.parameters()[i].tensor;
+        tensor.set_data(values[i]);
+    }
 }
 
 graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device device) {
@@ -231,9 +247,10 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
 
     const c10::Device device =
         arguments.open_device ? arguments.open_device(setup.config()) : c10::Device(c10::kCPU);
-    setup.on_gpu = device.is_cuda() ||
+    setup.on_gpu = !device.is_cpu() ||
                    (arguments.plan_only && setup.config().device == config::DeviceChoice::kCuda);
 
+    const std::vector<at::Tensor> loaded = values_of_parameters(*setup.model);
     graph::move_to_device(*setup.model, device);
     setup.segmented = std::make_unique<graph::SegmentedModel>(graph::SegmentedModel::make(
         *setup.model, lower_options(setup.config(), device), arguments.segments));
@@ -257,6 +274,8 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     graph::LossFacts loss;
     setup.model_info = measure_batch(setup, graph::on_device(batch, device), place, &loss);
     if (!arguments.plan_only) require_trainable(setup, loss);
+    // ZeRO takes each rank's part from the archive's mapping. The others' need no device's memory.
+    if (!device.is_cpu()) set_parameters(*setup.model, loaded);
     lay_out_job(setup, place);
     if (setup.place.is_pipeline()) check_shared_buffers(setup, batch);
     let_go_of_other_stages(setup);

@@ -5,69 +5,9 @@
 
 #include <cstdint>
 
+#include "kernels/element/update_arrays.h"
+
 namespace dslaunch::kernels {
-
-enum class NumberKind : uint8_t { kFp32, kBf16, kFp16 };
-
-// Arrays to be summed, in order: `fp32` of them, or `half` where kind is a 16-bit one.
-struct Sources {
-    const float* const* fp32;
-    const uint16_t* const* half;
-    int64_t source_count;
-    NumberKind kind;
-};
-
-// An update reads and writes these arrays; null where there is none. Elements are counted from the
-// arrays' starts.
-struct UpdateArrays {
-    Sources gradients;
-    float gradient_scale;
-    float l2_decay;                 // 0: none
-    const float* decay_parameters;  // read with l2_decay
-    float* parameters;              // null: only the states move
-    float* first;                   // the rule's states
-    float* second;
-    uint16_t* half;        // a copy of the parameters that follows them; null: none
-    NumberKind half_kind;  // the copy's dtype
-    bool streams;          // it is written past the caches
-};
-
-struct Range {
-    int64_t begin;
-    int64_t numel;
-};
-
-struct AdamConstants {
-    float parameter_keep;  // 1 - lr * decoupled decay
-    float beta1_rest;      // 1 - beta1
-    float beta2;
-    float beta2_rest;  // 1 - beta2
-    float correction2_sqrt;
-    float eps;
-    float step_size;  // lr / bias correction 1
-};
-
-struct AdagradConstants {
-    float eps;
-    float lr;
-};
-
-struct LionConstants {
-    float parameter_keep;  // 1 - lr * decoupled decay
-    float beta1;
-    float beta1_rest;  // 1 - beta1
-    float beta2;
-    float beta2_rest;  // 1 - beta2
-    float lr;
-};
-
-struct SgdConstants {
-    float momentum;
-    float damping_rest;  // 1 - dampening
-    float lr;
-    bool nesterov;
-    bool first_step;
-};
 
 using ToHalf = void (*)(const float* values, uint16_t* out, int64_t numel);
 using FromHalf = void (*)(const uint16_t* values, float* out, int64_t numel);

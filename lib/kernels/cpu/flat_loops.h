@@ -1,10 +1,9 @@
 // The loops of flat_optimizer.h, compiled once per instruction set by the file that includes this
 // one. Plain loops that the compiler vectorises element by element, so that every width rounds
 // alike. Everything here has internal linkage.
-#include <cmath>
-
 #include "kernels/cpu/flat_kernels.h"
 #include "kernels/cpu/half_loops.h"
+#include "kernels/element/update_rules.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
 namespace dslaunch::kernels {
@@ -15,12 +14,6 @@ constexpr int64_t kBlock = 1024;
 // Elements that an update takes at once: four cache lines of each array.
 constexpr int64_t kChunk = 64;
 constexpr int64_t kLineBytes = 64;
-
-// A fused multiply-add is rounded once, on every processor. It is written where PyTorch's build of
-// its kernels has one; the compiler adds none (-ffp-contract=off).
-inline float fma(float a, float b, float c) {
-    return __builtin_fmaf(a, b, c);
-}
 
 // A sum goes over what `out` held, or is added to it and rounded once more.
 template <bool kAdds>
@@ -70,76 +63,6 @@ inline void add_decay(const float* __restrict parameters, float decay, int64_t n
                       float* __restrict gradient) {
     for (int64_t i = 0; i < n; ++i) gradient[i] = fma(parameters[i], decay, gradient[i]);
 }
-
-// A rule updates n elements: `g` is the gradient that it may spoil, `first` and `second` its
-// states, `p` the parameters, to be left alone unless kWrites.
-struct Adam {
-    AdamConstants c;
-    template <bool kWrites>
-    inline void apply(float* __restrict g, float* __restrict m, float* __restrict v,
-                      float* __restrict p, int64_t n) const {
-        for (int64_t i = 0; i < n; ++i) {
-            // The two forms of a lerp: PyTorch takes the one that is exact at its nearer end.
-            const float rest = g[i] - m[i];
-            const float next_m = c.beta1_rest < 0.5F ? fma(c.beta1_rest, rest, m[i])
-                                                     : fma(c.beta1_rest - 1.0F, rest, g[i]);
-            const float next_v = fma(c.beta2_rest * g[i], g[i], v[i] * c.beta2);
-            m[i] = next_m;
-            v[i] = next_v;
-            if constexpr (kWrites) {
-                const float denominator = std::sqrt(next_v) / c.correction2_sqrt + c.eps;
-                p[i] = p[i] * c.parameter_keep - c.step_size * next_m / denominator;
-            }
-        }
-    }
-};
-
-struct Adagrad {
-    AdagradConstants c;
-    template <bool kWrites>
-    inline void apply(float* __restrict g, float* __restrict sum, float* /*second*/,
-                      float* __restrict p, int64_t n) const {
-        for (int64_t i = 0; i < n; ++i) {
-            const float next = fma(g[i], g[i], sum[i]);
-            sum[i] = next;
-            if constexpr (kWrites) p[i] -= c.lr * g[i] / (std::sqrt(next) + c.eps);
-        }
-    }
-};
-
-struct Lion {
-    LionConstants c;
-    template <bool kWrites>
-    inline void apply(float* __restrict g, float* __restrict m, float* /*second*/,
-                      float* __restrict p, int64_t n) const {
-        for (int64_t i = 0; i < n; ++i) {
-            const float way = fma(g[i], c.beta1_rest, m[i] * c.beta1);
-            m[i] = fma(g[i], c.beta2_rest, m[i] * c.beta2);
-            if constexpr (kWrites) {
-                const float up = way > 0 ? 1.0F : way;  // 0 and NaN stay what they are
-                const float sign = way < 0 ? -1.0F : up;
-                p[i] = p[i] * c.parameter_keep - c.lr * sign;
-            }
-        }
-    }
-};
-
-struct Sgd {
-    SgdConstants c;
-    template <bool kWrites>
-    inline void apply(float* __restrict g, float* __restrict m, float* /*second*/,
-                      float* __restrict p, int64_t n) const {
-        if (m != nullptr)
-            for (int64_t i = 0; i < n; ++i) {
-                const float next =
-                    c.first_step ? g[i] : fma(g[i], c.damping_rest, m[i] * c.momentum);
-                m[i] = next;
-                g[i] = c.nesterov ? fma(next, c.momentum, g[i]) : next;
-            }
-        if constexpr (kWrites)
-            for (int64_t i = 0; i < n; ++i) p[i] = fma(-c.lr, g[i], p[i]);
-    }
-};
 
 template <typename T>
 inline T* moved(T* start, int64_t numel) {

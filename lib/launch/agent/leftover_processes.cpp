@@ -41,7 +41,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kEndMax{2'000};
+// A killed process ends once it has had a processor, which takes its time beside busy programs.
+constexpr milliseconds kEndMax{20'000};
 constexpr milliseconds kLook{10};
 
 bool passes(const EnvironmentList& environment, const LeftoverFilter& filter) {

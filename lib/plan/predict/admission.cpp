@@ -16,6 +16,7 @@ namespace {
 struct RankNeed {
     Bytes memory;
     Bytes disk;
+    Bytes device;
 };
 
 RankNeed need_of(const StepPlan& plan) {
@@ -30,6 +31,10 @@ RankNeed need_of(const StepPlan& plan) {
                 break;
             case Tier::kDisk:
                 need.disk = peaks[t].peak;
+                break;
+            case Tier::kDevice:
+                if (peaks[t].peak.value > 0)
+                    need.device = peaks[t].peak + kDeviceWorkspaces + kDeviceBlocks;
                 break;
         }
     }
@@ -103,6 +108,7 @@ HostNeed host_need(std::span<const StepPlan> plans, Bytes arena, const ProgramMe
         need.private_total += rank.memory;
         need.private_max = std::max(need.private_max, rank.memory);
         need.disk += rank.disk;
+        need.device = std::max(need.device, rank.device);
     }
     need.resident_max = need.private_max + arena;
     return need;
@@ -129,6 +135,16 @@ std::vector<TierVerdict> admit(const HostNeed& need, const HostLimits& limits) {
     for (size_t d = 0; d < limits.disks.size() && need.disk.value > 0; ++d)
         if (const auto verdict = disk_verdict(limits.disks, d, need.disk))
             verdicts.push_back(*verdict);
+    if (need.device.value == 0) return verdicts;
+    TierVerdict device;
+    device.tier = TierVerdict::Tier::kDevice;
+    device.name = "memory of a GPU";
+    device.need = need.device;
+    if (limits.device) {
+        device.limit = limits.device->left;
+        device.limited_by = limits.device->limited_by;
+    }
+    verdicts.push_back(device);
     return verdicts;
 }
 
@@ -167,7 +183,8 @@ void begin_admission_json(const HostNeed& need, std::span<const TierVerdict> ver
     json.begin_object().field("ranks", need.ranks).field("fits", all_fit(verdicts));
     json.field("private_bytes", need.private_total.value).field("arena_bytes", need.arena.value);
     json.field("program_bytes", ((need.program + kProgramRoom) * need.ranks).value);
-    json.field("disk_bytes", need.disk.value).key("tiers").begin_array();
+    json.field("disk_bytes", need.disk.value).field("device_bytes", need.device.value);
+    json.key("tiers").begin_array();
     for (const TierVerdict& verdict : verdicts) {
         json.begin_object().field("tier", verdict.name).field("need_bytes", verdict.need.value);
         json.key("limit_bytes");
@@ -197,8 +214,8 @@ void require_admission(const HostNeed& need, std::span<const TierVerdict> verdic
          text, advice);
 }
 
-std::string estimate_text(Bytes estimated, Bytes measured) {
-    return fmt::format("memory of a rank: {} estimated, {} measured at most, {:.2f} of it",
+std::string estimate_text(std::string_view what, Bytes estimated, Bytes measured) {
+    return fmt::format("memory of {}: {} estimated, {} measured at most, {:.2f} of it", what,
                        to_text(estimated), to_text(measured),
                        static_cast<double>(measured.value) / static_cast<double>(estimated.value));
 }

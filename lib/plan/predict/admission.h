@@ -25,6 +25,7 @@ struct HostNeed {
     Bytes resident_max;   // own memory and touched parts of the arena, of the rank that has most
     Bytes arena;          // shared by the ranks
     Bytes disk;           // offload files of all ranks
+    Bytes device;         // memory of its GPU, of the rank that needs most; 0: no rank has one
     Bytes program;        // memory of one rank that its plan does not count
     Bytes code;           // code of the program and its libraries, part of a rank's resident set
 
@@ -46,21 +47,35 @@ inline constexpr Bytes kProgramStacks = mib(16);
 // Code that the trial run did not reach: optimizer, communication, saving.
 inline constexpr Bytes kCodeLater = mib(1);
 
+// Workspaces that LibTorch takes on a GPU beside tensors: cuBLAS's of a stream (32 MiB on sm_90,
+// 8 MiB before) and cuBLASLt's (1 MiB).
+inline constexpr Bytes kDeviceWorkspaces = mib(33);
+// LibTorch's allocator takes memory from the GPU in blocks of 2 MiB, or of 20 MiB for tensors
+// between 1 and 10 MiB: what is left over in such blocks.
+inline constexpr Bytes kDeviceBlocks = mib(24);
+
 // PLANS are those of one host's ranks. ARENA is the whole arena, all of which each rank touches.
 // PROGRAM is that of a rank after the trial run of its model.
-// REQUIRES: at least one plan, none of them a GPU's.
+// REQUIRES: at least one plan.
 [[nodiscard]] HostNeed host_need(std::span<const StepPlan> plans, Bytes arena,
                                  const ProgramMemory& program);
+
+// The memory of a GPU that a rank may take.
+struct DeviceRoom {
+    Bytes left;
+    std::string limited_by;  // "NVIDIA H200, 139.8 GiB, others hold 0.5 GiB"
+};
 
 struct HostLimits {
     MemoryState memory;           // state that one process sees
     int processes = 1;            // processes that hold memory.held each and are part of the need
     std::vector<DiskRoom> disks;  // files are striped over them equally; empty: not known
+    std::optional<DeviceRoom> device = {};
 };
 
 // The need of one tier beside the limit that is hit first.
 struct TierVerdict {
-    enum class Tier { kHostMemory, kRankMemory, kDisk };
+    enum class Tier { kHostMemory, kRankMemory, kDisk, kDevice };
     Tier tier = Tier::kHostMemory;
     std::string name;  // "memory", "address space of a rank", "disk /a"
     Bytes need;
@@ -71,7 +86,7 @@ struct TierVerdict {
 };
 
 // The verdicts on the host's memory; then on a rank's, if it has limits of its own; then, if disk
-// is needed, on the folders, together if they lie on one disk.
+// is needed, on the folders, together if they lie on one disk; then on a rank's GPU.
 [[nodiscard]] std::vector<TierVerdict> admit(const HostNeed& need, const HostLimits& limits);
 [[nodiscard]] bool all_fit(std::span<const TierVerdict> verdicts);
 
@@ -92,7 +107,7 @@ void require_admission(const HostNeed& need, std::span<const TierVerdict> verdic
                        const std::string& advice);
 
 // "memory of a rank: 512.0 MiB estimated, 498.0 MiB measured at most, 0.97 of it". MEASURED is the
-// largest resident set of the rank that had most.
-[[nodiscard]] std::string estimate_text(Bytes estimated, Bytes measured);
+// most that the rank had which had most; WHAT is "a rank" or "a GPU".
+[[nodiscard]] std::string estimate_text(std::string_view what, Bytes estimated, Bytes measured);
 
 }  // namespace dslaunch::plan

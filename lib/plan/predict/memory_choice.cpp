@@ -27,9 +27,11 @@ class Ladder {
     }
 
   private:
+    // The need of the memory that the choice is about: a GPU's, or else the host's.
     [[nodiscard]] std::optional<Bytes> memory_of(const MemoryChoice& choice) const {
         const std::optional<HostNeed> need = search_.need_of(choice);
-        return need ? std::optional(need->of_host()) : std::nullopt;
+        if (!need) return {};
+        return need->device.value > 0 ? need->device : need->of_host();
     }
 
     [[nodiscard]] bool fits(const MemoryChoice& choice) const {
@@ -140,11 +142,18 @@ std::string admission_advice(const ChoiceSearch& search, std::span<const TierVer
     const bool memory = std::any_of(verdicts.begin(), verdicts.end(), [](const TierVerdict& one) {
         return !one.fits() && one.tier != TierVerdict::Tier::kDisk;
     });
+    const bool device = std::any_of(verdicts.begin(), verdicts.end(), [](const TierVerdict& one) {
+        return !one.fits() && one.tier == TierVerdict::Tier::kDevice;
+    });
     if (!memory) return "make room there, or give other folders as nvme_path";
     if (const std::optional<FittingChoice> nearest = nearest_fitting(search))
-        return fmt::format("this would fit, with {} of memory: {}",
-                           to_text(nearest->need.of_host()),
+        return fmt::format("this would fit, with {} of {}: {}",
+                           to_text(device ? nearest->need.device : nearest->need.of_host()),
+                           device ? "a GPU's memory" : "memory",
                            choice_text(search.from, nearest->choice));
+    if (device)
+        return "no higher stage, recompute or smaller micro batch would make it fit: take more "
+               "GPUs";
     return "no higher stage, recompute, offload that is available or smaller micro batch would "
            "make it fit: take more hosts, fewer ranks on each, or raise the limit";
 }

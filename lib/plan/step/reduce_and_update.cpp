@@ -41,7 +41,8 @@ void ReduceAndUpdate::add_reductions(int segment, int m) {
 }
 
 void ReduceAndUpdate::add_reduction(int b, int m) {
-    add(Op::kPost, Lane::kCompute, b, m).reads = {gradients(b)};
+    // Slices that got no gradient are zeroed.
+    add(Op::kPost, Lane::kCompute, b, m).writes = {gradients(b)};
     if (!sums_itself(options_)) {
         Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
         reduce.writes = {gradients(b)};

@@ -21,7 +21,7 @@ std::string_view lane_name(Lane lane) {
 }
 
 std::string_view tier_name(Tier tier) {
-    constexpr std::array<std::string_view, kTiers> kNames = {"memory", "shared", "disk"};
+    constexpr std::array<std::string_view, kTiers> kNames = {"memory", "shared", "disk", "device"};
     return kNames[static_cast<size_t>(tier)];
 }
 

@@ -68,9 +68,10 @@ enum class Lane : uint8_t {
 };
 inline constexpr int kLanes = 12;
 
-// The tiers: private memory of the rank, the host's shared arena, the offload file.
-enum class Tier : uint8_t { kMemory, kShared, kDisk };
-inline constexpr int kTiers = 3;
+// The tiers: private memory of the rank, the host's shared arena, the offload file, the memory of
+// the rank's GPU.
+enum class Tier : uint8_t { kMemory, kShared, kDisk, kDevice };
+inline constexpr int kTiers = 4;
 
 // The uses of memory, in the words of `dslaunch plan` and metrics.jsonl.
 enum class BufferKind : uint8_t {
@@ -228,6 +229,9 @@ struct StepPlanOptions {
     // ZeRO shards over the ranks of each host, and hosts hold copies (MiCS, arXiv:2205.00119).
     // `partition` is then over local ranks. REQUIRES: hosts of equal size.
     bool shard_on_host = false;
+    // True if all that is not on disk is in the memory of a GPU that the rank alone has. REQUIRES:
+    // hosts of one rank each.
+    bool on_device = false;
     StageWork stage_work = {};  // REQUIRES: `order` has each part and micro step once forward and
                                 // once backward, whole or in both halves
 

@@ -61,6 +61,7 @@ class PlanBuilder {
         }
         for (const TiedParameter& tie : options_.stage_work.ties) sums_.add_tie(tie);
         sums_.end_step(model_);
+        if (options_.on_device) move_to_device();
         derive_waits(plan_);
         const std::vector<std::string> problems = check_plan(plan_);
         DSL_CHECK(problems.empty(), "the step plan is not sound: {}", problems.front());
@@ -77,6 +78,13 @@ class PlanBuilder {
         std::map<int, int> sums;  // by trained slice that several segments add to
     };
     [[nodiscard]] MicroStep& micro_step(int m) { return micro_steps_[m]; }
+
+    void move_to_device() {
+        DSL_CHECK(options_.local_world_size == 1, "{} ranks share a device",
+                  options_.local_world_size);
+        for (PlanBuffer& buffer : plan_.buffers)
+            if (buffer.tier != Tier::kDisk) buffer.tier = Tier::kDevice;
+    }
 
     // Parts have cuts of their own at their ends. Two parts that are neighbours in the model share
     // one cut, whose values stay.

@@ -1,17 +1,19 @@
-// The parts that a GPU rank needs beyond LibTorch's CPU libraries: streams, collectives over NCCL,
-// fused AdamW. The implementation is a plugin (lib/runtime/cuda_plugin, libdsl_cuda.so), opened
-// only if the device is a GPU. Neither CUDA's nor LibTorch's types appear here; pointers are device
-// memory. Data path: executor's lanes -> DeviceState -> DeviceBackend -> streams of the device.
-// Threads: the compute lane calls adam, the communication lane join, the collectives and leave, any
-// thread check and abort. Each stream is its lane's.
+// A GPU as a rank needs it beyond LibTorch: a device whose queues are streams, and collectives over
+// NCCL. The implementation is a plugin (lib/runtime/cuda_plugin, libdsl_cuda.so), opened only if
+// the device is a GPU. Neither CUDA's nor LibTorch's types appear here; pointers are device memory.
+// Data path: executor's lanes, ZeRO state -> DeviceBackend -> streams of the device. Threads: those
+// of device::Device; the communication lane calls join, the collectives and leave, any thread check
+// and abort.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/clock.h"
-#include "device/stream.h"
+#include "device/device.h"
+#include "runtime/comm/ranks/node_ranges.h"
 
 namespace dslaunch::runtime {
 
@@ -34,48 +36,44 @@ struct DeviceGroup {
     Duration time_limit{};  // limit of joining, leaving, and of NCCL's own starts
 };
 
-// Flat fp32 buffers of equal length on the device. Earlier work on the compute stream may write the
-// two scalars, so that nobody waits for a norm.
-struct DeviceAdam {
-    float* parameters = nullptr;
-    float* gradients = nullptr;  // left undefined if gradient_divisor is given
-    float* momentum = nullptr;
-    float* variance = nullptr;
-    int64_t numel = 0;
-    float* gradient_divisor = nullptr;  // [1] on the device, divides the gradients; null: 1
-    float* skip = nullptr;              // [1] on the device, 1 leaves everything as it is; null: 0
-    double lr = 0;
-    double beta1 = 0.9;
-    double beta2 = 0.999;
-    double eps = 1e-8;
-    double weight_decay = 0;
-    bool decoupled_decay = true;  // AdamW
-    bool bias_correction = true;
-    int64_t step = 1;  // counted from 1
+// The memory of a device, as this process sees it.
+struct DeviceMemoryState {
+    Bytes total;
+    Bytes left;       // for this process, what it holds and does not use included
+    Bytes peak;       // the most that was in use since restart_peak()
+    Bytes peak_held;  // the most that this process held since then
 };
 
 // Failures throw Error: {kSetup} for the device or its libraries, {kRankFailed} for work that
 // failed on the device, {kPeerLost} for a communicator, {kHang} after a limit.
-class DeviceBackend {
+class DeviceBackend : public device::Device {
   public:
-    virtual ~DeviceBackend() = default;
+    [[nodiscard]] bool is_host() const final { return false; }
 
     // Returns a name such as "NVIDIA H200".
     [[nodiscard]] virtual std::string device_name() = 0;
     // Returns a text such as "NVIDIA H200, 140 GiB, CUDA 13.0, NCCL 2.28".
     [[nodiscard]] virtual std::string describe() = 0;
+    [[nodiscard]] virtual DeviceMemoryState memory_state() = 0;
+    virtual void restart_peak() = 0;
     [[nodiscard]] virtual std::string make_unique_id() = 0;
     // Waits for all ranks of the group, at most its time limit. Another group can be joined after
     // leave() or abort().
     virtual void join(const DeviceGroup& group) = 0;
 
-    // The stream on which LibTorch computes in every thread that does not choose another.
-    [[nodiscard]] virtual device::Stream& compute_stream() = 0;
-    [[nodiscard]] virtual device::Stream& communication_stream() = 0;
-    // These functions put a collective on the communication stream. They do not block. Every rank
-    // of the group makes the same calls in the same order.
+    // LibTorch computes on the compute queue's stream in every thread that does not choose another.
+    // These functions put a collective on the communication queue's stream. They do not block.
+    // Every rank of the group makes the same calls in the same order.
     virtual void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) = 0;
     virtual void broadcast(const DeviceBuffer& buffer, int root) = 0;
+    // Reduces each of RANGES, which tile a part of the fp32 BUFFER, on the rank of the group that
+    // its `node` says, and those of kEveryNode on all. What other ranks' ranges hold afterwards is
+    // undefined. REQUIRES: the ranges are equal on all ranks.
+    virtual void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
+                               std::span<const NodeRange> ranges) = 0;
+    // Brings each of RANGES, which tile BUFFER, from the rank that has it to all. Those of
+    // kEveryNode stay as they are. REQUIRES: as above.
+    virtual void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges) = 0;
     // Exchanges fp32 SEND into RECEIVE of every rank.
     virtual void exchange(DeviceExchange kind, const DeviceBuffer& send,
                           const DeviceBuffer& receive) = 0;
@@ -89,14 +87,11 @@ class DeviceBackend {
     // Ends the communicator at once: pending collectives stop. Does not block, and the process may
     // exit at once.
     virtual void abort() = 0;
-
-    // Runs on the compute stream. Does not block.
-    virtual void adam(const DeviceAdam& adam) = 0;
 };
 
 // The data that the plugin exports as `dsl_device_plugin`. A worker refuses another version, since
 // both come from one build.
-inline constexpr uint32_t kDevicePluginVersion = 5;
+inline constexpr uint32_t kDevicePluginVersion = 6;
 struct DevicePlugin {
     uint32_t version = 0;
     // Throws Error{kSetup} if there is no such device.

@@ -1,6 +1,8 @@
-// DeviceBackend on one NVIDIA GPU with two streams. Compute is the device's default stream, on
-// which LibTorch runs in every thread that does not choose another. Communication is a stream of
-// our own that does not synchronise with it by itself: the executor's events order them.
+// DeviceBackend on one NVIDIA GPU with three streams. Compute is the device's default stream, on
+// which LibTorch runs in every thread that does not choose another. Communication and copies are
+// streams of our own that do not synchronise with it by themselves: the executor's events order
+// them.
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
@@ -11,105 +13,57 @@
 #include "base/error.h"
 #include "base/text/torch_reason.h"
 #include "runtime/comm/device_backend.h"
-#include "runtime/cuda_plugin/fused_adam.h"
+#include "runtime/cuda_plugin/cuda_queue.h"
 #include "runtime/nccl/nccl_communicator.h"
 
 namespace dslaunch::runtime {
 
 namespace {
 
-void expect(cudaError_t result, const char* what) {
-    if (result != cudaSuccess)
-        fail(ExitCode::kSetup, "CUDA {}: {} ({})", what, cudaGetErrorString(result),
-             cudaGetErrorName(result));
-}
-
-// Errors of earlier work come to light in any later call on its stream.
-void expect_work(cudaError_t result) {
-    if (result == cudaSuccess) return;
-    if (result == cudaErrorMemoryAllocation) expect(result, "memory");
-    fail(ExitCode::kRankFailed,
-         "the GPU reports {} ({}) for work that it was given before; CUDA_LAUNCH_BLOCKING=1 makes "
-         "it come up where it happens, and `dmesg` shows faults of the GPU itself",
-         cudaGetErrorString(result), cudaGetErrorName(result));
-}
-
-class CudaEvent final : public device::Event {
-  public:
-    CudaEvent() { expect(cudaEventCreate(&event_), "event"); }
-    CudaEvent(const CudaEvent&) = delete;
-    CudaEvent& operator=(const CudaEvent&) = delete;
-    ~CudaEvent() override { (void)cudaEventDestroy(event_); }
-
-    [[nodiscard]] bool is_reached() override {
-        const cudaError_t result = cudaEventQuery(event_);
-        if (result != cudaErrorNotReady) expect_work(result);
-        return result == cudaSuccess;
-    }
-    [[nodiscard]] Duration since(const device::Event& earlier) const override {
-        float milliseconds = 0;
-        expect_work(cudaEventElapsedTime(&milliseconds, event_of(earlier), event_));
-        return std::chrono::duration_cast<Duration>(
-            std::chrono::duration<double, std::milli>(milliseconds));
-    }
-    [[nodiscard]] static cudaEvent_t event_of(const device::Event& event) {
-        return static_cast<const CudaEvent&>(event).event_;
-    }
-
-  private:
-    cudaEvent_t event_ = nullptr;
-};
-
-class CudaStream final : public device::Stream {
-  public:
-    explicit CudaStream(c10::cuda::CUDAStream stream) : stream_(stream) {}
-
-    [[nodiscard]] std::unique_ptr<device::Event> make_event() override {
-        const c10::cuda::CUDAGuard guard(stream_.device_index());
-        return std::make_unique<CudaEvent>();
-    }
-    void record(device::Event& event) override {
-        const c10::cuda::CUDAGuard guard(stream_.device_index());
-        expect_work(cudaEventRecord(CudaEvent::event_of(event), stream_.stream()));
-    }
-    void wait(device::Event& event) override {
-        const c10::cuda::CUDAGuard guard(stream_.device_index());
-        expect_work(cudaStreamWaitEvent(stream_.stream(), CudaEvent::event_of(event), 0));
-    }
-    [[nodiscard]] const c10::cuda::CUDAStream& stream() const { return stream_; }
-
-  private:
-    c10::cuda::CUDAStream stream_;
-};
-
 class CudaBackend final : public DeviceBackend {
   public:
     explicit CudaBackend(int device)
         : device_(static_cast<c10::DeviceIndex>(device)),
-          compute_(c10::cuda::getDefaultCUDAStream(device_)),
-          communication_(c10::cuda::getStreamFromPool(true, device_)) {}
+          compute_(c10::cuda::getDefaultCUDAStream(device_), [this] { check(); }),
+          communication_(c10::cuda::getStreamFromPool(true, device_), [this] { check(); }),
+          copies_(c10::cuda::getStreamFromPool(false, device_), [this] { check(); }) {}
 
     std::string device_name() override;
     std::string describe() override;
+    DeviceMemoryState memory_state() override;
+    void restart_peak() override { c10::cuda::CUDACachingAllocator::resetPeakStats(device_); }
     std::string make_unique_id() override { return NcclCommunicator::make_unique_id(); }
     void join(const DeviceGroup& group) override {
         const c10::cuda::CUDAGuard guard(device_);
         communicator_.join(group);
     }
-    device::Stream& compute_stream() override { return compute_; }
-    device::Stream& communication_stream() override { return communication_; }
+
+    device::Memory allocate(Bytes bytes, std::string_view what) override;
+    device::Queue& compute() override { return compute_; }
+    device::Queue& communication() override { return communication_; }
+    device::Queue& copies() override { return copies_; }
+
     void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) override {
         const c10::cuda::CUDAGuard guard(device_);
-        communicator_.all_reduce(buffer, reduction, communication_.stream());
+        communicator_.all_reduce(buffer, reduction, communication_.cuda_stream());
     }
     void broadcast(const DeviceBuffer& buffer, int root) override {
         const c10::cuda::CUDAGuard guard(device_);
-        communicator_.broadcast(buffer, root, communication_.stream());
+        communicator_.broadcast(buffer, root, communication_.cuda_stream());
+    }
+    void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
+                       std::span<const NodeRange> ranges) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        communicator_.reduce_ranges(buffer, reduction, ranges, communication_.cuda_stream());
+    }
+    void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        communicator_.gather_ranges(buffer, ranges, communication_.cuda_stream());
     }
     void exchange(DeviceExchange kind, const DeviceBuffer& send,
                   const DeviceBuffer& receive) override {
         const c10::cuda::CUDAGuard guard(device_);
-        communicator_.exchange(kind, send, receive, communication_.stream());
+        communicator_.exchange(kind, send, receive, communication_.cuda_stream());
     }
     void check() override { communicator_.check(); }
     void leave() override {
@@ -117,12 +71,12 @@ class CudaBackend final : public DeviceBackend {
         communicator_.leave();
     }
     void abort() override { communicator_.abort(); }
-    void adam(const DeviceAdam& adam) override;
 
   private:
     c10::DeviceIndex device_;
-    CudaStream compute_;
-    CudaStream communication_;
+    CudaQueue compute_;
+    CudaQueue communication_;
+    CudaQueue copies_;
     NcclCommunicator communicator_;  // destroyed first: its kernels may still run on the stream
 };
 
@@ -145,10 +99,36 @@ std::string CudaBackend::describe() {
                        nccl % 100);
 }
 
-void CudaBackend::adam(const DeviceAdam& adam) {
+DeviceMemoryState CudaBackend::memory_state() {
     const c10::cuda::CUDAGuard guard(device_);
-    const c10::cuda::CUDAStreamGuard stream(compute_.stream());
-    fused_adam(adam, c10::Device(c10::kCUDA, device_));
+    size_t free = 0, total = 0;
+    expect(cudaMemGetInfo(&free, &total), "memory");
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device_);
+    constexpr size_t kAll = 0;  // StatType::AGGREGATE
+    const int64_t cached = stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
+    return {Bytes{static_cast<int64_t>(total)}, Bytes{static_cast<int64_t>(free) + cached},
+            Bytes{stats.allocated_bytes[kAll].peak}, Bytes{stats.reserved_bytes[kAll].peak}};
+}
+
+// LibTorch's allocator counts what it lends, in its statistics of peaks too.
+device::Memory CudaBackend::allocate(Bytes bytes, std::string_view what) {
+    if (bytes.value == 0) return {};
+    const c10::cuda::CUDAGuard guard(device_);
+    void* memory = nullptr;
+    try {
+        // What was lent before is not kept for blocks of other sizes: this one may take all memory.
+        c10::cuda::CUDACachingAllocator::emptyCache();
+        memory = c10::cuda::CUDACachingAllocator::raw_alloc(static_cast<size_t>(bytes.value));
+    } catch (const c10::Error& error) {
+        fail(ExitCode::kSetup,
+             "the GPU has no {} for {}: {}; use a higher zero_optimization.stage, a smaller model "
+             "or "
+             "batch, or more GPUs",
+             to_text(bytes), what, torch_reason(error));
+    }
+    compute_.zero(memory, bytes.value);
+    return {{static_cast<std::byte*>(memory), static_cast<size_t>(bytes.value)},
+            [memory] { c10::cuda::CUDACachingAllocator::raw_delete(memory); }};
 }
 
 DeviceBackend* create(int device) {

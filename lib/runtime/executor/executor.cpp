@@ -86,7 +86,7 @@ void Executor::run_step() {
         // After a failure the other lanes may be stuck in something that poison cannot end, so they
         // are not waited for. poison() has come back by then, so that the caller may destroy the
         // runner.
-        changed_.wait(lock, [this] { return error_ != nullptr ? poisoned_ : lanes_running_ == 0; });
+        wait_until(lock, [this] { return error_ != nullptr ? poisoned_ : lanes_running_ == 0; });
         compute_waited_ += clock.now() - begin;
     }
     if (uses_device()) await_streams();
@@ -190,7 +190,7 @@ void Executor::wait_for(const plan::Instruction& instruction) {
     if (ready()) return;
     const SystemClock clock;
     const TimePoint begin = clock.now();
-    changed_.wait(lock, ready);
+    wait_until(lock, ready);
     if (instruction.lane == plan::Lane::kCompute) compute_waited_ += clock.now() - begin;
 }
 
@@ -209,34 +209,52 @@ void Executor::order_after(const plan::Instruction& instruction) {
     }
 }
 
-// Waits on the host until the device has done an instruction. An error of the device ends the step
-// and is that of the instruction which the device is at.
+// Waits on the host until the device has done an instruction.
 void Executor::await_device(size_t index) {
-    const SystemClock clock;
     device::Pauses pauses;
-    for (;;) {
-        size_t at = index;
+    for (;; pauses.pause()) {
+        std::unique_lock lock(mutex_);
+        look_at_device(lock);
+        if (error_ != nullptr) return;
         try {
-            {
-                const std::lock_guard lock(mutex_);
-                if (error_ != nullptr) return;
-                at = device_instruction();
-                retire();
-                if (device_work_[index].end->is_reached()) return;
-                at = device_instruction();
-                if (clock.now() - device_progress_ > streams_.limit)
-                    fail(ExitCode::kHang,
-                         "the device has not done it within {:.1f} s: a rank that it waits for may "
-                         "be gone, or the device hangs",
-                         to_milliseconds(streams_.limit) / 1000);
-            }
-            runner_.check_device();
+            if (device_work_[index].end->is_reached()) return;
         } catch (...) {
-            fail_step(at, std::current_exception());
+            lock.unlock();
+            fail_step(index, std::current_exception());
             return;
         }
-        pauses.pause();
     }
+}
+
+// Waits for other lanes. One of them may wait for the device on the host, as Norm does, so that the
+// device is looked at meanwhile.
+template <typename Ready>
+void Executor::wait_until(std::unique_lock<std::mutex>& lock, const Ready& ready) {
+    if (!uses_device()) return changed_.wait(lock, ready);
+    constexpr auto kLookInterval = std::chrono::milliseconds(10);
+    while (!changed_.wait_for(lock, kLookInterval, ready)) look_at_device(lock);
+}
+
+// Notes what the device has done. An error of the device, or too long a standstill, ends the step
+// and is that of the instruction which the device is at. LOCK is let go meanwhile.
+void Executor::look_at_device(std::unique_lock<std::mutex>& lock) {
+    if (error_ != nullptr) return;
+    size_t at = device_instruction();
+    try {
+        retire();
+        at = device_instruction();
+        if (given_ != retired_ && SystemClock().now() - device_progress_ > streams_.limit)
+            fail(ExitCode::kHang,
+                 "the device has not done it within {:.1f} s: a rank that it waits for may be "
+                 "gone, or the device hangs",
+                 to_milliseconds(streams_.limit) / 1000);
+        lock.unlock();
+        runner_.check_device();
+    } catch (...) {
+        if (lock.owns_lock()) lock.unlock();
+        fail_step(at, std::current_exception());
+    }
+    lock.lock();
 }
 
 // Notes what the device has done since the last call. REQUIRES: mutex_ is held.

@@ -109,6 +109,9 @@ class Executor {
     void order_after(const plan::Instruction& instruction);
     void finish(size_t index);
     void await_device(size_t index);
+    template <typename Ready>
+    void wait_until(std::unique_lock<std::mutex>& lock, const Ready& ready);
+    void look_at_device(std::unique_lock<std::mutex>& lock);
     void await_streams();
     void retire();
     [[nodiscard]] size_t device_instruction() const;

@@ -1,14 +1,5 @@
 #include "runtime/health/health_device.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros.h>
-#include <c10/core/ScalarType.h>
-#include <c10/core/TensorOptions.h>
-
-#include <cstring>
-
 #include "base/check.h"
 #include "base/error.h"
 #include "device/stream.h"
@@ -19,29 +10,27 @@ namespace {
 // A small message would show a pause between two looks.
 constexpr Duration kWatchClosely = std::chrono::milliseconds(2);
 
-class DeviceCollectives final : public HealthCollectives {
+class DeviceHealthCollectives final : public HealthCollectives {
   public:
-    DeviceCollectives(DeviceBackend& backend, c10::Device device, Duration time_limit)
+    DeviceHealthCollectives(DeviceBackend& backend, Duration time_limit)
         : backend_(backend),
           limits_{[this] { backend_.check(); }, time_limit, kWatchClosely},
-          loaded_(backend.compute_stream().make_event()),
-          done_(backend.communication_stream().make_event()),
-          options_(at::TensorOptions().dtype(at::kFloat).device(device)),
-          flag_(at::zeros({1}, options_)) {}
+          loaded_(backend.compute().stream()->make_event()),
+          done_(backend.communication().stream()->make_event()),
+          flag_(take(1)) {}
 
     void load(std::span<const float> send, int64_t receive_numel) override {
-        const at::Tensor host =
-            at::from_blob(const_cast<float*>(send.data()), {std::ssize(send)}, at::kFloat);
-        send_ = at::empty({std::ssize(send)}, options_);
-        send_.copy_(host);
-        receive_ = at::empty({receive_numel}, options_);
+        send_ = take(std::ssize(send));
+        receive_ = take(receive_numel);
+        backend_.compute().copy_in(send_.bytes().data(), send.data(),
+                                   static_cast<int64_t>(send.size_bytes()));
     }
 
     void run(health::HealthOp op) override {
-        backend_.compute_stream().record(*loaded_);
-        backend_.communication_stream().wait(*loaded_);
+        backend_.compute().stream()->record(*loaded_);
+        backend_.communication().stream()->wait(*loaded_);
         start(op);
-        backend_.communication_stream().record(*done_);
+        backend_.communication().stream()->record(*done_);
         if (device::await_event(*done_, limits_)) return;
         backend_.abort();
         fail(ExitCode::kHang, "{} did not end within {:.3f} s", health::health_op_name(op),
@@ -49,15 +38,19 @@ class DeviceCollectives final : public HealthCollectives {
     }
 
     void fetch(std::span<float> receive) override {
-        const at::Tensor host = (in_place_ ? send_ : receive_).cpu();
-        DSL_CHECK(host.numel() == std::ssize(receive), "{} elements of {} are fetched",
-                  receive.size(), host.numel());
-        std::memcpy(receive.data(), host.data_ptr<float>(), receive.size_bytes());
+        const device::Memory& memory = in_place_ ? send_ : receive_;
+        DSL_CHECK(memory.bytes().size() == receive.size_bytes(), "{} elements of {} bytes",
+                  receive.size(), memory.bytes().size());
+        backend_.communication().copy_out(receive.data(), memory.bytes().data(),
+                                          static_cast<int64_t>(receive.size_bytes()));
     }
 
   private:
-    static DeviceBuffer buffer_of(const at::Tensor& tensor) {
-        return {tensor.data_ptr(), tensor.numel(), DeviceDtype::kFloat32};
+    [[nodiscard]] device::Memory take(int64_t numel) const {
+        return backend_.allocate(Bytes{numel * int64_t{sizeof(float)}}, "a health check");
+    }
+    static DeviceBuffer buffer_of(const device::Memory& memory) {
+        return {memory.bytes().data(), std::ssize(memory.floats()), DeviceDtype::kFloat32};
     }
     void start(health::HealthOp op);
 
@@ -65,14 +58,13 @@ class DeviceCollectives final : public HealthCollectives {
     device::AwaitOptions limits_;
     std::unique_ptr<device::Event> loaded_;  // what an operation sends is there
     std::unique_ptr<device::Event> done_;
-    at::TensorOptions options_;
-    at::Tensor flag_;
-    at::Tensor send_;
-    at::Tensor receive_;
+    device::Memory flag_;
+    device::Memory send_;
+    device::Memory receive_;
     bool in_place_ = false;
 };
 
-void DeviceCollectives::start(health::HealthOp op) {
+void DeviceHealthCollectives::start(health::HealthOp op) {
     if (op != health::HealthOp::kBarrier)
         in_place_ = op == health::HealthOp::kBroadcast || op == health::HealthOp::kAllReduce;
     const auto exchange = [&](DeviceExchange kind) {
@@ -99,10 +91,9 @@ void DeviceCollectives::start(health::HealthOp op) {
 
 }  // namespace
 
-std::unique_ptr<HealthCollectives> make_device_collectives(DeviceBackend& backend,
-                                                           c10::Device device,
-                                                           Duration time_limit) {
-    return std::make_unique<DeviceCollectives>(backend, device, time_limit);
+std::unique_ptr<HealthCollectives> make_device_health_collectives(DeviceBackend& backend,
+                                                                  Duration time_limit) {
+    return std::make_unique<DeviceHealthCollectives>(backend, time_limit);
 }
 
 }  // namespace dslaunch::runtime

@@ -2,8 +2,6 @@
 // test's fake. Data path: sweep -> [here] -> DeviceBackend. One thread.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <memory>
 
 #include "runtime/comm/device_backend.h"
@@ -11,10 +9,9 @@
 
 namespace dslaunch::runtime {
 
-// REQUIRES: BACKEND has joined its group. Buffers are made on DEVICE. BACKEND must outlive the
-// result. An operation that takes longer than TIME_LIMIT throws Error{kHang}.
-[[nodiscard]] std::unique_ptr<HealthCollectives> make_device_collectives(DeviceBackend& backend,
-                                                                         c10::Device device,
-                                                                         Duration time_limit);
+// REQUIRES: BACKEND has joined its group. It must outlive the result. An operation that takes
+// longer than TIME_LIMIT throws Error{kHang}.
+[[nodiscard]] std::unique_ptr<HealthCollectives> make_device_health_collectives(
+    DeviceBackend& backend, Duration time_limit);
 
 }  // namespace dslaunch::runtime

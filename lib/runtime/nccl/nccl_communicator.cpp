@@ -26,6 +26,19 @@ ncclDataType_t nccl_type(DeviceDtype dtype) {
     DSL_CHECK(false, "device dtype {}", static_cast<int>(dtype));
 }
 
+int64_t bytes_of(DeviceDtype dtype) {
+    switch (dtype) {
+        case DeviceDtype::kFloat32:
+            return 4;
+        case DeviceDtype::kFloat16:
+        case DeviceDtype::kBfloat16:
+            return 2;
+        case DeviceDtype::kByte:
+            return 1;
+    }
+    DSL_CHECK(false, "device dtype {}", static_cast<int>(dtype));
+}
+
 // A communicator that does not block may answer any call with ncclInProgress.
 bool has_started(ncclResult_t result) {
     return result == ncclSuccess || result == ncclInProgress;
@@ -58,6 +71,7 @@ void NcclCommunicator::join(const DeviceGroup& group) {
     {
         const std::lock_guard lock(mutex_);
         DSL_CHECK(communicator_ == nullptr, "joined twice");
+        aborted_ = false;
         expect_started(
             ncclCommInitRankConfig(&communicator_, group.world_size, id, group.rank, &config),
             "join");
@@ -106,6 +120,74 @@ void NcclCommunicator::broadcast(const DeviceBuffer& buffer, int root, cudaStrea
     start("broadcast", [&](ncclComm_t communicator) {
         return ncclBroadcast(buffer.data, buffer.data, static_cast<size_t>(buffer.numel),
                              nccl_type(buffer.dtype), root, communicator, stream);
+    });
+}
+
+// Calls CALL for each range that is not empty, as one group. The group is closed whatever happens
+// in it: an open one would take in all later calls.
+void NcclCommunicator::start_group(const char* what, std::span<const NodeRange> ranges,
+                                   const InGroup& call) {
+    start(what, [&](ncclComm_t communicator) {
+        ncclResult_t result = ncclGroupStart();
+        if (!has_started(result)) return result;
+        for (const NodeRange& range : ranges)
+            if (range.range.numel > 0 && has_started(result)) result = call(communicator, range);
+        const ncclResult_t closed = ncclGroupEnd();
+        return has_started(result) ? closed : result;
+    });
+}
+
+// True if the ranges are one for each rank, in order and equally long: NCCL has operations for
+// that, which are faster than a group.
+bool NcclCommunicator::are_even_parts(std::span<const NodeRange> ranges) const {
+    if (std::ssize(ranges) != group_.world_size || ranges.front().range.numel == 0) return false;
+    for (int rank = 0; rank < group_.world_size; ++rank)
+        if (ranges[rank].node != rank || ranges[rank].range.numel != ranges.front().range.numel)
+            return false;
+    return true;
+}
+
+void NcclCommunicator::reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
+                                     std::span<const NodeRange> ranges, cudaStream_t stream) {
+    const ncclRedOp_t operation = reduction == DeviceReduction::kMean ? ncclAvg : ncclSum;
+    auto* const data = static_cast<std::byte*>(buffer.data);
+    const ncclDataType_t type = nccl_type(buffer.dtype);
+    const int64_t element = bytes_of(buffer.dtype);
+    if (are_even_parts(ranges)) {
+        const auto numel = static_cast<size_t>(ranges.front().range.numel);
+        std::byte* const own = data + ranges[group_.rank].range.begin * element;
+        return start("reduce-scatter", [&](ncclComm_t communicator) {
+            return ncclReduceScatter(data + ranges.front().range.begin * element, own, numel, type,
+                                     operation, communicator, stream);
+        });
+    }
+    start_group("reduction", ranges, [&](ncclComm_t communicator, const NodeRange& range) {
+        std::byte* const at = data + range.range.begin * element;
+        const auto numel = static_cast<size_t>(range.range.numel);
+        if (range.node == kEveryNode)
+            return ncclAllReduce(at, at, numel, type, operation, communicator, stream);
+        return ncclReduce(at, at, numel, type, operation, range.node, communicator, stream);
+    });
+}
+
+void NcclCommunicator::gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges,
+                                     cudaStream_t stream) {
+    auto* const data = static_cast<std::byte*>(buffer.data);
+    const ncclDataType_t type = nccl_type(buffer.dtype);
+    const int64_t element = bytes_of(buffer.dtype);
+    if (are_even_parts(ranges)) {
+        const auto numel = static_cast<size_t>(ranges.front().range.numel);
+        const std::byte* const own = data + ranges[group_.rank].range.begin * element;
+        return start("all-gather", [&](ncclComm_t communicator) {
+            return ncclAllGather(own, data + ranges.front().range.begin * element, numel, type,
+                                 communicator, stream);
+        });
+    }
+    start_group("gather", ranges, [&](ncclComm_t communicator, const NodeRange& range) {
+        if (range.node == kEveryNode) return ncclSuccess;
+        std::byte* const at = data + range.range.begin * element;
+        return ncclBroadcast(at, at, static_cast<size_t>(range.range.numel), type, range.node,
+                             communicator, stream);
     });
 }
 
@@ -175,6 +257,10 @@ void NcclCommunicator::leave() {
 }
 
 void NcclCommunicator::check() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (communicator_ == nullptr && !aborted_) return;
+    }
     ncclResult_t state = ncclSuccess;
     call("check",
          [&](ncclComm_t communicator) { return ncclCommGetAsyncError(communicator, &state); });
@@ -186,6 +272,7 @@ void NcclCommunicator::abort() {
     {
         const std::lock_guard lock(mutex_);
         ended = std::exchange(communicator_, nullptr);
+        aborted_ = aborted_ || ended != nullptr;
     }
     if (ended == nullptr) return;
     // ncclCommAbort waits for its kernels to notice. Nobody here waits for it, and _exit may

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "base/clock.h"
@@ -31,12 +32,18 @@ class NcclCommunicator {
     // These functions put the collective on STREAM. REQUIRES: joined.
     void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction, cudaStream_t stream);
     void broadcast(const DeviceBuffer& buffer, int root, cudaStream_t stream);
+    // As DeviceBackend's functions of these names.
+    void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
+                       std::span<const NodeRange> ranges, cudaStream_t stream);
+    void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges,
+                       cudaStream_t stream);
     void exchange(DeviceExchange kind, const DeviceBuffer& send, const DeviceBuffer& receive,
                   cudaStream_t stream);
     // Ends the communicator when all its work is done, on every rank of the group. Without one it
     // does nothing. Throws as join does; the communicator is aborted then.
     void leave();
-    // Throws Error{kPeerLost} if NCCL has met an error, or abort() was called. Does not block.
+    // Throws Error{kPeerLost} if NCCL has met an error, or a group was aborted. Does not block. A
+    // rank that has joined nobody has nothing to check.
     void check();
     // Ends the communicator at once: collectives under way stop, and who waits for them gets
     // Error{kPeerLost}. Does not block. A thread of its own does what may take long, and _exit may
@@ -48,6 +55,9 @@ class NcclCommunicator {
     void call(const char* what, const Call& call);
     void start(const char* what, const Call& call);
     void wait_until_started(const char* what);
+    using InGroup = std::function<ncclResult_t(ncclComm_t, const NodeRange& range)>;
+    void start_group(const char* what, std::span<const NodeRange> ranges, const InGroup& call);
+    [[nodiscard]] bool are_even_parts(std::span<const NodeRange> ranges) const;
     [[nodiscard]] ncclResult_t exchange_parts(DeviceExchange kind, const DeviceBuffer& send,
                                               const DeviceBuffer& receive, ncclComm_t communicator,
                                               cudaStream_t stream) const;
@@ -55,6 +65,7 @@ class NcclCommunicator {
     DeviceGroup group_;
     std::mutex mutex_;  // guards communicator_, and each call with it
     ncclComm_t communicator_ = nullptr;
+    bool aborted_ = false;  // true if the last group was
 };
 
 }  // namespace dslaunch::runtime

@@ -198,7 +198,13 @@ std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(
         add(piece);
     }
     for (const Whole& whole : save->wholes) save->weights.pieces.push_back(whole.piece);
-    save->snapshot.emplace(std::move(in_memory), memory_for_copies(topology.local_world_size()));
+    Snapshot::Fetch fetch;
+    if (!parts_.state->values_on_host())
+        fetch = [state = parts_.state](std::span<std::byte> into, const std::byte* values) {
+            state->copy_values(into, values);
+        };
+    save->snapshot.emplace(std::move(in_memory), memory_for_copies(topology.local_world_size()),
+                           std::move(fetch));
     return save;
 }
 

@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "graph/archive/memory_order.h"
-#include "graph/lower/device_rewrite.h"
 #include "graph/tensor/tensor_operators.h"
 #include "runtime/save/save_weights.h"
 
@@ -154,10 +153,7 @@ class Writer {
             for (size_t i = 0; i < count_of_stage_[static_cast<size_t>(stage) - 1]; ++i)
                 receive(stage);
         }
-        if (!writer_) return;
-        // The files can then be loaded on any machine.
-        graph::move_to_device(*weights_.whole, c10::kCPU);
-        writer_->finish();
+        if (writer_) writer_->finish();
     }
 
   private:

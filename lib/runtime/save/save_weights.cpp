@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/kinds/dtype.h"
+#include "graph/lower/device_rewrite.h"
 #include "graph/lower/precision.h"
 #include "graph/models/archive.h"
 #include "storage/files/mapped_file.h"
@@ -112,7 +113,7 @@ void WeightWriter::write(size_t entry, size_t names, std::span<const std::byte> 
 }
 
 void WeightWriter::write(size_t entry, size_t names, const at::Tensor& tensor) {
-    const at::Tensor rows = tensor.detach().contiguous();
+    const at::Tensor rows = tensor.detach().to(at::kCPU).contiguous();
     write(entry, names, {static_cast<const std::byte*>(rows.const_data_ptr()), rows.nbytes()});
 }
 
@@ -160,6 +161,9 @@ void WeightWriter::finish() {
             read_from(weights, weights_->offset(homes_[i].entry), model_.parameters()[i].tensor);
         }
     }
+    // The file can then be loaded on any machine. All tensors that are left have values of their
+    // own.
+    graph::move_to_device(model_, c10::kCPU);
     graph::save_archive(model_.module(), folder_ + "/model.pt",
                         [&](std::span<const std::byte> memory) {
                             give_back(*weights, memory);

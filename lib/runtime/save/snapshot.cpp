@@ -18,8 +18,8 @@ constexpr double kCopiedBytesPerSecond = 1e9;
 
 }  // namespace
 
-Snapshot::Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max)
-    : pieces_(std::move(pieces)), copies_left_(copies_max) {
+Snapshot::Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max, Fetch fetch)
+    : pieces_(std::move(pieces)), fetch_(std::move(fetch)), copies_left_(copies_max) {
     for (size_t p = 0; p < pieces_.size(); ++p) {
         const SavedPiece& piece = pieces_[p];
         DSL_CHECK(piece.values != nullptr && piece.unit >= 0, "a piece that is not in memory");
@@ -35,7 +35,7 @@ Snapshot::Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max)
                                         static_cast<size_t>(piece.elements.numel) * sizeof(float));
         while (!left.empty()) {
             const size_t bytes = std::min(left.size(), kSpanBytesMax);
-            spans_.push_back({p, left.first(bytes)});
+            spans_.push_back({p, left.first(bytes), /*fetched=*/!fetch_});
             left = left.subspan(bytes);
         }
         units_.back().end = spans_.size();
@@ -43,14 +43,20 @@ Snapshot::Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max)
 }
 
 void Snapshot::write_all(const Write& write) {
+    std::vector<std::byte> fetched;
     try {
         for (Unit& unit : units_) {
             std::unique_lock lock(mutex_);
             while (unit.next < unit.end) {
                 changed_.wait(lock, [&] { return !unit.copying; });
-                const Span span = spans_[unit.next++];
+                Span span = spans_[unit.next++];
                 unit.busy = true;
                 lock.unlock();
+                if (!span.fetched) {
+                    fetched.resize(span.bytes.size());
+                    fetch_(fetched, span.bytes.data());
+                    span.bytes = fetched;
+                }
                 write(pieces_[span.piece], span.bytes);
                 lock.lock();
                 unit.busy = false;
@@ -111,8 +117,13 @@ void Snapshot::copy_rest(std::unique_lock<std::mutex>& lock, Unit& unit) {
     size_t at = 0;
     for (size_t s = unit.next; s < unit.end; ++s) {
         const std::span<std::byte> into = unit.copy.bytes().subspan(at, spans_[s].bytes.size());
-        std::memcpy(into.data(), spans_[s].bytes.data(), into.size());
+        if (fetch_) {
+            fetch_(into, spans_[s].bytes.data());
+        } else {
+            std::memcpy(into.data(), spans_[s].bytes.data(), into.size());
+        }
         spans_[s].bytes = into;
+        spans_[s].fetched = true;
         at += into.size();
     }
     lock.lock();

@@ -20,9 +20,13 @@ namespace dslaunch::runtime {
 
 class Snapshot final : public UpdateGuard {
   public:
+    // FETCH copies values that the host cannot read to its memory (SavableState::copy_values). Two
+    // threads call it.
+    using Fetch = std::function<void(std::span<std::byte> into, const std::byte* values)>;
     // PIECES are all in memory, those of a unit one after the other. COPIES_MAX is the memory for
-    // copies. If it is too small, an update waits until its unit is written.
-    Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max);
+    // copies. If it is too small, an update waits until its unit is written. FETCH is empty if the
+    // host reads the values in place.
+    Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max, Fetch fetch = {});
 
     // Gives WRITE the bytes of each piece in order, in spans of some MiB. An error that WRITE
     // throws ends it and frees all units.
@@ -37,6 +41,7 @@ class Snapshot final : public UpdateGuard {
     struct Span {
         size_t piece = 0;
         std::span<const std::byte> bytes;
+        bool fetched = false;  // true if they are in the host's memory
     };
     // A unit's spans [first, end). Those before NEXT are done or being written.
     struct Unit {
@@ -53,6 +58,7 @@ class Snapshot final : public UpdateGuard {
     void release();
 
     std::vector<SavedPiece> pieces_;
+    Fetch fetch_;
     std::vector<Span> spans_;
     std::vector<Unit> units_;      // units in the order of writing
     std::vector<int> unit_of_id_;  // unit of each id; -1: none

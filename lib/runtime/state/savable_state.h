@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <span>
@@ -34,6 +35,12 @@ class SavableState {
     // and each of its states. They come in the order of updates, the pieces of a unit one after the
     // other. VALUES stay in place until the plan changes. Called outside of a step.
     [[nodiscard]] virtual std::vector<SavedPiece> saved_pieces() = 0;
+    // True if the host reads the values of pieces in place; else copy_values() brings them. Any
+    // thread calls it while the guard keeps the values.
+    [[nodiscard]] virtual bool values_on_host() const { return true; }
+    virtual void copy_values(std::span<std::byte> into, const std::byte* values) {
+        std::memcpy(into.data(), values, into.size());
+    }
     // Gives USE the pieces of a unit that is on disk, with values valid until USE returns. Called
     // outside of a step. Blocks. Throws Error{kDisk}.
     using UsePieces = std::function<void(std::span<const SavedPiece> pieces)>;

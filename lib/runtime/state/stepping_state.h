@@ -46,9 +46,6 @@ class SteppingState {
     [[nodiscard]] virtual std::span<float> tied_gradients(int bucket) {
         DSL_CHECK(false, "bucket {} is tied, in a state that has no stages", bucket);
     }
-    // Called once all instructions of the step have run. Errors of work that they only started are
-    // thrown here at the latest. Compute lane.
-    virtual void finish_step() {}
     // Returns the global L2 norm of the last step's mean gradient before clipping, if it was
     // computed.
     [[nodiscard]] virtual std::optional<double> gradient_norm() const = 0;

@@ -90,11 +90,11 @@ std::string describe_instruction(const plan::ModelInfo& info, int number,
 LaneStreams lane_streams(const TrainerParts& parts) {
     LaneStreams streams;
     if (parts.device == nullptr) return streams;
-    const auto set = [&](plan::Lane lane, device::Stream& stream) {
-        streams.of_lane[static_cast<size_t>(lane)] = &stream;
+    const auto set = [&](plan::Lane lane, device::Queue& queue) {
+        streams.of_lane[static_cast<size_t>(lane)] = queue.stream();
     };
-    set(plan::Lane::kCompute, parts.device->compute_stream());
-    set(plan::Lane::kCommunication, parts.device->communication_stream());
+    set(plan::Lane::kCompute, parts.device->compute());
+    set(plan::Lane::kCommunication, parts.device->communication());
     streams.limit = parts.time_limit;
     return streams;
 }
@@ -356,7 +356,6 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     const double weight = loss_weight(step - 1);
     parts_.segments->begin_step(step - 1, weight * scale);
     executor_.run_step();
-    parts_.state->finish_step();
     double loss = 0;
     for (const double micro : parts_.segments->losses()) loss += micro;
     StepFacts facts = gather(loss * weight);

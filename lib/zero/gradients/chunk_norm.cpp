@@ -8,8 +8,9 @@
 namespace dslaunch::zero {
 
 ChunkNorm::ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states,
-                     const plan::FlatLayout& layout)
+                     const plan::FlatLayout& layout, device::Queue& queue)
     : blocks_(blocks),
+      queue_(queue),
       squares_(blocks.size()),
       done_(blocks.size(), 0),
       broken_(static_cast<size_t>(layout.block_numel)) {
@@ -47,7 +48,19 @@ ChunkNorm::ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states
     }
 }
 
+// A stream sums all blocks at once, which waits for it once only.
+void ChunkNorm::sum_later(int c, const float* sums) {
+    later_.resize(blocks_.size());
+    for (const Share& share : shares_[c]) {
+        const auto i = static_cast<size_t>(share.block);
+        DSL_CHECK(share.range == blocks_[i].range, "norm block {} lies in two chunks", i);
+        later_[i] = {sums + share.offset_numel, share.range.numel};
+        done_[i] = 1;
+    }
+}
+
 void ChunkNorm::add(int c, const float* sums) {
+    if (queue_.stream() != nullptr) return sum_later(c, sums);
     for (const Share& share : shares_[c]) {
         const auto i = static_cast<size_t>(share.block);
         const Range& whole = blocks_[i].range;
@@ -70,7 +83,7 @@ std::vector<double> ChunkNorm::take() {
     DSL_CHECK(std::ranges::count(done_, 0) == 0, "{} norm blocks were not added",
               std::ranges::count(done_, 0));
     std::ranges::fill(done_, 0);
-    return squares_;
+    return later_.empty() ? squares_ : queue_.sums_of_squares(later_);
 }
 
 }  // namespace dslaunch::zero

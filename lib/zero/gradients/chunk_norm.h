@@ -14,9 +14,10 @@ namespace dslaunch::zero {
 
 class ChunkNorm {
   public:
-    // BLOCKS is GradientNorm::blocks() and must outlive this.
+    // BLOCKS is GradientNorm::blocks(). QUEUE sums what is in the memory of its device, which
+    // stays there until take(). Both must outlive this.
     ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states,
-              const plan::FlatLayout& layout);
+              const plan::FlatLayout& layout, device::Queue& queue);
 
     // SUMS are chunk C's, complete, from its first element on. REQUIRES: the chunks of a bucket
     // come in order, one bucket after the other.
@@ -32,9 +33,13 @@ class ChunkNorm {
         int64_t offset_numel = 0;  // offset in the chunk
     };
 
+    void sum_later(int c, const float* sums);
+
     std::span<const NormBlock> blocks_;
+    device::Queue& queue_;
     std::vector<std::vector<Share>> shares_;  // one per chunk, with a bucket's blocks in order
     std::vector<double> squares_;             // one per block
+    std::vector<device::Values> later_;       // one per block, empty if the queue works at once
     std::vector<char> done_;                  // one per block, 1 once this step's squares are there
     std::vector<float> broken_;               // [block_numel], a block that lies in several shares
     int64_t broken_numel_ = 0;                // elements of it that have come

@@ -7,9 +7,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
-#include "kernels/flat_optimizer.h"
+#include "base/check.h"
 #include "zero/parameters/flat_view.h"
 
 namespace dslaunch::zero {
@@ -36,17 +37,19 @@ std::vector<runtime::BucketId> GradientSums::add_slices(const plan::FlatLayout& 
 
 GradientSums::GradientSums(const graph::Model& model, const ShardMap& map,
                            std::vector<runtime::BucketId> buckets,
-                           std::span<const int> buffer_of_bucket, runtime::Collectives& collectives,
-                           const GradientOptions& options)
+                           std::span<const int> buffer_of_bucket, const TensorDevice& device,
+                           runtime::Collectives& collectives, const GradientOptions& options)
     : map_(map),
       buckets_(std::move(buckets)),
       buffer_of_bucket_(buffer_of_bucket.begin(), buffer_of_bucket.end()),
+      device_(device),
       collectives_(collectives),
       options_(options),
       generations_(buckets_.size(), 0),
       parts_(buckets_.size()),
       sources_(buckets_.size()),
-      used_(buckets_.size()) {
+      used_(buckets_.size()),
+      usage_(buckets_.size()) {
     int buffers = 0;
     for (const int buffer : buffer_of_bucket_) buffers = std::max(buffers, buffer + 1);
     bucket_in_buffer_.assign(static_cast<size_t>(buffers), -1);
@@ -61,7 +64,7 @@ std::vector<at::Tensor> GradientSums::views(const graph::Model& model) const {
             const plan::ParameterSlice& slice = map_.layout().slices[i];
             views.push_back(view_like(model.parameters()[slice.parameter].tensor,
                                       data + slice.offset_numel - bucket(b).offset_numel,
-                                      at::kFloat));
+                                      at::kFloat, device_.name));
         }
     }
     return views;
@@ -87,11 +90,17 @@ void GradientSums::claim(int b) {
     collector_->claim(bucket(b));
 }
 
+// On the host the flags travel behind the gradients. On a device they stay with the host, which
+// tells them to the other ranks without waiting for the device.
 void GradientSums::complete(int b) {
-    const auto flags =
-        own(b).subspan(static_cast<size_t>(bucket(b).numel),
-                       static_cast<size_t>(bucket(b).end_slice - bucket(b).first_slice));
-    collector_->complete(bucket(b), flags);
+    const auto slices = static_cast<size_t>(bucket(b).end_slice - bucket(b).first_slice);
+    if (device_.device->is_host()) {
+        collector_->complete(bucket(b),
+                             own(b).subspan(static_cast<size_t>(bucket(b).numel), slices));
+    } else {
+        usage_[b].mine.resize(slices);
+        collector_->complete(bucket(b), usage_[b].mine);
+    }
     if (options_.tensor != nullptr) sum_over_tensor_ranks(b);
 }
 
@@ -134,11 +143,12 @@ void GradientSums::reduce(int b) {
         return collectives_.reduce(buckets_[i], generations_[i], mean(), destinations);
     }
     sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
+    if (sources_[i].size() == 1) return;  // it is the sum
     // Only the owner of these elements reads them, of any rank.
     for (const OwnedPiece& piece : map_.pieces(b)) {
         std::vector<const float*> terms;
         for (const float* source : sources_[i]) terms.push_back(source + piece.range.begin);
-        kernels::ordered_sum(terms, mean(), own(b).data() + piece.range.begin, piece.range.numel);
+        queue().ordered_sum(terms, mean(), own(b).data() + piece.range.begin, piece.range.numel);
     }
 }
 
@@ -152,9 +162,37 @@ void GradientSums::open(int b) {
     }
 }
 
-std::vector<float> GradientSums::used(int b) const {
+// A rank's flags are known once the backward has been given to the device.
+std::vector<float> GradientSums::agree_on_usage(int b) {
+    Usage& usage = usage_[b];
+    if (map_.topology().world_size() == 1) return usage.mine;
+    if (!usage.sums.empty() && !options_.usage_varies) {
+        DSL_CHECK(usage.mine == usage.mine_before,
+                  "other parameters of bucket {} than before got a gradient, though the model has "
+                  "no branch",
+                  b);
+        return usage.sums;
+    }
+    std::vector<float> sums(usage.mine.size(), 0);
+    const std::string_view bytes(reinterpret_cast<const char*>(usage.mine.data()),
+                                 usage.mine.size() * sizeof(float));
+    for (const std::string& theirs : collectives_.all_gather(bytes)) {
+        DSL_CHECK(theirs.size() == bytes.size(), "{} bytes of flags", theirs.size());
+        for (size_t k = 0; k < sums.size(); ++k) {
+            float flag = 0;
+            std::memcpy(&flag, theirs.data() + k * sizeof flag, sizeof flag);
+            sums[k] += flag;
+        }
+    }
+    if (usage.sums.empty()) usage.mine_before = usage.mine;
+    usage.sums = sums;
+    return sums;
+}
+
+std::vector<float> GradientSums::used(int b) {
     const auto i = static_cast<size_t>(b);
     if (options_.keep && !used_[i].empty()) return used_[i];
+    if (!device_.device->is_host()) return agree_on_usage(b);
     const int64_t count = bucket(b).end_slice - bucket(b).first_slice;
     std::vector<float> used(static_cast<size_t>(count), 0);
     for (const float* source : sources_[i])
@@ -192,9 +230,9 @@ void GradientSums::accumulate(int b, const Range& range, float* into) const {
     for_each_in(b, range, [&](const Range& part, std::span<const float* const> terms, float scale) {
         float* const sums = into + (part.begin - range.begin);
         if (first_micro_step_) {
-            kernels::ordered_sum(terms, scale, sums, part.numel);
+            queue().ordered_sum(terms, scale, sums, part.numel);
         } else {
-            kernels::accumulate_sum(terms, scale, sums, part.numel);
+            queue().accumulate_sum(terms, scale, sums, part.numel);
         }
     });
 }
@@ -210,7 +248,7 @@ void GradientSums::end_accumulate(int b) {
 std::span<float> GradientSums::begin_collect(int b) {
     begin_generation(b);
     const std::span<float> mine = own(b);
-    std::fill(mine.begin(), mine.end(), -0.0F);
+    queue().fill(mine.data(), -0.0F, std::ssize(mine));
     return mine;
 }
 
@@ -218,7 +256,7 @@ void GradientSums::post_collected(int b) {
     const auto i = static_cast<size_t>(b);
     const std::span<float> mine = own(b);
     const auto blank = [&](const Range& range) {
-        std::fill_n(mine.begin() + range.begin, range.numel, -0.0F);
+        queue().fill(mine.data() + range.begin, -0.0F, range.numel);
     };
     // If hosts hold copies, one host gives the values. At stage 0 the rank that writes a piece
     // does.
@@ -233,7 +271,9 @@ std::vector<float> GradientSums::take_whole(int b) {
     collectives_.reduce(buckets_[i], generations_[i], 1.0F);
     const runtime::ReducedParts parts = collectives_.await_reduced(buckets_[i], generations_[i]);
     std::vector<float> whole(static_cast<size_t>(parts.numel));
-    parts.copy_to(whole);
+    for (const runtime::ReducedParts::Part& part : parts.parts)
+        queue().copy_out(whole.data() + part.range.begin, part.values.data(),
+                         static_cast<int64_t>(part.values.size_bytes()));
     whole.resize(static_cast<size_t>(bucket(b).numel));
     collectives_.release(buckets_[i], generations_[i]);
     return whole;

@@ -9,11 +9,13 @@
 #include <span>
 #include <vector>
 
+#include "device/device.h"
 #include "graph/archive/model.h"
 #include "graph/tensor/tensor_rank.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/host/arena.h"
 #include "zero/gradients/gradient_collector.h"
+#include "zero/parameters/parameter_store.h"
 #include "zero/states/shard_map.h"
 
 namespace dslaunch::zero {
@@ -24,6 +26,10 @@ struct GradientOptions {
     bool keep = false;
     // True on one host if there is no Reduce: the update, or Accumulate, sums the ranks' gradients.
     bool fused = false;
+    // True if a branch or loop of the model may leave a parameter out in one step and not in
+    // another. On a device the ranks then tell each other in every step, otherwise only in the
+    // first; on the host they always do.
+    bool usage_varies = true;
     // The tensor group. Gradients that are summands in it are summed over it when they are posted.
     // Null means that there is no group.
     const graph::TensorRank* tensor = nullptr;
@@ -36,9 +42,11 @@ class GradientSums {
         const plan::FlatLayout& layout, std::span<const int> buffer_of_bucket,
         std::span<const int64_t> buffer_numel, runtime::ArenaLayout& arena);
 
+    // The buckets are memory of DEVICE.
     GradientSums(const graph::Model& model, const ShardMap& map,
                  std::vector<runtime::BucketId> buckets, std::span<const int> buffer_of_bucket,
-                 runtime::Collectives& collectives, const GradientOptions& options);
+                 const TensorDevice& device, runtime::Collectives& collectives,
+                 const GradientOptions& options);
 
     void begin_step();
     void claim(int bucket);
@@ -55,7 +63,10 @@ class GradientSums {
     // True in the first micro step of the bucket at hand.
     [[nodiscard]] bool first_micro_step() const { return first_micro_step_; }
     // The lender of memory for the backwards of the compute lane.
-    [[nodiscard]] runtime::MemoryLender* memory() { return &collector_->lender(); }
+    // Null on a device, whose memory LibTorch's own allocator has.
+    [[nodiscard]] runtime::MemoryLender* memory() {
+        return device_.device->is_host() ? &collector_->lender() : nullptr;
+    }
     [[nodiscard]] bool has_gradient(int slice) const { return collector_->has_gradient(slice); }
     void begin_backward(int micro_step) { collector_->begin_backward(micro_step); }
     void end_segment(int segment) { collector_->end_segment(segment); }
@@ -63,7 +74,8 @@ class GradientSums {
     // Makes the sums of a bucket readable. It precedes for_each_in and used, once a step.
     void open(int bucket);
     // One flag for each slice of an open bucket, above 0 if any rank had a gradient in this step.
-    [[nodiscard]] std::vector<float> used(int bucket) const;
+    // Every rank calls it.
+    [[nodiscard]] std::vector<float> used(int bucket);
     // Calls use(range, gradients, scale) for pieces of RANGE, in order. RANGE lies in one of this
     // rank's pieces of an open bucket. The gradients are pointers to that range's elements, to be
     // summed in order and multiplied by SCALE. REQUIRES: the sums are not kept, or the bucket is
@@ -79,13 +91,14 @@ class GradientSums {
     }
 
     // Brings fp32 values of all ranks' pieces together, bucket by bucket. put(bucket, whole) writes
-    // this rank's pieces where they belong, and use(bucket, whole) gets the whole bucket on every
-    // rank. Every rank calls it, outside of a step.
+    // this rank's pieces where they belong in the device's memory, and use(bucket, whole) gets the
+    // whole bucket, in the host's, on every rank. Every rank calls it, outside of a step.
     template <typename Put, typename Use>
     void collect(Put&& put, Use&& use);
 
   private:
     [[nodiscard]] const plan::Bucket& bucket(int b) const { return map_.layout().buckets[b]; }
+    [[nodiscard]] device::Queue& queue() const { return device_.device->communication(); }
     [[nodiscard]] float mean() const {
         return 1.0F / static_cast<float>(map_.topology().world_size());
     }
@@ -96,6 +109,7 @@ class GradientSums {
     [[nodiscard]] bool sums_in_place() const {
         return map_.stage() > 0 && !map_.several_hosts() && !options_.fused;
     }
+    [[nodiscard]] std::vector<float> agree_on_usage(int bucket);
     [[nodiscard]] std::span<float> begin_collect(int bucket);
     void post_collected(int bucket);
     void complete(int bucket);
@@ -105,6 +119,7 @@ class GradientSums {
     std::vector<runtime::BucketId> buckets_;
     std::vector<int> buffer_of_bucket_;
     std::vector<int> bucket_in_buffer_;  // the bucket that used it last; -1: none
+    TensorDevice device_;
     runtime::Collectives& collectives_;
     GradientOptions options_;
     std::unique_ptr<GradientCollector> collector_;
@@ -113,6 +128,13 @@ class GradientSums {
     std::vector<runtime::ReducedParts> parts_;      // one per bucket, filled while it is open
     std::vector<std::vector<const float*>> sources_;
     std::vector<std::vector<float>> used_;  // one per bucket, over the micro steps that are kept
+    // What is known of a bucket's flags on a device.
+    struct Usage {
+        std::vector<float> mine;         // this rank's, in this generation
+        std::vector<float> mine_before;  // this rank's, when the ranks told each other first
+        std::vector<float> sums;         // of all ranks, then
+    };
+    std::vector<Usage> usage_;  // one per bucket
 };
 
 template <typename Use>

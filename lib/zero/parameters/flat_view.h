@@ -6,13 +6,15 @@
 
 namespace dslaunch::zero {
 
-// Returns a view of TENSOR.numel() elements of TYPE at DATA, which must outlive it. The view has
-// TENSOR's own strides if they fill its elements without gaps, else plain rows.
-inline at::Tensor view_like(const at::Tensor& tensor, void* data, at::ScalarType type) {
-    const at::TensorOptions options = at::TensorOptions().dtype(type);
-    if (tensor.is_non_overlapping_and_dense())
-        return at::from_blob(data, tensor.sizes(), tensor.strides(), options);
-    return at::from_blob(data, tensor.sizes(), options);
+// Returns a view of TENSOR.numel() elements of TYPE at DATA, memory of DEVICE that must outlive it.
+// The view has TENSOR's own strides if they fill its elements without gaps, else plain rows.
+inline at::Tensor view_like(const at::Tensor& tensor, void* data, at::ScalarType type,
+                            c10::Device device) {
+    auto maker = at::for_blob(data, tensor.sizes());
+    if (tensor.is_non_overlapping_and_dense()) maker.strides(tensor.strides());
+    return maker.options(at::TensorOptions().dtype(type).device(device))
+        .target_device(device)
+        .make_tensor();
 }
 
 }  // namespace dslaunch::zero

@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -16,6 +15,7 @@
 #include "graph/archive/memory_order.h"
 #include "graph/lower/precision.h"
 #include "zero/parameters/flat_view.h"
+#include "zero/parameters/host_values.h"
 
 namespace dslaunch::zero {
 
@@ -47,14 +47,15 @@ ParameterSlices ParameterStore::add_slices(const ShardMap& map, DType dtype,
 
 ParameterStore::ParameterStore(graph::Model& model, const ShardMap& map,
                                const ParameterSlices& slices, DType dtype,
-                               const runtime::Arena& arena, runtime::HostGroup& group,
-                               runtime::Collectives& collectives, StateStore& states,
-                               runtime::SavedState* saved)
+                               const TensorDevice& device, const runtime::Arena& arena,
+                               runtime::HostGroup& group, runtime::Collectives& collectives,
+                               StateStore& states, runtime::SavedState* saved)
     : model_(model),
       map_(map),
       slices_(slices),
       dtype_(dtype),
       element_bytes_(dtype_bytes(dtype)),
+      device_(device),
       arena_(arena),
       group_(group),
       collectives_(collectives),
@@ -103,7 +104,7 @@ void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
                  "parameter {} is {}, which cannot be trained in fp32; save the model with "
                  ".float(), or enable bf16 or fp16 in the config",
                  parameter.name, c10::toString(type));
-        values.loaded.push_back(graph::in_memory_order(parameter.tensor));
+        values.loaded.push_back(graph::in_memory_order(parameter.tensor).to(at::kCPU));
     }
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         fill(b, values);
@@ -120,7 +121,8 @@ void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
     frozen_as_read_.resize(layout.slices.size() - static_cast<size_t>(layout.trained_slices));
     for (size_t i = 0; i < frozen_as_read_.size(); ++i) {
         const int slice = layout.trained_slices + static_cast<int>(i);
-        if (dtype_ != DType::kF32 || map_.is_gathered(layout.bucket_of(slice)))
+        const bool elsewhere = !device_.device->is_host() || dtype_ != DType::kF32;
+        if (elsewhere || map_.is_gathered(layout.bucket_of(slice)))
             frozen_as_read_[i] = values.loaded[slice];
     }
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
@@ -130,12 +132,19 @@ void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
             const plan::ParameterSlice& slice = layout.slices[i];
             at::Tensor tensor = model.parameters()[slice.parameter].tensor;
             const int64_t offset = slice.offset_numel - bucket.offset_numel;
-            const at::Tensor view =
-                view_like(tensor, base + offset * element_bytes_, graph::scalar_type_of(dtype_));
+            const at::Tensor view = view_like(tensor, base + offset * element_bytes_,
+                                              graph::scalar_type_of(dtype_), device_.name);
             storages_.push_back(view.storage());
             tensor.set_data(view);
         }
     }
+    // Evaluation may read parameters that training does not.
+    for (size_t i = 0; i < model.parameters().size(); ++i) {
+        at::Tensor tensor = model.parameters()[i].tensor;
+        if (layout.slice_of(static_cast<int>(i)) < 0 && tensor.device() != device_.name)
+            tensor.set_data(tensor.to(device_.name));
+    }
+    device_.device->compute().finish();
     group_.barrier();
 }
 
@@ -167,13 +176,13 @@ void ParameterStore::copy_range(int b, const Range& range, const Values& values,
         const Range both = intersect(range, {start, slice.numel});
         if (both.numel == 0) continue;
         std::byte* const to = into + (both.begin - range.begin) * dtype_bytes(dtype);
-        if (values.saved != nullptr && i < map_.layout().trained_slices) {
-            values.saved->read_weights(slice.parameter, {both.begin - start, both.numel}, to,
-                                       dtype);
-            continue;
-        }
-        at::from_blob(to, {both.numel}, graph::scalar_type_of(dtype))
-            .copy_(values.loaded[i].narrow(0, both.begin - start, both.numel));
+        const Range elements{both.begin - start, both.numel};
+        write_from_host(*device_.device, to, both.numel * dtype_bytes(dtype), [&](std::byte* host) {
+            if (values.saved != nullptr && i < map_.layout().trained_slices)
+                return values.saved->read_weights(slice.parameter, elements, host, dtype);
+            at::from_blob(host, {elements.numel}, graph::scalar_type_of(dtype))
+                .copy_(values.loaded[i].narrow(0, elements.begin, elements.numel));
+        });
     }
 }
 
@@ -190,7 +199,7 @@ void ParameterStore::point_to(int b, std::byte* base) {
         const int64_t offset = map_.layout().slices[i].offset_numel - bucket.offset_numel;
         // Tensors that autograd has saved share the storage and follow it.
         storages_[i].unsafeGetStorageImpl()->set_data_ptr_noswap(
-            at::DataPtr(base + offset * element_bytes_, at::kCPU));
+            at::DataPtr(base + offset * element_bytes_, device_.name));
     }
 }
 
@@ -233,8 +242,9 @@ void ParameterStore::gather(int b, int buffer, int64_t step) {
         if (step > 0 && b < map_.layout().trained_buckets)
             group_.await_all(slices_.updated[b], static_cast<uint32_t>(step));
         for (const Range& range : map_.own_ranges(b))
-            std::memcpy(base + range.begin * element_bytes_, kept(b, range.begin),
-                        static_cast<size_t>(range.numel * element_bytes_));
+            device_.device->communication().copy(base + range.begin * element_bytes_,
+                                                 kept(b, range.begin),
+                                                 range.numel * element_bytes_);
     }
     const uint32_t use = buffer_uses_[k];
     group_.post(slices_.copied[k], use);
@@ -276,11 +286,15 @@ void ParameterStore::hold(std::span<const int> parameters, int64_t step, bool ke
     DSL_CHECK(held_.empty(), "parameters are held already");
     for (const int b : buckets_of(parameters)) {
         visit(b, step, [&](std::span<const std::byte> values) {
-            if (keep) held_values_.emplace_back(values.begin(), values.end());
+            if (!keep) return;
+            const Bytes bytes{std::ssize(values)};
+            held_values_.push_back(device_.device->allocate(bytes, "parameters to evaluate"));
+            device_.device->communication().copy(held_values_.back().bytes().data(), values.data(),
+                                                 bytes.value);
         });
         if (!keep) continue;
         held_.push_back(b);
-        point_to(b, held_values_.back().data());
+        point_to(b, held_values_.back().bytes().data());
     }
 }
 
@@ -292,8 +306,10 @@ void ParameterStore::visit(int b, int64_t step, const UseBucket& use) {
     }
     if (map_.parameters_offloaded()) bring(b, buffer);
     gather(b, buffer, step);
+    device_.device->communication().finish();
     const int64_t bytes = map_.layout().buckets[b].numel * element_bytes_;
     if (use) use(arena_.shared(slices_.buffers[buffer]).first(static_cast<size_t>(bytes)));
+    device_.device->communication().finish();
     release(b, buffer);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/kinds/dtype.h"
+#include "device/device.h"
 #include "graph/archive/model.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/host/arena.h"
@@ -36,6 +37,12 @@ struct ParameterSlices {
     std::vector<runtime::SignalId> released;  // per buffer and use: this rank reads it no longer
 };
 
+// The device whose memory the arena is, and LibTorch's name for it.
+struct TensorDevice {
+    device::Device* device = nullptr;
+    c10::Device name = c10::kCPU;
+};
+
 class ParameterStore {
   public:
     // DTYPE is kF32, kBF16 or kF16. BUFFER_NUMEL is StepPlan::gather_buffer_numel.
@@ -43,14 +50,15 @@ class ParameterStore {
                                                     std::span<const int64_t> buffer_numel,
                                                     runtime::ArenaLayout& arena);
 
-    // Copies this rank's part of the model's parameters, in DTYPE, into the arena or, if they are
-    // offloaded, into STATES. Master copies go into STATES too. The model's tensors then point to
-    // the copies, and the memory they were loaded into is given back bucket by bucket. Trained
-    // parameters come from SAVED if it is given. All references must outlive the store. Blocks
-    // until all local ranks have come. Throws Error{kInput} naming a parameter of another type.
+    // Copies this rank's part of the model's parameters, in DTYPE, into the arena, which is
+    // DEVICE's memory, or, if they are offloaded, into STATES. Master copies go into STATES too.
+    // The model's tensors then point to the copies, and the memory they were loaded into is given
+    // back bucket by bucket. Trained parameters come from SAVED if it is given. All references must
+    // outlive the store. Blocks until all local ranks have come. Throws Error{kInput} naming a
+    // parameter of another type.
     ParameterStore(graph::Model& model, const ShardMap& map, const ParameterSlices& slices,
-                   DType dtype, const runtime::Arena& arena, runtime::HostGroup& group,
-                   runtime::Collectives& collectives, StateStore& states,
+                   DType dtype, const TensorDevice& device, const runtime::Arena& arena,
+                   runtime::HostGroup& group, runtime::Collectives& collectives, StateStore& states,
                    runtime::SavedState* saved = nullptr);
     ParameterStore(const ParameterStore&) = delete;
     ParameterStore& operator=(const ParameterStore&) = delete;
@@ -78,13 +86,13 @@ class ParameterStore {
     void hold(std::span<const int> parameters, int64_t step, bool keep);
     void let_go();
     // Gathers one bucket as hold() does, without a copy. USE, if not empty, is given the bucket's
-    // memory, [numel] of DTYPE, until it returns.
+    // memory, [numel] of DTYPE on the device, until it returns.
     using UseBucket = std::function<void(std::span<const std::byte> values)>;
     void visit(int bucket, int64_t step, const UseBucket& use);
 
-    // Returns an untrained slice in memory order as the archive holds it, not as shards or the
-    // 16-bit copy keep it. If the store has no such copy, returns TENSOR, the model's. In a mapped
-    // archive the slice takes no memory until it is read.
+    // Returns an untrained slice in memory order as the archive holds it, not as shards, the 16-bit
+    // copy or a device's memory keep it. If the store has no such copy, returns TENSOR, the
+    // model's. In a mapped archive the slice takes no memory until it is read.
     [[nodiscard]] at::Tensor frozen_values(int slice, const at::Tensor& tensor) const;
 
   private:
@@ -106,6 +114,7 @@ class ParameterStore {
     ParameterSlices slices_;
     DType dtype_;
     int64_t element_bytes_;
+    TensorDevice device_;
     const runtime::Arena& arena_;
     runtime::HostGroup& group_;
     runtime::Collectives& collectives_;
@@ -116,7 +125,7 @@ class ParameterStore {
     std::vector<at::Tensor> frozen_as_read_;
     std::vector<c10::Storage> storages_;  // one per slice, shared by the model's tensors
     std::vector<int> held_;               // buckets
-    std::vector<std::vector<std::byte>> held_values_;
+    std::vector<device::Memory> held_values_;
     // Released parameters point to this memory, which no one may touch.
     std::span<std::byte> tripwire_;
 };

@@ -60,23 +60,11 @@ float ShardOptimizer::initial_state(const config::OptimizerConfig& config) {
                : 0.0F;
 }
 
-ShardOptimizer::ShardOptimizer(const config::OptimizerConfig& config, int threads)
-    : config_(config), team_(std::make_unique<kernels::ThreadTeam>(threads)) {}
-
 void ShardOptimizer::update(const kernels::FlatRange& range, double lr, int64_t step) {
-    team_->for_parts(range.numel, [&](int64_t begin, int64_t numel) {
-        kernels::FlatRange part = range;
-        part.begin = begin;
-        part.numel = numel;
-        update_part(part, lr, step);
-    });
-}
-
-void ShardOptimizer::update_part(const kernels::FlatRange& range, double lr, int64_t step) const {
     switch (config_.kind) {
         case config::OptimizerKind::kAdam:
         case config::OptimizerKind::kAdamW:
-            return kernels::adam_step(
+            return queue_.adam_step(
                 range, {.lr = lr,
                         .beta1 = config_.beta1,
                         .beta2 = config_.beta2,
@@ -86,23 +74,23 @@ void ShardOptimizer::update_part(const kernels::FlatRange& range, double lr, int
                         .bias_correction = config_.bias_correction,
                         .step = step});
         case config::OptimizerKind::kAdagrad:
-            return kernels::adagrad_step(range, {.lr = lr,
-                                                 .lr_decay = config_.lr_decay,
-                                                 .eps = config_.eps,
-                                                 .weight_decay = config_.weight_decay,
-                                                 .step = step});
+            return queue_.adagrad_step(range, {.lr = lr,
+                                               .lr_decay = config_.lr_decay,
+                                               .eps = config_.eps,
+                                               .weight_decay = config_.weight_decay,
+                                               .step = step});
         case config::OptimizerKind::kLion:
-            return kernels::lion_step(range, {.lr = lr,
-                                              .beta1 = config_.beta1,
-                                              .beta2 = config_.beta2,
-                                              .weight_decay = config_.weight_decay});
+            return queue_.lion_step(range, {.lr = lr,
+                                            .beta1 = config_.beta1,
+                                            .beta2 = config_.beta2,
+                                            .weight_decay = config_.weight_decay});
         case config::OptimizerKind::kSgd:
-            return kernels::sgd_step(range, {.lr = lr,
-                                             .momentum = config_.momentum,
-                                             .dampening = config_.dampening,
-                                             .weight_decay = config_.weight_decay,
-                                             .nesterov = config_.nesterov,
-                                             .first_step = step == 1});
+            return queue_.sgd_step(range, {.lr = lr,
+                                           .momentum = config_.momentum,
+                                           .dampening = config_.dampening,
+                                           .weight_decay = config_.weight_decay,
+                                           .nesterov = config_.nesterov,
+                                           .first_step = step == 1});
     }
 }
 

@@ -4,20 +4,20 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "config/run/run_config.h"
+#include "device/queue.h"
 #include "kernels/flat_optimizer.h"
-#include "kernels/thread_team.h"
 
 namespace dslaunch::zero {
 
 class ShardOptimizer {
   public:
-    // THREADS threads share an update, the caller's included.
-    explicit ShardOptimizer(const config::OptimizerConfig& config, int threads = 1);
+    // The updates are QUEUE's work. It must outlive this.
+    ShardOptimizer(const config::OptimizerConfig& config, device::Queue& queue)
+        : config_(config), queue_(queue) {}
 
     // The number of fp32 values per parameter that CONFIG needs: Adam 2, Adagrad and Lion 1, SGD
     // with momentum 1, without momentum 0.
@@ -38,10 +38,8 @@ class ShardOptimizer {
     void update(const kernels::FlatRange& range, double lr, int64_t step);
 
   private:
-    void update_part(const kernels::FlatRange& range, double lr, int64_t step) const;
-
     config::OptimizerConfig config_;
-    std::unique_ptr<kernels::ThreadTeam> team_;
+    device::Queue& queue_;
 };
 
 }  // namespace dslaunch::zero

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -13,9 +12,10 @@
 namespace dslaunch::zero {
 
 StateStore::StateStore(const plan::StepPlan& plan, const plan::StepPlanOptions& options,
-                       const ShardMap& map, OffloadFile* file)
+                       const ShardMap& map, device::Device& device, OffloadFile* file)
     : plan_(&plan),
       format_(options.chunk_format()),
+      device_(device),
       file_(file),
       disk_(format_, plan.rank, file),
       indices_(plan.chunks.all.size()) {
@@ -45,7 +45,11 @@ void StateStore::take_resident_memory() {
         }
     }
     if (parameter_bytes > 0) resident_.parameters = storage::IoArena(Bytes{parameter_bytes});
-    if (format_.master) resident_.master = ZeroedFloats(resident_.states_numel);
+    if (format_.master) resident_.master = take_floats(resident_.states_numel);
+}
+
+device::Memory StateStore::take_floats(int64_t numel) const {
+    return device_.allocate(Bytes{numel * int64_t{sizeof(float)}}, "optimizer states");
 }
 
 void StateStore::make_buffers(int64_t buffers_max) {
@@ -64,6 +68,7 @@ void StateStore::make_buffers(int64_t buffers_max) {
     const Bytes all{std::ssize(buffers_) * buffer_bytes + std::ssize(sum_buffers_) * sum_bytes +
                     packing.total_bytes()};
     if (all.value == 0) return;
+    DSL_CHECK(device_.is_host(), "chunks of a device pass through memory");
     swap_memory_ = storage::IoArena(all);
     file_->register_memory(swap_memory_.bytes());
     std::span<std::byte> left = swap_memory_.bytes();
@@ -208,12 +213,12 @@ void StateStore::put(int c, DType parameter_dtype, const Fill& fill) {
 
 void StateStore::begin() {
     for (size_t k = 0; k < static_cast<size_t>(format_.optimizer_states); ++k) {
-        resident_.moments[k] = ZeroedFloats(resident_.states_numel);
+        resident_.moments[k] = take_floats(resident_.states_numel);
         for (const int c : indices_)
             if (chunks_[c].resident_states >= 0)
                 fill_moments(c, k, resident(c, resident_.moments[k]));
     }
-    if (format_.sums) resident_.sums = ZeroedFloats(resident_.states_numel);
+    if (format_.sums) resident_.sums = take_floats(resident_.states_numel);
     fill_buffers();
 }
 
@@ -397,16 +402,16 @@ std::byte* StateStore::parameters_for_good(int c) {
     return at < 0 ? nullptr : resident_.parameters.bytes().data() + at;
 }
 
-float* StateStore::resident(int c, ZeroedFloats& all) const {
-    return all.values().empty() ? nullptr : all.values().data() + chunks_[c].resident_states;
+float* StateStore::resident(int c, const device::Memory& all) const {
+    return all.bytes().empty() ? nullptr : all.floats().data() + chunks_[c].resident_states;
 }
 
 void StateStore::copy_out(int c, const std::byte* from, int64_t element_bytes,
                           std::byte* base) const {
     for (const ChunkPart& part : parts(c))
-        std::memcpy(base + part.range.begin * element_bytes,
-                    from + part.offset_numel * element_bytes,
-                    static_cast<size_t>(part.range.numel * element_bytes));
+        device_.communication().copy(base + part.range.begin * element_bytes,
+                                     from + part.offset_numel * element_bytes,
+                                     part.range.numel * element_bytes);
 }
 
 // The parameters of a chunk come into one half of the bounce memory while those of the previous
@@ -482,18 +487,18 @@ Bytes StateStore::parameter_bytes() const {
 
 Bytes StateStore::master_bytes() const {
     const int64_t kept = format_.master ? numel_where(&plan::StateChunk::kept_states) : 0;
-    return Bytes{static_cast<int64_t>(resident_.master.values().size_bytes()) + kept * 4};
+    return Bytes{std::ssize(resident_.master.bytes()) + kept * 4};
 }
 
 Bytes StateStore::sum_bytes() const {
     const int64_t kept = format_.sums ? numel_where(&plan::StateChunk::kept_states) : 0;
-    return Bytes{static_cast<int64_t>(resident_.sums.values().size_bytes()) + kept * 4};
+    return Bytes{std::ssize(resident_.sums.bytes()) + kept * 4};
 }
 
 Bytes StateStore::moment_bytes() const {
     Bytes bytes{numel_where(&plan::StateChunk::kept_states) * 4 * format_.optimizer_states};
-    for (const ZeroedFloats& moments : resident_.moments)
-        bytes += Bytes{static_cast<int64_t>(moments.values().size_bytes())};
+    for (const device::Memory& moments : resident_.moments)
+        bytes += Bytes{std::ssize(moments.bytes())};
     return bytes;
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/kinds/dtype.h"
 #include "base/zeroed_floats.h"
+#include "device/device.h"
 #include "plan/step/step_plan.h"
 #include "storage/disk/io_arena.h"
 #include "zero/states/chunk_disk.h"
@@ -40,10 +41,11 @@ struct ChunkPart {
 
 class StateStore {
   public:
-    // FILE is null if bytes_on_disk() is 0. All references must outlive the store, PLAN only until
-    // another takes its place.
+    // What stays in memory under every plan is DEVICE's. FILE is null if bytes_on_disk() is 0. All
+    // references must outlive the store, PLAN only until another takes its place. REQUIRES: the
+    // device is the host if chunks pass through memory.
     StateStore(const plan::StepPlan& plan, const plan::StepPlanOptions& options,
-               const ShardMap& map, OffloadFile* file);
+               const ShardMap& map, device::Device& device, OffloadFile* file);
 
     // The room that the file needs. Kept chunks count too, since they may go there later.
     [[nodiscard]] static Bytes bytes_on_disk(const plan::StepPlan& plan,
@@ -54,13 +56,13 @@ class StateStore {
     [[nodiscard]] std::span<const int> chunks_of(int bucket) const;
 
     // Sets the moments' values before the first step, 0 by default. FILL writes elements of a
-    // bucket's moment K. Called before put() and begin().
+    // bucket's moment K to memory of the device. Called before put() and begin().
     using FillMoments =
         std::function<void(int bucket, size_t k, const Range& elements, float* into)>;
     void set_moments(FillMoments fill) { initial_moments_ = std::move(fill); }
     // Sets a chunk's parameters (if offloaded) and master copy (if there is one). FILL writes
-    // elements of the bucket, in the dtype asked for. Moments get their first values. Called before
-    // the first step.
+    // elements of the bucket, in the dtype asked for, to memory of the device. Moments get their
+    // first values. Called before the first step.
     using Fill = std::function<void(const Range& elements, std::byte* into, DType dtype)>;
     void put(int c, DType parameter_dtype, const Fill& fill);
     // Takes the memory of the moments and brings the chunks that a step expects into the swap
@@ -103,8 +105,9 @@ class StateStore {
     // Copies this rank's elements of a bucket whose parameters are offloaded, each to its place
     // behind BASE, from disk or from the swap buffers that hold them.
     void read_parameters(int bucket, std::byte* base);
-    // Copies the master copy of a bucket's pieces, each to piece.range.begin behind BASE, from disk
-    // if it is there. REQUIRES: there are master copies. Called outside of a step.
+    // Copies the master copy of a bucket's pieces, each to piece.range.begin behind BASE, which is
+    // the device's, from disk if it is there. REQUIRES: there are master copies. Called outside of
+    // a step.
     void copy_master(int bucket, float* base);
 
     // Called outside of a step, or by write()'s thread.
@@ -150,9 +153,9 @@ class StateStore {
     // The memory that stays under every plan, with all chunks one after the other.
     struct Resident {
         int64_t states_numel = 0;
-        ZeroedFloats master;
-        std::array<ZeroedFloats, 2> moments;
-        ZeroedFloats sums;
+        device::Memory master;
+        std::array<device::Memory, 2> moments;
+        device::Memory sums;
         storage::IoArena parameters;
     };
     void take_resident_memory();
@@ -173,7 +176,8 @@ class StateStore {
                                                              bool whole);
     [[nodiscard]] ChunkView view_in(int c, std::byte* memory) const;
     void add_resident(int c, ChunkView& view);
-    [[nodiscard]] float* resident(int c, ZeroedFloats& all) const;
+    [[nodiscard]] device::Memory take_floats(int64_t numel) const;
+    [[nodiscard]] float* resident(int c, const device::Memory& all) const;
     [[nodiscard]] std::byte* parameters_for_good(int c);
     // Returns a chunk's parameters, in memory for good or in a swap buffer, or null if they must be
     // read.
@@ -184,6 +188,7 @@ class StateStore {
 
     const plan::StepPlan* plan_;
     plan::ChunkFormat format_;
+    device::Device& device_;
     OffloadFile* file_;
     ChunkDisk disk_;
     std::vector<Chunk> chunks_;

@@ -502,13 +502,12 @@ TEST_CASE("docs/config-keys.md is what the schema prints") {
 TEST_CASE(
     "a config for a GPU is refused for what a run on one would refuse, an open device is not") {
     const std::pair<const char*, const char*> rows[] = {
-        {R"("zero_optimization": {"stage": 2})", "zero_optimization.stage"},
+        {R"("zero_optimization": {"stage": 2, "mics_shard_size": 2})",
+         "zero_optimization.mics_shard_size"},
         {R"("zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}})",
          "zero_optimization.offload_param"},
         {R"("zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}})",
          "zero_optimization.offload_optimizer"},
-        {R"("fp16": {"enabled": true})", "fp16.enabled"},
-        {R"("bf16": {"enabled": true})", "bf16.enabled"},
         {R"("dslaunch": {"pipeline": {"stages": 2}})", "dslaunch.pipeline.stages"},
         {R"("dslaunch": {"tensor": {"size": 2}})", "dslaunch.tensor.size"},
         {R"("dslaunch": {"sequence": {"size": 2}})", "dslaunch.sequence.size"},
@@ -528,6 +527,13 @@ TEST_CASE(
             CHECK(refused == cuda);
             if (!cuda) CHECK(problems.empty());
         }
+    }
+    for (const char* text : {R"("zero_optimization": {"stage": 3})", R"("fp16": {"enabled": true})",
+                             R"("bf16": {"enabled": true})"}) {
+        TrainConfig config = parse_config(fmt::format("{{{}}}", text), "c");
+        apply_override(config, "dslaunch.device=cuda");
+        INFO(text);
+        CHECK(resolve(config).problems.empty());
     }
 }
 

@@ -30,8 +30,8 @@ constexpr Bytes kCode = mib(84);
 
 HostNeed need_of(int64_t private_mib, int64_t arena_mib, int ranks = 1, int64_t disk_mib = 0) {
     const Bytes own = mib(private_mib / ranks);
-    return {ranks,          mib(private_mib), own,      own + mib(arena_mib),
-            mib(arena_mib), mib(disk_mib),    kProgram, kCode};
+    return {ranks, mib(private_mib), own,  own + mib(arena_mib), mib(arena_mib), mib(disk_mib),
+            {},    kProgram,         kCode};
 }
 
 HostLimits limits_of(std::vector<MemoryLimit> limits, Bytes held = {}, int processes = 1) {
@@ -151,7 +151,8 @@ TEST_CASE("the table and the JSON say need and limit of each tier") {
     json.end_object();
     CHECK(json.text() ==
           "{\"ranks\": 1, \"fits\": false, \"private_bytes\": 104857600, \"arena_bytes\": "
-          "209715200, \"program_bytes\": 75497472, \"disk_bytes\": 52428800, \"tiers\": "
+          "209715200, \"program_bytes\": 75497472, \"disk_bytes\": 52428800, \"device_bytes\": 0, "
+          "\"tiers\": "
           "[{\"tier\": \"memory\", \"need_bytes\": 390070272, \"limit_bytes\": 314572800, "
           "\"limited_by\": \"MemAvailable\", \"fits\": false}, {\"tier\": \"disk /d\", "
           "\"need_bytes\": 52428800, \"limit_bytes\": 61865984, \"limited_by\": \"60.0 MiB free, "
@@ -159,6 +160,6 @@ TEST_CASE("the table and the JSON say need and limit of each tier") {
 }
 
 TEST_CASE("the estimate is set beside what was measured") {
-    CHECK(estimate_text(need_of(350, 500).of_rank(), mib(980)) ==
+    CHECK(estimate_text("a rank", need_of(350, 500).of_rank(), mib(980)) ==
           "memory of a rank: 1000.0 MiB estimated, 980.0 MiB measured at most, 0.98 of it");
 }

@@ -26,7 +26,7 @@ std::optional<HostNeed> pretended_need(const MemoryChoice& choice) {
                          : choice.recompute_groups >= 4 ? 25
                                                         : 50;
     const int64_t own = states + gradients + parameters + kept * choice.micro_rows;
-    return HostNeed{1, mib(own), mib(own), mib(own), {}, {}, {}, {}};
+    return HostNeed{1, mib(own), mib(own), mib(own), {}, {}, {}, {}, {}};
 }
 
 ChoiceSearch search_with(int64_t room_mib, MemoryChoice from = {0, 0, false, false, 4}) {
@@ -79,7 +79,7 @@ TEST_CASE("a change that another one makes needless is taken back") {
     ChoiceSearch search = search_with(1700);
     search.need_of = [](const MemoryChoice& choice) -> std::optional<HostNeed> {
         const int64_t own = 1600 - choice.stage + (choice.recompute_groups > 0 ? 100 : 400);
-        return HostNeed{1, mib(own), mib(own), mib(own), {}, {}, {}, {}};
+        return HostNeed{1, mib(own), mib(own), mib(own), {}, {}, {}, {}, {}};
     };
     const std::optional<FittingChoice> nearest = nearest_fitting(search);
     REQUIRE(nearest);
@@ -110,7 +110,7 @@ TEST_CASE("advice names what would fit, or says that nothing does, or to make ro
     ChoiceSearch disk = search_with(9000);
     disk.limits.disks = {{"/a", 1, mib(5), mib(1)}};
     disk.need_of = [](const MemoryChoice&) {
-        return HostNeed{1, mib(1), mib(1), mib(1), {}, mib(5), {}, {}};
+        return HostNeed{1, mib(1), mib(1), mib(1), {}, mib(5), {}, {}, {}};
     };
     CHECK(advice(disk) == "make room there, or give other folders as nvme_path");
 }

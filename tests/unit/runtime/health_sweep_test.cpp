@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "runtime/health/health_device.h"
 #include "support/catch.h"
-#include "support/fake_device.h"
 #include "support/map_board.h"
+#include "support/test_backend.h"
 
 using namespace dslaunch;
 using namespace dslaunch::health;
@@ -43,17 +43,16 @@ class Liar final : public HealthCollectives {
 };
 
 std::vector<HealthRecord> sweep_world(int world_size, std::optional<HealthOp> lie) {
-    FakeDeviceWorld world(world_size);
+    TestBackendWorld world(world_size);
     MapBoard board;
     std::mutex mutex;
     std::vector<HealthRecord> records;
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < world_size; ++rank) {
         ranks.emplace_back([&, rank] {
-            FakeDevice device(world);
+            TestBackend device(world, static_cast<uint64_t>(rank), rank);
             device.join({"id of the world", rank, world_size, std::chrono::seconds(60)});
-            const auto honest =
-                make_device_collectives(device, c10::kCPU, std::chrono::minutes(10));
+            const auto honest = make_device_health_collectives(device, std::chrono::minutes(10));
             Liar liar(*honest, lie.value_or(HealthOp::kBarrier));
             SweepOptions options;
             options.rank = rank;

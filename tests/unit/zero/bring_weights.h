@@ -29,8 +29,8 @@ inline void bring_into_model(SavableState& state, Model& model) {
                   parameter);
         const at::NoGradGuard no_grad;
         at::Tensor tensor = model.parameters()[parameter].tensor;
-        at::Tensor own =
-            at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().dtype(at::kFloat));
+        at::Tensor own = at::empty_strided(tensor.sizes(), tensor.strides(),
+                                           tensor.options().dtype(at::kFloat).device(at::kCPU));
         std::copy(values.begin(), values.end(), own.data_ptr<float>());
         tensor.set_data(own);
     });

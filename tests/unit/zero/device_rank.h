@@ -2,8 +2,7 @@
 #pragma once
 
 #include "fixture_world.h"
-#include "plan/step/device_plan.h"
-#include "zero/device_state.h"
+#include "runtime/comm/device_collectives.h"
 
 namespace dslaunch::testing {
 
@@ -20,22 +19,38 @@ inline TrainingCase on_device(TrainingCase job, c10::Device device) {
     return job;
 }
 
-// Trains by BACKEND, on the device of the job's model.
+// Trains by BACKEND, on DEVICE, as train_rank of training_world.h does on the host. CONTROL joins
+// the ranks' hosts.
 inline RankOutcome train_device_rank(TrainingCase job, bool usage_varies, DeviceBackend& backend,
-                                     Collectives& collectives) {
-    TrainingSetup setup(job, /*frozen=*/false);
-    Resumed resumed(job, setup, collectives.topology());
+                                     c10::Device device, Collectives& control) {
+    TrainingSetup setup(job);
+    const Topology ranks = control.topology().each_alone();
+    Resumed resumed(job, setup, ranks);
     job.losses_late = true;
-    const StepPlan plan = make_device_plan(Planned(job, setup, collectives.topology()).plan);
-    DeviceState state(
-        setup.model(), setup.layout, backend, collectives,
-        {job.optimizer, job.clipping, job.micro_step && job.accumulation > 1, usage_varies,
-         std::chrono::minutes(1), resumed.saved ? &*resumed.saved : nullptr});
-    const auto checkpointer = checkpointer_for(job, setup, state, collectives);
-    RankOutcome outcome = train_with(job, setup, plan, state, collectives, {}, checkpointer.get(),
-                                     resumed.training, nullptr, &backend);
+    const Planned planned(job, setup, ranks);
+    ZeroPlace place = planned.place(setup);
+    place.device = {&backend, device};
+    ArenaLayout layout(1);
+    const ZeroSlices slices = ZeroState::add_slices(place, job.precision.compute, layout);
+    const Arena arena = Arena::on_device(std::move(layout), backend);
+    HostGroup group(arena, {.ranks = {ranks.rank()}});
+    const std::unique_ptr<Collectives> collectives =
+        make_device_collectives({&arena, &control, &backend}, std::chrono::minutes(1));
+    ZeroState state(setup.model(), place, slices, arena, group, *collectives,
+                    {job.optimizer,
+                     job.clipping,
+                     job.precision.compute,
+                     job.precision.skip_nonfinite_steps,
+                     resumed.saved ? &*resumed.saved : nullptr,
+                     {},
+                     nullptr,
+                     usage_varies});
+    const auto checkpointer = checkpointer_for(job, setup, state, control);
+    RankOutcome outcome = train_with(job, setup, planned.plan, state, control, {},
+                                     checkpointer.get(), resumed.training, nullptr, &backend);
+    bring_into_model(state, setup.model());
     collect_tensors(setup, state.slice_steps(), outcome);
-    collectives.barrier();
+    control.barrier();
     return outcome;
 }
 

@@ -24,8 +24,8 @@ RankOutcome train_on_gpu(const std::string& name, DeviceBackend& backend) {
     InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
     RankOutcome outcome;
     testing::run_world(world, [&](InProcessRank& self, int) {
-        outcome =
-            testing::train_device_rank(job, /*usage_varies=*/true, backend, *self.collectives);
+        outcome = testing::train_device_rank(job, /*usage_varies=*/true, backend,
+                                             c10::Device(c10::kCUDA, 0), *self.collectives);
     });
     return outcome;
 }

@@ -7,6 +7,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 
+#include "device/host_device.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 #include "zero/states/shard_optimizer.h"
@@ -128,7 +129,8 @@ TEST_CASE("threads that share an update change no bit of it") {
         config.momentum = 0.9;
         config.initial_accumulator_value = 0.5;
         const auto train = [&](int threads) {
-            ShardOptimizer optimizer(config, threads);
+            device::HostQueue queue(threads);
+            ShardOptimizer optimizer(config, queue);
             std::vector<float> first(kNumel, ShardOptimizer::initial_state(config));
             std::vector<float> second(kNumel, 0);
             std::vector<float> parameters(kNumel), gradients(kNumel);
@@ -157,7 +159,8 @@ TEST_CASE("an update of a piece moves that piece and its states alone") {
     OptimizerConfig config;
     config.kind = OptimizerKind::kAdamW;
     config.lr = 0.5;
-    ShardOptimizer optimizer(config);
+    device::HostQueue queue(1);
+    ShardOptimizer optimizer(config, queue);
     std::vector<float> parameters(48, 1.0F), gradients(48, 4.0F), first(48), second(48);
     const float* const source = gradients.data() + 16;
     FlatRange range;

@@ -145,7 +145,7 @@ class PipelineWorld {
             own.setup.model(), planned.place(own.setup), slices_[stage][topology.node_rank],
             *self.arena, *self.group, *self.collectives,
             {job.optimizer, job.clipping, job.precision.compute, job.precision.skip_nonfinite_steps,
-             1, nullptr,
+             nullptr,
              PipelineScope{world.collectives.get(), counted_elsewhere(own.work.ties, stage)}});
         testing::TrainPlace place{&topology,
                                   {&stages, nullptr, 0, own.work.parts,

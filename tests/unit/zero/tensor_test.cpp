@@ -206,7 +206,6 @@ class TensorWorld {
                              job.clipping,
                              job.precision.compute,
                              job.precision.skip_nonfinite_steps,
-                             1,
                              nullptr,
                              {},
                              split_.tell_zero ? &tensor : nullptr});

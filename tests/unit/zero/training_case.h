@@ -114,8 +114,7 @@ struct TrainingCase {
     }
 };
 
-// The parts that every rank builds equally. On a device, frozen parameters have no place in the
-// layout.
+// The parts that every rank builds equally.
 struct TrainingSetup {
     TrainedModel trained;
     SegmentedModel segmented;
@@ -123,11 +122,11 @@ struct TrainingSetup {
     FlatLayout layout;
     Partition partition;
 
-    explicit TrainingSetup(const TrainingCase& job, bool frozen = true)
+    explicit TrainingSetup(const TrainingCase& job)
         : trained(lowered_for(job)),
           segmented(SegmentedModel::make(trained.model, trained.lower, job.segments)),
           info(measure(segmented, on_device(batch(0), trained.lower.device))),
-          layout(make_flat_layout(info, {job.bucket_numel_max, job.bucket_numel_min, frozen,
+          layout(make_flat_layout(info, {job.bucket_numel_max, job.bucket_numel_min, true,
                                          job.persistent_numel_max, job.block_numel})),
           partition(make_partition(layout, info, job.shard, job.shard_ranks())) {}
 

@@ -14,16 +14,17 @@
 #include <vector>
 
 #include "bring_weights.h"
+#include "device/host_device.h"
 #include "forced_placement.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/precision.h"
 #include "graph/measure/measure.h"
 #include "graph/segment/compute_context.h"
-#include "metrics_keeper.h"
 #include "offload_files.h"
 #include "plan/step/recompute_groups.h"
 #include "runtime/train/trainer.h"
 #include "saving_world.h"
+#include "support/metrics_keeper.h"
 #include "support/script_module.h"
 #include "support/world.h"
 #include "training_case.h"
@@ -104,6 +105,7 @@ struct Planned {
     StepPlanOptions options;
     StepPlan plan;
     ShardMap map;
+    std::shared_ptr<device::HostDevice> host = std::make_shared<device::HostDevice>();
 
     Planned(const TrainingCase& job, const TrainingSetup& setup, const Topology& topology,
             const StageWork& work = {})
@@ -113,7 +115,7 @@ struct Planned {
               job.copies_on_hosts()) {}
 
     [[nodiscard]] ZeroPlace place(const TrainingSetup& setup) const {
-        return {&setup.layout, &setup.partition, &options, &plan, &map};
+        return {&setup.layout, &setup.partition, &options, &plan, &map, {host.get(), at::kCPU}};
     }
 };
 
@@ -220,11 +222,11 @@ inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
     const Planned planned(job, setup, self.collectives->topology());
     const std::unique_ptr<OffloadFile> offload =
         offload_file(planned.plan, planned.options.chunk_format());
-    ZeroState state(
-        setup.model(), planned.place(setup), slices, *self.arena, *self.group, *self.collectives,
-        {job.optimizer, job.clipping, job.precision.compute, job.precision.skip_nonfinite_steps, 1,
-         resumed.saved ? &*resumed.saved : nullptr},
-        offload.get());
+    ZeroState state(setup.model(), planned.place(setup), slices, *self.arena, *self.group,
+                    *self.collectives,
+                    {job.optimizer, job.clipping, job.precision.compute,
+                     job.precision.skip_nonfinite_steps, resumed.saved ? &*resumed.saved : nullptr},
+                    offload.get());
     const auto checkpointer = checkpointer_for(job, setup, state, *self.collectives);
     if (job.save_untrained) {
         checkpointer->begin(resumed.training);

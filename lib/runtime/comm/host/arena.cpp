@@ -234,6 +234,17 @@ Arena Arena::anonymous(ArenaLayout layout) {
     return arena;
 }
 
+Arena Arena::on_device(ArenaLayout layout, device::Device& device) {
+    DSL_CHECK(layout.local_world_size() == 1, "{} ranks share a device", layout.local_world_size());
+    Arena arena(std::move(layout));
+    arena.on_device_ = true;
+    arena.base_ = map_shared(arena.mapped_bytes(), -1);
+    write_head(arena.base_, arena.layout_);
+    arena.on_device_slices_ = device.allocate(
+        arena.layout_.total_bytes() - arena.layout_.control_bytes(), "parameters and gradients");
+    return arena;
+}
+
 Arena Arena::from_descriptor(ArenaLayout layout, const Descriptor& descriptor) {
     const TimePoint deadline = SystemClock().now() + descriptor.time_limit;
     DSL_CHECK(descriptor.local_rank >= 0 && descriptor.local_rank < layout.local_world_size(),
@@ -254,13 +265,25 @@ Arena Arena::from_descriptor(ArenaLayout layout, const Descriptor& descriptor) {
 }
 
 Arena::Arena(Arena&& other) noexcept
-    : layout_(std::move(other.layout_)), base_(std::exchange(other.base_, nullptr)) {}
+    : layout_(std::move(other.layout_)),
+      base_(std::exchange(other.base_, nullptr)),
+      on_device_(other.on_device_),
+      on_device_slices_(std::move(other.on_device_slices_)) {}
 
 Arena::~Arena() {
-    if (base_ != nullptr) ::munmap(base_, static_cast<size_t>(layout_.total_bytes().value));
+    if (base_ != nullptr) ::munmap(base_, static_cast<size_t>(mapped_bytes().value));
+}
+
+Bytes Arena::mapped_bytes() const {
+    return on_device_ ? layout_.control_bytes() : layout_.total_bytes();
+}
+
+std::byte* Arena::slices() const {
+    return on_device_ ? on_device_slices_.bytes().data() : base_ + layout_.control_bytes().value;
 }
 
 void Arena::populate(int local_rank) const {
+    if (on_device_) return;
     const int64_t shared_begin = layout_.control_bytes().value;
     const Range shared =
         part_range(layout_.shared_bytes().value, {local_rank, layout_.local_world_size()});
@@ -277,8 +300,7 @@ std::span<std::byte> Arena::control() const {
 std::span<std::byte> Arena::shared(SliceId id) const {
     const ArenaLayout::Slice& slice = layout_.slice(id);
     DSL_CHECK(!slice.per_rank, "slice {} is per rank", slice.name);
-    return {base_ + layout_.control_bytes().value + slice.offset,
-            static_cast<size_t>(slice.bytes.value)};
+    return {slices() + slice.offset, static_cast<size_t>(slice.bytes.value)};
 }
 
 std::span<std::byte> Arena::of_rank(SliceId id, int local_rank) const {
@@ -286,9 +308,9 @@ std::span<std::byte> Arena::of_rank(SliceId id, int local_rank) const {
     DSL_CHECK(slice.per_rank, "slice {} is shared", slice.name);
     DSL_CHECK(local_rank >= 0 && local_rank < layout_.local_world_size(), "local rank {}",
               local_rank);
-    const int64_t offset = layout_.control_bytes().value + layout_.shared_bytes().value +
-                           layout_.part_bytes().value * local_rank + slice.offset;
-    return {base_ + offset, static_cast<size_t>(slice.bytes.value)};
+    const int64_t offset =
+        layout_.shared_bytes().value + layout_.part_bytes().value * local_rank + slice.offset;
+    return {slices() + offset, static_cast<size_t>(slice.bytes.value)};
 }
 
 std::span<float> Arena::bucket_of_rank(BucketId id, int local_rank) const {

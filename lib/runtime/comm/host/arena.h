@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "device/device.h"
 
 namespace dslaunch::runtime {
 
@@ -101,6 +102,9 @@ class Arena {
     // Anonymous shared memory serves one rank alone, ranks as threads, and children forked later.
     // Throws Error{kSetup} naming the bytes if there is not enough memory.
     [[nodiscard]] static Arena anonymous(ArenaLayout layout);
+    // Makes the arena of a rank whose slices are in DEVICE's memory, which it alone has. Its
+    // signals are in the host's. Throws what the device throws. REQUIRES: one local rank.
+    [[nodiscard]] static Arena on_device(ArenaLayout layout, device::Device& device);
     // Throws Error{kSetup} (not a memfd, no memory), Error{kHang} if local rank 0 does not size it
     // in time, and Error{kDiverged} if its layout is another one. Blocks at most the time limit.
     [[nodiscard]] static Arena from_descriptor(ArenaLayout layout, const Descriptor& descriptor);
@@ -114,8 +118,8 @@ class Arena {
     [[nodiscard]] const ArenaLayout& layout() const { return layout_; }
 
     // Faults in the pages that LOCAL_RANK will write first: its own part and its share of the
-    // shared region. Huge pages are asked for and not relied on. Throws Error{kSetup} naming the
-    // bytes if memory runs out.
+    // shared region. A device's memory is there already. Huge pages are asked for and not relied
+    // on. Throws Error{kSetup} naming the bytes if memory runs out.
     void populate(int local_rank) const;
 
     [[nodiscard]] std::span<std::byte> control() const;
@@ -129,8 +133,15 @@ class Arena {
   private:
     explicit Arena(ArenaLayout layout) : layout_(std::move(layout)) {}
 
+    [[nodiscard]] Bytes mapped_bytes() const;
+    // The slices, behind the control block or on a device.
+    [[nodiscard]] std::byte* slices() const;
+
     ArenaLayout layout_;
-    std::byte* base_ = nullptr;  // [layout_.total_bytes()], unmapped by the destructor
+    // [layout_.total_bytes()], or the control block alone. Unmapped by the destructor.
+    std::byte* base_ = nullptr;
+    bool on_device_ = false;
+    device::Memory on_device_slices_;
 };
 
 }  // namespace dslaunch::runtime

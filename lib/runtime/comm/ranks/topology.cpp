@@ -59,4 +59,8 @@ int Topology::bridge_count() const {
     return node_count() == 1 ? 0 : *std::min_element(node_sizes.begin(), node_sizes.end());
 }
 
+Topology Topology::each_alone() const {
+    return {std::vector<int>(static_cast<size_t>(world_size()), 1), rank(), 0};
+}
+
 }  // namespace dslaunch::runtime

@@ -20,6 +20,9 @@ struct Topology {
     [[nodiscard]] static Topology of_member(const std::vector<int>& node_sizes,
                                             const std::vector<int>& members, int rank);
 
+    // Returns the same ranks, each on a host of its own: ranks on devices share no memory.
+    [[nodiscard]] Topology each_alone() const;
+
     [[nodiscard]] int node_count() const { return static_cast<int>(node_sizes.size()); }
     [[nodiscard]] int local_world_size() const { return node_sizes[node_rank]; }
     [[nodiscard]] int world_size() const;

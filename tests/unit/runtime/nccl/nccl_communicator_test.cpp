@@ -105,7 +105,64 @@ void check_collectives(NcclCommunicator& communicator, int rank, int world_size)
     if (!good) throw std::runtime_error("a collective has another result");
 }
 
+// Ranges of the ranks, SIZES by rank, behind each other, and at the end two elements of all.
+std::vector<NodeRange> ranges_of(const std::vector<int64_t>& sizes, bool for_all) {
+    std::vector<NodeRange> ranges;
+    int64_t begin = 0;
+    for (size_t rank = 0; rank < sizes.size(); ++rank) {
+        ranges.push_back({{begin, sizes[rank]}, static_cast<int>(rank)});
+        begin += sizes[rank];
+    }
+    if (for_all) ranges.push_back({{begin, 2}, kEveryNode});
+    return ranges;
+}
+
+// Rank r brings r, r + 1, …. What a rank has of its range afterwards is the sum, and after the
+// gather so has everybody.
+bool ranges_are_right(NcclCommunicator& communicator, int rank,
+                      const std::vector<NodeRange>& ranges, int world_size) {
+    const int64_t numel = ranges.back().range.end();
+    std::vector<float> values = counted_from(rank, static_cast<size_t>(numel));
+    communicator.reduce_ranges(buffer_of(values), DeviceReduction::kSum, ranges, kStream);
+    if (!wait_for_nccl_stream()) return false;
+    const auto sum_at = [&](int64_t i) {
+        return static_cast<float>(world_size * i + world_size * (world_size - 1) / 2);
+    };
+    bool good = true;
+    for (const NodeRange& range : ranges) {
+        const bool mine = range.node == rank || range.node == kEveryNode;
+        for (int64_t i = range.range.begin; i < range.range.end() && mine; ++i)
+            good = good && values[i] == sum_at(i);
+    }
+    std::vector<NodeRange> in_bytes = ranges;
+    for (NodeRange& range : in_bytes) range.range = {range.range.begin * 4, range.range.numel * 4};
+    communicator.gather_ranges({values.data(), numel * 4, DeviceDtype::kByte}, in_bytes, kStream);
+    if (!wait_for_nccl_stream()) return false;
+    for (int64_t i = 0; i < numel; ++i) good = good && values[i] == sum_at(i);
+    return good;
+}
+
 }  // namespace
+
+TEST_CASE("ranges come to their owners and back, of any lengths, and also those of all ranks") {
+    const std::vector<std::vector<int64_t>> shapes = {{5},       {4, 4},    {3, 0},
+                                                      {0, 7, 2}, {6, 6, 6}, {1, 2, 3, 4, 5}};
+    for (const std::vector<int64_t>& sizes : shapes)
+        for (const bool for_all : {false, true}) {
+            const int world_size = static_cast<int>(sizes.size());
+            INFO(world_size << " ranks, " << sizes.front() << " of the first, for all " << for_all);
+            begin_stand_in_nccl({.seed = 4});
+            std::atomic<int> well = 0;
+            run_ranks(world_size, kLong, [&](NcclCommunicator& communicator, int rank) {
+                well += ranges_are_right(communicator, rank, ranges_of(sizes, for_all), world_size)
+                            ? 1
+                            : 0;
+                communicator.leave();
+            });
+            CHECK(well == world_size);
+            CHECK(stand_in_nccl_faults() == std::vector<std::string>{});
+        }
+}
 
 TEST_CASE("collectives of a group are right, whatever time each call takes, and end well") {
     for (const int world_size : {1, 2, 3, 5, 8})

@@ -3,16 +3,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
 
-#include "zero/device_state.h"
-
 #include <cmath>
 
 #include "device_rank.h"
 #include "fixture_world.h"
 #include "optimizers.h"
 #include "support/catch.h"
-#include "support/fake_device.h"
 #include "support/temporary_folder.h"
+#include "support/test_backend.h"
 #include "support/test_device.h"
 #include "training_reference.h"
 
@@ -26,8 +24,8 @@ using namespace storage;
 using namespace zero;
 namespace {
 
-using test::FakeDevice;
-using test::FakeDeviceWorld;
+using test::TestBackend;
+using test::TestBackendWorld;
 using testing::kAdagrad;
 using testing::kAdamL2;
 using testing::kAdamW;
@@ -47,23 +45,23 @@ struct DeviceRank {
 
 struct DeviceWorldOptions {
     bool usage_varies = true;
-    std::function<void(FakeDevice&)> prepare = [](FakeDevice&) {};
+    std::function<void(TestBackend&)> prepare = [](TestBackend&) {};
     Duration operator_delay = std::chrono::microseconds(20);
 };
 
 std::vector<DeviceRank> train_devices(const TrainingCase& job,
                                       const DeviceWorldOptions& options = {}) {
-    FakeDeviceWorld devices(job.world_size());
+    TestBackendWorld devices(job.world_size());
     InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
     std::vector<DeviceRank> ranks(static_cast<size_t>(job.world_size()));
     testing::run_world(world, [&](InProcessRank& self, int rank) {
         const auto seed = static_cast<uint64_t>(rank);
         test::TestDevice device(rank, seed + 100, options.operator_delay);
-        FakeDevice backend(devices, seed, {&device.compute(), &test::kernel_address});
+        TestBackend backend(devices, seed, rank, &device.compute());
         options.prepare(backend);
-        RankOutcome outcome =
-            testing::train_device_rank(testing::on_device(job, device.device()),
-                                       options.usage_varies, backend, *self.collectives);
+        RankOutcome outcome = testing::train_device_rank(testing::on_device(job, device.device()),
+                                                         options.usage_varies, backend,
+                                                         device.device(), *self.collectives);
         ranks[rank] = {std::move(outcome), backend.calls()};
     });
     return ranks;
@@ -125,9 +123,9 @@ std::string failure_of(const TrainingCase& job, const DeviceWorldOptions& option
 }  // namespace
 
 // The operators of a test device are the CPU's, but LibTorch takes other ones for attention there:
-// fused ones are the CPU's alone. AdamW's first steps move a parameter by the learning rate whatever
-// its gradient's size, 0.01 here, and rounding (6e-8) decides its way where the gradient is near 0:
-// 1e-5 of a loss after three steps is above that, 1.4e-6 was seen.
+// fused ones are the CPU's alone. AdamW's first steps move a parameter by the learning rate
+// whatever its gradient's size, 0.01 here, and rounding (6e-8) decides its way where the gradient
+// is near 0: 1e-5 of a loss after three steps is above that, 1.4e-6 was seen.
 TEST_CASE("every fixture trains on a device with the losses of the CPU's state") {
     at::set_num_threads(1);
     int equal = 0;
@@ -184,21 +182,94 @@ TEST_CASE("an Adam without bias correction is the CPU's too") {
     check_equal_bits(train_devices(job)[0].outcome, testing::train_world(job)[0]);
 }
 
-TEST_CASE("each bucket is reduced once, and its update is given later") {
-    TrainingCase job{"order", {2}, kAdamW};
-    job.steps = 1;
-    const std::vector<std::string> calls = train_devices(job)[0].calls;
-    const auto count = [&](const char* name) {
-        return std::count(calls.begin(), calls.end(), name);
-    };
-    const auto buckets = count("all_reduce");
-    CHECK(buckets > 1);
-    CHECK(count("adam") >= buckets - 1);  // `extra` is not used by every batch
-    const auto first = [&](const char* name) {
-        return std::find(calls.begin(), calls.end(), name) - calls.begin();
-    };
-    CHECK(first("join") < first("broadcast"));
-    CHECK(first("all_reduce") < first("adam"));
+// Hosts of one rank each add up in the order of ranks, as the test's devices do.
+RankOutcome train_on_hosts(TrainingCase job) {
+    job.node_sizes.assign(static_cast<size_t>(job.world_size()), 1);
+    return testing::train_world(job)[0];
+}
+
+// The jobs of a stage in a precision: each option of a pair at least once with each of the others.
+std::vector<TrainingCase> jobs_of(int stage, DType dtype, int world_size) {
+    std::vector<TrainingCase> jobs;
+    for (int number = 0; number < 8; ++number) {
+        const bool first = number % 2 != 0;
+        const bool second = number / 2 % 2 != 0;
+        const bool third = number / 4 != 0;
+        TrainingCase job{"", {world_size}, third ? kAdamL2 : kAdamW};
+        job.stage = stage;
+        job.steps = 4;
+        job.bucket_numel_max = 200;
+        job.accumulation = first ? 2 : 1;
+        job.micro_step = stage >= 2 || second;
+        job.clipping = third ? 0.05 : 0;
+        job.recompute_groups = first != second ? 2 : 0;
+        job.precision.compute = dtype;
+        job.precision.skip_nonfinite_steps = dtype == DType::kF16;
+        job.precision.loss_scale.dynamic = dtype == DType::kF16;
+        job.precision.loss_scale.initial = dtype == DType::kF16 ? 1024 : 1;
+        job.name = fmt::format(
+            "stage {}, {}, {} ranks, accumulation {}, micro_step {}, clipping {}, recompute {}",
+            stage, dtype_name(dtype), world_size, job.accumulation, job.micro_step, job.clipping,
+            job.recompute_groups);
+        jobs.push_back(std::move(job));
+    }
+    return jobs;
+}
+
+TEST_CASE("every stage in every precision has the bits of the CPU's hosts of one rank") {
+    for (const int world_size : {1, 2, 3})
+        for (int stage = 0; stage <= 3; ++stage)
+            for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+                for (const TrainingCase& job : jobs_of(stage, dtype, world_size)) {
+                    INFO(job.name);
+                    const std::vector<DeviceRank> there = train_devices(job);
+                    const RankOutcome here = train_on_hosts(job);
+                    CHECK(there[0].outcome.norm == here.norm);
+                    CHECK(there[0].outcome.losses() == here.losses());
+                    for (const DeviceRank& rank : there) check_equal_bits(rank.outcome, here);
+                }
+}
+
+TEST_CASE("many ranks, and parameters smaller than their number, have the CPU's bits too") {
+    for (const int world_size : {5, 8})
+        for (int stage = 1; stage <= 3; ++stage) {
+            TrainingCase job{"wide", {world_size}, kAdamW, 1, 0.05};
+            job.stage = stage;
+            job.steps = 3;
+            INFO(world_size << " ranks, stage " << stage);
+            check_equal_bits(train_devices(job)[0].outcome, train_on_hosts(job));
+        }
+}
+
+TEST_CASE("every fixture trains on devices at stages 1 to 3 with the CPU's losses") {
+    for (const std::string& name : test::fixture_names())
+        for (int stage = 1; stage <= 3; ++stage) {
+            INFO(name << " at stage " << stage);
+            TrainingCase job = testing::fixture_case(name, {2});
+            job.stage = stage;
+            const std::vector<double> here = train_on_hosts(job).losses();
+            const RankOutcome there = train_devices(job)[0].outcome;
+            REQUIRE(here.size() == there.losses().size());
+            for (size_t step = 0; step < here.size(); ++step)
+                CHECK(there.losses()[step] == Approx(here[step]).epsilon(1e-5));
+        }
+}
+
+TEST_CASE("buckets go to their owners from stage 1 on, and to all at stage 0") {
+    for (int stage = 0; stage <= 3; ++stage) {
+        TrainingCase job{"order", {2}, kAdamW};
+        job.stage = stage;
+        job.steps = 1;
+        const std::vector<std::string> calls = train_devices(job)[0].calls;
+        const auto count = [&](const char* name) {
+            return std::count(calls.begin(), calls.end(), name);
+        };
+        INFO("stage " << stage);
+        CHECK(calls.front() == "join");
+        CHECK((count("all_reduce") > 0) == (stage == 0));
+        CHECK((count("reduce_ranges") > 0) == (stage > 0));
+        CHECK((count("gather_ranges") > 0) == (stage > 0));
+    }
 }
 
 // The negative control of the two streams: the sums are made before the gradients are there.
@@ -208,14 +279,13 @@ TEST_CASE("a reduction that does not wait for the backward before it changes the
     options.operator_delay = std::chrono::microseconds(500);
     const std::vector<double> right = train_devices(job, options)[0].outcome.losses();
     CHECK(right == testing::train_world(job)[0].losses());
-    // The first wait is that of the parameters from rank 0, the next that of the first bucket.
-    options.prepare = [](FakeDevice& device) { device.forget_wait(1); };
+    options.prepare = [](TestBackend& device) { device.forget_wait(0); };
     CHECK(train_devices(job, options)[0].outcome.losses() != right);
 }
 
 TEST_CASE("one rank alone joins nobody and reduces nothing") {
     const std::vector<std::string> calls = train_devices({"alone", {1}, kAdamW})[0].calls;
-    for (const char* name : {"join", "broadcast", "all_reduce"})
+    for (const char* name : {"join", "broadcast", "all_reduce", "reduce_ranges", "gather_ranges"})
         CHECK(std::find(calls.begin(), calls.end(), name) == calls.end());
 }
 
@@ -264,11 +334,43 @@ TEST_CASE("the norm of gradients whose squares are beyond fp32 is the CPU's, and
 // One rank's sums never come, so that its device stands still until the check tells.
 TEST_CASE("a peer that is lost during a step ends it with what the backend says") {
     DeviceWorldOptions options;
-    options.prepare = [](FakeDevice& device) {
+    options.prepare = [](TestBackend& device) {
         device.check_error = Error(ExitCode::kPeerLost, "rank 1 is gone");
     };
     const std::string text = failure_of({"lost", {2}, kAdamW}, options, ExitCode::kPeerLost);
     CHECK_THAT(text, Catch::Contains("rank 1 is gone"));
+}
+
+// A run of six steps is saved after three by one kind of memory and resumed by the other, at
+// another stage and number of ranks.
+TEST_CASE("what a device saves a host resumes, and the other way round") {
+    const test::TemporaryFolder folder;
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+        for (const bool device_first : {true, false}) {
+            TrainingCase job{"", {2}, kAdamW, 1, 0.05};
+            job.precision.compute = dtype;
+            job.stage = 2;
+            job.steps = 3;
+            job.tree = tree.get();
+            job.root = folder.path() + "/checkpoints";
+            const auto train = [&](bool on_device) {
+                return on_device ? train_devices(job)[0].outcome : train_on_hosts(job);
+            };
+            const RankOutcome saved = train(device_first);
+            job.resume_from = job.root + "/step-3";
+            job.root = folder.path() + "/again";
+            INFO(dtype_name(dtype) << ", device first " << device_first);
+            // Resumed for no step at all, everything is as it was saved.
+            check_equal_bits(train(!device_first), saved);
+            job.stage = 3;
+            job.steps = 6;
+            const RankOutcome there = train(true);
+            tree->remove_folder(job.root);
+            check_equal_bits(there, train(false));
+            tree->remove_folder(job.root);
+            tree->remove_folder(folder.path() + "/checkpoints");
+        }
 }
 
 TEST_CASE("a device's run that ends and resumes has the bits of one that does not") {

@@ -1,0 +1,21 @@
+# CUDA, where a toolkit with nvcc is found: its language for lib/kernels/cuda, its headers and NCCL's
+# for lib/runtime/nccl and the plugin. Nothing that a launcher or a CPU rank links needs it.
+if(NOT DSL_WITH_CUDA)
+    return()
+endif()
+find_package(CUDAToolkit QUIET)
+if(NOT CUDAToolkit_FOUND)
+    return()
+endif()
+find_path(DSL_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+include(CheckLanguage)
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
+endif()
+set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+# Each architecture that LibTorch's wheel serves, and PTX for later ones.
+set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90-real 100)
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+endif()

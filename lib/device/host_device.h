@@ -1,0 +1,55 @@
+// The host as a device: its memory is the process's, and work is done before a call returns, by the
+// kernels of this processor. It costs nothing beside calling them.
+#pragma once
+
+#include "device/device.h"
+#include "kernels/thread_team.h"
+
+namespace dslaunch::device {
+
+class HostQueue final : public Queue {
+  public:
+    // THREADS share an update, the caller's included.
+    explicit HostQueue(int threads) : team_(threads) {}
+
+    [[nodiscard]] Stream* stream() override { return nullptr; }
+    void finish() override {}
+    void copy(void* into, const void* from, int64_t bytes) override;
+    void copy_in(void* into, const void* from, int64_t bytes) override { copy(into, from, bytes); }
+    void copy_out(void* into, const void* from, int64_t bytes) override { copy(into, from, bytes); }
+    void fill(float* into, float value, int64_t numel) override;
+    void adam_step(const kernels::FlatRange& range, const kernels::AdamStep& step) override;
+    void adagrad_step(const kernels::FlatRange& range, const kernels::AdagradStep& step) override;
+    void lion_step(const kernels::FlatRange& range, const kernels::LionStep& step) override;
+    void sgd_step(const kernels::FlatRange& range, const kernels::SgdStep& step) override;
+    void ordered_sum(std::span<const float* const> sources, float scale, float* out,
+                     int64_t numel) override;
+    void accumulate_sum(std::span<const float* const> sources, float scale, float* into,
+                        int64_t numel) override;
+    void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype) override;
+    [[nodiscard]] std::vector<double> sums_of_squares(std::span<const Values> arrays) override;
+    void flag_nonfinite(std::span<const Values> arrays, float* flags) override;
+
+  private:
+    template <typename Update>
+    void by_team(const kernels::FlatRange& range, const Update& update);
+
+    kernels::ThreadTeam team_;  // of the updates, which one lane does
+};
+
+class HostDevice final : public Device {
+  public:
+    // THREADS share an update.
+    explicit HostDevice(int threads = 1) : queue_(threads) {}
+
+    [[nodiscard]] bool is_host() const override { return true; }
+    [[nodiscard]] Memory allocate(Bytes bytes, std::string_view what) override;
+    [[nodiscard]] Queue& compute() override { return queue_; }
+    [[nodiscard]] Queue& communication() override { return queue_; }
+    [[nodiscard]] Queue& copies() override { return queue_; }
+
+  private:
+    HostQueue queue_;
+};
+
+}  // namespace dslaunch::device

@@ -1,0 +1,40 @@
+// The kernels of flat_optimizer.h on a GPU: each function puts one launch on STREAM and returns.
+// Data path: the plugin's queue -> [here] -> grid_kernels.h. All pointers are of the device's
+// memory, aligned to 16 bytes. Threads: any. The result is that of the launch; errors of the work
+// itself come to light later.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/grid_arguments.h"
+#include "kernels/element/update_arrays.h"
+
+namespace dslaunch::kernels {
+
+// REQUIRES: the update writes parameters, its gradients are fp32 and of at most 8 arrays, and RANGE
+// begins at a multiple of 4 elements.
+cudaError_t launch_adam(const UpdateArrays& arrays, Range range, const AdamConstants& constants,
+                        cudaStream_t stream);
+cudaError_t launch_adagrad(const UpdateArrays& arrays, Range range,
+                           const AdagradConstants& constants, cudaStream_t stream);
+cudaError_t launch_lion(const UpdateArrays& arrays, Range range, const LionConstants& constants,
+                        cudaStream_t stream);
+cudaError_t launch_sgd(const UpdateArrays& arrays, Range range, const SgdConstants& constants,
+                       cudaStream_t stream);
+
+// REQUIRES: at most 8 sources. ADDS: to what OUT holds.
+cudaError_t launch_sum(const Sources& sources, float scale, bool adds, float* out, int64_t numel,
+                       cudaStream_t stream);
+cudaError_t launch_to_half(const float* values, uint16_t* out, NumberKind kind, int64_t numel,
+                           cudaStream_t stream);
+cudaError_t launch_fill(float* into, float value, int64_t numel, cudaStream_t stream);
+
+// SUMS[i] gets the sum of squares of ARRAYS[i], both of the device's memory.
+cudaError_t launch_squares(const GridValues* arrays, int64_t count, double* sums,
+                           cudaStream_t stream);
+// Looks at the first COUNT arrays of FLAGS, which is of the host's memory and is passed by value.
+cudaError_t launch_flag_nonfinite(const GridFlags& flags, int count, cudaStream_t stream);
+
+}  // namespace dslaunch::kernels

@@ -1,0 +1,206 @@
+// The kernels of flat_optimizer.h for a grid of threads: what a thread of the grid does, written
+// as functions that compile for GPUs and for processors. A GPU runs them by cuda_kernels.cu, tests
+// by a loop over the grid (host_grid.h): the arithmetic and the geometry are proved without a GPU.
+// The bits are the scalar kernels'. Everything here has internal linkage, as in update_rules.h.
+//
+// Bytes moved by an update of Adam with a 16-bit copy: 4 gradient, 3 x 8 master and states, 2 copy:
+// 30 an element; in fp32 28. Elements are taken four at once, in 16 bytes of each array.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/grid_arguments.h"
+#include "kernels/element/half_bits.h"
+#include "kernels/element/update_rules.h"
+
+// NOLINTBEGIN(misc-definitions-in-headers): as in update_rules.h.
+namespace dslaunch::kernels {
+namespace {
+
+inline constexpr int kThreads = 256;         // of a block
+inline constexpr int kVector = 4;            // elements that a thread takes at once
+inline constexpr int64_t kBlocksMax = 4096;  // more go to the same blocks again
+inline constexpr int kSourcesMax = 8;        // of a sum
+inline constexpr int kNormLanes = 16;        // threads that sum the squares of one array
+inline constexpr int kNormArrays = kThreads / kNormLanes;  // arrays that a block sums
+
+// Where a thread is in its grid.
+struct GridPlace {
+    int64_t thread = 0;   // among all of the grid
+    int64_t threads = 0;  // of the grid
+};
+
+// The blocks that go over NUMEL elements.
+DSL_HOST_DEVICE inline int64_t blocks_over(int64_t numel) {
+    const int64_t per_block = int64_t{kThreads} * kVector;
+    const int64_t blocks = (numel + per_block - 1) / per_block;
+    return blocks < kBlocksMax ? blocks : kBlocksMax;
+}
+
+// Arrays that are summed in order.
+struct GridSources {
+    const float* data[kSourcesMax];
+    int count;
+};
+
+// UpdateArrays as a grid gets them: by value.
+struct GridUpdate {
+    GridSources gradients;
+    float gradient_scale;
+    float l2_decay;
+    float* parameters;
+    float* first;
+    float* second;
+    uint16_t* half;
+    bool half_is_bf16;
+    int64_t begin;
+    int64_t numel;
+};
+
+// kVector elements in registers.
+struct Four {
+    float v[kVector];
+};
+
+// REQUIRES, for whole vectors: FROM is aligned to 16 bytes.
+DSL_HOST_DEVICE inline Four load(const float* from, int n) {
+    Four four;
+#if defined(__CUDA_ARCH__)
+    if (n == kVector) {
+        const float4 whole = *reinterpret_cast<const float4*>(from);
+        four.v[0] = whole.x, four.v[1] = whole.y, four.v[2] = whole.z, four.v[3] = whole.w;
+        return four;
+    }
+#endif
+    for (int i = 0; i < kVector; ++i) four.v[i] = i < n ? from[i] : 0.0F;
+    return four;
+}
+
+DSL_HOST_DEVICE inline void store(const Four& four, float* into, int n) {
+#if defined(__CUDA_ARCH__)
+    if (n == kVector) {
+        *reinterpret_cast<float4*>(into) = make_float4(four.v[0], four.v[1], four.v[2], four.v[3]);
+        return;
+    }
+#endif
+    for (int i = 0; i < n; ++i) into[i] = four.v[i];
+}
+
+DSL_HOST_DEVICE inline void store_half(const Four& four, uint16_t* into, int n, bool bf16) {
+    uint16_t halves[kVector];
+    for (int i = 0; i < kVector; ++i) halves[i] = bf16 ? bf16_of(four.v[i]) : fp16_of(four.v[i]);
+#if defined(__CUDA_ARCH__)
+    if (n == kVector) {
+        *reinterpret_cast<ushort4*>(into) =
+            make_ushort4(halves[0], halves[1], halves[2], halves[3]);
+        return;
+    }
+#endif
+    for (int i = 0; i < n; ++i) into[i] = halves[i];
+}
+
+// The ordered sum of elements [AT, AT + N) of SOURCES, scaled.
+DSL_HOST_DEVICE inline Four sum_of(const GridSources& sources, int64_t at, int n, float scale) {
+    Four sum = load(sources.data[0] + at, n);
+    for (int s = 1; s < sources.count; ++s) {
+        const Four next = load(sources.data[s] + at, n);
+        for (int i = 0; i < kVector; ++i) sum.v[i] += next.v[i];
+    }
+    for (int i = 0; i < kVector; ++i) sum.v[i] *= scale;
+    return sum;
+}
+
+// Calls use(at, n) for the vectors of [BEGIN, BEGIN + NUMEL) that are PLACE's. REQUIRES: BEGIN is a
+// multiple of kVector.
+template <typename Use>
+DSL_HOST_DEVICE inline void for_vectors(int64_t begin, int64_t numel, const GridPlace& place,
+                                        const Use& use) {
+    for (int64_t at = place.thread * kVector; at < numel; at += place.threads * kVector) {
+        const int64_t left = numel - at;
+        use(begin + at, left < kVector ? static_cast<int>(left) : kVector);
+    }
+}
+
+template <typename Rule>
+DSL_HOST_DEVICE inline void grid_update(const GridUpdate& update, const Rule& rule,
+                                        const GridPlace& place) {
+    for_vectors(update.begin, update.numel, place, [&](int64_t at, int n) {
+        Four gradient = sum_of(update.gradients, at, n, update.gradient_scale);
+        Four parameters = load(update.parameters + at, n);
+        if (update.l2_decay != 0)
+            for (int i = 0; i < kVector; ++i)
+                gradient.v[i] = fma(parameters.v[i], update.l2_decay, gradient.v[i]);
+        Four first{}, second{};
+        if (update.first != nullptr) first = load(update.first + at, n);
+        if (update.second != nullptr) second = load(update.second + at, n);
+        rule.template apply<true>(gradient.v, update.first != nullptr ? first.v : nullptr,
+                                  update.second != nullptr ? second.v : nullptr, parameters.v,
+                                  kVector);
+        if (update.first != nullptr) store(first, update.first + at, n);
+        if (update.second != nullptr) store(second, update.second + at, n);
+        store(parameters, update.parameters + at, n);
+        if (update.half != nullptr)
+            store_half(parameters, update.half + at, n, update.half_is_bf16);
+    });
+}
+
+// The ordered sum goes over what OUT held, or is added to it and rounded once more.
+DSL_HOST_DEVICE inline void grid_sum(const GridSources& sources, float scale, bool adds, float* out,
+                                     int64_t numel, const GridPlace& place) {
+    for_vectors(0, numel, place, [&](int64_t at, int n) {
+        Four sum = sum_of(sources, at, n, scale);
+        if (adds) {
+            const Four before = load(out + at, n);
+            for (int i = 0; i < kVector; ++i) sum.v[i] = before.v[i] + sum.v[i];
+        }
+        store(sum, out + at, n);
+    });
+}
+
+DSL_HOST_DEVICE inline void grid_to_half(const float* values, uint16_t* out, bool bf16,
+                                         int64_t numel, const GridPlace& place) {
+    for_vectors(0, numel, place,
+                [&](int64_t at, int n) { store_half(load(values + at, n), out + at, n, bf16); });
+}
+
+DSL_HOST_DEVICE inline void grid_fill(float* into, float value, int64_t numel,
+                                      const GridPlace& place) {
+    const Four four{{value, value, value, value}};
+    for_vectors(0, numel, place, [&](int64_t at, int n) { store(four, into + at, n); });
+}
+
+// The squares of elements LANE, LANE + kNormLanes, … of an array, summed in fp64. The sums of the
+// lanes are added in order (add_lanes): the order of the scalar kernel.
+DSL_HOST_DEVICE inline double lane_squares(const GridValues& values, int lane) {
+    double sum = 0;
+    for (int64_t i = lane; i < values.numel; i += kNormLanes) {
+        const double value = values.data[i];
+        sum += value * value;
+    }
+    return sum;
+}
+
+DSL_HOST_DEVICE inline double add_lanes(const double* lanes) {
+    double sum = 0;
+    for (int lane = 0; lane < kNormLanes; ++lane) sum += lanes[lane];
+    return sum;
+}
+
+// Sets the flag of ARRAY to 1 if one of its elements is not finite.
+DSL_HOST_DEVICE inline void grid_flag_nonfinite(const GridFlags& flags, int array,
+                                                const GridPlace& place) {
+    const GridValues& values = flags.arrays[array];
+    for_vectors(0, values.numel, place, [&](int64_t at, int n) {
+        const Four four = load(values.data + at, n);
+        bool bad = false;
+        for (int i = 0; i < kVector; ++i) {
+            const auto bits = __builtin_bit_cast(uint32_t, four.v[i]);
+            bad = bad || (bits & 0x7F800000U) == 0x7F800000U;
+        }
+        if (bad) flags.flags[array] = 1;
+    });
+}
+
+}  // namespace
+}  // namespace dslaunch::kernels
+// NOLINTEND(misc-definitions-in-headers)

@@ -1,0 +1,60 @@
+// One number converted between fp32 and the 16-bit types, alike on processors and GPUs. Rounding is
+// to nearest even. A NaN stays a NaN with its sign and its upper bits, made quiet: what x86's and
+// ARM's conversions do. Everything here has internal linkage, for it is compiled once per
+// instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/element/host_device.h"
+
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+namespace dslaunch::kernels {
+namespace {
+
+DSL_HOST_DEVICE inline bool is_nan_bits(uint32_t bits) {
+    return (bits & 0x7FFFFFFFU) > 0x7F800000U;
+}
+
+// A carry out of the mantissa goes to the exponent, up to infinity.
+DSL_HOST_DEVICE inline uint16_t bf16_of(float value) {
+    const auto bits = __builtin_bit_cast(uint32_t, value);
+    const uint32_t rounded = (bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16;
+    const uint32_t quiet = bits >> 16 | 0x40U;
+    return static_cast<uint16_t>(is_nan_bits(bits) ? quiet : rounded);
+}
+
+DSL_HOST_DEVICE inline float fp32_of_bf16(uint16_t half) {
+    return __builtin_bit_cast(float, static_cast<uint32_t>(half) << 16);
+}
+
+DSL_HOST_DEVICE inline uint16_t fp16_of(float value) {
+    const auto bits = __builtin_bit_cast(uint32_t, value);
+    const uint32_t magnitude = bits & 0x7FFFFFFFU;
+    constexpr uint32_t kRebias = 112U << 23, kInfinity = 0x7C00U;
+    const uint32_t normal = (magnitude - kRebias + 0xFFFU + (bits >> 13 & 1U)) >> 13;
+    // The last place of 1/2 is 2^-24, the unit of fp16's subnormal numbers: adding 1/2 rounds to
+    // it.
+    const float shifted = __builtin_bit_cast(float, magnitude) + 0.5F;
+    const uint32_t subnormal = __builtin_bit_cast(uint32_t, shifted) - 0x3F000000U;
+    const uint32_t bounded = normal < kInfinity ? normal : kInfinity;
+    const uint32_t finite = magnitude < 0x38800000U ? subnormal : bounded;
+    const uint32_t quiet = 0x7E00U | (bits >> 13 & 0x3FFU);
+    return static_cast<uint16_t>((bits >> 16 & 0x8000U) | (is_nan_bits(bits) ? quiet : finite));
+}
+
+DSL_HOST_DEVICE inline float fp32_of_fp16(uint16_t half) {
+    const uint32_t magnitude = half & 0x7FFFU;
+    constexpr uint32_t kRebias = 112U << 23, kQuiet = 0x400000U;
+    const uint32_t normal = (magnitude << 13) + kRebias;
+    const uint32_t largest = (normal + kRebias) | (magnitude > 0x7C00U ? kQuiet : 0U);
+    const float subnormal = static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24F;
+    const uint32_t small = __builtin_bit_cast(uint32_t, subnormal);
+    const uint32_t finite = magnitude < 0x400U ? small : normal;
+    const uint32_t sign = static_cast<uint32_t>(half & 0x8000U) << 16;
+    return __builtin_bit_cast(float, sign | (magnitude < 0x7C00U ? finite : largest));
+}
+
+}  // namespace
+}  // namespace dslaunch::kernels
+// NOLINTEND(misc-definitions-in-headers)

@@ -1,0 +1,105 @@
+// What an optimizer does to elements, alike on processors and GPUs: both include this file, and all
+// give equal bits. Sources: flat_optimizer.h. Everything here has internal linkage, for it is
+// compiled once per instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/element/host_device.h"
+#include "kernels/element/update_arrays.h"
+
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+namespace dslaunch::kernels {
+namespace {
+
+// A fused multiply-add is rounded once, on every processor. It is written where PyTorch's build of
+// its kernels has one; the compilers add none (-ffp-contract=off, -fmad=false).
+DSL_HOST_DEVICE inline float fma(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+    return __fmaf_rn(a, b, c);
+#else
+    return __builtin_fmaf(a, b, c);
+#endif
+}
+
+DSL_HOST_DEVICE inline float square_root(float value) {
+#if defined(__CUDA_ARCH__)
+    return __fsqrt_rn(value);
+#else
+    return __builtin_sqrtf(value);
+#endif
+}
+
+// A rule updates n elements: `g` is the gradient that it may spoil, `first` and `second` its
+// states, `p` the parameters, to be left alone unless kWrites.
+struct Adam {
+    AdamConstants c;
+    template <bool kWrites>
+    DSL_HOST_DEVICE inline void apply(float* __restrict g, float* __restrict m, float* __restrict v,
+                                      float* __restrict p, int64_t n) const {
+        for (int64_t i = 0; i < n; ++i) {
+            // The two forms of a lerp: PyTorch takes the one that is exact at its nearer end.
+            const float rest = g[i] - m[i];
+            const float next_m = c.beta1_rest < 0.5F ? fma(c.beta1_rest, rest, m[i])
+                                                     : fma(c.beta1_rest - 1.0F, rest, g[i]);
+            const float next_v = fma(c.beta2_rest * g[i], g[i], v[i] * c.beta2);
+            m[i] = next_m;
+            v[i] = next_v;
+            if constexpr (kWrites) {
+                const float denominator = square_root(next_v) / c.correction2_sqrt + c.eps;
+                p[i] = p[i] * c.parameter_keep - c.step_size * next_m / denominator;
+            }
+        }
+    }
+};
+
+struct Adagrad {
+    AdagradConstants c;
+    template <bool kWrites>
+    DSL_HOST_DEVICE inline void apply(float* __restrict g, float* __restrict sum, float* /*second*/,
+                                      float* __restrict p, int64_t n) const {
+        for (int64_t i = 0; i < n; ++i) {
+            const float next = fma(g[i], g[i], sum[i]);
+            sum[i] = next;
+            if constexpr (kWrites) p[i] -= c.lr * g[i] / (square_root(next) + c.eps);
+        }
+    }
+};
+
+struct Lion {
+    LionConstants c;
+    template <bool kWrites>
+    DSL_HOST_DEVICE inline void apply(float* __restrict g, float* __restrict m, float* /*second*/,
+                                      float* __restrict p, int64_t n) const {
+        for (int64_t i = 0; i < n; ++i) {
+            const float way = fma(g[i], c.beta1_rest, m[i] * c.beta1);
+            m[i] = fma(g[i], c.beta2_rest, m[i] * c.beta2);
+            if constexpr (kWrites) {
+                const float up = way > 0 ? 1.0F : way;  // 0 and NaN stay what they are
+                const float sign = way < 0 ? -1.0F : up;
+                p[i] = p[i] * c.parameter_keep - c.lr * sign;
+            }
+        }
+    }
+};
+
+struct Sgd {
+    SgdConstants c;
+    template <bool kWrites>
+    DSL_HOST_DEVICE inline void apply(float* __restrict g, float* __restrict m, float* /*second*/,
+                                      float* __restrict p, int64_t n) const {
+        if (m != nullptr)
+            for (int64_t i = 0; i < n; ++i) {
+                const float next =
+                    c.first_step ? g[i] : fma(g[i], c.damping_rest, m[i] * c.momentum);
+                m[i] = next;
+                g[i] = c.nesterov ? fma(next, c.momentum, g[i]) : next;
+            }
+        if constexpr (kWrites)
+            for (int64_t i = 0; i < n; ++i) p[i] = fma(-c.lr, g[i], p[i]);
+    }
+};
+
+}  // namespace
+}  // namespace dslaunch::kernels
+// NOLINTEND(misc-definitions-in-headers)

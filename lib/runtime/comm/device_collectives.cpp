@@ -1,0 +1,111 @@
+#include "runtime/comm/device_collectives.h"
+
+#include <string>
+
+#include "base/check.h"
+
+namespace dslaunch::runtime {
+
+namespace {
+
+class DeviceCollectives final : public Collectives {
+  public:
+    explicit DeviceCollectives(const DeviceCollectivesParts& parts)
+        : arena_(*parts.arena), control_(*parts.control), backend_(*parts.backend) {
+        topology_ = control_.topology().each_alone();
+    }
+
+    const Topology& topology() const override { return topology_; }
+    std::span<float> bucket(BucketId bucket) override { return arena_.bucket_of_rank(bucket, 0); }
+
+    void await_free(BucketId /*bucket*/, Generation /*generation*/) override {}
+    void post(BucketId /*bucket*/, Generation /*generation*/) override {}
+    void release(BucketId /*bucket*/, Generation /*generation*/) override {}
+
+    void reduce(BucketId bucket, Generation /*generation*/, float scale,
+                std::span<const NodeRange> destinations) override {
+        const int world_size = topology_.world_size();
+        DSL_CHECK(scale == 1.0F || scale == 1.0F / static_cast<float>(world_size),
+                  "sums are multiplied by {}", scale);
+        if (world_size == 1) return;
+        const DeviceBuffer buffer = fp32(this->bucket(bucket));
+        const DeviceReduction reduction =
+            scale == 1.0F ? DeviceReduction::kSum : DeviceReduction::kMean;
+        if (destinations.empty()) return backend_.all_reduce(buffer, reduction);
+        backend_.reduce_ranges(buffer, reduction, destinations);
+    }
+    ReducedParts await_reduced(BucketId bucket, Generation /*generation*/) override {
+        const std::span<const float> values = this->bucket(bucket);
+        ReducedParts result{.numel = std::ssize(values), .parts = {}};
+        if (!values.empty()) result.parts.push_back({{0, result.numel}, values});
+        return result;
+    }
+    std::vector<const float*> await_sources(BucketId bucket, Generation /*generation*/) override {
+        DSL_CHECK(topology_.world_size() == 1, "a device reads the gradients of others");
+        return {this->bucket(bucket).data()};
+    }
+
+    void broadcast(std::span<std::byte> bytes) override { control_.broadcast(bytes); }
+    void broadcast_shared(SliceId slice) override {
+        if (topology_.world_size() == 1) return;
+        backend_.broadcast(bytes_of(arena_.shared(slice)), 0);
+        backend_.communication().finish();
+    }
+    void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
+                       std::span<const NodeRange> owned) override {
+        const int64_t numel = tiled_numel(owned, topology_.node_count());
+        DSL_CHECK(numel * element_bytes == std::ssize(slice),
+                  "{} elements of {} bytes are not the {} bytes of a slice", numel, element_bytes,
+                  slice.size());
+        if (topology_.world_size() == 1) return;
+        std::vector<NodeRange> in_bytes;
+        for (const NodeRange& range : owned)
+            in_bytes.push_back(
+                {{range.range.begin * element_bytes, range.range.numel * element_bytes},
+                 range.node});
+        backend_.gather_ranges(bytes_of(slice), in_bytes);
+    }
+    std::vector<std::string> all_gather(std::string_view mine) override {
+        return control_.all_gather(mine);
+    }
+    void sum_ordered(std::span<double> values) override { control_.sum_ordered(values); }
+    void barrier() override { control_.barrier(); }
+
+    void poison(std::string_view text) override {
+        control_.poison(text);
+        backend_.abort();
+    }
+    Traffic traffic() const override { return control_.traffic(); }
+
+  private:
+    static DeviceBuffer fp32(std::span<float> values) {
+        return {values.data(), std::ssize(values), DeviceDtype::kFloat32};
+    }
+    static DeviceBuffer bytes_of(std::span<std::byte> bytes) {
+        return {bytes.data(), std::ssize(bytes), DeviceDtype::kByte};
+    }
+
+    Topology topology_;
+    const Arena& arena_;
+    Collectives& control_;
+    DeviceBackend& backend_;
+};
+
+// Only one rank can make the id, and only the hosts' collectives are there to bring it to the rest.
+void join(const DeviceCollectivesParts& parts, Duration time_limit) {
+    const Topology& topology = parts.control->topology();
+    if (topology.world_size() == 1) return;
+    const std::vector<std::string> ids = parts.control->all_gather(
+        topology.rank() == 0 ? parts.backend->make_unique_id() : std::string());
+    parts.backend->join({ids.front(), topology.rank(), topology.world_size(), time_limit});
+}
+
+}  // namespace
+
+std::unique_ptr<Collectives> make_device_collectives(const DeviceCollectivesParts& parts,
+                                                     Duration time_limit) {
+    join(parts, time_limit);
+    return std::make_unique<DeviceCollectives>(parts);
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,32 @@
+// Streams of a GPU and their events, and the errors of CUDA's calls. Data path: executor's lanes ->
+// [here] -> CUDA. Threads: those of device::Stream.
+#pragma once
+
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "device/stream.h"
+
+namespace dslaunch::runtime {
+
+// Throws Error{kSetup} naming WHAT.
+void expect(cudaError_t result, const char* what);
+// The same for a call that may report errors of earlier work: these are Error{kRankFailed}.
+void expect_work(cudaError_t result);
+
+class CudaStream final : public device::Stream {
+  public:
+    explicit CudaStream(c10::cuda::CUDAStream stream) : stream_(stream) {}
+
+    [[nodiscard]] std::unique_ptr<device::Event> make_event() override;
+    void record(device::Event& event) override;
+    void wait(device::Event& event) override;
+    [[nodiscard]] const c10::cuda::CUDAStream& stream() const { return stream_; }
+
+  private:
+    c10::cuda::CUDAStream stream_;
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,54 @@
+// The kernels of a GPU on the processor: a loop over all threads of a grid calls the same bodies
+// that nvcc compiles (lib/kernels/cuda/grid_kernels.h).
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/grid_kernels.h"
+#include "kernels/update_arguments.h"
+
+namespace dslaunch::test {
+
+// Calls body(place) for each thread of a grid over NUMEL elements.
+template <typename Body>
+void for_grid(int64_t numel, const Body& body) {
+    const int64_t threads = kernels::blocks_over(numel) * kernels::kThreads;
+    for (int64_t thread = 0; thread < threads; ++thread) body(kernels::GridPlace{thread, threads});
+}
+
+inline kernels::GridSources grid_sources(std::span<const float* const> sources) {
+    kernels::GridSources list{};
+    list.count = static_cast<int>(sources.size());
+    std::ranges::copy(sources, list.data);
+    return list;
+}
+
+template <typename Rule>
+void grid_update_on_host(const kernels::UpdateArrays& arrays, kernels::Range range,
+                         const Rule& rule) {
+    const kernels::Sources& gradients = arrays.gradients;
+    const kernels::GridUpdate update{
+        grid_sources({gradients.fp32, static_cast<size_t>(gradients.source_count)}),
+        arrays.gradient_scale,
+        arrays.l2_decay,
+        arrays.parameters,
+        arrays.first,
+        arrays.second,
+        arrays.half,
+        arrays.half_kind == kernels::NumberKind::kBf16,
+        range.begin,
+        range.numel};
+    for_grid(range.numel,
+             [&](const kernels::GridPlace& place) { kernels::grid_update(update, rule, place); });
+}
+
+inline double squares_on_host(const float* values, int64_t numel) {
+    std::vector<double> lanes;
+    for (int lane = 0; lane < kernels::kNormLanes; ++lane)
+        lanes.push_back(kernels::lane_squares({values, numel}, lane));
+    return kernels::add_lanes(lanes.data());
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,272 @@
+// A DeviceBackend for tests without a GPU: memory that the host cannot touch, queues that are
+// threads, and collectives between ranks that are threads. The sums have the order of the ranks, as
+// those of hosts with one rank each. What NCCL leaves undefined is not a number. The order of all
+// collectives is recorded.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "runtime/comm/device_backend.h"
+#include "support/test_queue.h"
+
+namespace dslaunch::test {
+
+// The place where the ranks' collectives meet, by their number in the order.
+class TestBackendWorld {
+  public:
+    explicit TestBackendWorld(int world_size) : world_size_(world_size) {}
+    [[nodiscard]] int world_size() const { return world_size_; }
+
+    // Every rank's bytes, by rank, once all have brought theirs to collective PLACE. They are empty
+    // after abort().
+    using All = std::vector<std::vector<std::byte>>;
+    All exchange(uint64_t place, int rank, std::vector<std::byte> mine) {
+        std::unique_lock lock(mutex_);
+        std::map<int, std::vector<std::byte>>& all = brought_[place];
+        all[rank] = std::move(mine);
+        changed_.notify_all();
+        changed_.wait(lock,
+                      [&] { return aborted_ || static_cast<int>(all.size()) == world_size_; });
+        if (aborted_) return {};
+        All values;
+        for (const auto& [other, theirs] : all) values.push_back(theirs);
+        if (++left_[place] == world_size_) {
+            brought_.erase(place);
+            left_.erase(place);
+        }
+        return values;
+    }
+    void abort() {
+        const std::lock_guard lock(mutex_);
+        aborted_ = true;
+        changed_.notify_all();
+    }
+    void await_abort() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return aborted_; });
+    }
+
+  private:
+    int world_size_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::map<uint64_t, std::map<int, std::vector<std::byte>>> brought_;
+    std::map<uint64_t, int> left_;
+    bool aborted_ = false;
+};
+
+class TestBackend final : public runtime::DeviceBackend {
+  public:
+    // COMPUTE is the stream of LibTorch's operators (TestDevice); null: a stream of its own. INDEX
+    // is the device's.
+    TestBackend(TestBackendWorld& world, uint64_t seed, int index = 0,
+                ThreadStream* compute = nullptr)
+        : world_(world),
+          index_(static_cast<c10::DeviceIndex>(index)),
+          own_compute_(seed + 1),
+          communication_stream_(seed + 2),
+          copies_stream_(seed + 3),
+          compute_(compute != nullptr ? *compute : own_compute_, [this] { check(); }),
+          communication_(communication_stream_, [this] { check(); }),
+          copies_(copies_stream_, [this] { check(); }) {}
+    ~TestBackend() override {
+        if (std::uncaught_exceptions() > 0) world_.abort();
+    }
+
+    std::string device_name() override { return "test"; }
+    std::string describe() override { return "test, memory of threads"; }
+    runtime::DeviceMemoryState memory_state() override {
+        return {memory, memory, DeviceMemory::instance().peak(index_), memory};
+    }
+    void restart_peak() override { DeviceMemory::instance().restart_peak(index_); }
+    std::string make_unique_id() override { return "id of the world"; }
+    void join(const runtime::DeviceGroup& group) override {
+        if (group.unique_id != "id of the world" || group.world_size != world_.world_size())
+            fail(ExitCode::kPeerLost, "rank {} joined another world", group.rank);
+        rank_ = group.rank;
+        record("join");
+    }
+
+    device::Memory allocate(Bytes bytes, std::string_view /*what*/) override {
+        if (bytes.value == 0) return {};
+        const auto size = static_cast<size_t>(bytes.value);
+        std::byte* const data = DeviceMemory::instance().allocate(size, index_);
+        stream_of_compute().put(
+            [to = DeviceMemory::instance().kernel(data), size] { std::memset(to, 0, size); });
+        return {{data, size}, [data] { DeviceMemory::instance().free(data); }};
+    }
+    device::Queue& compute() override { return compute_; }
+    device::Queue& communication() override { return communication_; }
+    device::Queue& copies() override { return copies_; }
+
+    void all_reduce(const runtime::DeviceBuffer& buffer,
+                    runtime::DeviceReduction reduction) override {
+        reduce("all_reduce", buffer, reduction, {{{0, buffer.numel}, runtime::kEveryNode}});
+    }
+    void reduce_ranges(const runtime::DeviceBuffer& buffer, runtime::DeviceReduction reduction,
+                       std::span<const runtime::NodeRange> ranges) override {
+        reduce("reduce_ranges", buffer, reduction, {ranges.begin(), ranges.end()});
+    }
+    void broadcast(const runtime::DeviceBuffer& buffer, int root) override {
+        enqueue("broadcast", buffer, [root](const auto& ranks, std::byte* into) {
+            std::ranges::copy(ranks[static_cast<size_t>(root)], into);
+        });
+    }
+    void gather_ranges(const runtime::DeviceBuffer& buffer,
+                       std::span<const runtime::NodeRange> ranges) override {
+        const int64_t element = bytes_of(buffer.dtype);
+        enqueue("gather_ranges", buffer,
+                [element, all = std::vector(ranges.begin(), ranges.end())](const auto& ranks,
+                                                                           std::byte* into) {
+                    for (const runtime::NodeRange& range : all) {
+                        if (range.node == runtime::kEveryNode) continue;
+                        const std::byte* const from =
+                            ranks[static_cast<size_t>(range.node)].data() +
+                            range.range.begin * element;
+                        std::copy_n(from, range.range.numel * element,
+                                    into + range.range.begin * element);
+                    }
+                });
+    }
+    void exchange(runtime::DeviceExchange kind, const runtime::DeviceBuffer& send,
+                  const runtime::DeviceBuffer& receive) override {
+        enqueue("exchange", send, [this, kind, receive](const auto& ranks, std::byte*) {
+            exchange_into(kind, ranks, receive);
+        });
+    }
+    void check() override {
+        if (is_lost_) throw *check_error;
+    }
+    void leave() override { record("leave"); }
+    void abort() override {
+        record("abort");
+        world_.abort();
+    }
+
+    // The names of the calls of all lanes, in order.
+    [[nodiscard]] std::vector<std::string> calls() {
+        const std::lock_guard lock(mutex_);
+        return calls_;
+    }
+    [[nodiscard]] int64_t count(const std::string& name) {
+        const std::vector<std::string> all = calls();
+        return std::count(all.begin(), all.end(), name);
+    }
+
+    // Forgets the wait with that number, from 0, of the communication stream.
+    void forget_wait(int number) { communication_stream_.leave_out = number; }
+
+    Bytes memory = gib(1);  // of the device
+
+    // Thrown by check() from the first reduction on, which does not end, as if a peer was lost.
+    std::optional<Error> check_error;
+
+  private:
+    using Combine = std::function<void(const TestBackendWorld::All& ranks, std::byte* into)>;
+
+    static int64_t bytes_of(runtime::DeviceDtype dtype) {
+        if (dtype == runtime::DeviceDtype::kFloat32) return 4;
+        return dtype == runtime::DeviceDtype::kByte ? 1 : 2;
+    }
+    static float value_of(const std::vector<std::byte>& bytes, int64_t i) {
+        float value = 0;
+        std::memcpy(&value, bytes.data() + i * 4, sizeof value);
+        return value;
+    }
+    ThreadStream& stream_of_compute() { return *static_cast<ThreadStream*>(compute_.stream()); }
+
+    void record(const std::string& name) {
+        const std::lock_guard lock(mutex_);
+        calls_.push_back(name);
+    }
+
+    void enqueue(const std::string& name, const runtime::DeviceBuffer& buffer,
+                 const Combine& combine) {
+        record(name);
+        const bool reduces = name == "all_reduce" || name == "reduce_ranges";
+        const bool is_lost = check_error && reduces;
+        if (is_lost) is_lost_ = true;
+        const int64_t bytes = buffer.numel * bytes_of(buffer.dtype);
+        auto* const data = DeviceMemory::instance().kernel(buffer.data);
+        communication_stream_.put([this, data, bytes, combine, is_lost, place = collectives_++] {
+            if (is_lost) return world_.await_abort();
+            const TestBackendWorld::All ranks =
+                world_.exchange(place, rank_, std::vector(data, data + bytes));
+            if (!ranks.empty()) combine(ranks, data);
+        });
+    }
+
+    void reduce(const std::string& name, const runtime::DeviceBuffer& buffer,
+                runtime::DeviceReduction reduction, std::vector<runtime::NodeRange> ranges) {
+        const float scale = reduction == runtime::DeviceReduction::kMean
+                                ? 1.0F / static_cast<float>(world_.world_size())
+                                : 1.0F;
+        enqueue(name, buffer,
+                [this, scale, ranges = std::move(ranges)](const auto& ranks, std::byte* into) {
+                    auto* const out = reinterpret_cast<float*>(into);
+                    for (const runtime::NodeRange& range : ranges) {
+                        const bool mine = range.node == rank_ || range.node == runtime::kEveryNode;
+                        for (int64_t i = range.range.begin; i < range.range.end(); ++i) {
+                            float sum = value_of(ranks[0], i);
+                            for (size_t r = 1; r < ranks.size(); ++r) sum += value_of(ranks[r], i);
+                            out[i] = mine ? sum * scale : std::numeric_limits<float>::quiet_NaN();
+                        }
+                    }
+                });
+    }
+
+    void exchange_into(runtime::DeviceExchange kind, const TestBackendWorld::All& ranks,
+                       const runtime::DeviceBuffer& receive) const {
+        const auto world = static_cast<size_t>(world_.world_size());
+        const auto own = static_cast<size_t>(rank_);
+        const auto numel = static_cast<size_t>(receive.numel);
+        const size_t part = numel / world;
+        auto* const into = reinterpret_cast<float*>(DeviceMemory::instance().kernel(receive.data));
+        const auto at = [&](size_t rank, size_t i) {
+            return value_of(ranks[rank], static_cast<int64_t>(i));
+        };
+        for (size_t i = 0; i < numel; ++i) {
+            switch (kind) {
+                case runtime::DeviceExchange::kSendReceive:
+                    into[i] = at((own + world - 1) % world, i);
+                    break;
+                case runtime::DeviceExchange::kAllGather:
+                    into[i] = at(i / part, i % part);
+                    break;
+                case runtime::DeviceExchange::kAllToAll:
+                    into[i] = at(i / part, own * part + i % part);
+                    break;
+                case runtime::DeviceExchange::kReduceScatter:
+                    into[i] = 0;
+                    for (size_t r = 0; r < world; ++r) into[i] += at(r, own * numel + i);
+                    break;
+            }
+        }
+    }
+
+    TestBackendWorld& world_;
+    c10::DeviceIndex index_;
+    int rank_ = 0;
+    std::mutex mutex_;
+    std::vector<std::string> calls_;
+    std::atomic<bool> is_lost_ = false;
+    uint64_t collectives_ = 0;
+    // The streams end before all that their work uses.
+    ThreadStream own_compute_;
+    ThreadStream communication_stream_;
+    ThreadStream copies_stream_;
+    TestQueue compute_;
+    TestQueue communication_;
+    TestQueue copies_;
+};
+
+}  // namespace dslaunch::test

@@ -127,6 +127,26 @@ fetch_missing_cuda() { # FOLDER
     done
 }
 
+# What LibTorch's CUDA library needs beside a toolkit, each with the wheel that has it and the folder
+# that LibTorch looks in: without them the CUDA plugin is built and cannot be opened.
+complete_cuda() {
+    local entry soname package version folder part
+    for entry in libcufile.so.0:nvidia-cufile:1.15.1.6:cu13 \
+        libcusparseLt.so.0:nvidia-cusparselt-cu13:0.8.0:cusparselt \
+        libnvshmem_host.so.3:nvidia-nvshmem-cu13:3.4.5:nvshmem; do
+        IFS=: read -r soname package version folder <<<"$entry"
+        [ -e "$wheel_folder/nvidia/$folder/lib/$soname" ] && continue
+        ldconfig -p | grep -qF "$soname " && continue
+        say "fetching $soname ($package), which LibTorch needs for GPUs and this machine lacks"
+        part=$(mktemp -d "$cache/torch-$torch_version.part.XXXXXX")
+        download_wheel "$part" "$package==$version"
+        unpack_wheel "$(echo "$part"/*.whl)" "$part" "nvidia/$folder/lib/*"
+        mkdir -p "$wheel_folder/nvidia/$folder/lib"
+        mv -n "$part/nvidia/$folder/lib/"* "$wheel_folder/nvidia/$folder/lib/"
+        rm -rf "$part"
+    done
+}
+
 # Downloads into a folder of its own and moves it into place whole: an interrupted download leaves
 # nothing that looks done, and of two that run at once the first to finish wins.
 fetch_torch() {
@@ -168,6 +188,7 @@ main() {
         torch=$wheel_folder/torch
     fi
     [ "$torch" = none ] || say "LibTorch: $torch"
+    if [ "$torch" = "$wheel_folder/torch" ] && has_toolkit; then complete_cuda; fi
     has_toolkit || say "no CUDA toolkit (nvcc): the CUDA plugin is left out"
     echo "$torch" >build/torch-dir.part && mv build/torch-dir.part build/torch-dir
     rm -f build/setup-*

@@ -3,7 +3,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "graph/archive/model.h"
+#include "graph/lower/device_rewrite.h"
 #include "graph/models/text_model.h"
+#include "runtime/comm/device_backend.h"
 #include "worker/roles.h"
 
 #include <c10/core/Device.h>
@@ -40,16 +42,19 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
     app.add("--context N", arguments.context, "tokens the model sees, 0: its own limit")
         .show_default()
         .at_least(0);
-    app.add("--device NAME", arguments.device, "cpu").show_default();
+    app.add("--device NAME", arguments.device, "cpu, or cuda for the first GPU that is visible")
+        .show_default()
+        .one_of({"cpu", "cuda"});
     app.add("--as NAME", arguments.as,
             "text (a token is a byte), ids, or auto: text up to 272 tokens of vocabulary")
         .show_default()
         .one_of({"auto", "text", "ids"});
 }
 
-at::Device device_of(const std::string& name) {
-    if (name == "cpu") return at::Device(at::kCPU);
-    fail(ExitCode::kUsage, "--device {}: text is generated on the CPU only", name);
+// The GPU, if it is asked for; LibTorch learns of its CUDA library by it.
+runtime::DeviceBackendPtr open_device(const std::string& name) {
+    if (name == "cpu") return {};
+    return runtime::open_device_backend(runtime::own_device_plugin(), 0);
 }
 
 std::vector<int64_t> prompt_of(const GenerateArguments& arguments, bool as_text) {
@@ -85,9 +90,11 @@ int generate_main(int argc, char** argv) {
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
 
-    const at::Device device = device_of(arguments.device);
-    graph::TextModel model(graph::Model::load(arguments.archive).module(), device,
-                           arguments.context);
+    const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
+    const at::Device device = gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+    const torch::jit::Module module = graph::Model::load(arguments.archive).module();
+    if (!device.is_cpu()) graph::rewrite_methods(module, device);
+    graph::TextModel model(module, device, arguments.context);
     const bool as_text =
         arguments.as == "text" || (arguments.as == "auto" && model.vocab() <= graph::kByteVocabMax);
     if (!as_text)

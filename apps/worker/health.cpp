@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -127,8 +126,7 @@ void HealthRole::open_device() {
              "--backend nccl: host {} shows no GPU (looked for {}); use --backend gloo",
              launch::machine_name(), launch::kGpuDevicePattern);
     runtime::require_own_gpu(environment_);
-    const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe");
-    device_ = runtime::open_device_backend((here.parent_path() / "libdsl_cuda.so").string(), 0);
+    device_ = runtime::open_device_backend(runtime::own_device_plugin(), 0);
     device_name_ = device_->device_name();
 }
 

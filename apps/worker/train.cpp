@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <thread>
 
 #include "base/error.h"
@@ -80,10 +79,6 @@ int64_t trainable_numel(const graph::Model& model) {
     return numel;
 }
 
-std::string beside_this_program(const std::string& name) {
-    return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
-}
-
 class TrainRole {
   public:
     TrainRole(TrainArguments arguments, launch::WorkerEnvironment environment,
@@ -131,8 +126,7 @@ class TrainRole {
 
     void set_up() {
         arguments_.job.open_device = [this](const config::RunConfig& config) {
-            gpu_ = runtime::open_rank_device(config, environment_,
-                                             beside_this_program("libdsl_cuda.so"));
+            gpu_ = runtime::open_rank_device(config, environment_, runtime::own_device_plugin());
             if (gpu_.backend && first()) log_info("train", "GPU: {}", gpu_.backend->describe());
             return gpu_.device;
         };

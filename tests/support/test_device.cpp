@@ -14,6 +14,7 @@
 #include <ATen/ops/view_native.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
@@ -129,6 +130,7 @@ void keep_number(const at::Tensor& from, at::Tensor& to) {
 // memory, as on a GPU.
 at::Tensor kernel_view(const at::Tensor& tensor) {
     if (!tensor.defined()) return tensor;
+    const c10::InferenceMode normal(false);  // the stream's thread writes to it
     const auto options = at::TensorOptions().dtype(tensor.scalar_type());
     at::Tensor view =
         tensor.numel() == 0
@@ -279,6 +281,7 @@ class Call {
             views.push_back(with_tensors(argument, [](const at::Tensor& tensor) {
                 if (!tensor.defined() || is_ours(tensor)) return kernel_view(tensor);
                 // The host may change its number as soon as the operator has been given.
+                const c10::InferenceMode normal(false);
                 at::Tensor copy = tensor.detach().clone();
                 keep_number(tensor, copy);
                 return copy;

@@ -387,6 +387,7 @@ void Resolver::training() {
     run.eval_interval = take_integer("dslaunch.eval_interval");
     run.trace_step = take_integer("dslaunch.trace_step");
     run.broadcast_buffers = take_bool("dslaunch.broadcast_buffers");
+    run.tf32 = take_bool("dslaunch.tf32");
 }
 
 Resolved resolve(const TrainConfig& config, const ResolveOptions& options) {

@@ -40,6 +40,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.epochs", kFloat, "null", ">0", "Passes over the training samples, in place of dslaunch.steps; the last step counts whole"},
     {"dslaunch.seed", kInt, "1234", ">=0", "Seed of data order and of every random operator"},
     {"dslaunch.device", kString, "auto", "auto|cpu|cuda", "Where to compute"},
+    {"dslaunch.tf32", kBool, "false", "", "On GPUs, products and convolutions in fp32 may round their factors to TF32, as PyTorch does it with allow_tf32"},
     {"dslaunch.loss", kObject, "null", "", "The loss when forward returns an output"},
     {"dslaunch.loss.name", kString, "null", "cross_entropy|mse|l1|bce_with_logits|null", "Which loss, null: forward returns it"},
     {"dslaunch.loss.target", kString, "null", "", "Column that holds the target, null: the one of its type that is left"},

@@ -92,6 +92,14 @@ void rewrite_devices(Block& block, c10::Device device) {
     }
 }
 
+void rewrite_methods(const torch::jit::Module& module, c10::Device device) {
+    std::set<const torch::jit::Function*> seen;
+    for (const torch::jit::Module& part : module.modules())
+        for (const torch::jit::Method& method : part.get_methods())
+            if (seen.insert(&method.function()).second)
+                rewrite_devices(*method.graph()->block(), device);
+}
+
 void move_to_device(Model& model, c10::Device device) {
     const at::NoGradGuard no_grad;
     TensorWalk([&](const at::Tensor& tensor) {

@@ -24,6 +24,10 @@ struct LoweredGraph;
 // memory left.
 void rewrite_devices(torch::jit::Block& block, c10::Device device);
 
+// The same for all methods of MODULE and of the modules in it, which nothing has run yet: for a
+// module that is called as it is, without being lowered.
+void rewrite_methods(const torch::jit::Module& module, c10::Device device);
+
 // Moves parameters, buffers and tensors in other attributes. Each stays the same tensor object, so
 // that ties hold and the module sees the moved one. Constants in methods are left: graphs are
 // rewritten when they are lowered. Does nothing if all is on DEVICE already.

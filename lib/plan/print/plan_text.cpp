@@ -131,7 +131,9 @@ std::string plan_summary(const StepPlan& plan) {
     if (bytes.from_disk.value + bytes.to_disk.value > 0)
         text += fmt::format("from this rank's disk {}, to it {}, a step\n",
                             to_text(bytes.from_disk), to_text(bytes.to_disk));
-    text += fmt::format("sent to other hosts by this rank's host, a step: {}\n\n",
+    const bool on_device = peak_by_tier(plan)[static_cast<size_t>(Tier::kDevice)].peak.value > 0;
+    text += fmt::format("sent to other {}, a step: {}\n\n",
+                        on_device ? "GPUs by this rank" : "hosts by this rank's host",
                         to_text(plan.sent()));
     return text + memory_table(plan);
 }

@@ -2,9 +2,16 @@
 
 #include <dlfcn.h>
 
+#include <filesystem>
+
 #include "base/error.h"
 
 namespace dslaunch::runtime {
+
+std::string own_device_plugin() {
+    const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
+    return (program.parent_path() / "libdsl_cuda.so").string();
+}
 
 DeviceBackendPtr open_device_backend(const std::string& path, int device) {
     // The plugin's libraries keep threads and thread-local data, so it is never closed.

@@ -106,6 +106,9 @@ struct DeviceBackendDeleter {
 };
 using DeviceBackendPtr = std::unique_ptr<DeviceBackend, DeviceBackendDeleter>;
 
+// The plugin of this program's own build, which lies beside it.
+[[nodiscard]] std::string own_device_plugin();
+
 // Opens the plugin at PATH, which stays open until the process ends. Throws Error{kSetup} naming it
 // if it is missing, is of another build, or the device cannot be used.
 [[nodiscard]] DeviceBackendPtr open_device_backend(const std::string& path, int device);

@@ -73,24 +73,32 @@ RankDevice open_rank_device(const config::RunConfig& config,
               "LibTorch looked for its CUDA library before the GPU plugin was opened");
     rank.device = c10::Device(c10::kCUDA, 0);
     // fp32 means fp32 in convolutions too, which LibTorch otherwise computes in TF32.
-    at::globalContext().setAllowTF32CuDNN(false);
-    rank.peak_tflops = peak_fp32_tflops(rank.backend->device_name());
+    at::globalContext().setAllowTF32CuDNN(config.tf32);
+    at::globalContext().setAllowTF32CuBLAS(config.tf32);
+    rank.peak_tflops =
+        peak_tflops(rank.backend->device_name(), config.precision.compute, config.tf32);
     return rank;
 }
 
-double peak_fp32_tflops(std::string_view device_name) {
+double peak_tflops(std::string_view device_name, DType compute, bool tf32) {
     struct Row {
         std::string_view name;
-        double tflops;
+        double fp32, tf32, half;
     };
-    // The figures are from the "NVIDIA H100 Tensor Core GPU" and "NVIDIA H200 Tensor Core GPU" data
-    // sheets, SXM columns. The same chip on PCIe or NVL boards is slower and has another name.
+    // The figures are from the "NVIDIA H100 Tensor Core GPU", "NVIDIA H200 Tensor Core GPU" and
+    // "NVIDIA A100 Tensor Core GPU" data sheets, without sparsity, of the boards with these names.
+    // The same chip on other boards is slower and has another name.
     constexpr std::array kRows = {
-        Row{"NVIDIA H100 80GB HBM3", 67},
-        Row{"NVIDIA H200", 67},
+        Row{"NVIDIA H100 80GB HBM3", 67, 494.5, 989.5},
+        Row{"NVIDIA H200", 67, 494.5, 989.5},
+        Row{"NVIDIA A100-SXM4-40GB", 19.5, 156, 312},
+        Row{"NVIDIA A100-SXM4-80GB", 19.5, 156, 312},
     };
-    for (const Row& row : kRows)
-        if (row.name == device_name) return row.tflops;
+    for (const Row& row : kRows) {
+        if (row.name != device_name) continue;
+        if (is_half(compute)) return row.half;
+        return tf32 ? row.tf32 : row.fp32;
+    }
     return 0;
 }
 

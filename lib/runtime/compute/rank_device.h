@@ -18,7 +18,7 @@ namespace dslaunch::runtime {
 struct RankDevice {
     c10::Device device = c10::kCPU;
     DeviceBackendPtr backend;  // null on the CPU
-    double peak_tflops = 0;    // peak of fp32 products; 0: not known
+    double peak_tflops = 0;    // peak of the products that the rank trains with; 0: not known
 };
 
 // True if dslaunch.device resolves to a GPU. `auto` does if the environment gives this rank a GPU
@@ -48,8 +48,8 @@ void check_gpu_support(const config::RunConfig& config);
                                           const launch::WorkerEnvironment& environment,
                                           const std::string& plugin_path);
 
-// Returns the peak of dense fp32 products without tensor cores, from NVIDIA's data sheets, or 0 for
-// a name that is not in the table.
-[[nodiscard]] double peak_fp32_tflops(std::string_view device_name);
+// Returns the peak of dense products, from NVIDIA's data sheets, or 0 for a name that is not in the
+// table: of 16-bit types; of fp32 on tensor cores if TF32, else without them.
+[[nodiscard]] double peak_tflops(std::string_view device_name, DType compute, bool tf32);
 
 }  // namespace dslaunch::runtime

@@ -67,7 +67,7 @@ std::vector<std::string> good_configs() {
     "context": 64,
                          "dtype": "uint32", "shuffle": false, "eval_fraction": 0.1},
                          "steps": 5, "seed": 7, "device": "cpu", "eval_interval": 2,
-      "broadcast_buffers": true,
+      "broadcast_buffers": true, "tf32": true,
                          "loss": {"name": "cross_entropy", "target": "y", "mean": "token"},
                          "save": {"interval": 3, "keep": 2},
                          "communication": {"reduce": "micro_step"}}})",

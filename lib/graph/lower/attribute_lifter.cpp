@@ -217,15 +217,7 @@ class Lifter {
             graph_.eraseInput(0);
             return;
         }
-        // Whatever needs the object may read anything under it, so all of the module counts as read
-        // there.
         for (const auto& use : self->uses()) lowered_.opaque_node = describe_node(*use.user);
-        for (size_t i = 0; i < model_.parameters().size(); ++i)
-            if (parameter_inputs_.count(static_cast<int>(i)) == 0)
-                lowered_.opaque_parameters.push_back(static_cast<int>(i));
-        for (size_t i = 0; i < model_.buffers().size(); ++i)
-            if (buffer_inputs_.count(static_cast<int>(i)) == 0)
-                lowered_.opaque_buffers.push_back(static_cast<int>(i));
     }
 
     const Model& model_;
@@ -260,8 +252,6 @@ void drop_unused_inputs(LoweredGraph& lowered) {
     if (!lowered.module_input || lowered.graph->inputs()[0]->hasUses()) return;
     lowered.graph->eraseInput(0);
     lowered.module_input = false;
-    lowered.opaque_parameters.clear();
-    lowered.opaque_buffers.clear();
     lowered.opaque_node.clear();
 }
 

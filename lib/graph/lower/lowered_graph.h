@@ -30,16 +30,14 @@ struct LoweredGraph {
     std::vector<std::string> arguments;  // names of the explicit inputs, the loss target last when
                                          // the config names one
     std::vector<c10::TypePtr> argument_types;
-    std::vector<ModelState> states;      // inputs after the arguments; outputs after output 0
-    std::vector<int> parameters;         // model parameter of each parameter input
-    std::vector<int> buffers;            // model buffer of each buffer input
-    std::vector<int> opaque_parameters;  // parameters that only the module input reaches (interface
-                                         // calls)
-    std::vector<int> opaque_buffers;
+    std::vector<ModelState> states;  // inputs after the arguments; outputs after output 0
+    std::vector<int> parameters;     // model parameter of each parameter input
+    std::vector<int> buffers;        // model buffer of each buffer input
     std::string output_choice;  // the part of forward's output that is output 0; empty: all of it
     std::string opaque_node;    // the node that needs the module as an input, in
                                 // words
-    bool module_input = false;  // input 0 is the module itself
+    bool module_input = false;  // input 0 is the module itself (interface calls): whatever takes it
+                                // may read any parameter and buffer, those of other inputs too
     at::ScalarType compute_dtype = at::kFloat;  // required of a ComputeContext that runs the graph
 
     [[nodiscard]] size_t first_argument() const { return module_input ? 1 : 0; }

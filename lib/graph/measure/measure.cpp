@@ -197,10 +197,7 @@ plan::ModelInfo describe_parameters(const SegmentedModel& segmented) {
     for (const Segment& segment : segmented.segments()) {
         plan::SegmentInfo made;
         made.name = segment.name;
-        made.parameters = segment.parameters;
-        if (segment.module_input)
-            for (const int opaque : segmented.lowered().opaque_parameters)
-                made.parameters.push_back(opaque);
+        made.parameters = segmented.parameters_of(segment);
         made.nodes = segment.nodes;
         info.segments.push_back(std::move(made));
     }

@@ -92,7 +92,7 @@ class SegmentTimer {
         size_t end = begin;
         while (end < options_.kept.size() && (end == begin || held < kTimedBytesMax)) {
             held += options_.kept[end];
-            for (const int parameter : parameters_of(segmented_.segments()[end]))
+            for (const int parameter : segmented_.parameters_of(segmented_.segments()[end]))
                 held += Bytes{static_cast<int64_t>(tensor_of(parameter).nbytes())};
             ++end;
         }
@@ -103,7 +103,7 @@ class SegmentTimer {
     std::vector<IValue> time_window(const Window& window, const std::vector<IValue>& inputs) {
         std::vector<int> parameters;
         for (size_t s = window.begin; s < window.end; ++s)
-            for (const int parameter : parameters_of(segmented_.segments()[s]))
+            for (const int parameter : segmented_.parameters_of(segmented_.segments()[s]))
                 if (std::ranges::find(parameters, parameter) == parameters.end())
                     parameters.push_back(parameter);
         const ParametersAs half(segmented_.model(), parameters, segmented_.lowered().compute_dtype);
@@ -158,15 +158,8 @@ class SegmentTimer {
         return segmented_.model().parameters()[parameter].tensor;
     }
 
-    [[nodiscard]] std::vector<int> parameters_of(const Segment& segment) const {
-        std::vector<int> parameters = segment.parameters;
-        const std::vector<int>& opaque = segmented_.lowered().opaque_parameters;
-        if (segment.module_input) parameters.insert(parameters.end(), opaque.begin(), opaque.end());
-        return parameters;
-    }
-
     [[nodiscard]] bool has_trainable(const Segment& segment) const {
-        const std::vector<int> parameters = parameters_of(segment);
+        const std::vector<int> parameters = segmented_.parameters_of(segment);
         return std::ranges::any_of(parameters, [&](int p) { return tensor_of(p).requires_grad(); });
     }
 
@@ -174,7 +167,7 @@ class SegmentTimer {
     double time_backward(size_t index, Boundary boundary, const std::vector<IValue>& inputs,
                          bool inputs_only) {
         const Segment& segment = segmented_.segments()[index];
-        const std::vector<int> parameters = parameters_of(segment);
+        const std::vector<int> parameters = segmented_.parameters_of(segment);
         TrialBackward trial{
             segmented_.model(), parameters, index + 1 == segmented_.segments().size(), inputs, {}};
         const auto begin = std::chrono::steady_clock::now();

@@ -21,13 +21,6 @@ std::vector<at::Tensor> copies_of(const Model& model) {
     return copies;
 }
 
-std::vector<int> parameters_of(const SegmentedModel& segmented, const Segment& segment) {
-    std::vector<int> parameters = segment.parameters;
-    const std::vector<int>& opaque = segmented.lowered().opaque_parameters;
-    if (segment.module_input) parameters.insert(parameters.end(), opaque.begin(), opaque.end());
-    return parameters;
-}
-
 // A NaN is equal to itself.
 bool is_equal(const at::Tensor& a, const at::Tensor& b) {
     return at::logical_or(a == b, at::logical_and(a.isnan(), b.isnan())).all().item<bool>();
@@ -44,7 +37,7 @@ std::vector<std::vector<int>> moved_buffers(const SegmentedModel& segmented,
     std::vector<c10::IValue> values = segmented.first_inputs(arguments);
     std::vector<std::vector<int>> moved;
     for (size_t s = 0; s < segmented.segments().size(); ++s) {
-        const ParametersAs half(model, parameters_of(segmented, segmented.segments()[s]),
+        const ParametersAs half(model, segmented.parameters_of(segmented.segments()[s]),
                                 segmented.lowered().compute_dtype);
         const std::vector<at::Tensor> before = copies_of(model);
         values = segmented.forward(s, values, {}, device_of(model)).values;

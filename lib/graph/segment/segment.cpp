@@ -27,6 +27,19 @@ using c10::IValue;
 using torch::jit::Graph;
 using torch::jit::Value;
 
+namespace {
+
+// LISTED, then the rest of 0 to COUNT - 1 in ascending order.
+std::vector<int> with_others(std::vector<int> listed, size_t count) {
+    std::vector<char> is_listed(count, 0);
+    for (const int index : listed) is_listed[index] = 1;
+    for (size_t i = 0; i < count; ++i)
+        if (is_listed[i] == 0) listed.push_back(static_cast<int>(i));
+    return listed;
+}
+
+}  // namespace
+
 SegmentedModel SegmentedModel::make(Model& model, const LowerOptions& options, int64_t segments) {
     return of_graph(model, lower(model, options), segments);
 }
@@ -69,10 +82,20 @@ void SegmentedModel::cut(const CutMap& map, const std::vector<int64_t>& position
     }
 }
 
+std::vector<int> SegmentedModel::parameters_of(const Segment& segment) const {
+    return segment.module_input ? with_others(segment.parameters, model_->parameters().size())
+                                : segment.parameters;
+}
+
+std::vector<int> SegmentedModel::buffers_of(const Segment& segment) const {
+    return segment.module_input ? with_others(segment.buffers, model_->buffers().size())
+                                : segment.buffers;
+}
+
 std::vector<int> SegmentedModel::unused_parameters() const {
     std::vector<bool> used(model_->parameters().size(), false);
-    for (const int parameter : lowered_.parameters) used[parameter] = true;
-    for (const int parameter : lowered_.opaque_parameters) used[parameter] = true;
+    for (const Segment& segment : segments_)
+        for (const int parameter : parameters_of(segment)) used[parameter] = true;
     std::vector<int> unused;
     for (size_t i = 0; i < used.size(); ++i)
         if (!used[i]) unused.push_back(static_cast<int>(i));

@@ -36,6 +36,10 @@ class SegmentedModel {
     [[nodiscard]] const LoweredGraph& lowered() const { return lowered_; }
     [[nodiscard]] Model& model() const { return *model_; }
     [[nodiscard]] int64_t cut_places() const { return cut_places_; }
+    // Model parameters and buffers that SEGMENT may read, each once: the inputs of its graph, then,
+    // where it takes the module itself, all others.
+    [[nodiscard]] std::vector<int> parameters_of(const Segment& segment) const;
+    [[nodiscard]] std::vector<int> buffers_of(const Segment& segment) const;
     // Model parameters that no segment reads.
     [[nodiscard]] std::vector<int> unused_parameters() const;
 

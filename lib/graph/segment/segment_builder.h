@@ -23,10 +23,10 @@ struct Segment {
     std::shared_ptr<torch::jit::Graph> graph;  // inputs: [module?] live values… parameters…
                                                // buffers…
     std::shared_ptr<torch::jit::Code> code;    // shared by segments whose graphs are equal
-    std::vector<int> parameters;               // model parameters that it reads, in input order
+    std::vector<int> parameters;               // model parameters among its inputs, in their order
     std::vector<int> buffers;
-    bool module_input = false;  // true: takes the module itself (interface calls), and reads
-                                // LoweredGraph's opaque parameters and buffers too
+    bool module_input = false;  // true: takes the module itself (interface calls), and may read
+                                // everything under it (SegmentedModel::parameters_of)
     int64_t nodes = 0;
     int64_t draw_ordinal_first = 0;  // ordinal of its first drawing node
     int64_t draws = 0;               // number of drawing nodes

@@ -206,8 +206,7 @@ std::vector<std::vector<int>> stages_of_buffers(const JobSetup& setup) {
     };
     for_each_segment(setup, [&](int stage, size_t s) {
         const graph::Segment& segment = setup.segmented->segments()[s];
-        add(segment.buffers, stage);
-        if (segment.module_input) add(setup.segmented->lowered().opaque_buffers, stage);
+        add(setup.segmented->buffers_of(segment), stage);
     });
     return stages_of;
 }

@@ -28,8 +28,8 @@ namespace {
 class BufferKeeper {
   public:
     BufferKeeper(const graph::SegmentedModel& model, const graph::Segment& segment)
-        : model_(model), segment_(segment) {
-        for (const int buffer : segment.buffers) before_.push_back(tensor(buffer).clone());
+        : model_(model), buffers_(model.buffers_of(segment)) {
+        for (const int buffer : buffers_) before_.push_back(tensor(buffer).clone());
     }
     BufferKeeper(const BufferKeeper&) = delete;
     BufferKeeper& operator=(const BufferKeeper&) = delete;
@@ -37,8 +37,7 @@ class BufferKeeper {
         const at::NoGradGuard no_grad;
         // Writes go through data(): autograd has just saved some of them and must not see them as
         // overwritten.
-        for (size_t i = 0; i < before_.size(); ++i)
-            tensor(segment_.buffers[i]).data().copy_(before_[i]);
+        for (size_t i = 0; i < before_.size(); ++i) tensor(buffers_[i]).data().copy_(before_[i]);
     }
 
   private:
@@ -47,7 +46,7 @@ class BufferKeeper {
     }
 
     const graph::SegmentedModel& model_;
-    const graph::Segment& segment_;
+    std::vector<int> buffers_;
     std::vector<at::Tensor> before_;
 };
 

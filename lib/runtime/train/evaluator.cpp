@@ -47,13 +47,9 @@ bool Evaluator::has_all(const graph::Segment& segment, int stage) const {
             return of.empty() || std::ranges::find(of, stage) != of.end();
         });
     };
-    const graph::LoweredGraph& lowered = parts_.segmented->lowered();
-    if (!all_in(segment.parameters, parts_.stages.stages_of_parameter) ||
-        !all_in(segment.buffers, parts_.stages.stages_of_buffer))
-        return false;
-    return !segment.module_input ||
-           (all_in(lowered.opaque_parameters, parts_.stages.stages_of_parameter) &&
-            all_in(lowered.opaque_buffers, parts_.stages.stages_of_buffer));
+    const graph::SegmentedModel& segmented = *parts_.segmented;
+    return all_in(segmented.parameters_of(segment), parts_.stages.stages_of_parameter) &&
+           all_in(segmented.buffers_of(segment), parts_.stages.stages_of_buffer);
 }
 
 // A segment runs in the first part whose stage has everything that it reads.
@@ -99,9 +95,7 @@ graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& 
     boundary.values = std::move(values);
     for (size_t s = stretch.begin; s < stretch.end; ++s) {
         const graph::Segment& segment = parts_.segmented->segments()[s];
-        parts_.state->hold(segment.module_input ? parts_.segmented->lowered().opaque_parameters
-                                                : segment.parameters,
-                           takes_part);
+        parts_.state->hold(parts_.segmented->parameters_of(segment), takes_part);
         if (takes_part)
             boundary =
                 parts_.segmented->forward(s, boundary.values, {parts_.config->seed, 0, batch.index},

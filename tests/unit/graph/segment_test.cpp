@@ -180,4 +180,30 @@ TEST_CASE("segments read every parameter that forward reads, and name the others
     CHECK(unused == std::set<std::string>{"unused.weight", "unused.bias"});
 }
 
+// The call through an interface may reach experts.1, which a later segment reads as an input of its
+// own: a list without it would let an update run beside the call.
+TEST_CASE("a segment that calls through an interface reads every parameter, each once") {
+    Fixture fixture = Fixture::load("interface");
+    const SegmentedModel cut = fixture.cut(5);
+    const size_t all = fixture.model.parameters().size();
+    int callers = 0;
+    bool reads_as_input_too = false;
+    for (const Segment& segment : cut.segments()) {
+        const std::vector<int> parameters = cut.parameters_of(segment);
+        const std::set<int> once(parameters.begin(), parameters.end());
+        CHECK(once.size() == parameters.size());
+        if (!segment.module_input) {
+            reads_as_input_too |= std::ranges::any_of(segment.parameters, [&](int index) {
+                return fixture.model.parameters()[index].name.starts_with("experts.1.");
+            });
+            CHECK(parameters == segment.parameters);
+            continue;
+        }
+        ++callers;
+        CHECK(parameters.size() == all);
+    }
+    CHECK(callers == 1);
+    CHECK(reads_as_input_too);
+}
+
 }  // namespace dslaunch

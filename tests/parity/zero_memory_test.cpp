@@ -14,7 +14,7 @@ constexpr int64_t kContext = 32;
 constexpr int64_t kBucketNumel = 1 << 20;
 // The private data allowed to a rank: enough at stage 3, and not at stage 0, whose moments are 8
 // bytes for each of 9.6 M parameters and not a quarter of that.
-constexpr Bytes kLimit{210 << 20};
+constexpr Bytes kLimit{226 << 20};
 // The largest share of the gradients in slots at stages 2 and 3: one of three layers is under way
 // at a time, with the largest parameters of its neighbour.
 constexpr double kSlotsMax = 0.6;

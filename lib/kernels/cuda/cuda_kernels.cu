@@ -64,8 +64,7 @@ bool fits(const Sources& sources) {
 template <typename Rule>
 cudaError_t launch_update(const UpdateArrays& arrays, Range range, const Rule& rule,
                           cudaStream_t stream) {
-    if (!fits(arrays.gradients) || arrays.parameters == nullptr || range.begin % kVector != 0)
-        return cudaErrorInvalidValue;
+    if (!fits(arrays.gradients) || arrays.parameters == nullptr) return cudaErrorInvalidValue;
     if (range.numel == 0) return cudaSuccess;
     const GridUpdate update{by_value(arrays.gradients),
                             arrays.gradient_scale,

@@ -1,7 +1,7 @@
 // The kernels of flat_optimizer.h on a GPU: each function puts one launch on STREAM and returns.
 // Data path: the plugin's queue -> [here] -> grid_kernels.h. All pointers are of the device's
-// memory, aligned to 16 bytes. Threads: any. The result is that of the launch; errors of the work
-// itself come to light later.
+// memory; arrays aligned to 16 bytes move four elements at once. Threads: any. The result is that
+// of the launch; errors of the work itself come to light later.
 #pragma once
 
 #include <cuda_runtime_api.h>

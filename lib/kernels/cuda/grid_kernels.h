@@ -57,46 +57,43 @@ struct GridUpdate {
     int64_t numel;
 };
 
-// kVector elements in registers.
-struct Four {
+// kVector elements, which are one access of memory where they are aligned there. Shares of ranks
+// begin at any element (`dslaunch.shard: row`): then elements are taken one by one.
+struct alignas(16) Four {
     float v[kVector];
 };
+struct alignas(8) FourHalves {
+    uint16_t v[kVector];
+};
 
-// REQUIRES, for whole vectors: FROM is aligned to 16 bytes.
+template <typename Vector>
+DSL_HOST_DEVICE inline bool is_vector(const void* at, int n) {
+    return n == kVector && reinterpret_cast<uintptr_t>(at) % alignof(Vector) == 0;
+}
+
 DSL_HOST_DEVICE inline Four load(const float* from, int n) {
+    if (is_vector<Four>(from, n)) return *reinterpret_cast<const Four*>(from);
     Four four;
-#if defined(__CUDA_ARCH__)
-    if (n == kVector) {
-        const float4 whole = *reinterpret_cast<const float4*>(from);
-        four.v[0] = whole.x, four.v[1] = whole.y, four.v[2] = whole.z, four.v[3] = whole.w;
-        return four;
-    }
-#endif
     for (int i = 0; i < kVector; ++i) four.v[i] = i < n ? from[i] : 0.0F;
     return four;
 }
 
 DSL_HOST_DEVICE inline void store(const Four& four, float* into, int n) {
-#if defined(__CUDA_ARCH__)
-    if (n == kVector) {
-        *reinterpret_cast<float4*>(into) = make_float4(four.v[0], four.v[1], four.v[2], four.v[3]);
+    if (is_vector<Four>(into, n)) {
+        *reinterpret_cast<Four*>(into) = four;
         return;
     }
-#endif
     for (int i = 0; i < n; ++i) into[i] = four.v[i];
 }
 
 DSL_HOST_DEVICE inline void store_half(const Four& four, uint16_t* into, int n, bool bf16) {
-    uint16_t halves[kVector];
-    for (int i = 0; i < kVector; ++i) halves[i] = bf16 ? bf16_of(four.v[i]) : fp16_of(four.v[i]);
-#if defined(__CUDA_ARCH__)
-    if (n == kVector) {
-        *reinterpret_cast<ushort4*>(into) =
-            make_ushort4(halves[0], halves[1], halves[2], halves[3]);
+    FourHalves halves;
+    for (int i = 0; i < kVector; ++i) halves.v[i] = bf16 ? bf16_of(four.v[i]) : fp16_of(four.v[i]);
+    if (is_vector<FourHalves>(into, n)) {
+        *reinterpret_cast<FourHalves*>(into) = halves;
         return;
     }
-#endif
-    for (int i = 0; i < n; ++i) into[i] = halves[i];
+    for (int i = 0; i < n; ++i) into[i] = halves.v[i];
 }
 
 // The ordered sum of elements [AT, AT + N) of SOURCES, scaled.
@@ -110,8 +107,7 @@ DSL_HOST_DEVICE inline Four sum_of(const GridSources& sources, int64_t at, int n
     return sum;
 }
 
-// Calls use(at, n) for the vectors of [BEGIN, BEGIN + NUMEL) that are PLACE's. REQUIRES: BEGIN is a
-// multiple of kVector.
+// Calls use(at, n) for the vectors of [BEGIN, BEGIN + NUMEL) that are PLACE's.
 template <typename Use>
 DSL_HOST_DEVICE inline void for_vectors(int64_t begin, int64_t numel, const GridPlace& place,
                                         const Use& use) {

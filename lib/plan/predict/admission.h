@@ -42,8 +42,9 @@ inline constexpr Bytes kProgramLater = mib(2);
 // Room that admission leaves each rank besides: gaps of the heap, memory of other machines'
 // libraries.
 inline constexpr Bytes kProgramRoom = mib(6);
-// Stacks of threads started later, which limits of a process count though nobody touches them.
-inline constexpr Bytes kProgramStacks = mib(16);
+// Stacks of threads started later, the savers' among them, which limits of a process count though
+// nobody touches them: four of 8 MiB (`ulimit -s`).
+inline constexpr Bytes kProgramStacks = mib(32);
 // Code that the trial run did not reach: optimizer, communication, saving.
 inline constexpr Bytes kCodeLater = mib(1);
 

@@ -32,7 +32,11 @@ class DeviceCollectives final : public Collectives {
         const DeviceReduction reduction =
             scale == 1.0F ? DeviceReduction::kSum : DeviceReduction::kMean;
         if (destinations.empty()) return backend_.all_reduce(buffer, reduction);
-        backend_.reduce_ranges(buffer, reduction, destinations);
+        // What goes to every rank are the flags of usage, which stay with the host here
+        // (GradientSums::complete). Without them even shards are one reduce-scatter.
+        std::vector<NodeRange> shards(destinations.begin(), destinations.end());
+        std::erase_if(shards, [](const NodeRange& range) { return range.node == kEveryNode; });
+        backend_.reduce_ranges(buffer, reduction, shards);
     }
     ReducedParts await_reduced(BucketId bucket, Generation /*generation*/) override {
         const std::span<const float> values = this->bucket(bucket);

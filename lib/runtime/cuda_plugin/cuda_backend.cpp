@@ -2,6 +2,7 @@
 // which LibTorch runs in every thread that does not choose another. Communication and copies are
 // streams of our own that do not synchronise with it by themselves: the executor's events order
 // them.
+#include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -116,8 +117,6 @@ device::Memory CudaBackend::allocate(Bytes bytes, std::string_view what) {
     const c10::cuda::CUDAGuard guard(device_);
     void* memory = nullptr;
     try {
-        // What was lent before is not kept for blocks of other sizes: this one may take all memory.
-        c10::cuda::CUDACachingAllocator::emptyCache();
         memory = c10::cuda::CUDACachingAllocator::raw_alloc(static_cast<size_t>(bytes.value));
     } catch (const c10::Error& error) {
         fail(ExitCode::kSetup,
@@ -138,6 +137,9 @@ DeviceBackend* create(int device) {
         fail(ExitCode::kSetup, "GPU {} is asked for, this process sees {}", device, devices);
     try {
         const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
+        // LibTorch sets up its allocator with the first tensor on the GPU; allocate() may come
+        // before one.
+        at::globalContext().lazyInitDevice(c10::kCUDA);
         return std::make_unique<CudaBackend>(device).release();
     } catch (const c10::Error& error) {
         fail(ExitCode::kSetup, "GPU {} cannot be used: {}", device, torch_reason(error));

@@ -20,6 +20,7 @@ void write_from_host(device::Device& device, void* into, int64_t bytes, const Wr
     std::vector<std::byte> staging(static_cast<size_t>(bytes));
     write(staging.data());
     device.compute().copy_in(into, staging.data(), bytes);
+    device.compute().finish();  // staging ends here
 }
 
 // The host's view of VALUES, which lie in DEVICE's memory, as they are now. REQUIRES: nothing works

@@ -289,8 +289,10 @@ void ParameterStore::hold(std::span<const int> parameters, int64_t step, bool ke
             if (!keep) return;
             const Bytes bytes{std::ssize(values)};
             held_values_.push_back(device_.device->allocate(bytes, "parameters to evaluate"));
-            device_.device->communication().copy(held_values_.back().bytes().data(), values.data(),
-                                                 bytes.value);
+            // By the queue that writes the zeros of new memory: behind them.
+            device::Queue& compute = device_.device->compute();
+            compute.copy(held_values_.back().bytes().data(), values.data(), bytes.value);
+            compute.finish();
         });
         if (!keep) continue;
         held_.push_back(b);
@@ -309,7 +311,6 @@ void ParameterStore::visit(int b, int64_t step, const UseBucket& use) {
     device_.device->communication().finish();
     const int64_t bytes = map_.layout().buckets[b].numel * element_bytes_;
     if (use) use(arena_.shared(slices_.buffers[buffer]).first(static_cast<size_t>(bytes)));
-    device_.device->communication().finish();
     release(b, buffer);
 }
 

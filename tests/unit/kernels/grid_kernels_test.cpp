@@ -145,6 +145,41 @@ TEST_CASE("an update of a range on a grid leaves what is around it alone") {
     CHECK(same(got.second, expected.second));
 }
 
+// A share of `dslaunch.shard: row` begins at any element, and its states at other ones: no access
+// may be wider than what its address allows (the undefined behaviour sanitizer looks).
+TEST_CASE("arrays that begin at any element are updated, summed and rounded") {
+    constexpr int64_t kNumel = 1027, kMore = 8;
+    const AdamStep step{.lr = 1e-2};
+    const std::vector<float> gradient = numbers(kNumel + kMore, 5);
+    for (int offset = 0; offset < 4; ++offset) {
+        INFO("offset " << offset);
+        const float* const source = gradient.data() + (offset + 3) % 4;
+        State expected(kNumel + kMore), got(kNumel + kMore);
+        const auto shifted = [&](State& state) {
+            FlatRange range = state.range({&source, 1}, DType::kBF16);
+            range.numel = kNumel;
+            range.parameters = range.parameters.subspan(offset);
+            range.first = range.first.subspan((offset + 1) % 4);
+            range.second = range.second.subspan((offset + 2) % 4);
+            range.half_parameters = range.half_parameters.subspan(offset);
+            return range;
+        };
+        adam_step(shifted(expected), step, Isa::kScalar);
+        grid_update_on_host(arrays_of(shifted(got), step), {0, kNumel}, Adam{constants_of(step)});
+        CHECK(same(got.parameters, expected.parameters));
+        CHECK(same(got.first, expected.first));
+        CHECK(same(got.second, expected.second));
+        CHECK(same_halves(got.half, expected.half, DType::kBF16));
+
+        const std::vector<const float*> sources = {source};
+        accumulate_sum(sources, 0.3F, expected.first.data() + offset, kNumel, Isa::kScalar);
+        for_grid(kNumel, [&](const GridPlace& place) {
+            grid_sum(grid_sources(sources), 0.3F, true, got.first.data() + offset, kNumel, place);
+        });
+        CHECK(same(got.first, expected.first));
+    }
+}
+
 TEST_CASE("sums on a grid have the bits of the scalar kernels, and sums that are added too") {
     for (const int64_t numel : kSizes)
         for (const int count : {1, 2, 5, 8}) {

@@ -1,6 +1,12 @@
 // A rank that trains by a device's state, for tests with a GPU and without one.
 #pragma once
 
+#include <ATen/ops/equal.h>
+
+#include <numeric>
+#include <vector>
+
+#include "base/check.h"
 #include "fixture_world.h"
 #include "runtime/comm/device_collectives.h"
 
@@ -17,6 +23,17 @@ inline TrainingCase on_device(TrainingCase job, c10::Device device) {
         return trained;
     };
     return job;
+}
+
+// Copies of MODEL's parameters as evaluation sees them between steps: by their tensors.
+inline std::vector<at::Tensor> held_parameters(ZeroState& state, Model& model) {
+    std::vector<int> all(model.parameters().size());
+    std::iota(all.begin(), all.end(), 0);
+    state.hold(all, true);
+    std::vector<at::Tensor> held;
+    for (const int i : all) held.push_back(model.parameters()[i].tensor.detach().cpu().clone());
+    state.let_go();
+    return held;
 }
 
 // Trains by BACKEND, on DEVICE, as train_rank of training_world.h does on the host. CONTROL joins
@@ -48,7 +65,13 @@ inline RankOutcome train_device_rank(TrainingCase job, bool usage_varies, Device
     const auto checkpointer = checkpointer_for(job, setup, state, control);
     RankOutcome outcome = train_with(job, setup, planned.plan, state, control, {},
                                      checkpointer.get(), resumed.training, nullptr, &backend);
+    const std::vector<at::Tensor> held = held_parameters(state, setup.model());
     bring_into_model(state, setup.model());
+    for (size_t i = 0; i < held.size(); ++i) {
+        const ModelParameter& final = setup.model().parameters()[i];
+        DSL_CHECK(at::equal(held[i], final.tensor.cpu().to(held[i].scalar_type())),
+                  "{} differs between evaluation and the end", final.name);
+    }
     collect_tensors(setup, state.slice_steps(), outcome);
     control.barrier();
     return outcome;

@@ -2,7 +2,7 @@
 // that nvcc compiles (lib/kernels/cuda/grid_kernels.h).
 #pragma once
 
-#include <algorithm>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -19,27 +19,14 @@ void for_grid(int64_t numel, const Body& body) {
 }
 
 inline kernels::GridSources grid_sources(std::span<const float* const> sources) {
-    kernels::GridSources list{};
-    list.count = static_cast<int>(sources.size());
-    std::ranges::copy(sources, list.data);
-    return list;
+    return kernels::grid_sources(
+        {sources.data(), nullptr, std::ssize(sources), kernels::NumberKind::kFp32});
 }
 
 template <typename Rule>
 void grid_update_on_host(const kernels::UpdateArrays& arrays, kernels::Range range,
                          const Rule& rule) {
-    const kernels::Sources& gradients = arrays.gradients;
-    const kernels::GridUpdate update{
-        grid_sources({gradients.fp32, static_cast<size_t>(gradients.source_count)}),
-        arrays.gradient_scale,
-        arrays.l2_decay,
-        arrays.parameters,
-        arrays.first,
-        arrays.second,
-        arrays.half,
-        arrays.half_kind == kernels::NumberKind::kBf16,
-        range.begin,
-        range.numel};
+    const kernels::GridUpdate update = kernels::grid_arguments(arrays, range);
     for_grid(range.numel,
              [&](const kernels::GridPlace& place) { kernels::grid_update(update, rule, place); });
 }

@@ -46,13 +46,6 @@ __global__ void __launch_bounds__(kThreads) flag_nonfinite_kernel(GridFlags flag
     grid_flag_nonfinite(flags, static_cast<int>(blockIdx.y), place_in_grid());
 }
 
-GridSources by_value(const Sources& sources) {
-    GridSources list{};
-    list.count = static_cast<int>(sources.source_count);
-    for (int s = 0; s < list.count && s < kSourcesMax; ++s) list.data[s] = sources.fp32[s];
-    return list;
-}
-
 unsigned grid_of(int64_t numel) {
     return static_cast<unsigned>(blocks_over(numel));
 }
@@ -66,17 +59,8 @@ cudaError_t launch_update(const UpdateArrays& arrays, Range range, const Rule& r
                           cudaStream_t stream) {
     if (!fits(arrays.gradients) || arrays.parameters == nullptr) return cudaErrorInvalidValue;
     if (range.numel == 0) return cudaSuccess;
-    const GridUpdate update{by_value(arrays.gradients),
-                            arrays.gradient_scale,
-                            arrays.l2_decay,
-                            arrays.parameters,
-                            arrays.first,
-                            arrays.second,
-                            arrays.half,
-                            arrays.half_kind == NumberKind::kBf16,
-                            range.begin,
-                            range.numel};
-    update_kernel<<<grid_of(range.numel), kThreads, 0, stream>>>(update, rule);
+    update_kernel<<<grid_of(range.numel), kThreads, 0, stream>>>(grid_arguments(arrays, range),
+                                                                 rule);
     return cudaGetLastError();
 }
 
@@ -106,7 +90,8 @@ cudaError_t launch_sum(const Sources& sources, float scale, bool adds, float* ou
                        cudaStream_t stream) {
     if (!fits(sources)) return cudaErrorInvalidValue;
     if (numel == 0) return cudaSuccess;
-    sum_kernel<<<grid_of(numel), kThreads, 0, stream>>>(by_value(sources), scale, adds, out, numel);
+    sum_kernel<<<grid_of(numel), kThreads, 0, stream>>>(grid_sources(sources), scale, adds, out,
+                                                        numel);
     return cudaGetLastError();
 }
 

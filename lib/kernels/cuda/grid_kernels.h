@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/grid_arguments.h"
 #include "kernels/element/half_bits.h"
+#include "kernels/element/update_arrays.h"
 #include "kernels/element/update_rules.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): as in update_rules.h.
@@ -56,6 +57,28 @@ struct GridUpdate {
     int64_t begin;
     int64_t numel;
 };
+
+// REQUIRES: at most kSourcesMax arrays in fp32.
+inline GridSources grid_sources(const Sources& sources) {
+    GridSources list{};
+    list.count = static_cast<int>(sources.source_count);
+    for (int s = 0; s < list.count && s < kSourcesMax; ++s) list.data[s] = sources.fp32[s];
+    return list;
+}
+
+// The update of RANGE. REQUIRES: as above.
+inline GridUpdate grid_arguments(const UpdateArrays& arrays, Range range) {
+    return {grid_sources(arrays.gradients),
+            arrays.gradient_scale,
+            arrays.l2_decay,
+            arrays.parameters,
+            arrays.first,
+            arrays.second,
+            arrays.half,
+            arrays.half_kind == NumberKind::kBf16,
+            range.begin,
+            range.numel};
+}
 
 // kVector elements, which are one access of memory where they are aligned there. Shares of ranks
 // begin at any element (`dslaunch.shard: row`): then elements are taken one by one.

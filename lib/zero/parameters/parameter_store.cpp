@@ -289,7 +289,7 @@ void ParameterStore::hold(std::span<const int> parameters, int64_t step, bool ke
             if (!keep) return;
             const Bytes bytes{std::ssize(values)};
             held_values_.push_back(device_.device->allocate(bytes, "parameters to evaluate"));
-            // By the queue that writes the zeros of new memory: behind them.
+            // The queue that writes the zeros of new memory copies too, behind them.
             device::Queue& compute = device_.device->compute();
             compute.copy(held_values_.back().bytes().data(), values.data(), bytes.value);
             compute.finish();

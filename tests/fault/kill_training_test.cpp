@@ -207,6 +207,26 @@ TEST_CASE("a killed agent ends the training job, and its host is named") {
     check_gone(all, "agent killed");
 }
 
+// Gloo writes to its sockets without MSG_NOSIGNAL. A rank that this ended would be called the first
+// to fail, in place of the host that was lost.
+TEST_CASE("a write to a peer that is gone does not end a rank by SIGPIPE") {
+    EndlessJob job;
+    job.await_steps();
+    const auto workers = job.processes("dsworker");
+    REQUIRE(workers.size() == 4);
+    for (const ProcessName& worker : workers) REQUIRE(signal_process(worker, SIGPIPE));
+    const size_t done = job.metrics().size();
+    int code = -1;
+    REQUIRE(wait_until([&] {
+        code = job.process.wait(1);
+        return code >= 0 || job.metrics().size() > done + 3;
+    }));
+    INFO(job.process.err());
+    REQUIRE(code == -1);
+    press_twice(job.process.pid());
+    CHECK(job.process.wait() == 76);
+}
+
 TEST_CASE("a killed launcher takes its training job along") {
     EndlessJob job;
     job.await_steps();

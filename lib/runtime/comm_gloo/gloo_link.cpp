@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text/torch_reason.h"
+#include "runtime/comm_gloo/gloo_setup.h"
 
 namespace dslaunch::runtime {
 
@@ -134,30 +135,20 @@ void GlooLink::lose(int node, const std::exception& error, TimePoint deadline) {
 
 }  // namespace
 
-std::chrono::milliseconds gloo_limit(Duration duration) {
-    return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(duration),
-                    std::chrono::milliseconds(1));
-}
-
 std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& store,
                                      const GlooLinkOptions& options) {
     const TimePoint deadline = SystemClock().now() + options.time_limit;
     try {
-        auto gloo = ProcessGroupGloo::Options::create(gloo_limit(options.time_limit));
-        const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
-        gloo->devices.push_back(interface != nullptr && *interface != '\0'
-                                    ? ProcessGroupGloo::createDeviceForInterface(interface)
-                                    : ProcessGroupGloo::createDeviceForHostname(options.address));
-        gloo->threads = 1;  // threads of its own collectives, which are not used
-        auto group = c10::make_intrusive<ProcessGroupGloo>(store, options.node, options.node_count,
-                                                           std::move(gloo));
+        // Its one thread is of Gloo's own collectives, which a link does not use.
+        auto group = c10::make_intrusive<ProcessGroupGloo>(
+            store, options.node, options.node_count,
+            gloo_options(options.address, /*threads=*/1, options.time_limit));
         return std::make_unique<GlooLink>(std::move(group), options);
     } catch (const std::exception& error) {
         const bool late = SystemClock().now() >= deadline;
         fail(late ? ExitCode::kHang : ExitCode::kPeerLost,
              "node {} could not connect to the other {} nodes from address {}: {}; a firewall "
-             "between the hosts, or "
-             "the wrong network (name the right one by GLOO_SOCKET_IFNAME)",
+             "between the hosts, or the wrong network (name the right one by GLOO_SOCKET_IFNAME)",
              options.node, options.node_count - 1, options.address, torch_reason(error));
     }
 }

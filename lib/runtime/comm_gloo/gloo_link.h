@@ -1,8 +1,6 @@
 // A Link over ProcessGroupGloo's send and receive. Internal to this folder: it shows LibTorch.
 #pragma once
 
-#include <chrono>
-#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,9 +11,6 @@
 #include "runtime/comm/link.h"
 
 namespace dslaunch::runtime {
-
-// Returns DURATION as a limit of c10d, at least a millisecond, since zero would mean no limit.
-[[nodiscard]] std::chrono::milliseconds gloo_limit(Duration duration);
 
 struct GlooLinkOptions {
     int node = 0;

@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
 #include "base/check.h"
@@ -10,6 +9,7 @@
 #include "base/text/torch_reason.h"
 #include "runtime/comm_gloo/address.h"
 #include "runtime/comm_gloo/gloo_link.h"
+#include "runtime/comm_gloo/gloo_setup.h"
 
 namespace dslaunch::runtime {
 
@@ -18,28 +18,6 @@ struct Rendezvous::Store {
 };
 
 namespace {
-
-c10::intrusive_ptr<c10d::Store> open_store(const Topology& topology,
-                                           const RendezvousOptions& options) {
-    c10d::TCPStoreOptions store;
-    store.port = static_cast<uint16_t>(options.master_port);
-    store.isServer = topology.rank() == 0;
-    store.waitWorkers = false;
-    store.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.time_limit);
-    if (store.isServer && options.listening_fd >= 0) store.masterListenFd = options.listening_fd;
-    try {
-        return c10::make_intrusive<c10d::TCPStore>(options.master_address, store);
-    } catch (const std::exception& error) {
-        if (store.isServer)
-            fail(ExitCode::kSetup, "rank 0 cannot serve the rendezvous on {} port {}: {}",
-                 options.master_address, options.master_port, torch_reason(error));
-        fail(ExitCode::kHosts,
-             "rank {} cannot reach the rendezvous on {} port {}: {}; is rank 0 alive, and does a "
-             "firewall let this "
-             "port through?",
-             topology.rank(), options.master_address, options.master_port, torch_reason(error));
-    }
-}
 
 std::string address_key(int node) {
     return fmt::format("dslaunch/address/{}", node);
@@ -54,7 +32,11 @@ bool interface_is_named() {
 
 Rendezvous::Rendezvous(const Topology& topology, const RendezvousOptions& options)
     : topology_(topology), options_(options), store_(std::make_unique<Store>()) {
-    store_->store = open_store(topology, options);
+    store_->store = open_store({.rank = topology.rank(),
+                                .master_address = options.master_address,
+                                .master_port = options.master_port,
+                                .listening_fd = options.listening_fd},
+                               options.time_limit);
 }
 
 Rendezvous::~Rendezvous() = default;

@@ -7,13 +7,12 @@
 #include <cstring>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text/torch_reason.h"
 #include "runtime/comm_gloo/address.h"
-#include "runtime/comm_gloo/gloo_link.h"
+#include "runtime/comm_gloo/gloo_setup.h"
 
 namespace dslaunch::runtime {
 
@@ -31,29 +30,6 @@ std::string own_address(const launch::WorkerEnvironment& environment) {
         if (!bound.empty()) return bound;
     }
     return address_that_reaches(environment.master_address);
-}
-
-c10::intrusive_ptr<c10d::Store> open_store(const launch::WorkerEnvironment& environment,
-                                           Duration limit) {
-    c10d::TCPStoreOptions options;
-    options.port = static_cast<uint16_t>(environment.master_port);
-    options.isServer = environment.rank == 0;
-    options.waitWorkers = false;
-    options.timeout = gloo_limit(limit);
-    if (options.isServer && environment.rendezvous_fd >= 0)
-        options.masterListenFd = environment.rendezvous_fd;
-    try {
-        return c10::make_intrusive<c10d::TCPStore>(environment.master_address, options);
-    } catch (const std::exception& error) {
-        if (options.isServer)
-            fail(ExitCode::kSetup, "rank 0 cannot serve the rendezvous on {} port {}: {}",
-                 environment.master_address, environment.master_port, torch_reason(error));
-        fail(ExitCode::kHosts,
-             "rank {} cannot reach the rendezvous on {} port {}: {}; is rank 0 alive, and does a "
-             "firewall let this port through?",
-             environment.rank, environment.master_address, environment.master_port,
-             torch_reason(error));
-    }
 }
 
 class GlooCollectives final : public HealthCollectives {
@@ -163,7 +139,11 @@ WorldGroup::WorldGroup(const launch::WorkerEnvironment& environment, Duration li
       world_size_(environment.world_size),
       address_(own_address(environment)),
       store_(std::make_unique<Store>()) {
-    store_->store = open_store(environment, limit);
+    store_->store = open_store({.rank = environment.rank,
+                                .master_address = environment.master_address,
+                                .master_port = environment.master_port,
+                                .listening_fd = environment.rendezvous_fd},
+                               limit);
 }
 
 WorldGroup::~WorldGroup() = default;
@@ -193,15 +173,9 @@ std::unique_ptr<HealthCollectives> WorldGroup::open_gloo(Duration limit) {
     const TimePoint deadline = SystemClock().now() + limit;
     using c10d::ProcessGroupGloo;
     try {
-        auto options = ProcessGroupGloo::Options::create(gloo_limit(limit));
-        const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
-        options->devices.push_back(interface != nullptr && *interface != '\0'
-                                       ? ProcessGroupGloo::createDeviceForInterface(interface)
-                                       : ProcessGroupGloo::createDeviceForHostname(address_));
-        options->threads = 2;
         auto group = c10::make_intrusive<ProcessGroupGloo>(
             c10::make_intrusive<c10d::PrefixStore>("health/gloo", store_->store), rank_,
-            world_size_, std::move(options));
+            world_size_, gloo_options(address_, /*threads=*/2, limit));
         return std::make_unique<GlooCollectives>(std::move(group), gloo_limit(limit));
     } catch (const std::exception& error) {
         const bool late = SystemClock().now() >= deadline;

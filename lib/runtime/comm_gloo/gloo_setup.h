@@ -1,0 +1,37 @@
+// What each group of processes over Gloo starts with: c10d's store and Gloo's device. Internal to
+// this folder: it shows LibTorch.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "base/clock.h"
+
+namespace dslaunch::runtime {
+
+// Returns DURATION as a limit of c10d, at least a millisecond, since zero would mean no limit.
+[[nodiscard]] std::chrono::milliseconds gloo_limit(Duration duration);
+
+struct StorePlace {
+    int rank = 0;  // rank 0 serves the store
+    std::string master_address;
+    int master_port = 0;
+    int listening_fd = -1;  // rank 0's socket that listens already, or -1
+};
+
+// Opens the store of PLACE. LIMIT is the longest wait of a call to it. Throws Error{kSetup} on rank
+// 0 if it cannot be served, Error{kHosts} on another rank if it cannot be reached.
+[[nodiscard]] c10::intrusive_ptr<c10d::Store> open_store(const StorePlace& place, Duration limit);
+
+// Returns options with one device: the interface that GLOO_SOCKET_IFNAME names, or else that of
+// ADDRESS. THREADS run Gloo's own collectives; LIMIT is the longest wait of one.
+//
+// The process ignores SIGPIPE from then on. Gloo writes to its sockets without MSG_NOSIGNAL, and a
+// peer that ends between two writes would end this rank too, without a word of the peer.
+[[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(
+    const std::string& address, int threads, Duration limit);
+
+}  // namespace dslaunch::runtime

@@ -21,8 +21,9 @@ if [ "$which" = all ]; then
     folder=build/tidy-all
     options=(--checks=-bugprone-suspicious-include) # what a batch is made of
     configure $folder 2
+    # CUDA files are nvcc's: clang 14 reads no toolkit of CUDA 13.
     mapfile -t files < <(sed -n 's/^  "file": "\(.*\)",\?$/\1/p' $folder/compile_commands.json |
-        grep -E "^$PWD/(lib|apps|$folder/(lib|apps))/" | sort -u)
+        grep -E "^$PWD/(lib|apps|$folder/(lib|apps))/.*\.cpp$" | sort -u)
 else
     folder=build/tidy
     configure $folder 0

@@ -163,8 +163,9 @@ std::unique_ptr<runtime::HealthCollectives> HealthRole::open_collectives() {
     if (first()) group_->set("nccl", device_->make_unique_id());
     const auto id = group_->get("nccl", limit);
     if (!id) fail(ExitCode::kHang, "rank 0 did not tell NCCL's id");
-    device_->join({*id, environment_.rank, environment_.world_size, limit});
-    return runtime::make_device_health_collectives(*device_, limit);
+    runtime::DeviceCommunicator& all =
+        device_->join({*id, environment_.rank, environment_.world_size, limit});
+    return runtime::make_device_health_collectives(*device_, all, limit);
 }
 
 // Tries the operations. A hang is only noted if bad links were found before; otherwise explain()

@@ -440,14 +440,11 @@ std::vector<int> ZeroState::chunks_by_update() const {
 void ZeroState::add_pieces(int c, const ChunkView* view,
                            std::vector<runtime::SavedPiece>& pieces) const {
     const int b = states_->chunk(c).bucket;
-    const runtime::Topology& topology = place_.map->topology();
     for (const ChunkPart& part : states_->parts(c)) {
         if (!place_.map->pieces(b)[part.piece].writes) continue;
-        Range range = part.range;
-        // Hosts that each hold all of it share the saving.
-        if (place_.map->copies_on_hosts())
-            range = intersect(
-                range, part_range(bucket(b).numel, {topology.node_rank, topology.node_count()}));
+        // Whoever holds a copy shares the saving.
+        const Range range = intersect(
+            part.range, part_range(bucket(b).numel, {place_.map->copy(), place_.map->copies()}));
         for_each_slice(b, range, [&](int i, const Range& elements, int64_t at) {
             const int64_t element = range.begin + at;
             const int64_t in_chunk = part.offset_numel + element - part.range.begin;

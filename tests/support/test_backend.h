@@ -6,9 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <limits>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -16,53 +15,10 @@
 
 #include "base/error.h"
 #include "runtime/comm/device_backend.h"
+#include "support/test_backend_world.h"
 #include "support/test_queue.h"
 
 namespace dslaunch::test {
-
-// The place where the ranks' collectives meet, by their number in the order.
-class TestBackendWorld {
-  public:
-    explicit TestBackendWorld(int world_size) : world_size_(world_size) {}
-    [[nodiscard]] int world_size() const { return world_size_; }
-
-    // Every rank's bytes, by rank, once all have brought theirs to collective PLACE. They are empty
-    // after abort().
-    using All = std::vector<std::vector<std::byte>>;
-    All exchange(uint64_t place, int rank, std::vector<std::byte> mine) {
-        std::unique_lock lock(mutex_);
-        std::map<int, std::vector<std::byte>>& all = brought_[place];
-        all[rank] = std::move(mine);
-        changed_.notify_all();
-        changed_.wait(lock,
-                      [&] { return aborted_ || static_cast<int>(all.size()) == world_size_; });
-        if (aborted_) return {};
-        All values;
-        for (const auto& [other, theirs] : all) values.push_back(theirs);
-        if (++left_[place] == world_size_) {
-            brought_.erase(place);
-            left_.erase(place);
-        }
-        return values;
-    }
-    void abort() {
-        const std::lock_guard lock(mutex_);
-        aborted_ = true;
-        changed_.notify_all();
-    }
-    void await_abort() {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return aborted_; });
-    }
-
-  private:
-    int world_size_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::map<uint64_t, std::map<int, std::vector<std::byte>>> brought_;
-    std::map<uint64_t, int> left_;
-    bool aborted_ = false;
-};
 
 class TestBackend final : public runtime::DeviceBackend {
   public:
@@ -88,12 +44,13 @@ class TestBackend final : public runtime::DeviceBackend {
         return {memory, memory, DeviceMemory::instance().peak(index_), memory};
     }
     void restart_peak() override { DeviceMemory::instance().restart_peak(index_); }
-    std::string make_unique_id() override { return "id of the world"; }
-    void join(const runtime::DeviceGroup& group) override {
-        if (group.unique_id != "id of the world" || group.world_size != world_.world_size())
+    std::string make_unique_id() override { return world_.make_id(); }
+    runtime::DeviceCommunicator& join(const runtime::DeviceGroup& group) override {
+        if (!world_.enter(group.unique_id, group.world_size))
             fail(ExitCode::kPeerLost, "rank {} joined another world", group.rank);
-        rank_ = group.rank;
         record("join");
+        communicators_.push_back(std::make_unique<Communicator>(*this, group));
+        return *communicators_.back();
     }
 
     device::Memory allocate(Bytes bytes, std::string_view /*what*/) override {
@@ -108,41 +65,6 @@ class TestBackend final : public runtime::DeviceBackend {
     device::Queue& communication() override { return communication_; }
     device::Queue& copies() override { return copies_; }
 
-    void all_reduce(const runtime::DeviceBuffer& buffer,
-                    runtime::DeviceReduction reduction) override {
-        reduce("all_reduce", buffer, reduction, {{{0, buffer.numel}, runtime::kEveryNode}});
-    }
-    void reduce_ranges(const runtime::DeviceBuffer& buffer, runtime::DeviceReduction reduction,
-                       std::span<const runtime::NodeRange> ranges) override {
-        reduce("reduce_ranges", buffer, reduction, {ranges.begin(), ranges.end()});
-    }
-    void broadcast(const runtime::DeviceBuffer& buffer, int root) override {
-        enqueue("broadcast", buffer, [root](const auto& ranks, std::byte* into) {
-            std::ranges::copy(ranks[static_cast<size_t>(root)], into);
-        });
-    }
-    void gather_ranges(const runtime::DeviceBuffer& buffer,
-                       std::span<const runtime::NodeRange> ranges) override {
-        const int64_t element = bytes_of(buffer.dtype);
-        enqueue("gather_ranges", buffer,
-                [element, all = std::vector(ranges.begin(), ranges.end())](const auto& ranks,
-                                                                           std::byte* into) {
-                    for (const runtime::NodeRange& range : all) {
-                        if (range.node == runtime::kEveryNode) continue;
-                        const std::byte* const from =
-                            ranks[static_cast<size_t>(range.node)].data() +
-                            range.range.begin * element;
-                        std::copy_n(from, range.range.numel * element,
-                                    into + range.range.begin * element);
-                    }
-                });
-    }
-    void exchange(runtime::DeviceExchange kind, const runtime::DeviceBuffer& send,
-                  const runtime::DeviceBuffer& receive) override {
-        enqueue("exchange", send, [this, kind, receive](const auto& ranks, std::byte*) {
-            exchange_into(kind, ranks, receive);
-        });
-    }
     void check() override {
         if (is_lost_) throw *check_error;
     }
@@ -171,17 +93,133 @@ class TestBackend final : public runtime::DeviceBackend {
     std::optional<Error> check_error;
 
   private:
-    using Combine = std::function<void(const TestBackendWorld::All& ranks, std::byte* into)>;
+    // The collectives of one group that this rank has joined.
+    class Communicator final : public runtime::DeviceCommunicator {
+      public:
+        Communicator(TestBackend& of, runtime::DeviceGroup group)
+            : of_(of), group_(std::move(group)) {}
 
-    static int64_t bytes_of(runtime::DeviceDtype dtype) {
-        if (dtype == runtime::DeviceDtype::kFloat32) return 4;
-        return dtype == runtime::DeviceDtype::kByte ? 1 : 2;
-    }
-    static float value_of(const std::vector<std::byte>& bytes, int64_t i) {
-        float value = 0;
-        std::memcpy(&value, bytes.data() + i * 4, sizeof value);
-        return value;
-    }
+        void all_reduce(const runtime::DeviceBuffer& buffer,
+                        runtime::DeviceReduction reduction) override {
+            reduce("all_reduce", buffer, reduction, {{{0, buffer.numel}, runtime::kEveryNode}});
+        }
+        void reduce_ranges(const runtime::DeviceBuffer& buffer, runtime::DeviceReduction reduction,
+                           std::span<const runtime::NodeRange> ranges) override {
+            reduce("reduce_ranges", buffer, reduction, {ranges.begin(), ranges.end()});
+        }
+        void broadcast(const runtime::DeviceBuffer& buffer, int root) override {
+            enqueue("broadcast", buffer, [root](const auto& ranks, std::byte* into) {
+                std::ranges::copy(ranks[static_cast<size_t>(root)], into);
+            });
+        }
+        void gather_ranges(const runtime::DeviceBuffer& buffer,
+                           std::span<const runtime::NodeRange> ranges) override {
+            const int64_t element = bytes_of(buffer.dtype);
+            enqueue("gather_ranges", buffer,
+                    [element, all = std::vector(ranges.begin(), ranges.end())](const auto& ranks,
+                                                                               std::byte* into) {
+                        for (const runtime::NodeRange& range : all) {
+                            if (range.node == runtime::kEveryNode) continue;
+                            const std::byte* const from =
+                                ranks[static_cast<size_t>(range.node)].data() +
+                                range.range.begin * element;
+                            std::copy_n(from, range.range.numel * element,
+                                        into + range.range.begin * element);
+                        }
+                    });
+        }
+        void exchange(runtime::DeviceExchange kind, const runtime::DeviceBuffer& send,
+                      const runtime::DeviceBuffer& receive) override {
+            enqueue("exchange", send, [this, kind, receive](const auto& ranks, std::byte*) {
+                exchange_into(kind, ranks, receive);
+            });
+        }
+
+      private:
+        using Combine = std::function<void(const TestBackendWorld::All& ranks, std::byte* into)>;
+
+        static int64_t bytes_of(runtime::DeviceDtype dtype) {
+            if (dtype == runtime::DeviceDtype::kFloat32) return 4;
+            return dtype == runtime::DeviceDtype::kByte ? 1 : 2;
+        }
+        static float value_of(const std::vector<std::byte>& bytes, int64_t i) {
+            float value = 0;
+            std::memcpy(&value, bytes.data() + i * 4, sizeof value);
+            return value;
+        }
+        void enqueue(const std::string& name, const runtime::DeviceBuffer& buffer,
+                     const Combine& combine) {
+            of_.record(name);
+            const bool reduces = name == "all_reduce" || name == "reduce_ranges";
+            const bool is_lost = of_.check_error && reduces;
+            if (is_lost) of_.is_lost_ = true;
+            const int64_t bytes = buffer.numel * bytes_of(buffer.dtype);
+            auto* const data = DeviceMemory::instance().kernel(buffer.data);
+            of_.communication_stream_.put([this, data, bytes, combine, is_lost, place = next_++] {
+                if (is_lost) return of_.world_.await_abort();
+                const TestBackendWorld::All ranks = of_.world_.exchange(
+                    {group_.unique_id, place}, group_.rank, std::vector(data, data + bytes));
+                if (!ranks.empty()) combine(ranks, data);
+            });
+        }
+
+        void reduce(const std::string& name, const runtime::DeviceBuffer& buffer,
+                    runtime::DeviceReduction reduction, std::vector<runtime::NodeRange> ranges) {
+            const float scale = reduction == runtime::DeviceReduction::kMean
+                                    ? 1.0F / static_cast<float>(group_.world_size)
+                                    : 1.0F;
+            enqueue(name, buffer,
+                    [this, scale, ranges = std::move(ranges)](const auto& ranks, std::byte* into) {
+                        auto* const out = reinterpret_cast<float*>(into);
+                        for (const runtime::NodeRange& range : ranges) {
+                            const bool mine =
+                                range.node == group_.rank || range.node == runtime::kEveryNode;
+                            for (int64_t i = range.range.begin; i < range.range.end(); ++i) {
+                                float sum = value_of(ranks[0], i);
+                                for (size_t r = 1; r < ranks.size(); ++r)
+                                    sum += value_of(ranks[r], i);
+                                out[i] =
+                                    mine ? sum * scale : std::numeric_limits<float>::quiet_NaN();
+                            }
+                        }
+                    });
+        }
+
+        void exchange_into(runtime::DeviceExchange kind, const TestBackendWorld::All& ranks,
+                           const runtime::DeviceBuffer& receive) const {
+            const auto world = static_cast<size_t>(group_.world_size);
+            const auto own = static_cast<size_t>(group_.rank);
+            const auto numel = static_cast<size_t>(receive.numel);
+            const size_t part = numel / world;
+            auto* const into =
+                reinterpret_cast<float*>(DeviceMemory::instance().kernel(receive.data));
+            const auto at = [&](size_t rank, size_t i) {
+                return value_of(ranks[rank], static_cast<int64_t>(i));
+            };
+            for (size_t i = 0; i < numel; ++i) {
+                switch (kind) {
+                    case runtime::DeviceExchange::kSendReceive:
+                        into[i] = at((own + world - 1) % world, i);
+                        break;
+                    case runtime::DeviceExchange::kAllGather:
+                        into[i] = at(i / part, i % part);
+                        break;
+                    case runtime::DeviceExchange::kAllToAll:
+                        into[i] = at(i / part, own * part + i % part);
+                        break;
+                    case runtime::DeviceExchange::kReduceScatter:
+                        into[i] = 0;
+                        for (size_t r = 0; r < world; ++r) into[i] += at(r, own * numel + i);
+                        break;
+                }
+            }
+        }
+
+        TestBackend& of_;
+        runtime::DeviceGroup group_;
+        uint64_t next_ = 0;
+    };
+
     ThreadStream& stream_of_compute() { return *static_cast<ThreadStream*>(compute_.stream()); }
 
     void record(const std::string& name) {
@@ -189,77 +227,12 @@ class TestBackend final : public runtime::DeviceBackend {
         calls_.push_back(name);
     }
 
-    void enqueue(const std::string& name, const runtime::DeviceBuffer& buffer,
-                 const Combine& combine) {
-        record(name);
-        const bool reduces = name == "all_reduce" || name == "reduce_ranges";
-        const bool is_lost = check_error && reduces;
-        if (is_lost) is_lost_ = true;
-        const int64_t bytes = buffer.numel * bytes_of(buffer.dtype);
-        auto* const data = DeviceMemory::instance().kernel(buffer.data);
-        communication_stream_.put([this, data, bytes, combine, is_lost, place = collectives_++] {
-            if (is_lost) return world_.await_abort();
-            const TestBackendWorld::All ranks =
-                world_.exchange(place, rank_, std::vector(data, data + bytes));
-            if (!ranks.empty()) combine(ranks, data);
-        });
-    }
-
-    void reduce(const std::string& name, const runtime::DeviceBuffer& buffer,
-                runtime::DeviceReduction reduction, std::vector<runtime::NodeRange> ranges) {
-        const float scale = reduction == runtime::DeviceReduction::kMean
-                                ? 1.0F / static_cast<float>(world_.world_size())
-                                : 1.0F;
-        enqueue(name, buffer,
-                [this, scale, ranges = std::move(ranges)](const auto& ranks, std::byte* into) {
-                    auto* const out = reinterpret_cast<float*>(into);
-                    for (const runtime::NodeRange& range : ranges) {
-                        const bool mine = range.node == rank_ || range.node == runtime::kEveryNode;
-                        for (int64_t i = range.range.begin; i < range.range.end(); ++i) {
-                            float sum = value_of(ranks[0], i);
-                            for (size_t r = 1; r < ranks.size(); ++r) sum += value_of(ranks[r], i);
-                            out[i] = mine ? sum * scale : std::numeric_limits<float>::quiet_NaN();
-                        }
-                    }
-                });
-    }
-
-    void exchange_into(runtime::DeviceExchange kind, const TestBackendWorld::All& ranks,
-                       const runtime::DeviceBuffer& receive) const {
-        const auto world = static_cast<size_t>(world_.world_size());
-        const auto own = static_cast<size_t>(rank_);
-        const auto numel = static_cast<size_t>(receive.numel);
-        const size_t part = numel / world;
-        auto* const into = reinterpret_cast<float*>(DeviceMemory::instance().kernel(receive.data));
-        const auto at = [&](size_t rank, size_t i) {
-            return value_of(ranks[rank], static_cast<int64_t>(i));
-        };
-        for (size_t i = 0; i < numel; ++i) {
-            switch (kind) {
-                case runtime::DeviceExchange::kSendReceive:
-                    into[i] = at((own + world - 1) % world, i);
-                    break;
-                case runtime::DeviceExchange::kAllGather:
-                    into[i] = at(i / part, i % part);
-                    break;
-                case runtime::DeviceExchange::kAllToAll:
-                    into[i] = at(i / part, own * part + i % part);
-                    break;
-                case runtime::DeviceExchange::kReduceScatter:
-                    into[i] = 0;
-                    for (size_t r = 0; r < world; ++r) into[i] += at(r, own * numel + i);
-                    break;
-            }
-        }
-    }
-
     TestBackendWorld& world_;
     c10::DeviceIndex index_;
-    int rank_ = 0;
+    std::vector<std::unique_ptr<Communicator>> communicators_;
     std::mutex mutex_;
     std::vector<std::string> calls_;
     std::atomic<bool> is_lost_ = false;
-    uint64_t collectives_ = 0;
     // The streams end before all that their work uses.
     ThreadStream own_compute_;
     ThreadStream communication_stream_;

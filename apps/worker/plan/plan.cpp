@@ -78,7 +78,7 @@ void print_shards(const job::JobSetup& setup, const PlanArguments& arguments) {
         "{} elements, padding included, among {} ranks{}; bytes of one fp32 copy of a rank's part; "
         "disk bytes and seconds of the busiest host in a step\n"
         "{:<8} {:>14} {:>14} {:>10} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
-        setup.layout.numel, options.shard_ranks(), options.shard_on_host ? " of each host" : "",
+        setup.layout.numel, options.shard_ranks(), options.copies() > 1 ? " of each copy" : "",
         "shard", "largest bytes", "smallest bytes", "imbalance", "pieces", "disk read",
         "disk written", "extents", "sent", "disk s");
     for (const plan::ShardCost& cost : costs) {

@@ -15,9 +15,6 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
         add("zero_optimization.offload_optimizer", "is", "remove it");
     if (config.offload.parameters != OffloadDevice::kNone)
         add("zero_optimization.offload_param", "is", "remove it");
-    if (config.zero.shard_ranks > 0)
-        add("zero_optimization.mics_shard_size", fmt::format("{} is", config.zero.shard_ranks),
-            "leave it out");
     if (config.pipeline.stages > 1)
         add("dslaunch.pipeline.stages", "pipelines are", "leave the key out");
     if (config.tensor.size > 1)

@@ -23,7 +23,7 @@ JobState::JobState(const JobSetup& setup, const launch::WorkerEnvironment& envir
       time_limit_(time_limit),
       shards_(setup.layout, setup.partition.get(), setup.plan_options.stage,
               setup.on_gpu ? setup.own_ranks().each_alone() : setup.own_ranks(),
-              setup.plan_options.offload.parameters, setup.plan_options.shard_on_host) {
+              setup.plan_options.offload.parameters, setup.plan_options.shard_group) {
     const Bytes bytes =
         zero::StateStore::bytes_on_disk(setup.plan, setup.plan_options.chunk_format());
     if (bytes.value == 0) return;
@@ -54,8 +54,8 @@ JobState::Memory JobState::memory_of_gpu(runtime::Collectives& control) {
     alone.ranks = {rank_};
     alone.time_limit = time_limit_;
     gpu_group_.emplace(*gpu_arena_, alone);
-    gpu_collectives_ =
-        runtime::make_device_collectives({&*gpu_arena_, &control, gpu_.backend.get()}, time_limit_);
+    gpu_collectives_ = runtime::make_device_collectives(
+        {&*gpu_arena_, &control, gpu_.backend.get(), setup_.plan_options.shard_group}, time_limit_);
     return {&*gpu_arena_, &*gpu_group_, gpu_collectives_.get()};
 }
 

@@ -66,10 +66,16 @@ plan::OffloadPlan offload_plan(const config::RunConfig& run) {
     return offload;
 }
 
-// True if ZeRO shards within each host.
-bool shards_on_host(const config::RunConfig& config, const runtime::Topology& place) {
+// StepPlanOptions::shard_group. On CPUs the ranks of a group read each other's memory; GPUs send.
+int shard_group(const config::RunConfig& config, const runtime::Topology& place, bool on_gpu) {
     const int64_t ranks = config.zero.shard_ranks;
-    if (ranks == 0 || ranks == place.world_size()) return false;
+    if (ranks == 0 || ranks == place.world_size()) return 0;
+    if (on_gpu && place.world_size() % ranks == 0) return static_cast<int>(ranks);
+    if (on_gpu)
+        fail(ExitCode::kConfig,
+             "zero_optimization.mics_shard_size: {}, but {} ranks train the same parameters, which "
+             "are no whole number of such groups: give a divisor of {}, or -1",
+             ranks, place.world_size(), place.world_size());
     const bool whole_hosts =
         std::ranges::all_of(place.node_sizes, [&](int size) { return size == ranks; });
     if (!whole_hosts)
@@ -78,7 +84,7 @@ bool shards_on_host(const config::RunConfig& config, const runtime::Topology& pl
              "parameters {} are on this host; shard groups are those of a host, equally many on "
              "each: give their number, or -1",
              ranks, place.world_size(), place.local_world_size());
-    return true;
+    return static_cast<int>(ranks);
 }
 
 plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtime::Topology& place,
@@ -86,7 +92,7 @@ plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtim
     plan::StepPlanOptions options;
     set_place(options, place, on_gpu);
     options.stage = static_cast<int>(config.zero.stage);
-    options.shard_on_host = shards_on_host(config, place);
+    options.shard_group = shard_group(config, place, on_gpu);
     options.parameter_bytes = dtype_bytes(config.precision.compute);
     options.master = config.precision.compute != DType::kF32;
     options.check_overflow = config.precision.skip_nonfinite_steps;

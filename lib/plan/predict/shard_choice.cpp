@@ -55,7 +55,7 @@ void add_disk_loads(ShardCost& cost, const FlatLayout& layout, const Partition& 
             host.written += load.written;
             cost.extents_max = std::max(cost.extents_max, load.extents);
         }
-        if (!options.shard_on_host) first += ranks;
+        if (options.copies() == 1) first += ranks;
         if (host.read + host.written <= cost.moved()) continue;
         cost.read = host.read;
         cost.written = host.written;

@@ -9,38 +9,56 @@ LinkBytes::LinkBytes(const FlatLayout& layout, const StepPlanOptions& options)
     for (size_t node = 0; node < options.node_sizes.size(); ++node)
         node_of_rank_.insert(node_of_rank_.end(), static_cast<size_t>(options.node_sizes[node]),
                              static_cast<int>(node));
-    if (nodes_ > 1) node_ = node_of_rank_[options.rank];
+    if (nodes_ == 1) return;
+    node_ = node_of_rank_[options.rank];
+    first_owner_ = options.rank - options.shard_rank();
+    group_nodes_ =
+        node_of_rank_[first_owner_ + options.shard_ranks() - 1] - node_of_rank_[first_owner_] + 1;
 }
 
-int64_t LinkBytes::numel_of_node(int bucket, int node) const {
+// The elements of a bucket that this host's ranks own.
+int64_t LinkBytes::own_numel(int bucket) const {
     int64_t numel = 0;
     for (const ShardPiece& piece : options_.partition->buckets[bucket])
-        if (node_of_rank_[piece.owner] == node) numel += piece.range.numel;
+        if (node_of_rank_[first_owner_ + piece.owner] == node_) numel += piece.range.numel;
     return numel;
 }
+
+namespace {
+
+// What a host sends for a sum of NUMEL elements that all of NODES get: the others' parts, and its
+// own part's sum to all of them.
+int64_t sent_by_all_reduce(int64_t numel, int node, int64_t nodes) {
+    const int64_t own = part_range(numel, {node, static_cast<int>(nodes)}).numel;
+    return numel - own + own * (nodes - 1);
+}
+
+}  // namespace
 
 Bytes LinkBytes::sent_by_reduce(int bucket) const {
     if (nodes_ == 1) return {};
     const Bucket& of = layout_.buckets[bucket];
     const int64_t flags = flag_numel(of);
-    if (options_.stage > 0 && options_.shards_over_hosts())
-        return Bytes{(of.numel - numel_of_node(bucket, node_) + flags * (nodes_ - 1)) * 4};
-    // Bridge k sums stripe k: it sends the other hosts their parts, and its own part's sum to all
-    // hosts.
+    if (options_.stage > 0 && options_.shards_over_hosts()) {
+        const int64_t own = own_numel(bucket);
+        const int copy = options_.rank / options_.shard_ranks();
+        return Bytes{(of.numel - own + sent_by_all_reduce(own, copy, options_.copies()) +
+                      flags * (nodes_ - 1)) *
+                     4};
+    }
+    // Bridge k sums stripe k.
     const int64_t numel = of.numel + flags;
     const int bridges = *std::min_element(options_.node_sizes.begin(), options_.node_sizes.end());
     int64_t sent = 0;
     for (int k = 0; k < bridges; ++k) {
-        const Range stripe = part_range(numel, {k, bridges});
-        const int64_t own = part_range(stripe.numel, {node_, static_cast<int>(nodes_)}).numel;
-        sent += stripe.numel - own + own * (nodes_ - 1);
+        sent += sent_by_all_reduce(part_range(numel, {k, bridges}).numel, node_, nodes_);
     }
     return Bytes{sent * 4};
 }
 
 Bytes LinkBytes::sent_by_gather(int bucket) const {
     if (!options_.shards_over_hosts()) return {};
-    return Bytes{numel_of_node(bucket, node_) * (nodes_ - 1) * options_.parameter_bytes};
+    return Bytes{own_numel(bucket) * (group_nodes_ - 1) * options_.parameter_bytes};
 }
 
 }  // namespace dslaunch::plan

@@ -12,19 +12,21 @@ class LinkBytes {
     // LAYOUT and OPTIONS, with the objects that it points to, must outlive this.
     LinkBytes(const FlatLayout& layout, const StepPlanOptions& options);
 
-    // Gradients of a bucket in fp32: to all hosts at stage 0 and if hosts hold copies, else to the
-    // owners' hosts. Flags always go to all hosts.
+    // Gradients of a bucket in fp32: to all hosts at stage 0 and if each host holds a copy, else to
+    // the owners' hosts, whose sums go to the other copies. Flags always go to all hosts.
     [[nodiscard]] Bytes sent_by_reduce(int bucket) const;
-    // This host's part of a bucket's parameters, sent to every other host.
+    // This host's part of a bucket's parameters, sent to every other host that shards its copy.
     [[nodiscard]] Bytes sent_by_gather(int bucket) const;
 
   private:
-    [[nodiscard]] int64_t numel_of_node(int bucket, int node) const;
+    [[nodiscard]] int64_t own_numel(int bucket) const;
 
     const FlatLayout& layout_;
     const StepPlanOptions& options_;
     int64_t nodes_ = 1;
     int node_ = 0;
+    int first_owner_ = 0;      // the first rank of those that shard this rank's copy
+    int64_t group_nodes_ = 1;  // hosts of those
     std::vector<int> node_of_rank_;
 };
 

@@ -226,9 +226,11 @@ struct StepPlanOptions {
     const Partition* partition = nullptr;  // owners of shards. REQUIRES: given from stage 1 on
     GatherLimits gather = {};
     OffloadPlan offload = {};
-    // ZeRO shards over the ranks of each host, and hosts hold copies (MiCS, arXiv:2205.00119).
-    // `partition` is then over local ranks. REQUIRES: hosts of equal size.
-    bool shard_on_host = false;
+    // The number of neighbouring ranks that shard one copy of the states, while other groups hold
+    // other copies (MiCS, arXiv:2205.00119); 0: all ranks shard one. `partition` is over them.
+    // REQUIRES: it divides world_size; a group is a whole host, or its ranks are on hosts of one
+    // rank each.
+    int shard_group = 0;
     // True if all that is not on disk is in the memory of a GPU that the rank alone has. REQUIRES:
     // hosts of one rank each.
     bool on_device = false;
@@ -238,11 +240,14 @@ struct StepPlanOptions {
     [[nodiscard]] int node_count() const {
         return node_sizes.empty() ? 1 : static_cast<int>(node_sizes.size());
     }
-    // This rank among those that shard one copy, and the number of those.
-    [[nodiscard]] int shard_rank() const { return shard_on_host ? local_rank : rank; }
-    [[nodiscard]] int shard_ranks() const { return shard_on_host ? local_world_size : world_size; }
+    // The number of ranks that shard one copy, this rank among them, and the number of copies.
+    [[nodiscard]] int shard_ranks() const { return shard_group > 0 ? shard_group : world_size; }
+    [[nodiscard]] int shard_rank() const { return rank % shard_ranks(); }
+    [[nodiscard]] int copies() const { return world_size / shard_ranks(); }
     // Returns true if the ranks that shard one copy are on several hosts.
-    [[nodiscard]] bool shards_over_hosts() const { return node_count() > 1 && !shard_on_host; }
+    [[nodiscard]] bool shards_over_hosts() const {
+        return node_count() > 1 && shard_ranks() > local_world_size;
+    }
     // Returns true if no update may begin before every gradient of the step has been seen.
     [[nodiscard]] bool norm_first() const { return clip || check_overflow; }
     // Returns true if the reduced gradients of a step are added up, or kept, beside the buckets.

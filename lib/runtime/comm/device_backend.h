@@ -1,9 +1,10 @@
 // A GPU as a rank needs it beyond LibTorch: a device whose queues are streams, and collectives over
 // NCCL. The implementation is a plugin (lib/runtime/cuda_plugin, libdsl_cuda.so), opened only if
 // the device is a GPU. Neither CUDA's nor LibTorch's types appear here; pointers are device memory.
-// Data path: executor's lanes, ZeRO state -> DeviceBackend -> streams of the device. Threads: those
-// of device::Device; the communication lane calls join, the collectives and leave, any thread check
-// and abort.
+// Data path: executor's lanes, ZeRO state -> DeviceBackend -> streams of the device. LibTorch
+// computes on the compute queue's stream in every thread that does not choose another. Threads:
+// those of device::Device; the communication lane calls join, the collectives and leave, any thread
+// check and abort.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,27 @@ struct DeviceGroup {
     Duration time_limit{};  // limit of joining, leaving, and of NCCL's own starts
 };
 
+// The collectives of the ranks of one group, on the communication queue's stream of a backend. They
+// do not block. Every rank of the group makes the same calls in the same order.
+class DeviceCommunicator {
+  public:
+    virtual ~DeviceCommunicator() = default;
+
+    virtual void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) = 0;
+    virtual void broadcast(const DeviceBuffer& buffer, int root) = 0;
+    // Reduces each of RANGES, which tile a part of the fp32 BUFFER, on the rank of the group that
+    // its `node` says, and those of kEveryNode on all. What other ranks' ranges hold afterwards is
+    // undefined. REQUIRES: the ranges are equal on all ranks.
+    virtual void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
+                               std::span<const NodeRange> ranges) = 0;
+    // Brings each of RANGES, which tile BUFFER, from the rank that has it to all. Those of
+    // kEveryNode stay as they are. REQUIRES: as above.
+    virtual void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges) = 0;
+    // Exchanges fp32 SEND into RECEIVE of every rank.
+    virtual void exchange(DeviceExchange kind, const DeviceBuffer& send,
+                          const DeviceBuffer& receive) = 0;
+};
+
 // The memory of a device, as this process sees it.
 struct DeviceMemoryState {
     Bytes total;
@@ -57,41 +79,24 @@ class DeviceBackend : public device::Device {
     [[nodiscard]] virtual DeviceMemoryState memory_state() = 0;
     virtual void restart_peak() = 0;
     [[nodiscard]] virtual std::string make_unique_id() = 0;
-    // Waits for all ranks of the group, at most its time limit. Another group can be joined after
-    // leave() or abort().
-    virtual void join(const DeviceGroup& group) = 0;
+    // Waits for all ranks of the group, at most its time limit. A rank may be in several groups;
+    // those that share ranks are joined, and later used, in one order by all of these. The result
+    // is valid until leave().
+    virtual DeviceCommunicator& join(const DeviceGroup& group) = 0;
 
-    // LibTorch computes on the compute queue's stream in every thread that does not choose another.
-    // These functions put a collective on the communication queue's stream. They do not block.
-    // Every rank of the group makes the same calls in the same order.
-    virtual void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) = 0;
-    virtual void broadcast(const DeviceBuffer& buffer, int root) = 0;
-    // Reduces each of RANGES, which tile a part of the fp32 BUFFER, on the rank of the group that
-    // its `node` says, and those of kEveryNode on all. What other ranks' ranges hold afterwards is
-    // undefined. REQUIRES: the ranges are equal on all ranks.
-    virtual void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
-                               std::span<const NodeRange> ranges) = 0;
-    // Brings each of RANGES, which tile BUFFER, from the rank that has it to all. Those of
-    // kEveryNode stay as they are. REQUIRES: as above.
-    virtual void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges) = 0;
-    // Exchanges fp32 SEND into RECEIVE of every rank.
-    virtual void exchange(DeviceExchange kind, const DeviceBuffer& send,
-                          const DeviceBuffer& receive) = 0;
-
-    // Throws if the communicator has met an error since. Does not block, and is called now and
-    // then.
+    // Throws if a communicator has met an error since. Does not block, and is called now and then.
     virtual void check() = 0;
-    // Ends the communicator when the work of all ranks is done, at most after its time limit. Every
-    // rank calls it; without a communicator it does nothing.
+    // Ends all communicators when the work of all their ranks is done, at most after their time
+    // limits. Every rank calls it; without a communicator it does nothing.
     virtual void leave() = 0;
-    // Ends the communicator at once: pending collectives stop. Does not block, and the process may
+    // Ends all communicators at once: pending collectives stop. Does not block, and the process may
     // exit at once.
     virtual void abort() = 0;
 };
 
 // The data that the plugin exports as `dsl_device_plugin`. A worker refuses another version, since
 // both come from one build.
-inline constexpr uint32_t kDevicePluginVersion = 6;
+inline constexpr uint32_t kDevicePluginVersion = 7;
 struct DevicePlugin {
     uint32_t version = 0;
     // Throws Error{kSetup} if there is no such device.

@@ -8,12 +8,23 @@ namespace dslaunch::runtime {
 
 namespace {
 
+// The groups of ranks that this rank is in. Null: it joined none.
+struct Groups {
+    DeviceCommunicator* world = nullptr;
+    DeviceCommunicator* owners = nullptr;  // those that shard one copy; the world if there is one
+    DeviceCommunicator* copies = nullptr;  // those that own the same shard; null with one copy
+    int owners_count = 1;
+    int place = 0;  // this rank among the owners
+};
+
 class DeviceCollectives final : public Collectives {
   public:
-    explicit DeviceCollectives(const DeviceCollectivesParts& parts)
-        : arena_(*parts.arena), control_(*parts.control), backend_(*parts.backend) {
-        topology_ = control_.topology().each_alone();
-    }
+    DeviceCollectives(const DeviceCollectivesParts& parts, const Groups& groups)
+        : topology_(parts.control->topology().each_alone()),
+          arena_(*parts.arena),
+          control_(*parts.control),
+          backend_(*parts.backend),
+          groups_(groups) {}
 
     const Topology& topology() const override { return topology_; }
     std::span<float> bucket(BucketId bucket) override { return arena_.bucket_of_rank(bucket, 0); }
@@ -31,12 +42,17 @@ class DeviceCollectives final : public Collectives {
         const DeviceBuffer buffer = fp32(this->bucket(bucket));
         const DeviceReduction reduction =
             scale == 1.0F ? DeviceReduction::kSum : DeviceReduction::kMean;
-        if (destinations.empty()) return backend_.all_reduce(buffer, reduction);
+        if (destinations.empty()) return groups_.world->all_reduce(buffer, reduction);
         // What goes to every rank are the flags of usage, which stay with the host here
         // (GradientSums::complete). Without them even shards are one reduce-scatter.
         std::vector<NodeRange> shards(destinations.begin(), destinations.end());
         std::erase_if(shards, [](const NodeRange& range) { return range.node == kEveryNode; });
-        backend_.reduce_ranges(buffer, reduction, shards);
+        groups_.owners->reduce_ranges(buffer, reduction, shards);
+        if (groups_.copies == nullptr) return;
+        // The mean of the groups' means is the mean of all: groups are equally large.
+        std::erase_if(shards, [&](const NodeRange& range) { return range.node != groups_.place; });
+        for (NodeRange& own : shards) own.node = kEveryNode;
+        groups_.copies->reduce_ranges(buffer, reduction, shards);
     }
     ReducedParts await_reduced(BucketId bucket, Generation /*generation*/) override {
         const std::span<const float> values = this->bucket(bucket);
@@ -52,12 +68,12 @@ class DeviceCollectives final : public Collectives {
     void broadcast(std::span<std::byte> bytes) override { control_.broadcast(bytes); }
     void broadcast_shared(SliceId slice) override {
         if (topology_.world_size() == 1) return;
-        backend_.broadcast(bytes_of(arena_.shared(slice)), 0);
+        groups_.world->broadcast(bytes_of(arena_.shared(slice)), 0);
         backend_.communication().finish();
     }
     void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                        std::span<const NodeRange> owned) override {
-        const int64_t numel = tiled_numel(owned, topology_.node_count());
+        const int64_t numel = tiled_numel(owned, groups_.owners_count);
         DSL_CHECK(numel * element_bytes == std::ssize(slice),
                   "{} elements of {} bytes are not the {} bytes of a slice", numel, element_bytes,
                   slice.size());
@@ -67,7 +83,7 @@ class DeviceCollectives final : public Collectives {
             in_bytes.push_back(
                 {{range.range.begin * element_bytes, range.range.numel * element_bytes},
                  range.node});
-        backend_.gather_ranges(bytes_of(slice), in_bytes);
+        groups_.owners->gather_ranges(bytes_of(slice), in_bytes);
     }
     std::vector<std::string> all_gather(std::string_view mine) override {
         return control_.all_gather(mine);
@@ -93,23 +109,38 @@ class DeviceCollectives final : public Collectives {
     const Arena& arena_;
     Collectives& control_;
     DeviceBackend& backend_;
+    Groups groups_;
 };
 
-// Only one rank can make the id, and only the hosts' collectives are there to bring it to the rest.
-void join(const DeviceCollectivesParts& parts, Duration time_limit) {
-    const Topology& topology = parts.control->topology();
-    if (topology.world_size() == 1) return;
-    const std::vector<std::string> ids = parts.control->all_gather(
-        topology.rank() == 0 ? parts.backend->make_unique_id() : std::string());
-    parts.backend->join({ids.front(), topology.rank(), topology.world_size(), time_limit});
+// Joins the group of SIZE ranks as its PLACE-th. Only one rank can make the group's id, and only
+// the hosts' collectives are there to bring it to the rest: IDS_OF is its global rank.
+DeviceCommunicator* join(const DeviceCollectivesParts& parts, int place, int size, int ids_of,
+                         Duration time_limit) {
+    const std::vector<std::string> ids =
+        parts.control->all_gather(place == 0 ? parts.backend->make_unique_id() : std::string());
+    return &parts.backend->join({ids[static_cast<size_t>(ids_of)], place, size, time_limit});
+}
+
+Groups join_groups(const DeviceCollectivesParts& parts, Duration time_limit) {
+    const int rank = parts.control->topology().rank();
+    const int world_size = parts.control->topology().world_size();
+    Groups groups;
+    groups.owners_count = parts.shard_group > 0 ? parts.shard_group : world_size;
+    groups.place = rank % groups.owners_count;
+    if (world_size == 1) return groups;
+    groups.world = groups.owners = join(parts, rank, world_size, 0, time_limit);
+    if (groups.owners_count == world_size) return groups;
+    groups.owners = join(parts, groups.place, groups.owners_count, rank - groups.place, time_limit);
+    groups.copies = join(parts, rank / groups.owners_count, world_size / groups.owners_count,
+                         groups.place, time_limit);
+    return groups;
 }
 
 }  // namespace
 
 std::unique_ptr<Collectives> make_device_collectives(const DeviceCollectivesParts& parts,
                                                      Duration time_limit) {
-    join(parts, time_limit);
-    return std::make_unique<DeviceCollectives>(parts);
+    return std::make_unique<DeviceCollectives>(parts, join_groups(parts, time_limit));
 }
 
 }  // namespace dslaunch::runtime

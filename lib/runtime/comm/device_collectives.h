@@ -18,10 +18,14 @@ struct DeviceCollectivesParts {
     const Arena* arena = nullptr;      // on the device; must outlive the result
     Collectives* control = nullptr;    // of the same ranks; must outlive the result
     DeviceBackend* backend = nullptr;  // must outlive the result
+    // StepPlanOptions::shard_group: shards are reduced and gathered within it. 0: all ranks.
+    int shard_group = 0;
 };
 
-// Joins the backend's group if there are several ranks: blocks until all have come, at most
-// TIME_LIMIT. Throws what DeviceBackend::join does. All ranks of CONTROL call it.
+// Joins a group of all ranks if there are several, and with a shard group two more: this rank's,
+// and that of the ranks which have its place in the others, where the sums of its shards meet.
+// Blocks until all have come, at most TIME_LIMIT for each. Throws what DeviceBackend::join does.
+// All ranks of CONTROL call it.
 [[nodiscard]] std::unique_ptr<Collectives> make_device_collectives(
     const DeviceCollectivesParts& parts, Duration time_limit);
 

@@ -9,6 +9,8 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -20,6 +22,42 @@
 namespace dslaunch::runtime {
 
 namespace {
+
+// An NCCL communicator on the stream of a backend's communication queue.
+class CudaCommunicator final : public DeviceCommunicator {
+  public:
+    CudaCommunicator(c10::DeviceIndex device, cudaStream_t stream)
+        : device_(device), stream_(stream) {}
+
+    void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        nccl_.all_reduce(buffer, reduction, stream_);
+    }
+    void broadcast(const DeviceBuffer& buffer, int root) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        nccl_.broadcast(buffer, root, stream_);
+    }
+    void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
+                       std::span<const NodeRange> ranges) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        nccl_.reduce_ranges(buffer, reduction, ranges, stream_);
+    }
+    void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        nccl_.gather_ranges(buffer, ranges, stream_);
+    }
+    void exchange(DeviceExchange kind, const DeviceBuffer& send,
+                  const DeviceBuffer& receive) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        nccl_.exchange(kind, send, receive, stream_);
+    }
+    [[nodiscard]] NcclCommunicator& nccl() { return nccl_; }
+
+  private:
+    c10::DeviceIndex device_;
+    cudaStream_t stream_;
+    NcclCommunicator nccl_;
+};
 
 class CudaBackend final : public DeviceBackend {
   public:
@@ -34,52 +72,57 @@ class CudaBackend final : public DeviceBackend {
     DeviceMemoryState memory_state() override;
     void restart_peak() override { c10::cuda::CUDACachingAllocator::resetPeakStats(device_); }
     std::string make_unique_id() override { return NcclCommunicator::make_unique_id(); }
-    void join(const DeviceGroup& group) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        communicator_.join(group);
-    }
+    DeviceCommunicator& join(const DeviceGroup& group) override;
 
     device::Memory allocate(Bytes bytes, std::string_view what) override;
     device::Queue& compute() override { return compute_; }
     device::Queue& communication() override { return communication_; }
     device::Queue& copies() override { return copies_; }
 
-    void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        communicator_.all_reduce(buffer, reduction, communication_.cuda_stream());
-    }
-    void broadcast(const DeviceBuffer& buffer, int root) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        communicator_.broadcast(buffer, root, communication_.cuda_stream());
-    }
-    void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
-                       std::span<const NodeRange> ranges) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        communicator_.reduce_ranges(buffer, reduction, ranges, communication_.cuda_stream());
-    }
-    void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        communicator_.gather_ranges(buffer, ranges, communication_.cuda_stream());
-    }
-    void exchange(DeviceExchange kind, const DeviceBuffer& send,
-                  const DeviceBuffer& receive) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        communicator_.exchange(kind, send, receive, communication_.cuda_stream());
-    }
-    void check() override { communicator_.check(); }
-    void leave() override {
-        const c10::cuda::CUDAGuard guard(device_);
-        communicator_.leave();
-    }
-    void abort() override { communicator_.abort(); }
+    void check() override;
+    void leave() override;
+    void abort() override;
 
   private:
     c10::DeviceIndex device_;
     CudaQueue compute_;
     CudaQueue communication_;
     CudaQueue copies_;
-    NcclCommunicator communicator_;  // destroyed first: its kernels may still run on the stream
+    std::mutex mutex_;  // guards the list below
+    // Destroyed first: their kernels may still run on the stream. The communication lane alone
+    // changes the list.
+    std::vector<std::unique_ptr<CudaCommunicator>> communicators_;
 };
+
+DeviceCommunicator& CudaBackend::join(const DeviceGroup& group) {
+    const c10::cuda::CUDAGuard guard(device_);
+    auto made = std::make_unique<CudaCommunicator>(device_, communication_.cuda_stream());
+    CudaCommunicator& communicator = *made;
+    {
+        // From now on abort() ends the joining too.
+        const std::lock_guard lock(mutex_);
+        communicators_.push_back(std::move(made));
+    }
+    communicator.nccl().join(group);
+    return communicator;
+}
+
+void CudaBackend::check() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& communicator : communicators_) communicator->nccl().check();
+}
+
+void CudaBackend::leave() {
+    const c10::cuda::CUDAGuard guard(device_);
+    for (const auto& communicator : communicators_) communicator->nccl().leave();
+    const std::lock_guard lock(mutex_);
+    communicators_.clear();
+}
+
+void CudaBackend::abort() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& communicator : communicators_) communicator->nccl().abort();
+}
 
 std::string CudaBackend::device_name() {
     cudaDeviceProp properties{};

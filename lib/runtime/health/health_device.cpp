@@ -12,8 +12,10 @@ constexpr Duration kWatchClosely = std::chrono::milliseconds(2);
 
 class DeviceHealthCollectives final : public HealthCollectives {
   public:
-    DeviceHealthCollectives(DeviceBackend& backend, Duration time_limit)
+    DeviceHealthCollectives(DeviceBackend& backend, DeviceCommunicator& communicator,
+                            Duration time_limit)
         : backend_(backend),
+          communicator_(communicator),
           limits_{[this] { backend_.check(); }, time_limit, kWatchClosely},
           loaded_(backend.compute().stream()->make_event()),
           done_(backend.communication().stream()->make_event()),
@@ -55,6 +57,7 @@ class DeviceHealthCollectives final : public HealthCollectives {
     void start(health::HealthOp op);
 
     DeviceBackend& backend_;
+    DeviceCommunicator& communicator_;
     device::AwaitOptions limits_;
     std::unique_ptr<device::Event> loaded_;  // what an operation sends is there
     std::unique_ptr<device::Event> done_;
@@ -68,15 +71,15 @@ void DeviceHealthCollectives::start(health::HealthOp op) {
     if (op != health::HealthOp::kBarrier)
         in_place_ = op == health::HealthOp::kBroadcast || op == health::HealthOp::kAllReduce;
     const auto exchange = [&](DeviceExchange kind) {
-        return backend_.exchange(kind, buffer_of(send_), buffer_of(receive_));
+        return communicator_.exchange(kind, buffer_of(send_), buffer_of(receive_));
     };
     switch (op) {
         case health::HealthOp::kBroadcast:
-            return backend_.broadcast(buffer_of(send_), 0);
+            return communicator_.broadcast(buffer_of(send_), 0);
         case health::HealthOp::kBarrier:
-            return backend_.all_reduce(buffer_of(flag_), DeviceReduction::kSum);
+            return communicator_.all_reduce(buffer_of(flag_), DeviceReduction::kSum);
         case health::HealthOp::kAllReduce:
-            return backend_.all_reduce(buffer_of(send_), DeviceReduction::kSum);
+            return communicator_.all_reduce(buffer_of(send_), DeviceReduction::kSum);
         case health::HealthOp::kSendReceive:
             return exchange(DeviceExchange::kSendReceive);
         case health::HealthOp::kAllGather:
@@ -92,8 +95,9 @@ void DeviceHealthCollectives::start(health::HealthOp op) {
 }  // namespace
 
 std::unique_ptr<HealthCollectives> make_device_health_collectives(DeviceBackend& backend,
+                                                                  DeviceCommunicator& communicator,
                                                                   Duration time_limit) {
-    return std::make_unique<DeviceHealthCollectives>(backend, time_limit);
+    return std::make_unique<DeviceHealthCollectives>(backend, communicator, time_limit);
 }
 
 }  // namespace dslaunch::runtime

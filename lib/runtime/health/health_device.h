@@ -9,9 +9,9 @@
 
 namespace dslaunch::runtime {
 
-// REQUIRES: BACKEND has joined its group. It must outlive the result. An operation that takes
+// COMMUNICATOR is BACKEND's, of all ranks. Both must outlive the result. An operation that takes
 // longer than TIME_LIMIT throws Error{kHang}.
 [[nodiscard]] std::unique_ptr<HealthCollectives> make_device_health_collectives(
-    DeviceBackend& backend, Duration time_limit);
+    DeviceBackend& backend, DeviceCommunicator& communicator, Duration time_limit);
 
 }  // namespace dslaunch::runtime

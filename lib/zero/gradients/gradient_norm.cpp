@@ -90,9 +90,11 @@ std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double>
     } else {
         const std::vector<std::string> all = collectives_.all_gather(
             {reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double)});
-        for (size_t rank = 0; rank < all.size(); ++rank) {
-            by_owner[rank].resize(all[rank].size() / sizeof(double));
-            std::memcpy(by_owner[rank].data(), all[rank].data(), all[rank].size());
+        const auto first = static_cast<size_t>(map_.first_owner());
+        for (size_t owner = 0; owner < by_owner.size(); ++owner) {
+            const std::string& theirs = all[first + owner];
+            by_owner[owner].resize(theirs.size() / sizeof(double));
+            std::memcpy(by_owner[owner].data(), theirs.data(), theirs.size());
         }
     }
     std::vector<double> partials;

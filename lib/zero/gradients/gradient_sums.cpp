@@ -258,11 +258,9 @@ void GradientSums::post_collected(int b) {
     const auto blank = [&](const Range& range) {
         queue().fill(mine.data() + range.begin, -0.0F, range.numel);
     };
-    // If hosts hold copies, one host gives the values. At stage 0 the rank that writes a piece
-    // does.
+    // The ranks of the first copy give the values. At stage 0 the rank that writes a piece does.
     for (const OwnedPiece& piece : map_.pieces(b))
-        if (!piece.writes || (map_.copies_on_hosts() && map_.topology().node_rank != 0))
-            blank(piece.range);
+        if (!piece.writes || map_.copy() != 0) blank(piece.range);
     collectives_.post(buckets_[i], generations_[i]);
 }
 

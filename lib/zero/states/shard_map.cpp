@@ -1,17 +1,29 @@
 #include "zero/states/shard_map.h"
 
+#include <numeric>
+
 #include "base/check.h"
 
 namespace dslaunch::zero {
 
+namespace {
+
+// This rank among its group's RANKS neighbours.
+runtime::Topology group_of(const runtime::Topology& topology, int ranks) {
+    std::vector<int> members(static_cast<size_t>(ranks));
+    std::iota(members.begin(), members.end(), topology.rank() / ranks * ranks);
+    return runtime::Topology::of_member(topology.node_sizes, members, topology.rank());
+}
+
+}  // namespace
+
 ShardMap::ShardMap(const plan::FlatLayout& layout, const plan::Partition* partition, int stage,
-                   const runtime::Topology& topology, bool parameters_offloaded, bool on_host)
+                   const runtime::Topology& topology, bool parameters_offloaded, int shard_group)
     : layout_(layout),
       partition_(partition),
       stage_(stage),
       topology_(topology),
-      owners_(on_host ? runtime::Topology{{topology.local_world_size()}, 0, topology.local_rank}
-                      : topology),
+      owners_(shard_group > 0 ? group_of(topology, shard_group) : topology),
       parameters_offloaded_(parameters_offloaded) {
     DSL_CHECK(stage == 0 || partition != nullptr, "stage {} without a partition", stage);
     for (int node = 0; node < owners_.node_count(); ++node)

@@ -26,17 +26,27 @@ struct OwnedPiece {
 class ShardMap {
   public:
     // PARTITION is given from stage 1 on. PARAMETERS_OFFLOADED, at stage 3, means that every rank
-    // keeps its own on disk, so they are gathered on one host too. ON_HOST is
-    // StepPlanOptions::shard_on_host. LAYOUT and PARTITION must outlive the map.
+    // keeps its own on disk, so they are gathered on one host too. SHARD_GROUP
+    // is StepPlanOptions::shard_group. LAYOUT and PARTITION must outlive the map.
     ShardMap(const plan::FlatLayout& layout, const plan::Partition* partition, int stage,
-             const runtime::Topology& topology, bool parameters_offloaded, bool on_host = false);
+             const runtime::Topology& topology, bool parameters_offloaded, int shard_group = 0);
 
     [[nodiscard]] const plan::FlatLayout& layout() const { return layout_; }
     [[nodiscard]] const runtime::Topology& topology() const { return topology_; }
     [[nodiscard]] int stage() const { return stage_; }
     [[nodiscard]] bool several_hosts() const { return topology_.node_count() > 1; }
-    // The ranks that share one sharded copy: all, or those of this host.
+    // The ranks that share one sharded copy: all, or this rank's group of them.
     [[nodiscard]] const runtime::Topology& owners() const { return owners_; }
+    // The global rank of the first of these.
+    [[nodiscard]] int first_owner() const { return topology_.rank() - owners_.rank(); }
+    // The number of copies that hosts or groups of ranks hold, and this rank's among them.
+    [[nodiscard]] int copies() const {
+        if (stage_ == 0) return topology_.node_count();
+        return topology_.world_size() / owners_.world_size();
+    }
+    [[nodiscard]] int copy() const {
+        return stage_ == 0 ? topology_.node_rank : topology_.rank() / owners_.world_size();
+    }
     [[nodiscard]] bool shards_over_hosts() const { return owners_.node_count() > 1; }
     // True if every host has all of it: at stage 0, or if each host holds a copy.
     [[nodiscard]] bool copies_on_hosts() const { return stage_ == 0 || !shards_over_hosts(); }
@@ -52,7 +62,7 @@ class ShardMap {
     [[nodiscard]] bool parameters_offloaded() const { return parameters_offloaded_; }
     // True if a bucket's parameters are whole on a host only while they are gathered.
     [[nodiscard]] bool is_gathered(int bucket) const;
-    // The hosts that keep each range of a bucket's elements. REQUIRES: stage >= 1.
+    // The hosts, of owners(), that keep each range of a bucket's elements. REQUIRES: stage >= 1.
     [[nodiscard]] const std::vector<runtime::NodeRange>& node_ranges(int bucket) const {
         return node_ranges_[bucket];
     }

@@ -502,8 +502,6 @@ TEST_CASE("docs/config-keys.md is what the schema prints") {
 TEST_CASE(
     "a config for a GPU is refused for what a run on one would refuse, an open device is not") {
     const std::pair<const char*, const char*> rows[] = {
-        {R"("zero_optimization": {"stage": 2, "mics_shard_size": 2})",
-         "zero_optimization.mics_shard_size"},
         {R"("zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}})",
          "zero_optimization.offload_param"},
         {R"("zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}})",

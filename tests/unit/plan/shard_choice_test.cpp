@@ -39,7 +39,7 @@ struct Job {
         for (const int ranks : nodes) options.world_size += ranks;
         options.stage = stage;
         options.offload = offload;
-        options.shard_on_host = on_host;
+        options.shard_group = on_host ? nodes.front() : 0;
         options.local_world_size = nodes.front();
         return shard_costs(model, layout, options);
     }

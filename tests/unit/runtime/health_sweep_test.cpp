@@ -43,7 +43,8 @@ class Liar final : public HealthCollectives {
 };
 
 std::vector<HealthRecord> sweep_world(int world_size, std::optional<HealthOp> lie) {
-    TestBackendWorld world(world_size);
+    TestBackendWorld world;
+    const std::string id = world.make_id();
     MapBoard board;
     std::mutex mutex;
     std::vector<HealthRecord> records;
@@ -51,8 +52,9 @@ std::vector<HealthRecord> sweep_world(int world_size, std::optional<HealthOp> li
     for (int rank = 0; rank < world_size; ++rank) {
         ranks.emplace_back([&, rank] {
             TestBackend device(world, static_cast<uint64_t>(rank), rank);
-            device.join({"id of the world", rank, world_size, std::chrono::seconds(60)});
-            const auto honest = make_device_health_collectives(device, std::chrono::minutes(10));
+            DeviceCommunicator& all = device.join({id, rank, world_size, std::chrono::seconds(60)});
+            const auto honest =
+                make_device_health_collectives(device, all, std::chrono::minutes(10));
             Liar liar(*honest, lie.value_or(HealthOp::kBarrier));
             SweepOptions options;
             options.rank = rank;

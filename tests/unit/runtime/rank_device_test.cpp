@@ -112,8 +112,7 @@ TEST_CASE("what a GPU rank cannot do yet is refused by name") {
     config.zero.stage = 2;
     check_gpu_support(config);
     config.zero.shard_ranks = 2;
-    CHECK_THAT(refusal(ExitCode::kConfig, [&] { check_gpu_support(config); }),
-               Catch::Contains("zero_optimization.mics_shard_size: 2 is not available"));
+    check_gpu_support(config);
 }
 
 TEST_CASE("a peak is known for exact names only") {

@@ -259,7 +259,7 @@ TEST_CASE("a run that ends and resumes has the bits of one that does not") {
             }
     for (int stage = 1; stage <= 3; ++stage) {
         TrainingCase job = saved_case({2, 2}, stage, *tree);
-        job.shard_on_host = true;
+        job.shard_group = 2;
         job.clipping = 0.05;
         check_resume(job, *tree, root);
     }

@@ -51,8 +51,8 @@ inline RankOutcome train_device_rank(TrainingCase job, bool usage_varies, Device
     const ZeroSlices slices = ZeroState::add_slices(place, job.precision.compute, layout);
     const Arena arena = Arena::on_device(std::move(layout), backend);
     HostGroup group(arena, {.ranks = {ranks.rank()}});
-    const std::unique_ptr<Collectives> collectives =
-        make_device_collectives({&arena, &control, &backend}, std::chrono::minutes(1));
+    const std::unique_ptr<Collectives> collectives = make_device_collectives(
+        {&arena, &control, &backend, job.used_shard_group()}, std::chrono::minutes(1));
     ZeroState state(setup.model(), place, slices, arena, group, *collectives,
                     {job.optimizer,
                      job.clipping,

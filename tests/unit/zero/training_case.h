@@ -87,8 +87,8 @@ struct TrainingCase {
     int64_t steps = 6;
     int stage = 0;
     ShardBy shard = ShardBy::kFlat;
-    bool shard_on_host = false;  // used from stage 1 on
-    int64_t block_numel = 16;    // far below the real one, so that small parameters are cut
+    int shard_group = 0;       // used from stage 1 on
+    int64_t block_numel = 16;  // far below the real one, so that small parameters are cut
     int64_t persistent_numel_max = 0;
     PrecisionConfig precision = {};
     GatherLimits gather = {};
@@ -108,9 +108,9 @@ struct TrainingCase {
         for (const int size : node_sizes) ranks += size;
         return ranks;
     }
-    [[nodiscard]] bool copies_on_hosts() const { return shard_on_host && stage > 0; }
+    [[nodiscard]] int used_shard_group() const { return stage > 0 ? shard_group : 0; }
     [[nodiscard]] int shard_ranks() const {
-        return copies_on_hosts() ? node_sizes[0] : world_size();
+        return used_shard_group() > 0 ? shard_group : world_size();
     }
 };
 

@@ -89,7 +89,7 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.fused_update = job.fused;
     options.optimizer_states = ShardOptimizer::states_per_parameter(job.optimizer);
     options.stage = job.stage;
-    options.shard_on_host = job.copies_on_hosts();
+    options.shard_group = job.used_shard_group();
     if (topology.node_count() > 1) options.node_sizes = topology.node_sizes;
     options.parameter_bytes = dtype_bytes(job.precision.compute);
     options.master = job.precision.compute != DType::kF32;
@@ -112,7 +112,7 @@ struct Planned {
         : options(plan_options(job, topology, setup.partition, work)),
           plan(make_step_plan(setup.info, setup.layout, options)),
           map(setup.layout, &setup.partition, job.stage, topology, job.offload.parameters,
-              job.copies_on_hosts()) {}
+              job.used_shard_group()) {}
 
     [[nodiscard]] ZeroPlace place(const TrainingSetup& setup) const {
         return {&setup.layout, &setup.partition, &options, &plan, &map, {host.get(), at::kCPU}};

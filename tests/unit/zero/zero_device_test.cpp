@@ -51,7 +51,7 @@ struct DeviceWorldOptions {
 
 std::vector<DeviceRank> train_devices(const TrainingCase& job,
                                       const DeviceWorldOptions& options = {}) {
-    TestBackendWorld devices(job.world_size());
+    TestBackendWorld devices;
     InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
     std::vector<DeviceRank> ranks(static_cast<size_t>(job.world_size()));
     testing::run_world(world, [&](InProcessRank& self, int rank) {
@@ -230,6 +230,55 @@ TEST_CASE("every stage in every precision has the bits of the CPU's hosts of one
                 }
 }
 
+// CPU hosts of as many ranks as a group add up as two groups do: first within, then over them.
+TEST_CASE("groups that hold copies have the bits of the CPU's hosts that hold copies") {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+        for (TrainingCase job : jobs_of(0, dtype, 4))
+            for (job.stage = 1; job.stage <= 3; ++job.stage) {
+                job.shard_group = 2;
+                job.micro_step = job.micro_step || job.stage >= 2;
+                INFO(job.name << ", shards at stage " << job.stage);
+                const std::vector<DeviceRank> there = train_devices(job);
+                job.node_sizes = {2, 2};
+                const RankOutcome here = testing::train_world(job)[0];
+                job.node_sizes = {4};
+                CHECK(there[0].outcome.norm == here.norm);
+                CHECK(there[0].outcome.losses() == here.losses());
+                for (const DeviceRank& rank : there) check_equal_bits(rank.outcome, here);
+            }
+}
+
+TEST_CASE("groups of every size come to the parameters of torch::optim") {
+    for (const auto& [ranks, group] :
+         {std::pair{2, 1}, {4, 2}, {4, 1}, {6, 2}, {6, 3}, {8, 4}, {8, 2}})
+        for (int stage = 1; stage <= 3; ++stage)
+            for (const ShardBy shard : {ShardBy::kFlat, ShardBy::kRow}) {
+                TrainingCase job{"groups", {ranks}, kAdamW, 2, 0.05};
+                job.name += fmt::format(" of {} at stage {}", group, stage);
+                job.stage = stage;
+                job.shard = shard;
+                job.shard_group = group;
+                check_against_reference(job);
+            }
+}
+
+TEST_CASE("a group's parameters stay within it, and only sums of shards go to the other copies") {
+    TrainingCase job{"bytes", {4}, kAdamW};
+    job.stage = 3;
+    job.steps = 1;
+    job.shard_group = 2;
+    const std::vector<std::string> calls = train_devices(job)[0].calls;
+    CHECK(std::ranges::count(calls, "join") == 3);
+    CHECK(std::ranges::count(calls, "all_reduce") == 0);
+    const testing::TrainingSetup setup(job);
+    const std::vector<int> alone(4, 1);
+    const StepPlan grouped = testing::Planned(job, setup, {alone, 0, 0}).plan;
+    job.shard_group = 0;
+    const testing::TrainingSetup whole(job);
+    const StepPlan sharded = testing::Planned(job, whole, {alone, 0, 0}).plan;
+    CHECK(grouped.sent() < sharded.sent());
+}
+
 TEST_CASE("many ranks, and parameters smaller than their number, have the CPU's bits too") {
     for (const int world_size : {5, 8})
         for (int stage = 1; stage <= 3; ++stage) {
@@ -371,6 +420,28 @@ TEST_CASE("what a device saves a host resumes, and the other way round") {
             tree->remove_folder(job.root);
             tree->remove_folder(folder.path() + "/checkpoints");
         }
+}
+
+TEST_CASE("groups that hold copies save once, and other groups resume it") {
+    const test::TemporaryFolder folder;
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    TrainingCase job{"groups", {4}, kAdamW, 1, 0.05};
+    job.precision.compute = DType::kBF16;
+    job.stage = 3;
+    job.steps = 3;
+    job.shard_group = 2;
+    job.tree = tree.get();
+    job.root = folder.path() + "/checkpoints";
+    const RankOutcome saved = train_devices(job)[0].outcome;
+    job.resume_from = job.root + "/step-3";
+    for (const auto& [ranks, group] : {std::pair{6, 3}, {4, 1}, {3, 0}, {1, 0}}) {
+        INFO(ranks << " ranks in groups of " << group);
+        job.root = folder.path() + "/again";
+        job.node_sizes = {ranks};
+        job.shard_group = group;
+        check_equal_bits(train_devices(job)[0].outcome, saved);
+        tree->remove_folder(job.root);
+    }
 }
 
 TEST_CASE("a device's run that ends and resumes has the bits of one that does not") {

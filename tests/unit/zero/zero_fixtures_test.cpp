@@ -105,7 +105,7 @@ void check_copies(bool all) {
                 TrainingCase job = chosen_case(name, sizes, dtype, number++);
                 if (!all && dtype != kDtypes[number / std::size(kDtypes) % std::size(kDtypes)])
                     continue;
-                job.shard_on_host = true;
+                job.shard_group = sizes[0];
                 check_stages(job);
                 // Stage 3 sends between hosts what stage 0 sends: gradients, and no parameters.
                 const auto sent = [&](int stage) {

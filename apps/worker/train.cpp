@@ -102,8 +102,9 @@ class TrainRole {
         set_up();
         job::require_unchanged(archive_, arguments_.job.model_path);
         // All ranks measure together, for the ranks of a host slow each other as in training.
-        if (setup_.config().trace_step > 0 && !setup_.on_gpu)
-            rates_ = job::measure_job_rates(setup_, {arguments_.threads, 0});
+        if (setup_.config().trace_step > 0)
+            rates_ = setup_.on_gpu ? job::rates_on_gpu(setup_, gpu_.rates, {})
+                                   : job::measure_job_rates(setup_, {arguments_.threads, 0});
         states_.emplace(setup_, environment_, gpu_, time_limit());
         meet();
         saving_.emplace(

@@ -98,6 +98,29 @@ TEST_CASE("a mesh lies on uneven hosts so that most is said inside them") {
     CHECK(forecast.at("step_s").get<double>() > 0);
 }
 
+// Alone, with nothing known but FLOP/s: a forward, and twice that for the backward of each segment
+// that has one.
+TEST_CASE("a GPU's step is forecast from the speeds that are said") {
+    const TemporaryFolder folder;
+    const std::vector<std::string> gpu = {"--device",   "cuda",         "--device-memory",
+                                          "24GiB",      "--world-size", "1",
+                                          "--forecast", "--flops-rate", "1e9"};
+    const Json planned = plan_json(folder, gpu);
+    double flops = 0;
+    for (const Json& segment : planned.at("segments"))
+        flops += segment.at("forward_flops").get<double>() * (segment.at("backward") ? 3 : 1);
+    const double steps_s = planned.at("forecast").at("step_s").get<double>();
+    CHECK(flops > 0);
+    CHECK(steps_s == Approx(flops / 1e9).epsilon(1e-6));
+    CHECK(!planned.at("forecast").contains("threads"));
+    const PlanResult unknown =
+        plan(folder, {"--device", "cuda", "--device-memory", "24GiB", "--forecast"});
+    CHECK(unknown.code == static_cast<int>(ExitCode::kUsage));
+    CHECK(unknown.err.find("name the GPU by --device-memory (H200") != std::string::npos);
+    const PlanResult measured = plan(folder, {"--forecast", "--flops-rate", "1e9"});
+    CHECK(measured.code == static_cast<int>(ExitCode::kUsage));
+}
+
 TEST_CASE("hosts of a plan that cannot be are refused by what is wrong") {
     const TemporaryFolder folder;
     const std::string hosts = uneven_hosts(folder);

@@ -389,7 +389,7 @@ constexpr OptionRow kRows[] = {
     {"start-method", Group::kTorchrun, "NAME", "accepted: workers are always programs of their own", [](O& o, V&) { o.no_local_rank = true; }},
     {"use-env", Group::kTorchrun, "", "accepted: no --local_rank=N is added, as for torch.distributed.launch", [](O& o, V&) { o.no_local_rank = true; }},
     {"event-log-handler", Group::kTorchrun, "NAME", "accepted: events are in the log of the launcher", [](O& o, V&) { o.no_local_rank = true; }},
-    {"signals-to-handle", Group::kTorchrun, "NAMES", "accepted: SIGTERM, SIGINT, SIGHUP and SIGQUIT end the job in order", [](O& o, V&) { o.no_local_rank = true; }},
+    {"signals-to-handle", Group::kTorchrun, "NAMES", "accepted: SIGTERM, SIGINT, SIGHUP and SIGUSR1 end the job in order", [](O& o, V&) { o.no_local_rank = true; }},
 
     {"role", Group::kRefused, "", "all workers have the role `default`"},
     {"virtual-local-rank", Group::kRefused, "", "every rank sees all GPUs of its host; LOCAL_RANK says which is its own"},

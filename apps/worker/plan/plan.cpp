@@ -183,13 +183,28 @@ struct Forecast {
     int beside = 0;
 };
 
+job::HostRates host_rates(const job::JobSetup& setup, const PlanArguments& arguments, int ranks) {
+    const MeshArguments& given = arguments.mesh;
+    if (!setup.on_gpu) {
+        if (given.flops_per_s > 0)
+            fail(ExitCode::kUsage,
+                 "--flops-rate with --forecast is for a plan of a GPU; segments are measured here");
+        return job::measure_host_rates(setup, ranks, given.link_bytes_per_s);
+    }
+    std::optional<job::JobRates> rates =
+        job::rates_on_gpu(setup, plan::rates_of_device(arguments.device_memory),
+                          {given.flops_per_s, given.link_bytes_per_s});
+    if (!rates)
+        fail(ExitCode::kUsage,
+             "--forecast: the segments of a plan for a GPU cannot be timed here; name the GPU by "
+             "--device-memory ({}), or say how many FLOP/s a rank does with --flops-rate",
+             plan::known_devices());
+    return {.rates = std::move(*rates), .beside = 0};
+}
+
 Forecast forecast_here(const job::JobSetup& setup, const PlanArguments& arguments) {
-    if (setup.on_gpu)
-        fail(ExitCode::kConfig,
-             "--forecast measures segments on this machine's processors, and "
-             "the plan is for a GPU");
     const runtime::Topology place = fullest_place(arguments);
-    const job::HostRates host = job::measure_host_rates(setup, place.local_world_size(), 0);
+    const job::HostRates host = host_rates(setup, arguments, place.local_world_size());
     const job::JobSetup own = job::seen_from(setup, place);
     const std::vector<plan::InstructionSpan> spans =
         job::forecast_step(own.plan, own, place, host.rates);
@@ -199,20 +214,30 @@ Forecast forecast_here(const job::JobSetup& setup, const PlanArguments& argument
 
 void print_forecast(const job::JobSetup& setup, const PlanArguments& arguments) {
     const Forecast forecast = forecast_here(setup, arguments);
-    fmt::print("a step takes {:.1f} ms here, with {} threads a rank", 1e3 * forecast.step_s,
-               at::get_num_threads());
+    if (setup.on_gpu) {
+        fmt::print("a step takes at least {:.3g} ms, at the speeds that data sheets or options say",
+                   1e3 * forecast.step_s);
+    } else {
+        fmt::print("a step takes {:.1f} ms here, with {} threads a rank", 1e3 * forecast.step_s,
+                   at::get_num_threads());
+    }
     if (forecast.beside > 0) fmt::print(", measured by {} at once", forecast.beside + 1);
     for (int lane = 0; lane < plan::kLanes; ++lane)
         if (const double busy_s = forecast.lanes.busy(static_cast<plan::Lane>(lane)); busy_s > 0)
             fmt::print("; {} busy for {:.1f}", plan::lane_name(static_cast<plan::Lane>(lane)),
                        1e3 * busy_s);
+    const bool sends = setup.plan.sent().value > 0;
+    if (sends && arguments.mesh.link_bytes_per_s <= 0)
+        fmt::print("; transfers between {} take no time, for --link-rate is not given",
+                   setup.on_gpu ? "GPUs" : "hosts");
     fmt::print("\n");
 }
 
 void forecast_json(const job::JobSetup& setup, const PlanArguments& arguments, JsonWriter& json) {
     const Forecast forecast = forecast_here(setup, arguments);
     json.key("forecast").begin_object().field("step_s", forecast.step_s);
-    json.field("threads", at::get_num_threads()).field("beside", forecast.beside);
+    if (!setup.on_gpu)
+        json.field("threads", at::get_num_threads()).field("beside", forecast.beside);
     json.key("busy_s").begin_object();
     for (int lane = 0; lane < plan::kLanes; ++lane)
         json.field(plan::lane_name(static_cast<plan::Lane>(lane)),
@@ -283,7 +308,8 @@ void add_job_options(CommandLine& app, PlanArguments& arguments) {
 void add_tensor_options(CommandLine& app, PlanArguments& arguments) {
     app.group("instead of the plan, one of");
     app.add("--forecast", arguments.forecast,
-            "measure segments and updates here, and say what a step takes");
+            "say what a step takes: segments and updates are measured here, for a GPU "
+            "they are timed by the peaks of --device-memory's or by --flops-rate");
     app.add("--compare WHAT", arguments.compare,
             "shard: bytes and balance of each way of sharding; cache: what "
             "offload moves under other rules and numbers of slots")
@@ -319,8 +345,9 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
     print_admission(setup, arguments);
     if (arguments.forecast) {
         print_forecast(setup, arguments);
-    } else if (!setup.on_gpu) {
-        fmt::print("time of a step: --forecast measures and predicts it\n");
+    } else {
+        fmt::print("time of a step: --forecast {} it\n",
+                   setup.on_gpu ? "predicts" : "measures and predicts");
     }
     fmt::print("{}\n{}\n", plan::plan_summary(setup.plan), plan::segments_table(setup.info));
     if (arguments.instructions) {
@@ -341,7 +368,7 @@ void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
         .excludes("--compare");
     app.add("--search", mesh.search, "the meshes of the ranks that suit hosts and model best")
         .excludes("--compare");
-    app.group("with --stages or --search");
+    app.group("with --stages or --search, the rates with --forecast too");
     app.add("--schedule NAME", mesh.schedule,
             "this schedule alone: gpipe, 1f1b, interleaved, zb-h1 or zb-v")
         .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
@@ -375,8 +402,10 @@ void check_mesh_options(const CommandLine& app, const MeshArguments& mesh) {
         if (app.count(option) > 0 && !has_meaning)
             fail(ExitCode::kUsage, "{} needs {}", option, needed);
     };
-    for (const char* option : {"--schedule", "--micro-batches", "--flops-rate", "--link-rate"})
+    for (const char* option : {"--schedule", "--micro-batches"})
         forbid(option, meshes, "--stages or --search");
+    for (const char* option : {"--flops-rate", "--link-rate"})
+        forbid(option, meshes || app.count("--forecast") > 0, "--stages, --search or --forecast");
     const bool pipelines = mesh.wish.stages > 0 && !mesh.search;
     for (const char* option : {"--chunks", "--simulate", "--rank-memory"})
         forbid(option, pipelines, "--stages without --search");

@@ -25,6 +25,7 @@
 #include "job/setup/job_tensor.h"
 #include "job/setup/stored_rates.h"
 #include "job/setup/trial_batch.h"
+#include "plan/predict/pipeline_costs.h"
 #include "runtime/memory/lending_allocator.h"
 #include "runtime/train/process_usage.h"
 #include "zero/states/shard_optimizer.h"
@@ -248,6 +249,27 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
         rates.machine.disk = stored_rates(setup.config().offload);
     return_freed_memory();
     ::malloc_trim(0);
+    return rates;
+}
+
+std::optional<JobRates> rates_on_gpu(const JobSetup& setup, const plan::DeviceRates& device,
+                                     const GivenRates& given) {
+    const config::RunConfig& config = setup.config();
+    const double flops_per_s = given.flops_per_s > 0
+                                   ? given.flops_per_s
+                                   : device.flops_per_s(config.precision.compute, config.tf32);
+    if (flops_per_s <= 0) return std::nullopt;
+    JobRates rates;
+    rates.segments =
+        plan::times_from_flops(setup.model_info, flops_per_s, device.memory_bytes_per_s);
+    // An update reads the gradient, reads and writes the parameter and each state, and writes the
+    // parameter that segments read if it is another one.
+    const plan::StepPlanOptions& plan = setup.plan_options;
+    const auto touched = static_cast<double>((3 + 2 * plan.optimizer_states) * plan::kFp32Bytes +
+                                             (plan.master ? plan.parameter_bytes : 0));
+    rates.machine.update_numel_per_s = device.memory_bytes_per_s / touched;
+    rates.machine.sum_bytes_per_s = device.memory_bytes_per_s;
+    rates.machine.link_bytes_per_s = given.link_bytes_per_s;
     return rates;
 }
 

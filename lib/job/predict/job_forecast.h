@@ -4,10 +4,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "job/predict/measuring_neighbours.h"
 #include "job/setup/job_setup.h"
+#include "plan/predict/known_devices.h"
 #include "plan/predict/step_forecast.h"
 
 namespace dslaunch::job {
@@ -33,6 +35,17 @@ void set_rank_threads(int ranks);
 // is kept meanwhile, as in training (job/process/process_memory.h). Ranks of one host that call
 // this together measure how they slow each other. REQUIRES: SETUP is not for a GPU.
 [[nodiscard]] JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options);
+
+// The rates of a rank of SETUP's job on a GPU of that kind, from its peaks: what a step takes at
+// least. Nullopt if its speed at products in the config's precision is not known. GIVEN, where a
+// rate is given, takes precedence.
+struct GivenRates {
+    double flops_per_s = 0;
+    double link_bytes_per_s = 0;
+};
+[[nodiscard]] std::optional<JobRates> rates_on_gpu(const JobSetup& setup,
+                                                   const plan::DeviceRates& device,
+                                                   const GivenRates& given);
 
 // The rates of a rank if this machine, which may have fewer processors, ran RANKS of them:
 // processes started for that work beside this one, as many as there are processors and memory for.

@@ -15,14 +15,22 @@ namespace {
 
 struct KnownDevice {
     std::string_view name;
-    int64_t mib;  // as nvidia-smi tells it, with ECC where it is on by default
+    std::string_view full_name;  // as the driver tells it
+    int64_t mib;                 // as nvidia-smi tells it, with ECC where it is on by default
+    double gb_per_s;
+    double fp32, tf32, half;  // TFLOP/s
 };
 
-constexpr std::array kDevices = {KnownDevice{"H200", 143'771},     KnownDevice{"H100", 81'559},
-                                 KnownDevice{"A100-80GB", 81'920}, KnownDevice{"A100-40GB", 40'960},
-                                 KnownDevice{"L40S", 46'068},      KnownDevice{"L4", 23'034},
-                                 KnownDevice{"A10", 23'028},       KnownDevice{"RTX4090", 24'564},
-                                 KnownDevice{"RTX3090", 24'576}};
+constexpr std::array kDevices = {
+    KnownDevice{"H200", "NVIDIA H200", 143'771, 4'800, 67, 494.5, 989.5},
+    KnownDevice{"H100", "NVIDIA H100 80GB HBM3", 81'559, 3'350, 67, 494.5, 989.5},
+    KnownDevice{"A100-80GB", "NVIDIA A100-SXM4-80GB", 81'920, 2'039, 19.5, 156, 312},
+    KnownDevice{"A100-40GB", "NVIDIA A100-SXM4-40GB", 40'960, 1'555, 19.5, 156, 312},
+    KnownDevice{"L40S", "NVIDIA L40S", 46'068, 864, 91.6, 183, 362},
+    KnownDevice{"L4", "NVIDIA L4", 23'034, 300, 30.3, 60, 121},
+    KnownDevice{"A10", "NVIDIA A10", 23'028, 600, 31.2, 62.5, 125},
+    KnownDevice{"RTX4090", "NVIDIA GeForce RTX 4090", 24'564, 1'008, 82.6, 82.6, 165.2},
+    KnownDevice{"RTX3090", "NVIDIA GeForce RTX 3090", 24'576, 936, 35.6, 35.6, 71}};
 
 // CUDA's context, its libraries' code and NCCL's buffers for a few channels.
 constexpr Bytes kContext = mib(768);
@@ -33,6 +41,14 @@ std::string upper(std::string text) {
 }
 
 }  // namespace
+
+DeviceRates rates_of_device(std::string_view name) {
+    for (const KnownDevice& device : kDevices)
+        if (upper(std::string(name)) == device.name || name == device.full_name)
+            return {device.gb_per_s * 1e9, device.fp32 * 1e12, device.tf32 * 1e12,
+                    device.half * 1e12};
+    return {};
+}
 
 DeviceRoom device_room_of(const std::string& text) {
     for (const KnownDevice& device : kDevices)

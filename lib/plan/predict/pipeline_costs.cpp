@@ -49,11 +49,16 @@ SegmentCost segment_cost(const ModelInfo& model, size_t index, const StepPlanOpt
 
 }  // namespace
 
-std::vector<SegmentTimes> times_from_flops(const ModelInfo& model, double flops_per_s) {
+std::vector<SegmentTimes> times_from_flops(const ModelInfo& model, double flops_per_s,
+                                           double memory_bytes_per_s) {
     DSL_CHECK(flops_per_s > 0, "{} FLOP/s", flops_per_s);
     std::vector<SegmentTimes> times;
     for (const SegmentInfo& segment : model.segments) {
-        const double forward_s = static_cast<double>(segment.forward_flops) / flops_per_s;
+        Bytes touched = segment.activation_bytes;
+        for (const int p : segment.parameters)
+            touched += Bytes{model.parameters[p].numel * model.parameters[p].element_bytes};
+        const double forward_s = std::max(static_cast<double>(segment.forward_flops) / flops_per_s,
+                                          seconds_at(touched, memory_bytes_per_s));
         const double backward_s = segment.backward ? forward_s : 0;
         times.push_back({forward_s, backward_s, backward_s});
     }

@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 #include <fmt/format.h>
 
-#include <array>
 #include <cstdlib>
 
 #include "base/check.h"
@@ -75,31 +74,9 @@ RankDevice open_rank_device(const config::RunConfig& config,
     // fp32 means fp32 in convolutions too, which LibTorch otherwise computes in TF32.
     at::globalContext().setAllowTF32CuDNN(config.tf32);
     at::globalContext().setAllowTF32CuBLAS(config.tf32);
-    rank.peak_tflops =
-        peak_tflops(rank.backend->device_name(), config.precision.compute, config.tf32);
+    rank.rates = plan::rates_of_device(rank.backend->device_name());
+    rank.peak_tflops = rank.rates.flops_per_s(config.precision.compute, config.tf32) / 1e12;
     return rank;
-}
-
-double peak_tflops(std::string_view device_name, DType compute, bool tf32) {
-    struct Row {
-        std::string_view name;
-        double fp32, tf32, half;
-    };
-    // The figures are from the "NVIDIA H100 Tensor Core GPU", "NVIDIA H200 Tensor Core GPU" and
-    // "NVIDIA A100 Tensor Core GPU" data sheets, without sparsity, of the boards with these names.
-    // The same chip on other boards is slower and has another name.
-    constexpr std::array kRows = {
-        Row{"NVIDIA H100 80GB HBM3", 67, 494.5, 989.5},
-        Row{"NVIDIA H200", 67, 494.5, 989.5},
-        Row{"NVIDIA A100-SXM4-40GB", 19.5, 156, 312},
-        Row{"NVIDIA A100-SXM4-80GB", 19.5, 156, 312},
-    };
-    for (const Row& row : kRows) {
-        if (row.name != device_name) continue;
-        if (is_half(compute)) return row.half;
-        return tf32 ? row.tf32 : row.fp32;
-    }
-    return 0;
 }
 
 }  // namespace dslaunch::runtime

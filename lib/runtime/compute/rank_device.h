@@ -11,6 +11,7 @@
 
 #include "config/run/run_config.h"
 #include "launch/plan/worker_environment.h"
+#include "plan/predict/known_devices.h"
 #include "runtime/comm/device_backend.h"
 
 namespace dslaunch::runtime {
@@ -18,6 +19,7 @@ namespace dslaunch::runtime {
 struct RankDevice {
     c10::Device device = c10::kCPU;
     DeviceBackendPtr backend;  // null on the CPU
+    plan::DeviceRates rates;   // of a GPU that is known by its name
     double peak_tflops = 0;    // peak of the products that the rank trains with; 0: not known
 };
 
@@ -47,9 +49,5 @@ void check_gpu_support(const config::RunConfig& config);
 [[nodiscard]] RankDevice open_rank_device(const config::RunConfig& config,
                                           const launch::WorkerEnvironment& environment,
                                           const std::string& plugin_path);
-
-// Returns the peak of dense products, from NVIDIA's data sheets, or 0 for a name that is not in the
-// table: of 16-bit types; of fp32 on tensor cores if TF32, else without them.
-[[nodiscard]] double peak_tflops(std::string_view device_name, DType compute, bool tf32);
 
 }  // namespace dslaunch::runtime

@@ -113,4 +113,14 @@ TEST_CASE("a GPU's memory is a size or the name of one that is known") {
     }
 }
 
+TEST_CASE("a GPU's speeds are known by the driver's exact name, or the one that users write") {
+    CHECK(rates_of_device("NVIDIA H200").flops_per_s(DType::kF32, false) == 67e12);
+    CHECK(rates_of_device("NVIDIA H100 80GB HBM3").flops_per_s(DType::kF32, true) == 494.5e12);
+    CHECK(rates_of_device("h200").flops_per_s(DType::kBF16, false) == 989.5e12);
+    CHECK(rates_of_device("A100-80GB").flops_per_s(DType::kF16, true) == 312e12);
+    CHECK(rates_of_device("H200").memory_bytes_per_s == 4.8e12);
+    for (const char* other : {"NVIDIA H100 PCIe", "NVIDIA H200 NVL", "", "fake", "24GiB"})
+        CHECK(rates_of_device(other).flops_per_s(DType::kF32, false) == 0);
+}
+
 }  // namespace dslaunch

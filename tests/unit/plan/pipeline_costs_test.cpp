@@ -53,6 +53,14 @@ TEST_CASE("a segment keeps what autograd keeps and its inputs, a frozen one noth
     CHECK(request.segments[1].outputs == Bytes{101});
 }
 
+TEST_CASE("no pass is faster than what it touches passes the memory") {
+    const std::vector<SegmentTimes> times = times_from_flops(small_model(), 1e9, 1000);
+    CHECK(times[0].forward_s == Approx((0 + 40) / 1000.0));
+    CHECK(times[1].forward_s == Approx((1001 + 400) / 1000.0));
+    CHECK(times[2].backward_weight_s == Approx((1002 + 4004) / 1000.0));
+    CHECK(times_from_flops(small_model(), 1, 1e9)[2].forward_s == 3000);
+}
+
 TEST_CASE("between the halves of a backward a segment keeps what was measured, and its inputs") {
     ModelInfo model = small_model();
     model.segments[2].weight_half_bytes = Bytes{300};

@@ -2,6 +2,7 @@
 // broken links between the hosts, then tries every operation. Each measurement goes to the launcher
 // at once, so that a check that ends early is judged by the records until then.
 #include <c10/util/Logging.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include "base/text/torch_reason.h"
 #include "config/run/run_config.h"
 #include "launch/machine/gpu_count.h"
+#include "launch/machine/gpu_use.h"
 #include "launch/machine/machine_name.h"
 #include "launch/plan/worker_environment.h"
 #include "launch/process/timing.h"
@@ -72,7 +74,8 @@ class HealthRole {
         open_device();
         enter("meeting the other ranks", 2 * kJoinMax);
         group_ = std::make_unique<runtime::WorldGroup>(environment_, std::min(kJoinMax, left()));
-        report(health::HealthMember{device_name_, group_->address(), uses_gpu_ ? "nccl" : "gloo"});
+        report(health::HealthMember{device_name_, group_->address(), uses_gpu_ ? "nccl" : "gloo",
+                                    device_facts()});
         come_together("the beginning", kJoinMax);
         const runtime::PairSearchResult result = search();
         if (result == runtime::PairSearchResult::kBroken) {
@@ -96,6 +99,7 @@ class HealthRole {
     void enter(const std::string& where, Duration limit) { watch_.enter(where, limit); }
 
     void open_device();
+    [[nodiscard]] std::string device_facts() const;
     void come_together(const std::string& name, Duration limit);
     runtime::PairSearchResult search();
     void try_operations(runtime::PairSearchResult search);
@@ -128,6 +132,13 @@ void HealthRole::open_device() {
     runtime::require_own_gpu(environment_);
     device_ = runtime::open_device_backend(runtime::own_device_plugin(), 0);
     device_name_ = device_->device_name();
+}
+
+// The GPU's facts, as nvidia-smi tells them, which numbers it as CUDA_VISIBLE_DEVICES does.
+std::string HealthRole::device_facts() const {
+    if (!uses_gpu_) return "";
+    const launch::GpuUse use = launch::look_at_gpus();
+    return launch::facts_of_gpu(use, runtime::own_gpu(environment_), ::getpid());
 }
 
 void HealthRole::come_together(const std::string& name, Duration limit) {

@@ -15,6 +15,7 @@ struct Encoder {
     WireWriter& tag(Tag tag) { return writer.u8(static_cast<uint8_t>(tag)); }
     void operator()(const HealthMember& member) {
         tag(Tag::kMember).string(member.device).string(member.address).string(member.backend);
+        writer.string(member.facts);
     }
     void operator()(const HealthTiming& timing) {
         tag(Tag::kTiming).u8(static_cast<uint8_t>(timing.op));
@@ -80,6 +81,7 @@ HealthRecord read_record(WireReader& reader) {
             member.device = reader.string();
             member.address = reader.string();
             member.backend = reader.string();
+            member.facts = reader.string();
             return member;
         }
         case Tag::kTiming:

@@ -33,9 +33,10 @@ inline constexpr HealthOp kHealthOps[] = {
 
 // A rank that has come.
 struct HealthMember {
-    std::string device;   // "cpu", "NVIDIA H200"
-    std::string address;  // its address, in digits, where it listens for the search
-    std::string backend;  // "gloo", "nccl"
+    std::string device;      // "cpu", "NVIDIA H200"
+    std::string address;     // its address, in digits, where it listens for the search
+    std::string backend;     // "gloo", "nccl"
+    std::string facts = {};  // of a GPU: memory, driver, ECC errors, link, who else holds it
 
     bool operator==(const HealthMember&) const = default;
 };

@@ -172,6 +172,9 @@ std::string HealthReport::text() const {
                             came ? printable(member->second.device) : "did not come",
                             came ? printable(member->second.address) : "-");
     }
+    for (const auto& [rank, member] : members_)
+        if (!member.facts.empty())
+            text += fmt::format("GPU of rank {}: {}\n", rank, printable(member.facts));
     text += fmt::format("world size {}\n", world_size());
     text += link_table();
     const std::vector<HealthRow> all = rows();
@@ -212,7 +215,8 @@ std::string HealthReport::json() const {
         if (member != members_.end())
             json.field("device", member->second.device)
                 .field("backend", member->second.backend)
-                .field("address", member->second.address);
+                .field("address", member->second.address)
+                .field("device_facts", member->second.facts);
         json.end_object();
     }
     json.end_array().key("operations").begin_array();

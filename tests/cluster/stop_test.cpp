@@ -143,6 +143,9 @@ TEST_CASE("ps --devices tells who holds which GPU; stop --pid ends one process a
     // A driver's tool that knows of one rank, a process of another container, and a free GPU.
     std::ofstream(fake.path() + "/nvidia-smi")
         << "#!/bin/sh\ncase $1 in\n"
+           "*driver_version*) echo '0, 580.65.06, 0, 5, 16, 16'; echo '1, 580.65.06, 3, 5, 8, "
+           "16';;\n"
+           "nvlink) echo 'GPU 0: x'; echo '  Link 0: 26.562 GB/s';;\n"
            "*query-gpu*) echo '0, GPU-a, NVIDIA H100, 81559, 5000'; echo '1, GPU-b, NVIDIA H100, "
            "81559, 4';;\n"
            "*) echo 'GPU-a, "
@@ -172,6 +175,13 @@ TEST_CASE("ps --devices tells who holds which GPU; stop --pid ends one process a
     const Result table = with_driver({"ps", "--devices"});
     CHECK_THAT(table.out, Catch::Contains("gpus, rank ") && Catch::Contains("4.00 GiB") &&
                               Catch::Contains("not visible here") && Catch::Contains("free"));
+
+    const Result checked = with_driver({"hosts", "check"});
+    CHECK(checked.code == 67);
+    CHECK_THAT(checked.out, Catch::Contains("580.65.06") && Catch::Contains("1 NVLink ") &&
+                                Catch::Contains("PCIe 5 x8 of x16") &&
+                                Catch::Contains(std::to_string(rank.pid) + " of "));
+    CHECK_THAT(checked.err, Catch::Contains("GPU 1, NVIDIA H100: 3 errors in its memory"));
 
     const std::string place = "localhost:" + std::to_string(rank.pid);
     const Result unasked = with_driver({"stop", "--pid", place});

@@ -110,10 +110,13 @@ void try_host_name(std::string_view text) {
 
 void try_gpu_use(std::string_view text) {
     const size_t cut = std::min(text.find(';'), text.size());
-    const GpuUse use =
-        parse_gpu_use(text.substr(0, cut), text.substr(std::min(cut + 1, text.size())));
+    const std::string_view rest = text.substr(std::min(cut + 1, text.size()));
+    GpuUse use = parse_gpu_use(text.substr(0, cut), rest);
+    add_gpu_facts(use.gpus, rest, text);
     for (const Gpu& gpu : use.gpus) {
         DSL_CHECK(gpu.index >= 0 && gpu.memory_bytes >= -1 && gpu.used_bytes >= -1, "a GPU");
+        DSL_CHECK(gpu.ecc_errors >= -1 && gpu.pcie_lanes >= -1 && gpu.nvlinks != 0, "its facts");
+        (void)(link_text(gpu) + fault_of(gpu) + facts_of_gpu(use, text, 0));
     }
     for (const GpuHold& hold : use.holds) {
         DSL_CHECK(hold.pid > 0 && hold.bytes >= -1, "a process");

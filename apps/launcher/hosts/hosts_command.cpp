@@ -16,6 +16,7 @@
 #include "launch/fleet/host_check.h"
 #include "launch/supervise/job.h"
 #include "launch/transport/tree/tree_transport.h"
+#include "launcher/hosts/device_report_json.h"
 #include "launcher/hosts/host_command.h"
 #include "launcher/hosts/trust_command.h"
 
@@ -26,7 +27,8 @@ HelpPage check_page() {
     return {.does =
                 "Contacts all hosts at once and prints what state each is in. That is the time "
                 "until it answered, address, kernel, cores, GPUs, dslaunch, free memory, free "
-                "disk in the current directory, clock, limits. Each bad one is listed with its "
+                "disk in the current directory, clock, limits; of each GPU its memory, driver, ECC "
+                "errors, link (NVLink or PCIe) and who holds it. Each bad host is listed with its "
                 "own cause.",
             .examples = {"dslaunch hosts check --hostfile hostfile",
                          "dslaunch hosts check -w node[1-4] --json"},
@@ -89,12 +91,45 @@ std::vector<std::string> row_of(const launch::Fleet::Node& node, const launch::H
     return row;
 }
 
+std::string holders_text(const launch::DeviceUseReport& devices, int64_t gpu) {
+    std::vector<std::string> holders;
+    for (const launch::DeviceProcess& process : devices.processes)
+        for (const launch::GpuHold& hold : process.holds) {
+            if (hold.gpu != gpu) continue;
+            std::string text = fmt::format("{} of {}", process.name.pid,
+                                           process.user.empty() ? "?" : printable(process.user));
+            if (hold.bytes >= 0) text += fmt::format(" ({})", to_text(Bytes{hold.bytes}));
+            holders.push_back(std::move(text));
+        }
+    return holders.empty() ? "-" : join(holders, ", ");
+}
+
+// One row a GPU; empty where no host has one.
+std::string gpu_table(const launch::Fleet& fleet, const std::vector<launch::HostState>& states) {
+    std::vector<std::vector<std::string>> rows = {
+        {"host", "GPU", "name", "memory", "in use", "driver", "ECC errors", "link", "held by"}};
+    const auto or_dash = [](const std::string& text) { return text.empty() ? "-" : text; };
+    for (size_t i = 0; i < states.size(); ++i)
+        for (const launch::Gpu& gpu : states[i].devices.gpus)
+            rows.push_back({printable(fleet.nodes()[i].address.name), std::to_string(gpu.index),
+                            or_dash(printable(gpu.name)), bytes_text(gpu.memory_bytes),
+                            bytes_text(gpu.used_bytes), or_dash(printable(gpu.driver)),
+                            gpu.ecc_errors < 0 ? "-" : std::to_string(gpu.ecc_errors),
+                            or_dash(launch::link_text(gpu)),
+                            holders_text(states[i].devices, gpu.index)});
+    if (rows.size() == 1) return "";
+    return "\n" + text_table(rows, {.width = terminal_columns(1)});
+}
+
 void print_table(const launch::Fleet& fleet, const std::vector<launch::HostState>& states) {
     std::vector<std::vector<std::string>> rows = {
         {"host", "state", "answered", "address", "kernel", "cores", "GPUs", "dslaunch",
          "free memory", "free disk", "clock", "memlock", "nofile", "/dev/shm"}};
     for (size_t i = 0; i < states.size(); ++i) rows.push_back(row_of(fleet.nodes()[i], states[i]));
-    fmt::print("{}", text_table(rows, {.width = terminal_columns(1)}));
+    fmt::print("{}{}", text_table(rows, {.width = terminal_columns(1)}), gpu_table(fleet, states));
+    for (size_t i = 0; i < states.size(); ++i)
+        if (const std::string& note = states[i].devices.note; !note.empty())
+            fmt::print("{}: {}\n", printable(fleet.nodes()[i].address.name), printable(note));
     std::fflush(stdout);
 }
 
@@ -135,6 +170,10 @@ void print_json(const launch::Fleet& fleet, const std::vector<launch::HostState>
             json.field("open_files_max", state.report->open_files_max);
             json.field("clock_offset_ns", state.clock.offset.count());
             json.field("clock_bound_ns", state.clock.bound.count());
+            json.key("devices").begin_object();
+            device_report_fields(
+                state.devices, [](const launch::DeviceProcess&) { return std::string(); }, json);
+            json.end_object();
         }
         json.end_object();
     }

@@ -14,6 +14,7 @@
 #include "base/text/text_table.h"
 #include "launch/supervise/job.h"
 #include "launch/transport/tree/tree_transport.h"
+#include "launcher/hosts/device_report_json.h"
 #include "launcher/hosts/host_command.h"
 
 namespace dslaunch::launcher {
@@ -98,26 +99,10 @@ std::string devices_json(const std::vector<HostDevices>& hosts, const std::vecto
     json.begin_object().key("hosts").begin_array();
     for (const HostDevices& host : hosts) {
         json.begin_object().field("host", host.host).field("error", host.error);
-        json.field("note", host.report.note).key("gpus").begin_array();
-        for (const launch::Gpu& gpu : host.report.gpus) {
-            json.begin_object().field("index", gpu.index).field("name", gpu.name);
-            json.field("memory_bytes", gpu.memory_bytes).field("used_bytes", gpu.used_bytes);
-            json.end_object();
-        }
-        json.end_array().key("processes").begin_array();
-        for (const launch::DeviceProcess& process : host.report.processes) {
-            json.begin_object().field("pid", process.name.pid).field("user", process.user);
-            json.field("own", process.is_own).field("command", process.command);
-            json.field("age_s", process.age_s).field("job_id", job_of(process, jobs));
-            json.field("rank", process.rank).key("gpus").begin_array();
-            for (const launch::GpuHold& hold : process.holds)
-                json.begin_object()
-                    .field("index", hold.gpu)
-                    .field("bytes", hold.bytes)
-                    .end_object();
-            json.end_array().end_object();
-        }
-        json.end_array().end_object();
+        device_report_fields(
+            host.report,
+            [&](const launch::DeviceProcess& process) { return job_of(process, jobs); }, json);
+        json.end_object();
     }
     json.end_array().end_object();
     return json.text();

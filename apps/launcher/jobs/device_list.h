@@ -26,9 +26,7 @@ struct HostDevices {
 // this user's processes.
 [[nodiscard]] std::string device_table(const std::vector<HostDevices>& hosts,
                                        const std::vector<KnownJob>& jobs);
-// One line. {"hosts": [{"host", "error", "note", "gpus": [{"index", "name", "memory_bytes",
-// "used_bytes"}], "processes": [{"pid", "user", "own", "command", "age_s", "job_id", "rank",
-// "gpus": [{"index", "bytes"}]}]}]}; -1: not known.
+// One line: {"hosts": [{"host", "error" and what device_report_fields() writes}]}.
 [[nodiscard]] std::string devices_json(const std::vector<HostDevices>& hosts,
                                        const std::vector<KnownJob>& jobs);
 

@@ -25,7 +25,9 @@ void fields(Visitor& visit, M& m) {
 }
 template <typename Visitor, Is<Gpu> M>
 void fields(Visitor& visit, M& m) {
-    visit(m.index), visit(m.name), visit(m.memory_bytes), visit(m.used_bytes);
+    visit(m.index), visit(m.name), visit(m.memory_bytes), visit(m.used_bytes), visit(m.uuid);
+    visit(m.driver), visit(m.ecc_errors), visit(m.pcie_generation), visit(m.pcie_lanes);
+    visit(m.pcie_lanes_max), visit(m.nvlinks);
 }
 template <typename Visitor, Is<GpuHold> M>
 void fields(Visitor& visit, M& m) {

@@ -13,6 +13,7 @@ using std::chrono::steady_clock;
 
 constexpr int kQuestions = 3;
 constexpr std::chrono::seconds kAnswerMax{10};
+constexpr std::chrono::seconds kDevicesMax{25};  // longer than look_at_gpus() may block
 
 class HostCheck final : private FleetListener {
   public:
@@ -22,7 +23,8 @@ class HostCheck final : private FleetListener {
           request_(encode(ReportRequest{questions.directory})),
           states_(fleet.nodes().size()),
           asked_(states_.size()),
-          answers_(states_.size(), 0) {}
+          answers_(states_.size(), 0),
+          has_devices_(states_.size(), false) {}
 
     std::vector<HostState> run() {
         fleet_.listen(this);
@@ -30,6 +32,11 @@ class HostCheck final : private FleetListener {
             if (fleet_.nodes()[i].serves()) ask(i);
         }
         fleet_.pump([this] { return over(); }, steady_clock::now() + kAnswerMax);
+        for (size_t i = 0; i < states_.size(); ++i) {
+            if (fleet_.nodes()[i].serves() && states_[i].report)
+                fleet_.send(i, FrameKind::kDevices, encode(DeviceUseRequest{}));
+        }
+        fleet_.pump([this] { return knows_devices(); }, steady_clock::now() + kDevicesMax);
         fleet_.listen(nullptr);
         for (size_t i = 0; i < states_.size(); ++i) judge(i);
         return std::move(states_);
@@ -41,6 +48,11 @@ class HostCheck final : private FleetListener {
         fleet_.send(host, FrameKind::kReportRequest, request_);
     }
     void take_frame(size_t host, const Frame& frame) override {
+        if (frame.kind == FrameKind::kDeviceReport) {
+            states_[host].devices = decode_device_report(frame.payload);
+            has_devices_[host] = true;
+            return;
+        }
         if (frame.kind != FrameKind::kNodeReport) {
             fail(ExitCode::kInternal, "an unexpected answer to a request for a report");
         }
@@ -55,6 +67,13 @@ class HostCheck final : private FleetListener {
     [[nodiscard]] bool over() const {
         for (size_t i = 0; i < states_.size(); ++i) {
             if (answers_[i] < kQuestions && fleet_.nodes()[i].serves()) return false;
+        }
+        return true;
+    }
+
+    [[nodiscard]] bool knows_devices() const {
+        for (size_t i = 0; i < states_.size(); ++i) {
+            if (!has_devices_[i] && states_[i].report && fleet_.nodes()[i].serves()) return false;
         }
         return true;
     }
@@ -85,6 +104,13 @@ class HostCheck final : private FleetListener {
         }
         const std::string clock = describe_clock(state.clock);
         if (!clock.empty()) state.faults.push_back(clock);
+        for (const Gpu& gpu : state.devices.gpus) {
+            std::string fault = fault_of(gpu);
+            if (!fault.empty()) state.faults.push_back(std::move(fault));
+        }
+        if (node.hello.gpus > 0 && !has_devices_[host])
+            state.faults.push_back(
+                fmt::format("its GPUs' driver did not answer within {} s", kDevicesMax.count()));
     }
 
     Fleet& fleet_;
@@ -93,6 +119,7 @@ class HostCheck final : private FleetListener {
     std::vector<HostState> states_;
     std::vector<nanoseconds> asked_;
     std::vector<int> answers_;
+    std::vector<bool> has_devices_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/agent/device_report.h"
 #include "launch/agent/node_report.h"
 #include "launch/fleet/fleet.h"
 #include "launch/protocol/clock_offset.h"
@@ -18,6 +19,7 @@ struct HostState {
     bool same_binary = false;
     std::optional<NodeReport> report;
     ClockOffset clock;
+    DeviceUseReport devices;  // its GPUs, and who holds them
 };
 
 struct HostQuestions {
@@ -27,7 +29,8 @@ struct HostQuestions {
 };
 
 // Asks every host that serves, all at once and three times each; the fastest answer tells the
-// clock. REQUIRES: fleet.connect() with want_binary_hash unless own_hash is empty.
+// clock. Then asks for GPUs, which a driver may take seconds to tell. REQUIRES: fleet.connect()
+// with want_binary_hash unless own_hash is empty.
 [[nodiscard]] std::vector<HostState> check_hosts(Fleet& fleet, const HostQuestions& questions);
 
 }  // namespace dslaunch::launch

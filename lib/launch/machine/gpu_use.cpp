@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 
+#include "base/bytes.h"
 #include "base/text.h"
 #include "launch/machine/gpu_count.h"
 #include "launch/process/process_facts.h"
@@ -73,7 +74,11 @@ GpuUse parse_gpu_use(std::string_view gpus, std::string_view processes) {
         const auto index = parse_int(row[0]);
         if (!index || *index < 0) continue;
         index_of[row[1]] = *index;
-        use.gpus.push_back({*index, row[2], bytes_of(row[3]), bytes_of(row[4])});
+        use.gpus.push_back({.index = *index,
+                            .name = row[2],
+                            .memory_bytes = bytes_of(row[3]),
+                            .used_bytes = bytes_of(row[4]),
+                            .uuid = row[1]});
     }
     for (const std::vector<std::string>& row : rows_of(processes, 3, 2)) {
         const auto pid = parse_int(row[1]);
@@ -84,6 +89,83 @@ GpuUse parse_gpu_use(std::string_view gpus, std::string_view processes) {
     return use;
 }
 
+std::string link_text(const Gpu& gpu) {
+    if (gpu.nvlinks > 0) return counted(gpu.nvlinks, "NVLink");
+    if (gpu.pcie_lanes < 0) return "";
+    std::string text = "PCIe";
+    if (gpu.pcie_generation > 0) text += fmt::format(" {}", gpu.pcie_generation);
+    text += fmt::format(" x{}", gpu.pcie_lanes);
+    if (gpu.pcie_lanes_max > gpu.pcie_lanes) text += fmt::format(" of x{}", gpu.pcie_lanes_max);
+    return text;
+}
+
+std::string fault_of(const Gpu& gpu) {
+    if (gpu.ecc_errors <= 0) return "";
+    return fmt::format(
+        "GPU {}{}{}: {} in its memory that ECC could not correct since the driver was loaded: "
+        "results may be wrong; reset it, and have it replaced if they come back",
+        gpu.index, gpu.name.empty() ? "" : ", ", printable(gpu.name),
+        counted(gpu.ecc_errors, "error"));
+}
+
+std::string facts_of_gpu(const GpuUse& use, std::string_view name, int64_t own_pid) {
+    const auto gpu = std::ranges::find_if(use.gpus, [&](const Gpu& each) {
+        return std::to_string(each.index) == name ||
+               (name.starts_with("GPU-") && each.uuid.starts_with(name));
+    });
+    if (gpu == use.gpus.end()) return "";
+    std::vector<std::string> facts;
+    if (gpu->memory_bytes >= 0) facts.push_back(to_text(Bytes{gpu->memory_bytes}));
+    if (gpu->used_bytes >= 0) facts.push_back(to_text(Bytes{gpu->used_bytes}) + " in use");
+    if (!gpu->driver.empty()) facts.push_back("driver " + gpu->driver);
+    if (gpu->ecc_errors >= 0) facts.push_back(counted(gpu->ecc_errors, "ECC error"));
+    if (const std::string link = link_text(*gpu); !link.empty()) facts.push_back(link);
+    for (const GpuHold& hold : use.holds) {
+        if (hold.gpu != gpu->index || hold.pid == own_pid) continue;
+        facts.push_back(
+            fmt::format("also held by process {}{}", hold.pid,
+                        hold.bytes < 0 ? "" : fmt::format(" ({})", to_text(Bytes{hold.bytes}))));
+    }
+    return join(facts, ", ");
+}
+
+namespace {
+
+// The lines of `nvidia-smi nvlink --status`: "GPU 0: NAME (UUID: …)", and below it "Link 3: 26.562
+// GB/s" or "Link 3: <inactive>".
+void add_nvlinks(std::vector<Gpu>& gpus, std::string_view links) {
+    Gpu* of = nullptr;
+    for (const std::string& line : split(links, '\n')) {
+        const std::string text(trim(line));
+        if (text.starts_with("GPU ")) {
+            const auto index = parse_int(text.substr(4, text.find(':') - 4));
+            const auto gpu = std::ranges::find(gpus, index.value_or(-1), &Gpu::index);
+            of = gpu == gpus.end() ? nullptr : &*gpu;
+        } else if (of != nullptr && text.starts_with("Link ") && text.ends_with("GB/s")) {
+            of->nvlinks = std::max<int64_t>(of->nvlinks, 0) + 1;
+        }
+    }
+}
+
+}  // namespace
+
+void add_gpu_facts(std::vector<Gpu>& gpus, std::string_view facts, std::string_view links) {
+    const auto count = [](const std::string& field) {
+        const auto number = parse_int(field);
+        return number && *number >= 0 ? *number : -1;
+    };
+    for (const std::vector<std::string>& row : rows_of(facts, 6, 1)) {
+        const auto gpu = std::ranges::find(gpus, count(row[0]), &Gpu::index);
+        if (gpu == gpus.end()) continue;
+        gpu->driver = row[1];
+        gpu->ecc_errors = count(row[2]);
+        gpu->pcie_generation = count(row[3]);
+        gpu->pcie_lanes = count(row[4]);
+        gpu->pcie_lanes_max = count(row[5]);
+    }
+    add_nvlinks(gpus, links);
+}
+
 GpuUse look_at_gpus() {
     GpuUse use = parse_gpu_use(
         program_output(
@@ -91,8 +173,17 @@ GpuUse look_at_gpus() {
             kAnswerMax),
         program_output({"nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", kFormat},
                        kAnswerMax));
+    if (!use.gpus.empty())
+        add_gpu_facts(
+            use.gpus,
+            program_output({"nvidia-smi",
+                            "--query-gpu=index,driver_version,ecc.errors.uncorrected.volatile."
+                            "total,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max",
+                            kFormat},
+                           kAnswerMax),
+            program_output({"nvidia-smi", "nvlink", "--status"}, kAnswerMax));
     if (use.gpus.empty()) {
-        for (int64_t gpu = 0; gpu < count_gpus(); ++gpu) use.gpus.push_back({gpu, "", -1, -1});
+        for (int64_t gpu = 0; gpu < count_gpus(); ++gpu) use.gpus.push_back({.index = gpu});
         if (!use.gpus.empty())
             use.note =
                 "nvidia-smi is not there or does not answer: only this user's processes are "

@@ -16,9 +16,18 @@ namespace dslaunch::launch {
 // UNITS: bytes; -1: not known.
 struct Gpu {
     int64_t index = 0;  // as nvidia-smi and CUDA_VISIBLE_DEVICES count, by PCI address
-    std::string name;
+    std::string name = {};
     int64_t memory_bytes = -1;
     int64_t used_bytes = -1;
+    std::string uuid = {};
+    std::string driver = {};  // its version, as 580.65.06
+    int64_t ecc_errors = -1;  // that ECC could not correct since the driver was loaded
+    // What connects it: the largest generation and the lanes of PCIe, as they are and at most, and
+    // the NVLinks that are up.
+    int64_t pcie_generation = -1;
+    int64_t pcie_lanes = -1;
+    int64_t pcie_lanes_max = -1;
+    int64_t nvlinks = -1;
 
     bool operator==(const Gpu&) const = default;
 };
@@ -39,7 +48,17 @@ struct GpuUse {
     bool operator==(const GpuUse&) const = default;
 };
 
-// Blocks for some 0.1 s, at most 10 s if the driver hangs. Never throws.
+// "18 NVLinks", "PCIe 5 x16", "PCIe 4 x8 of x16"; empty: not known.
+[[nodiscard]] std::string link_text(const Gpu& gpu);
+// What makes a GPU unfit for a job, with what to do; empty: nothing is known against it.
+[[nodiscard]] std::string fault_of(const Gpu& gpu);
+
+// "140.4 GiB, 2.00 GiB in use, driver 580.65.06, 0 ECC errors, 18 NVLinks, also held by process 12
+// (1.00 GiB)" of the GPU that NAME says, an index or a UUID or how that begins; empty: USE has
+// none. OWN_PID's hold is not told.
+[[nodiscard]] std::string facts_of_gpu(const GpuUse& use, std::string_view name, int64_t own_pid);
+
+// Blocks for some 0.2 s, at most 20 s if the driver hangs. Never throws.
 [[nodiscard]] GpuUse look_at_gpus();
 
 // Returns the numbers N of the devices /dev/nvidiaN that process PID has open; empty if this user
@@ -50,5 +69,11 @@ struct GpuUse {
 // --query-compute-apps=gpu_uuid,pid,used_memory`; both with --format=csv,noheader,nounits (MiB).
 // Lines of another form are passed over.
 [[nodiscard]] GpuUse parse_gpu_use(std::string_view gpus, std::string_view processes);
+
+// Adds what FACTS and LINKS say of GPUS. FACTS: `nvidia-smi --query-gpu=index,driver_version,
+// ecc.errors.uncorrected.volatile.total,pcie.link.gen.max,pcie.link.width.current,
+// pcie.link.width.max` in that format; LINKS: `nvidia-smi nvlink --status`. Lines of another form,
+// and fields that are no numbers, are passed over.
+void add_gpu_facts(std::vector<Gpu>& gpus, std::string_view facts, std::string_view links);
 
 }  // namespace dslaunch::launch

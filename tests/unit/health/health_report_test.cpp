@@ -88,7 +88,7 @@ TEST_CASE("--min-busbw judges the best size of each operation that moves anythin
 TEST_CASE("every record comes back from its bytes as it was, alone and among others") {
     const LinkSample link{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, "why"};
     const std::vector<HealthRecord> records = {
-        HealthMember{"cpu", "10.0.0.1", "gloo"},
+        HealthMember{"NVIDIA H200", "10.0.0.1", "nccl", "140 GiB, driver 580"},
         HealthTiming{HealthOp::kAllToAll, 4096, 20, 77},
         link,
         HostSample{3, 1, 30},

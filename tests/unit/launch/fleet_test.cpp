@@ -32,9 +32,11 @@ AgentHello hello_of(uint32_t protocol = kAgentProtocolVersion) {
     return hello;
 }
 
-// Says hello, answers kStop, and gives every other frame to REST.
-FakeTransport::Agent agent(FakeTransport::Agent rest) {
-    return [rest](FakeTransport& transport, size_t host, const Frame& frame) {
+// Says hello, has DEVICES, answers kStop, and gives every other frame to REST.
+FakeTransport::Agent agent(FakeTransport::Agent rest, const DeviceUseReport& devices = {}) {
+    return [rest, devices](FakeTransport& transport, size_t host, const Frame& frame) {
+        if (frame.kind == FrameKind::kDevices)
+            return transport.say(host, FrameKind::kDeviceReport, encode(devices));
         if (frame.kind == FrameKind::kHello) {
             return transport.say(host, FrameKind::kAgentHello, encode(hello_of()));
         }
@@ -160,6 +162,28 @@ TEST_CASE("a clock that is wrong by more than can be measurement is a fault") {
         CHECK(states[0].faults.size() == (row.bad ? 1 : 0));
         if (row.bad) CHECK(states[0].faults[0].find("clock") != std::string::npos);
     }
+}
+
+TEST_CASE("a GPU whose memory had errors makes its host bad, and who holds it is told") {
+    const UniqueFd signals = no_signals();
+    DeviceUseReport devices;
+    devices.gpus = {{.index = 0, .ecc_errors = 0}, {.index = 1, .ecc_errors = 2, .nvlinks = 18}};
+    devices.processes.emplace_back().holds = {{1, 7, 4096}};
+    FakeTransport transport(agent(
+        [&](FakeTransport& t, size_t host, const Frame& frame) {
+            if (frame.kind != FrameKind::kReportRequest) return;
+            t.say(host, FrameKind::kNodeReport,
+                  encode(report_node(decode_report_request(frame.payload))));
+        },
+        devices));
+    Fleet fleet({kThree.front()}, transport, signals.get());
+    fleet.connect(5s, true);
+    const auto states = check_hosts(fleet, {"/", true, "same"});
+    REQUIRE(states[0].faults.size() == 1);
+    CHECK_THAT(states[0].faults[0], Catch::StartsWith("GPU 1: 2 errors in its memory"));
+    CHECK(states[0].devices.gpus == devices.gpus);
+    REQUIRE(states[0].devices.processes.size() == 1);
+    CHECK(states[0].devices.processes[0].holds == devices.processes[0].holds);
 }
 
 TEST_CASE("the clock's bound is half the round trip, whenever the answer was written") {

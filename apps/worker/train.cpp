@@ -275,6 +275,8 @@ class TrainRole {
         parts.plan = &setup_.plan;
         parts.collectives = &comms_.job();
         parts.groups = comms_.groups();
+        if (states_->collectives_of_gpus() != nullptr)
+            parts.groups.push_back(states_->collectives_of_gpus());
         parts.device = gpu_.backend.get();
         parts.time_limit = time_limit();
         if (comms_.stages() != nullptr)

@@ -35,6 +35,10 @@ class JobState {
     [[nodiscard]] std::unique_ptr<runtime::ParameterState> make(RankComms& comms,
                                                                 runtime::SavedState* saved,
                                                                 int threads);
+    // Null if ranks are on CPUs. REQUIRES: made.
+    [[nodiscard]] runtime::Collectives* collectives_of_gpus() const {
+        return gpu_collectives_.get();
+    }
     // Logs the offloaded parts and their place.
     void describe_offload() const;
 

@@ -1,5 +1,7 @@
 #include "runtime/comm/device_collectives.h"
 
+#include <atomic>
+#include <optional>
 #include <string>
 
 #include "base/check.h"
@@ -42,13 +44,20 @@ class DeviceCollectives final : public Collectives {
         const DeviceBuffer buffer = fp32(this->bucket(bucket));
         const DeviceReduction reduction =
             scale == 1.0F ? DeviceReduction::kSum : DeviceReduction::kMean;
-        if (destinations.empty()) return groups_.world->all_reduce(buffer, reduction);
+        if (destinations.empty()) {
+            count_all_reduce(buffer.numel * kElementBytes, world_size);
+            return groups_.world->all_reduce(buffer, reduction);
+        }
         // What goes to every rank are the flags of usage, which stay with the host here
         // (GradientSums::complete). Without them even shards are one reduce-scatter.
         std::vector<NodeRange> shards(destinations.begin(), destinations.end());
         std::erase_if(shards, [](const NodeRange& range) { return range.node == kEveryNode; });
         groups_.owners->reduce_ranges(buffer, reduction, shards);
+        const int64_t own = numel_of(shards, groups_.place);
+        sent_ += (numel_of(shards) - own) * kElementBytes;
+        received_ += own * (groups_.owners_count - 1) * kElementBytes;
         if (groups_.copies == nullptr) return;
+        count_all_reduce(own * kElementBytes, world_size / groups_.owners_count);
         // The mean of the groups' means is the mean of all: groups are equally large.
         std::erase_if(shards, [&](const NodeRange& range) { return range.node != groups_.place; });
         for (NodeRange& own : shards) own.node = kEveryNode;
@@ -68,7 +77,11 @@ class DeviceCollectives final : public Collectives {
     void broadcast(std::span<std::byte> bytes) override { control_.broadcast(bytes); }
     void broadcast_shared(SliceId slice) override {
         if (topology_.world_size() == 1) return;
-        groups_.world->broadcast(bytes_of(arena_.shared(slice)), 0);
+        const std::span<std::byte> shared = arena_.shared(slice);
+        groups_.world->broadcast(bytes_of(shared), 0);
+        const bool is_root = topology_.rank() == 0;
+        (is_root ? sent_ : received_) +=
+            std::ssize(shared) * (is_root ? topology_.world_size() - 1 : 1);
         backend_.communication().finish();
     }
     void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
@@ -84,6 +97,9 @@ class DeviceCollectives final : public Collectives {
                 {{range.range.begin * element_bytes, range.range.numel * element_bytes},
                  range.node});
         groups_.owners->gather_ranges(bytes_of(slice), in_bytes);
+        const int64_t own = numel_of(in_bytes, groups_.place);
+        sent_ += own * (groups_.owners_count - 1);
+        received_ += std::ssize(slice) - own;
     }
     std::vector<std::string> all_gather(std::string_view mine) override {
         return control_.all_gather(mine);
@@ -95,9 +111,25 @@ class DeviceCollectives final : public Collectives {
         control_.poison(text);
         backend_.abort();
     }
-    Traffic traffic() const override { return control_.traffic(); }
+    // What goes between devices, whichever way NCCL takes: what a rank must send and receive.
+    Traffic traffic() const override { return {Bytes{sent_}, Bytes{received_}}; }
 
   private:
+    static constexpr int64_t kElementBytes = sizeof(float);
+
+    // The elements of RANGES, of those that PLACE owns if it is given.
+    static int64_t numel_of(std::span<const NodeRange> ranges, std::optional<int> place = {}) {
+        int64_t numel = 0;
+        for (const NodeRange& range : ranges)
+            if (!place || range.node == *place) numel += range.range.numel;
+        return numel;
+    }
+    // Each rank sums one part of BYTES, and sends that to the others.
+    void count_all_reduce(int64_t bytes, int ranks) {
+        const int64_t moved = bytes / ranks * 2 * (ranks - 1);
+        sent_ += moved;
+        received_ += moved;
+    }
     static DeviceBuffer fp32(std::span<float> values) {
         return {values.data(), std::ssize(values), DeviceDtype::kFloat32};
     }
@@ -110,6 +142,8 @@ class DeviceCollectives final : public Collectives {
     Collectives& control_;
     DeviceBackend& backend_;
     Groups groups_;
+    std::atomic<int64_t> sent_{0};
+    std::atomic<int64_t> received_{0};
 };
 
 // Joins the group of SIZE ranks as its PLACE-th. Only one rank can make the group's id, and only

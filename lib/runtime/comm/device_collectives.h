@@ -3,7 +3,8 @@
 // everything that the host must know at once goes over the collectives of the hosts. Each rank is
 // alone on its "host": nobody shares an arena, so the signals of the life of a bucket have nobody
 // to tell, and the executor's events order the work of one rank. Sums are NCCL's: they have no
-// promised order. Data path: ZeRO state -> [here] -> device backend, control. Threads: those of
+// promised order. traffic() counts what goes between devices; the hosts' collectives count theirs.
+// Data path: ZeRO state -> [here] -> device backend, control. Threads: those of
 // Collectives.
 #pragma once
 

@@ -5,7 +5,7 @@
 
 namespace dslaunch::runtime {
 
-// The payload that this rank has sent to and received from other hosts.
+// The payload that this rank has sent to and received from other hosts, or as a device from others.
 struct Traffic {
     Bytes sent;
     Bytes received;

@@ -53,7 +53,7 @@ struct TrainerParts {
     SteppingState* state = nullptr;
     const StateAccount* account = nullptr;
     Collectives* collectives = nullptr;  // joins all ranks
-    std::vector<Collectives*> groups;    // join some of the ranks, this one included
+    std::vector<Collectives*> groups;    // of some of the ranks, or of all ranks' devices
     DeviceBackend* device = nullptr;     // null: the CPU
     Duration time_limit = kHangLimit;    // longest time that the device stands still in a step
     StageParts stage;

@@ -63,8 +63,9 @@ inline RankOutcome train_device_rank(TrainingCase job, bool usage_varies, Device
                      nullptr,
                      usage_varies});
     const auto checkpointer = checkpointer_for(job, setup, state, control);
-    RankOutcome outcome = train_with(job, setup, planned.plan, state, control, {},
-                                     checkpointer.get(), resumed.training, nullptr, &backend);
+    RankOutcome outcome =
+        train_with(job, setup, planned.plan, state, control, {}, checkpointer.get(),
+                   resumed.training, nullptr, &backend, collectives.get());
     const std::vector<at::Tensor> held = held_parameters(state, setup.model());
     bring_into_model(state, setup.model());
     for (size_t i = 0; i < held.size(); ++i) {

@@ -155,7 +155,7 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
                               ForcedPlacement* forced = nullptr,
                               Checkpointer* checkpointer = nullptr,
                               const TrainingState& resumed = {}, const TrainPlace* place = nullptr,
-                              DeviceBackend* backend = nullptr) {
+                              DeviceBackend* backend = nullptr, Collectives* of_devices = nullptr) {
     const Topology& topology = place != nullptr ? *place->ranks : collectives.topology();
     const int position_ranks = place != nullptr ? place->position_ranks : 1;
     const int data_rank = topology.rank() / position_ranks;
@@ -185,6 +185,7 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
     parts.account = &state;
     parts.collectives = &collectives;
     parts.device = backend;
+    if (of_devices != nullptr) parts.groups.push_back(of_devices);
     if (place != nullptr) {
         parts.stage = place->stage;
         parts.groups = place->groups;

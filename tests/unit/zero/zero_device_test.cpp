@@ -279,6 +279,32 @@ TEST_CASE("a group's parameters stay within it, and only sums of shards go to th
     CHECK(grouped.sent() < sharded.sent());
 }
 
+// From stage 1 on the flags of usage go over the hosts, and a device's ranks are all on one here.
+TEST_CASE("what devices send in a step is what the plan says") {
+    for (const int group : {0, 2})
+        for (int stage = 0; stage <= 3; ++stage) {
+            TrainingCase job{"bytes", {4}, kAdamW};
+            job.stage = stage;
+            job.steps = 3;
+            job.shard_group = stage > 0 ? group : 0;
+            job.bucket_numel_max = 200;
+            INFO("stage " << stage << ", groups of " << group);
+            const std::vector<nlohmann::json> lines = train_devices(job)[0].outcome.metrics;
+            const auto sent = [&](size_t step) {
+                return lines.at(step).at("link_bytes").at("sent").get<int64_t>();
+            };
+            const testing::TrainingSetup setup(job);
+            const StepPlan plan = testing::Planned(job, setup, {{1, 1, 1, 1}, 0, 0}).plan;
+            int64_t flags = 0;
+            for (int b = 0; b < setup.layout.trained_buckets; ++b)
+                flags += flag_numel(setup.layout.buckets[b]);
+            const int64_t by_hosts = stage == 0 ? 0 : flags * 3 * 4;  // to 3 ranks, in fp32
+            const int64_t planned = plan.sent().value - by_hosts;
+            // The plan cuts sums of all at borders of lines.
+            CHECK(sent(2) - sent(1) == Approx(static_cast<double>(planned)).epsilon(0.05));
+        }
+}
+
 TEST_CASE("many ranks, and parameters smaller than their number, have the CPU's bits too") {
     for (const int world_size : {5, 8})
         for (int stage = 1; stage <= 3; ++stage) {

@@ -44,13 +44,13 @@ class Gpt(nn.Module):
 
 
 def from_archive(path, size):
-    """The eager twin of the archive; the sizes are read off its parameters. Fails if it does not
-    compute the same loss."""
+    """The eager twin of the archive; the sizes are read off its parameters. SIZE: a name of HEADS,
+    or a number of heads. Fails if it does not compute the same loss."""
     archive = torch.jit.load(str(path))
     state = archive.state_dict()
     vocabulary, width = state["wte.weight"].shape
     layers = sum(name.startswith("blocks.") and name.endswith(".ln1.weight") for name in state)
-    model = Gpt(vocabulary, width, HEADS[size], layers, state["wpe.weight"].shape[0])
+    model = Gpt(vocabulary, width, HEADS.get(size, size), layers, state["wpe.weight"].shape[0])
     model.load_state_dict(state)
     tokens = torch.arange(32).view(2, 16) * 7 % vocabulary
     with torch.no_grad():

@@ -127,7 +127,7 @@ constexpr KeySpec kTrainingKeys[] = {
     {"fp16.loss_scale_window", kInt, "1000", ">=0", "Steps without overflow between two doublings of the scale"},
     {"fp16.hysteresis", kInt, "2", ">=0", "Overflows until the scale halves; a doubling refills them"},
     {"fp16.consecutive_hysteresis", kBool, "false", "", "Each step without overflow refills the hysteresis"},
-    {"fp16.min_loss_scale", kInt, "1", ">=0", "Smallest dynamic scale: an overflow there ends the run"},
+    {"fp16.min_loss_scale", kInt, "1", ">=0", "Smallest dynamic scale: an overflow that would halve it ends the run"},
     {"fp16.fp16_master_weights_and_grads", kBool, "false", "", "Keep master weights in fp16", kWithoutEffect, "master weights and gradient sums are fp32, which is more exact and takes more memory"},
     {"bf16", kObject, "null", "", "Training in bf16; master weights, gradient sums and optimizer state are fp32"},
     {"bf16.enabled", kBool, "false", "", "Turn it on: forward and backward run under autocast on bf16 weights"},

@@ -67,8 +67,8 @@ struct StageChoice {
 // The slowest stage decides the time of a step. With one chunk a stage, of all choices that fit in
 // memory_max those whose slowest stage is within kSlowestSlack of the best are taken, and of them
 // the one that sends least: exactly. With several, parts of even time come first, then borders are
-// moved one segment at a time while the slowest stage gets faster, or stays so and less is sent. Throws Error{kConfig} if there are
-// fewer segments than parts, or nothing fits.
+// moved one segment at a time while the slowest stage gets faster, or stays so and less is sent.
+// Throws Error{kConfig} if there are fewer segments than parts, or nothing fits.
 [[nodiscard]] StageChoice choose_stages(const StageRequest& request);
 inline constexpr double kSlowestSlack = 1.02;
 

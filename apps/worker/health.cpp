@@ -21,6 +21,7 @@
 #include "runtime/comm/pair_search.h"
 #include "runtime/comm_gloo/world_group.h"
 #include "runtime/compute/rank_device.h"
+#include "runtime/health/gpu_pairs.h"
 #include "runtime/health/health_device.h"
 #include "runtime/health/health_sweep.h"
 #include "runtime/health/health_watch.h"
@@ -103,7 +104,7 @@ class HealthRole {
     void come_together(const std::string& name, Duration limit);
     runtime::PairSearchResult search();
     void try_operations(runtime::PairSearchResult search);
-    std::unique_ptr<runtime::HealthCollectives> open_collectives();
+    std::unique_ptr<runtime::PairedCollectives> join_gpus(Duration limit);
     [[noreturn]] void explain(const Error& error);
     void say_goodbye();
 
@@ -167,10 +168,7 @@ runtime::PairSearchResult HealthRole::search() {
                   [this](const std::string& where, Duration limit) { enter(where, limit); }});
 }
 
-std::unique_ptr<runtime::HealthCollectives> HealthRole::open_collectives() {
-    const Duration limit = std::min(kOperationMax, left());
-    enter("connecting all ranks", limit + std::chrono::seconds(4));
-    if (!uses_gpu_) return group_->open_gloo(limit);
+std::unique_ptr<runtime::PairedCollectives> HealthRole::join_gpus(Duration limit) {
     if (first()) group_->set("nccl", device_->make_unique_id());
     const auto id = group_->get("nccl", limit);
     if (!id) fail(ExitCode::kHang, "rank 0 did not tell NCCL's id");
@@ -183,7 +181,16 @@ std::unique_ptr<runtime::HealthCollectives> HealthRole::open_collectives() {
 // names the silent ranks.
 void HealthRole::try_operations(runtime::PairSearchResult search) {
     try {
-        const auto collectives = open_collectives();
+        const Duration limit = std::min(kOperationMax, left());
+        enter("connecting all ranks", limit + std::chrono::seconds(4));
+        std::unique_ptr<runtime::PairedCollectives> gpus;
+        std::unique_ptr<runtime::HealthCollectives> cpus;
+        if (uses_gpu_) {
+            gpus = join_gpus(limit);
+        } else {
+            cpus = group_->open_gloo(limit);
+        }
+        runtime::HealthCollectives& collectives = gpus ? *gpus : *cpus;
         runtime::SweepOptions options;
         options.rank = environment_.rank;
         options.world_size = environment_.world_size;
@@ -191,10 +198,11 @@ void HealthRole::try_operations(runtime::PairSearchResult search) {
         options.limit = kOperationMax;
         options.deadline = watch_.deadline();
         if (!arguments_.sizes.empty()) options.sizes_bytes = arguments_.sizes;
-        runtime::sweep_operations(
-            options,
-            {*collectives, *group_, [this](const health::HealthRecord& record) { report(record); },
-             [this](const std::string& where, Duration limit) { enter(where, limit); }});
+        const runtime::SweepSeams seams = {
+            collectives, *group_, [this](const health::HealthRecord& record) { report(record); },
+            [this](const std::string& where, Duration allowed) { enter(where, allowed); }};
+        if (gpus) runtime::sweep_gpu_pairs(options, *gpus, seams);
+        runtime::sweep_operations(options, seams);
     } catch (const Error& error) {
         if (error.code() == ExitCode::kHang && search == runtime::PairSearchResult::kFound) {
             if (first())

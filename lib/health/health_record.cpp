@@ -7,7 +7,7 @@
 namespace dslaunch::health {
 namespace {
 
-enum class Tag : uint8_t { kMember = 1, kTiming, kLink, kHost, kFault, kNote };
+enum class Tag : uint8_t { kMember = 1, kTiming, kLink, kHost, kFault, kNote, kGpuPair };
 
 struct Encoder {
     WireWriter writer;
@@ -37,6 +37,9 @@ struct Encoder {
         tag(Tag::kFault).i64(fault.rank).string(fault.text);
     }
     void operator()(const HealthNote& note) { tag(Tag::kNote).string(note.text); }
+    void operator()(const GpuPairSample& pair) {
+        tag(Tag::kGpuPair).i64(pair.first).i64(pair.second).i64(pair.bytes_per_second);
+    }
 };
 
 // The largest figure that is believed, be it a count, a rate in bytes a second or a time in
@@ -103,6 +106,12 @@ HealthRecord read_record(WireReader& reader) {
         }
         case Tag::kNote:
             return HealthNote{reader.string()};
+        case Tag::kGpuPair: {
+            GpuPairSample pair;
+            for (int64_t* field : {&pair.first, &pair.second, &pair.bytes_per_second})
+                *field = read_figure(reader);
+            return pair;
+        }
     }
     fail(ExitCode::kInternal, "a health record of the unknown kind {}", tag);
 }

@@ -72,6 +72,16 @@ struct LinkSample {
     bool operator==(const LinkSample&) const = default;
 };
 
+// Two GPUs that send to each other at the same time, as fast as either sends. The first one
+// reports.
+struct GpuPairSample {
+    int64_t first = 0;  // ranks
+    int64_t second = 0;
+    int64_t bytes_per_second = 0;
+
+    bool operator==(const GpuPairSample&) const = default;
+};
+
 // A host's processor: how long the same work takes on each.
 struct HostSample {
     int64_t node = 0;
@@ -96,8 +106,8 @@ struct HealthNote {
     bool operator==(const HealthNote&) const = default;
 };
 
-using HealthRecord =
-    std::variant<HealthMember, HealthTiming, LinkSample, HostSample, HealthFault, HealthNote>;
+using HealthRecord = std::variant<HealthMember, HealthTiming, LinkSample, HostSample, HealthFault,
+                                  HealthNote, GpuPairSample>;
 
 [[nodiscard]] std::string encode(const HealthRecord& record);
 // Throws Error{kInternal} for a payload that is none, or that has figures below 0 or over 2^48.

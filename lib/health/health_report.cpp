@@ -69,6 +69,12 @@ void HealthReport::add(int rank, std::string_view payload) {
         require_pass(link->pass);
         samples_.links.push_back(*link);
     }
+    if (const auto* pair = std::get_if<GpuPairSample>(&record)) {
+        if (pair->first >= pair->second || pair->second >= world_size())
+            fail(ExitCode::kInternal, "a health record of GPUs {} and {} of {}", pair->first,
+                 pair->second, world_size());
+        gpu_pairs_.push_back(*pair);
+    }
     if (const auto* host = std::get_if<HostSample>(&record)) {
         if (host->node < 0 || host->node >= nodes)
             fail(ExitCode::kInternal, "a health record of node {} of {}", host->node, nodes);
@@ -88,6 +94,13 @@ void HealthReport::add(int rank, std::string_view payload) {
 void HealthReport::conclude(int job_code) {
     job_code_ = job_code;
     findings_ = judge(samples_);
+    std::ranges::stable_sort(gpu_pairs_, {}, &GpuPairSample::bytes_per_second);
+    GpuPlaces places{{}, options_.host_names};
+    for (const HealthPlace& place : options_.ranks) {
+        const auto host = std::ranges::find(options_.host_names, place.host);
+        places.node_of_rank.push_back(host - options_.host_names.begin());
+    }
+    std::ranges::copy(judge_gpu_pairs(gpu_pairs_, places), std::back_inserter(findings_));
     if (job_code == 0) check_bandwidth();
     concluded_ = true;
 }
@@ -160,6 +173,22 @@ std::string HealthReport::link_table() const {
     return text;
 }
 
+std::string HealthReport::gpu_pair_table() const {
+    if (gpu_pairs_.empty()) return {};
+    std::vector<std::vector<std::string>> rows = {{"GPU of rank", "and of rank", "each way"}};
+    for (size_t i = 0; i < std::min(gpu_pairs_.size(), kLinkRowsMax); ++i) {
+        const GpuPairSample& pair = gpu_pairs_[i];
+        rows.push_back(
+            {std::to_string(pair.first), std::to_string(pair.second),
+             fmt::format("{:.4g} GB/s", static_cast<double>(pair.bytes_per_second) / 1e9)});
+    }
+    std::string text = "\n" + text_table(rows);
+    if (gpu_pairs_.size() > kLinkRowsMax)
+        text += fmt::format("… and {} faster pairs (--json lists all)\n",
+                            gpu_pairs_.size() - kLinkRowsMax);
+    return text;
+}
+
 std::string HealthReport::text() const {
     std::string text = fmt::format("{:>5} {:<16} {:>5} {:<8} {:<20} {}\n", "rank", "host", "local",
                                    "backend", "device", "address");
@@ -177,6 +206,7 @@ std::string HealthReport::text() const {
             text += fmt::format("GPU of rank {}: {}\n", rank, printable(member.facts));
     text += fmt::format("world size {}\n", world_size());
     text += link_table();
+    text += gpu_pair_table();
     const std::vector<HealthRow> all = rows();
     if (!all.empty())
         text += fmt::format("\n{:<15} {:>10} {:>6} {:>12} {:>14} {:>14}\n", "operation", "size",
@@ -239,6 +269,13 @@ std::string HealthReport::json() const {
         json.field("duplicated", link.duplicated).field("wrong", link.wrong);
         json.field("error", link.error).end_object();
     }
+    json.end_array().key("gpu_pairs").begin_array();
+    for (const GpuPairSample& pair : gpu_pairs_)
+        json.begin_object()
+            .field("first", pair.first)
+            .field("second", pair.second)
+            .field("bytes_per_second", pair.bytes_per_second)
+            .end_object();
     json.end_array().key("findings").begin_array();
     for (const HealthFinding& finding : findings_) {
         json.begin_object().field("subject", subject_name(finding.subject)).key("hosts");

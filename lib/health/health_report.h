@@ -57,11 +57,13 @@ class HealthReport {
     [[nodiscard]] int world_size() const { return static_cast<int>(options_.ranks.size()); }
     void check_bandwidth();
     [[nodiscard]] std::string link_table() const;
+    [[nodiscard]] std::string gpu_pair_table() const;
 
     HealthReportOptions options_;
     std::map<int, HealthMember> members_;
     std::map<std::pair<HealthOp, int64_t>, std::map<int, HealthTiming>> timings_;
     HealthSamples samples_;
+    std::vector<GpuPairSample> gpu_pairs_;  // the slowest first, once concluded
     std::vector<std::string> notes_;
     std::vector<HealthFinding> findings_;
     int job_code_ = 0;

@@ -9,13 +9,6 @@
 namespace dslaunch::health {
 namespace {
 
-double middle(std::vector<double> values) {
-    if (values.empty()) return 0;
-    std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
-                     values.end());
-    return values[values.size() / 2];
-}
-
 std::string beside(double value, std::string (*text)(double)) {
     return value > 0 ? fmt::format(" (elsewhere {})", text(value)) : std::string();
 }
@@ -61,6 +54,13 @@ std::string time_text(double nanoseconds) {
     return fmt::format("{:.0f} us", nanoseconds / 1e3);
 }
 
+double middle_of(std::vector<double> values) {
+    if (values.empty()) return 0;
+    std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
+                     values.end());
+    return values[values.size() / 2];
+}
+
 std::string join_parts(const std::vector<std::string>& parts) {
     return join(parts, "; ");
 }
@@ -88,7 +88,7 @@ std::string LinkFigures::wrong() const {
 std::string LinkFigures::rate(const LinkFigures& good) const {
     const double best = rates_.empty() ? 0 : *std::max_element(rates_.begin(), rates_.end());
     return fmt::format("slow, {} at best{}", rate_text(best),
-                       beside(middle(good.rates_), rate_text));
+                       beside(middle_of(good.rates_), rate_text));
 }
 
 std::string LinkFigures::loss() const {
@@ -101,14 +101,14 @@ std::string LinkFigures::duplicates() const {
 
 std::string LinkFigures::delay(const LinkFigures& good) const {
     return fmt::format("late, a round trip takes {}{}",
-                       time_text(middle(column(samples_, &LinkSample::rtt_p50))),
-                       beside(middle(column(good.samples_, &LinkSample::rtt_p50)), time_text));
+                       time_text(middle_of(column(samples_, &LinkSample::rtt_p50))),
+                       beside(middle_of(column(good.samples_, &LinkSample::rtt_p50)), time_text));
 }
 
 std::string LinkFigures::tail(const LinkFigures& good) const {
     return fmt::format("unsteady, one round trip in a hundred takes {}{}",
-                       time_text(middle(column(samples_, &LinkSample::rtt_p99))),
-                       beside(middle(column(good.samples_, &LinkSample::rtt_p99)), time_text));
+                       time_text(middle_of(column(samples_, &LinkSample::rtt_p99))),
+                       beside(middle_of(column(good.samples_, &LinkSample::rtt_p99)), time_text));
 }
 
 std::string busy_text(const std::vector<HostSample>& hosts, int64_t node) {
@@ -118,7 +118,7 @@ std::string busy_text(const std::vector<HostSample>& hosts, int64_t node) {
         (host.node == node ? own : others).push_back(static_cast<double>(host.nanoseconds));
     return fmt::format(
         "its processor takes {} for what others do in {}: it is busy, throttled or too hot",
-        time_text(middle(own)), time_text(middle(others)));
+        time_text(middle_of(own)), time_text(middle_of(others)));
 }
 
 }  // namespace dslaunch::health

@@ -13,6 +13,8 @@ namespace dslaunch::health {
 [[nodiscard]] std::string rate_text(double bytes_per_second);
 // "62 us", "5.1 ms", "2.0 s"
 [[nodiscard]] std::string time_text(double nanoseconds);
+// The median, the upper one of two in the middle; 0 of nothing.
+[[nodiscard]] double middle_of(std::vector<double> values);
 [[nodiscard]] std::string join_parts(const std::vector<std::string>& parts);
 
 // Samples of some links taken together. Each text names the worst of them, beside what GOOD has.

@@ -37,6 +37,18 @@ inline constexpr int kHealthPasses = 3;
 // The findings say who is to blame, hosts before links, faults of ranks last. Empty: healthy.
 [[nodiscard]] std::vector<HealthFinding> judge(const HealthSamples& samples);
 
+// The hosts of ranks, by rank, as indices of HOST_NAMES.
+struct GpuPlaces {
+    std::vector<int64_t> node_of_rank;
+    std::vector<std::string> host_names;
+};
+
+// The pairs of GPUs that move less than half of the median of their kind, which is inside a host or
+// between hosts, where there are three of the kind at least. A GPU that is slow with all of three
+// others or more is found in place of its pairs. REQUIRES: ranks are places of PLACES.
+[[nodiscard]] std::vector<HealthFinding> judge_gpu_pairs(const std::vector<GpuPairSample>& pairs,
+                                                         const GpuPlaces& places);
+
 // True when a way does not work at all, so that collectives would only wait for it.
 [[nodiscard]] bool any_broken(const HealthSamples& samples);
 

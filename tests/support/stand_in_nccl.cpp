@@ -114,6 +114,7 @@ struct ncclComm {
     std::deque<Batch> queue;
     bool working = false;
     int64_t collectives = 0;
+    int64_t meetings = 0;  // of these, those that all ranks take part in
     std::thread worker;
 };
 
@@ -286,8 +287,9 @@ void carry_out(ncclComm_t comm, const Batch& batch) {
         done = exchange_mail(comm, batch);
     } else {
         constexpr int64_t kInGroupMax = 1000;
+        const int64_t meeting = comm->meetings++;
         for (size_t i = 0; i < batch.size() && done; ++i)
-            done = meet_others(comm, number * kInGroupMax + static_cast<int64_t>(i), batch[i]);
+            done = meet_others(comm, meeting * kInGroupMax + static_cast<int64_t>(i), batch[i]);
     }
     if (!done) fail_with(comm, ncclInvalidUsage);
 }

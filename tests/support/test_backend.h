@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -135,6 +136,21 @@ class TestBackend final : public runtime::DeviceBackend {
             });
         }
 
+        void exchange_with(int peer, const runtime::DeviceBuffer& send,
+                           const runtime::DeviceBuffer& receive) override {
+            of_.record("exchange_with");
+            const int64_t bytes = send.numel * bytes_of(send.dtype);
+            auto* const from = DeviceMemory::instance().kernel(send.data);
+            auto* const into = DeviceMemory::instance().kernel(receive.data);
+            of_.communication_stream_.put(
+                [this, bytes, from, into, peer, place = next_with_[peer]++] {
+                    const TestBackendWorld::All both =
+                        of_.world_.exchange_pair({group_.unique_id, place}, {group_.rank, peer},
+                                                 std::vector(from, from + bytes));
+                    if (!both.empty()) std::ranges::copy(both[group_.rank < peer ? 1 : 0], into);
+                });
+        }
+
       private:
         using Combine = std::function<void(const TestBackendWorld::All& ranks, std::byte* into)>;
 
@@ -218,6 +234,7 @@ class TestBackend final : public runtime::DeviceBackend {
         TestBackend& of_;
         runtime::DeviceGroup group_;
         uint64_t next_ = 0;
+        std::map<int, uint64_t> next_with_;  // by peer
     };
 
     ThreadStream& stream_of_compute() { return *static_cast<ThreadStream*>(compute_.stream()); }

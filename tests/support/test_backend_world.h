@@ -1,6 +1,7 @@
 // Where the ranks of TestBackend meet: each rank is a thread with a backend of its own.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +37,28 @@ class TestBackendWorld {
     using All = std::vector<std::vector<std::byte>>;
     All exchange(const Place& place, int rank, std::vector<std::byte> mine) {
         std::unique_lock lock(mutex_);
-        const int ranks = sizes_.at(place.id);
+        return meet(lock, place, sizes_.at(place.id), rank, std::move(mine));
+    }
+    // The same of two ranks, RANKS' first one being this: the lower rank's bytes come first.
+    All exchange_pair(const Place& place, std::pair<int, int> ranks, std::vector<std::byte> mine) {
+        const auto [low, high] = std::minmax(ranks.first, ranks.second);
+        std::unique_lock lock(mutex_);
+        const std::string id = place.id + " " + std::to_string(low) + " " + std::to_string(high);
+        return meet(lock, {id, place.number}, 2, ranks.first, std::move(mine));
+    }
+    void abort() {
+        const std::lock_guard lock(mutex_);
+        aborted_ = true;
+        changed_.notify_all();
+    }
+    void await_abort() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return aborted_; });
+    }
+
+  private:
+    All meet(std::unique_lock<std::mutex>& lock, const Place& place, int ranks, int rank,
+             std::vector<std::byte> mine) {
         std::map<int, std::vector<std::byte>>& all = brought_[place];
         all[rank] = std::move(mine);
         changed_.notify_all();
@@ -50,17 +72,7 @@ class TestBackendWorld {
         }
         return values;
     }
-    void abort() {
-        const std::lock_guard lock(mutex_);
-        aborted_ = true;
-        changed_.notify_all();
-    }
-    void await_abort() {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return aborted_; });
-    }
 
-  private:
     std::mutex mutex_;
     std::condition_variable changed_;
     int ids_ = 0;

@@ -56,6 +56,9 @@ class DeviceCommunicator {
     // Exchanges fp32 SEND into RECEIVE of every rank.
     virtual void exchange(DeviceExchange kind, const DeviceBuffer& send,
                           const DeviceBuffer& receive) = 0;
+    // Sends SEND to PEER and receives as much from it, at the same time. PEER calls it too; other
+    // ranks need not.
+    virtual void exchange_with(int peer, const DeviceBuffer& send, const DeviceBuffer& receive) = 0;
 };
 
 // The memory of a device, as this process sees it.
@@ -96,7 +99,7 @@ class DeviceBackend : public device::Device {
 
 // The data that the plugin exports as `dsl_device_plugin`. A worker refuses another version, since
 // both come from one build.
-inline constexpr uint32_t kDevicePluginVersion = 7;
+inline constexpr uint32_t kDevicePluginVersion = 8;
 struct DevicePlugin {
     uint32_t version = 0;
     // Throws Error{kSetup} if there is no such device.

@@ -24,4 +24,12 @@ class HealthCollectives {
     virtual void fetch(std::span<float> receive) = 0;
 };
 
+// The same where each rank can exchange with any one other, while others do so among themselves.
+class PairedCollectives : public HealthCollectives {
+  public:
+    // Sends what was loaded to PEER and receives as much from it, which fetch() gives. Blocks and
+    // throws as run does.
+    virtual void exchange_with(int peer) = 0;
+};
+
 }  // namespace dslaunch::runtime

@@ -51,6 +51,10 @@ class CudaCommunicator final : public DeviceCommunicator {
         const c10::cuda::CUDAGuard guard(device_);
         nccl_.exchange(kind, send, receive, stream_);
     }
+    void exchange_with(int peer, const DeviceBuffer& send, const DeviceBuffer& receive) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        nccl_.exchange_with(peer, send, receive, stream_);
+    }
     [[nodiscard]] NcclCommunicator& nccl() { return nccl_; }
 
   private:

@@ -1,5 +1,7 @@
 #include "runtime/health/health_device.h"
 
+#include <functional>
+
 #include "base/check.h"
 #include "base/error.h"
 #include "device/stream.h"
@@ -10,7 +12,7 @@ namespace {
 // A small message would show a pause between two looks.
 constexpr Duration kWatchClosely = std::chrono::milliseconds(2);
 
-class DeviceHealthCollectives final : public HealthCollectives {
+class DeviceHealthCollectives final : public PairedCollectives {
   public:
     DeviceHealthCollectives(DeviceBackend& backend, DeviceCommunicator& communicator,
                             Duration time_limit)
@@ -29,14 +31,13 @@ class DeviceHealthCollectives final : public HealthCollectives {
     }
 
     void run(health::HealthOp op) override {
-        backend_.compute().stream()->record(*loaded_);
-        backend_.communication().stream()->wait(*loaded_);
-        start(op);
-        backend_.communication().stream()->record(*done_);
-        if (device::await_event(*done_, limits_)) return;
-        backend_.abort();
-        fail(ExitCode::kHang, "{} did not end within {:.3f} s", health::health_op_name(op),
-             to_milliseconds(limits_.limit) / 1000);
+        run_on_stream(health::health_op_name(op), [&] { start(op); });
+    }
+    void exchange_with(int peer) override {
+        in_place_ = false;
+        run_on_stream("an exchange of two GPUs", [&] {
+            communicator_.exchange_with(peer, buffer_of(send_), buffer_of(receive_));
+        });
     }
 
     void fetch(std::span<float> receive) override {
@@ -55,6 +56,16 @@ class DeviceHealthCollectives final : public HealthCollectives {
         return {memory.bytes().data(), std::ssize(memory.floats()), DeviceDtype::kFloat32};
     }
     void start(health::HealthOp op);
+    void run_on_stream(const char* what, const std::function<void()>& start) {
+        backend_.compute().stream()->record(*loaded_);
+        backend_.communication().stream()->wait(*loaded_);
+        start();
+        backend_.communication().stream()->record(*done_);
+        if (device::await_event(*done_, limits_)) return;
+        backend_.abort();
+        fail(ExitCode::kHang, "{} did not end within {:.3f} s", what,
+             to_milliseconds(limits_.limit) / 1000);
+    }
 
     DeviceBackend& backend_;
     DeviceCommunicator& communicator_;
@@ -94,7 +105,7 @@ void DeviceHealthCollectives::start(health::HealthOp op) {
 
 }  // namespace
 
-std::unique_ptr<HealthCollectives> make_device_health_collectives(DeviceBackend& backend,
+std::unique_ptr<PairedCollectives> make_device_health_collectives(DeviceBackend& backend,
                                                                   DeviceCommunicator& communicator,
                                                                   Duration time_limit) {
     return std::make_unique<DeviceHealthCollectives>(backend, communicator, time_limit);

@@ -11,7 +11,7 @@ namespace dslaunch::runtime {
 
 // COMMUNICATOR is BACKEND's, of all ranks. Both must outlive the result. An operation that takes
 // longer than TIME_LIMIT throws Error{kHang}.
-[[nodiscard]] std::unique_ptr<HealthCollectives> make_device_health_collectives(
+[[nodiscard]] std::unique_ptr<PairedCollectives> make_device_health_collectives(
     DeviceBackend& backend, DeviceCommunicator& communicator, Duration time_limit);
 
 }  // namespace dslaunch::runtime

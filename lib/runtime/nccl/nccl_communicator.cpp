@@ -237,6 +237,23 @@ void NcclCommunicator::exchange(DeviceExchange kind, const DeviceBuffer& send,
     });
 }
 
+void NcclCommunicator::exchange_with(int peer, const DeviceBuffer& send,
+                                     const DeviceBuffer& receive, cudaStream_t stream) {
+    DSL_CHECK(send.numel == receive.numel && send.dtype == receive.dtype, "{} elements for {}",
+              send.numel, receive.numel);
+    const auto numel = static_cast<size_t>(send.numel);
+    start("exchange", [&](ncclComm_t communicator) {
+        ncclResult_t result = ncclGroupStart();
+        if (!has_started(result)) return result;
+        result = ncclSend(send.data, numel, nccl_type(send.dtype), peer, communicator, stream);
+        if (has_started(result))
+            result =
+                ncclRecv(receive.data, numel, nccl_type(send.dtype), peer, communicator, stream);
+        const ncclResult_t closed = ncclGroupEnd();
+        return has_started(result) ? closed : result;
+    });
+}
+
 void NcclCommunicator::leave() {
     {
         const std::lock_guard lock(mutex_);

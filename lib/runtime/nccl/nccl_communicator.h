@@ -39,6 +39,8 @@ class NcclCommunicator {
                        cudaStream_t stream);
     void exchange(DeviceExchange kind, const DeviceBuffer& send, const DeviceBuffer& receive,
                   cudaStream_t stream);
+    void exchange_with(int peer, const DeviceBuffer& send, const DeviceBuffer& receive,
+                       cudaStream_t stream);
     // Ends the communicator when all its work is done, on every rank of the group. Without one it
     // does nothing. Throws as join does; the communicator is aborted then.
     void leave();

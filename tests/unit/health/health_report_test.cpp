@@ -94,6 +94,7 @@ TEST_CASE("every record comes back from its bytes as it was, alone and among oth
         HostSample{3, 1, 30},
         HealthFault{-1, "text"},
         HealthNote{"note"},
+        GpuPairSample{1, 2, 400},
     };
     for (const HealthRecord& record : records) CHECK(decode_health(encode(record)) == record);
     CHECK(decode_all_health(encode_all(records)) == records);
@@ -135,6 +136,23 @@ TEST_CASE("figures that nobody can have measured are refused before they are add
     report.add(0, encode(LinkSample{}));
     report.conclude(0);
     CHECK(report.findings().empty());
+}
+
+TEST_CASE("pairs of GPUs are listed, the slowest first, and one of other ranks is no record") {
+    HealthReport report = report_of(4);
+    for (int a = 0; a < 4; ++a)
+        for (int b = a + 1; b < 4; ++b)
+            report.add(a, encode(GpuPairSample{a, b, a == 1 && b == 2 ? 1'000'000 : 50'000'000}));
+    for (const GpuPairSample& wrong :
+         {GpuPairSample{1, 1, 5}, GpuPairSample{2, 1, 5}, GpuPairSample{0, 4, 5}})
+        CHECK_THROWS_AS(report.add(0, encode(wrong)), Error);
+    report.conclude(0);
+    CHECK(report.exit_code() == 71);
+    REQUIRE(report.findings().size() == 1);
+    CHECK_THAT(report.text(), Catch::Contains("GPU of rank") && Catch::Contains("0.001 GB/s") &&
+                                  Catch::Contains("UNHEALTHY between the GPU of rank 1"));
+    CHECK_THAT(report.json(), Catch::Contains("\"gpu_pairs\": [{\"first\": 1, \"second\": 2, "
+                                              "\"bytes_per_second\": 1000000}, "));
 }
 
 TEST_CASE("text and JSON name who came, what was measured and who is to blame") {

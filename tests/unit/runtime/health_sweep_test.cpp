@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
+#include "runtime/health/gpu_pairs.h"
 #include "runtime/health/health_device.h"
 #include "support/catch.h"
 #include "support/map_board.h"
@@ -76,6 +78,39 @@ std::vector<HealthRecord> sweep_world(int world_size, std::optional<HealthOp> li
     return records;
 }
 
+// Each rank's backend and the records of all.
+std::vector<HealthRecord> sweep_pairs(int world_size, TimePoint deadline = TimePoint::max()) {
+    TestBackendWorld world;
+    const std::string id = world.make_id();
+    MapBoard board;
+    std::mutex mutex;
+    std::vector<HealthRecord> records;
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < world_size; ++rank) {
+        ranks.emplace_back([&, rank] {
+            TestBackend device(world, static_cast<uint64_t>(rank), rank);
+            DeviceCommunicator& all = device.join({id, rank, world_size, std::chrono::seconds(60)});
+            const auto pairs =
+                make_device_health_collectives(device, all, std::chrono::minutes(10));
+            SweepOptions options;
+            options.rank = rank;
+            options.world_size = world_size;
+            options.host = fmt::format("n{}", rank);
+            options.deadline = deadline;
+            sweep_gpu_pairs(options, *pairs,
+                            {*pairs, board,
+                             [&](const HealthRecord& record) {
+                                 const std::lock_guard lock(mutex);
+                                 records.push_back(record);
+                             },
+                             [](const std::string&, Duration) {}},
+                            4096);
+        });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    return records;
+}
+
 template <typename Kind>
 std::vector<Kind> only(const std::vector<HealthRecord>& records) {
     std::vector<Kind> found;
@@ -94,6 +129,26 @@ TEST_CASE("a right backend gives every rank a time for every operation and size,
         const int rows = world_size == 1 ? 11 : 13;
         CHECK(only<HealthTiming>(records).size() == static_cast<size_t>(rows * world_size));
     }
+}
+
+TEST_CASE("every pair of GPUs is measured once, and what arrives is right") {
+    for (const int world_size : {1, 2, 3, 5, 8}) {
+        const auto records = sweep_pairs(world_size);
+        INFO(world_size);
+        CHECK(only<HealthFault>(records).empty());
+        std::set<std::pair<int64_t, int64_t>> seen;
+        for (const GpuPairSample& pair : only<GpuPairSample>(records)) {
+            CHECK(pair.first < pair.second);
+            CHECK(pair.bytes_per_second > 0);
+            CHECK(seen.emplace(pair.first, pair.second).second);
+        }
+        CHECK(seen.size() == static_cast<size_t>(world_size * (world_size - 1) / 2));
+    }
+    const auto late = sweep_pairs(3, TimePoint());
+    CHECK(only<GpuPairSample>(late).empty());
+    REQUIRE(only<HealthNote>(late).size() == 1);
+    CHECK(only<HealthNote>(late)[0].text ==
+          "3 of 3 rounds of pairs of GPUs are left out for want of time");
 }
 
 TEST_CASE("a wrong element is named by rank, host, operation and index") {

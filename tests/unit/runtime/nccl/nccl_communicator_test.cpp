@@ -89,8 +89,16 @@ void check_collectives(NcclCommunicator& communicator, int rank, int world_size)
     std::vector<float> dealt(kCount * world), passed(kCount);
     communicator.exchange(DeviceExchange::kAllToAll, buffer_of(parts), buffer_of(dealt), kStream);
     communicator.exchange(DeviceExchange::kSendReceive, buffer_of(own), buffer_of(passed), kStream);
+    // The last one of an odd number has no partner.
+    const int peer = rank % 2 == 0 ? rank + 1 : rank - 1;
+    std::vector<float> swapped = counted_from(peer, kCount);
+    if (peer < world_size) {
+        swapped.assign(kCount, -1);
+        communicator.exchange_with(peer, buffer_of(own), buffer_of(swapped), kStream);
+    }
     if (!wait_for_nccl_stream()) throw std::runtime_error("a collective failed");
-    bool good = first == counted_from(world_size - 1, kCount) &&
+    bool good = swapped == counted_from(peer, kCount) &&
+                first == counted_from(world_size - 1, kCount) &&
                 passed == counted_from((rank + world_size - 1) % world_size, kCount);
     for (size_t i = 0; i < kCount; ++i) {
         good = good && sum[i] == sum_at(i);
@@ -299,6 +307,9 @@ TEST_CASE("a send that NCCL refuses leaves no group open") {
         CHECK(code_of([&] {
                   communicator.exchange(kind, buffer_of(sent), buffer_of(received), kStream);
               }) == ExitCode::kPeerLost);
+    CHECK(code_of([&] {
+              communicator.exchange_with(0, buffer_of(sent), buffer_of(received), kStream);
+          }) == ExitCode::kPeerLost);
     communicator.all_reduce(buffer_of(sent), DeviceReduction::kSum, kStream);
     CHECK(wait_for_nccl_stream());
     communicator.leave();

@@ -1,0 +1,132 @@
+#include "runtime/health/gpu_pairs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "health/health_schedule.h"
+
+namespace dslaunch::runtime {
+namespace {
+
+constexpr int kTimes = 5;  // after one that connects
+
+// Rounds in which no rank has two partners. Of two ways of a pair, which go at once here, one is
+// left.
+std::vector<health::LinkRound> pair_rounds(int world_size) {
+    std::vector<health::LinkRound> rounds = health::all_link_rounds(world_size);
+    std::set<std::pair<int, int>> seen;
+    for (health::LinkRound& round : rounds)
+        std::erase_if(round, [&](const health::NodeLink& link) {
+            return !seen.insert(std::minmax(link.from, link.to)).second;
+        });
+    std::erase_if(rounds, [](const health::LinkRound& round) { return round.empty(); });
+    return rounds;
+}
+
+class PairSweep {
+  public:
+    PairSweep(const SweepOptions& options, PairedCollectives& pairs, const SweepSeams& seams,
+              int64_t bytes)
+        : options_(options), pairs_(pairs), seams_(seams) {
+        send_.resize(static_cast<size_t>(bytes) / sizeof(float));
+        receive_.resize(send_.size());
+        for (size_t i = 0; i < send_.size(); ++i) send_[i] = value(options.rank, i);
+    }
+
+    void run() {
+        const std::vector<health::LinkRound> rounds = pair_rounds(options_.world_size);
+        pairs_.load(send_, std::ssize(send_));
+        for (size_t round = 0; round < rounds.size(); ++round) {
+            if (!goes_on(round, rounds.size())) return;
+            int peer = -1;
+            for (const health::NodeLink& link : rounds[round]) {
+                if (link.from == options_.rank) peer = link.to;
+                if (link.to == options_.rank) peer = link.from;
+            }
+            if (peer >= 0) measure(peer);
+            // All begin the next round together.
+            seams_.enter("the end of a round of pairs", options_.limit + std::chrono::seconds(4));
+            pairs_.run(health::HealthOp::kBarrier);
+        }
+    }
+
+  private:
+    static float value(int rank, size_t index) {
+        return static_cast<float>((static_cast<size_t>(rank) * 7919 + index) % 65'521);
+    }
+    [[nodiscard]] bool goes_on(size_t round, size_t rounds);
+    void measure(int peer);
+    void verify(int peer);
+
+    const SweepOptions& options_;
+    PairedCollectives& pairs_;
+    const SweepSeams& seams_;
+    std::vector<float> send_;
+    std::vector<float> receive_;
+};
+
+// Rank 0 decides, so that all ranks do the same.
+bool PairSweep::goes_on(size_t round, size_t rounds) {
+    const std::string key = fmt::format("pairs/{}", round);
+    if (options_.rank != 0) {
+        const auto value = seams_.board.get(key, options_.limit + std::chrono::seconds(2));
+        if (!value) fail(ExitCode::kHang, "rank 0 did not come to the next round of pairs of GPUs");
+        return *value == "1";
+    }
+    const bool has_time = SystemClock().now() + options_.limit < options_.deadline;
+    seams_.board.set(key, has_time ? "1" : "0");
+    if (!has_time)
+        seams_.report(health::HealthNote{
+            fmt::format("{} of {} rounds of pairs of GPUs are left out for want of time",
+                        rounds - round, rounds)});
+    return has_time;
+}
+
+void PairSweep::measure(int peer) {
+    const std::string name =
+        fmt::format("the GPUs of ranks {} and {}", std::min(options_.rank, peer),
+                    std::max(options_.rank, peer));
+    try {
+        seams_.enter(name, options_.limit + std::chrono::seconds(4));
+        pairs_.exchange_with(peer);
+        const TimePoint begun = SystemClock().now();
+        for (int i = 0; i < kTimes; ++i) pairs_.exchange_with(peer);
+        const Duration took =
+            std::max<Duration>((SystemClock().now() - begun) / kTimes, std::chrono::nanoseconds(1));
+        pairs_.fetch(receive_);
+        verify(peer);
+        const double bytes = static_cast<double>(send_.size() * sizeof(float));
+        const double seconds = std::chrono::duration<double>(took).count();
+        if (options_.rank < peer)
+            seams_.report(
+                health::GpuPairSample{options_.rank, peer, static_cast<int64_t>(bytes / seconds)});
+    } catch (const Error& error) {
+        throw Error(error.code(), fmt::format("{}: {}", name, error.what()));
+    }
+}
+
+void PairSweep::verify(int peer) {
+    for (size_t i = 0; i < receive_.size(); ++i) {
+        if (receive_[i] == value(peer, i)) continue;
+        return seams_.report(health::HealthFault{
+            options_.rank,
+            fmt::format("rank {} on host {}: from the GPU of rank {}: element {} is {}, it should "
+                        "be {}",
+                        options_.rank, options_.host, peer, i, receive_[i], value(peer, i))});
+    }
+}
+
+}  // namespace
+
+void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, const SweepSeams& seams,
+                     int64_t bytes) {
+    if (options.world_size > 1) PairSweep(options, pairs, seams, bytes).run();
+}
+
+}  // namespace dslaunch::runtime

@@ -287,6 +287,7 @@ size_t Executor::device_instruction() const {
 // waited.
 void Executor::note_device_times() {
     const std::lock_guard lock(mutex_);
+    retire();  // all of the step is done
     Duration computed{};
     Duration last_end{};
     for (size_t i = 0; i < device_work_.size(); ++i) {

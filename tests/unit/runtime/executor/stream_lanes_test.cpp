@@ -43,6 +43,13 @@ class StreamRunner final : public InstructionRunner {
   public:
     StreamRunner(const StepPlan& plan, DeviceLanes lanes)
         : plan_(plan), lanes_(lanes), done_(plan.instructions.size()) {}
+    StreamRunner(const StreamRunner&) = delete;
+    StreamRunner& operator=(const StreamRunner&) = delete;
+    // A step that failed leaves work on the streams, which uses this.
+    ~StreamRunner() override {
+        for (ThreadStream* const stream : {lanes_.compute, lanes_.communication})
+            if (stream != nullptr) stream->finish();
+    }
 
     void run(const Instruction& instruction) override {
         ThreadStream* const stream = lanes_.of(instruction.lane);

@@ -307,9 +307,10 @@ void add_job_options(CommandLine& app, PlanArguments& arguments) {
 
 void add_tensor_options(CommandLine& app, PlanArguments& arguments) {
     app.group("instead of the plan, one of");
-    app.add("--forecast", arguments.forecast,
-            "say what a step takes: segments and updates are measured here, for a GPU "
-            "they are timed by the peaks of --device-memory's or by --flops-rate");
+    app.add(
+        "--forecast", arguments.forecast,
+        "say what a step takes: segments and updates are measured here, for a GPU "
+        "they are timed by the peaks of the one that --device-memory names, or by --flops-rate");
     app.add("--compare WHAT", arguments.compare,
             "shard: bytes and balance of each way of sharding; cache: what "
             "offload moves under other rules and numbers of slots")

@@ -22,8 +22,8 @@ struct Gpu {
     std::string uuid = {};
     std::string driver = {};  // its version, as 580.65.06
     int64_t ecc_errors = -1;  // that ECC could not correct since the driver was loaded
-    // What connects it: the largest generation and the lanes of PCIe, as they are and at most, and
-    // the NVLinks that are up.
+    // Its links: the largest generation and the lanes of PCIe, as they are and at most, and the
+    // NVLinks that are up.
     int64_t pcie_generation = -1;
     int64_t pcie_lanes = -1;
     int64_t pcie_lanes_max = -1;
@@ -50,7 +50,7 @@ struct GpuUse {
 
 // "18 NVLinks", "PCIe 5 x16", "PCIe 4 x8 of x16"; empty: not known.
 [[nodiscard]] std::string link_text(const Gpu& gpu);
-// What makes a GPU unfit for a job, with what to do; empty: nothing is known against it.
+// Says why a GPU is unfit for a job, and what to do; empty: nothing is known against it.
 [[nodiscard]] std::string fault_of(const Gpu& gpu);
 
 // "140.4 GiB, 2.00 GiB in use, driver 580.65.06, 0 ECC errors, 18 NVLinks, also held by process 12

@@ -26,8 +26,8 @@ int64_t LinkBytes::own_numel(int bucket) const {
 
 namespace {
 
-// What a host sends for a sum of NUMEL elements that all of NODES get: the others' parts, and its
-// own part's sum to all of them.
+// Returns the elements that a host sends for a sum of NUMEL that all of NODES get: the others'
+// parts, and its own part's sum to all of them.
 int64_t sent_by_all_reduce(int64_t numel, int node, int64_t nodes) {
     const int64_t own = part_range(numel, {node, static_cast<int>(nodes)}).numel;
     return numel - own + own * (nodes - 1);

@@ -111,7 +111,7 @@ class DeviceCollectives final : public Collectives {
         control_.poison(text);
         backend_.abort();
     }
-    // What goes between devices, whichever way NCCL takes: what a rank must send and receive.
+    // Counts what a rank must send and receive, whichever way NCCL takes.
     Traffic traffic() const override { return {Bytes{sent_}, Bytes{received_}}; }
 
   private:

@@ -1,4 +1,4 @@
-// What each group of processes over Gloo starts with: c10d's store and Gloo's device. Internal to
+// c10d's store and Gloo's device, with which each group of processes over Gloo starts. Internal to
 // this folder: it shows LibTorch.
 #pragma once
 

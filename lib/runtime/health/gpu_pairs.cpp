@@ -71,21 +71,15 @@ class PairSweep {
     std::vector<float> receive_;
 };
 
-// Rank 0 decides, so that all ranks do the same.
 bool PairSweep::goes_on(size_t round, size_t rounds) {
-    const std::string key = fmt::format("pairs/{}", round);
-    if (options_.rank != 0) {
-        const auto value = seams_.board.get(key, options_.limit + std::chrono::seconds(2));
-        if (!value) fail(ExitCode::kHang, "rank 0 did not come to the next round of pairs of GPUs");
-        return *value == "1";
-    }
     const bool has_time = SystemClock().now() + options_.limit < options_.deadline;
-    seams_.board.set(key, has_time ? "1" : "0");
-    if (!has_time)
+    const bool go = agree_with_first(options_, seams_.board, fmt::format("pairs/{}", round),
+                                     "the next round of pairs of GPUs", has_time ? 1 : 0) != 0;
+    if (!go && options_.rank == 0)
         seams_.report(health::HealthNote{
             fmt::format("{} of {} rounds of pairs of GPUs are left out for want of time",
                         rounds - round, rounds)});
-    return has_time;
+    return go;
 }
 
 void PairSweep::measure(int peer) {

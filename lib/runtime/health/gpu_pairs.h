@@ -9,7 +9,7 @@
 
 namespace dslaunch::runtime {
 
-// Of each pair the lower rank reports the rate, and each rank its wrong elements as a fault. SEAMS'
+// The lower rank of a pair reports its rate, each rank its wrong elements as a fault. SEAMS'
 // collectives are PAIRS. Rank 0 decides for all when there is no time for more rounds, and says so.
 // Throws the collectives' errors, naming the ranks.
 void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, const SweepSeams& seams,

@@ -73,18 +73,9 @@ class Sweep {
     std::vector<float> receive_;
 };
 
-// Rank 0 decides, so that all ranks do the same.
 int64_t Sweep::agree(const char* what, int64_t proposal) {
-    const std::string key = fmt::format("sweep/{}/{}", row_, what);
-    if (options_.rank == 0) {
-        seams_.board.set(key, std::to_string(proposal));
-        return proposal;
-    }
-    const auto value = seams_.board.get(key, options_.limit + std::chrono::seconds(2));
-    if (!value)
-        fail(ExitCode::kHang, "rank 0 did not come to the next operation within {:.0f} s",
-             to_milliseconds(options_.limit) / 1000);
-    return parse_int(*value).value_or(0);
+    return agree_with_first(options_, seams_.board, fmt::format("sweep/{}/{}", row_, what),
+                            "the next operation", proposal);
 }
 
 bool Sweep::has_time_for(int64_t bytes) const {
@@ -172,6 +163,19 @@ void Sweep::verify(health::HealthOp op, const SweepPlace& place, int64_t bytes) 
 }
 
 }  // namespace
+
+int64_t agree_with_first(const SweepOptions& options, Board& board, const std::string& key,
+                         const char* what, int64_t proposal) {
+    if (options.rank == 0) {
+        board.set(key, std::to_string(proposal));
+        return proposal;
+    }
+    const auto value = board.get(key, options.limit + std::chrono::seconds(2));
+    if (!value)
+        fail(ExitCode::kHang, "rank 0 did not come to {} within {:.0f} s", what,
+             to_milliseconds(options.limit) / 1000);
+    return parse_int(*value).value_or(0);
+}
 
 void sweep_operations(const SweepOptions& options, const SweepSeams& seams) {
     Sweep(options, seams).run();

@@ -33,6 +33,11 @@ struct SweepSeams {
     std::function<void(const std::string& where, Duration limit)> enter;
 };
 
+// Rank 0 puts PROPOSAL on the board under KEY and all ranks get it, so that all do the same. Throws
+// Error{kHang} if rank 0 does not come to WHAT within the limit of an operation.
+[[nodiscard]] int64_t agree_with_first(const SweepOptions& options, Board& board,
+                                       const std::string& key, const char* what, int64_t proposal);
+
 // Reports timings, and each rank's wrong elements as faults: an operation's first wrong element
 // with its index, its value and the expected one. Rank 0 decides for all how often each size is
 // run. Throws the collectives' errors, naming operation and size.

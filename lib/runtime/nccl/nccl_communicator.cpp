@@ -49,6 +49,16 @@ void expect_started(ncclResult_t result, const char* what) {
         fail(ExitCode::kPeerLost, "NCCL {}: {}", what, ncclGetErrorString(result));
 }
 
+// Makes CALLS as one group, which is closed whatever happens in it: an open one would take in all
+// later calls.
+template <typename Calls>
+ncclResult_t in_group(const Calls& calls) {
+    if (const ncclResult_t opened = ncclGroupStart(); !has_started(opened)) return opened;
+    const ncclResult_t result = calls();
+    const ncclResult_t closed = ncclGroupEnd();
+    return has_started(result) ? closed : result;
+}
+
 }  // namespace
 
 std::string NcclCommunicator::make_unique_id() {
@@ -123,17 +133,17 @@ void NcclCommunicator::broadcast(const DeviceBuffer& buffer, int root, cudaStrea
     });
 }
 
-// Calls CALL for each range that is not empty, as one group. The group is closed whatever happens
-// in it: an open one would take in all later calls.
+// Calls CALL for each range that is not empty, as one group.
 void NcclCommunicator::start_group(const char* what, std::span<const NodeRange> ranges,
                                    const InGroup& call) {
     start(what, [&](ncclComm_t communicator) {
-        ncclResult_t result = ncclGroupStart();
-        if (!has_started(result)) return result;
-        for (const NodeRange& range : ranges)
-            if (range.range.numel > 0 && has_started(result)) result = call(communicator, range);
-        const ncclResult_t closed = ncclGroupEnd();
-        return has_started(result) ? closed : result;
+        return in_group([&] {
+            ncclResult_t result = ncclSuccess;
+            for (const NodeRange& range : ranges)
+                if (range.range.numel > 0 && has_started(result))
+                    result = call(communicator, range);
+            return result;
+        });
     });
 }
 
@@ -192,7 +202,6 @@ void NcclCommunicator::gather_ranges(const DeviceBuffer& buffer, std::span<const
 }
 
 // Sends to the next rank of the ring, or part r to rank r, in one group so that no order can block.
-// The group is closed whatever happens in it: an open one would take in all later calls.
 ncclResult_t NcclCommunicator::exchange_parts(DeviceExchange kind, const DeviceBuffer& send,
                                               const DeviceBuffer& receive, ncclComm_t communicator,
                                               cudaStream_t stream) const {
@@ -200,20 +209,20 @@ ncclResult_t NcclCommunicator::exchange_parts(DeviceExchange kind, const DeviceB
     const bool ring = kind == DeviceExchange::kSendReceive;
     const auto part = static_cast<size_t>(ring ? send.numel : send.numel / world_size);
     const ncclDataType_t type = nccl_type(send.dtype);
-    ncclResult_t result = ncclGroupStart();
-    if (!has_started(result)) return result;
-    for (int i = 0; i < (ring ? 1 : world_size) && has_started(result); ++i) {
-        const int to = ring ? (group_.rank + 1) % world_size : i;
-        const int from = ring ? (group_.rank + world_size - 1) % world_size : i;
-        const size_t offset = ring ? 0 : static_cast<size_t>(i) * part;
-        result = ncclSend(static_cast<const float*>(send.data) + offset, part, type, to,
-                          communicator, stream);
-        if (has_started(result))
-            result = ncclRecv(static_cast<float*>(receive.data) + offset, part, type, from,
+    return in_group([&] {
+        ncclResult_t result = ncclSuccess;
+        for (int i = 0; i < (ring ? 1 : world_size) && has_started(result); ++i) {
+            const int to = ring ? (group_.rank + 1) % world_size : i;
+            const int from = ring ? (group_.rank + world_size - 1) % world_size : i;
+            const size_t offset = ring ? 0 : static_cast<size_t>(i) * part;
+            result = ncclSend(static_cast<const float*>(send.data) + offset, part, type, to,
                               communicator, stream);
-    }
-    const ncclResult_t closed = ncclGroupEnd();
-    return has_started(result) ? closed : result;
+            if (has_started(result))
+                result = ncclRecv(static_cast<float*>(receive.data) + offset, part, type, from,
+                                  communicator, stream);
+        }
+        return result;
+    });
 }
 
 void NcclCommunicator::exchange(DeviceExchange kind, const DeviceBuffer& send,
@@ -243,14 +252,12 @@ void NcclCommunicator::exchange_with(int peer, const DeviceBuffer& send,
               send.numel, receive.numel);
     const auto numel = static_cast<size_t>(send.numel);
     start("exchange", [&](ncclComm_t communicator) {
-        ncclResult_t result = ncclGroupStart();
-        if (!has_started(result)) return result;
-        result = ncclSend(send.data, numel, nccl_type(send.dtype), peer, communicator, stream);
-        if (has_started(result))
-            result =
-                ncclRecv(receive.data, numel, nccl_type(send.dtype), peer, communicator, stream);
-        const ncclResult_t closed = ncclGroupEnd();
-        return has_started(result) ? closed : result;
+        return in_group([&] {
+            const ncclResult_t result =
+                ncclSend(send.data, numel, nccl_type(send.dtype), peer, communicator, stream);
+            if (!has_started(result)) return result;
+            return ncclRecv(receive.data, numel, nccl_type(send.dtype), peer, communicator, stream);
+        });
     });
 }
 

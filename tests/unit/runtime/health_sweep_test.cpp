@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -44,7 +45,16 @@ class Liar final : public HealthCollectives {
     HealthOp last_ = HealthOp::kBarrier;
 };
 
-std::vector<HealthRecord> sweep_world(int world_size, std::optional<HealthOp> lie) {
+// What RUN gets on the thread of each rank.
+struct SweepRank {
+    SweepOptions options;
+    PairedCollectives& collectives;
+    Board& board;
+    std::function<void(const HealthRecord&)> report;
+};
+
+// The records of all ranks, each of which has a backend of its own.
+std::vector<HealthRecord> records_of(int world_size, const std::function<void(SweepRank&)>& run) {
     TestBackendWorld world;
     const std::string id = world.make_id();
     MapBoard board;
@@ -55,60 +65,42 @@ std::vector<HealthRecord> sweep_world(int world_size, std::optional<HealthOp> li
         ranks.emplace_back([&, rank] {
             TestBackend device(world, static_cast<uint64_t>(rank), rank);
             DeviceCommunicator& all = device.join({id, rank, world_size, std::chrono::seconds(60)});
-            const auto honest =
+            const auto collectives =
                 make_device_health_collectives(device, all, std::chrono::minutes(10));
-            Liar liar(*honest, lie.value_or(HealthOp::kBarrier));
-            SweepOptions options;
-            options.rank = rank;
-            options.world_size = world_size;
-            options.host = fmt::format("n{}", rank);
-            options.sizes_bytes = {64, 4096};
-            options.iterations_max = 3;
-            HealthCollectives& used =
-                lie && rank == 1 ? static_cast<HealthCollectives&>(liar) : *honest;
-            sweep_operations(options, {used, board,
-                                       [&](const HealthRecord& record) {
-                                           const std::lock_guard lock(mutex);
-                                           records.push_back(record);
-                                       },
-                                       [](const std::string&, Duration) {}});
+            SweepRank self{{}, *collectives, board, [&](const HealthRecord& record) {
+                               const std::lock_guard lock(mutex);
+                               records.push_back(record);
+                           }};
+            self.options.rank = rank;
+            self.options.world_size = world_size;
+            self.options.host = fmt::format("n{}", rank);
+            run(self);
         });
     }
     for (std::thread& rank : ranks) rank.join();
     return records;
 }
 
-// Each rank's backend and the records of all.
+void enter_nothing(const std::string& /*where*/, Duration /*limit*/) {}
+
+std::vector<HealthRecord> sweep_world(int world_size, std::optional<HealthOp> lie) {
+    return records_of(world_size, [&](SweepRank& self) {
+        Liar liar(self.collectives, lie.value_or(HealthOp::kBarrier));
+        self.options.sizes_bytes = {64, 4096};
+        self.options.iterations_max = 3;
+        HealthCollectives& used = lie && self.options.rank == 1
+                                      ? static_cast<HealthCollectives&>(liar)
+                                      : self.collectives;
+        sweep_operations(self.options, {used, self.board, self.report, enter_nothing});
+    });
+}
+
 std::vector<HealthRecord> sweep_pairs(int world_size, TimePoint deadline = TimePoint::max()) {
-    TestBackendWorld world;
-    const std::string id = world.make_id();
-    MapBoard board;
-    std::mutex mutex;
-    std::vector<HealthRecord> records;
-    std::vector<std::thread> ranks;
-    for (int rank = 0; rank < world_size; ++rank) {
-        ranks.emplace_back([&, rank] {
-            TestBackend device(world, static_cast<uint64_t>(rank), rank);
-            DeviceCommunicator& all = device.join({id, rank, world_size, std::chrono::seconds(60)});
-            const auto pairs =
-                make_device_health_collectives(device, all, std::chrono::minutes(10));
-            SweepOptions options;
-            options.rank = rank;
-            options.world_size = world_size;
-            options.host = fmt::format("n{}", rank);
-            options.deadline = deadline;
-            sweep_gpu_pairs(options, *pairs,
-                            {*pairs, board,
-                             [&](const HealthRecord& record) {
-                                 const std::lock_guard lock(mutex);
-                                 records.push_back(record);
-                             },
-                             [](const std::string&, Duration) {}},
-                            4096);
-        });
-    }
-    for (std::thread& rank : ranks) rank.join();
-    return records;
+    return records_of(world_size, [&](SweepRank& self) {
+        self.options.deadline = deadline;
+        sweep_gpu_pairs(self.options, self.collectives,
+                        {self.collectives, self.board, self.report, enter_nothing}, 4096);
+    });
 }
 
 template <typename Kind>

@@ -83,8 +83,8 @@ void print_text(const std::vector<plan::PipelineOption>& options, const plan::Pi
                 const MeshArguments& arguments) {
     fmt::print("{} segments in {} stages, {} micro batches of {} rows in a step\n{}\n\n{}\n",
                setup.model_info.segments.size(), arguments.wish.stages,
-               arguments.wish.micro_batches, setup.config().batch.micro_rows, times_text(arguments),
-               plan::schedules_table(options));
+               arguments.wish.micro_batches, setup.config().batch.micro_rows,
+               times_text(setup, arguments), plan::schedules_table(options));
     fmt::print("stages of {}, times of a micro batch's forward and backward:\n{}",
                schedule_name(shown.kind), plan::stages_table(shown, setup.model_info));
     fmt::print("\nwith sums, updates and programs:\n{}",

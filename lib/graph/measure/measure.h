@@ -1,6 +1,6 @@
 // The costs of a segmented model: bytes alive at each cut, bytes that autograd keeps, the most that
 // a segment's forward and backward take, FLOPs. Found by one forward pass over a micro batch and
-// the backward of one segment of each sort (on the CPU), before the first step. Feeds
+// the backward of one segment of each sort, before the first step. Feeds
 // plan/model/model_info.h.
 #pragma once
 
@@ -15,7 +15,8 @@ struct LossFacts {
     bool trains = true;  // true: a gradient leads from it to a trainable parameter
 };
 
-// ARGUMENTS are one micro batch of the run, as the data give it. Buffers keep their values.
+// ARGUMENTS are one micro batch of the run, as the data give it, on SEGMENTED's device. Buffers,
+// which are there, keep their values; parameters are brought there a segment at a time.
 // Runs in the compute dtype that SEGMENTED was lowered for; in half precision after
 // cast_parameters, so that elements of parameters have their bytes of the run. Throws Error{kInput}
 // when a segment fails. (LibTorch's meta device would need no memory and arithmetic, but half of

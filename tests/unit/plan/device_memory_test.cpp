@@ -63,8 +63,15 @@ TEST_CASE("a device's plan has all in the device's memory, as much as a host's p
 
 TEST_CASE("a GPU's memory is admitted beside the host's, with LibTorch's own on top") {
     const StepPlan plan = plan_of(0, true);
-    const HostNeed need = host_need({&plan, 1}, {}, {mib(60), mib(80)});
-    CHECK(need.device == peak(plan, Tier::kDevice) + kDeviceWorkspaces + kDeviceBlocks);
+    StepPlanOptions options;
+    options.on_device = true;
+    CHECK(device_extra(options) == kDeviceWorkspaces + kDeviceBlocks);
+    options.world_size = 8;
+    CHECK(device_extra(options) == kDeviceWorkspaces + kDeviceBlocks + kDeviceGroup);
+    options.shard_group = 2;
+    CHECK(device_extra(options) == kDeviceWorkspaces + kDeviceBlocks + kDeviceGroup * 3);
+    const HostNeed need = host_need({&plan, 1}, {}, {mib(60), mib(80)}, device_extra(options));
+    CHECK(need.device == peak(plan, Tier::kDevice) + device_extra(options));
     CHECK(need.arena == Bytes{});
     HostLimits limits;
     std::vector<TierVerdict> verdicts = admit(need, limits);
@@ -99,6 +106,23 @@ TEST_CASE("the advice for a GPU that is too small is the nearest stage that fits
     search.limits.device->left = mib(100);
     CHECK_THAT(admission_advice(search, admit(now, search.limits)),
                Catch::EndsWith("take more GPUs"));
+}
+
+TEST_CASE("the advice for a GPU job whose host is too small is what the host needs less for") {
+    ChoiceSearch search;
+    search.limits.device = DeviceRoom{gib(1), "a GPU"};
+    search.limits.memory.limits = {{"MemAvailable", mib(100), LimitOf::kHost}};
+    search.from.micro_rows = 4;
+    search.need_of = [](const MemoryChoice& choice) -> std::optional<HostNeed> {
+        if (choice.optimizer_on_disk || choice.parameters_on_disk) return {};
+        HostNeed need;
+        need.device = mib(900);  // it stays, whatever is chosen
+        need.private_total = mib(40 * choice.micro_rows);
+        return need;
+    };
+    const HostNeed now = *search.need_of(search.from);
+    CHECK_THAT(admission_advice(search, admit(now, search.limits)),
+               Catch::Contains("train_micro_batch_size_per_gpu: 2"));
 }
 
 TEST_CASE("a GPU's memory is a size or the name of one that is known") {

@@ -33,9 +33,7 @@ std::vector<int64_t> planned_bytes(const MeshRequest& request, const MeshChoice&
     std::vector<int64_t> bytes;
     for (size_t stage = 0; stage < ranges.size(); ++stage) {
         const ModelInfo part = stage_model(request.model, ranges[stage]);
-        // A bucket a layer, cut into many blocks as those of larger models are.
-        const FlatLayout layout = make_flat_layout(
-            part, {.bucket_numel_max = 1 << 18, .bucket_numel_min = 1, .block_numel = 1024});
+        const FlatLayout layout = make_flat_layout(part, request.layout);
         const Partition partition = make_partition(layout, part, ShardBy::kFlat, choice.sizes.data);
         int64_t most = 0;
         for (int rank = 0; rank < choice.sizes.data; ++rank) {
@@ -124,6 +122,22 @@ TEST_CASE("stages on two hosts send outputs and their gradients between them") {
     request.node_sizes = {2};
     CHECK(traffic(mesh_cost(request, choice), MeshAxis::kPipeline).inside.value ==
           2 * 5 * test::kLayerOutputs);
+}
+
+TEST_CASE("large buckets are counted whole") {
+    for (const int zero : {2, 3})
+        for (const int64_t layers : {3, 8, 100}) {
+            MeshRequest request = layered_job(8, {2});
+            request.layout.bucket_numel_max = layers * test::kLayerNumel;
+            request.layout.bucket_numel_min = request.layout.bucket_numel_max;
+            const MeshChoice choice{{1, 1, 2, 0, 1},    ScheduleKind::k1F1B, 1, 4, zero,
+                                    /*recompute=*/false};
+            const MeshCost cost = mesh_cost(request, choice);
+            INFO("ZeRO " << zero << ", " << layers << " layers a bucket");
+            CHECK(static_cast<double>(cost.stages[0].in_memory().value) ==
+                  Approx(static_cast<double>(planned_bytes(request, choice, cost.parts)[0]))
+                      .epsilon(0.05));
+        }
 }
 
 TEST_CASE("tensor ranks share what is split, and wait for each other's sums") {

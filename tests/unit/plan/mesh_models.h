@@ -34,6 +34,8 @@ inline MeshRequest layered_job(int segments, std::vector<int> node_sizes) {
     }
     request.times.assign(static_cast<size_t>(segments), {1, 1, 1});
     request.node_sizes = std::move(node_sizes);
+    // A bucket a layer, cut into many blocks as those of larger models are.
+    request.layout = {.bucket_numel_max = kLayerNumel, .bucket_numel_min = 1, .block_numel = 1024};
     return request;
 }
 

@@ -1,7 +1,9 @@
 #include "launch/agent/agent_worker.h"
 
+#include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <cstdlib>
 
 #include "launch/process/spawn.h"
@@ -40,4 +42,30 @@ TEST_CASE("an interface that was found by probing gives way to the pod's own and
     request.workers.front().environment = {{"NCCL_SOCKET_IFNAME", "user0"}};
     CHECK(interface_of_worker(request) == "user0");
     ::unsetenv("NCCL_SOCKET_IFNAME");
+}
+
+TEST_CASE("a rank that floods its control socket is read from in turns") {
+    std::array<int, 2> ends{};
+    // The packets of such a socket stay apart: each is one read, as a full block is.
+    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) ==
+            0);
+    AgentWorker worker;
+    worker.rank = 3;
+    worker.control = UniqueFd(ends[0]);
+    const UniqueFd rank(ends[1]);
+    constexpr int kFrames = 40;
+    const std::string frame = encode(ControlFrame{ControlKind::kProgress, "x"});
+    for (int i = 0; i < kFrames; ++i) REQUIRE(write_full(rank.get(), frame) == 0);
+    int taken = 0;
+    const auto take = [&](const WorkerControl& control) {
+        CHECK(control.rank == 3);
+        ++taken;
+    };
+    CHECK_FALSE(read_control_frames(worker, take));
+    CHECK(taken > 0);
+    CHECK(taken < kFrames);
+    for (int turn = 0; turn < kFrames && !read_control_frames(worker, take); ++turn) {
+    }
+    CHECK(taken == kFrames);
+    CHECK(worker.control.valid());
 }

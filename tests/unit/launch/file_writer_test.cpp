@@ -58,16 +58,32 @@ TEST_CASE("beyond what may wait work is dropped and counted, and nobody waits fo
     Disk disk;
     FileWriter writer("/disk");
     CHECK(writer.post(disk.work(), 1));
-    CHECK(writer.post([] { return 0; }, FileWriter::kKeptBytesMax - 1));
+    constexpr size_t kRest = FileWriter::kKeptBytesMax - 2 * FileWriter::kWorkBytes - 1;
+    CHECK(writer.post([] { return 0; }, kRest));
     CHECK_FALSE(writer.post([] { return -EIO; }, 1));
     CHECK_FALSE(writer.post([] { return -EIO; }, 41));
-    CHECK(writer.kept_bytes() == FileWriter::kKeptBytesMax);
+    CHECK(writer.kept_bytes() == kRest + 1);
+    // What opens a file must not be lost: it holds no bytes.
+    CHECK(writer.post([] { return 0; }, 0));
     disk.answer();
     REQUIRE(writer.wait(milliseconds(60'000)));
     CHECK(writer.take_failure() == 0);
     CHECK_THAT(writer.take_news(), Catch::Contains("42 bytes for /disk are lost"));
     CHECK(writer.take_news().empty());
     CHECK(writer.post([] { return 0; }, 1));
+}
+
+TEST_CASE("many small works take no more memory than a few large ones") {
+    Disk disk;
+    FileWriter writer("/disk");
+    constexpr size_t kMost = FileWriter::kKeptBytesMax / (FileWriter::kWorkBytes + 1);
+    CHECK(writer.post(disk.work(), 1));
+    size_t taken = 1;
+    while (taken <= kMost && writer.post([] { return 0; }, 1)) ++taken;
+    CHECK(taken == kMost);
+    disk.answer();
+    REQUIRE(writer.wait(milliseconds(60'000)));
+    CHECK_THAT(writer.take_news(), Catch::Contains("1 bytes for /disk are lost"));
 }
 
 TEST_CASE("the first failure is told once") {

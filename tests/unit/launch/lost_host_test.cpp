@@ -76,13 +76,26 @@ TEST_CASE("the host of an agent that ends by itself is to blame, not the ranks t
 }
 
 TEST_CASE("a host that speaks for a rank of another one is lost, and the rank is not believed") {
-    FakeTransport transport(good_agent([&](FakeTransport& agents, size_t host) {
-        // n0 says that rank 2, of n1, has ended well.
-        if (host == 0) agents.say(host, FrameKind::kExited, encode(exited(2, 0)));
-    }));
-    const AttemptResult result = run(two_per_node(2), transport);
-    CHECK(result.exit_code == 67);
-    CHECK_THAT(result.report, Catch::Contains("speaks of rank 2, which is on host n1"));
+    WorkerStarted started;
+    started.rank = 2;
+    const Frame lies[] = {
+        {FrameKind::kStarted, encode(started)},
+        {FrameKind::kOutput, encode(WorkerOutput{2, OutputStream::kStdout, "a lie\n"})},
+        {FrameKind::kControl,
+         encode(WorkerControl{2, static_cast<uint32_t>(ControlKind::kProgress), "a lie"})},
+        {FrameKind::kExited, encode(exited(2, 0))},
+    };
+    for (const Frame& lie : lies) {
+        CAPTURE(static_cast<int>(lie.kind));
+        FakeTransport transport(good_agent([&](FakeTransport& agents, size_t host) {
+            // n0 speaks of rank 2, which n1 has.
+            if (host == 0) agents.say(host, lie.kind, lie.payload);
+            all_end_well(agents, host);
+        }));
+        const AttemptResult result = run(two_per_node(2), transport);
+        CHECK(result.exit_code == 67);
+        CHECK_THAT(result.report, Catch::Contains("speaks of rank 2, which is on host n1"));
+    }
 }
 
 TEST_CASE("ranks start when the lease of a host that was cut off is over, at once if it is back") {

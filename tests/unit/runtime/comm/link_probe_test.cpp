@@ -3,6 +3,7 @@
 #include "runtime/comm/link_probe.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -114,6 +115,25 @@ TEST_CASE("a server of another job, none, and one that is silent are told apart"
     CHECK_THAT(probe_link({"", "127.0.0.1", silent.port}, kToken, impatient).error,
                Catch::Contains("does not answer"));
     CHECK(SystemClock().now() - begun < 30s);
+}
+
+TEST_CASE(
+    "a probe passes beside strangers who hold more connections than the server has room for") {
+    const ProbeServer server("127.0.0.1", kToken);
+    std::vector<UniqueFd> strangers;
+    for (size_t i = 0; i < launch::kGuestsMax + 50; ++i) {
+        strangers.push_back(connect_to(server.port()));
+        REQUIRE(strangers.back().valid());
+        // Half of them say half a token.
+        if (i % 2 == 0) REQUIRE(write_full(strangers.back().get(), "12345678") == 0);
+    }
+    const LinkSample sample = probe_link({"", "127.0.0.1", server.port()}, kToken, quick());
+    INFO(sample.error);
+    CHECK(sample.error.empty());
+    CHECK(sample.exchanges == 50);
+    // Those who never say the rest are sent away, after seconds: this bound tells only that.
+    pollfd last{strangers.back().get(), POLLIN, 0};
+    CHECK(::poll(&last, 1, 25'000) == 1);
 }
 
 TEST_CASE("a server ends while a probe is under way, and names an address it cannot use") {

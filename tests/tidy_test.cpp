@@ -84,6 +84,9 @@ bool may_use_torch(const std::string& path) {
 // The files that are included once per instruction set, inside a namespace of its own each time.
 const std::set<std::string> kWithoutGuard = {"lib/kernels/cpu/flat_loops.h"};
 
+// The files that declare another project's functions, and nothing of ours.
+const std::set<std::string> kOfOthers = {"lib/graph/segment/autocast_mode.h"};
+
 // The ratchet: files over the limit when the rule came. A figure may only go down; a line goes when
 // its file fits.
 const std::map<std::string, size_t> kLongFiles = {};
@@ -394,8 +397,10 @@ TEST_CASE("no folder has more files than a reader takes in, and the exceptions o
 
 TEST_CASE("every file of a library or program is in its namespace, and base in that of all") {
     std::vector<std::string> problems;
-    for (const File& file : files_under({"lib", "apps"}))
+    for (const File& file : files_under({"lib", "apps"})) {
+        if (kOfOthers.count(file.path)) continue;
         for (const std::string& problem : namespace_problems(file)) problems.push_back(problem);
+    }
     INFO(joined(problems));
     CHECK(problems.empty());
 }

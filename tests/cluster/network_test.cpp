@@ -210,7 +210,7 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
                 folder, rig.on(0, {kProbe, "transport=ssh", "hosts=n1,n2",
                                    "ssh_config=" + rig.config("good"), "kind=" + kind, "--", "sh",
                                    "-c", "echo $$ >>" + folder.path() + "/pids; sleep 30"}));
-            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }, 30'000));
+            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }));
             for (int snapshot = 0; snapshot < 5; ++snapshot) {
                 const auto first = listeners(rig, 1);
                 // 10.91.7.2 in the byte order of /proc/net/tcp; sleep holds dsworker's socket.

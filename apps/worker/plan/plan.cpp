@@ -304,7 +304,7 @@ void add_tensor_options(CommandLine& app, PlanArguments& arguments) {
         "they are timed by the peaks of the one that --device-memory names, or by --flops-rate");
     app.add("--compare WHAT", arguments.compare,
             "shard: bytes and balance of each way of sharding; cache: what "
-            "offload moves under other rules and numbers of slots")
+            "offload moves under other rules and numbers of swap buffers")
         .one_of({"shard", "cache"});
     app.add("--tensor N", arguments.tensor.rules.size, "how so many ranks would share each layer")
         .range(1, 1024);

@@ -96,7 +96,7 @@ SegmentRunner::SegmentRunner(const graph::SegmentedModel& model, const plan::Mod
                   model_.segments().size());
         size_t last = 0;
         while (last < count(p) &&
-               !info_.segments[static_cast<size_t>(part.segments.begin) + last].backward)
+               !info_.segments[part.segments.begin + last].backward)
             ++last;
         last_backward_.push_back(last);
     }

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "runtime/comm/in_process.h"
 #include "support/catch.h"
+#include "support/hang.h"
 
 namespace dslaunch {
 
@@ -33,7 +34,7 @@ class LinkedStages {
     }
 
   private:
-    InProcessHub hub_{20s};
+    InProcessHub hub_{test::kHangTime};
     std::vector<std::unique_ptr<Link>> links_;
 };
 

@@ -4,11 +4,15 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <tuple>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "executor_plan.h"
 #include "runtime/executor/executor.h"
 #include "support/catch.h"
+#include "support/hang.h"
 #include "support/thread_stream.h"
 
 namespace dslaunch {
@@ -35,6 +39,16 @@ struct DeviceLanes {
             streams.of_lane[static_cast<size_t>(lane)] = of(lane);
         return streams;
     }
+};
+
+// A clock that moves when work is told to take time. Any thread.
+class WorkClock final : public Clock {
+  public:
+    [[nodiscard]] TimePoint now() const override { return TimePoint(Duration(ns_.load())); }
+    void sleep_for(Duration duration) override { ns_ += duration.count(); }
+
+  private:
+    std::atomic<int64_t> ns_ = 0;
 };
 
 // Does instructions at once or on a stream, and notes whether one began before one that it waits
@@ -68,17 +82,25 @@ class StreamRunner final : public InstructionRunner {
     }
 
     void check_device() override {
-        if (const std::lock_guard lock(mutex_); fault && blocked_)
-            fail(ExitCode::kPeerLost, "a peer is gone");
+        const std::lock_guard lock(mutex_);
+        if (!blocked_) return;
+        if (fault) fail(ExitCode::kPeerLost, "a peer is gone");
+        if (clock != nullptr) clock->sleep_for(std::chrono::milliseconds(1));
     }
 
     void begin_step() {
         for (std::atomic<bool>& done : done_) done = false;
     }
 
-    int block_at = -1;   // its work does not end before poison
+    int block_at = -1;  // its work does not end before poison
+    int hold_at = -1;   // its work does not end before that of hold_until, or poison
+    int hold_until = -1;
     bool fault = false;  // the device reports an error once block_at is reached
     Op slow = Op::kSend;
+    Duration slow_time = std::chrono::milliseconds(20);
+    // The clock that slow work moves, and each look at a device that is blocked; null: slow work
+    // sleeps.
+    Clock* clock = nullptr;
     std::atomic<bool> waits_kept = true;
     std::string why_;
 
@@ -86,15 +108,20 @@ class StreamRunner final : public InstructionRunner {
     void work(size_t index) {
         for (const int wait : plan_.instructions[index].waits)
             if (!done_[static_cast<size_t>(wait)]) waits_kept = false;
-        if (plan_.instructions[index].op == slow)
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (plan_.instructions[index].op == slow) {
+            SystemClock system_clock;
+            (clock == nullptr ? system_clock : *clock).sleep_for(slow_time);
+        }
+        std::unique_lock lock(mutex_);
         if (static_cast<int>(index) == block_at) {
-            std::unique_lock lock(mutex_);
             blocked_ = true;
             changed_.wait(lock, [this] { return poisoned_; });
             return;
         }
+        if (static_cast<int>(index) == hold_at)
+            changed_.wait(lock, [this] { return poisoned_ || done_[hold_until]; });
         done_[index] = true;
+        changed_.notify_all();
     }
 
     const StepPlan& plan_;
@@ -120,6 +147,17 @@ struct BothStreams {
     DeviceLanes lanes{&compute, &communication};
     StreamRunner runner;
 };
+
+// Returns the compute instruction that the communication stream waits for first, and what waits.
+std::pair<int, int> first_wait(const StepPlan& plan) {
+    for (size_t i = 0; i < plan.instructions.size(); ++i)
+        for (const int wait : plan.instructions[i].waits)
+            if (plan.instructions[i].lane == Lane::kCommunication &&
+                plan.instructions[static_cast<size_t>(wait)].lane == Lane::kCompute)
+                return {wait, static_cast<int>(i)};
+    FAIL("no communication waits for compute");
+    return {};
+}
 
 Error failure_of(Executor& executor) {
     try {
@@ -171,18 +209,20 @@ TEST_CASE("work on streams comes after what it waits for, whichever lanes are st
     }
 }
 
-// The negative control: without one wait, work begins too early at least once in many steps.
+// The negative control: work that another stream should wait for lasts until that one has worked. A
+// wait that is kept all the same would be a hang of the device.
 TEST_CASE("a wait of a stream that is left out is seen") {
     const StepPlan plan = small_plan(1);
-    ThreadStream compute(3, std::chrono::milliseconds(1));
-    ThreadStream communication(4, std::chrono::microseconds(1));
-    communication.leave_out = 0;
-    const DeviceLanes lanes{&compute, &communication};
-    StreamRunner runner(plan, lanes);
-    Executor executor(plan, runner, lanes.streams());
+    BothStreams both(plan, 3);
+    both.communication.leave_out = 0;
+    StreamRunner& runner = both.runner;
+    std::tie(runner.hold_at, runner.hold_until) = first_wait(plan);
+    LaneStreams streams = both.lanes.streams();
+    streams.limit = std::chrono::milliseconds(test::kHangMs);
     runner.begin_step();
+    Executor executor(plan, runner, streams);
     executor.run_step();
-    CHECK(communication.waits > 0);
+    CHECK(both.communication.waits > 0);
     CHECK_FALSE(runner.waits_kept);
 }
 
@@ -232,15 +272,19 @@ TEST_CASE("an error of the device ends a step that is blocked in it, named by th
 
 TEST_CASE("a device that stands still for the limit is a hang, whatever it had to do before") {
     const StepPlan plan = small_plan(1);
+    WorkClock clock;
     BothStreams both(plan, 9);
     StreamRunner& runner = both.runner;
-    // Twelve pieces of 20 ms take longer than the limit, and none of them does alone.
-    runner.slow = Op::kForward;
     LaneStreams streams = both.lanes.streams();
     streams.limit = std::chrono::seconds(2);
+    streams.clock = runner.clock = &clock;
+    // Four forwards take longer than the limit, and none of them does alone.
+    runner.slow = Op::kForward;
+    runner.slow_time = streams.limit - std::chrono::milliseconds(1);
     Executor executor(plan, runner, streams);
     runner.begin_step();
     executor.run_step();
+    CHECK(clock.now() - TimePoint{} == 4 * runner.slow_time);
     runner.block_at = index_of(plan, Op::kReduce);
     runner.begin_step();
     const Error error = failure_of(executor);

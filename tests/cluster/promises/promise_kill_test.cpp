@@ -21,12 +21,6 @@ constexpr int kHosts = 8;
 constexpr int kSlots = 8;
 constexpr int kProcesses = 2 * kHosts * kSlots;  // each worker has a grandchild
 
-// The limit of a 99th percentile: the goal on a machine of one's own (DSL_QUIET=1), beside other
-// work only what tells a hang.
-double limit_ms(double goal_ms) {
-    return std::getenv("DSL_QUIET") != nullptr ? goal_ms : kGoneMaxMs;
-}
-
 struct StubbornJob {
     TemporaryFolder folder;
     JobProcess process;

@@ -19,6 +19,7 @@
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
 #include "support/catch.h"
+#include "support/hang.h"
 #include "support/temporary_folder.h"
 
 using namespace dslaunch;
@@ -27,17 +28,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-using Steady = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-
-bool comes_true(const std::function<bool()>& condition) {
-    const auto limit = Steady::now() + std::chrono::seconds(20);
-    while (!condition()) {
-        if (Steady::now() > limit) return false;
-        std::this_thread::sleep_for(milliseconds(1));
-    }
-    return true;
-}
 
 // run_agent() in a child of this process; ends with this object.
 class LivingAgent {
@@ -67,7 +58,7 @@ class LivingAgent {
     }
     // Reads until a frame of KIND came; false when the agent is gone or says nothing.
     bool hear(FrameKind kind) {
-        return comes_true([&] {
+        return wait_until([&] {
                    take();
                    while (const auto frame = frames_.next())
                        if (frame->kind == kind) return true;
@@ -116,16 +107,16 @@ TEST_CASE("an agent whose last bytes leave while it is spoken to does not take t
         "sh", "-c", "seq 10000 26000; touch " + folder.path() + "/written; sleep 60"};
     agent.send(FrameKind::kStart, encode(request));
     REQUIRE(agent.hear(FrameKind::kStarted));
-    REQUIRE(comes_true([&] { return std::filesystem::exists(folder.path() + "/written"); }));
+    REQUIRE(wait_until([&] { return std::filesystem::exists(folder.path() + "/written"); }));
     int unread = -1;  // until the agent has filled the pipe
-    REQUIRE(comes_true([&] {
+    REQUIRE(wait_until([&] {
         std::this_thread::sleep_for(milliseconds(200));
         const int before = std::exchange(unread, agent.unread_bytes());
         return unread > 20'000 && unread == before;
     }));
     const ProcessName process = agent.process();
     REQUIRE(signal_process(process, SIGSTOP));
-    REQUIRE(comes_true([&] { return is_stopped(process); }));
+    REQUIRE(wait_until([&] { return is_stopped(process); }));
     // The agent's next poll finds both a word from the launcher, whose answer takes the rest along,
     // and room for that rest.
     agent.take();

@@ -21,8 +21,7 @@ class Running {
     explicit Running(const std::string& script)
         : process_(folder_, {"env", "DSL_LAUNCH_ID=launch-7", "RANK=3", "sh", "-c",
                              script + "; echo ready; while :; do sleep 0.05; done"}) {
-        REQUIRE(
-            wait_until([&] { return process_.out().find("ready") != std::string::npos; }, 10'000));
+        REQUIRE(wait_until([&] { return process_.out().find("ready") != std::string::npos; }));
         name_ = name_process(process_.pid());
     }
     [[nodiscard]] const ProcessName& name() const { return name_; }
@@ -51,7 +50,7 @@ TEST_CASE("the process that is asked about is told with user, program, age, laun
     CHECK_FALSE(process.user.empty());
     CHECK(process.command == "sh");
     CHECK(process.age_s >= 0);
-    CHECK(process.age_s < 60);
+    CHECK(process.age_s < kHangMs / 1000);
     CHECK(process.launch_id == "launch-7");
     CHECK(process.rank == 3);
     CHECK(process.holds.empty());
@@ -109,7 +108,7 @@ TEST_CASE("another user's process is told as such, and not ended") {
         if (!other) ::_exit(1);
         for (;;) ::pause();
     }
-    REQUIRE(wait_until([&] { return !report_devices({child}).processes.front().is_own; }, 10'000));
+    REQUIRE(wait_until([&] { return !report_devices({child}).processes.front().is_own; }));
     const ProcessName name = name_process(child);
     CHECK_THAT(end_process({name, 0}, [] {}).error, Catch::Contains("only its owner ends it"));
     CHECK(name_process(child) == name);

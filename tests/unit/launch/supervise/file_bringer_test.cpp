@@ -195,7 +195,7 @@ TEST_CASE("what came before the connection was lost is not sent again") {
     CHECK_FALSE(fs::exists(host.here + "f"));
     host.pieces_max = 1 << 30;
     // The first try's last write may still be under way.
-    CHECK(wait_until([&] { return host.bring({"f"}).state == Brought::State::kBrought; }, 10'000));
+    CHECK(wait_until([&] { return host.bring({"f"}).state == Brought::State::kBrought; }));
     CHECK(host.pieces < all);
     CHECK(whole_file(host.here + "f") == content);
 }

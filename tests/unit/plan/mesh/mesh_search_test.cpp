@@ -11,6 +11,7 @@
 #include "mesh_models.h"
 #include "plan/print/mesh_text.h"
 #include "support/catch.h"
+#include "support/sanitizer.h"
 
 namespace dslaunch {
 
@@ -175,7 +176,7 @@ TEST_CASE("a thousand ranks are searched within ten seconds") {
     const double took_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     CHECK(found.best.size() == 5);
     INFO(found.looked_at << " choices");
-    CHECK(took_s < 10);
+    if (!test::kSanitized) CHECK(took_s < 10);
 }
 
 }  // namespace dslaunch

@@ -143,7 +143,7 @@ TEST_CASE("P12: strangers at the port of a launcher neither join, nor read, nor 
         folder, {kDslaunch, "--launcher", "join", "--listen", where, "--token-file", token_file,
                  "--nnodes", "2", "--num_gpus", "1", "--device", "cpu", "--connect-timeout", "120",
                  kStub, "environment", folder.path() + "/seen"});
-    REQUIRE(wait_until([&] { return connect_to(port).valid(); }, 10'000));
+    REQUIRE(wait_until([&] { return connect_to(port).valid(); }));
     Toll toll;
     make_noise(port, toll);
     // The agents have no names: whoever is accepted takes the next place.

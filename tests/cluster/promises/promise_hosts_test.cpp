@@ -45,8 +45,8 @@ TEST_CASE("P7: a network that is cut without a word ends the job on both sides",
             "P7 %s: cable of one of 3 hosts pulled: launcher ended after %.1f s, every "
             "rank on both sides gone after %.1f s\n",
             launcher.c_str(), launcher_ms / 1000, milliseconds_since(began) / 1000);
-        CHECK(launcher_ms < 60'000);
-        CHECK(milliseconds_since(began) < 60'000);
+        CHECK(launcher_ms < limit_ms(60'000));
+        CHECK(milliseconds_since(began) < limit_ms(60'000));
     }
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("P8: nobody is ever asked anything, with a terminal or without") {
         figures.print("P8 " + launcher + ", 5 troubles with and without a terminal, " +
                       std::to_string(prompts) + " prompts: error");
         CHECK(prompts == 0);
-        CHECK(figures.largest() < 60'000);
+        CHECK(figures.largest() < limit_ms(60'000));
     }
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "launch/network/interfaces.h"
 #include "support/catch.h"
+#include "support/hang.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -38,7 +39,7 @@ bool serve(NetworkProbe& probe) {
 // UNDECIDED connections.
 void pass_words(const NetworkProbe& asking, const std::vector<NetworkProbe*>& all,
                 size_t undecided = 0) {
-    const auto limit = steady_clock::now() + std::chrono::seconds(60);
+    const auto limit = steady_clock::now() + test::kHangTime;
     while (asking.watch().size() > undecided) {
         REQUIRE(steady_clock::now() < limit);
         for (NetworkProbe* probe : all) static_cast<void>(serve(*probe));

@@ -1,4 +1,4 @@
-#include "launcher/run/terminal.h"
+#include "launcher/hosts/terminal.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -114,6 +114,8 @@ class Executor {
     void look_at_device(std::unique_lock<std::mutex>& lock);
     void await_streams();
     void retire();
+    void retire_lane(size_t lane);
+    [[nodiscard]] size_t failed_instruction();
     [[nodiscard]] size_t device_instruction() const;
     void note_device_times();
     void fail_step(size_t index, std::exception_ptr error);

@@ -220,8 +220,9 @@ void Executor::await_device(size_t index) {
         try {
             if (device_work_[index].end->is_reached()) return;
         } catch (...) {
+            const size_t at = failed_instruction();
             lock.unlock();
-            fail_step(index, std::current_exception());
+            fail_step(at, std::current_exception());
             return;
         }
     }
@@ -255,7 +256,10 @@ void Executor::look_at_device(std::unique_lock<std::mutex>& lock) {
         lock.unlock();
         runner_.check_device();
     } catch (...) {
-        if (lock.owns_lock()) lock.unlock();
+        if (lock.owns_lock()) {
+            at = failed_instruction();
+            lock.unlock();
+        }
         fail_step(at, std::current_exception());
     }
     lock.lock();
@@ -263,19 +267,33 @@ void Executor::look_at_device(std::unique_lock<std::mutex>& lock) {
 
 // Notes what the device has done since the last call. REQUIRES: mutex_ is held.
 void Executor::retire() {
-    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-        if (streams_.of_lane[lane] == nullptr) continue;
-        const std::vector<size_t>& instructions = lanes_[lane];
-        while (retired_[lane] < given_[lane] &&
-               device_work_[instructions[retired_[lane]]].end->is_reached()) {
-            ++retired_[lane];
-            instructions_done_.fetch_add(1, std::memory_order_relaxed);
-            device_progress_ = device_now();
-        }
-        const bool all = retired_[lane] == instructions.size();
-        current_[lane].store(all ? -1 : static_cast<int>(instructions[retired_[lane]]),
-                             std::memory_order_relaxed);
+    for (size_t lane = 0; lane < lanes_.size(); ++lane) retire_lane(lane);
+}
+
+void Executor::retire_lane(size_t lane) {
+    if (streams_.of_lane[lane] == nullptr) return;
+    const std::vector<size_t>& instructions = lanes_[lane];
+    while (retired_[lane] < given_[lane] &&
+           device_work_[instructions[retired_[lane]]].end->is_reached()) {
+        ++retired_[lane];
+        instructions_done_.fetch_add(1, std::memory_order_relaxed);
+        device_progress_ = device_now();
     }
+    const bool all = retired_[lane] == instructions.size();
+    current_[lane].store(all ? -1 : static_cast<int>(instructions[retired_[lane]]),
+                         std::memory_order_relaxed);
+}
+
+// The instruction that a device is at which has failed. What it has done before may not be noted
+// yet. REQUIRES: mutex_ is held.
+size_t Executor::failed_instruction() {
+    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+        try {
+            retire_lane(lane);
+        } catch (...) {  // the error is the one that the caller has
+        }
+    }
+    return device_instruction();
 }
 
 // The first instruction in the plan's order that was put on a stream and is not done: all later

@@ -116,6 +116,8 @@ class Executor {
     void look_at_device(std::unique_lock<std::mutex>& lock);
     void await_streams();
     void retire();
+    void retire_lane(size_t lane);
+    [[nodiscard]] size_t failed_instruction();
     [[nodiscard]] size_t device_instruction() const;
     [[nodiscard]] TimePoint device_now() const;
     void note_device_times();

@@ -139,7 +139,7 @@ void Executor::run_lane(plan::Lane lane) {
                 run_on_device(index);
             }
         } catch (...) {
-            fail_step(index, std::current_exception());
+            fail_step(culprit_or(index), std::current_exception());
             return;
         }
         finish(index);
@@ -220,7 +220,7 @@ void Executor::await_device(size_t index) {
         try {
             if (device_work_[index].end->is_reached()) return;
         } catch (...) {
-            const size_t at = failed_instruction();
+            const size_t at = failed_instruction().value_or(index);
             lock.unlock();
             fail_step(at, std::current_exception());
             return;
@@ -257,7 +257,7 @@ void Executor::look_at_device(std::unique_lock<std::mutex>& lock) {
         runner_.check_device();
     } catch (...) {
         if (lock.owns_lock()) {
-            at = failed_instruction();
+            at = failed_instruction().value_or(device_instruction());
             lock.unlock();
         }
         fail_step(at, std::current_exception());
@@ -284,16 +284,27 @@ void Executor::retire_lane(size_t lane) {
                          std::memory_order_relaxed);
 }
 
-// The instruction that a device is at which has failed. What it has done before may not be noted
-// yet. REQUIRES: mutex_ is held.
-size_t Executor::failed_instruction() {
+// The instruction that a device is at which has failed; nothing if it has not. What it has done
+// before may not be noted yet. REQUIRES: mutex_ is held.
+std::optional<size_t> Executor::failed_instruction() {
+    bool failed = false;
     for (size_t lane = 0; lane < lanes_.size(); ++lane) {
         try {
             retire_lane(lane);
         } catch (...) {  // the error is the one that the caller has
+            failed = true;
         }
     }
+    if (!failed) return std::nullopt;
     return device_instruction();
+}
+
+// The instruction to name for an error that INDEX met: any call may report that the device has
+// failed at earlier work.
+size_t Executor::culprit_or(size_t index) {
+    if (!uses_device()) return index;
+    const std::lock_guard lock(mutex_);
+    return failed_instruction().value_or(index);
 }
 
 // The first instruction in the plan's order that was put on a stream and is not done: all later

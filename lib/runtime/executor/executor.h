@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -117,7 +118,8 @@ class Executor {
     void await_streams();
     void retire();
     void retire_lane(size_t lane);
-    [[nodiscard]] size_t failed_instruction();
+    [[nodiscard]] std::optional<size_t> failed_instruction();
+    [[nodiscard]] size_t culprit_or(size_t index);
     [[nodiscard]] size_t device_instruction() const;
     [[nodiscard]] TimePoint device_now() const;
     void note_device_times();

@@ -24,7 +24,6 @@ using namespace dslaunch::test;
 namespace {
 
 const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
-const std::string kProbe = std::string(test::binary_dir()) + "/launch_probe";
 const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
 const std::string kSayNetwork = "echo $RANK $MASTER_ADDR $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME";
 

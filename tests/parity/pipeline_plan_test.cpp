@@ -84,7 +84,7 @@ TEST_CASE("a pipeline of measured segments is drawn, and weighed on a thousand r
     CHECK(result.out.find("times measured here with ") != std::string::npos);
     CHECK(result.out.find("\n  1024    128    512 ") != std::string::npos);
     CHECK(result.out.find("rank   host    shard pipeline\n") != std::string::npos);
-    const std::string svg = bytes_of(picture);
+    const std::string svg = content_of(picture);
     size_t works = 0;
     for (size_t at = svg.find("<title>"); at != svg.npos; at = svg.find("<title>", at + 1)) ++works;
     CHECK(works == 2 * 4 * 3);
@@ -162,7 +162,7 @@ TEST_CASE("a run takes the config that a search proposes") {
     std::ofstream(path) << config.dump();
     // The plan of a run, with the pipeline that the config asks for.
     JobProcess process(folder,
-                       {kLauncher, "plan", archive_of("gpt"), "--context", "16", "--segments", "8",
+                       {kDslaunch, "plan", archive_of("gpt"), "--context", "16", "--segments", "8",
                         "--config", path, "--world-size", "4", "--json"});
     const int code = process.wait();
     INFO(process.err());

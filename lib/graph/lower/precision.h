@@ -16,11 +16,6 @@ struct Graph;
 struct Value;
 }  // namespace torch::jit
 
-namespace torch::jit {
-struct Graph;
-struct Value;
-}  // namespace torch::jit
-
 namespace dslaunch::graph {
 
 // LibTorch's name of an element type.
@@ -28,14 +23,10 @@ namespace dslaunch::graph {
 // The element type of TENSOR. Throws Error{kInput} with NAME if files cannot hold that type.
 [[nodiscard]] DType dtype_of(const std::string& name, const at::Tensor& tensor);
 
-// Converts every parameter of MODEL that is fp32, bf16 or fp16 to DTYPE (kBFloat16, kHalf; kFloat
-// widens). Tensors keep their identity, ties, requires_grad and strides, and lose their .grad;
-// their storages are new. fp64 and integers stay, and so do all buffers: running statistics are
-// sums that 16 bits would lose.
-void cast_parameters(Model& model, at::ScalarType dtype);
-
-// A scope in which the fp32 ones of PARAMETERS of MODEL are of DTYPE; its end restores them. For a
-// model whose parameters are too large to be cast all at once.
+// A scope in which the fp32 ones of PARAMETERS of MODEL are of DTYPE; its end restores them.
+// Tensors keep their identity, ties, requires_grad and strides. Buffers stay: running statistics
+// are sums that 16 bits would lose. For a model whose parameters are too large to be cast all at
+// once.
 class ParametersAs {
   public:
     ParametersAs(const Model& model, std::span<const int> parameters, at::ScalarType dtype);

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/text.h"
 #include "launch/process/timing.h"
@@ -80,10 +81,6 @@ std::optional<ConnectionSigns> signs_in_answer(const nlmsghdr* header, size_t by
     return std::nullopt;
 }
 
-double seconds(milliseconds time) {
-    return std::chrono::duration<double>(time).count();
-}
-
 }  // namespace
 
 std::optional<ConnectionSigns> signs_of_socket(int fd) {
@@ -131,13 +128,13 @@ LauncherLease LauncherLease::over_stdio(bool is_same_machine) {
 std::string LauncherLease::over(milliseconds silence) const {
     if (way_ == Way::kSameMachine || silence <= kSilenceMax) return "";
     if (silence > kLeaseMax) {
-        return fmt::format("nothing from the launcher for {} s", seconds(kLeaseMax));
+        return fmt::format("nothing from the launcher for {} s", to_milliseconds(kLeaseMax) / 1000);
     }
     const auto signs = way_ == Way::kSocket ? signs_of_socket(fd_) : signs_of_ssh(ssh_connection_);
     if (!signs || signs->answers(kSilenceMax)) return "";
     return fmt::format(
         "nothing from the launcher for {} s, and its machine or the network to it is gone",
-        seconds(kSilenceMax));
+        to_milliseconds(kSilenceMax) / 1000);
 }
 
 }  // namespace dslaunch::launch

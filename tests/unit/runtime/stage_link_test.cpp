@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "runtime/comm/in_process.h"
 #include "support/catch.h"
+#include "support/world.h"
 
 namespace dslaunch {
 
@@ -33,7 +33,7 @@ class LinkedStages {
     }
 
   private:
-    InProcessHub hub_{20s};
+    testing::InProcessHub hub_{20s};
     std::vector<std::unique_ptr<Link>> links_;
 };
 

@@ -77,19 +77,6 @@ std::string config_of(const job::JobSetup& setup, const plan::MeshChoice& choice
                              setup.model_info.segments.size());
 }
 
-// Findings for 1, 2, 4, … copies of the model, on up to the simulated number of ranks.
-std::vector<plan::MeshFinding> simulate_copies(plan::MeshRequest request, plan::MeshChoice choice,
-                                               const MeshArguments& arguments) {
-    std::vector<plan::MeshFinding> found;
-    const int copies_max = arguments.simulated_ranks / arguments.copy_ranks();
-    for (int64_t copies = 1;; copies = std::min<int64_t>(2 * copies, copies_max)) {
-        choice.sizes.data = static_cast<int>(copies);
-        request.node_sizes = arguments.hosts.node_sizes(choice.sizes.data * arguments.copy_ranks());
-        found.push_back({choice, plan::mesh_cost(request, choice)});
-        if (copies == copies_max) return found;
-    }
-}
-
 Bytes host_memory(const job::JobSetup& setup, const MeshArguments& arguments) {
     if (arguments.host_memory_gib > 0) return from_gib(arguments.host_memory_gib);
     if (setup.on_gpu)
@@ -141,12 +128,6 @@ plan::MeshSearch search_for(const job::JobSetup& setup, const MeshArguments& arg
          found.looked_at, ranks, to_text(*search.host_memory_max), choice.sizes.pipeline,
          choice.sizes.data, choice.sizes.tensor, choice.sizes.sequence, choice.zero_stage,
          choice.recompute ? " and recompute" : "", to_text(found.smallest->cost.host));
-}
-
-void findings_json(const std::vector<plan::MeshFinding>& found, JsonWriter& json) {
-    json.begin_array();
-    for (const plan::MeshFinding& finding : found) plan::mesh_json(finding, json);
-    json.end_array();
 }
 
 }  // namespace
@@ -223,13 +204,35 @@ std::string meshes_text(const plan::MeshRequest& request,
                        mesh_table(request, found.front().choice));
 }
 
+std::vector<plan::MeshFinding> simulate_copies(plan::MeshRequest request, plan::MeshChoice choice,
+                                               const MeshArguments& arguments) {
+    std::vector<plan::MeshFinding> found;
+    const int copies_max = arguments.simulated_ranks / arguments.copy_ranks();
+    for (int64_t copies = 1; copies_max > 0; copies = std::min<int64_t>(2 * copies, copies_max)) {
+        choice.sizes.data = static_cast<int>(copies);
+        request.node_sizes = arguments.hosts.node_sizes(choice.sizes.data * arguments.copy_ranks());
+        found.push_back({choice, plan::mesh_cost(request, choice)});
+        if (copies == copies_max) break;
+    }
+    return found;
+}
+
+std::string copies_text(const std::vector<plan::MeshFinding>& copies) {
+    return "copies of the first:\n" + plan::meshes_table(copies, terminal_columns(STDOUT_FILENO));
+}
+
+void findings_json(const std::vector<plan::MeshFinding>& found, JsonWriter& json) {
+    json.begin_array();
+    for (const plan::MeshFinding& finding : found) plan::mesh_json(finding, json);
+    json.end_array();
+}
+
 void print_meshes(const job::JobSetup& setup, const MeshArguments& arguments) {
     const int ranks = setup.plan_options.world_size * arguments.copy_ranks();
     const plan::MeshRequest request = mesh_request(setup, arguments, ranks);
     const std::vector<plan::MeshFinding> found = find_meshes(request, arguments);
-    std::vector<plan::MeshFinding> copies;
-    if (arguments.simulated_ranks > 0)
-        copies = simulate_copies(request, found.front().choice, arguments);
+    const std::vector<plan::MeshFinding> copies =
+        simulate_copies(request, found.front().choice, arguments);
     if (arguments.json) {
         JsonWriter json;
         json.begin_object().field("threads", at::get_num_threads()).key("meshes");
@@ -241,9 +244,7 @@ void print_meshes(const job::JobSetup& setup, const MeshArguments& arguments) {
         return;
     }
     fmt::print("{}\n\n{}", times_text(arguments), meshes_text(request, found));
-    if (!copies.empty())
-        fmt::print("\ncopies of the first:\n{}",
-                   plan::meshes_table(copies, terminal_columns(STDOUT_FILENO)));
+    if (!copies.empty()) fmt::print("\n{}", copies_text(copies));
 }
 
 void print_search(const job::JobSetup& setup, const MeshArguments& arguments) {

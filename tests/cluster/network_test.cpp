@@ -23,7 +23,6 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
 const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
 const std::string kSayNetwork = "echo $RANK $MASTER_ADDR $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME";
 
@@ -52,7 +51,7 @@ class Networks {
         for (const std::string& host : split(hosts, ',')) file << host << " slots=1\n";
         file.close();
         std::vector<std::string> words = {
-            kLauncher,      "--hostfile",        folder.path() + "/hostfile",
+            kDslaunch,      "--hostfile",        folder.path() + "/hostfile",
             "--ssh-config", rig_.config("good"), "--device",
             "cpu"};
         words.insert(words.end(), options.begin(), options.end());
@@ -209,7 +208,7 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
                 folder, rig.on(0, {kProbe, "transport=ssh", "hosts=n1,n2",
                                    "ssh_config=" + rig.config("good"), "kind=" + kind, "--", "sh",
                                    "-c", "echo $$ >>" + folder.path() + "/pids; sleep 30"}));
-            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }, 30'000));
+            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }));
             for (int snapshot = 0; snapshot < 5; ++snapshot) {
                 const auto first = listeners(rig, 1);
                 // 10.91.7.2 in the byte order of /proc/net/tcp; sleep holds dsworker's socket.
@@ -231,7 +230,7 @@ TEST_CASE("a port that another user takes between the check and rank 0 ends the 
     const int port = listen_on_loopback().port;  // free again
     const TemporaryFolder folder;
     const auto job_on = [&](const std::string& script) {
-        return std::vector<std::string>{kLauncher,       "--standalone",       "--device", "cpu",
+        return std::vector<std::string>{kDslaunch,       "--standalone",       "--device", "cpu",
                                         "--master_port", std::to_string(port), "sh",       "-c",
                                         script};
     };
@@ -366,7 +365,7 @@ TEST_CASE("200 launches at once never stumble over a port", "[.long]") {
         std::vector<std::unique_ptr<JobProcess>> jobs;
         for (int i = 0; i < kLaunches; ++i) {
             folders.push_back(std::make_unique<TemporaryFolder>());
-            std::vector<std::string> words = {kLauncher, "--standalone", "--device", "cpu"};
+            std::vector<std::string> words = {kDslaunch, "--standalone", "--device", "cpu"};
             words.insert(words.end(), row.target.begin(), row.target.end());
             jobs.push_back(std::make_unique<JobProcess>(*folders.back(), words));
         }

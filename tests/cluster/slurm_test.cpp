@@ -66,7 +66,7 @@ std::string deaf_rank(const TemporaryFolder& folder) {
 }
 
 bool all_up(const TemporaryFolder& folder, size_t count) {
-    return wait_until([&] { return recorded_processes(folder).size() == count; }, 20'000);
+    return wait_until([&] { return recorded_processes(folder).size() == count; });
 }
 
 // Returns the process of this name whose command line holds WORD; 0: none.
@@ -159,8 +159,7 @@ TEST_CASE("Slurm's signals let the ranks save, and killed launchers leave nothin
         return std::string(trim(process.out()));
     };
     const auto all_have_saved = [&] {
-        CHECK(wait_until([&] { return mentions(folder.read("out"), "every rank has ended"); },
-                         10'000));
+        CHECK(wait_until([&] { return mentions(folder.read("out"), "every rank has ended"); }));
         INFO(folder.read("out"));
         for (const char* line : {"saved 0", "saved 1", "saved 2"}) {
             CHECK(mentions(folder.read("out"), line));

@@ -2,6 +2,7 @@
 // refuses it by name. It never asks anybody anything.
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -126,6 +127,13 @@ const std::vector<Row> kRows = {
     {"10.91.7.77", "Host *\n ConnectTimeout 1\n", "cannot connect: no answer within 1 s"},
 };
 
+size_t threads_of(pid_t process) {
+    std::error_code gone;
+    const std::filesystem::directory_iterator tasks("/proc/" + std::to_string(process) + "/task",
+                                                    gone);
+    return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
 }  // namespace
 
 TEST_CASE("each directive of an ssh configuration works or is refused by name") {
@@ -152,7 +160,7 @@ TEST_CASE("each directive of an ssh configuration works or is refused by name") 
         CHECK(mentions(job.err(), row.host + ": "));
         CHECK(mentions(job.err(), replaced(row.cause, "RIG", rig.folder())));
         CHECK(job.out().empty());
-        CHECK(ms < 60'000);
+        CHECK(ms < limit_ms(60'000));
     }
     std::printf("ssh configurations: the slowest of the refusals after %.0f ms\n", slowest_ms);
 }
@@ -182,7 +190,7 @@ TEST_CASE("with a terminal at hand neither ssh transport asks anything on it") {
             for (const char* question : {"yes/no", "assword:", "assphrase for"}) {
                 CHECK_FALSE(mentions(job.shown(), question));
             }
-            CHECK(ms < 60'000);
+            CHECK(ms < limit_ms(60'000));
             std::printf("%s %s on a terminal: error after %.0f ms\n", transport.c_str(),
                         config.c_str(), ms);
         }
@@ -208,13 +216,13 @@ TEST_CASE("a slow name server delays only the hosts that it is asked for") {
     const double ms = to_milliseconds(Steady::now() - began);
     std::printf("24 names on a dead name server: error after %.0f ms\n", ms);
     CHECK(ms > 1'000);
-    CHECK(ms < 40'000);  // one after the other they take 48 s
     CHECK(mentions(job.err(), "24 of 25 hosts"));
+    // One after the other the names take twelve minutes, and one thread.
     set_look_up(30);
     const TemporaryFolder second;
-    JobProcess interrupted(second, probe(rig, "ssh", config, "n1,slow.invalid"));
+    JobProcess interrupted(second, probe(rig, "ssh", config, hosts));
     REQUIRE(wait_until([&] { return holds_signal(interrupted.pid(), SIGINT); }));
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    CHECK(wait_until([&] { return threads_of(interrupted.pid()) > 24; }));
     interrupted.signal(SIGINT);
     CHECK(interrupted.wait() == 76);  // before the look-up is over
 }

@@ -41,7 +41,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             JobProcess job(folder, rig.probe(transport, "good", "n1,n2",
                                              "trap '' TERM HUP INT; echo $$ >> " + folder.path() +
                                                  "/pids; while :; do sleep 0.05; done"));
-            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 10'000));
+            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }));
             const auto workers = recorded_processes(folder);
             const auto began = Steady::now();
             job.signal(SIGKILL);
@@ -92,7 +92,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
                                      "trap '' TERM HUP INT; echo $$ $PPID >> " + folder.path() +
                                          "/both; echo $$ >> " + folder.path() +
                                          "/pids; while :; do sleep 0.05; done"));
-            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 10'000));
+            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }));
             const auto workers = recorded_processes(folder);
             std::istringstream both(folder.read("both"));
             pid_t worker = 0;

@@ -164,7 +164,7 @@ TEST_CASE("a log that nobody reads holds up neither the ranks nor a signal") {
     // The first signal ends the ranks, the second the wait for the log.
     const auto began = Steady::now();
     job.process().signal(SIGTERM);
-    CHECK(wait_until([&] { return job.all_ended(); }, 20'000));
+    CHECK(wait_until([&] { return job.all_ended(); }));
     job.process().signal(SIGTERM);
     CHECK(job.process().wait() == 76);
     INFO(job.process().err());

@@ -11,6 +11,8 @@
 
 #include "base/clock.h"
 #include "support/catch.h"
+#include "support/figures.h"
+#include "support/job_end.h"
 #include "support/job_process.h"
 #include "support/rig_hosts.h"
 #include "support/skip.h"
@@ -129,7 +131,7 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
             JobProcess job(folder, probe(rig, starter.transport, good, "n1,n2",
                                          "trap '' TERM HUP INT; echo $$ >> " + folder.path() +
                                              "/pids; while :; do sleep 0.05; done"));
-            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 30'000));
+            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }));
             const auto workers = recorded_processes(folder);
             const std::string arguments = all_arguments(rig, 3);
             CHECK(mentions(arguments, "--node-name"));
@@ -148,11 +150,11 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
                     job.signal(SIGTERM);
                 }
             }
-            REQUIRE(wait_until([&] { return all_gone(workers); }, 15'000));
+            REQUIRE(wait_until([&] { return all_gone(workers); }, kGoneMaxMs));
             std::printf("%s: %s killed, all gone after %.0f ms\n", starter.transport.c_str(),
                         victim.c_str(), to_milliseconds(Steady::now() - began));
-            CHECK(wait_until([&] { return all_gone(program); }, 15'000));
-            CHECK(wait_until([&] { return running(rig, "ssh").empty(); }, 15'000));
+            CHECK(wait_until([&] { return all_gone(program); }, kGoneMaxMs));
+            CHECK(wait_until([&] { return running(rig, "ssh").empty(); }, kGoneMaxMs));
         }
         CHECK(left_behind().size() == before);
     }
@@ -182,7 +184,7 @@ TEST_CASE("what pdsh and mpirun say of a host is said of that host") {
             CHECK(mentions(job.err(), row.host + ": "));
             CHECK(mentions(job.err(), row.cause));
             CHECK(job.out().empty());
-            CHECK(Steady::now() - began < std::chrono::seconds(60));
+            CHECK(milliseconds_since(began) < limit_ms(60'000));
         }
     }
 }
@@ -234,13 +236,12 @@ TEST_CASE("copies of dslaunch that mpirun started become one job without a hostf
         const TemporaryFolder folder;
         JobProcess job(folder, under_mpirun("trap '' TERM HUP INT; echo $$ >> " + folder.path() +
                                             "/pids; while :; do sleep 0.05; done"));
-        const bool all_run =
-            wait_until([&] { return recorded_processes(folder).size() == 5; }, 30'000);
+        const bool all_run = wait_until([&] { return recorded_processes(folder).size() == 5; });
         INFO(all_arguments(rig, 2) << "\n" << job.err());
         REQUIRE(all_run);
         const auto workers = recorded_processes(folder);
         job.signal(SIGKILL);
-        CHECK(wait_until([&] { return all_gone(workers); }, 15'000));
+        CHECK(wait_until([&] { return all_gone(workers); }, kGoneMaxMs));
     }
     const TemporaryFolder folder;
     JobProcess alone(folder,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/catch.h"
+#include "support/job_end.h"
 #include "support/job_process.h"
 
 using namespace dslaunch;
@@ -42,15 +43,13 @@ struct Job {
     std::vector<ProcessName> workers;
 
     Job(const TemporaryFolder& state, const std::string& name, const std::string& script)
-        : process(folder, command(state, {"--num_gpus", "2", "--device", "cpu", "--grace", "20",
+        : process(folder, command(state, {"--num_gpus", "2", "--device", "cpu", "--grace", "3600",
                                           "--rdzv-id", name, "sh", "-c",
                                           "echo $$ >> " + folder.path() + "/pids; " + script})) {
-        REQUIRE(wait_until(
-            [&] {
-                workers = recorded_processes(folder);
-                return workers.size() == 2;
-            },
-            10'000));
+        REQUIRE(wait_until([&] {
+            workers = recorded_processes(folder);
+            return workers.size() == 2;
+        }));
     }
 };
 
@@ -76,7 +75,7 @@ TEST_CASE("a running job is listed, its words are shown, and it ends when asked"
     const Result stopped = run(state, {"stop", "run-a"});
     CHECK(stopped.code == 0);
     CHECK_THAT(stopped.out, Catch::Contains("its launcher ended as asked"));
-    CHECK(job.process.wait(1'000) == 76);
+    CHECK(job.process.wait() == 76);
     CHECK(all_gone(job.workers));
     for (const ProcessName& worker : other.workers) CHECK(name_process(worker.pid) == worker);
     CHECK(nlohmann::json::parse(run(state, {"ps", "--json"}).out).size() == 1);
@@ -86,12 +85,10 @@ TEST_CASE("a running job is listed, its words are shown, and it ends when asked"
 TEST_CASE("a job whose ranks do not want to end is ended at once with --now") {
     TemporaryFolder state;
     Job job(state, "stubborn", kStubborn);
-    const auto began = Steady::now();
     const Result stopped = run(state, {"stop", "stubborn", "--now", "--json"});
-    CHECK(stopped.code == 0);
-    CHECK(Steady::now() - began < std::chrono::seconds(10));  // the grace is 20 s
+    CHECK(stopped.code == 0);  // a wait for the grace time, an hour, would be a hang
     CHECK(nlohmann::json::parse(stopped.out)["launcher"] == "ended at once");
-    CHECK(job.process.wait(1'000) == 76);
+    CHECK(job.process.wait() == 76);
     CHECK(all_gone(job.workers));
 }
 
@@ -103,7 +100,7 @@ TEST_CASE("what a dead job left is ended; its namesakes and who asks are spared"
     TemporaryFolder other_state;
     Job namesake(other_state, "dead", kWilling);
     job.process.signal(SIGKILL);
-    REQUIRE(wait_until([&] { return all_gone(job.workers); }, 5'000));
+    REQUIRE(wait_until([&] { return all_gone(job.workers); }, kGoneMaxMs));
     TemporaryFolder folder;
     const auto record = nlohmann::json::parse(state.read("dslaunch/jobs/dead/job.json"));
     const std::string launch_id = record.at("launch_id");

@@ -117,7 +117,7 @@ TEST_CASE("a tree over pretended hosts starts every rank once, whatever its fan-
 TEST_CASE("a killed relay ends the whole job and is named, and nothing of it is left") {
     TemporaryFolder folder;
     JobProcess job(folder, pretended(13, 3, stubborn(folder)));
-    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 13; }, 20'000));
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 13; }));
     const auto workers = recorded_processes(folder);
     const auto relays = relays_below(job.pid());
     REQUIRE(relays.size() >= 2);
@@ -130,7 +130,7 @@ TEST_CASE("a killed relay ends the whole job and is named, and nothing of it is 
 TEST_CASE("a killed launcher leaves nothing of a tree") {
     TemporaryFolder folder;
     JobProcess job(folder, pretended(13, 2, stubborn(folder)));
-    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 13; }, 20'000));
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 13; }));
     const auto workers = recorded_processes(folder);
     auto relays = relays_below(job.pid());
     REQUIRE(relays.size() >= 4);
@@ -155,7 +155,7 @@ TEST_CASE("a flood of output waits at its source while the launcher stands still
                                          "/pids; test $RANK = 5 || exec sleep 60; "
                                          "while :; do head -c 1000000 /dev/zero | tr '\\0' x; "
                                          "echo; done"));
-    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 6; }, 20'000));
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 6; }));
     const auto relays = relays_below(job.pid());
     REQUIRE(relays.size() == 2);
     job.signal(SIGSTOP);
@@ -240,7 +240,7 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
             TemporaryFolder folder;
             JobProcess job(
                 folder, with_fanout(rig.probe(transport, "good", hosts(8), stubborn(folder)), 2));
-            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 8; }, 30'000));
+            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 8; }));
             const auto workers = recorded_processes(folder);
             const auto relays = relays_of_host(rig.name(1));
             REQUIRE(relays.size() == 1);
@@ -254,7 +254,7 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
             TemporaryFolder folder;
             JobProcess job(
                 folder, with_fanout(rig.probe(transport, "good", hosts(8), stubborn(folder)), 2));
-            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 8; }, 30'000));
+            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 8; }));
             const auto workers = recorded_processes(folder);
             job.signal(SIGKILL);
             CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
@@ -267,7 +267,7 @@ TEST_CASE("a link that is cut below a relay is told with that relay's name", "[.
     if (!rig.usable()) return;
     TemporaryFolder folder;
     JobProcess job(folder, with_fanout(rig.probe("ssh", "good", hosts(8), stubborn(folder)), 2));
-    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 8; }, 30'000));
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 8; }));
     const auto workers = recorded_processes(folder);
     const auto began = Steady::now();
     rig.set_link(1, false);

@@ -102,7 +102,7 @@ Ran run_at_terminal(const std::vector<std::string>& command, std::vector<Answer>
         ::execvp(argv[0], argv.data());
         ::_exit(126);
     }
-    const auto limit = Steady::now() + std::chrono::seconds(120);
+    const auto limit = Steady::now() + kHangTime;
     bool open = true;
     while (open && Steady::now() < limit) {
         pollfd entry{terminal, POLLIN, 0};

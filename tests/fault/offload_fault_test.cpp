@@ -48,7 +48,7 @@ Ended train_while(const std::function<void(const std::string& swap_file)>& harm)
     config["zero_optimization"] = {{"stage", 3},
                                    {"offload_optimizer", {{"device", "nvme"}, {"nvme_path", nvme}}},
                                    {"offload_param", {{"device", "nvme"}, {"nvme_path", nvme}}}};
-    config["dslaunch"]["offload"] = {{"chunk_numel", 2048}};  // more chunks than the slots hold
+    config["dslaunch"]["offload"] = {{"chunk_numel", 2048}};  // more chunks than buffers
     write_file(folder.path() + "/config.json", config.dump());
     JobProcess job(folder,
                    {kDslaunch, "--num_gpus", "2", "--device", "cpu", "--output", out,

@@ -66,11 +66,9 @@ TEST_CASE("a killed stage ends the pipeline, and is named") {
             REQUIRE(stepped);
             const auto all = descendants(process.pid());
             kill_one(process, worker);
-            const auto began = Steady::now();
             const int code = process.wait();
             INFO(process.err());
             CHECK(code == 68);
-            CHECK(Steady::now() - began < std::chrono::seconds(30));
             CHECK(process.err().find("failed first: killed by SIGKILL") != std::string::npos);
             check_gone(all, "stage killed");
         }

@@ -20,7 +20,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr int kLimitMs = 60'000;
 constexpr int kFirstCode = 64, kLastCode = 78;
 
 // Returns the `$?` that the shell found after COMMAND; -1: it did not come to that. MEANWHILE is
@@ -32,7 +31,7 @@ int code_in_shell(const TemporaryFolder& folder, const Words& command, std::stri
     words.insert(words.end(), command.begin(), command.end());
     JobProcess shell(folder, words);
     if (meanwhile) meanwhile(shell);
-    if (shell.wait(kLimitMs) != 0) return -1;
+    if (shell.wait() != 0) return -1;
     said = shell.err();
     const std::string out = shell.out();
     const size_t at = out.rfind("\ncode ");
@@ -86,7 +85,7 @@ void interrupt_launcher_twice(const JobProcess& shell) {
 
 // Waits for the first steps under FOLDER/out, then gives one of two workers the signal.
 void signal_worker(const TemporaryFolder& folder, const JobProcess& shell, int number) {
-    REQUIRE(wait_until([&] { return !folder.read("out/metrics.jsonl").empty(); }, kLimitMs));
+    REQUIRE(wait_until([&] { return !folder.read("out/metrics.jsonl").empty(); }));
     std::vector<ProcessName> workers;
     for (const ProcessName& each : descendants(shell.pid()))
         if (process_file(each.pid, "cmdline").find("/dsworker") != std::string::npos)
@@ -149,8 +148,7 @@ std::vector<Row> rows_of_codes(const TemporaryFolder& folder) {
         {"diverged", 74, train("good.json", {"--set", "optimizer.params.lr=1e30"})},
         {"interrupted", 76, train("endless.json"),
          [&folder](const JobProcess& shell) {
-             REQUIRE(
-                 wait_until([&] { return !folder.read("out/metrics.jsonl").empty(); }, kLimitMs));
+             REQUIRE(wait_until([&] { return !folder.read("out/metrics.jsonl").empty(); }));
              interrupt_launcher_twice(shell);
          }},
         {"a program that is not there", 127, {"no-such-command"}},

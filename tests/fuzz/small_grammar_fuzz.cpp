@@ -1,9 +1,19 @@
-// libFuzzer: the small grammars of options and files, by the first byte: lists of processors, where
+// libFuzzer: the small grammars of options and files, by the first byte: lists of processors,
 // places where a launcher listens, ProxyJump, patterns of host names, words in quotes, host names,
-// what nvidia-smi prints.
-// Each is refused or means what an independent reading, or its own written form, says.
+// what nvidia-smi prints, names of control groups, SSH_CONNECTION, the kernel's answer about a
+// socket, lines with secrets. Each is refused or means what an independent reading, or its own
+// written form, says.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <linux/tcp.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +24,11 @@
 #include "base/text/words.h"
 #include "fuzz/error_checks.h"
 #include "launch/hosts/hostfile.h"
+#include "launch/machine/connection_signs.h"
 #include "launch/machine/gpu_use.h"
 #include "launch/machine/machine_topology.h"
+#include "launch/plan/secrets.h"
+#include "launch/process/kill_group.h"
 #include "launch/transport/join/join_endpoint.h"
 #include "launch/transport/ssh/ssh_config.h"
 #include "launch/transport/ssh/ssh_target.h"
@@ -124,9 +137,101 @@ void try_gpu_use(std::string_view text) {
     }
 }
 
-constexpr void (*kGrammars[])(std::string_view) = {try_processors, try_endpoint, try_proxy_jump,
-                                                   try_pattern,    try_words,    try_host_name,
-                                                   try_gpu_use};
+void try_kill_group(std::string_view text) {
+    if (const auto name = parse_kill_group(text)) {
+        DSL_CHECK(!name->launch_id.empty() && name->attempt >= 0 && name->agent >= 0, "a group");
+        DSL_CHECK(parse_kill_group(kill_group_name(*name)) == name, "read back");
+    }
+    if (text.empty()) return;
+    const KillGroupName written{std::string(text), 3, 7};
+    DSL_CHECK(parse_kill_group(kill_group_name(written)) == written, "an id may hold anything");
+}
+
+// The kernel's question means what a reading by inet_ntop says.
+void try_ssh_connection(std::string_view text) {
+    // A variable of the environment has no zero in it.
+    if (text.find('\0') != std::string_view::npos) return;
+    const auto request = diag_request(text);
+    if (!request) return;
+    const std::vector<std::string> words = split(trim(text), ' ');
+    const inet_diag_sockid& id = request->body.id;
+    DSL_CHECK(words.size() == 4, "four words");
+    for (const auto& [word, address] :
+         {std::pair(words[0], id.idiag_dst), {words[2], id.idiag_src}}) {
+        char shown[INET6_ADDRSTRLEN] = "";
+        DSL_CHECK(::inet_ntop(request->body.sdiag_family, address, shown, sizeof shown), "shown");
+        unsigned char bytes[16] = {};
+        const std::string plain = word.substr(0, word.find('%'));
+        DSL_CHECK(::inet_pton(request->body.sdiag_family, plain.c_str(), bytes) == 1, "an address");
+        unsigned char again[16] = {};
+        DSL_CHECK(::inet_pton(request->body.sdiag_family, shown, again) == 1, "an address");
+        DSL_CHECK(std::memcmp(bytes, again, sizeof bytes) == 0, "{} is {}", word, shown);
+    }
+    DSL_CHECK(parse_int(words[1]) == ntohs(id.idiag_dport) && id.idiag_dport != 0, "a port");
+    DSL_CHECK(parse_int(words[3]) == ntohs(id.idiag_sport) && id.idiag_sport != 0, "a port");
+}
+
+template <typename Value>
+Value value_at(std::string_view bytes, size_t at) {
+    Value value{};
+    std::memcpy(&value, bytes.data() + at, std::min(sizeof value, bytes.size() - at));
+    return value;
+}
+
+// The tcp_info in ANSWER, attribute by attribute; empty: there is none.
+std::string_view tcp_info_in(std::string_view answer) {
+    const auto header = value_at<nlmsghdr>(answer, 0);
+    if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || header.nlmsg_len < sizeof header) return {};
+    if (header.nlmsg_len > answer.size()) return {};
+    answer = answer.substr(0, header.nlmsg_len);
+    for (size_t at = sizeof header + sizeof(inet_diag_msg); at + sizeof(rtattr) <= answer.size();) {
+        const auto item = value_at<rtattr>(answer, at);
+        if (item.rta_len < sizeof item || item.rta_len > answer.size() - at) return {};
+        if (item.rta_type == INET_DIAG_INFO) return answer.substr(at, item.rta_len);
+        at += (item.rta_len + size_t{3}) / 4 * 4;
+    }
+    return {};
+}
+
+// With the first byte odd the answer's header is one of so many bytes about a socket.
+void try_diag_answer(std::string_view text) {
+    std::string answer(text.substr(std::min<size_t>(1, text.size())));
+    if (answer.size() < sizeof(nlmsghdr)) return;
+    if (text[0] % 2 != 0) {
+        nlmsghdr header{};
+        header.nlmsg_len = static_cast<uint32_t>(answer.size());
+        header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+        std::memcpy(answer.data(), &header, sizeof header);
+    }
+    // The bytes end where their memory does, so that a sanitizer sees a read behind them.
+    const auto memory = std::make_unique<char[]>(answer.size());
+    std::memcpy(memory.get(), answer.data(), answer.size());
+    const auto signs =
+        signs_in_answer(reinterpret_cast<const nlmsghdr*>(memory.get()), answer.size());
+    const std::string_view info = tcp_info_in(answer);
+    DSL_CHECK(signs.has_value() == !info.empty(), "signs where there is a tcp_info");
+    if (!signs) return;
+    const auto expected = value_at<tcp_info>(info, sizeof(rtattr));
+    DSL_CHECK(signs->since_acknowledgement.count() == expected.tcpi_last_ack_recv, "its time");
+    DSL_CHECK(signs->unacknowledged == expected.tcpi_unacked, "its segments");
+    DSL_CHECK(signs->probes == expected.tcpi_probes, "its probes");
+}
+
+// A secret by its name is hidden, whatever stands before and behind it.
+void try_secrets(std::string_view text) {
+    constexpr std::string_view kSecret = "Zq7hG2xW9v";
+    if (text.find(kSecret) != std::string_view::npos) return;
+    const size_t cut = std::min(text.find('|'), text.size());
+    const std::string line = fmt::format("{} API_TOKEN={}{}", text.substr(0, cut), kSecret,
+                                         text.substr(std::min(cut + 1, text.size())));
+    const std::string shown = hide_secrets(line);
+    DSL_CHECK(shown.find(kSecret) == std::string::npos, "a secret is shown");
+    DSL_CHECK(std::ranges::count(shown, '\n') <= std::ranges::count(line, '\n'), "its lines");
+}
+
+constexpr void (*kGrammars[])(std::string_view) = {
+    try_processors, try_endpoint,   try_proxy_jump,     try_pattern,     try_words,  try_host_name,
+    try_gpu_use,    try_kill_group, try_ssh_connection, try_diag_answer, try_secrets};
 
 }  // namespace
 

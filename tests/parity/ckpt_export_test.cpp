@@ -19,8 +19,6 @@ using namespace graph;
 using namespace storage;
 namespace {
 
-constexpr int kLimitMs = 120'000;
-
 // A tensor as if a training run of two steps had left it: other values, the same bytes in every
 // run.
 at::Tensor changed(const at::Tensor& tensor) {
@@ -82,7 +80,7 @@ int exported(const TemporaryFolder& folder, const std::string& step, const std::
              std::string* says = nullptr) {
     JobProcess process(folder, {kDslaunch, "ckpt", "export", step, folder.path() + "/out.pt",
                                 "--format", "torchscript", "--model", archive});
-    const int code = process.wait(kLimitMs);
+    const int code = process.wait();
     if (says != nullptr) *says = process.err();
     return code;
 }

@@ -194,7 +194,16 @@ TEST_CASE("pipelines that cannot be had are refused by what is in the way") {
             "a part cannot begin at segment 9");
     for (const char* option : {"--stages", "--tensor", "--sequence"})
         refusal({option, "2", "--set", "dslaunch.device=cuda"}, config, "data parallelism");
-    refusal({"--search", "--set", "dslaunch.device=cuda"}, config, "data parallelism");
+    refusal({"--search", "--stages", "2", "--device", "cuda", "--device-memory", "H100"}, config,
+            "data parallelism");
+    refusal({"--search", "--device", "cuda", "--flops-rate", "1e9"}, usage,
+            "say it with --device-memory");
+    refusal({"--search", "--device", "cuda", "--device-memory", "24GiB"}, usage,
+            "name the GPU by --device-memory (H200");
+    refusal({"--search", "--device", "cuda", "--device-memory", "H100", "--host-memory", "4"},
+            usage, "--host-memory is for ranks that share a host's memory");
+    refusal({"--search", "--device", "cuda", "--device-memory", "60MiB", "--flops-rate", "1e9"},
+            config, "fits in 60.0 MiB of a GPU");
     refusal({"--sequence", "2", "--tensor", "2"}, usage, "--stages or --search");
     refusal({"--search", "--svg", "x.svg"}, usage, "--svg needs");
     refusal({"--search", "--world-size", "2", "--flops-rate", "1e9", "--host-memory", "0.001"},

@@ -1,7 +1,9 @@
 // `dslaunch plan --hostfile`: the slots of a hostfile are the ranks, on the hosts as they are.
 #include <fstream>
+#include <set>
 
 #include "base/error.h"
+#include "plan/predict/admission.h"
 #include "plan_runs.h"
 
 namespace dslaunch::test {
@@ -119,6 +121,45 @@ TEST_CASE("a GPU's step is forecast from the speeds that are said") {
     CHECK(unknown.err.find("name the GPU by --device-memory (H200") != std::string::npos);
     const PlanResult measured = plan(folder, {"--forecast", "--flops-rate", "1e9"});
     CHECK(measured.code == static_cast<int>(ExitCode::kUsage));
+}
+
+// Beside the plans of those jobs, which are what a run is admitted by.
+TEST_CASE("a search on GPUs has every ZeRO stage, with the memory of its plan") {
+    const TemporaryFolder folder;
+    const std::vector<std::string> gpus = {"--device",        "cuda",  "--world-size", "4",
+                                           "--device-memory", "24GiB", "--flops-rate", "1e9"};
+    std::vector<std::string> options = gpus;
+    options.insert(options.end(), {"--search", "--link-rate", "1e8", "--micro-batches", "8"});
+    const Json found = plan_json(folder, options);
+    CHECK(found.at("device_memory_bytes") == 24 * (int64_t{1} << 30));
+    REQUIRE(found.at("best").size() == 4);
+    std::set<int> stages;
+    double before_s = 0;
+    for (const Json& mesh : found.at("best")) {
+        CHECK(mesh.at("data") == 4);
+        CHECK(mesh.at("micro_batches") == 2);
+        CHECK(mesh.at("step_s").get<double>() >= before_s);
+        before_s = mesh.at("step_s").get<double>();
+        const int stage = mesh.at("zero_stage").get<int>();
+        stages.insert(stage);
+        options = gpus;
+        options.insert(options.end(), {"--set", "zero_optimization.stage=" + std::to_string(stage),
+                                       "--set", "gradient_accumulation_steps=2", "--forecast"});
+        const Json admission = plan_json(folder, options).at("admission");
+        const int64_t planned = admission.at("device_bytes").get<int64_t>();
+        INFO("stage " << stage << ": " << mesh.at("host_bytes") << " beside " << planned);
+        // What both count beside the model would hide it, and is taken off.
+        const int64_t fixed =
+            (plan::kDeviceWorkspaces + plan::kDeviceBlocks + plan::kDeviceGroup).value;
+        CHECK(mesh.at("host_bytes").get<int64_t>() - fixed ==
+              Approx(static_cast<double>(planned - fixed)).epsilon(0.05));
+    }
+    CHECK(stages == std::set<int>{0, 1, 2, 3});
+    options = {"--device", "cuda", "--world-size", "4", "--device-memory", "l4", "--search"};
+    const PlanResult text = plan(folder, options);
+    INFO(text.err);
+    CHECK(text.out.find("of a GPU") != std::string::npos);
+    CHECK(text.out.find("times from the peaks of l4") != std::string::npos);
 }
 
 TEST_CASE("hosts of a plan that cannot be are refused by what is wrong") {

@@ -8,8 +8,6 @@
 namespace dslaunch::test {
 namespace {
 
-constexpr int kLimitMs = 300'000;
-
 std::string peers_python() {
     const auto variable = [](const char* name) {
         const char* value = std::getenv(name);
@@ -26,7 +24,7 @@ std::string peers_python() {
 
 std::string run_well(const TemporaryFolder& folder, const std::vector<std::string>& words) {
     JobProcess process(folder, words);
-    const int code = process.wait(kLimitMs);
+    const int code = process.wait();
     INFO(words.front() << " " << words[1] << "\n" << process.out() << process.err());
     REQUIRE(code == 0);
     return process.out();

@@ -15,9 +15,9 @@ constexpr int64_t kBucketNumel = 1 << 20;
 // The private data allowed to a rank: enough at stage 3, and not at stage 0, whose moments are 8
 // bytes for each of 9.6 M parameters and not a quarter of that.
 constexpr Bytes kLimit{226 << 20};
-// The largest share of the gradients in slots at stages 2 and 3: one of three layers is under way
+// The largest share of the gradients in buffers at stages 2 and 3: one of three layers is under way
 // at a time, with the largest parameters of its neighbour.
-constexpr double kSlotsMax = 0.6;
+constexpr double kBuffersMax = 0.6;
 
 // A GPT whose states are large beside what a process needs anyway.
 std::string make_gpt(const TemporaryFolder& folder) {
@@ -142,7 +142,7 @@ void check_formula(const std::string& model, int stage, bool half) {
     check("parameters", half ? 2 : 4, stage >= 3);
     const double gradients = run.memory.at("gradients").get<double>();
     if (stage < 2) return check("gradients", 4, false);
-    CHECK(gradients < kSlotsMax * 4 * psi);
+    CHECK(gradients < kBuffersMax * 4 * psi);
 }
 
 }  // namespace
@@ -178,8 +178,8 @@ TEST_CASE("all processes of a job together hold less at stage 3 by what the stag
     for (int turn = 0; turn < 3; ++turn) {
         run_again(replicated, 0);
         run_again(sharded, 3);
-        // Each rank has all or a share of 8 bytes of moments for each parameter; and gradient slots
-        // are fewer than half the gradients.
+        // Each rank has all or a share of 8 bytes of moments for each parameter, and buffers for
+        // fewer than half of the gradients.
         saved = sharded.parameters * (8 * (kRanks - 1) + 4 * kRanks / 2);
         if (replicated.pss_bytes - sharded.pss_bytes > saved * 9 / 10) break;
     }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/process/timing.h"
 #include "support/catch.h"
 #include "support/figures.h"
 #include "support/job_process.h"
@@ -16,8 +17,9 @@ namespace dslaunch::test {
 using namespace launch;
 
 // The limit for all processes of a job to be gone, on a machine that may be busy: less than
-// kSilenceMax, after which who is left alone would end by itself.
-inline constexpr int kGoneMaxMs = 12'000;
+// kLeaseMax, after which who is cut off from its launcher would end by itself.
+inline constexpr int kGoneMaxMs = 50'000;
+static_assert(std::chrono::milliseconds(kGoneMaxMs) < kLeaseMax);
 
 // SET: SigBlk (held back) or ShdPnd (sent to the process and not taken) of /proc/PID/status.
 inline bool has_signal(pid_t pid, const std::string& set, int number) {

@@ -22,31 +22,12 @@
 #include "base/fd.h"
 #include "launch/process/process_tree.h"
 #include "launch/process/text_or_empty.h"
+#include "support/hang.h"
 #include "support/temporary_folder.h"
 
 namespace dslaunch::test {
 
 using namespace launch;
-
-using Steady = std::chrono::steady_clock;
-
-// A limit that only tells a hang: the machine of a test is not its own.
-constexpr int kHangMs = 600'000;
-
-// A look that takes long, as through all of /proc, is repeated less often, so that it takes a fifth
-// of a processor at most.
-inline bool wait_until(const std::function<bool()>& done, int limit_ms = kHangMs) {
-    using std::chrono::milliseconds;
-    const auto limit = Steady::now() + milliseconds(limit_ms);
-    for (;;) {
-        const auto began = Steady::now();
-        if (done()) return true;
-        const auto now = Steady::now();
-        if (now > limit) return false;
-        std::this_thread::sleep_for(
-            std::clamp<Steady::duration>(4 * (now - began), milliseconds(1), milliseconds(20)));
-    }
-}
 
 // FILE of PID in /proc, as "cmdline"; empty once the process is gone, also while it is read.
 constexpr size_t kProcessFileBytesMax = 4U << 20;

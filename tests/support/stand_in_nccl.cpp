@@ -460,6 +460,10 @@ ncclResult_t ncclGroupEnd() {
         note("ncclGroupEnd without a group");
         return ncclInvalidUsage;
     }
+    {
+        const std::lock_guard lock(rules().mutex);
+        if (std::exchange(rules().now.loses_group_end, false)) return ncclSuccess;
+    }
     if (--t_group_depth > 0) return ncclSuccess;
     std::map<ncclComm_t, Batch> batches;
     for (auto& [comm, work] : std::exchange(t_group, {})) batches[comm].push_back(work);
@@ -471,6 +475,7 @@ ncclResult_t ncclGroupEnd() {
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     const Visit visit(comm, "ncclCommFinalize");
     if (!visit.valid()) return ncclInvalidArgument;
+    if (t_group_depth > 0) note("ncclCommFinalize in a group that is left open");
     {
         const std::lock_guard lock(comm->mutex);
         comm->finalized = true;

@@ -19,6 +19,7 @@ struct StandInNcclRules {
                                       // none
     int64_t hanging_collective = -1;  // never ends; -1: none
     int refused_rank = -1;            // this rank's sends are refused at once; -1: nobody's
+    bool loses_group_end = false;     // the first ncclGroupEnd does nothing
 };
 
 // Begins anew: no communicator is left, nothing is noted.

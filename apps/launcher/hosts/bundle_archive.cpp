@@ -11,12 +11,10 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "base/text/json.h"
 #include "launch/files/file_facts.h"
 #include "launch/files/sha256.h"
 #include "launch/files/ustar.h"
@@ -25,8 +23,6 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr const char* kManifest = "manifest.json";
-constexpr std::string_view kFormat = "dslaunch-bundle-1";
 constexpr int kCompressionLevel = 3;
 constexpr size_t kBlockBytes = 1U << 20;
 constexpr int64_t kManifestBytesMax = 64 << 20;
@@ -104,76 +100,6 @@ class Decompressor {
     ZSTD_inBuffer in_{nullptr, 0, 0};
 };
 
-// lib/dslaunch/NAME, as the dynamic linker's names are: libx.so, libx.so.1, ld-linux.so.2.
-bool is_library_name(std::string_view name) {
-    const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-               c == '.' || c == '_' || c == '-' || c == '+';
-    });
-    const size_t at = name.find(".so");
-    return plain && at != std::string_view::npos && at > 0 && name.front() != '.' &&
-           (at + 3 == name.size() || name[at + 3] == '.');
-}
-
-// A relative path whose components are no `.`, `..` or empty, and whose first is not hidden: below
-// the folder that --to names, .ssh or .bashrc would be more than a file.
-bool is_user_path(std::string_view path) {
-    if (path.starts_with('.')) return false;
-    for (size_t at = 0; at <= path.size();) {
-        const size_t end = std::min(path.find('/', at), path.size());
-        const std::string_view part = path.substr(at, end - at);
-        if (part.empty() || part == "." || part == "..") return false;
-        at = end + 1;
-    }
-    return true;
-}
-
-// The places and names that a bundle has, and no other.
-void check_name(const std::string& name, const std::string& path) {
-    constexpr std::string_view kLibraries = "lib/dslaunch/", kFiles = "files/";
-    const std::string_view text = name;
-    const bool is_ours =
-        name == "bin/dslaunch" || name == "bin/dsworker" || name == "bin/libdsl_cuda.so" ||
-        (text.starts_with(kLibraries) && is_library_name(text.substr(kLibraries.size()))) ||
-        (text.starts_with(kFiles) && is_user_path(text.substr(kFiles.size())));
-    if (is_ours) return;
-    fail(ExitCode::kInput,
-         "{}: `{}` is no file of a bundle: it has dslaunch's programs in bin/, libraries in "
-         "lib/dslaunch/, and files/, none of them hidden",
-         path, printable(name));
-}
-
-std::string manifest_text(const std::vector<BundleEntry>& entries) {
-    JsonWriter json;
-    json.begin_object().field("format", kFormat).field("version", DSL_VERSION);
-    json.key("files").begin_array();
-    for (const BundleEntry& entry : entries) {
-        json.begin_object().field("name", entry.name).field("bytes", entry.bytes);
-        json.field("mode", entry.mode).field("sha256", entry.sha256).end_object();
-    }
-    json.end_array().end_object();
-    return json.text() + "\n";
-}
-
-std::map<std::string, BundleEntry> parse_manifest(const std::string& text,
-                                                  const std::string& path) {
-    std::map<std::string, BundleEntry> entries;
-    try {
-        const auto json = nlohmann::json::parse(text);
-        if (json.at("format") != kFormat) fail(ExitCode::kInput, "{}: another format", path);
-        for (const auto& file : json.at("files")) {
-            BundleEntry entry{file.at("name"), file.at("bytes"), file.at("mode"),
-                              file.at("sha256")};
-            check_name(entry.name, path);
-            entries.emplace(entry.name, entry);
-        }
-    } catch (const nlohmann::json::exception& error) {
-        fail(ExitCode::kInput, "{}: its {} is damaged: {}", path, kManifest,
-             printable(error.what()));
-    }
-    return entries;
-}
-
 void append_file(Compressor& out, const BundleFile& file, const BundleEntry& entry) {
     out.write(launch::ustar_header({entry.name, entry.bytes, entry.mode, 0}));
     const UniqueFd in(::open(file.local_path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -233,7 +159,7 @@ int64_t write_bundle(const std::string& path, std::vector<BundleFile> files) {
     int64_t bytes_all = 0;
     launch::HashCache cache(launch::HashCache::default_path());
     for (const BundleFile& file : files) {
-        check_name(file.name, file.local_path);
+        check_bundle_name(file.name, file.local_path);
         struct stat status {};
         if (::stat(file.local_path.c_str(), &status) != 0) {
             fail(ExitCode::kInput, "{}: {}", file.local_path, errno_text(errno));
@@ -249,9 +175,9 @@ int64_t write_bundle(const std::string& path, std::vector<BundleFile> files) {
     cache.save();
     storage::AtomicFile out(path, Bytes{bytes_all / 3});  // about the size of compressed programs
     Compressor compressor(out);
-    const std::string manifest = manifest_text(entries);
+    const std::string manifest = bundle_manifest_text(entries);
     const auto length = static_cast<int64_t>(manifest.size());
-    compressor.write(launch::ustar_header({kManifest, length, 0644, 0}) + manifest +
+    compressor.write(launch::ustar_header({kBundleManifest, length, 0644, 0}) + manifest +
                      std::string(launch::ustar_padding(length), '\0'));
     for (size_t i = 0; i < files.size(); ++i) append_file(compressor, files[i], entries[i]);
     compressor.write(launch::ustar_end());
@@ -263,12 +189,12 @@ int64_t write_bundle(const std::string& path, std::vector<BundleFile> files) {
 std::vector<BundleEntry> unpack_bundle(const std::string& path, const std::string& folder) {
     Decompressor in(path);
     const auto first = launch::parse_ustar_header(in.read(launch::kUstarBlockBytes));
-    if (!first || first->name != kManifest || first->bytes > kManifestBytesMax) {
-        fail(ExitCode::kInput, "{} is no bundle: it does not begin with {}", path, kManifest);
+    if (!first || first->name != kBundleManifest || first->bytes > kManifestBytesMax) {
+        fail(ExitCode::kInput, "{} is no bundle: it does not begin with {}", path, kBundleManifest);
     }
     const std::string text = in.read(static_cast<size_t>(first->bytes));
     static_cast<void>(in.read(launch::ustar_padding(first->bytes)));
-    auto expected = parse_manifest(text, path);
+    auto expected = parse_bundle_manifest(text, path);
     std::vector<BundleEntry> entries;
     while (const auto header = launch::parse_ustar_header(in.read(launch::kUstarBlockBytes))) {
         const auto found = expected.find(header->name);

@@ -1,24 +1,18 @@
 // A bundle: an installation of dslaunch, and files of the user, in one .tar.zst. The first entry,
-// manifest.json, has name, size, mode and SHA-256 of every other entry. Equal files make equal
-// bundles.
+// manifest.json, describes every other entry. Equal files make equal bundles.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "launcher/hosts/bundle_manifest.h"
+
 namespace dslaunch::launcher {
 
 struct BundleFile {
     std::string local_path;
     std::string name;  // in the bundle: bin/…, lib/dslaunch/…, files/…
-};
-
-struct BundleEntry {
-    std::string name;
-    int64_t bytes = 0;
-    int64_t mode = 0;  // 0755 or 0644
-    std::string sha256;
 };
 
 // Writes PATH whole or not at all and returns its size in bytes. Throws Error{kInput}: a file
@@ -28,8 +22,7 @@ int64_t write_bundle(const std::string& path, std::vector<BundleFile> files);
 // Unpacks PATH into FOLDER, which must be empty and used by nobody else, and returns the entries.
 // Throws Error{kInput} unless PATH is a bundle whose files match its manifest: for damage, a
 // cut-off end, links, files that the manifest does not name, and, before anything is unpacked, for
-// names other than bin/dslaunch, bin/dsworker, bin/libdsl_cuda.so, lib/dslaunch/LIBRARY and
-// files/PATH, the first component of PATH not hidden; kDisk.
+// names that check_bundle_name() refuses; kDisk.
 [[nodiscard]] std::vector<BundleEntry> unpack_bundle(const std::string& path,
                                                      const std::string& folder);
 

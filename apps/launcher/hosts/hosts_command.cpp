@@ -37,15 +37,6 @@ HelpPage check_page() {
             .usage = {"dslaunch hosts check [options]"}};
 }
 
-HelpPage hosts_page() {
-    return {.does = "Says what state all hosts are in, or sets up keys and known_hosts for all.",
-            .docs = "docs/hosts.md",
-            .usage = {"dslaunch hosts SUBCOMMAND [options]"},
-            .groups = {{"subcommands",
-                        {{"check", brief_of(check_page())}, {"trust", brief_of(trust_page())}}},
-                       {"options", {{"-h, --help", "this text"}}}}};
-}
-
 // Text for BYTES; -1: the host does not tell.
 std::string bytes_text(int64_t bytes) {
     return bytes < 0 ? "?" : to_text(Bytes{bytes});
@@ -222,18 +213,45 @@ int check(std::span<const std::string> arguments) {
     return static_cast<int>(ExitCode::kHosts);
 }
 
+struct HostsSubcommand {
+    const char* name;
+    HelpPage (*page)();
+    int (*run)(std::span<const std::string> words);
+};
+
+constexpr HostsSubcommand kSubcommands[] = {{"check", check_page, check},
+                                            {"trust", trust_page, trust_command}};
+
+HelpPage hosts_page() {
+    HelpPage page{
+        .does = "Says what state all hosts are in, or sets up keys and known_hosts for all.",
+        .docs = "docs/hosts.md",
+        .usage = {"dslaunch hosts SUBCOMMAND [options]"},
+        .groups = {{"subcommands", {}}, {"options", {{"-h, --help", "this text"}}}}};
+    for (const HostsSubcommand& row : kSubcommands)
+        page.groups.front().entries.push_back({row.name, brief_of(row.page())});
+    return page;
+}
+
+std::string subcommand_names() {
+    std::vector<std::string> names;
+    for (const HostsSubcommand& row : kSubcommands) names.emplace_back(row.name);
+    return join(names, ", ");
+}
+
 }  // namespace
 
 int hosts_command(std::span<const std::string> arguments) {
-    if (arguments.empty()) fail(ExitCode::kUsage, "hosts: which one? There are: check, trust");
+    if (arguments.empty())
+        fail(ExitCode::kUsage, "hosts: which one? There are: {}", subcommand_names());
     if (arguments[0] == "--help" || arguments[0] == "-h") {
         fmt::print("{}", help_text(hosts_page()));
         return 0;
     }
-    if (arguments[0] == "check") return check(arguments.subspan(1));
-    if (arguments[0] == "trust") return trust_command(arguments.subspan(1));
-    fail(ExitCode::kUsage, "`hosts {}` is unknown; there are `hosts check` and `hosts trust`",
-         printable(arguments[0]));
+    for (const HostsSubcommand& row : kSubcommands)
+        if (arguments[0] == row.name) return row.run(arguments.subspan(1));
+    fail(ExitCode::kUsage, "`hosts {}` is unknown; there are: {}", printable(arguments[0]),
+         subcommand_names());
 }
 
 }  // namespace dslaunch::launcher

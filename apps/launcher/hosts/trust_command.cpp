@@ -15,7 +15,7 @@
 #include "launch/fleet/host_trust.h"
 #include "launch/supervise/job.h"
 #include "launcher/hosts/host_command.h"
-#include "launcher/run/terminal.h"
+#include "launcher/hosts/terminal.h"
 
 namespace dslaunch::launcher {
 namespace {

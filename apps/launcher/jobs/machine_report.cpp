@@ -11,6 +11,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
 #include "launch/hosts/hostfile.h"

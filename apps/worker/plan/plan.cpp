@@ -38,9 +38,8 @@ struct PlanArguments {
     std::vector<int> node_sizes;
     std::string data;
     int64_t context = 0;
-    std::string device;         // dslaunch.device; empty: as the config says
-    std::string device_memory;  // a size or a GPU's name; empty: not known
-    std::string compare;        // "shard", "cache"; empty: nothing
+    std::string device;   // dslaunch.device; empty: as the config says
+    std::string compare;  // "shard", "cache"; empty: nothing
     bool forecast = false;
     bool instructions = false;
     int beside_ranks = 0;  // ranks of the host; not 0: this process only measures beside one of
@@ -140,8 +139,8 @@ struct PlannedAdmission {
 
 PlannedAdmission admit_here(const job::JobSetup& setup, const PlanArguments& arguments) {
     job::AdmissionOptions options;
-    if (!arguments.device_memory.empty())
-        options.device = plan::device_room_of(arguments.device_memory);
+    if (!arguments.mesh.device_memory.empty())
+        options.device = plan::device_room_of(arguments.mesh.device_memory);
     std::optional<PlannedAdmission> most;
     for (const runtime::Topology& place : places_unlike(setup, arguments)) {
         PlannedAdmission one;
@@ -191,15 +190,7 @@ job::HostRates host_rates(const job::JobSetup& setup, const PlanArguments& argum
                  "--flops-rate with --forecast is for a plan of a GPU; segments are measured here");
         return job::measure_host_rates(setup, ranks, given.link_bytes_per_s);
     }
-    std::optional<job::JobRates> rates =
-        job::rates_on_gpu(setup, plan::rates_of_device(arguments.device_memory),
-                          {given.flops_per_s, given.link_bytes_per_s});
-    if (!rates)
-        fail(ExitCode::kUsage,
-             "--forecast: the segments of a plan for a GPU cannot be timed here; name the GPU by "
-             "--device-memory ({}), or say how many FLOP/s a rank does with --flops-rate",
-             plan::known_devices());
-    return {.rates = std::move(*rates), .beside = 0};
+    return {.rates = rates_of_gpu(setup, given), .beside = 0};
 }
 
 Forecast forecast_here(const job::JobSetup& setup, const PlanArguments& arguments) {
@@ -296,7 +287,7 @@ void add_job_options(CommandLine& app, PlanArguments& arguments) {
         .at_least(1);
     app.add("--device NAME", arguments.device, "what the ranks compute on: cpu or cuda")
         .one_of({"cpu", "cuda"});
-    app.add("--device-memory SIZE", arguments.device_memory,
+    app.add("--device-memory SIZE", arguments.mesh.device_memory,
             "the memory of a GPU, as 24GiB, or its name: " + plan::known_devices());
     app.add("--segments N", arguments.job.segments,
             "pieces to cut the model into, 0: by whole layers");
@@ -313,7 +304,7 @@ void add_tensor_options(CommandLine& app, PlanArguments& arguments) {
         "they are timed by the peaks of the one that --device-memory names, or by --flops-rate");
     app.add("--compare WHAT", arguments.compare,
             "shard: bytes and balance of each way of sharding; cache: what "
-            "offload moves under other rules and numbers of slots")
+            "offload moves under other rules and numbers of swap buffers")
         .one_of({"shard", "cache"});
     app.add("--tensor N", arguments.tensor.rules.size, "how so many ranks would share each layer")
         .range(1, 1024);
@@ -388,7 +379,7 @@ void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
             "FLOP/s of a rank: segments are timed by their FLOPs; default: measured here")
         .positive();
     app.add("--link-rate R", mesh.link_bytes_per_s,
-            "bytes/s between two hosts; default: transfers between them take no time")
+            "bytes/s between two hosts, or two GPUs; default: transfers between them take no time")
         .positive();
     app.add("--rank-memory GIB", mesh.memory_gib, "what a rank has; default: no limit").positive();
     app.add("--host-memory GIB", mesh.host_memory_gib,
@@ -453,13 +444,18 @@ void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
 // Refuses what is asked for beside what the config says. SHARES: ranks that share layers or
 // positions are.
 void check_wish(const job::JobSetup& setup, const MeshArguments& mesh, bool shares) {
-    if (setup.on_gpu && (mesh.search || mesh.wish.stages > 1 || shares))
-        fail(
-            ExitCode::kConfig,
-            "dslaunch.device: cuda: on GPUs this version trains by data parallelism with ZeRO "
-            "only; "
-            "meshes, stages and shared layers are planned for CPUs: leave the device out or set it "
-            "to cpu");
+    if (setup.on_gpu && (mesh.wish.stages > 1 || shares))
+        fail(ExitCode::kConfig,
+             "dslaunch.device: cuda: on GPUs this version trains by data parallelism with ZeRO "
+             "only; stages and shared layers are planned for CPUs: leave the device out or set it "
+             "to cpu");
+    if (!setup.on_gpu && !mesh.device_memory.empty())
+        fail(ExitCode::kUsage,
+             "--device-memory is what a GPU has, and this plan is for CPUs: add --device cuda");
+    if (setup.on_gpu && mesh.host_memory_gib > 0)
+        fail(ExitCode::kUsage,
+             "--host-memory is for ranks that share a host's memory; say what a GPU has with "
+             "--device-memory");
     if (setup.sharing.plan && (shares || mesh.search || mesh.wish.stages > 0))
         fail(ExitCode::kUsage,
              "the config shares layers or positions among ranks already (dslaunch.tensor.size, "
@@ -474,7 +470,9 @@ HelpPage plan_help() {
                 "and tier, what is read, written and sent.",
             .examples = {"dslaunch plan train.pt --config ds_config.json --world-size 8",
                          "dslaunch plan train.pt --world-size 8 --stages 4 --svg step.svg",
-                         "dslaunch plan train.pt --hostfile hostfile --search"},
+                         "dslaunch plan train.pt --hostfile hostfile --search",
+                         "dslaunch plan train.pt --world-size 8 --device cuda --device-memory "
+                         "H100 --search"},
             .docs = "docs/plan.md, docs/pipelines.md, docs/tensor-parallel.md"};
 }
 
@@ -498,8 +496,8 @@ int plan_main(int argc, char** argv) {
     arguments.node_sizes = arguments.hosts.node_sizes(arguments.hosts.world_size);
     if (mesh.wish.stages > 0 || mesh.search)
         take_mesh_ranks(arguments, app.count("--world-size") > 0);
-    if (!arguments.device_memory.empty())
-        static_cast<void>(plan::device_room_of(arguments.device_memory));
+    if (!arguments.mesh.device_memory.empty())
+        static_cast<void>(plan::device_room_of(arguments.mesh.device_memory));
     arguments.job.plan_only = true;
     // A plan for a GPU is made on the CPU, and refused if a run would be refused.
     arguments.job.open_device = [](const config::RunConfig& config) {

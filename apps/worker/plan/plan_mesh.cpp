@@ -13,8 +13,10 @@
 #include "base/text/columns.h"
 #include "graph/measure/measure.h"
 #include "job/predict/job_forecast.h"
+#include "job/setup/job_layout.h"
 #include "job/setup/trial_batch.h"
 #include "plan/predict/admission.h"
+#include "plan/predict/known_devices.h"
 #include "worker/plan/plan_tensor.h"
 
 namespace dslaunch::worker {
@@ -67,6 +69,13 @@ plan::MeshChoice choice_for(const plan::MeshRequest& request, const MeshArgument
     return choice;
 }
 
+// The ranks of each host; each GPU is a host of one rank.
+std::vector<int> node_sizes_of(const job::JobSetup& setup, const MeshArguments& arguments,
+                               int ranks) {
+    return setup.on_gpu ? std::vector<int>(static_cast<size_t>(ranks), 1)
+                        : arguments.hosts.node_sizes(ranks);
+}
+
 std::string mesh_table(const plan::MeshRequest& request, const plan::MeshChoice& choice) {
     const plan::Mesh mesh = plan::Mesh::make(choice.sizes, request.node_sizes);
     return mesh.world_size() > 1 && mesh.world_size() <= kTableRanksMax ? "\n" + mesh.table() : "";
@@ -77,11 +86,18 @@ std::string config_of(const job::JobSetup& setup, const plan::MeshChoice& choice
                              setup.model_info.segments.size());
 }
 
+// The memory of what the ranks of a mesh share: of a host, or of a GPU, which is a host of one
+// rank.
 Bytes host_memory(const job::JobSetup& setup, const MeshArguments& arguments) {
+    if (setup.on_gpu) {
+        if (!arguments.device_memory.empty())
+            return plan::device_room_of(arguments.device_memory).left;
+        fail(ExitCode::kUsage,
+             "--search: how much memory a GPU has is not known here; say it with --device-memory, "
+             "as a size (24GiB) or by the GPU's name ({})",
+             plan::known_devices());
+    }
     if (arguments.host_memory_gib > 0) return from_gib(arguments.host_memory_gib);
-    if (setup.on_gpu)
-        fail(ExitCode::kConfig,
-             "how much memory a host of GPUs has is not known here; say it with --host-memory");
     // The job does not include this process, so the memory that it holds counts as free.
     const MemoryState here = read_memory_state();
     std::optional<Bytes> least;
@@ -98,7 +114,12 @@ plan::MeshSearch search_for(const job::JobSetup& setup, const MeshArguments& arg
                             plan::MeshRequest& request) {
     plan::MeshSearch search;
     if (arguments.wish.stages > 0) search.pipeline_sizes = {arguments.wish.stages};
-    search.tensor_sizes = tensor_sizes(setup, arguments, request);
+    if (setup.on_gpu) {
+        search.pipeline_sizes = {1};  // data parallelism is all there is, so ZeRO stages compete
+        search.each_zero_stage = true;
+    } else {
+        search.tensor_sizes = tensor_sizes(setup, arguments, request);
+    }
     search.sequence_sizes = {arguments.sequence};
     if (!arguments.schedule.empty()) search.schedules = {*schedule_named(arguments.schedule)};
     search.chunks = arguments.wish.chunks;
@@ -112,8 +133,13 @@ plan::MeshSearch search_for(const job::JobSetup& setup, const MeshArguments& arg
     return search;
 }
 
-[[noreturn]] void refuse(const plan::MeshSearch& search, const plan::MeshFindings& found,
-                         int ranks) {
+// What has the memory that a mesh must fit in.
+std::string_view room_of(const job::JobSetup& setup) {
+    return setup.on_gpu ? "GPU" : "host";
+}
+
+[[noreturn]] void refuse(const job::JobSetup& setup, const plan::MeshSearch& search,
+                         const plan::MeshFindings& found, int ranks) {
     if (!found.smallest)
         fail(ExitCode::kConfig,
              "no mesh of {} ranks is possible: its data-parallel ranks must share {} micro batches "
@@ -122,21 +148,38 @@ plan::MeshSearch search_for(const job::JobSetup& setup, const MeshArguments& arg
              ranks, search.micro_batches);
     const plan::MeshChoice& choice = found.smallest->choice;
     fail(ExitCode::kConfig,
-         "none of {} meshes of {} ranks fits in {} of a host: the one that needs least, pipeline "
-         "{} x data {} x tensor {} x sequence {} with ZeRO {}{}, needs {}; take more hosts, fewer "
-         "rows in a micro batch, or offload to disk",
-         found.looked_at, ranks, to_text(*search.host_memory_max), choice.sizes.pipeline,
-         choice.sizes.data, choice.sizes.tensor, choice.sizes.sequence, choice.zero_stage,
-         choice.recompute ? " and recompute" : "", to_text(found.smallest->cost.host));
+         "none of {} meshes of {} ranks fits in {} of a {}: the one that needs least, pipeline "
+         "{} x data {} x tensor {} x sequence {} with ZeRO {}{}, needs {}; take more {}, fewer "
+         "rows in a micro batch{}",
+         found.looked_at, ranks, to_text(*search.host_memory_max), room_of(setup),
+         choice.sizes.pipeline, choice.sizes.data, choice.sizes.tensor, choice.sizes.sequence,
+         choice.zero_stage, choice.recompute ? " and recompute" : "",
+         to_text(found.smallest->cost.host), setup.on_gpu ? "GPUs" : "hosts",
+         setup.on_gpu ? ", or weights in 16 bit" : ", or offload to disk");
 }
 
 }  // namespace
 
-std::string times_text(const MeshArguments& arguments) {
+job::JobRates rates_of_gpu(const job::JobSetup& setup, const MeshArguments& arguments) {
+    std::optional<job::JobRates> rates =
+        job::rates_on_gpu(setup, plan::rates_of_device(arguments.device_memory),
+                          {arguments.flops_per_s, arguments.link_bytes_per_s});
+    if (!rates)
+        fail(ExitCode::kUsage,
+             "the segments of a plan for a GPU cannot be timed here; name the GPU by "
+             "--device-memory ({}), or say how many FLOP/s a rank does with --flops-rate",
+             plan::known_devices());
+    return std::move(*rates);
+}
+
+std::string times_text(const job::JobSetup& setup, const MeshArguments& arguments) {
     const std::string link =
         arguments.link_bytes_per_s > 0
             ? fmt::format("transfers at {:.4g} GB/s", arguments.link_bytes_per_s / 1e9)
             : "transfers take no time, for --link-rate is not given";
+    if (setup.on_gpu && arguments.flops_per_s <= 0)
+        return fmt::format("times from the peaks of {}, what a step takes at least; {}",
+                           arguments.device_memory, link);
     if (arguments.flops_per_s > 0)
         return fmt::format("times from FLOPs at {:.4g} TFLOP/s, updates take none; {}",
                            arguments.flops_per_s / 1e12, link);
@@ -146,21 +189,26 @@ std::string times_text(const MeshArguments& arguments) {
 
 plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& arguments,
                                int ranks) {
-    if (setup.on_gpu && arguments.flops_per_s <= 0)
-        fail(ExitCode::kConfig,
-             "the segments of a plan for a GPU cannot be timed here; say how many FLOP/s a rank "
-             "does with --flops-rate");
     plan::MeshRequest request;
     request.model = setup.model_info;
     request.options = setup.plan_options;
-    request.node_sizes = arguments.hosts.node_sizes(ranks);
-    if (!setup.on_gpu) {
-        // The program's memory is counted as in admission.
-        request.program = read_program_memory().own + plan::kProgramLater + plan::kProgramRoom;
-        // The model is measured with the memory kept between the halves of a backward.
-        request.model =
-            graph::measure(*setup.segmented, job::trial_batch(setup), /*split_backward=*/true);
+    request.layout = job::layout_options(setup.config(), /*stage=*/3);
+    request.node_sizes = node_sizes_of(setup, arguments, ranks);
+    if (setup.on_gpu) {
+        request.program = plan::device_extra(setup.plan_options);
+        if (!arguments.device_memory.empty())
+            request.rank_memory_max =
+                plan::device_room_of(arguments.device_memory).left - request.program;
+        job::JobRates rates = rates_of_gpu(setup, arguments);
+        request.times = std::move(rates.segments);
+        request.rates = rates.machine;
+        return request;
     }
+    // The program's memory is counted as in admission.
+    request.program = read_program_memory().own + plan::kProgramLater + plan::kProgramRoom;
+    // The model is measured with the memory kept between the halves of a backward.
+    request.model =
+        graph::measure(*setup.segmented, job::trial_batch(setup), /*split_backward=*/true);
     if (arguments.flops_per_s > 0) {
         request.times = plan::times_from_flops(request.model, arguments.flops_per_s);
     } else {
@@ -204,13 +252,15 @@ std::string meshes_text(const plan::MeshRequest& request,
                        mesh_table(request, found.front().choice));
 }
 
-std::vector<plan::MeshFinding> simulate_copies(plan::MeshRequest request, plan::MeshChoice choice,
+std::vector<plan::MeshFinding> simulate_copies(const job::JobSetup& setup,
+                                               plan::MeshRequest request, plan::MeshChoice choice,
                                                const MeshArguments& arguments) {
     std::vector<plan::MeshFinding> found;
     const int copies_max = arguments.simulated_ranks / arguments.copy_ranks();
     for (int64_t copies = 1; copies_max > 0; copies = std::min<int64_t>(2 * copies, copies_max)) {
         choice.sizes.data = static_cast<int>(copies);
-        request.node_sizes = arguments.hosts.node_sizes(choice.sizes.data * arguments.copy_ranks());
+        request.node_sizes =
+            node_sizes_of(setup, arguments, choice.sizes.data * arguments.copy_ranks());
         found.push_back({choice, plan::mesh_cost(request, choice)});
         if (copies == copies_max) break;
     }
@@ -232,7 +282,7 @@ void print_meshes(const job::JobSetup& setup, const MeshArguments& arguments) {
     const plan::MeshRequest request = mesh_request(setup, arguments, ranks);
     const std::vector<plan::MeshFinding> found = find_meshes(request, arguments);
     const std::vector<plan::MeshFinding> copies =
-        simulate_copies(request, found.front().choice, arguments);
+        simulate_copies(setup, request, found.front().choice, arguments);
     if (arguments.json) {
         JsonWriter json;
         json.begin_object().field("threads", at::get_num_threads()).key("meshes");
@@ -243,7 +293,7 @@ void print_meshes(const job::JobSetup& setup, const MeshArguments& arguments) {
         fmt::print("{}\n", json.text());
         return;
     }
-    fmt::print("{}\n\n{}", times_text(arguments), meshes_text(request, found));
+    fmt::print("{}\n\n{}", times_text(setup, arguments), meshes_text(request, found));
     if (!copies.empty()) fmt::print("\n{}", copies_text(copies));
 }
 
@@ -252,13 +302,14 @@ void print_search(const job::JobSetup& setup, const MeshArguments& arguments) {
     plan::MeshRequest request = mesh_request(setup, arguments, ranks);
     const plan::MeshSearch search = search_for(setup, arguments, request);
     const plan::MeshFindings found = plan::search_meshes(request, search);
-    if (found.best.empty()) refuse(search, found, ranks);
+    if (found.best.empty()) refuse(setup, search, found, ranks);
     const std::string config = config_of(setup, found.best.front().choice);
     if (arguments.json) {
         JsonWriter json;
         json.begin_object().field("looked_at", found.looked_at).field("fitting", found.fitting);
         json.field("micro_batches", search.micro_batches);
-        json.field("host_memory_bytes", search.host_memory_max->value);
+        json.field(setup.on_gpu ? "device_memory_bytes" : "host_memory_bytes",
+                   search.host_memory_max->value);
         json.field("threads", at::get_num_threads()).key("best");
         findings_json(found.best, json);
         json.key("config").raw(config).end_object();
@@ -266,10 +317,10 @@ void print_search(const job::JobSetup& setup, const MeshArguments& arguments) {
         return;
     }
     fmt::print(
-        "{} of {} meshes of {} ranks fit in {} of a host, {} micro batches of {} rows\n{}\n"
+        "{} of {} meshes of {} ranks fit in {} of a {}, {} micro batches of {} rows\n{}\n"
         "\n{}\nfor the first:\n{}\n",
-        found.fitting, found.looked_at, ranks, to_text(*search.host_memory_max),
-        search.micro_batches, setup.config().batch.micro_rows, times_text(arguments),
+        found.fitting, found.looked_at, ranks, to_text(*search.host_memory_max), room_of(setup),
+        search.micro_batches, setup.config().batch.micro_rows, times_text(setup, arguments),
         meshes_text(request, found.best), config);
 }
 

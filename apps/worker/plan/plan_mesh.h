@@ -28,6 +28,7 @@ struct MeshArguments {
     double link_bytes_per_s = 0;  // rate between hosts; 0: not known
     double memory_gib = 0;        // limit of a rank; 0: none
     double host_memory_gib = 0;   // for a search; 0: this machine's
+    std::string device_memory;    // a GPU's memory as a size, or its name; empty: not known
     bool json = false;
     PlanHosts hosts = {};
 
@@ -35,15 +36,20 @@ struct MeshArguments {
     [[nodiscard]] int copy_ranks() const { return wish.stages * tensor.size * sequence; }
 };
 
+// The rates of a rank of SETUP's job on the GPU that ARGUMENTS name, or by the rates that they
+// give. Throws Error{kUsage} where they do neither. REQUIRES: SETUP is for GPUs.
+[[nodiscard]] job::JobRates rates_of_gpu(const job::JobSetup& setup,
+                                         const MeshArguments& arguments);
+
 // The request for the costs of meshes of SETUP's job on hosts like this machine. Segments and
 // updates are measured here, with the threads of a rank, unless ARGUMENTS give a rank's FLOP/s. The
-// hosts are filled with RANKS. Throws Error{kConfig} for a GPU without a rate, and what
-// find_tensor_plan throws.
+// hosts are filled with RANKS. On GPUs each rank is a host of its own, timed by rates_of_gpu().
+// Throws what rates_of_gpu and find_tensor_plan throw.
 [[nodiscard]] plan::MeshRequest mesh_request(const job::JobSetup& setup,
                                              const MeshArguments& arguments, int ranks);
 
 // The source of the times in the text, a line.
-[[nodiscard]] std::string times_text(const MeshArguments& arguments);
+[[nodiscard]] std::string times_text(const job::JobSetup& setup, const MeshArguments& arguments);
 
 // The mesh that is asked for, with each schedule or the given one, the shortest step first. Throws
 // Error{kConfig} if there is none.
@@ -55,7 +61,8 @@ struct MeshArguments {
 
 // Findings for 1, 2, 4, … copies of CHOICE's model, on up to the simulated number of ranks; none if
 // there is no such number.
-[[nodiscard]] std::vector<plan::MeshFinding> simulate_copies(plan::MeshRequest request,
+[[nodiscard]] std::vector<plan::MeshFinding> simulate_copies(const job::JobSetup& setup,
+                                                             plan::MeshRequest request,
                                                              plan::MeshChoice choice,
                                                              const MeshArguments& arguments);
 [[nodiscard]] std::string copies_text(const std::vector<plan::MeshFinding>& copies);

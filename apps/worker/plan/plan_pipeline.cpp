@@ -33,8 +33,8 @@ void print_text(const std::vector<plan::PipelineOption>& options, const plan::Pi
                 const MeshArguments& arguments) {
     fmt::print("{} segments in {} stages, {} micro batches of {} rows in a step\n{}\n\n{}\n",
                setup.model_info.segments.size(), arguments.wish.stages,
-               arguments.wish.micro_batches, setup.config().batch.micro_rows, times_text(arguments),
-               plan::schedules_table(options));
+               arguments.wish.micro_batches, setup.config().batch.micro_rows,
+               times_text(setup, arguments), plan::schedules_table(options));
     fmt::print("stages of {}, times of a micro batch's forward and backward:\n{}",
                schedule_name(shown.kind), plan::stages_table(shown, setup.model_info));
     fmt::print("\nwith sums, updates and programs:\n{}", meshes_text(mesh, meshes.found));
@@ -89,7 +89,7 @@ void print_pipelines(const job::JobSetup& setup, MeshArguments arguments) {
         write_file_atomically(arguments.svg_path, plan::timeline_svg(plan::pipeline_timeline(
                                                       shown.schedule, shown.run)));
     Meshes meshes{find_meshes(mesh, arguments), {}};
-    meshes.copies = simulate_copies(mesh, meshes.found.front().choice, arguments);
+    meshes.copies = simulate_copies(setup, mesh, meshes.found.front().choice, arguments);
     if (arguments.json) {
         print_json(options, shown, meshes, setup, arguments);
     } else {

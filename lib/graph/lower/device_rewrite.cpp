@@ -102,16 +102,18 @@ void rewrite_methods(const torch::jit::Module& module, c10::Device device) {
 
 void move_to_device(Model& model, c10::Device device) {
     const at::NoGradGuard no_grad;
-    TensorWalk([&](const at::Tensor& tensor) {
-        if (!is_elsewhere(tensor, device)) return;
-        tensor.set_data(tensor.to(device));
-    }).visit(model.module()._ivalue());
+    move_state_to_device(model, device);
+    for (const ModelParameter& parameter : model.parameters())
+        if (is_elsewhere(parameter.tensor, device))
+            parameter.tensor.set_data(parameter.tensor.to(device));
 }
 
-c10::Device device_of(const Model& model) {
-    if (!model.parameters().empty()) return model.parameters().front().tensor.device();
-    if (!model.buffers().empty()) return model.buffers().front().tensor.device();
-    return c10::kCPU;
+void move_state_to_device(Model& model, c10::Device device) {
+    const at::NoGradGuard no_grad;
+    TensorWalk([&](const at::Tensor& tensor) {
+        if (!is_elsewhere(tensor, device) || model.parameter_index(tensor) >= 0) return;
+        tensor.set_data(tensor.to(device));
+    }).visit(model.module()._ivalue());
 }
 
 std::vector<IValue> on_device(std::vector<IValue> values, c10::Device device) {

@@ -33,8 +33,9 @@ void rewrite_methods(const torch::jit::Module& module, c10::Device device);
 // rewritten when they are lowered. Does nothing if all is on DEVICE already.
 void move_to_device(Model& model, c10::Device device);
 
-// The device of the model's parameters and buffers; the CPU if it has none.
-[[nodiscard]] c10::Device device_of(const Model& model);
+// The same for all but the parameters, which are brought when they are needed: by ParametersAs
+// (precision.h) to be measured, by ZeRO to be trained.
+void move_state_to_device(Model& model, c10::Device device);
 
 // VALUES with every tensor on DEVICE: for a GPU from pinned memory on the current stream, so that
 // the caller does not wait. Tensors that are on DEVICE already are passed on as they are.

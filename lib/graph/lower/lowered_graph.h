@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <memory>
@@ -39,6 +40,7 @@ struct LoweredGraph {
     bool module_input = false;  // input 0 is the module itself (interface calls): whatever takes it
                                 // may read any parameter and buffer, those of other inputs too
     at::ScalarType compute_dtype = at::kFloat;  // required of a ComputeContext that runs the graph
+    c10::Device device = c10::kCPU;  // that of its constants, and of what a run of it is given
 
     [[nodiscard]] size_t first_argument() const { return module_input ? 1 : 0; }
     [[nodiscard]] size_t first_state() const { return first_argument() + arguments.size(); }

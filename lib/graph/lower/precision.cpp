@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/lower/lowered_graph.h"
 
 namespace dslaunch::graph {
 
@@ -238,15 +239,18 @@ DType dtype_of(const std::string& name, const at::Tensor& tensor) {
 }
 
 ParametersAs::ParametersAs(const Model& model, std::span<const int> parameters,
-                           at::ScalarType dtype) {
+                           const LoweredGraph& lowered) {
     const at::NoGradGuard no_grad;
     for (const int parameter : parameters) {
         at::Tensor tensor = model.parameters()[parameter].tensor;
-        if (tensor.scalar_type() != at::kFloat || dtype == at::kFloat) continue;
+        const at::ScalarType dtype =
+            tensor.scalar_type() == at::kFloat ? lowered.compute_dtype : tensor.scalar_type();
+        if (tensor.scalar_type() == dtype && tensor.device() == lowered.device) continue;
         tensors_.push_back(tensor);
         before_.push_back(tensor.detach());
-        cast_.push_back(before_.back().to(dtype));
-        tensor.set_data(cast_.back());
+        // It is cast where it lies, so that the device never has more than what it needs.
+        brought_.push_back(before_.back().to(dtype).to(lowered.device));
+        tensor.set_data(brought_.back());
     }
 }
 

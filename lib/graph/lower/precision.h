@@ -18,29 +18,31 @@ struct Value;
 
 namespace dslaunch::graph {
 
+struct LoweredGraph;
+
 // LibTorch's name of an element type.
 [[nodiscard]] at::ScalarType scalar_type_of(DType dtype);
 // The element type of TENSOR. Throws Error{kInput} with NAME if files cannot hold that type.
 [[nodiscard]] DType dtype_of(const std::string& name, const at::Tensor& tensor);
 
-// A scope in which the fp32 ones of PARAMETERS of MODEL are of DTYPE; its end restores them.
-// Tensors keep their identity, ties, requires_grad and strides. Buffers stay: running statistics
-// are sums that 16 bits would lose. For a model whose parameters are too large to be cast all at
-// once.
+// A scope in which PARAMETERS of MODEL are as a run of LOWERED needs them: on its device, and the
+// fp32 ones of its compute dtype. Its end restores them. Tensors keep their identity, ties,
+// requires_grad and strides. Buffers stay: running statistics are sums that 16 bits would lose. For
+// a model whose parameters are too large to be brought all at once.
 class ParametersAs {
   public:
-    ParametersAs(const Model& model, std::span<const int> parameters, at::ScalarType dtype);
+    ParametersAs(const Model& model, std::span<const int> parameters, const LoweredGraph& lowered);
     ParametersAs(const ParametersAs&) = delete;
     ParametersAs& operator=(const ParametersAs&) = delete;
     ~ParametersAs();
 
-    // The parameters in DTYPE.
-    [[nodiscard]] const std::vector<at::Tensor>& cast() const { return cast_; }
+    // The values that the changed parameters have in this scope.
+    [[nodiscard]] const std::vector<at::Tensor>& brought() const { return brought_; }
 
   private:
     std::vector<at::Tensor> tensors_;  // tensors of the model
     std::vector<at::Tensor> before_;
-    std::vector<at::Tensor> cast_;
+    std::vector<at::Tensor> brought_;
 };
 
 // Puts casts in front of the operators of GRAPH that autocast leaves alone and whose kernels take

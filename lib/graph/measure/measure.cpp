@@ -45,12 +45,15 @@ c10::ArrayRef<const IValue> own_outputs(const at::RecordFunction& call) {
 class OperatorTrace {
   public:
     OperatorTrace() {
+        // Autograd's threads for devices take this thread's callbacks over, and have no trace.
         at::RecordFunctionCallback callback(
             [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
-                current()->enter(call);
+                if (current() != nullptr) current()->enter(call);
                 return nullptr;
             },
-            [](const at::RecordFunction& call, at::ObserverContext*) { current()->leave(call); });
+            [](const at::RecordFunction& call, at::ObserverContext*) {
+                if (current() != nullptr) current()->leave(call);
+            });
         current() = this;
         handle_ = at::addThreadLocalCallback(
             callback.needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
@@ -305,7 +308,7 @@ LossFacts facts_of_loss(const std::vector<IValue>& outputs) {
 
 LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs, bool split,
                          plan::ModelInfo& info) {
-    const c10::Device device = device_of(segmented.model());
+    const c10::Device device = segmented.lowered().device;
     TensorMeter meter(device.type());
     OperatorTrace trace;
     BackwardTrials backwards(segmented, meter, split);
@@ -318,10 +321,11 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
                 return tensor;
             }));
         }
-        // The cast lasts as long as the segment runs: no rank ever holds the whole model in 16 bit.
-        std::optional<ParametersAs> half(std::in_place, segmented.model(), segment.parameters,
-                                         segmented.lowered().compute_dtype);
-        for (const at::Tensor& tensor : half->cast()) trace.ignore_once(tensor);
+        // Parameters are brought as long as the segment runs: no rank ever holds the whole model in
+        // 16 bit, or on its GPU.
+        std::optional<ParametersAs> parameters(std::in_place, segmented.model(), segment.parameters,
+                                               segmented.lowered());
+        for (const at::Tensor& tensor : parameters->brought()) trace.ignore_once(tensor);
         const TensorMeter::Counts before = meter.live();
         meter.restart_peak();
         Boundary boundary = segmented.forward(s, inputs, {}, device);
@@ -335,10 +339,9 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
         // Only the autograd graph on the producers is left to hold what backward needs.
         std::vector<IValue> outputs = std::move(boundary.values);
         segment.activation_bytes = Bytes{segment.backward ? trace.take_kept_bytes() : 0};
-        if (segment.backward && device.is_cpu())
-            backwards.measure(s, segment, std::move(boundary), inputs, before);
+        if (segment.backward) backwards.measure(s, segment, std::move(boundary), inputs, before);
         trace.forget();
-        half.reset();
+        parameters.reset();
         inputs = std::move(outputs);
         // Pages that this segment read from the archive are not needed soon: a rank's peak while it
         // loads is one segment, not the model.
@@ -354,7 +357,7 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
 plan::ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValue>& arguments,
                         bool split_backward, LossFacts* loss) {
     const ComputeContext context(true, segmented.lowered().compute_dtype,
-                                 device_of(segmented.model()).type());
+                                 segmented.lowered().device.type());
     plan::ModelInfo info = describe_parameters(segmented);
     Boundary batch;
     batch.values = arguments;

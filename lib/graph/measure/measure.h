@@ -1,6 +1,6 @@
 // The costs of a segmented model: bytes alive at each cut, bytes that autograd keeps, the most that
 // a segment's forward and backward take, FLOPs. Found by one forward pass over a micro batch and
-// the backward of one segment of each sort (on the CPU), before the first step. Feeds
+// the backward of one segment of each sort, before the first step. Feeds
 // plan/model/model_info.h.
 #pragma once
 
@@ -15,9 +15,9 @@ struct LossFacts {
     bool trains = true;  // true: a gradient leads from it to a trainable parameter
 };
 
-// ARGUMENTS are one micro batch of the run, as the data give it. Buffers keep their values.
-// Runs in the compute dtype that SEGMENTED was lowered for; in half precision the fp32 parameters
-// of a segment are cast while it runs, so that they have their bytes of the run. Throws
+// ARGUMENTS are one micro batch of the run, as the data give it, on SEGMENTED's device. Buffers,
+// which are there, keep their values; parameters are brought there a segment at a time, in half
+// precision the fp32 ones in the compute dtype that SEGMENTED was lowered for. Throws
 // Error{kInput} when a segment fails. (LibTorch's meta device would need no memory and arithmetic,
 // but half of the operators have their meta kernels in Python only.) SPLIT_BACKWARD: backwards are
 // run in two halves, and the memory kept between the halves is measured too. LOSS, if there is one,

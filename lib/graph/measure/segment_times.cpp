@@ -106,7 +106,7 @@ class SegmentTimer {
             for (const int parameter : segmented_.parameters_of(segmented_.segments()[s]))
                 if (std::ranges::find(parameters, parameter) == parameters.end())
                     parameters.push_back(parameter);
-        const ParametersAs half(segmented_.model(), parameters, segmented_.lowered().compute_dtype);
+        const ParametersAs brought(segmented_.model(), parameters, segmented_.lowered());
         std::vector<IValue> outputs;
         for (int round = 0; round <= options_.rounds; ++round)
             for (const bool inputs_only : {false, true})
@@ -199,7 +199,7 @@ std::vector<plan::SegmentTimes> measure_times(const SegmentedModel& segmented,
     DSL_CHECK(options.kept.empty() || options.kept.size() == segmented.segments().size(),
               "what {} segments keep, not {}", options.kept.size(), segmented.segments().size());
     const ComputeContext context(true, segmented.lowered().compute_dtype,
-                                 device_of(segmented.model()).type());
+                                 segmented.lowered().device.type());
     const KeptBuffers buffers(segmented.model());
     std::vector<plan::SegmentTimes> times = SegmentTimer(segmented, options).run(arguments);
     // A call that needs the module reaches parameters that its segment does not name.

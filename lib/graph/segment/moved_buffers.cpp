@@ -6,7 +6,6 @@
 #include <ATen/ops/logical_and.h>
 #include <ATen/ops/logical_or.h>
 
-#include "graph/lower/device_rewrite.h"
 #include "graph/lower/precision.h"
 #include "graph/segment/compute_context.h"
 #include "graph/segment/kept_buffers.h"
@@ -30,17 +29,17 @@ bool is_equal(const at::Tensor& a, const at::Tensor& b) {
 
 std::vector<std::vector<int>> moved_buffers(const SegmentedModel& segmented,
                                             const std::vector<c10::IValue>& arguments) {
-    const ComputeContext context(false, segmented.lowered().compute_dtype,
-                                 device_of(segmented.model()).type());
+    const LoweredGraph& lowered = segmented.lowered();
+    const ComputeContext context(false, lowered.compute_dtype, lowered.device.type());
     const Model& model = segmented.model();
     const KeptBuffers kept(model);
     std::vector<c10::IValue> values = segmented.first_inputs(arguments);
     std::vector<std::vector<int>> moved;
     for (size_t s = 0; s < segmented.segments().size(); ++s) {
-        const ParametersAs half(model, segmented.parameters_of(segmented.segments()[s]),
-                                segmented.lowered().compute_dtype);
+        const ParametersAs brought(model, segmented.parameters_of(segmented.segments()[s]),
+                                   lowered);
         const std::vector<at::Tensor> before = copies_of(model);
-        values = segmented.forward(s, values, {}, device_of(model)).values;
+        values = segmented.forward(s, values, {}, lowered.device).values;
         std::vector<int>& of_segment = moved.emplace_back();
         for (size_t b = 0; b < before.size(); ++b)
             if (!is_equal(before[b], model.buffers()[b].tensor))

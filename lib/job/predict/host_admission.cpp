@@ -68,11 +68,12 @@ std::vector<JobSetup> others_on_host(const JobSetup& setup, const runtime::Topol
 plan::HostNeed need_of_host(const JobSetup& setup, const runtime::Topology& place,
                             const ProgramMemory& program) {
     std::vector<plan::StepPlan> plans;
-    Bytes arena, resident;
+    Bytes arena, resident, extra;
     const auto add = [&](const JobSetup& stage) {
         std::vector<plan::StepPlan> of_stage = make_host_plans(stage);
         const Bytes own = arena_of_stage(stage);
         arena += own;
+        if (stage.on_gpu) extra = plan::device_extra(stage.plan_options);
         resident = std::max(resident,
                             plan::host_need(of_stage, own - unread(stage), program).resident_max);
         std::ranges::move(of_stage, std::back_inserter(plans));
@@ -82,7 +83,7 @@ plan::HostNeed need_of_host(const JobSetup& setup, const runtime::Topology& plac
     if (setup.is_divided()) {
         for (const JobSetup& other : others_on_host(setup, place)) add(other);
     }
-    plan::HostNeed need = plan::host_need(plans, arena + links, program);
+    plan::HostNeed need = plan::host_need(plans, arena + links, program, extra);
     need.resident_max = resident + links;
     return need;
 }

@@ -12,7 +12,6 @@ namespace dslaunch::job {
 void JobRoom::check_host(const JobSetup& setup, const runtime::Topology& place, bool saves,
                          runtime::DeviceBackend* device) {
     AdmissionOptions options{place.local_world_size(), saves};
-    device_ = device;
     if (device != nullptr) {
         const runtime::DeviceMemoryState memory = device->memory_state();
         options.device = {memory.left,
@@ -37,17 +36,19 @@ void JobRoom::agree(runtime::Collectives& job) {
 }
 
 void JobRoom::compare(JobSetup& setup, const runtime::Topology& place,
-                      const std::optional<plan::StepPlanOptions>& options, Bytes peak_rss) {
+                      const std::optional<plan::StepPlanOptions>& options,
+                      const runtime::TrainResult& result) {
     if (options && admission_) {
         setup.plan_options = *options;
         estimate_ = need_of_host(setup, place, admission_->program).of_rank();
     }
     if (estimate_.value == 0) return;
-    if (device_ == nullptr)
-        return log_info("train", "{}", plan::estimate_text("a rank", estimate_, peak_rss));
-    const runtime::DeviceMemoryState memory = device_->memory_state();
-    log_info("train", "{}; LibTorch's allocator held {}",
-             plan::estimate_text("a GPU", estimate_, memory.peak), to_text(memory.peak_held));
+    if (!setup.on_gpu)
+        return log_info("train", "{}", plan::estimate_text("a rank", estimate_, result.peak_rss));
+    const Bytes groups = plan::group_memory(setup.plan_options);
+    log_info("train", "{}; LibTorch's allocator held {}; NCCL's buffers, estimated: {}",
+             plan::estimate_text("a GPU", estimate_ - groups, result.peak_device),
+             to_text(result.peak_device_held), to_text(groups));
 }
 
 }  // namespace dslaunch::job

@@ -9,6 +9,7 @@
 #include "job/predict/host_admission.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/device_backend.h"
+#include "runtime/train/trainer.h"
 
 namespace dslaunch::job {
 
@@ -25,16 +26,17 @@ class JobRoom {
     // Called by all ranks of the JOB, for hosts may have other stages of a pipeline: from then on
     // the estimate is the largest of all.
     void agree(runtime::Collectives& job);
-    // Called by the job's first rank after training: logs the estimate beside PEAK_RSS, or beside
-    // the peak of its GPU's allocator. OPTIONS: those of the plan that held most, if plans changed
-    // between steps; they become SETUP's.
+    // Called by the job's first rank after training: logs the estimate beside the peak of the rank
+    // that had most, on GPUs beside that of LibTorch's allocator, which lends NCCL nothing.
+    // OPTIONS: those of the plan that held most, if plans changed between steps; they become
+    // SETUP's.
     void compare(JobSetup& setup, const runtime::Topology& place,
-                 const std::optional<plan::StepPlanOptions>& options, Bytes peak_rss);
+                 const std::optional<plan::StepPlanOptions>& options,
+                 const runtime::TrainResult& result);
 
   private:
     std::optional<HostAdmission> admission_;  // present on the first rank of a host
     Bytes estimate_;                          // need of the rank that needs most; 0: none was made
-    runtime::DeviceBackend* device_ = nullptr;
 };
 
 }  // namespace dslaunch::job

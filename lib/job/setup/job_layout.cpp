@@ -30,17 +30,6 @@ void set_place(plan::StepPlanOptions& options, const runtime::Topology& ranks, b
     options.on_device = on_gpu;
 }
 
-plan::FlatLayoutOptions layout_options(const config::RunConfig& config) {
-    plan::FlatLayoutOptions options;
-    options.bucket_numel_max = config.zero.reduce_bucket_numel;
-    options.frozen = true;
-    if (config.zero.stage == 3) {
-        options.persistent_numel_max = config.zero.persistent_parameter_numel;
-        options.persistent_total_numel_max = config.zero.persistent_numel_max;
-    }
-    return options;
-}
-
 StatePacking packing_of(config::MomentFormat format, bool square) {
     if (format == config::MomentFormat::kFp32) return StatePacking::kNone;
     if (format == config::MomentFormat::kBf16) return StatePacking::kBf16;
@@ -115,6 +104,17 @@ plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtim
 
 }  // namespace
 
+plan::FlatLayoutOptions layout_options(const config::RunConfig& config, int64_t stage) {
+    plan::FlatLayoutOptions options;
+    options.bucket_numel_max = config.zero.reduce_bucket_numel;
+    options.frozen = true;
+    if (stage == 3) {
+        options.persistent_numel_max = config.zero.persistent_parameter_numel;
+        options.persistent_total_numel_max = config.zero.persistent_numel_max;
+    }
+    return options;
+}
+
 void lay_out_job(JobSetup& setup, const runtime::Topology& place) {
     const config::RunConfig& config = setup.config();
     setup.place = place_in_stages(config, place);
@@ -123,7 +123,7 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place) {
     choose_segments(setup);
     check_ties(setup, place);
     setup.info = plan::stage_model(setup.model_info, setup.own_segments());
-    plan::FlatLayoutOptions options = layout_options(config);
+    plan::FlatLayoutOptions options = layout_options(config, config.zero.stage);
     if (setup.place.is_pipeline()) {
         setup.plan_options.stage_work = work_of_stage(setup);
         setup.far_ranks = far_ranks(setup, place);

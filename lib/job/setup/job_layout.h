@@ -13,6 +13,10 @@ class Collectives;
 
 namespace dslaunch::job {
 
+// The buckets of CONFIG's job at ZeRO STAGE, without what a pipeline adds.
+[[nodiscard]] plan::FlatLayoutOptions layout_options(const config::RunConfig& config,
+                                                     int64_t stage);
+
 // Fills in SETUP's stages, layout, partition and options from its config, model info and on_gpu.
 // Throws Error{kConfig} if the stages that the config asks for cannot be made.
 void lay_out_job(JobSetup& setup, const runtime::Topology& place);

@@ -84,21 +84,6 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
 }
 
-std::vector<at::Tensor> values_of_parameters(const graph::Model& model) {
-    std::vector<at::Tensor> values;
-    for (const graph::ModelParameter& parameter : model.parameters())
-        values.push_back(parameter.tensor.detach());
-    return values;
-}
-
-void set_parameters(graph::Model& model, const std::vector<at::Tensor>& values) {
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < values.size(); ++i) {
-        at::Tensor tensor = model.parameters()[i].tensor;
-        tensor.set_data(values[i]);
-    }
-}
-
 graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device device) {
     graph::LowerOptions options;
     // The column of the loss's target is no argument of forward, and must be known to be left out.
@@ -146,9 +131,10 @@ void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
     batch.back() = at::zeros_like(batch.back().toTensor());
     int64_t classes = 0;
     try {
-        classes = graph::measure(*setup.segmented,
-                                 graph::on_device(std::move(batch), graph::device_of(*setup.model)))
-                      .loss_classes;
+        classes =
+            graph::measure(*setup.segmented,
+                           graph::on_device(std::move(batch), setup.segmented->lowered().device))
+                .loss_classes;
     } catch (const Error&) {
         return;  // the labels are not to blame
     }
@@ -245,8 +231,9 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     setup.on_gpu = !device.is_cpu() ||
                    (arguments.plan_only && setup.config().device == config::DeviceChoice::kCuda);
 
-    const std::vector<at::Tensor> loaded = values_of_parameters(*setup.model);
-    graph::move_to_device(*setup.model, device);
+    // Parameters stay in the archive's mapping, from which ZeRO takes each rank's part: a device
+    // need never hold the whole model.
+    graph::move_state_to_device(*setup.model, device);
     setup.segmented = std::make_unique<graph::SegmentedModel>(graph::SegmentedModel::make(
         *setup.model, lower_options(setup.config(), device), arguments.segments));
     const config::RunConfig& config = setup.config();
@@ -269,8 +256,6 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     graph::LossFacts loss;
     setup.model_info = measure_batch(setup, graph::on_device(batch, device), place, &loss);
     if (!arguments.plan_only) require_trainable(setup, loss);
-    // ZeRO takes each rank's part from the archive's mapping. The others' need no device's memory.
-    if (!device.is_cpu()) set_parameters(*setup.model, loaded);
     lay_out_job(setup, place);
     if (setup.place.is_pipeline()) check_shared_buffers(setup, batch);
     let_go_of_other_stages(setup);

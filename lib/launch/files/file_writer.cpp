@@ -78,7 +78,8 @@ FileWriter::~FileWriter() {
 bool FileWriter::post(Work work, size_t bytes) {
     {
         const std::lock_guard lock(queue_->mutex);
-        if (queue_->bytes + bytes > kKeptBytesMax) {
+        const size_t cost = queue_->bytes + bytes + kWorkBytes * (queue_->items.size() + 1);
+        if (bytes > 0 && cost > kKeptBytesMax) {
             queue_->dropped_bytes += bytes;
             return false;
         }

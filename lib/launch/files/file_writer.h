@@ -19,6 +19,9 @@ class FileWriter {
     using Work = std::function<int()>;
 
     static constexpr size_t kKeptBytesMax = 64U << 20;
+    // Each work that waits costs about so much of kKeptBytesMax itself: its closure, a small text's
+    // block, its place in the queue.
+    static constexpr size_t kWorkBytes = 256;
     static constexpr std::chrono::milliseconds kStandsStill{5'000};
 
     // PLACE, a folder, is named in what is told. The thread starts with the first work, with all
@@ -30,7 +33,8 @@ class FileWriter {
     ~FileWriter();
 
     // Queues WORK, which holds BYTES; never waits. Work is done in the order of the calls. False:
-    // the queue is full and WORK is dropped.
+    // the queue is full and WORK is dropped. Work that holds no bytes is never dropped: whoever
+    // posts it bounds it.
     bool post(Work work, size_t bytes);
     // Returns the errno of the first work that failed, once; 0: none, or told before.
     [[nodiscard]] int take_failure();
@@ -40,7 +44,7 @@ class FileWriter {
     // Waits until all is written (true), until nothing has been for STANDSTILL_MAX, or until
     // WAKE_FD is readable. A WAKE_FD of -1 is never.
     [[nodiscard]] bool wait(std::chrono::milliseconds standstill_max, int wake_fd = -1);
-    // Returns the bytes that are queued still.
+    // Returns the bytes that queued works hold still.
     [[nodiscard]] size_t kept_bytes() const;
 
   private:

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
-#include <openssl/crypto.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -19,35 +18,20 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// When so many are here the one who came first goes: a host shows its key with its first packet,
-// strangers who say nothing do not keep it out.
-constexpr size_t kGuestsMax = 256;
-// The time that a guest has to show its key and take the answer.
-constexpr milliseconds kGuestMax{5'000};
-// Guests taken at once, so that the launcher is heard between them.
-constexpr int kAcceptedAtOnce = 64;
 constexpr size_t kAnswerBytes = 13;
-constexpr size_t kKeyBytesMax = 64;
 
 // The answer of host NODE to one that knows the key.
 std::string answer_of(int64_t node) {
     return fmt::format("node{:08x}\n", static_cast<uint32_t>(node));
 }
 
-// Ends a connection without leaving its port in TIME_WAIT, where a program that listens on it next
-// would stumble.
-void forget(int fd) {
-    const linger at_once{1, 0};
-    ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-}
-
 }  // namespace
 
 ListenReply NetworkProbe::listen(const ListenRequest& request) {
-    if (request.key.empty() || request.key.size() > kKeyBytesMax) {
+    if (request.key.empty() || request.key.size() > kGuestKeyBytesMax) {
         fail(ExitCode::kInternal, "a key of {} bytes for finding the network", request.key.size());
     }
-    key_ = request.key;
+    guests_.set_key(request.key);
     answer_ = answer_of(request.node);
     const std::vector<InterfaceAddress> interfaces = list_interfaces();
     ListenReply reply;
@@ -144,40 +128,13 @@ void NetworkProbe::advance(Attempt& attempt) {
     decide(attempt, right ? "" : "another host answers there: two have this address");
 }
 
-void NetworkProbe::accept_from(int listener) {
-    for (int taken = 0; taken < kAcceptedAtOnce; ++taken) {
-        UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!socket.valid()) return;
-        forget(socket.get());
-        make_room();
-        guests_.push_back(
-            {std::move(socket), std::chrono::steady_clock::now() + kGuestMax, {}, false});
+void NetworkProbe::answer(UniqueFd socket) {
+    if (::send(socket.get(), answer_.data(), answer_.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(answer_.size())) {
+        return;
     }
-}
-
-void NetworkProbe::make_room() {
-    if (guests_.size() < kGuestsMax) return;
-    // The oldest guest may have said the key meanwhile.
-    if (!hear(guests_.front()) || !guests_.front().answered) return guests_.pop_front();
-    const auto silent = std::ranges::find(guests_, false, &Guest::answered);
-    guests_.erase(silent == guests_.end() ? guests_.begin() : silent);
-}
-
-bool NetworkProbe::hear(Guest& guest) {
-    char block[kKeyBytesMax];
-    const ssize_t n = ::recv(guest.socket.get(), block, sizeof block, 0);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-    if (n <= 0 || guest.answered) return false;  // a guest that has its answer closes first
-    guest.received.append(block, static_cast<size_t>(n));
-    if (guest.received.size() < key_.size()) return true;
-    // The time of the comparison tells nothing about the key.
-    if (guest.received.size() != key_.size() ||
-        CRYPTO_memcmp(guest.received.data(), key_.data(), key_.size()) != 0) {
-        return false;
-    }
-    guest.answered = true;
-    return ::send(guest.socket.get(), answer_.data(), answer_.size(), MSG_NOSIGNAL) ==
-           static_cast<ssize_t>(answer_.size());
+    if (answered_.size() == kGuestsMax) answered_.pop_front();
+    answered_.push_back({std::move(socket), std::chrono::steady_clock::now() + kGuestMax});
 }
 
 std::vector<NetworkProbe::Watch> NetworkProbe::watch() const {
@@ -185,7 +142,8 @@ std::vector<NetworkProbe::Watch> NetworkProbe::watch() const {
     for (const Rendezvous& listener : listeners_) {
         watched.push_back({listener.socket.get(), POLLIN});
     }
-    for (const Guest& guest : guests_) watched.push_back({guest.socket.get(), POLLIN});
+    for (const int guest : guests_.descriptors()) watched.push_back({guest, POLLIN});
+    for (const Answered& host : answered_) watched.push_back({host.socket.get(), POLLIN});
     for (const Attempt& attempt : attempts_) {
         if (!attempt.socket.valid()) continue;
         const short events = attempt.connected ? POLLIN : POLLOUT;
@@ -196,11 +154,16 @@ std::vector<NetworkProbe::Watch> NetworkProbe::watch() const {
 
 void NetworkProbe::ready(int fd) {
     for (const Rendezvous& listener : listeners_) {
-        if (listener.socket.get() == fd) return accept_from(fd);
+        if (listener.socket.get() == fd) {
+            return guests_.accept_from(fd, std::chrono::steady_clock::now());
+        }
     }
-    for (auto guest = guests_.begin(); guest != guests_.end(); ++guest) {
-        if (guest->socket.get() != fd) continue;
-        if (!hear(*guest)) guests_.erase(guest);
+    if (guests_.hear(fd)) return;
+    for (auto host = answered_.begin(); host != answered_.end(); ++host) {
+        if (host->socket.get() != fd) continue;
+        char byte = 0;
+        const bool stays = ::recv(fd, &byte, 1, 0) < 0 && (errno == EAGAIN || errno == EINTR);
+        if (!stays) answered_.erase(host);
         return;
     }
     for (Attempt& attempt : attempts_) {
@@ -213,7 +176,8 @@ std::optional<NetworkProbe::Time> NetworkProbe::deadline() const {
 }
 
 std::optional<ProbeReply> NetworkProbe::take_reply(Time now) {
-    std::erase_if(guests_, [&](const Guest& guest) { return now >= guest.until; });
+    guests_.drop_late(now);
+    while (!answered_.empty() && now >= answered_.front().until) answered_.pop_front();
     if (!deadline_) return std::nullopt;
     const bool open = std::any_of(attempts_.begin(), attempts_.end(),
                                   [](const Attempt& attempt) { return attempt.socket.valid(); });
@@ -242,12 +206,13 @@ Rendezvous NetworkProbe::keep(const std::string& address) {
         break;
     }
     guests_.clear();
+    answered_.clear();
     attempts_.clear();
     deadline_.reset();
     if (kept.socket.valid()) {
         do {
             guests_.clear();
-            accept_from(kept.socket.get());
+            guests_.accept_from(kept.socket.get(), std::chrono::steady_clock::now());
         } while (!guests_.empty());
         set_blocking(kept.socket.get(), true);
     } else if (!address.empty()) {

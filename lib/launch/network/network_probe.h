@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "launch/network/guests.h"
 #include "launch/network/network_messages.h"
 #include "launch/network/node_facts.h"
 
@@ -19,6 +20,10 @@ namespace dslaunch::launch {
 class NetworkProbe {
   public:
     using Time = std::chrono::steady_clock::time_point;
+
+    NetworkProbe() = default;
+    NetworkProbe(const NetworkProbe&) = delete;
+    NetworkProbe& operator=(const NetworkProbe&) = delete;
 
     // Opens a socket for each address, which answers from now on. Throws Error{kSetup} when PORT is
     // given and one cannot be bound, as open_rendezvous(); what else goes wrong is in the reply.
@@ -41,12 +46,10 @@ class NetworkProbe {
     void ready(int fd);
 
   private:
-    // A connection from a host of the job, until it has its answer, or from a stranger.
-    struct Guest {
+    // A host that has its answer closes first: this end would leave the port in TIME_WAIT.
+    struct Answered {
         UniqueFd socket;
-        Time until;  // it goes then, answered or not
-        std::string received;
-        bool answered = false;
+        Time until;  // it goes then
     };
     struct Attempt {
         UniqueFd socket;  // not valid: decided
@@ -54,16 +57,14 @@ class NetworkProbe {
         std::string received;
         ProbeReply::Result result;
     };
-    void accept_from(int listener);
-    void make_room();
-    // False: the guest goes.
-    [[nodiscard]] bool hear(Guest& guest);
+    void answer(UniqueFd socket);
     void open_attempt(const ProbeRequest::Target& target);
     void advance(Attempt& attempt);
     void decide(Attempt& attempt, std::string error);
 
     std::vector<Rendezvous> listeners_;
-    std::list<Guest> guests_;
+    Guests guests_{[this](UniqueFd socket) { answer(std::move(socket)); }};
+    std::list<Answered> answered_;  // in the order of their answers
     std::vector<Attempt> attempts_;
     std::string key_;
     std::string answer_;

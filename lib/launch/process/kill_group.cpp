@@ -19,25 +19,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kGroupPrefix = "dslaunch-";
 constexpr size_t kGroupFileBytesMax = 4U << 20;
 
-struct GroupName {
-    std::string launch_id;
-    int64_t attempt = 0;
-    int64_t agent = 0;
-};
-
-// "dslaunch-ID-ATTEMPT-AGENT"; the id may hold dashes.
-bool parse_group(const std::string& text, GroupName& name) {
-    if (!text.starts_with(kGroupPrefix)) return false;
-    const size_t last = text.rfind('-');
-    const size_t middle = text.rfind('-', last - 1);
-    if (middle == std::string::npos || middle < kGroupPrefix.size()) return false;
-    const auto attempt = parse_int(text.substr(middle + 1, last - middle - 1));
-    const auto agent = parse_int(text.substr(last + 1));
-    if (!attempt || !agent) return false;
-    name = {text.substr(kGroupPrefix.size(), middle - kGroupPrefix.size()), *attempt, *agent};
-    return true;
-}
-
 // The folder of the group that this process was started in; empty: version 2 is not mounted, or not
 // visible here.
 fs::path first_group() {
@@ -56,8 +37,7 @@ fs::path first_group() {
         fs::path folder(fields[4]);
         if (path != "/") folder /= fs::path(path).relative_path();
         std::error_code error;
-        GroupName name;
-        if (parse_group(folder.filename().string(), name)) folder = folder.parent_path();
+        if (parse_kill_group(folder.filename().string())) folder = folder.parent_path();
         if (fs::is_directory(folder, error)) return folder;
     }
     return {};
@@ -71,7 +51,7 @@ bool write_text(const fs::path& path, std::string_view text) {
 
 struct FoundGroup {
     fs::path folder;
-    GroupName name;
+    KillGroupName name;
 };
 
 std::vector<FoundGroup> groups_in(const fs::path& folder) {
@@ -79,9 +59,8 @@ std::vector<FoundGroup> groups_in(const fs::path& folder) {
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
          entry.increment(error)) {
-        GroupName name;
-        if (parse_group(entry->path().filename().string(), name))
-            found.push_back({entry->path(), name});
+        if (const auto name = parse_kill_group(entry->path().filename().string()))
+            found.push_back({entry->path(), *name});
     }
     return found;
 }
@@ -108,12 +87,27 @@ std::vector<fs::path> groups_before(const std::string& launch_id, int64_t attemp
 
 }  // namespace
 
+std::string kill_group_name(const KillGroupName& name) {
+    return fmt::format("{}{}-{}-{}", kGroupPrefix, name.launch_id, name.attempt, name.agent);
+}
+
+std::optional<KillGroupName> parse_kill_group(std::string_view text) {
+    if (!text.starts_with(kGroupPrefix)) return std::nullopt;
+    const size_t last = text.rfind('-');
+    const size_t middle = text.rfind('-', last - 1);
+    if (middle == std::string_view::npos || middle <= kGroupPrefix.size()) return std::nullopt;
+    const auto attempt = parse_int(text.substr(middle + 1, last - middle - 1));
+    const auto agent = parse_int(text.substr(last + 1));
+    if (!attempt || !agent) return std::nullopt;
+    const size_t id_bytes = middle - kGroupPrefix.size();
+    return KillGroupName{std::string(text.substr(kGroupPrefix.size(), id_bytes)), *attempt, *agent};
+}
+
 bool enter_kill_group(const std::string& launch_id, int64_t attempt) {
     const fs::path own = first_group();
     // A slash in the id would be another folder.
     if (own.empty() || launch_id.empty() || launch_id.find('/') != std::string::npos) return false;
-    const fs::path folder =
-        own / fmt::format("{}{}-{}-{}", kGroupPrefix, launch_id, attempt, ::getpid());
+    const fs::path folder = own / kill_group_name({launch_id, attempt, ::getpid()});
     std::error_code error;
     if (!fs::create_directory(folder, error)) return false;
     if (write_text(folder / "cgroup.procs", "0\n")) return true;

@@ -8,10 +8,24 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 namespace dslaunch::launch {
+
+// The name of a group's folder: "dslaunch-ID-ATTEMPT-AGENT".
+struct KillGroupName {
+    std::string launch_id;  // not empty; may hold dashes
+    int64_t attempt = 0;
+    int64_t agent = 0;  // process id of the agent
+
+    bool operator==(const KillGroupName&) const = default;
+};
+[[nodiscard]] std::string kill_group_name(const KillGroupName& name);
+// Nothing: TEXT is no such name.
+[[nodiscard]] std::optional<KillGroupName> parse_kill_group(std::string_view text);
 
 // Moves this process, and with it all that it starts from now on, into a group of its own for
 // ATTEMPT of the launch. Returns false if it may not, which is no error.

@@ -47,7 +47,8 @@ class MeshCoster {
           rates_(request.rates),
           costs_(request.tensor ? &*request.tensor : nullptr),
           mesh_(Mesh::make(choice.sizes, request.node_sizes)),
-          model_(model_of_rank(request.model, choice.sizes, costs_)) {
+          model_(model_of_rank(request.model, choice.sizes, costs_)),
+          layout_(make_flat_layout(model_, layout_options())) {
         DSL_CHECK(choice.sizes.tensor == 1 || costs_ != nullptr, "a tensor axis without its costs");
         for (size_t s = 0; s < model_.segments.size(); ++s)
             shares_.push_back(
@@ -70,10 +71,16 @@ class MeshCoster {
         Bytes gradients;  // fp32
         Bytes states;     // fp32, with master copies
         int64_t trained_numel = 0;
-        Bytes largest_gradients;  // largest of one segment
+        Bytes largest_gradients;  // largest of one bucket
         Bytes largest_parameters;
+        Bytes persistent;  // parameters that stage 3 keeps whole
     };
 
+    [[nodiscard]] FlatLayoutOptions layout_options() const {
+        FlatLayoutOptions options = request_.layout;
+        if (choice_.zero_stage < 3) options.persistent_numel_max = 0;
+        return options;
+    }
     [[nodiscard]] int stages() const { return choice_.sizes.pipeline; }
     [[nodiscard]] int data() const { return choice_.sizes.data; }
     [[nodiscard]] PipelineShape shape() const {
@@ -186,20 +193,9 @@ class MeshCoster {
         std::vector<std::set<int>> parameters(weights_.size());
         for (int part = 0; part < shape().parts(); ++part) {
             const auto stage = static_cast<size_t>(stage_of_part(part));
-            for (int s = range_of(part).begin; s < range_of(part).end; ++s) {
-                const SegmentInfo& segment = model_.segments[s];
-                Bytes own;
-                Bytes trained;
-                for (const int p : segment.parameters) {
-                    const ParameterInfo& info = model_.parameters[p];
-                    parameters[stage].insert(p);
-                    own += Bytes{info.numel * info.element_bytes};
-                    if (info.trainable) trained += Bytes{info.numel * kFp32Bytes};
-                }
-                StageWeight& weight = weights_[stage];
-                weight.largest_parameters = std::max(weight.largest_parameters, own);
-                weight.largest_gradients = std::max(weight.largest_gradients, trained);
-            }
+            for (int s = range_of(part).begin; s < range_of(part).end; ++s)
+                parameters[stage].insert(model_.segments[s].parameters.begin(),
+                                         model_.segments[s].parameters.end());
         }
         const int64_t values =
             request_.options.optimizer_states + (request_.options.master ? 1 : 0);
@@ -212,6 +208,31 @@ class MeshCoster {
                 weights_[stage].gradients += Bytes{info.numel * kFp32Bytes};
                 weights_[stage].states += Bytes{info.numel * kFp32Bytes * values};
             }
+        for (size_t stage = 0; stage < weights_.size(); ++stage)
+            weigh_buckets(parameters[stage], weights_[stage]);
+    }
+
+    // The largest bucket of a stage, which is what it reduces and gathers at once. A bucket of the
+    // whole model's layout that lies in two stages is two there.
+    void weigh_buckets(const std::set<int>& parameters, StageWeight& weight) const {
+        std::map<int, Bytes> gradients, gathered;
+        for (const int p : parameters) {
+            const int slice = layout_.slice_of(p);
+            if (slice < 0) continue;
+            const ParameterInfo& info = model_.parameters[p];
+            const int bucket = layout_.bucket_of(slice);
+            const Bytes own{info.numel * info.element_bytes};
+            if (info.trainable) gradients[bucket] += Bytes{info.numel * kFp32Bytes};
+            if (layout_.buckets[bucket].kind == BucketKind::kPersistent) {
+                weight.persistent += own;
+            } else {
+                gathered[bucket] += own;
+            }
+        }
+        for (const auto& [bucket, bytes] : gradients)
+            weight.largest_gradients = std::max(weight.largest_gradients, bytes);
+        for (const auto& [bucket, bytes] : gathered)
+            weight.largest_parameters = std::max(weight.largest_parameters, bytes);
     }
 
     // Adds the communication that is longer than the work that hides it: at ZeRO stages 2 and 3
@@ -308,7 +329,7 @@ class MeshCoster {
     void count_pipeline() {
         AxisTraffic& traffic = cost_.traffic[at(MeshAxis::kPipeline)];
         for (int part = 0; part + 1 < shape().parts(); ++part) {
-            const SegmentInfo& last = model_.segments[static_cast<size_t>(range_of(part).end) - 1];
+            const SegmentInfo& last = model_.segments[range_of(part).end - 1];
             const Bytes told =
                 last.output_bytes * ((last.backward ? 2 : 1) * int64_t{choice_.micro_batches});
             const int from = stage_of_part(part);
@@ -371,11 +392,14 @@ class MeshCoster {
         MeshMemory memory;
         const bool several_hosts = data_shape_.hosts > 1;
         const OffloadPlan& offload = request_.options.offload;
-        memory.parameters = zero == 3 ? part_of_bytes(weight.parameters, owned) : weight.parameters;
+        memory.parameters = weight.parameters;
+        if (zero == 3)
+            memory.parameters =
+                part_of_bytes(weight.parameters - weight.persistent, owned) + weight.persistent;
         if (zero == 3 && offload.parameters) memory.disk += std::exchange(memory.parameters, {});
         if (zero == 3 && (several_hosts || offload.parameters))
-            memory.shared += weight.largest_parameters * 2;
-        // From stage 2 on the gradients of two segments are alive at once.
+            memory.shared += std::min(weight.parameters, weight.largest_parameters * 2);
+        // From stage 2 on the gradients of two buckets are alive at once.
         memory.shared +=
             zero < 2 ? weight.gradients : std::min(weight.gradients, weight.largest_gradients * 2);
         const bool keeps =
@@ -442,6 +466,7 @@ class MeshCoster {
     const TensorCosts* costs_;
     Mesh mesh_;
     ModelInfo model_;  // model of one rank
+    FlatLayout layout_;
     std::vector<double> shares_;
     // All ranks that hold the same part of a stage, shard x replica, by stage, tensor and sequence.
     std::map<std::array<int, 3>, std::vector<int>> data_groups_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/layout/flat_layout.h"
 #include "plan/mesh/mesh.h"
 #include "plan/predict/pipeline_costs.h"
 #include "plan/time/machine_rates.h"
@@ -27,6 +28,7 @@ struct MeshRequest {
     std::vector<SegmentTimes> times;    // by segment of the whole model
     StepPlanOptions options;            // options of the job; their place and ZeRO stage are
                                         // ignored
+    FlatLayoutOptions layout;           // of the buckets; what is persistent is so at stage 3 only
     std::optional<TensorCosts> tensor;  // REQUIRES: present if a choice has a tensor axis
     MachineRates rates;
     std::vector<int> node_sizes;           // ranks of each host

@@ -64,16 +64,21 @@ class Searcher {
         }
     }
 
-    // Tries all ZeRO stages of a mesh and schedule, and keeps the best.
+    // Tries all ZeRO stages of a mesh and schedule, and keeps the best, or each where that is
+    // asked.
     void try_stages(MeshChoice choice) {
         std::optional<MeshFinding> best;
         for (const int stage : search_.zero_stages) {
             if (choice.sizes.data == 1 && stage != search_.zero_stages.front()) continue;
             choice.zero_stage = stage;
-            const std::optional<MeshFinding> found = try_memory(choice);
+            std::optional<MeshFinding> found = try_memory(choice);
             if (!found) continue;
             ++findings_.fitting;
-            if (!best || is_better(*found, *best)) best = found;
+            if (search_.each_zero_stage) {
+                findings_.best.push_back(std::move(*found));
+            } else if (!best || is_better(*found, *best)) {
+                best = std::move(found);
+            }
         }
         if (best) findings_.best.push_back(std::move(*best));
     }

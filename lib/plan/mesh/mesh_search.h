@@ -17,6 +17,7 @@ struct MeshSearch {
     std::vector<int> tensor_sizes = {1};   // sizes that the model's rules allow
     std::vector<int> sequence_sizes = {1};
     std::vector<int> zero_stages = {0, 1, 2, 3};
+    bool each_zero_stage = false;  // true: findings have each stage, not a mesh's best one alone
     std::vector<ScheduleKind> schedules = {kScheduleKinds.begin(), kScheduleKinds.end()};
     int chunks = 2;             // chunks of a stage in an interleaved schedule
     int64_t micro_batches = 1;  // those of the global batch, over all data-parallel ranks
@@ -30,8 +31,8 @@ struct MeshFinding {
 };
 
 struct MeshFindings {
-    // The shortest steps that fit, each of another mesh or schedule; of equally short ones the one
-    // that needs less memory.
+    // The shortest steps that fit, each of another mesh or schedule, or of another ZeRO stage where
+    // the search asks for each; of equally short ones the one that needs less memory.
     std::vector<MeshFinding> best;
     int64_t looked_at = 0;
     int64_t fitting = 0;

@@ -33,8 +33,7 @@ RankNeed need_of(const StepPlan& plan) {
                 need.disk = peaks[t].peak;
                 break;
             case Tier::kDevice:
-                if (peaks[t].peak.value > 0)
-                    need.device = peaks[t].peak + kDeviceWorkspaces + kDeviceBlocks;
+                need.device = peaks[t].peak;
                 break;
         }
     }
@@ -96,7 +95,20 @@ Bytes HostNeed::of_rank() const {
     return resident_max + program + code;
 }
 
-HostNeed host_need(std::span<const StepPlan> plans, Bytes arena, const ProgramMemory& program) {
+Bytes group_memory(const StepPlanOptions& options) {
+    if (options.world_size == 1) return {};
+    // With hybrid shards a rank is in the group of all, in that of its copy, and in that of the
+    // ranks with the same shard (comm/device_collectives.h).
+    return kDeviceGroup * (options.copies() > 1 ? 3 : 1);
+}
+
+Bytes device_extra(const StepPlanOptions& options) {
+    DSL_CHECK(options.on_device, "a host's memory has no extra of a device");
+    return kDeviceWorkspaces + kDeviceBlocks + group_memory(options);
+}
+
+HostNeed host_need(std::span<const StepPlan> plans, Bytes arena, const ProgramMemory& program,
+                   Bytes extra) {
     DSL_CHECK(!plans.empty(), "a host without ranks");
     HostNeed need;
     need.ranks = static_cast<int>(plans.size());
@@ -110,6 +122,7 @@ HostNeed host_need(std::span<const StepPlan> plans, Bytes arena, const ProgramMe
         need.disk += rank.disk;
         need.device = std::max(need.device, rank.device);
     }
+    need.device += extra;
     need.resident_max = need.private_max + arena;
     return need;
 }

@@ -49,17 +49,26 @@ inline constexpr Bytes kProgramStacks = mib(32);
 inline constexpr Bytes kCodeLater = mib(1);
 
 // Workspaces that LibTorch takes on a GPU beside tensors: cuBLAS's of a stream (32 MiB on sm_90,
-// 8 MiB before) and cuBLASLt's (1 MiB).
-inline constexpr Bytes kDeviceWorkspaces = mib(33);
+// 8 MiB before) and cuBLASLt's (1 MiB), once for the compute lane and once for autograd's thread.
+inline constexpr Bytes kDeviceWorkspaces = mib(66);
 // LibTorch's allocator takes memory from the GPU in blocks of 2 MiB, or of 20 MiB for tensors
 // between 1 and 10 MiB: what is left over in such blocks.
 inline constexpr Bytes kDeviceBlocks = mib(24);
+// Buffers of NCCL for a group of GPUs, at most, if its ranks form a ring: those of its three
+// protocols (4 MiB, 4.7 MiB, 0.5 MiB) on each of 32 channels. Source: NCCL 2.28's defaults.
+inline constexpr Bytes kDeviceGroup = mib(296);
+
+// Returns what NCCL keeps on a GPU for the groups that a rank with OPTIONS is in.
+[[nodiscard]] Bytes group_memory(const StepPlanOptions& options);
+// Returns the memory of a GPU that a job with OPTIONS takes beside what its plan counts: LibTorch's
+// and NCCL's. REQUIRES: OPTIONS.on_device.
+[[nodiscard]] Bytes device_extra(const StepPlanOptions& options);
 
 // PLANS are those of one host's ranks. ARENA is the whole arena, all of which each rank touches.
-// PROGRAM is that of a rank after the trial run of its model.
-// REQUIRES: at least one plan.
+// PROGRAM is that of a rank after the trial run of its model, EXTRA what its GPU needs beside the
+// plan. REQUIRES: at least one plan.
 [[nodiscard]] HostNeed host_need(std::span<const StepPlan> plans, Bytes arena,
-                                 const ProgramMemory& program);
+                                 const ProgramMemory& program, Bytes extra = {});
 
 // The memory of a GPU that a rank may take.
 struct DeviceRoom {

@@ -32,7 +32,7 @@ constexpr std::array kDevices = {
     KnownDevice{"RTX4090", "NVIDIA GeForce RTX 4090", 24'564, 1'008, 82.6, 82.6, 165.2},
     KnownDevice{"RTX3090", "NVIDIA GeForce RTX 3090", 24'576, 936, 35.6, 35.6, 71}};
 
-// CUDA's context, its libraries' code and NCCL's buffers for a few channels.
+// CUDA's context and its libraries' code.
 constexpr Bytes kContext = mib(768);
 
 std::string upper(std::string text) {

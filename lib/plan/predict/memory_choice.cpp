@@ -11,9 +11,18 @@ namespace dslaunch::plan {
 
 namespace {
 
+bool device_is_short(std::span<const TierVerdict> verdicts) {
+    return std::any_of(verdicts.begin(), verdicts.end(), [](const TierVerdict& one) {
+        return !one.fits() && one.tier == TierVerdict::Tier::kDevice;
+    });
+}
+
 class Ladder {
   public:
-    explicit Ladder(const ChoiceSearch& search) : search_(search), best_(search.from) {}
+    explicit Ladder(const ChoiceSearch& search) : search_(search), best_(search.from) {
+        if (const std::optional<HostNeed> need = search.need_of(search.from))
+            for_device_ = device_is_short(admit(*need, search.limits));
+    }
 
     std::optional<FittingChoice> climb() {
         const bool found = higher_stage() || recompute() || optimizer_to_disk() ||
@@ -27,11 +36,11 @@ class Ladder {
     }
 
   private:
-    // The need of the memory that the choice is about: a GPU's, or else the host's.
+    // The need of the memory that is too small: a GPU's, or else the host's.
     [[nodiscard]] std::optional<Bytes> memory_of(const MemoryChoice& choice) const {
         const std::optional<HostNeed> need = search_.need_of(choice);
         if (!need) return {};
-        return need->device.value > 0 ? need->device : need->of_host();
+        return for_device_ ? need->device : need->of_host();
     }
 
     [[nodiscard]] bool fits(const MemoryChoice& choice) const {
@@ -111,6 +120,7 @@ class Ladder {
 
     const ChoiceSearch& search_;
     MemoryChoice best_;
+    bool for_device_ = false;
 };
 
 }  // namespace
@@ -142,9 +152,7 @@ std::string admission_advice(const ChoiceSearch& search, std::span<const TierVer
     const bool memory = std::any_of(verdicts.begin(), verdicts.end(), [](const TierVerdict& one) {
         return !one.fits() && one.tier != TierVerdict::Tier::kDisk;
     });
-    const bool device = std::any_of(verdicts.begin(), verdicts.end(), [](const TierVerdict& one) {
-        return !one.fits() && one.tier == TierVerdict::Tier::kDevice;
-    });
+    const bool device = device_is_short(verdicts);
     if (!memory) return "make room there, or give other folders as nvme_path";
     if (const std::optional<FittingChoice> nearest = nearest_fitting(search))
         return fmt::format("this would fit, with {} of {}: {}",

@@ -113,6 +113,10 @@ class Collectives {
     // element_bytes each) tiles SLICE and is equal on all ranks.
     virtual void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                                std::span<const NodeRange> owned) = 0;
+    // Waits until the transfers so far have been done by the device that does them, for callers
+    // outside a step, where no executor watches its progress. On hosts they are done when they
+    // return. Throws Error{kHang} after the time limit.
+    virtual void settle() {}
     // Returns one string from each rank, by rank. Lengths may differ.
     [[nodiscard]] virtual std::vector<std::string> all_gather(std::string_view mine) = 0;
     // Replaces values[i] by the sum of values[i] over ranks, added in rank order in fp64. REQUIRES:

@@ -1,10 +1,12 @@
 #include "runtime/comm/device_collectives.h"
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace dslaunch::runtime {
 
@@ -21,12 +23,15 @@ struct Groups {
 
 class DeviceCollectives final : public Collectives {
   public:
-    DeviceCollectives(const DeviceCollectivesParts& parts, const Groups& groups)
+    DeviceCollectives(const DeviceCollectivesParts& parts, const Groups& groups,
+                      Duration time_limit)
         : topology_(parts.control->topology().each_alone()),
           arena_(*parts.arena),
           control_(*parts.control),
           backend_(*parts.backend),
-          groups_(groups) {}
+          groups_(groups),
+          settled_(parts.backend->communication().stream()->make_event()),
+          time_limit_(time_limit) {}
 
     const Topology& topology() const override { return topology_; }
     std::span<float> bucket(BucketId bucket) override { return arena_.bucket_of_rank(bucket, 0); }
@@ -82,7 +87,16 @@ class DeviceCollectives final : public Collectives {
         const bool is_root = topology_.rank() == 0;
         (is_root ? sent_ : received_) +=
             std::ssize(shared) * (is_root ? topology_.world_size() - 1 : 1);
-        backend_.communication().finish();
+        settle();
+    }
+    void settle() override {
+        backend_.communication().stream()->record(*settled_);
+        if (device::await_event(*settled_, {[this] { backend_.check(); }, time_limit_, {}})) return;
+        fail(ExitCode::kHang,
+             "transfers between GPUs, outside a step, are not done after {:.3f} s: a rank does not "
+             "take part in them, or the network between the GPUs stands still (--timeout is the "
+             "limit)",
+             to_milliseconds(time_limit_) / 1000);
     }
     void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                        std::span<const NodeRange> owned) override {
@@ -142,6 +156,8 @@ class DeviceCollectives final : public Collectives {
     Collectives& control_;
     DeviceBackend& backend_;
     Groups groups_;
+    std::unique_ptr<device::Event> settled_;
+    Duration time_limit_;
     std::atomic<int64_t> sent_{0};
     std::atomic<int64_t> received_{0};
 };
@@ -174,7 +190,7 @@ Groups join_groups(const DeviceCollectivesParts& parts, Duration time_limit) {
 
 std::unique_ptr<Collectives> make_device_collectives(const DeviceCollectivesParts& parts,
                                                      Duration time_limit) {
-    return std::make_unique<DeviceCollectives>(parts, join_groups(parts, time_limit));
+    return std::make_unique<DeviceCollectives>(parts, join_groups(parts, time_limit), time_limit);
 }
 
 }  // namespace dslaunch::runtime

@@ -20,6 +20,7 @@
 namespace dslaunch::runtime {
 namespace {
 
+// Connections that have shown the token: in a search each host has one partner at a time.
 constexpr size_t kConnectionsMax = 64;
 constexpr int kIdleMaxMilliseconds = 30'000;
 constexpr size_t kChunkWords = 32 << 10;
@@ -163,10 +164,9 @@ TimePoint idle_deadline() {
     return SystemClock().now() + std::chrono::milliseconds(kIdleMaxMilliseconds);
 }
 
+// REQUIRES: the connection at FD has shown TOKEN.
 void serve(int fd, const ProbeToken& token) {
     answer_at_once(fd);
-    ProbeToken theirs{};
-    if (receive_value(fd, theirs, idle_deadline()) != Outcome::kDone || theirs != token) return;
     if (send_value(fd, token[0], idle_deadline()) != Outcome::kDone) return;
     for (;;) {
         Message message;
@@ -417,9 +417,14 @@ void Prober::judge_unfinished(int64_t words, Duration took) {
 }  // namespace
 
 ProbeServer::ProbeServer(const std::string& address, const ProbeToken& token)
-    : token_(token), wake_(make_pipe()) {
+    : token_(token),
+      wake_(make_pipe()),
+      guests_([this](UniqueFd connection) { begin_to_serve(std::move(connection)); }) {
+    const auto bytes = std::as_bytes(std::span(token));
+    guests_.set_key({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     const Endpoint here = endpoint(address, 0);
-    listener_.reset(::socket(here.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    listener_.reset(
+        ::socket(here.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     Endpoint bound;
     bound.length = sizeof bound.address;
     const bool listens = listener_.valid() &&
@@ -452,23 +457,36 @@ void ProbeServer::drop_finished() {
 
 void ProbeServer::accept_until_stopped() {
     for (;;) {
-        pollfd wanted[2] = {{listener_.get(), POLLIN, 0}, {wake_.read_end.get(), POLLIN, 0}};
-        if (::poll(wanted, 2, -1) < 0 && errno != EINTR) return;
-        if (wanted[1].revents != 0) return;
-        UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        drop_finished();
-        // A connection beyond the limit is closed: in a search each host has one partner at a time.
-        if (!fd.valid() || connections_.size() >= kConnectionsMax) continue;
-        auto connection = std::make_unique<Connection>();
-        connection->fd = std::move(fd);
-        Connection& one = *connection;
-        one.thread = std::thread([this, &one] {
-            serve(one.fd.get(), token_);
-            (void)::shutdown(one.fd.get(), SHUT_RDWR);
-            one.done = true;
-        });
-        connections_.push_back(std::move(connection));
+        std::vector<pollfd> wanted = {{wake_.read_end.get(), POLLIN, 0},
+                                      {listener_.get(), POLLIN, 0}};
+        for (const int guest : guests_.descriptors()) wanted.push_back({guest, POLLIN, 0});
+        const std::optional<TimePoint> late = guests_.next_late();
+        const int ready =
+            ::poll(wanted.data(), wanted.size(), late ? milliseconds_until(*late) : -1);
+        if (ready < 0 && errno != EINTR) return;
+        if (ready < 0) continue;
+        if (wanted[0].revents != 0) return;
+        // Who has shown the token makes room before others take it.
+        for (size_t i = 2; i < wanted.size(); ++i) {
+            if (wanted[i].revents != 0) static_cast<void>(guests_.hear(wanted[i].fd));
+        }
+        guests_.drop_late(SystemClock().now());
+        if (wanted[1].revents != 0) guests_.accept_from(listener_.get(), SystemClock().now());
     }
+}
+
+void ProbeServer::begin_to_serve(UniqueFd fd) {
+    drop_finished();
+    if (connections_.size() >= kConnectionsMax) return;
+    auto connection = std::make_unique<Connection>();
+    connection->fd = std::move(fd);
+    Connection& one = *connection;
+    one.thread = std::thread([this, &one] {
+        serve(one.fd.get(), token_);
+        (void)::shutdown(one.fd.get(), SHUT_RDWR);
+        one.done = true;
+    });
+    connections_.push_back(std::move(connection));
 }
 
 health::LinkSample probe_link(const ProbePlace& place, const ProbeToken& token,

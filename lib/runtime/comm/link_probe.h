@@ -2,7 +2,7 @@
 // messages, packets that had to be sent again, and the rate of growing bursts, every word verified
 // where it arrives. Data path: pair search -> link probe -> health record. Nothing of Gloo or NCCL
 // is in it, so its findings are the network's. Threads: a server has one thread of its own and one
-// for each connection; probe_link blocks its caller.
+// for each connection that has shown the token; probe_link blocks its caller.
 #pragma once
 
 #include <array>
@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "health/health_record.h"
+#include "launch/network/guests.h"
 
 namespace dslaunch::runtime {
 
@@ -55,13 +56,15 @@ class ProbeServer {
     };
 
     void accept_until_stopped();
+    void begin_to_serve(UniqueFd fd);
     void drop_finished();
 
     ProbeToken token_;
     UniqueFd listener_;
     Pipe wake_;
     int port_ = 0;
-    std::vector<std::unique_ptr<Connection>> connections_;  // the accepting thread's
+    launch::Guests guests_;                                 // the accepting thread's
+    std::vector<std::unique_ptr<Connection>> connections_;  // the same
     std::thread thread_;                                    // started last
 };
 

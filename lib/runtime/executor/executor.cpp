@@ -72,7 +72,8 @@ void Executor::run_step() {
         std::fill(done_.begin(), done_.end(), 0);
         lanes_running_ = static_cast<int>(threads_.size());
         given_ = retired_ = {};
-        step_begin_ = device_progress_ = SystemClock().now();
+        step_begin_ = SystemClock().now();
+        device_progress_ = device_now();
         if (uses_device()) marking_->record(*step_mark_);
         ++step_;
     }
@@ -164,7 +165,7 @@ void Executor::run_on_device(size_t index) {
     runner_.run(instruction);
     stream.record(*device_work_[index].end);
     const std::lock_guard lock(mutex_);
-    if (given_ == retired_) device_progress_ = SystemClock().now();
+    if (given_ == retired_) device_progress_ = device_now();
     ++given_[static_cast<size_t>(instruction.lane)];
     retire();
 }
@@ -202,7 +203,7 @@ void Executor::order_after(const plan::Instruction& instruction) {
         device::Stream* const other = stream_of(static_cast<size_t>(wait));
         if (other == nullptr || other == own) continue;
         if (own != nullptr) {
-            own->wait(*device_work_[static_cast<size_t>(wait)].end);
+            own->wait(*device_work_[wait].end);
         } else {
             await_device(static_cast<size_t>(wait));
         }
@@ -219,8 +220,9 @@ void Executor::await_device(size_t index) {
         try {
             if (device_work_[index].end->is_reached()) return;
         } catch (...) {
+            const size_t at = failed_instruction();
             lock.unlock();
-            fail_step(index, std::current_exception());
+            fail_step(at, std::current_exception());
             return;
         }
     }
@@ -241,9 +243,12 @@ void Executor::look_at_device(std::unique_lock<std::mutex>& lock) {
     if (error_ != nullptr) return;
     size_t at = device_instruction();
     try {
+        // The time is read before the device, so that an interruption of this thread between the
+        // two is no standstill of the device.
+        const TimePoint now = device_now();
         retire();
         at = device_instruction();
-        if (given_ != retired_ && SystemClock().now() - device_progress_ > streams_.limit)
+        if (given_ != retired_ && now - device_progress_ > streams_.limit)
             fail(ExitCode::kHang,
                  "the device has not done it within {:.1f} s: a rank that it waits for may be "
                  "gone, or the device hangs",
@@ -251,7 +256,10 @@ void Executor::look_at_device(std::unique_lock<std::mutex>& lock) {
         lock.unlock();
         runner_.check_device();
     } catch (...) {
-        if (lock.owns_lock()) lock.unlock();
+        if (lock.owns_lock()) {
+            at = failed_instruction();
+            lock.unlock();
+        }
         fail_step(at, std::current_exception());
     }
     lock.lock();
@@ -259,19 +267,33 @@ void Executor::look_at_device(std::unique_lock<std::mutex>& lock) {
 
 // Notes what the device has done since the last call. REQUIRES: mutex_ is held.
 void Executor::retire() {
-    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-        if (streams_.of_lane[lane] == nullptr) continue;
-        const std::vector<size_t>& instructions = lanes_[lane];
-        while (retired_[lane] < given_[lane] &&
-               device_work_[instructions[retired_[lane]]].end->is_reached()) {
-            ++retired_[lane];
-            instructions_done_.fetch_add(1, std::memory_order_relaxed);
-            device_progress_ = SystemClock().now();
-        }
-        const bool all = retired_[lane] == instructions.size();
-        current_[lane].store(all ? -1 : static_cast<int>(instructions[retired_[lane]]),
-                             std::memory_order_relaxed);
+    for (size_t lane = 0; lane < lanes_.size(); ++lane) retire_lane(lane);
+}
+
+void Executor::retire_lane(size_t lane) {
+    if (streams_.of_lane[lane] == nullptr) return;
+    const std::vector<size_t>& instructions = lanes_[lane];
+    while (retired_[lane] < given_[lane] &&
+           device_work_[instructions[retired_[lane]]].end->is_reached()) {
+        ++retired_[lane];
+        instructions_done_.fetch_add(1, std::memory_order_relaxed);
+        device_progress_ = device_now();
     }
+    const bool all = retired_[lane] == instructions.size();
+    current_[lane].store(all ? -1 : static_cast<int>(instructions[retired_[lane]]),
+                         std::memory_order_relaxed);
+}
+
+// The instruction that a device is at which has failed. What it has done before may not be noted
+// yet. REQUIRES: mutex_ is held.
+size_t Executor::failed_instruction() {
+    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+        try {
+            retire_lane(lane);
+        } catch (...) {  // the error is the one that the caller has
+        }
+    }
+    return device_instruction();
 }
 
 // The first instruction in the plan's order that was put on a stream and is not done: all later
@@ -281,6 +303,10 @@ size_t Executor::device_instruction() const {
     for (size_t lane = 0; lane < lanes_.size(); ++lane)
         if (retired_[lane] < given_[lane]) first = std::min(first, lanes_[lane][retired_[lane]]);
     return first;
+}
+
+TimePoint Executor::device_now() const {
+    return streams_.clock == nullptr ? SystemClock().now() : streams_.clock->now();
 }
 
 // Reads when the device did the step's instructions. What the compute stream did not work, it

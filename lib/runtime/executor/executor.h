@@ -29,6 +29,8 @@ struct LaneStreams {
     std::array<device::Stream*, plan::kLanes> of_lane{};  // null: the lane works on the host
     // The longest time in which no instruction on the device ends although some wait to.
     Duration limit = Duration::max();
+    // The clock by which the limit is kept. It must outlive the executor; null: the system's.
+    const Clock* clock = nullptr;
 
     [[nodiscard]] device::Stream* of(plan::Lane lane) const {
         return of_lane[static_cast<size_t>(lane)];
@@ -114,7 +116,10 @@ class Executor {
     void look_at_device(std::unique_lock<std::mutex>& lock);
     void await_streams();
     void retire();
+    void retire_lane(size_t lane);
+    [[nodiscard]] size_t failed_instruction();
     [[nodiscard]] size_t device_instruction() const;
+    [[nodiscard]] TimePoint device_now() const;
     void note_device_times();
     void fail_step(size_t index, std::exception_ptr error);
     [[nodiscard]] bool uses_device() const { return !device_work_.empty(); }

@@ -20,7 +20,7 @@ std::unique_ptr<graph::SegmentedModel> Evaluator::lower_for(at::ScalarType compu
     graph::LowerOptions options;
     options.training = false;
     options.loss = parts_.config->loss;
-    options.device = graph::device_of(*parts_.model);
+    options.device = parts_.device;
     options.compute_dtype = compute_dtype;
     // Several pieces are needed only if their parameters are gathered one piece at a time, or lie
     // in stages.
@@ -97,9 +97,8 @@ graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& 
         const graph::Segment& segment = parts_.segmented->segments()[s];
         parts_.state->hold(parts_.segmented->parameters_of(segment), takes_part);
         if (takes_part)
-            boundary =
-                parts_.segmented->forward(s, boundary.values, {parts_.config->seed, 0, batch.index},
-                                          graph::device_of(*parts_.model));
+            boundary = parts_.segmented->forward(
+                s, boundary.values, {parts_.config->seed, 0, batch.index}, parts_.device);
         parts_.state->let_go();
     }
     return boundary;
@@ -118,10 +117,10 @@ graph::Boundary Evaluator::forward(const EvalBatch& batch,
         };
         std::vector<c10::IValue> values;
         if (batch.rows > 0)
-            values = i == 0 ? parts_.segmented->first_inputs(
-                                  graph::on_device(arguments, graph::device_of(*parts_.model)))
-                            : parts_.stages.link->receive(stretches_[i - 1].stage, kNumber,
-                                                          message(i - 1));
+            values =
+                i == 0
+                    ? parts_.segmented->first_inputs(graph::on_device(arguments, parts_.device))
+                    : parts_.stages.link->receive(stretches_[i - 1].stage, kNumber, message(i - 1));
         boundary = run_stretch(stretch, batch, std::move(values));
         if (batch.rows > 0 && i + 1 < stretches_.size())
             parts_.stages.link->send(stretches_[i + 1].stage, kNumber, boundary.values, message(i));
@@ -131,8 +130,7 @@ graph::Boundary Evaluator::forward(const EvalBatch& batch,
 
 EvalShare Evaluator::run() {
     const at::ScalarType compute_dtype = graph::scalar_type_of(parts_.config->precision.compute);
-    const graph::ComputeContext context(false, compute_dtype,
-                                        graph::device_of(*parts_.model).type());
+    const graph::ComputeContext context(false, compute_dtype, parts_.device.type());
     if (!prepared_) prepare(compute_dtype);
     parts_.model->module().eval();
     const std::vector<at::Tensor> own = parts_.buffers->copy();

@@ -2,6 +2,8 @@
 // ranks. Thread: the compute lane.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <functional>
 #include <memory>
 #include <vector>
@@ -41,8 +43,9 @@ struct EvaluatorParts {
     const config::RunConfig* config = nullptr;
     ModelBuffers* buffers = nullptr;
     ReadableState* state = nullptr;
-    int rank = 0;        // rank among those that have rows of their own
-    bool counts = true;  // true on one of the ranks that work on the same rows together
+    c10::Device device = c10::kCPU;  // where STATE holds parameters, and buffers are
+    int rank = 0;                    // rank among those that have rows of their own
+    bool counts = true;              // true on one of the ranks that work on the same rows together
     // Every rank asks it before each batch and gets the same answer. True ends the evaluation
     // there. Empty means never.
     std::function<bool()> leaves = {};

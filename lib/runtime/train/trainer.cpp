@@ -276,10 +276,20 @@ TrainResult Trainer::run() {
     result.new_updates = updates_ - parts_.resumed.updates;
     result.time = last_step_end_ - train_begin_;
     parts_.state->settle();
-    // This peak includes the memory of the last save.
-    const std::string own = std::to_string(process_usage().peak_rss_bytes);
-    for (const std::string& peak : parts_.collectives->all_gather(own))
-        result.peak_rss = std::max(result.peak_rss, Bytes{std::stoll(peak)});
+    // These peaks include the memory of the last save.
+    DeviceMemoryState device;
+    if (parts_.device != nullptr) device = parts_.device->memory_state();
+    const std::string own = WireWriter()
+                                .i64(process_usage().peak_rss_bytes)
+                                .i64(device.peak.value)
+                                .i64(device.peak_held.value)
+                                .bytes();
+    for (const std::string& words : parts_.collectives->all_gather(own)) {
+        WireReader peaks(words, "peaks of a rank");
+        result.peak_rss = std::max(result.peak_rss, Bytes{peaks.i64()});
+        result.peak_device = std::max(result.peak_device, Bytes{peaks.i64()});
+        result.peak_device_held = std::max(result.peak_device_held, Bytes{peaks.i64()});
+    }
     return result;
 }
 

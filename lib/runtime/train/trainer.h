@@ -73,8 +73,11 @@ struct TrainResult {
     int64_t updates = 0;    // of these, steps that changed the model
     int64_t new_steps = 0;  // steps of this run
     int64_t new_updates = 0;
-    double loss = 0;   // loss of the last step
-    Bytes peak_rss;    // peak of the rank that had most
+    double loss = 0;  // loss of the last step
+    Bytes peak_rss;   // peak of the rank that had most
+    // What LibTorch's allocator lent and held at most, of the GPU that had most; 0 on the CPU.
+    Bytes peak_device;
+    Bytes peak_device_held;
     Duration time{0};  // time of all steps, and of the evaluations between them
     std::optional<double> eval_loss;
     bool asked_to_end = false;

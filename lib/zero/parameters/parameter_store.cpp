@@ -308,7 +308,7 @@ void ParameterStore::visit(int b, int64_t step, const UseBucket& use) {
     }
     if (map_.parameters_offloaded()) bring(b, buffer);
     gather(b, buffer, step);
-    device_.device->communication().finish();
+    collectives_.settle();
     const int64_t bytes = map_.layout().buckets[b].numel * element_bytes_;
     if (use) use(arena_.shared(slices_.buffers[buffer]).first(static_cast<size_t>(bytes)));
     release(b, buffer);

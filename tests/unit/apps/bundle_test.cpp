@@ -41,6 +41,17 @@ std::string manifest(const std::string& name, const std::string& content) {
                                       R"(,"mode":420,"sha256":")" + hash.hex() + "\"}]}");
 }
 
+// A manifest that names NAME so often, with BYTES and MODE as JSON writes them.
+std::string described(const std::string& name, const std::string& bytes, const std::string& mode,
+                      int times = 1) {
+    std::string files;
+    for (int i = 0; i < times; ++i) {
+        files += (i == 0 ? "" : ",") + (R"({"name":")" + name) + R"(","bytes":)" + bytes +
+                 R"(,"mode":)" + mode + R"(,"sha256":""})";
+    }
+    return entry("manifest.json", R"({"format":"dslaunch-bundle-1","files":[)" + files + "]}");
+}
+
 std::string refusal(const TemporaryFolder& folder, const std::string& tar) {
     write_zstd(folder.path() + "/b", tar);
     const ScratchFolder scratch;
@@ -116,6 +127,10 @@ TEST_CASE("a hostile bundle is refused, with the reason") {
         {entry("files/a", "x") + end, "does not begin with manifest.json"},
         {entry("manifest.json", "{") + end, "damaged"},
         {entry("manifest.json", "{\"format\":\"other\"}") + end, "another format"},
+        {described("files/a", "1e300", "420"), "damaged: size or mode of `files/a`"},
+        {described("files/a", "-1", "420"), "damaged: size or mode of `files/a`"},
+        {described("files/a", "1", "2541"), "damaged: size or mode of `files/a`"},
+        {described("files/a", "1", "420", 2), "`files/a` is twice in its manifest.json"},
         {"", "cut off"},
         {manifest("files/a", "x") + entry("files/a", "x").substr(0, 512), "cut off"},
     };
@@ -160,7 +175,8 @@ TEST_CASE("a bundle has dslaunch's own places and names, and no other is unpacke
         INFO(name);
         const std::string cause =
             refusal(folder, manifest(name, "x") + entry("files/a", "x") + ustar_end());
-        CHECK_THAT(cause, Catch::Contains("is no file of a bundle"));
+        CHECK_THAT(cause, Catch::Contains("is no file of a bundle") &&
+                              Catch::Contains("the first name there not hidden"));
         write_file(folder.path() + "/local", "x");
         CHECK_THROWS_WITH(write_bundle(folder.path() + "/made", {{folder.path() + "/local", name}}),
                           Catch::Contains("is no file of a bundle"));

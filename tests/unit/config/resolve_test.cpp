@@ -153,6 +153,26 @@ TEST_CASE("every value says where it comes from") {
     CHECK(result.config.data.train_path == "3");
 }
 
+TEST_CASE("gradients are clipped only where that is said, and the origin says so") {
+    struct Row {
+        std::string text;
+        double clipping;
+        std::string origin;
+    };
+    const Row rows[] = {
+        {"{train_batch_size: 32}", 0.0,
+         "derived: off when not given; DeepSpeed 0.19 clips at 1.0 then"},
+        {"{gradient_clipping: 0}", 0.0, "c:1:21"},
+        {"{gradient_clipping: 0.5}", 0.5, "c:1:21"},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.text);
+        const Resolved result = resolved(row.text, 1);
+        CHECK(result.config.gradient_clipping == row.clipping);
+        CHECK(value_at(result, "gradient_clipping").origin == row.origin);
+    }
+}
+
 TEST_CASE("a config absent altogether gives the defaults of RunConfig") {
     Resolved result = resolve(empty_config());
     CHECK(result.problems.empty());

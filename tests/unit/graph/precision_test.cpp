@@ -290,8 +290,10 @@ TEST_CASE("a parameter that is cast stays the tensor that it was, ties and strid
     const auto& parameters = strided.parameters();
     for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
         {
-            const ParametersAs tied(fixture.model, all, dtype);
-            const ParametersAs cast(strided, std::vector<int>{0, 1, 2}, dtype);
+            LoweredGraph lowered;
+            lowered.compute_dtype = dtype;
+            const ParametersAs tied(fixture.model, all, lowered);
+            const ParametersAs cast(strided, std::vector<int>{0, 1, 2}, lowered);
             for (const auto& item : fixture.model.module().named_parameters()) {
                 CHECK(item.value.scalar_type() == dtype);
                 CHECK(fixture.model.parameter_index(item.value) >= 0);

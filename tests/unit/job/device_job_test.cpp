@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "graph/lower/precision.h"
+#include "graph/models/models.h"
 #include "graph/segment/compute_context.h"
 #include "job/predict/job_room.h"
 #include "job/run/job_saving.h"
@@ -145,6 +146,7 @@ class Rank {
         parts.config = &setup_.config();
         parts.buffers = &buffers;
         parts.state = &state;
+        parts.device = gpu_.device;
         parts.rank = 0;
         parts.counts = true;
         parts.leaves = [] { return false; };
@@ -241,14 +243,68 @@ TEST_CASE("a checkpoint of a device's job is resumed on the host") {
         CHECK(resumed.losses[step] == Approx(all.losses[step + 3]).epsilon(1e-5));
 }
 
+// A GPT whose backward takes most of its memory: that of the logits, 32 x 4,096 of them.
+std::string wide_vocabulary(const test::TemporaryFolder& folder) {
+    graph::GptOptions gpt;
+    gpt.vocab = 4096;
+    gpt.width = 16;
+    gpt.layers = 2;
+    gpt.heads = 2;
+    gpt.context = 16;
+    std::string path = folder.path() + "/wide.pt";
+    graph::make_gpt(gpt).save(path);
+    return path;
+}
+
 TEST_CASE("the plan counts the memory that a device's job takes") {
     const test::TemporaryFolder folder;
-    const Outcome outcome = run_on_device(job_of(folder, R"("zero_optimization": {"stage": 2},)"));
-    const double ratio =
-        static_cast<double>(outcome.measured.value) / static_cast<double>(outcome.planned.value);
-    INFO(outcome.measured.value << " bytes measured, " << outcome.planned.value << " planned");
-    CHECK(ratio > 0.95);
-    CHECK(ratio < 1.05);
+    const std::string wide = wide_vocabulary(folder);
+    for (const char* extra : {R"("zero_optimization": {"stage": 2},)",
+                              R"("zero_optimization": {"stage": 3}, "bf16": {"enabled": true},)",
+                              R"("activation_checkpointing": {"number_checkpoints": 2},)"})
+        for (const bool is_wide : {false, true}) {
+            const test::TemporaryFolder own;
+            Job job = job_of(own, extra);
+            if (is_wide) job.model = wide;
+            const Outcome outcome = run_on_device(job);
+            const double ratio = static_cast<double>(outcome.measured.value) /
+                                 static_cast<double>(outcome.planned.value);
+            INFO(extra << (is_wide ? " wide: " : " tied: ") << outcome.measured.value
+                       << " bytes measured, " << outcome.planned.value << " planned");
+            CHECK(ratio > 0.95);
+            CHECK(ratio < 1.05);
+        }
+}
+
+// The parameters of one segment, and what it computes, are less than half of the model.
+TEST_CASE("a device is measured without ever holding the whole model") {
+    const test::TemporaryFolder folder;
+    graph::GptOptions gpt;
+    gpt.vocab = 256;
+    gpt.width = 64;
+    gpt.layers = 8;
+    gpt.heads = 2;
+    gpt.context = 4;
+    Job job = job_of(folder, "");
+    job.model = folder.path() + "/deep.pt";
+    graph::make_gpt(gpt).save(job.model);
+    test::TestDevice device(0, 7);
+    test::DeviceMemory::instance().restart_peak(0);
+    job::JobArguments arguments;
+    arguments.model_path = job.model;
+    arguments.config_path = job.config;
+    arguments.overrides = {"dslaunch.data.context=4"};
+    arguments.open_device = [&](const config::RunConfig&) { return device.device(); };
+    const job::JobSetup setup = job::set_up_job(arguments, Topology{});
+    const Bytes model{setup.model_info.parameter_numel() * 4};
+    const Bytes peak = test::DeviceMemory::instance().peak(0);
+    INFO(to_text(peak) << " of a model of " << to_text(model));
+    CHECK(peak.value > 0);
+    CHECK(peak.value < model.value / 2);
+    for (const plan::SegmentInfo& segment : setup.model_info.segments)
+        CHECK(segment.backward_peak + segment.backward_blocks > Bytes{});
+    for (const graph::ModelParameter& parameter : setup.model->parameters())
+        CHECK(parameter.tensor.is_cpu());
 }
 
 TEST_CASE("a job that the device has no memory for is refused before it takes any") {

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "support/catch.h"
+#include "support/hang.h"
 #include "support/world.h"
 
 namespace dslaunch {
@@ -33,7 +34,7 @@ class LinkedStages {
     }
 
   private:
-    testing::InProcessHub hub_{20s};
+    testing::InProcessHub hub_{test::kHangTime};
     std::vector<std::unique_ptr<Link>> links_;
 };
 

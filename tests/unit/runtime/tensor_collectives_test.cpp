@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "support/catch.h"
+#include "support/hang.h"
 #include "support/world.h"
 
 namespace dslaunch {
@@ -25,7 +26,7 @@ using Body = std::function<void(CollectivesTensorGroup& group)>;
 // Runs BODY on the ranks of NODE_SIZES, with chunks far below the real ones.
 std::vector<std::optional<Error>> run_groups(const std::vector<int>& node_sizes, const Body& body) {
     CollectivesTensorGroup::Slices slices{};
-    testing::InProcessWorld world({node_sizes, std::chrono::seconds(20)}, [&](ArenaLayout& arena) {
+    testing::InProcessWorld world({node_sizes, test::kHangTime}, [&](ArenaLayout& arena) {
         slices = CollectivesTensorGroup::add_slices(arena, Bytes{1024});
     });
     return testing::outcomes(world, [&](testing::InProcessRank& self, int) {
@@ -82,12 +83,12 @@ double seconds_of(testing::InProcessRank& self, const std::function<void()>& eac
 
 }  // namespace
 
-// Judges times, so it needs a machine of its own: test_runtime '[.bench]'.
+// Judges times, so it needs a machine of its own: `make bench` runs it.
 TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.bench]") {
     constexpr int64_t kNumel = 1 << 20;
     CollectivesTensorGroup::Slices slices{};
     BucketId bucket{};
-    testing::InProcessWorld world({{2}, std::chrono::seconds(20)}, [&](ArenaLayout& arena) {
+    testing::InProcessWorld world({{2}, test::kHangTime}, [&](ArenaLayout& arena) {
         slices = CollectivesTensorGroup::add_slices(arena);
         bucket = arena.add_bucket("reduced", kNumel);
     });

@@ -10,6 +10,7 @@
 #include "graph/tensor/tensor_rewrite.h"
 #include "runtime/compute/tensor_collectives.h"
 #include "support/catch.h"
+#include "support/hang.h"
 #include "training_world.h"
 
 namespace dslaunch {
@@ -185,7 +186,7 @@ class TensorWorld {
     }
 
   private:
-    static constexpr auto kLimit = std::chrono::seconds(20);
+    static constexpr auto kLimit = test::kHangTime;
 
     RankOutcome train_rank(int index, int rank) {
         const TrainingCase& job = split_.job;
@@ -239,7 +240,7 @@ std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
     TensorJob wide = split;  // the world of `wide` has all ranks
     for (int& size : wide.job.node_sizes) size *= ranks;
     const TrainingCase& job = wide.job;
-    const auto limit = std::chrono::seconds(20);
+    const auto limit = test::kHangTime;
     std::vector<std::unique_ptr<testing::InProcessWorld>> groups;
     CollectivesTensorGroup::Slices group_slices{};
     for (int group = 0; group < split.job.world_size(); ++group)

@@ -16,6 +16,7 @@
 
 #include "optimizers.h"
 #include "support/catch.h"
+#include "support/every_nth.h"
 
 namespace dslaunch::testing {
 
@@ -149,15 +150,17 @@ inline void check_near(const RankOutcome& rank, const RankOutcome& reference) {
     }
 }
 
-// CHECK for each optimizer and way to clip, with gradients reduced once a step and in each micro
-// step.
+// CHECK for those of CASES of each optimizer and way to clip, with gradients reduced once a step
+// and in each micro step.
 inline void for_each_optimizer(const std::vector<int>& sizes, int64_t accumulation,
                                const std::vector<double>& clippings,
-                               const std::function<void(const TrainingCase&)>& check) {
+                               const std::function<void(const TrainingCase&)>& check,
+                               test::EveryNth& cases) {
     for (const OptimizerConfig& config :
          {kAdamW, kAdamL2, kSgd, momentum_sgd(0.9, 0, false), momentum_sgd(0.9, 0.3, false),
           momentum_sgd(0.8, 0, true), kAdagrad, kLion}) {
         for (const double clipping : clippings) {
+            if (!cases.takes_next()) continue;
             TrainingCase job{fmt::format("optimizer {} momentum {} clipping {}",
                                          static_cast<int>(config.kind), config.momentum, clipping),
                              sizes, config, accumulation, clipping};

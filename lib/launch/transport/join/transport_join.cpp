@@ -26,7 +26,6 @@ namespace dslaunch::launch {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 constexpr size_t kKeptRefusals = 4;
 constexpr size_t kShownNames = 8;
@@ -39,7 +38,7 @@ struct Unproven {
     UniqueFd socket;
     LauncherHandshake handshake;
     std::string peer;
-    steady_clock::time_point deadline;
+    TimePoint deadline;
 };
 
 struct Member {
@@ -65,7 +64,9 @@ bool has_to_send(const Member& member) {
 
 class JoinTransport final : public Transport {
   public:
-    explicit JoinTransport(JoinSettings settings) : settings_(std::move(settings)) {}
+    explicit JoinTransport(JoinSettings settings)
+        : settings_(std::move(settings)),
+          clock_(settings_.clock == nullptr ? system_clock_ : *settings_.clock) {}
 
     void start(const std::vector<HostAddress>& hosts) override;
     void send(size_t host, std::string_view bytes) override;
@@ -95,6 +96,8 @@ class JoinTransport final : public Transport {
     [[nodiscard]] milliseconds poll_time(milliseconds timeout) const;
 
     JoinSettings settings_;
+    SystemClock system_clock_;
+    const Clock& clock_;  // system_clock_, or the one of the settings
     JoinKey key_;
     std::optional<JoinListener> listener_;
     std::unique_ptr<StarterProcess> starter_;
@@ -105,8 +108,8 @@ class JoinTransport final : public Transport {
     std::list<Unproven> unproven_;
     std::deque<std::string> refusals_;
     size_t refusal_count_ = 0;
-    steady_clock::time_point refusal_logged_;
-    steady_clock::time_point deadline_;
+    TimePoint refusal_logged_;
+    TimePoint deadline_;
 };
 
 void JoinTransport::listen() {
@@ -128,7 +131,7 @@ void JoinTransport::start(const std::vector<HostAddress>& hosts) {
         members_.back().host = host;
     }
     listen();
-    deadline_ = steady_clock::now() + settings_.join_max;
+    deadline_ = clock_.now() + settings_.join_max;
     const std::string endpoint = listener_->endpoint().text();
     if (settings_.announce) {
         log_info("launch", "waiting for {} on {} for {} s", counted(std::ssize(hosts), "agent"),
@@ -205,8 +208,8 @@ void JoinTransport::accept_all() {
             note_refusal(unproven_.front().peer, "pushed out by newer connections");
             unproven_.pop_front();
         }
-        unproven_.push_back({std::move(socket), LauncherHandshake(key_), peer,
-                             steady_clock::now() + settings_.proof_max});
+        unproven_.push_back(
+            {std::move(socket), LauncherHandshake(key_), peer, clock_.now() + settings_.proof_max});
     }
 }
 
@@ -302,7 +305,7 @@ void JoinTransport::note_refusal(const std::string& peer, const std::string& rea
     refusals_.push_back(text);
     if (refusals_.size() > kKeptRefusals) refusals_.pop_front();
     // A port scan must not fill the terminal.
-    const auto now = steady_clock::now();
+    const auto now = clock_.now();
     if (settings_.announce && now - refusal_logged_ > kCountOfRefusalsPause) {
         refusal_logged_ = now;
         log_info("launch", "turned away {} ({} so far)", text, refusal_count_);
@@ -312,7 +315,7 @@ void JoinTransport::note_refusal(const std::string& peer, const std::string& rea
 }
 
 void JoinTransport::drop_late() {
-    const auto now = steady_clock::now();
+    const auto now = clock_.now();
     for (Unproven& connection : unproven_) {
         if (!connection.socket.valid() || connection.deadline > now) continue;
         note_refusal(connection.peer, "it did not say who it is in time");
@@ -420,7 +423,7 @@ std::string JoinTransport::who_came() const {
 }
 
 void JoinTransport::give_up_late_hosts(Events& events) {
-    if (steady_clock::now() < deadline_) return;
+    if (clock_.now() < deadline_) return;
     bool first = true;
     for (size_t i = 0; i < members_.size(); ++i) {
         if (!is_missing(i)) continue;
@@ -442,8 +445,8 @@ void JoinTransport::close_when_complete() {
 }
 
 milliseconds JoinTransport::poll_time(milliseconds timeout) const {
-    const auto now = steady_clock::now();
-    const auto until = [&](steady_clock::time_point time) {
+    const auto now = clock_.now();
+    const auto until = [&](TimePoint time) {
         timeout = std::min(timeout,
                            std::chrono::duration_cast<milliseconds>(time - now) + milliseconds(1));
     };

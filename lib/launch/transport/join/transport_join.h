@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "launch/transport/join/agent_starter.h"
 #include "launch/transport/join/join_endpoint.h"
 #include "launch/transport/transport.h"
@@ -28,6 +29,8 @@ struct JoinSettings {
     std::unique_ptr<AgentStarter> starter;       // null: every agent comes by itself
     bool announce = false;                       // a log line for each agent that joins
     std::chrono::milliseconds proof_max{5'000};  // limit for a connection to identify itself
+    // The clock by which these limits are kept. It must outlive the transport; null: the system's.
+    const Clock* clock = nullptr;
 };
 
 // The settings for agents that STARTER starts and that call back over TCP, to the address that

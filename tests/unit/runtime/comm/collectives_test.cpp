@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/catch.h"
+#include "support/hang.h"
 #include "support/ordered_sums.h"
 #include "support/world.h"
 
@@ -273,7 +274,6 @@ TEST_CASE("A rank that never posts ends every other rank of every host in bounde
             (void)self.collectives->await_reduced(bucket, 1);
         });
     };
-    const TimePoint start = SystemClock().now();
     // All worlds wait for their limits at once.
     std::vector<std::future<std::vector<std::optional<Error>>>> worlds;
     for (const std::vector<int>& node_sizes : shapes)
@@ -288,14 +288,12 @@ TEST_CASE("A rank that never posts ends every other rank of every host in bounde
                    ends[rank]->code() == ExitCode::kPeerLost));
         }
     }
-    CHECK(SystemClock().now() - start < 30s);
 }
 
-TEST_CASE("A failed rank's words reach every rank of every host at once") {
+TEST_CASE("A failed rank's words reach every rank of every host") {
     BucketId bucket;
-    InProcessWorld world({.node_sizes = {2, 1}, .time_limit = 60s},
+    InProcessWorld world({.node_sizes = {2, 1}, .time_limit = test::kHangTime},
                          [&](ArenaLayout& layout) { bucket = layout.add_bucket("bucket", 100); });
-    const TimePoint start = SystemClock().now();
     const auto ends = outcomes(world, [&](InProcessRank& self, int rank) {
         if (rank == 0) {
             std::this_thread::sleep_for(50ms);
@@ -306,7 +304,6 @@ TEST_CASE("A failed rank's words reach every rank of every host at once") {
         self.collectives->reduce(bucket, 1, 1.0F);
         (void)self.collectives->await_reduced(bucket, 1);
     });
-    CHECK(SystemClock().now() - start < 30s);
     for (size_t rank : {size_t{1}, size_t{2}}) {
         REQUIRE(ends[rank]);
         CHECK(ends[rank]->code() == ExitCode::kPeerLost);
@@ -316,9 +313,8 @@ TEST_CASE("A failed rank's words reach every rank of every host at once") {
 
 TEST_CASE("A bridge that waits for another host hears of a failure on its own") {
     BucketId bucket;
-    InProcessWorld world({.node_sizes = {2, 1}, .time_limit = 60s},
+    InProcessWorld world({.node_sizes = {2, 1}, .time_limit = test::kHangTime},
                          [&](ArenaLayout& layout) { bucket = layout.add_bucket("bucket", 100); });
-    const TimePoint start = SystemClock().now();
     std::atomic<bool> over{false};
     const auto ends = outcomes(world, [&](InProcessRank& self, int rank) {
         if (rank == 2) {
@@ -339,7 +335,6 @@ TEST_CASE("A bridge that waits for another host hears of a failure on its own") 
         std::this_thread::sleep_for(50ms);
         self.group->poison("rank 1: out of memory");
     });
-    CHECK(SystemClock().now() - start < 30s);
     REQUIRE(ends[0]);
     CHECK(ends[0]->code() == ExitCode::kPeerLost);
     CHECK(std::string(ends[0]->what()) == "rank 1: out of memory");

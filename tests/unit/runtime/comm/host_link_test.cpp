@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "support/catch.h"
+#include "support/hang.h"
 
 namespace dslaunch {
 
@@ -18,7 +19,7 @@ using namespace std::chrono_literals;
 // the link: the ranks have time to start.
 class LinkedRanks {
   public:
-    explicit LinkedRanks(int ranks, Duration limit = 20s)
+    explicit LinkedRanks(int ranks, Duration limit = test::kHangTime)
         : layout_(ranks),
           slice_(HostLink::add_slice(layout_, ranks)),
           arena_(Arena::anonymous(layout_)) {
@@ -29,7 +30,7 @@ class LinkedRanks {
         for (int rank = 0; rank < ranks; ++rank)
             threads.emplace_back([this, rank] {
                 groups_[rank] = std::make_unique<HostGroup>(
-                    arena_, HostGroupOptions{.local_rank = rank, .time_limit = 60s});
+                    arena_, HostGroupOptions{.local_rank = rank, .time_limit = test::kHangTime});
             });
         threads.clear();
         for (int node = 0; node < ranks; ++node) {

@@ -296,7 +296,6 @@ TEST_CASE("A host that does not come to a gather or a reduction to owners ends t
         InProcessWorld world(
             {.node_sizes = {2, 1, 2}, .time_limit = 200ms},
             [&](ArenaLayout& layout) { bucket = layout.add_bucket("bucket", 100); });
-        const TimePoint start = SystemClock().now();
         const auto ends = outcomes(world, [&](InProcessRank& self, int rank) {
             Collectives& all = *self.collectives;
             if (rank == 2) return;
@@ -311,7 +310,6 @@ TEST_CASE("A host that does not come to a gather or a reduction to owners ends t
                 (void)all.await_reduced(bucket, 1);
             }
         });
-        CHECK(SystemClock().now() - start < 30s);
         for (const size_t rank : {size_t{0}, size_t{1}, size_t{3}, size_t{4}}) {
             REQUIRE(ends[rank]);
             CHECK((ends[rank]->code() == ExitCode::kHang ||

@@ -4,11 +4,15 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <tuple>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "executor_plan.h"
 #include "runtime/executor/executor.h"
 #include "support/catch.h"
+#include "support/hang.h"
 #include "support/thread_stream.h"
 
 namespace dslaunch {
@@ -37,6 +41,16 @@ struct DeviceLanes {
     }
 };
 
+// A clock that moves when work is told to take time. Any thread.
+class WorkClock final : public Clock {
+  public:
+    [[nodiscard]] TimePoint now() const override { return TimePoint(Duration(ns_.load())); }
+    void sleep_for(Duration duration) override { ns_ += duration.count(); }
+
+  private:
+    std::atomic<int64_t> ns_ = 0;
+};
+
 // Does instructions at once or on a stream, and notes whether one began before one that it waits
 // for was done.
 class StreamRunner final : public InstructionRunner {
@@ -54,47 +68,81 @@ class StreamRunner final : public InstructionRunner {
     void run(const Instruction& instruction) override {
         ThreadStream* const stream = lanes_.of(instruction.lane);
         const auto index = static_cast<size_t>(&instruction - plan_.instructions.data());
+        if (static_cast<int>(index) == read_at) read_behind_block();
         if (stream == nullptr) return work(index);
         stream->put([this, index] { work(index); });
     }
 
     void poison(const std::string& why) override {
+        if (const std::lock_guard lock(mutex_); true) why_ = why;
+        is_poisoned = true;
+        if (poison_frees) free();
+    }
+    // Ends what blocks on the streams.
+    void free() {
         for (ThreadStream* const stream : {lanes_.compute, lanes_.communication})
             if (stream != nullptr) stream->abort();
         const std::lock_guard lock(mutex_);
-        poisoned_ = true;
-        why_ = why;
+        freed_ = true;
         changed_.notify_all();
     }
 
     void check_device() override {
-        if (const std::lock_guard lock(mutex_); fault && blocked_)
-            fail(ExitCode::kPeerLost, "a peer is gone");
+        const std::lock_guard lock(mutex_);
+        if (!blocked_) return;
+        if (fault && (read_at < 0 || reading_)) fail(ExitCode::kPeerLost, "a peer is gone");
+        if (clock != nullptr) clock->sleep_for(std::chrono::milliseconds(1));
     }
 
     void begin_step() {
         for (std::atomic<bool>& done : done_) done = false;
     }
 
-    int block_at = -1;   // its work does not end before poison
-    bool fault = false;  // the device reports an error once block_at is reached
+    int block_at = -1;  // its work does not end before free()
+    int hold_at = -1;   // its work does not end before that of hold_until, or free()
+    int hold_until = -1;
+    // Its thread reads what comes behind block_at, without a limit, as a branch on a tensor does.
+    int read_at = -1;
+    int fails_at = -1;  // its work fails
+    bool poison_frees = true;
+    std::atomic<bool> is_poisoned = false;
+    bool fault = false;  // the device reports an error once block_at and read_at are reached
     Op slow = Op::kSend;
+    Duration slow_time = std::chrono::milliseconds(20);
+    // The clock that slow work moves, and each look at a device that is blocked; null: slow work
+    // sleeps.
+    Clock* clock = nullptr;
     std::atomic<bool> waits_kept = true;
     std::string why_;
 
   private:
+    void read_behind_block() {
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [this] { return blocked_ || freed_; });
+            reading_ = true;
+        }
+        lanes_.communication->finish();
+    }
     void work(size_t index) {
         for (const int wait : plan_.instructions[index].waits)
             if (!done_[static_cast<size_t>(wait)]) waits_kept = false;
-        if (plan_.instructions[index].op == slow)
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (static_cast<int>(index) == fails_at) fail(ExitCode::kRankFailed, "a kernel failed");
+        if (plan_.instructions[index].op == slow) {
+            SystemClock system_clock;
+            (clock == nullptr ? system_clock : *clock).sleep_for(slow_time);
+        }
+        std::unique_lock lock(mutex_);
         if (static_cast<int>(index) == block_at) {
-            std::unique_lock lock(mutex_);
             blocked_ = true;
-            changed_.wait(lock, [this] { return poisoned_; });
+            changed_.notify_all();
+            changed_.wait(lock, [this] { return freed_; });
             return;
         }
+        if (static_cast<int>(index) == hold_at)
+            changed_.wait(lock, [this] { return freed_ || done_[hold_until]; });
         done_[index] = true;
+        changed_.notify_all();
     }
 
     const StepPlan& plan_;
@@ -102,8 +150,9 @@ class StreamRunner final : public InstructionRunner {
     std::vector<std::atomic<bool>> done_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    bool poisoned_ = false;
+    bool freed_ = false;
     bool blocked_ = false;
+    bool reading_ = false;
 };
 
 StepPlan small_plan(int64_t accumulation) {
@@ -120,6 +169,17 @@ struct BothStreams {
     DeviceLanes lanes{&compute, &communication};
     StreamRunner runner;
 };
+
+// Returns the compute instruction that the communication stream waits for first, and what waits.
+std::pair<int, int> first_wait(const StepPlan& plan) {
+    for (size_t i = 0; i < plan.instructions.size(); ++i)
+        for (const int wait : plan.instructions[i].waits)
+            if (plan.instructions[i].lane == Lane::kCommunication &&
+                plan.instructions[static_cast<size_t>(wait)].lane == Lane::kCompute)
+                return {wait, static_cast<int>(i)};
+    FAIL("no communication waits for compute");
+    return {};
+}
 
 Error failure_of(Executor& executor) {
     try {
@@ -171,18 +231,20 @@ TEST_CASE("work on streams comes after what it waits for, whichever lanes are st
     }
 }
 
-// The negative control: without one wait, work begins too early at least once in many steps.
+// The negative control: work that another stream should wait for lasts until that one has worked. A
+// wait that is kept all the same would be a hang of the device.
 TEST_CASE("a wait of a stream that is left out is seen") {
     const StepPlan plan = small_plan(1);
-    ThreadStream compute(3, std::chrono::milliseconds(1));
-    ThreadStream communication(4, std::chrono::microseconds(1));
-    communication.leave_out = 0;
-    const DeviceLanes lanes{&compute, &communication};
-    StreamRunner runner(plan, lanes);
-    Executor executor(plan, runner, lanes.streams());
+    BothStreams both(plan, 3);
+    both.communication.leave_out = 0;
+    StreamRunner& runner = both.runner;
+    std::tie(runner.hold_at, runner.hold_until) = first_wait(plan);
+    LaneStreams streams = both.lanes.streams();
+    streams.limit = std::chrono::milliseconds(test::kHangMs);
     runner.begin_step();
+    Executor executor(plan, runner, streams);
     executor.run_step();
-    CHECK(communication.waits > 0);
+    CHECK(both.communication.waits > 0);
     CHECK_FALSE(runner.waits_kept);
 }
 
@@ -230,23 +292,83 @@ TEST_CASE("an error of the device ends a step that is blocked in it, named by th
     }
 }
 
+// The host looks at the device now and then: the instructions before are done by then, and not
+// noted.
+TEST_CASE("a kernel that fails ends the step and is that of its own instruction") {
+    const StepPlan plan = small_plan(1);
+    for (size_t i = 0; i < plan.instructions.size(); ++i) {
+        if (plan.instructions[i].op != Op::kForward) continue;
+        BothStreams both(plan, 15);
+        both.runner.fails_at = static_cast<int>(i);
+        both.runner.begin_step();
+        Executor executor(plan, both.runner, both.lanes.streams());
+        const Error error = failure_of(executor);
+        CHECK(error.code() == ExitCode::kRankFailed);
+        CHECK_THAT(error.what(),
+                   Catch::Matchers::StartsWith(fmt::format("Forward (instruction {},", i)));
+        CHECK_THAT(error.what(), Catch::Contains("a kernel failed"));
+    }
+}
+
 TEST_CASE("a device that stands still for the limit is a hang, whatever it had to do before") {
     const StepPlan plan = small_plan(1);
+    WorkClock clock;
     BothStreams both(plan, 9);
     StreamRunner& runner = both.runner;
-    // Twelve pieces of 20 ms take longer than the limit, and none of them does alone.
-    runner.slow = Op::kForward;
     LaneStreams streams = both.lanes.streams();
     streams.limit = std::chrono::seconds(2);
+    streams.clock = runner.clock = &clock;
+    // Four forwards take longer than the limit, and none of them does alone.
+    runner.slow = Op::kForward;
+    runner.slow_time = streams.limit - std::chrono::milliseconds(1);
     Executor executor(plan, runner, streams);
     runner.begin_step();
     executor.run_step();
+    CHECK(clock.now() - TimePoint{} == 4 * runner.slow_time);
     runner.block_at = index_of(plan, Op::kReduce);
     runner.begin_step();
     const Error error = failure_of(executor);
     CHECK(error.code() == ExitCode::kHang);
     CHECK_THAT(error.what(), Catch::Matchers::StartsWith("Reduce (instruction"));
     CHECK_THAT(error.what(), Catch::Contains("within 2.0 s"));
+}
+
+// The negative control of poison: the compute lane reads a tensor behind a collective that does not
+// end, which has no limit of its own. A poison that reaches the device ends it, one that does not
+// leaves it where it is.
+TEST_CASE("only a poison that reaches the device ends a read behind a collective that hangs") {
+    for (const bool frees : {true, false}) {
+        INFO("poison frees: " << frees);
+        const StepPlan plan = small_plan(1);
+        ThreadStream communication(13);
+        const DeviceLanes lanes{nullptr, &communication};
+        StreamRunner runner(plan, lanes);
+        runner.block_at = index_of(plan, Op::kReduce);
+        for (size_t i = 0; i < plan.instructions.size(); ++i)
+            if (plan.instructions[i].op == Op::kBackward) runner.read_at = static_cast<int>(i);
+        runner.fault = true;
+        runner.poison_frees = frees;
+        runner.begin_step();
+        Executor executor(plan, runner, lanes.streams());
+        std::atomic<bool> has_ended = false;
+        ExitCode code = ExitCode::kOk;
+        std::thread step([&] {
+            try {
+                executor.run_step();
+            } catch (const Error& error) {
+                code = error.code();
+            }
+            has_ended = true;
+        });
+        if (!frees) {
+            while (!runner.is_poisoned) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            CHECK_FALSE(has_ended);
+            runner.free();
+        }
+        step.join();
+        CHECK(code == ExitCode::kPeerLost);
+    }
 }
 
 TEST_CASE("a failure of a lane of the host poisons the work that blocks on a stream") {

@@ -316,6 +316,46 @@ TEST_CASE("a send that NCCL refuses leaves no group open") {
     CHECK(stand_in_nccl_faults() == std::vector<std::string>{});
 }
 
+// The negative control of the groups' ends: each kind of group that the communicator opens.
+TEST_CASE("a group's end that is left out is noted") {
+    std::vector<float> sent = counted_from(0, 5), received(5);
+    const std::vector<NodeRange> ranges = ranges_of({3}, /*for_all=*/true);
+    const std::pair<const char*, std::function<void(NcclCommunicator&)>> groups[] = {
+        {"all to all",
+         [&](NcclCommunicator& of) {
+             of.exchange(DeviceExchange::kAllToAll, buffer_of(sent), buffer_of(received), kStream);
+         }},
+        {"ring",
+         [&](NcclCommunicator& of) {
+             of.exchange(DeviceExchange::kSendReceive, buffer_of(sent), buffer_of(received),
+                         kStream);
+         }},
+        {"pair",
+         [&](NcclCommunicator& of) {
+             of.exchange_with(0, buffer_of(sent), buffer_of(received), kStream);
+         }},
+        {"reduction",
+         [&](NcclCommunicator& of) {
+             of.reduce_ranges(buffer_of(sent), DeviceReduction::kSum, ranges, kStream);
+         }},
+        {"gather",
+         [&](NcclCommunicator& of) { of.gather_ranges(buffer_of(sent), ranges, kStream); }},
+    };
+    for (const auto& [name, group] : groups)
+        for (const bool lost : {false, true}) {
+            INFO(name << ", its end is lost: " << lost);
+            begin_stand_in_nccl({.loses_group_end = lost});
+            run_ranks(1, kLong, [&](NcclCommunicator& communicator, int) {
+                group(communicator);
+                communicator.leave();
+            });
+            const std::vector<std::string> noted =
+                lost ? std::vector<std::string>{"ncclCommFinalize in a group that is left open"}
+                     : std::vector<std::string>{};
+            CHECK(stand_in_nccl_faults() == noted);
+        }
+}
+
 TEST_CASE("the stand-in notes what NCCL forbids") {
     begin_stand_in_nccl({.progress_us_max = 50'000});
     ncclUniqueId id;

@@ -1,0 +1,167 @@
+// P6: stopping never blocks, neither on a process that cannot die nor on a terminal that stands
+// still. Negative controls, done by hand: without the agents' last words in the report
+// (Supervisor::run) 0 of 2 are named; with a launcher that never looks at its agents while the
+// terminal stands still the last test loses its host.
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+
+#include "cluster/promise.h"
+#include "support/job_end.h"
+#include "support/pty_process.h"
+#include "support/skip.h"
+
+namespace dslaunch::test {
+
+using namespace launch;
+namespace {
+
+// A file system that answers the greeting of the kernel and nothing else. A process that asks it
+// for a file cannot be killed until it is gone.
+class StalledFileSystem {
+  public:
+    explicit StalledFileSystem(std::string folder) : folder_(std::move(folder)) {
+        std::filesystem::create_directory(folder_);
+        device_ = UniqueFd(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+        if (!device_.valid()) return;
+        const std::string options = "fd=" + std::to_string(device_.get()) +
+                                    ",rootmode=40000,user_id=0,group_id=0,allow_other";
+        stands_ =
+            ::mount("stalled", folder_.c_str(), "fuse", MS_NOSUID | MS_NODEV, options.c_str()) == 0;
+        if (stands_) thread_ = std::thread([this] { serve(); });
+    }
+    StalledFileSystem(const StalledFileSystem&) = delete;
+    StalledFileSystem& operator=(const StalledFileSystem&) = delete;
+    ~StalledFileSystem() { give_way(); }
+    [[nodiscard]] bool stands() const { return stands_; }
+    // True once a process waits for an answer.
+    [[nodiscard]] bool is_asked() const { return asked_; }
+    // Ends it: processes that wait get an error, and can die.
+    void give_way() {
+        if (!stands_) return;
+        stands_ = false;
+        ended_ = true;
+        thread_.join();
+        ::umount2(folder_.c_str(), MNT_DETACH);
+        device_.reset();
+    }
+
+  private:
+    void serve() {
+        std::vector<char> request(1U << 20);
+        while (!ended_) {
+            pollfd entry{device_.get(), POLLIN, 0};
+            if (::poll(&entry, 1, 50) <= 0) continue;
+            const ssize_t n = ::read(device_.get(), request.data(), request.size());
+            if (n < static_cast<ssize_t>(sizeof(fuse_in_header))) continue;
+            const auto* const header = reinterpret_cast<const fuse_in_header*>(request.data());
+            if (header->opcode == FUSE_INIT) {
+                greet(header->unique);
+            } else {
+                asked_ = true;
+            }
+        }
+    }
+    void greet(uint64_t unique) const {
+        struct {
+            fuse_out_header header;
+            fuse_init_out init;
+        } reply = {};
+        reply.header = {sizeof reply, 0, unique};
+        reply.init.major = FUSE_KERNEL_VERSION;
+        reply.init.minor = FUSE_KERNEL_MINOR_VERSION;
+        reply.init.max_write = 4096;
+        const ssize_t n = ::write(device_.get(), &reply, sizeof reply);
+        static_cast<void>(n);
+    }
+
+    std::string folder_;
+    UniqueFd device_;
+    bool stands_ = false;
+    std::atomic<bool> ended_ = false;
+    std::atomic<bool> asked_ = false;
+    std::thread thread_;
+};
+
+// It waits for the answer to a stat().
+bool asks_for_file(const ProcessName& process) {
+    std::ifstream file("/proc/" + std::to_string(process.pid) + "/syscall");
+    std::string call;
+    file >> call;
+    return call == std::to_string(SYS_newfstatat);
+}
+
+}  // namespace
+
+TEST_CASE("P6: a process that cannot be killed is named with its state, and nobody waits for it") {
+    const TemporaryFolder folder;
+    StalledFileSystem stalled(folder.path() + "/stalled");
+    if (!stalled.stands()) {
+        report_skipped("stopping a process that cannot be killed",
+                       "no FUSE file system can be mounted here (root and /dev/fuse are needed)");
+        return;
+    }
+    JobProcess job(folder, on_pretended_hosts(folder, "h[1-2] slots=1\n") +
+                               Words{"--grace", "3600", kStub, "stat",
+                                     folder.path() + "/stalled/file", folder.path() + "/pids"});
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }));
+    const auto workers = recorded_processes(folder);
+    REQUIRE(wait_until([&] {
+        return stalled.is_asked() && std::all_of(workers.begin(), workers.end(), asks_for_file);
+    }));
+    const auto began = Steady::now();
+    press_twice(job.pid());
+    const int code = job.wait();
+    const double wall_ms = milliseconds_since(began);
+    INFO(job.err());
+    CHECK(code == 76);
+    int named = 0;
+    for (const ProcessName& worker : workers) {
+        CHECK(name_process(worker.pid) == worker);  // the worker is still there: nothing can end it
+        named += mentions(job.err(), std::to_string(worker.pid) + " (stub_rank, state D") ? 1 : 0;
+    }
+    std::printf(
+        "P6 2 unkillable ranks: launcher ended after %.1f s, named with pid and state: %d "
+        "of 2\n",
+        wall_ms / 1000, named);
+    CHECK(named == 2);
+    CHECK(wall_ms < limit_ms(60'000));
+    stalled.give_way();
+    CHECK(wait_until([&] { return all_gone(workers); }));
+}
+
+TEST_CASE("P6: Ctrl-C ends a job although its terminal stands still") {
+    const TemporaryFolder folder;
+    PtyProcess job(on_pretended_hosts(folder, "h[1-2] slots=2\n") + Words{"--grace", "600", "yes"});
+    REQUIRE(wait_until([&] { return descendants(job.pid()).size() >= 8; }));
+    // The ranks' output has filled the terminal by then.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const auto all = descendants(job.pid());
+    CHECK(all.size() >= 8);
+    const auto began = Steady::now();
+    press_twice(job.pid());
+    CHECK(job.wait_without_reading() == 76);
+    std::printf("P6 terminal that stands still: ended %.0f ms after Ctrl-C\n",
+                milliseconds_since(began));
+    CHECK(wait_until([&] { return all_gone(all); }, kGoneMaxMs));
+}
+
+TEST_CASE("P6: a job outlives a terminal that stands still for 40 s, and no line is lost",
+          "[.long]") {
+    const TemporaryFolder folder;
+    const std::string script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); echo line $i; done";
+    PtyProcess job(on_pretended_hosts(folder, "h1 slots=2\n") + Words{"sh", "-c", script});
+    std::this_thread::sleep_for(std::chrono::seconds(40));
+    const int code = job.wait();
+    CHECK(code == 0);
+    size_t lines = 0;
+    for (const char c : job.shown()) lines += c == '\n' ? 1 : 0;
+    CHECK(lines == 120'000);
+}
+
+}  // namespace dslaunch::test

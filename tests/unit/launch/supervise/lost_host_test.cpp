@@ -1,0 +1,136 @@
+// Hosts that are lost while their ranks run: who is to blame, and when the next attempt may start.
+#include "launch/supervise/supervisor.h"
+
+#include "supervised_hosts.h"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace dslaunch::test;
+
+TEST_CASE("a rank that was killed is to blame although it is heard of last") {
+    // Its peer's end comes first, and its own when all are being ended already.
+    const bool told = GENERATE(false, true);
+    const auto peer_lost = static_cast<int64_t>(ExitCode::kPeerLost);
+    const auto at_start = [&](FakeTransport& t, size_t host) {
+        if (host == 1) t.say(1, FrameKind::kExited, encode(exited(2, peer_lost)));
+    };
+    const auto agent = [&](FakeTransport& t, size_t host, const Frame& frame) {
+        if (host == 1 && frame.kind == FrameKind::kStop) {
+            WorkerExited killed = exited(3, 0, SIGKILL);
+            killed.told_to_end = told;
+            t.say(1, FrameKind::kExited, encode(killed));
+        }
+        good_agent(at_start)(t, host, frame);
+    };
+    FakeTransport transport(agent);
+    const AttemptResult result = run(two_per_node(2), transport);
+    if (told) {
+        CHECK(result.exit_code == peer_lost);
+        CHECK_THAT(result.report, Catch::Contains("rank 2 on host n1 failed first"));
+    } else {
+        CHECK(result.exit_code == 128 + SIGKILL);
+        CHECK_THAT(result.report, Catch::Contains("rank 3 on host n1 failed first: killed by"));
+    }
+}
+
+TEST_CASE("a host whose end is heard of long after its peers' is to blame") {
+    // The peers end when it is gone; that it is gone is seen when it is asked.
+    const auto peer_lost = static_cast<int64_t>(ExitCode::kPeerLost);
+    const auto at_start = [&](FakeTransport& t, size_t host) {
+        if (host == 1) t.say(1, FrameKind::kExited, encode(exited(2, peer_lost)));
+    };
+    const auto agent = [&](FakeTransport& t, size_t host, const Frame& frame) {
+        if (host == 0 && frame.kind == FrameKind::kPing)
+            return t.end(0, "its agent closed the connection", -1);
+        good_agent(at_start)(t, host, frame);
+    };
+    FakeTransport transport(agent);
+    const AttemptResult result = run(two_per_node(2), transport);
+    CHECK(result.exit_code == static_cast<int>(ExitCode::kHosts));
+    CHECK_THAT(result.report, Catch::Contains("host n0 is lost: its agent closed the connection"));
+}
+
+TEST_CASE("a host that goes away while its ranks run is named with its cause") {
+    FakeTransport transport(good_agent([](FakeTransport& t, size_t host) {
+        if (host == 1) t.end(1, "the connection was reset", -1);
+    }));
+    const AttemptResult result = run(two_per_node(2), transport);
+    CHECK(result.exit_code == static_cast<int>(ExitCode::kHosts));
+    CHECK(result.may_restart);
+    CHECK_THAT(result.report, Catch::Contains("host n1 is lost: the connection was reset"));
+}
+
+TEST_CASE("the host of an agent that ends by itself is to blame, not the ranks that it ends") {
+    FakeTransport transport(good_agent([](FakeTransport& t, size_t host) {
+        if (host != 1) return;
+        t.say(1, FrameKind::kProblem,
+              encode(AgentProblem{static_cast<uint32_t>(ExitCode::kHosts), "its guard is gone"}));
+        t.say(1, FrameKind::kExited, encode(exited(2, 0, SIGKILL)));
+        t.say(1, FrameKind::kExited, encode(exited(3, 0, SIGKILL)));
+        t.say(1, FrameKind::kGone);
+    }));
+    const AttemptResult result = run(two_per_node(2), transport);
+    CHECK(result.exit_code == static_cast<int>(ExitCode::kHosts));
+    CHECK(result.may_restart);
+    CHECK_THAT(result.report, Catch::Contains("host n1 is lost: its guard is gone"));
+}
+
+TEST_CASE("a host that speaks for a rank of another one is lost, and the rank is not believed") {
+    WorkerStarted started;
+    started.rank = 2;
+    const Frame lies[] = {
+        {FrameKind::kStarted, encode(started)},
+        {FrameKind::kOutput, encode(WorkerOutput{2, OutputStream::kStdout, "a lie\n"})},
+        {FrameKind::kControl,
+         encode(WorkerControl{2, static_cast<uint32_t>(ControlKind::kProgress), "a lie"})},
+        {FrameKind::kExited, encode(exited(2, 0))},
+    };
+    for (const Frame& lie : lies) {
+        CAPTURE(static_cast<int>(lie.kind));
+        FakeTransport transport(good_agent([&](FakeTransport& agents, size_t host) {
+            // n0 speaks of rank 2, which n1 has.
+            if (host == 0) agents.say(host, lie.kind, lie.payload);
+            all_end_well(agents, host);
+        }));
+        const AttemptResult result = run(two_per_node(2), transport);
+        CHECK(result.exit_code == 67);
+        CHECK_THAT(result.report, Catch::Contains("speaks of rank 2, which is on host n1"));
+    }
+}
+
+TEST_CASE("ranks start when the lease of a host that was cut off is over, at once if it is back") {
+    const JobSpec spec = two_per_node(1);
+    for (const std::string machine : {"gone", "back"}) {
+        // A start that waits for the lease of a machine that is back would be a hang.
+        const auto lease_over_at =
+            Steady::now() + std::chrono::milliseconds(machine == "gone" ? 300 : kHangMs);
+        std::optional<std::chrono::steady_clock::time_point> started_at;
+        const auto agent = good_agent([&](FakeTransport& agents, size_t host) {
+            started_at = Steady::now();
+            all_end_well(agents, host);
+        });
+        FakeTransport transport([&](FakeTransport& agents, size_t host, const Frame& frame) {
+            if (frame.kind != FrameKind::kHello) return agent(agents, host, frame);
+            AgentHello hello = good_hello();
+            hello.host_name = "back";
+            agents.say(host, FrameKind::kAgentHello, encode(hello));
+        });
+        const AttemptResult result =
+            run(spec, transport, 1, {CutOffHost{"n7", machine, lease_over_at}});
+        CHECK(result.exit_code == 0);
+        REQUIRE(started_at);
+        CHECK((*started_at >= lease_over_at) == (machine == "gone"));
+    }
+}
+
+TEST_CASE("a host is cut off when its connection ends with neither farewell nor status") {
+    for (const int exit_status : {-1, 137}) {
+        FakeTransport transport(good_agent([&](FakeTransport& agents, size_t host) {
+            if (host == 0) agents.end(host, "the connection is lost", exit_status);
+        }));
+        const AttemptResult result = run(two_per_node(2), transport);
+        CHECK(result.exit_code == 67);
+        REQUIRE(result.cut_off.size() == (exit_status < 0 ? 1U : 0U));
+        if (exit_status < 0) CHECK(result.cut_off[0].name == "n0");
+    }
+}

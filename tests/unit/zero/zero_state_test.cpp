@@ -93,7 +93,7 @@ TEST_CASE(
     job.micro_step = true;
     const RankOutcome each = train_world(job).front();
     for (const auto& [name, tensor] : once.parameters)
-        CHECK((tensor - each.parameters.at(name)).abs().max().item<double>() < kTolerance);
+        CHECK((tensor - each.parameters.at(name)).abs().max().item<double>() < testing::kTolerance);
 }
 
 TEST_CASE("a parameter that no rank used in a step is left alone in that step") {

@@ -7,6 +7,8 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/path.h"
+#include "base/text/text_bytes.h"
 
 namespace dslaunch {
 
@@ -51,7 +53,7 @@ int write_full(int fd, std::span<const std::byte> from) {
 }
 
 int write_full(int fd, std::string_view from) {
-    return write_full(fd, std::as_bytes(std::span(from.data(), from.size())));
+    return write_full(fd, bytes_in(from));
 }
 
 std::string read_file(const std::string& path, size_t bytes_max) {
@@ -87,9 +89,7 @@ void write_file_atomically(const std::string& path, std::string_view content, mo
     if (::fsync(file.get()) != 0) give_up("fsync", errno);
     file.reset();
     if (::rename(temporary.c_str(), path.c_str()) != 0) give_up("renaming", errno);
-    const size_t slash = path.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-    UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    UniqueFd directory(::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (directory.valid() && ::fsync(directory.get()) != 0 && errno != EINVAL)
         fail(ExitCode::kDisk, "{}: fsync of its folder failed: {}", path, errno_text(errno));
 }

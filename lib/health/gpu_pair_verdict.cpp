@@ -59,9 +59,7 @@ class PairVerdict {
     }
 
   private:
-    [[nodiscard]] int64_t node(int64_t rank) const {
-        return places_.node_of_rank[rank];
-    }
+    [[nodiscard]] int64_t node(int64_t rank) const { return places_.node_of_rank[rank]; }
     [[nodiscard]] bool is_inside(const GpuPairSample& pair) const {
         return node(pair.first) == node(pair.second);
     }

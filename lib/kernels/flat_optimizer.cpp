@@ -143,12 +143,6 @@ void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype, Isa
     (bf16 ? kernels.to_bf16 : kernels.to_fp16)(values, out, numel);
 }
 
-void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype, Isa isa) {
-    const bool bf16 = half_kind(dtype) == kernels::NumberKind::kBf16;
-    const kernels::FlatKernels& kernels = flat_kernels_of(isa);
-    (bf16 ? kernels.from_bf16 : kernels.from_fp16)(values, out, numel);
-}
-
 double sum_of_squares(const float* values, int64_t numel, Isa isa) {
     const kernels::FlatKernels& kernel = flat_kernels_of(isa);
     double total = 0;

@@ -57,10 +57,6 @@ void accumulate_sum(std::span<const float* const> sources, float scale, float* i
 void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype,
              Isa isa = isa_in_use());
 
-// The numbers in fp32, exactly; a signalling fp16 NaN becomes quiet. REQUIRES: no overlap.
-void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype,
-               Isa isa = isa_in_use());
-
 // Sum of squares in fp64: partials of blocks of kNormBlockNumel elements that start at values[0],
 // added in block order. Not finite when an element is not.
 inline constexpr int64_t kNormBlockNumel = int64_t{16} * 1024;

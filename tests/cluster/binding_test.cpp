@@ -14,8 +14,6 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
-
 struct Outcome {
     int code = -1;
     std::vector<std::string> lines;  // lines of stdout, sorted: by rank
@@ -25,7 +23,7 @@ struct Outcome {
 Outcome run(std::vector<std::string> options, const std::vector<std::string>& before = {}) {
     const TemporaryFolder folder;
     std::vector<std::string> words = before;
-    words.insert(words.end(), {kLauncher, "--standalone", "--device", "cpu", "--num_gpus", "2"});
+    words.insert(words.end(), {kDslaunch, "--standalone", "--device", "cpu", "--num_gpus", "2"});
     words.insert(words.end(), options.begin(), options.end());
     words.insert(words.end(),
                  {"sh", "-c",

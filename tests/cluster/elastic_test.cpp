@@ -6,88 +6,42 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "support/catch.h"
-#include "support/job_process.h"
-#include "support/skip.h"
+#include "support/rig_hosts.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
 
 namespace {
 
-const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
-const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
-
-// Hosts n1, n2, n3 of two slots each; their links can be cut.
-class Hosts {
+// Hosts n1, n2, n3 of two slots each.
+class Hosts : public RigHosts {
   public:
-    Hosts()
-        : prefix_("de" + std::to_string(::getpid() % 1000) + "x"),
-          folder_("/tmp/dslaunch-rig-" + prefix_) {
-        TemporaryFolder output;
-        JobProcess up(output, {kRigScript, "up", folder_, prefix_, "3"});
-        const int code = up.wait();
-        usable_ = code == 0;
-        if (code == 77) report_skipped("elastic jobs over network namespaces", up.out());
-        if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
-        if (usable_) std::ofstream(folder_ + "/hostfile") << "n[1-3] slots=2\n";
-    }
-    Hosts(const Hosts&) = delete;
-    Hosts& operator=(const Hosts&) = delete;
-    ~Hosts() {
-        TemporaryFolder output;
-        JobProcess down(output, {kRigScript, "down", folder_, prefix_});
-        down.wait();
-    }
-    [[nodiscard]] bool usable() const { return usable_; }
-
-    void set_link(int host, bool up) const {
-        TemporaryFolder output;
-        JobProcess ip(output, {"ip", "link", "set", prefix_ + std::to_string(host) + "v",
-                               up ? "up" : "down"});
-        REQUIRE(ip.wait() == 0);
+    Hosts() : RigHosts(3, "elastic jobs over network namespaces") {
+        if (usable()) write_file(config("hostfile"), "n[1-3] slots=2\n");
     }
     // The launcher's host reaches the sshd of HOST: its address is known again behind the link.
     [[nodiscard]] bool answers(int host) const {
-        TemporaryFolder output;
-        JobProcess connect(output, {"ip", "netns", "exec", prefix_ + "0", "timeout", "1", "bash",
-                                    "-c", "exec 3<>/dev/tcp/n" + std::to_string(host) + "/22"});
-        return connect.wait() == 0;
+        return run(0, {"timeout", "1", "bash", "-c",
+                       "exec 3<>/dev/tcp/n" + std::to_string(host) + "/22"}) == 0;
     }
     // Returns the command of a job with OPTIONS, which end with the target; its state folder is
     // below STATE.
     [[nodiscard]] std::vector<std::string> job(const std::string& state,
                                                const std::vector<std::string>& options) const {
-        std::vector<std::string> words = {"env",
-                                          "XDG_STATE_HOME=" + state,
-                                          "ip",
-                                          "netns",
-                                          "exec",
-                                          prefix_ + "0",
-                                          kLauncher,
-                                          "--ssh-config",
-                                          folder_ + "/good",
-                                          "--hostfile",
-                                          folder_ + "/hostfile"};
+        std::vector<std::string> words = {kDslaunch, "--ssh-config", config("good"), "--hostfile",
+                                          config("hostfile")};
         words.insert(words.end(), options.begin(), options.end());
+        words = on(0, words);
+        words.insert(words.begin(), {"env", "XDG_STATE_HOME=" + state});
         return words;
     }
-
-  private:
-    std::string prefix_;
-    std::string folder_;
-    bool usable_ = false;
 };
 
-size_t count_of(const std::string& text, const std::string& word) {
-    size_t count = 0;
-    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
-        ++count;
-    return count;
-}
-
 double seconds_since(Steady::time_point from) {
-    return std::chrono::duration<double>(Steady::now() - from).count();
+    return to_milliseconds(Steady::now() - from) / 1000;
 }
 
 }  // namespace

@@ -283,8 +283,8 @@ TEST_CASE("health needs no working directory on the hosts") {
     if (!has_worker()) return;
     const std::string only_here = "/opt/dslaunch-health-" + std::to_string(::getpid());
     {
-        const RigHosts hosts(2, "health from a folder that the hosts lack", "200:30:400",
-                             only_here);
+        const RigHosts hosts(
+            {.what = "health from a folder that the hosts lack", .private_folder = only_here});
         if (!hosts.usable()) return;
         std::filesystem::create_directories(only_here + "/work");
         const auto check = [&](const std::vector<std::string>& more) {

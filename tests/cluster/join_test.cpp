@@ -4,11 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "support/catch.h"
 #include "support/job_end.h"
 #include "support/job_process.h"
-#include "support/namespace_rig.h"
+#include "support/rig_hosts.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
@@ -17,23 +19,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-const std::string kDslaunch = std::string(test::binary_dir()) + "/dslaunch";
 const std::string kToken = "canary-5f3a9b0c7d1e2468ace0";
-
-class Hosts : public NamespaceRig {
-  public:
-    explicit Hosts(int count)
-        : NamespaceRig("rig.sh", 'j', "agents that join from network namespaces", count) {}
-    [[nodiscard]] Words on(int node, const Words& command) const {
-        Words words = {"ip", "netns", "exec", host(node)};
-        words.insert(words.end(), command.begin(), command.end());
-        return words;
-    }
-};
-
-bool mentions(const std::string& text, const std::string& word) {
-    return text.find(word) != std::string::npos;
-}
 
 std::string token_file(const TemporaryFolder& folder, const std::string& token) {
     const std::string path = folder.path() + "/token";
@@ -56,7 +42,7 @@ int processes_that_show(const std::string& file) {
 }  // namespace
 
 TEST_CASE("agents join a job from other hosts, and its token reaches nobody else") {
-    const Hosts hosts(2);
+    const RigHosts hosts(2, "agents that join from network namespaces");
     if (!hosts.usable()) return;
     const TemporaryFolder folder;
     const std::string token = token_file(folder, kToken);
@@ -176,7 +162,7 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
         job.signal(SIGKILL);
         REQUIRE(wait_until([&] { return all_gone(workers); }, kGoneMaxMs));
         std::printf("join: launcher killed, all gone after %.0f ms\n",
-                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+                    to_milliseconds(Steady::now() - began));
         CHECK(first.wait() >= 0);
         CHECK(second.wait() >= 0);
     }
@@ -190,7 +176,7 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
 }
 
 TEST_CASE("torchrun's form, one command line on every node, meets at its endpoint") {
-    const Hosts hosts(2);
+    const RigHosts hosts(2, "agents that join from network namespaces");
     if (!hosts.usable()) return;
     const TemporaryFolder folder, other;
     const Words words = {"env",
@@ -215,7 +201,7 @@ TEST_CASE("torchrun's form, one command line on every node, meets at its endpoin
 }
 
 TEST_CASE("--no_ssh runs one command line on every node, and node 0's own code is the job's") {
-    const Hosts hosts(2);
+    const RigHosts hosts(2, "agents that join from network namespaces");
     if (!hosts.usable()) return;
     const TemporaryFolder folder, other;
     const auto node = [&](int rank, const Words& target) {

@@ -21,8 +21,6 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kProbe = std::string(test::binary_dir()) + "/launch_probe";
-
 // Each worker and its setsid grandchild record their ids and ignore what can be ignored.
 std::string stubborn_script(const TemporaryFolder& folder) {
     return "trap '' TERM INT HUP QUIT USR1; echo $$ >> " + folder.path() +
@@ -145,7 +143,7 @@ class JoinJob {
         process_ = std::make_unique<JobProcess>(
             folder_, std::vector<std::string>{"env",
                                               "XDG_STATE_HOME=" + state_.path(),
-                                              dslaunch(),
+                                              kDslaunch,
                                               "--launcher",
                                               "join",
                                               "--listen",
@@ -169,7 +167,7 @@ class JoinJob {
     [[nodiscard]] JobProcess& process() { return *process_; }
     // The command of an agent that finds the launcher at PORT.
     [[nodiscard]] std::vector<std::string> agent(int port) const {
-        return {dslaunch(), "agent", "--join", address(port), "--token-file", token()};
+        return {kDslaunch, "agent", "--join", address(port), "--token-file", token()};
     }
     // Waits for the one process that the first attempt leaves.
     [[nodiscard]] ProcessName left() const {
@@ -189,9 +187,6 @@ class JoinJob {
     }
 
   private:
-    [[nodiscard]] static std::string dslaunch() {
-        return std::string(test::binary_dir()) + "/dslaunch";
-    }
     [[nodiscard]] static std::string address(int port) {
         return "127.0.0.1:" + std::to_string(port);
     }

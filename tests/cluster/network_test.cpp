@@ -23,8 +23,6 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
-const std::string kProbe = std::string(test::binary_dir()) + "/launch_probe";
 const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
 const std::string kSayNetwork = "echo $RANK $MASTER_ADDR $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME";
 
@@ -53,7 +51,7 @@ class Networks {
         for (const std::string& host : split(hosts, ',')) file << host << " slots=1\n";
         file.close();
         std::vector<std::string> words = {
-            kLauncher,      "--hostfile",        folder.path() + "/hostfile",
+            kDslaunch,      "--hostfile",        folder.path() + "/hostfile",
             "--ssh-config", rig_.config("good"), "--device",
             "cpu"};
         words.insert(words.end(), options.begin(), options.end());
@@ -232,7 +230,7 @@ TEST_CASE("a port that another user takes between the check and rank 0 ends the 
     const int port = listen_on_loopback().port;  // free again
     const TemporaryFolder folder;
     const auto job_on = [&](const std::string& script) {
-        return std::vector<std::string>{kLauncher,       "--standalone",       "--device", "cpu",
+        return std::vector<std::string>{kDslaunch,       "--standalone",       "--device", "cpu",
                                         "--master_port", std::to_string(port), "sh",       "-c",
                                         script};
     };
@@ -367,7 +365,7 @@ TEST_CASE("200 launches at once never stumble over a port", "[.long]") {
         std::vector<std::unique_ptr<JobProcess>> jobs;
         for (int i = 0; i < kLaunches; ++i) {
             folders.push_back(std::make_unique<TemporaryFolder>());
-            std::vector<std::string> words = {kLauncher, "--standalone", "--device", "cpu"};
+            std::vector<std::string> words = {kDslaunch, "--standalone", "--device", "cpu"};
             words.insert(words.end(), row.target.begin(), row.target.end());
             jobs.push_back(std::make_unique<JobProcess>(*folders.back(), words));
         }

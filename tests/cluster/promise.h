@@ -12,12 +12,12 @@
 #include "support/catch.h"
 #include "support/figures.h"
 #include "support/job_process.h"
+#include "support/text_tools.h"
 
 namespace dslaunch::test {
 
 using namespace launch;
 
-inline const std::string kDslaunch = std::string(test::binary_dir()) + "/dslaunch";
 inline const std::string kStub = std::string(test::binary_dir()) + "/stub_rank";
 
 using Words = std::vector<std::string>;
@@ -31,16 +31,6 @@ inline Words operator+(Words first, const Words& second) {
 inline Words on_pretended_hosts(const TemporaryFolder& folder, const std::string& hosts) {
     std::ofstream(folder.path() + "/hostfile") << hosts;
     return {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--launcher", "local", "--quiet"};
-}
-
-inline bool mentions(const std::string& text, const std::string& word) {
-    return text.find(word) != std::string::npos;
-}
-
-// Makes this process the parent of all that a killed parent leaves from here on, so that it is
-// seen.
-inline void adopt_orphans() {
-    REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
 }
 
 // True when this process has no living descendant any more; the dead ones are buried.

@@ -9,11 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "support/catch.h"
 #include "support/job_process.h"
-#include "support/namespace_rig.h"
+#include "support/rig_hosts.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
@@ -22,13 +24,12 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-const std::string kDslaunch = std::string(test::binary_dir()) + "/dslaunch";
-
-class SlurmRig : public NamespaceRig {
+class SlurmRig : public RigHosts {
   public:
     explicit SlurmRig(int count)
-        : NamespaceRig("slurm_rig.sh", 's', "jobs inside a Slurm allocation", count) {}
-    [[nodiscard]] std::string node(int number) const { return host(number); }
+        : RigHosts({.count = count,
+                    .what = "jobs inside a Slurm allocation",
+                    .script = "slurm_rig.sh"}) {}
     [[nodiscard]] Words on_head(const Words& words) const { return command("exec", words); }
     // salloc with OPTIONS runs dslaunch with ARGUMENTS on the head node.
     [[nodiscard]] Words allocated(const Words& options, const Words& arguments) const {
@@ -38,17 +39,8 @@ class SlurmRig : public NamespaceRig {
         words.insert(words.end(), arguments.begin(), arguments.end());
         return on_head(words);
     }
-    void run(const Words& words) const {
-        const TemporaryFolder folder;
-        JobProcess process(folder, words);
-        CHECK(process.wait() == 0);
-    }
-    void lose(int number) const { run(command("lose", {std::to_string(number)})); }
+    void lose(int number) const { CHECK(run(command("lose", {std::to_string(number)})) == 0); }
 };
-
-bool mentions(const std::string& text, const std::string& word) {
-    return text.find(word) != std::string::npos;
-}
 
 std::multiset<std::string> lines_of(const std::string& text) {
     std::multiset<std::string> lines;
@@ -98,16 +90,16 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
         const TemporaryFolder folder;
         const auto began = Steady::now();
         JobProcess job(folder, rig.allocated({"-N4", "--ntasks-per-node=2"},
-                                             {"--exclude", rig.node(2), "sh", "-c",
+                                             {"--exclude", rig.name(2), "sh", "-c",
                                               "echo $RANK $(hostname) ${DSLAUNCH_TOKEN-none}"}));
         CHECK(job.wait() == 0);
         std::printf("slurm: salloc, 3 hosts, 6 ranks in %.0f ms\n",
-                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+                    to_milliseconds(Steady::now() - began));
         INFO(job.err());
         CHECK(mentions(job.err(), ": 4 hosts, 8 slots"));
         std::multiset<std::string> expected;
         for (const int rank : {0, 1, 2, 3, 4, 5}) {
-            const std::string host = rig.node(rank < 2 ? 1 : rank < 4 ? 3 : 4);
+            const std::string host = rig.name(rank < 2 ? 1 : rank < 4 ? 3 : 4);
             expected.insert(fmt::format("[{}:{}] {} {} none", host, rank, rank, host));
         }
         CHECK(lines_of(job.out()) == expected);
@@ -121,7 +113,7 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
         INFO(job.err());
         std::multiset<std::string> expected;
         for (const int rank : {0, 1, 2, 3}) {
-            expected.insert(fmt::format("[{}:{}] {}", rig.node(1 + rank / 2), rank, rank));
+            expected.insert(fmt::format("[{}:{}] {}", rig.name(1 + rank / 2), rank, rank));
         }
         CHECK(lines_of(job.out()) == expected);
     }
@@ -130,7 +122,7 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
         JobProcess job(folder,
                        rig.allocated({"-N3"}, {"sh", "-c", "[ $RANK = 1 ] && exit 3; sleep 30"}));
         CHECK(job.wait() == 3);
-        CHECK(mentions(job.err(), "rank 1 on host " + rig.node(2) + " failed first: exit code 3"));
+        CHECK(mentions(job.err(), "rank 1 on host " + rig.name(2) + " failed first: exit code 3"));
     }
     SECTION("a node without dslaunch is named with the cause") {
         const TemporaryFolder folder;
@@ -174,19 +166,19 @@ TEST_CASE("Slurm's signals let the ranks save, and killed launchers leave nothin
         }
     };
     SECTION("scancel --signal=USR1 reaches the agents, which ask the launcher") {
-        rig.run(rig.on_head({"scancel", "--signal=USR1", submit()}));
+        CHECK(rig.run(rig.on_head({"scancel", "--signal=USR1", submit()})) == 0);
         all_have_saved();
         CHECK(mentions(folder.read("out"), "was asked to end by SIGUSR1"));
     }
     SECTION("scancel --batch --signal=USR1 reaches the launcher alone") {
-        rig.run(rig.on_head({"scancel", "--batch", "--signal=USR1", submit()}));
+        CHECK(rig.run(rig.on_head({"scancel", "--batch", "--signal=USR1", submit()})) == 0);
         all_have_saved();
         CHECK(mentions(folder.read("out"), "dslaunch: asked to end; the ranks have 8 s"));
     }
     SECTION("scancel: every agent and the launcher get TERM, which is one wish") {
         const std::string id = submit();
         const auto workers = recorded_processes(folder);
-        rig.run(rig.on_head({"scancel", id}));
+        CHECK(rig.run(rig.on_head({"scancel", id})) == 0);
         all_have_saved();
         CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
     }
@@ -201,7 +193,7 @@ TEST_CASE("Slurm's signals let the ranks save, and killed launchers leave nothin
         REQUIRE(::kill(launcher, SIGKILL) == 0);
         CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
         std::printf("slurm: launcher killed, all gone after %.0f ms\n",
-                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+                    to_milliseconds(Steady::now() - began));
     }
     SECTION("an srun that is killed ends the job and is named") {
         JobProcess job(folder, rig.allocated({"-N3"}, {"sh", "-c", deaf_rank(folder)}));
@@ -228,8 +220,8 @@ TEST_CASE("a Slurm node whose plug is pulled is named", "[.long]") {
     rig.lose(3);
     CHECK(job.wait() == 67);
     std::printf("slurm: node lost, job over after %.1f s\n",
-                std::chrono::duration<double>(Steady::now() - began).count());
+                to_milliseconds(Steady::now() - began) / 1000);
     INFO(job.err());
-    CHECK(mentions(job.err(), "host " + rig.node(3) + " is lost: "));
+    CHECK(mentions(job.err(), "host " + rig.name(3) + " is lost: "));
     CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
 }

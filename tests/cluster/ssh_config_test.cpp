@@ -8,35 +8,23 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "support/catch.h"
 #include "support/job_end.h"
 #include "support/job_process.h"
 #include "support/pty_process.h"
 #include "support/rig_hosts.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
 
 namespace {
 
-const std::string kProbe = std::string(test::binary_dir()) + "/launch_probe";
 // A public key on a FIDO device: bytes 0..31 as its point.
 const std::string kHardwareKey =
     "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIAABAgMEBQYHCAkKCwwN"
     "Dg8QERITFBUWFxgZGhscHR4fAAAABHNzaDo= rig\n";
-
-bool mentions(const std::string& text, const std::string& word) {
-    return text.find(word) != std::string::npos;
-}
-
-void write(const std::string& path, const std::string& text) {
-    std::ofstream(path) << text;
-}
-
-std::string read(const std::string& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::string replaced(std::string text, const std::string& what, const std::string& with) {
     for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size()) {
@@ -60,24 +48,25 @@ std::vector<std::string> probe(const RigHosts& rig, const std::string& transport
 // Makes the files that rows name.
 void prepare(const RigHosts& rig) {
     const std::string& folder = rig.folder();
-    const std::string key = read(folder + "/host.pub");
+    const std::string key = content_of(folder + "/host.pub");
     const std::string bare = key.substr(0, key.find(' ', key.find(' ') + 1));
-    write(folder + "/farm_hosts", "farm " + bare + "\n");
-    write(folder + "/authority_hosts", "# one line\n@cert-authority n* " + bare + "\n");
-    write(folder + "/revoked_hosts", read(folder + "/known_hosts") + "@revoked * " + bare + "\n");
-    write(folder + "/hashed_hosts", read(folder + "/known_hosts"));
+    write_file(folder + "/farm_hosts", "farm " + bare + "\n");
+    write_file(folder + "/authority_hosts", "# one line\n@cert-authority n* " + bare + "\n");
+    write_file(folder + "/revoked_hosts",
+               content_of(folder + "/known_hosts") + "@revoked * " + bare + "\n");
+    write_file(folder + "/hashed_hosts", content_of(folder + "/known_hosts"));
     REQUIRE(std::system(
                 ("ssh-keygen -q -H -f " + folder + "/hashed_hosts 2>/dev/null >&2").c_str()) == 0);
-    REQUIRE_FALSE(mentions(read(folder + "/hashed_hosts"), "n1 "));
+    REQUIRE_FALSE(mentions(content_of(folder + "/hashed_hosts"), "n1 "));
     REQUIRE(std::system(("cp " + folder + "/user " + folder + "/user-n1-root").c_str()) == 0);
-    write(folder + "/hardware", "a handle that only the device can use\n");
-    write(folder + "/hardware.pub", kHardwareKey);
-    write(folder + "/included", read(folder + "/good"));
+    write_file(folder + "/hardware", "a handle that only the device can use\n");
+    write_file(folder + "/hardware.pub", kHardwareKey);
+    write_file(folder + "/included", content_of(folder + "/good"));
 }
 
 // Returns the rig's working configuration; its key only for rows that name none.
 std::string rest(const RigHosts& rig, const Row& row) {
-    std::string text = read(rig.folder() + "/good");
+    std::string text = content_of(rig.folder() + "/good");
     if (!mentions(row.lines, "IdentityFile")) return text;
     const size_t at = text.find("    IdentityFile ");
     return text.erase(at, text.find('\n', at) + 1 - at);
@@ -154,12 +143,12 @@ TEST_CASE("each directive of an ssh configuration works or is refused by name") 
     const std::string config = rig.folder() + "/config";
     double slowest_ms = 0;
     for (const Row& row : kRows) {
-        write(config, replaced(row.lines, "RIG", rig.folder()) + rest(rig, row));
+        write_file(config, replaced(row.lines, "RIG", rig.folder()) + rest(rig, row));
         const TemporaryFolder folder;
         const auto began = Steady::now();
         JobProcess job(folder, probe(rig, "ssh", config, row.host));
         const int code = job.wait();
-        const double ms = std::chrono::duration<double, std::milli>(Steady::now() - began).count();
+        const double ms = to_milliseconds(Steady::now() - began);
         INFO(row.lines << "\n" << job.err());
         if (row.cause.empty()) {
             CHECK(code == 0);
@@ -180,11 +169,13 @@ TEST_CASE("with a terminal at hand neither ssh transport asks anything on it") {
     const RigHosts rig(1, "ssh without questions on a terminal");
     if (!rig.usable()) return;
     const std::string& folder = rig.folder();
-    write(folder + "/password_only", "Host n1\n Port 2222\n" + read(folder + "/good"));
-    write(folder + "/asking_way", "Host n1\n ProxyCommand ssh -F " + folder +
-                                      "/unknown_host_key -W %h:%p n1\n" + read(folder + "/good"));
-    write(folder + "/asking_jump", "Host n1\n HostName n1\nHost n9\n HostName n1\n ProxyJump n1\n" +
-                                       read(folder + "/locked_key"));
+    write_file(folder + "/password_only", "Host n1\n Port 2222\n" + content_of(folder + "/good"));
+    write_file(folder + "/asking_way", "Host n1\n ProxyCommand ssh -F " + folder +
+                                           "/unknown_host_key -W %h:%p n1\n" +
+                                           content_of(folder + "/good"));
+    write_file(folder + "/asking_jump",
+               "Host n1\n HostName n1\nHost n9\n HostName n1\n ProxyJump n1\n" +
+                   content_of(folder + "/locked_key"));
     for (const std::string transport : {"ssh", "openssh"}) {
         for (const std::string config :
              {"unknown_host_key", "changed_host_key", "locked_key", "wrong_key", "password_only",
@@ -193,8 +184,7 @@ TEST_CASE("with a terminal at hand neither ssh transport asks anything on it") {
             PtyProcess job(probe(rig, transport, folder + "/" + config, host));
             const auto began = Steady::now();
             CHECK(job.wait() == 67);
-            const double ms =
-                std::chrono::duration<double, std::milli>(Steady::now() - began).count();
+            const double ms = to_milliseconds(Steady::now() - began);
             INFO(transport << " " << config << ": " << job.shown());
             CHECK(mentions(job.shown(), host + ": "));
             for (const char* question : {"yes/no", "assword:", "assphrase for"}) {
@@ -212,8 +202,8 @@ TEST_CASE("a slow name server delays only the hosts that it is asked for") {
     if (!rig.usable()) return;
     // The address is nobody's: each look-up takes S seconds to find out.
     const auto set_look_up = [file = "/etc/netns/" + rig.on(0, {})[3] + "/resolv.conf"](int s) {
-        write(file,
-              "nameserver 10.91.7.77\noptions attempts:1 timeout:" + std::to_string(s) + "\n");
+        write_file(file,
+                   "nameserver 10.91.7.77\noptions attempts:1 timeout:" + std::to_string(s) + "\n");
     };
     set_look_up(2);
     std::string hosts = "n1";
@@ -223,7 +213,7 @@ TEST_CASE("a slow name server delays only the hosts that it is asked for") {
     const auto began = Steady::now();
     JobProcess job(folder, probe(rig, "ssh", config, hosts));
     CHECK(job.wait() == 67);
-    const double ms = std::chrono::duration<double, std::milli>(Steady::now() - began).count();
+    const double ms = to_milliseconds(Steady::now() - began);
     std::printf("24 names on a dead name server: error after %.0f ms\n", ms);
     CHECK(ms > 1'000);
     CHECK(mentions(job.err(), "24 of 25 hosts"));
@@ -238,7 +228,8 @@ TEST_CASE("a slow name server delays only the hosts that it is asked for") {
 }
 
 TEST_CASE("64 hosts behind one sshd as it is set up by default start") {
-    const RigHosts rig(1, "64 sessions with one sshd", "10:30:100");
+    const RigHosts rig(
+        {.count = 1, .what = "64 sessions with one sshd", .max_startups = "10:30:100"});
     if (!rig.usable()) return;
     std::string hosts = "n1";
     for (int i = 1; i < 64; ++i) hosts += ",n1";
@@ -250,7 +241,6 @@ TEST_CASE("64 hosts behind one sshd as it is set up by default start") {
         INFO(job.err());
         CHECK(code == 0);
         std::printf("%s: 64 hosts behind one sshd (MaxStartups 10:30:100) in %.0f ms\n",
-                    transport.c_str(),
-                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+                    transport.c_str(), to_milliseconds(Steady::now() - began));
     }
 }

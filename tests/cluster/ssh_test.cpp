@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "support/catch.h"
 #include "support/job_process.h"
-#include "support/ssh_rig.h"
+#include "support/rig_hosts.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -15,14 +17,11 @@ using namespace dslaunch::test;
 
 namespace {
 
-bool mentions(const std::string& text, const std::string& word) {
-    return text.find(word) != std::string::npos;
-}
-
+constexpr const char* kWithoutRig = "ssh to hosts made of network namespaces";
 }  // namespace
 
 TEST_CASE("both ssh transports run a job, and say the same of the same troubles") {
-    const Rig rig(3);
+    const RigHosts rig(3, kWithoutRig);
     if (!rig.usable()) return;
     for (const std::string transport : {"ssh", "openssh"}) {
         DYNAMIC_SECTION(transport << " runs a job on three hosts") {
@@ -33,7 +32,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             CHECK(job.wait() == 0);
             INFO(job.err());
             std::printf("%s: three hosts in %.0f ms\n", transport.c_str(),
-                        std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+                        to_milliseconds(Steady::now() - began));
             for (const char* line : {"[n1:0] 0 10.91.7.2\n", "[n3:5] 5 10.91.7.2\n"})
                 CHECK(mentions(job.out(), line));
         }
@@ -48,7 +47,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             job.signal(SIGKILL);
             REQUIRE(wait_until([&] { return all_gone(workers); }, 5'000));
             std::printf("%s: launcher killed, all gone after %.0f ms\n", transport.c_str(),
-                        std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+                        to_milliseconds(Steady::now() - began));
         }
         struct Row {
             std::string config, hosts, cause;
@@ -134,7 +133,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
 }
 
 TEST_CASE("connections that a busy sshd drops at the door are tried again") {
-    const Rig rig(1, "2:50:4");
+    const RigHosts rig({.count = 1, .what = kWithoutRig, .max_startups = "2:50:4"});
     if (!rig.usable()) return;
     std::string hosts = "n1";
     for (int i = 1; i < 8; ++i) hosts += ",n1";

@@ -17,15 +17,13 @@
 #include "support/job_end.h"
 #include "support/job_process.h"
 #include "support/listener.h"
-#include "support/ssh_rig.h"
+#include "support/rig_hosts.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {
-
-const std::string kDslaunch = std::string(test::binary_dir()) + "/dslaunch";
 
 using Words = std::vector<std::string>;
 
@@ -80,7 +78,7 @@ class JoinedJob {
     std::unique_ptr<JobProcess> agent_;
 };
 
-void stop_and_go_on(std::chrono::milliseconds time, const Rig* rig) {
+void stop_and_go_on(std::chrono::milliseconds time, const RigHosts* rig) {
     WaitingJob local;
     local.start({kProbe, "hosts=a,b", "--", "sh", "-c", local.script()});
     JoinedJob joined;
@@ -115,17 +113,17 @@ void stop_and_go_on(std::chrono::milliseconds time, const Rig* rig) {
 
 // Negative control, done by hand: agents that judge by silence alone end the ranks after 15 s.
 TEST_CASE("a launcher that was stopped for longer than any silence allowed keeps its job") {
-    const Rig rig(2);
+    const RigHosts rig(2, "ssh to hosts made of network namespaces");
     stop_and_go_on(kSilenceMax + std::chrono::seconds(3), rig.usable() ? &rig : nullptr);
 }
 
 TEST_CASE("a launcher that was stopped for 40 s keeps its job", "[.long]") {
-    const Rig rig(2);
+    const RigHosts rig(2, "ssh to hosts made of network namespaces");
     stop_and_go_on(std::chrono::seconds(40), rig.usable() ? &rig : nullptr);
 }
 
 TEST_CASE("ranks end when the launcher's machine is gone, though nothing was closed", "[.long]") {
-    const Rig rig(2);
+    const RigHosts rig(2, "ssh to hosts made of network namespaces");
     if (!rig.usable()) return;
     for (const std::string transport : {"ssh", "openssh"}) {
         WaitingJob job;
@@ -133,7 +131,7 @@ TEST_CASE("ranks end when the launcher's machine is gone, though nothing was clo
         REQUIRE(wait_until([&] { return job.runs(4); }));
         const TemporaryFolder folder;
         const auto link = [&](const std::string& state) {
-            JobProcess set(folder, {"ip", "-n", rig.prefix() + "0", "link", "set", "eth0", state});
+            JobProcess set(folder, {"ip", "-n", rig.name(0), "link", "set", "eth0", state});
             REQUIRE(set.wait() == 0);
         };
         link("down");

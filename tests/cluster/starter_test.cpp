@@ -9,28 +9,20 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "support/catch.h"
 #include "support/figures.h"
 #include "support/job_end.h"
 #include "support/job_process.h"
 #include "support/rig_hosts.h"
 #include "support/skip.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {
-
-const std::string kProbe = std::string(test::binary_dir()) + "/launch_probe";
-
-bool mentions(const std::string& text, const std::string& word) {
-    return text.find(word) != std::string::npos;
-}
-
-bool has_program(const std::string& name) {
-    return std::system(("command -v " + name + " >/dev/null").c_str()) == 0;
-}
 
 std::vector<std::string> probe(const RigHosts& rig, const std::string& transport,
                                const std::string& config, const std::string& hosts,
@@ -53,7 +45,7 @@ std::vector<std::string> left_behind() {
 // The programs with NAME that run in the rig's launching place.
 std::vector<ProcessName> running(const RigHosts& rig, const std::string& name) {
     const TemporaryFolder folder;
-    JobProcess list(folder, {"ip", "netns", "pids", rig.on(0, {})[3]});
+    JobProcess list(folder, {"ip", "netns", "pids", rig.name(0)});
     list.wait();
     std::vector<ProcessName> found;
     std::istringstream pids(list.out());
@@ -120,7 +112,7 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
             CHECK(job.wait() == 0);
             INFO(job.err());
             std::printf("%s: three hosts in %.0f ms\n", starter.transport.c_str(),
-                        std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+                        to_milliseconds(Steady::now() - began));
             CHECK(mentions(job.out(), "[n3:0] 0 10.91.7.4\n"));
             CHECK(mentions(job.out(), "[n2:5] 5 10.91.7.4\n"));
             CHECK_FALSE(mentions(job.out(), "TOKEN"));
@@ -160,8 +152,7 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
             }
             REQUIRE(wait_until([&] { return all_gone(workers); }, kGoneMaxMs));
             std::printf("%s: %s killed, all gone after %.0f ms\n", starter.transport.c_str(),
-                        victim.c_str(),
-                        std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+                        victim.c_str(), to_milliseconds(Steady::now() - began));
             CHECK(wait_until([&] { return all_gone(program); }, kGoneMaxMs));
             CHECK(wait_until([&] { return running(rig, "ssh").empty(); }, kGoneMaxMs));
         }
@@ -216,11 +207,10 @@ TEST_CASE("copies of dslaunch that mpirun started become one job without a hostf
     if (is_missing(kStarters[1])) return;
     const RigHosts rig(2, "dslaunch under mpirun");
     if (!rig.usable()) return;
-    const std::string dslaunch = std::string(test::binary_dir()) + "/dslaunch";
     const auto under_mpirun = [&](const std::string& script) {
         return rig.on(0, {"mpirun", "--allow-run-as-root", "--mca", "plm_rsh_args",
                           "-F " + rig.folder() + "/good", "-np", "5", "--host", "n1:2,n2:3",
-                          "--bind-to", "none", dslaunch, "sh", "-c", script});
+                          "--bind-to", "none", kDslaunch, "sh", "-c", script});
     };
     {
         const TemporaryFolder folder;
@@ -230,7 +220,7 @@ TEST_CASE("copies of dslaunch that mpirun started become one job without a hostf
         CHECK(job.wait() == 0);
         INFO(job.err());
         std::printf("mpirun dslaunch: 5 copies on two hosts in %.0f ms\n",
-                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+                    to_milliseconds(Steady::now() - began));
         for (const char* line :
              {"0 0 2 5 10.91.7.2 0\n", "1 1 2 5 10.91.7.2 0\n", "2 0 3 5 10.91.7.2 0\n",
               "3 1 3 5 10.91.7.2 0\n", "4 2 3 5 10.91.7.2 0\n"})
@@ -255,7 +245,7 @@ TEST_CASE("copies of dslaunch that mpirun started become one job without a hostf
     }
     const TemporaryFolder folder;
     JobProcess alone(folder,
-                     {"env", "-u", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE=2", dslaunch, "true"});
+                     {"env", "-u", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE=2", kDslaunch, "true"});
     CHECK(alone.wait() == 71);
     CHECK(mentions(alone.err(), "start one copy with --hostfile"));
 }

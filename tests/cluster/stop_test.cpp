@@ -17,11 +17,9 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
-
 std::vector<std::string> command(const TemporaryFolder& state,
                                  const std::vector<std::string>& words) {
-    std::vector<std::string> all = {"env", "XDG_STATE_HOME=" + state.path(), kLauncher};
+    std::vector<std::string> all = {"env", "XDG_STATE_HOME=" + state.path(), kDslaunch};
     all.insert(all.end(), words.begin(), words.end());
     return all;
 }

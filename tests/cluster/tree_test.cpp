@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/rig_hosts.h"
 #include "support/sanitizer.h"
-#include "support/ssh_rig.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -18,11 +20,9 @@ using namespace dslaunch::test;
 
 namespace {
 
-using Words = std::vector<std::string>;
+constexpr const char* kWithoutRig = "ssh to hosts made of network namespaces";
 
-bool mentions(const std::string& text, const std::string& word) {
-    return text.find(word) != std::string::npos;
-}
+using Words = std::vector<std::string>;
 
 // Returns "n1,n2,…".
 std::string hosts(int count, const std::string& prefix = "n") {
@@ -138,7 +138,7 @@ TEST_CASE("a killed launcher leaves nothing of a tree") {
     job.signal(SIGKILL);
     CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
     std::printf("tree of 13, 3 levels: launcher killed, all gone after %.0f ms\n",
-                std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+                to_milliseconds(Steady::now() - began));
     CHECK(wait_until(
         [&] {
             return std::none_of(relays.begin(), relays.end(),
@@ -179,7 +179,7 @@ TEST_CASE("a flood of output waits at its source while the launcher stands still
 }
 
 TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
-    const Rig rig(8);
+    const RigHosts rig(8, kWithoutRig);
     if (!rig.usable()) return;
     for (const std::string transport : {"ssh", "openssh"}) {
         DYNAMIC_SECTION(transport << " runs a job on eight hosts") {
@@ -191,9 +191,8 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
                                                    fanout));
                 CHECK(job.wait() == 0);
                 INFO(job.err());
-                std::printf(
-                    "%s: eight hosts with fan-out %d in %.0f ms\n", transport.c_str(), fanout,
-                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+                std::printf("%s: eight hosts with fan-out %d in %.0f ms\n", transport.c_str(),
+                            fanout, to_milliseconds(Steady::now() - began));
                 for (int i = 1; i <= 8; ++i) {
                     const std::string line = "[n" + std::to_string(i) + ":" +
                                              std::to_string(i - 1) + "] " + std::to_string(i - 1) +
@@ -221,7 +220,7 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
         }
         DYNAMIC_SECTION(transport << " tells of a host that only its relay does not reach") {
             // n3 knows no other host by its name.
-            const std::string file = "/etc/netns/" + rig.prefix() + "3/hosts";
+            const std::string file = "/etc/netns/" + rig.name(3) + "/hosts";
             std::ofstream(file) << "127.0.0.1 localhost\n";
             TemporaryFolder folder;
             const auto command = rig.probe(transport, "good", "n1,n2,n3,n4,n5", "echo ran");
@@ -235,7 +234,7 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
             TemporaryFolder other;
             JobProcess flat(other, with_fanout(command, 0));
             CHECK(flat.wait() == 0);
-            std::ofstream(file) << std::ifstream("/etc/netns/" + rig.prefix() + "1/hosts").rdbuf();
+            std::ofstream(file) << std::ifstream("/etc/netns/" + rig.name(1) + "/hosts").rdbuf();
         }
         DYNAMIC_SECTION(transport << " names a killed relay and leaves nothing") {
             TemporaryFolder folder;
@@ -243,7 +242,7 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
                 folder, with_fanout(rig.probe(transport, "good", hosts(8), stubborn(folder)), 2));
             REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 8; }));
             const auto workers = recorded_processes(folder);
-            const auto relays = relays_of_host(rig.prefix() + "1");
+            const auto relays = relays_of_host(rig.name(1));
             REQUIRE(relays.size() == 1);
             ::kill(relays.front(), SIGKILL);
             CHECK(job.wait() == 67);
@@ -264,21 +263,20 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
 }
 
 TEST_CASE("a link that is cut below a relay is told with that relay's name", "[.long]") {
-    const Rig rig(8);
+    const RigHosts rig(8, kWithoutRig);
     if (!rig.usable()) return;
     TemporaryFolder folder;
     JobProcess job(folder, with_fanout(rig.probe("ssh", "good", hosts(8), stubborn(folder)), 2));
     REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 8; }));
     const auto workers = recorded_processes(folder);
     const auto began = Steady::now();
-    REQUIRE(std::system(("ip link set " + rig.prefix() + "1v down").c_str()) == 0);
+    rig.set_link(1, false);
     CHECK(job.wait() == 67);
     INFO(job.err());
     std::printf("the link of a relay was cut: told after %.1f s\n",
-                std::chrono::duration<double>(Steady::now() - began).count());
+                to_milliseconds(Steady::now() - began) / 1000);
     CHECK(mentions(job.err(), "host n1 is lost: its relay on n1 is lost: nothing heard"));
     // Ranks behind the cut wait out their lease.
     CHECK(wait_until([&] { return all_gone(workers); }));
-    std::printf("all gone after %.1f s\n",
-                std::chrono::duration<double>(Steady::now() - began).count());
+    std::printf("all gone after %.1f s\n", to_milliseconds(Steady::now() - began) / 1000);
 }

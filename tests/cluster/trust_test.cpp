@@ -6,91 +6,59 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "support/catch.h"
-#include "support/job_process.h"
-#include "support/skip.h"
+#include "support/rig_hosts.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
 
 namespace {
 
-const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
 const std::string kPassword = "open sesame";
 const std::string kPasswordHash =
     "$6$dslaunchtest$"
     "GKJ0LGm4bw4ucXScD9eZ0Xb1dTCn8vTmWNvEmSXINz1EPZtfuPHN6WppxGBfPlcgF3vztterMS18ctEsKA0jj0";
 
-bool mentions(const std::string& text, const std::string& word) {
-    return text.find(word) != std::string::npos;
-}
-
-void write(const std::string& path, const std::string& text) {
-    std::ofstream(path, std::ios::trunc) << text;
-}
-
 // Hosts n1, n2 whose root has kPassword, no keys, and a home of its own.
 class LockedHosts {
   public:
-    LockedHosts()
-        : prefix_("dp" + std::to_string(::getpid() % 1000) + "x"),
-          folder_("/tmp/dslaunch-rig-" + prefix_) {
-        write(mine_.path() + "/shadow", "root:" + kPasswordHash + ":19000:0:99999:7:::\n");
+    LockedHosts() {
+        write_file(file("shadow"), "root:" + kPasswordHash + ":19000:0:99999:7:::\n");
         const char* home = std::getenv("HOME");
-        TemporaryFolder folder;
-        JobProcess up(folder, {"env", "PASSWORDS=" + mine_.path() + "/shadow",
-                               "PRIVATE=" + std::string(home == nullptr ? "/root" : home),
-                               kRigScript, "up", folder_, prefix_, "2"});
-        const int code = up.wait();
-        usable_ = code == 0;
-        if (code == 77) report_skipped("hosts trust on hosts made of network namespaces", up.out());
-        if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
-        write(file("config"), "Host *\n  User root\n  IdentityFile " + file("key") +
-                                  "\n  IdentitiesOnly yes\n  UserKnownHostsFile " +
-                                  file("known_hosts") + "\n  GlobalKnownHostsFile /dev/null\n");
-        write(file("hostfile"), "n[1-2] slots=1\n");
+        rig_.emplace(RigOptions{.what = "hosts trust on hosts made of network namespaces",
+                                .private_folder = home == nullptr ? "/root" : home,
+                                .passwords = file("shadow")});
+        write_file(file("config"), "Host *\n  User root\n  IdentityFile " + file("key") +
+                                       "\n  IdentitiesOnly yes\n  UserKnownHostsFile " +
+                                       file("known_hosts") +
+                                       "\n  GlobalKnownHostsFile /dev/null\n");
+        write_file(file("hostfile"), "n[1-2] slots=1\n");
     }
-    ~LockedHosts() {
-        TemporaryFolder folder;
-        JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
-        down.wait();
-    }
-    [[nodiscard]] bool usable() const { return usable_; }
+    [[nodiscard]] bool usable() const { return rig_->usable(); }
     [[nodiscard]] std::string file(const std::string& name) const {
         return mine_.path() + "/" + name;
     }
     [[nodiscard]] std::string read(const std::string& name) const { return mine_.read(name); }
     [[nodiscard]] std::string authorized_keys(int host) const {
-        std::ifstream in(folder_ + "/private/" + prefix_ + std::to_string(host) +
-                         "/.ssh/authorized_keys");
-        return {std::istreambuf_iterator<char>(in), {}};
+        return content_of(rig_->inside(host) + "/.ssh/authorized_keys");
     }
-    [[nodiscard]] std::string rig_file(const std::string& name) const {
-        return folder_ + "/" + name;
-    }
+    [[nodiscard]] std::string rig_file(const std::string& name) const { return rig_->config(name); }
     [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& options) const {
-        std::vector<std::string> words = {"ip",
-                                          "netns",
-                                          "exec",
-                                          prefix_ + "0",
-                                          std::string(test::binary_dir()) + "/dslaunch",
-                                          "hosts",
-                                          "trust",
-                                          "--hostfile",
-                                          file("hostfile"),
-                                          "--ssh-config",
+        std::vector<std::string> words = {kDslaunch,     "hosts",          "trust",
+                                          "--hostfile",  file("hostfile"), "--ssh-config",
                                           file("config")};
         words.insert(words.end(), options.begin(), options.end());
-        return words;
+        return rig_->on(0, words);
     }
 
   private:
     TemporaryFolder mine_;
-    std::string prefix_, folder_;
-    bool usable_ = false;
+    std::optional<RigHosts> rig_;  // it goes before the files that its hosts have
 };
 
 struct Ran {
@@ -195,14 +163,14 @@ TEST_CASE("a host key that changed is named, and replaced only when it is asked 
     std::string type, key;
     other >> type >> key;
     const std::string before = "n1 " + type + " " + key + "\n# mine\n";
-    write(hosts.file("known_hosts"), before);
+    write_file(hosts.file("known_hosts"), before);
     const Ran changed = run_at_terminal(hosts.command({"--include", "n1"}), {});
     CHECK(changed.code == 67);
     CHECK(mentions(changed.text, "is NOT the one in"));
     CHECK(mentions(changed.text, "--replace n1"));
     CHECK(hosts.read("known_hosts") == before);
 
-    write(hosts.file("fingerprints"), "n1 SHA256:AAAA\n");
+    write_file(hosts.file("fingerprints"), "n1 SHA256:AAAA\n");
     const std::vector<std::string> options = {"--include",
                                               "n1",
                                               "--replace",
@@ -220,7 +188,7 @@ TEST_CASE("a host key that changed is named, and replaced only when it is asked 
     std::istringstream words(keygen.out());
     std::string bits, fingerprint;
     words >> bits >> fingerprint;
-    write(hosts.file("fingerprints"), "n1 " + fingerprint + "\n");
+    write_file(hosts.file("fingerprints"), "n1 " + fingerprint + "\n");
     const Ran right = run_at_terminal(hosts.command(options), {to_password(kPassword, 1)});
     INFO(right.text);
     CHECK(right.code == 0);

@@ -12,17 +12,13 @@
 #include "launch/files/hash_cache.h"
 #include "support/catch.h"
 #include "support/saving_job.h"
+#include "support/text_tools.h"
 #include "support/train_job.h"
 
 namespace dslaunch::test {
 
 using namespace launch;
 namespace {
-
-std::string bytes_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 struct Row {
     std::vector<std::string> arguments;  // DIR is the test's folder, MODELS and DATA are those
@@ -44,15 +40,10 @@ std::string placed(std::string text, const TemporaryFolder& folder) {
     return text;
 }
 
-// Processes that lose their parent become children of the test, where they are seen.
-void adopt_orphans() {
-    REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
-}
-
 void check_row(const TemporaryFolder& folder, const Row& row) {
     std::vector<std::string> command = {"/usr/bin/env"};
     command.insert(command.end(), row.environment.begin(), row.environment.end());
-    command.emplace_back(kLauncher);
+    command.emplace_back(kDslaunch);
     std::string line;
     for (const std::string& argument : row.arguments) {
         command.push_back(placed(argument, folder));
@@ -69,7 +60,7 @@ void check_row(const TemporaryFolder& folder, const Row& row) {
         CHECK(process.err().find(noise) == std::string::npos);
     CHECK(descendants(::getpid()).empty());
     CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/model.safetensors"));
-    CHECK(bytes_of(folder.path() + "/out/metrics.jsonl").empty());
+    CHECK(content_of(folder.path() + "/out/metrics.jsonl").empty());
 }
 
 void check_rows(const TemporaryFolder& folder, const std::vector<Row>& rows) {
@@ -186,7 +177,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
 
 TEST_CASE("what is said of the machine comes after everything that refuses the command line") {
     const TemporaryFolder folder;
-    JobProcess process(folder, {kLauncher, "--num_gpus", "2", fixture_file("models/gpt.pt")});
+    JobProcess process(folder, {kDslaunch, "--num_gpus", "2", fixture_file("models/gpt.pt")});
     CHECK(process.wait() == 65);  // the config gives no steps
     CHECK(process.err().find("dslaunch.steps") != std::string::npos);
     CHECK(process.err().find("shows no GPU") == std::string::npos);
@@ -230,7 +221,7 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
 TEST_CASE("bad archives are refused by name") {
     const TemporaryFolder folder;
     write_good_config(folder);
-    const std::string archive = bytes_of(fixture_file("models/gpt.pt"));
+    const std::string archive = content_of(fixture_file("models/gpt.pt"));
     write_file(folder.path() + "/void.pt", "");
     write_file(folder.path() + "/garbage.pt", std::string(9000, '\x5a'));
     write_file(folder.path() + "/half.pt", archive.substr(0, archive.size() / 2));
@@ -286,7 +277,7 @@ TEST_CASE("an archive that changes between the comparison of its hash and its lo
 TEST_CASE("bad data files are refused with file and place") {
     const TemporaryFolder folder;
     write_good_config(folder);
-    const std::string digits = bytes_of(fixture_file("data/digits.safetensors"));
+    const std::string digits = content_of(fixture_file("data/digits.safetensors"));
     write_file(folder.path() + "/void.bin", "");
     write_file(folder.path() + "/odd.bin", std::string(4097, '\1'));
     write_file(folder.path() + "/short.bin", std::string(20, '\1'));
@@ -344,7 +335,7 @@ TEST_CASE("a loss that is not finite stops the job and leaves no weights") {
     adopt_orphans();
     const TemporaryFolder folder;
     write_good_config(folder);
-    std::vector<std::string> arguments = {kLauncher};
+    std::vector<std::string> arguments = {kDslaunch};
     for (const std::string& argument : with_set("optimizer.params.lr=1e30"))
         arguments.push_back(placed(argument, folder));
     JobProcess process(folder, arguments);
@@ -365,7 +356,7 @@ TEST_CASE("an output folder that cannot be written is an error before the first 
     check_row(folder, {arguments, 72, "DIR/file"});
     arguments.back() = "DIR/file";
     check_row(folder, {arguments, 72, "--output DIR/file: is a file, and a folder is wanted"});
-    CHECK(bytes_of(folder.path() + "/file") == "in the way");
+    CHECK(content_of(folder.path() + "/file") == "in the way");
 }
 
 TEST_CASE("what is no checkpoint cannot be resumed from, and is told for what it is") {
@@ -387,7 +378,7 @@ TEST_CASE("a limit of file sizes ends a job by its name, not by a signal") {
     const TemporaryFolder folder;
     write_good_config(folder);
     std::vector<std::string> command = {"/bin/sh", "-c", "ulimit -f 64; exec \"$@\"", "sh",
-                                        kLauncher};
+                                        kDslaunch};
     for (const std::string& argument : with_config("DIR/good.json"))
         command.push_back(placed(argument, folder));
     JobProcess process(folder, command);
@@ -405,7 +396,7 @@ TEST_CASE("weights that cannot be written at the end are an error that names the
     const TemporaryFolder folder;
     write_good_config(folder);
     std::filesystem::create_directories(folder.path() + "/out/model.safetensors/in the way");
-    std::vector<std::string> command = {kLauncher};
+    std::vector<std::string> command = {kDslaunch};
     for (const std::string& argument : with_config("DIR/good.json"))
         command.push_back(placed(argument, folder));
     JobProcess process(folder, command);

@@ -3,6 +3,7 @@
 #include "support/saving_job.h"
 #include "support/skip.h"
 #include "support/small_disk.h"
+#include "support/text_tools.h"
 
 namespace dslaunch::test {
 namespace {
@@ -35,19 +36,12 @@ struct SmallDisk {
     }
     void check_verified() const {
         const TemporaryFolder folder;
-        JobProcess process(folder, {kLauncher, "ckpt", "verify", job.output() + "/checkpoints"});
+        JobProcess process(folder, {kDslaunch, "ckpt", "verify", job.output() + "/checkpoints"});
         const int code = process.wait();
         INFO(process.out() << process.err());
         CHECK(code == 0);
     }
 };
-
-size_t count_of(const std::string& text, const std::string& words) {
-    size_t count = 0;
-    for (size_t at = 0; (at = text.find(words, at)) != std::string::npos; at += words.size())
-        ++count;
-    return count;
-}
 
 }  // namespace
 

@@ -1,6 +1,5 @@
 // P18, P26: training jobs that are killed while they save: a committed checkpoint stays whole, and
 // a resumed run has the bits of one that nothing happened to.
-#include <sys/prctl.h>
 
 #include <cstdio>
 #include <map>
@@ -67,7 +66,7 @@ void check_kills(const Kills& kills, SavingJob& job, const SavingJob& untouched)
 }  // namespace
 
 TEST_CASE("a run that is killed at random and resumed has the bits of one that is not") {
-    REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    adopt_orphans();
     SavingJob untouched;
     run_to_end(untouched);
     CHECK(untouched.losses().size() == 40);
@@ -76,7 +75,7 @@ TEST_CASE("a run that is killed at random and resumed has the bits of one that i
 }
 
 TEST_CASE("200 random kills, each resumed", "[.long]") {
-    REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    adopt_orphans();
     SavingJob untouched;
     untouched.steps = 120;
     run_to_end(untouched);
@@ -86,7 +85,7 @@ TEST_CASE("200 random kills, each resumed", "[.long]") {
 }
 
 TEST_CASE("1000 kills while every step is saved leave a whole checkpoint", "[.long]") {
-    REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    adopt_orphans();
     SavingJob job;
     job.steps = 1'000'000;
     job.interval = 1;
@@ -117,7 +116,7 @@ TEST_CASE("1000 kills while every step is saved leave a whole checkpoint", "[.lo
 }
 
 TEST_CASE("a restarted job goes on from its newest checkpoint") {
-    REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    adopt_orphans();
     SavingJob untouched;
     run_to_end(untouched);
     SavingJob job;

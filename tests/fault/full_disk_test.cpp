@@ -13,7 +13,7 @@ namespace {
 std::vector<std::string> command(const TemporaryFolder& folder, int64_t steps) {
     std::ifstream facts(fixture_file("models/gpt.json"));
     write_file(folder.path() + "/config.json", fixture_config(Json::parse(facts), 1, steps).dump());
-    return {kLauncher,
+    return {kDslaunch,
             "--num_gpus",
             "2",
             "--device",

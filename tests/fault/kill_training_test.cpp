@@ -87,10 +87,10 @@ TEST_CASE("no thread of a rank waits for idle time, without which its process co
     // The file is large enough to be hashed while the rank is looked at.
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/gpt.pt";
-    JobProcess made(folder, {kLauncher, "model", "new", "gpt", "--vocab", "65536", "--width", "256",
+    JobProcess made(folder, {kDslaunch, "model", "new", "gpt", "--vocab", "65536", "--width", "256",
                              "--heads", "4", "--layers", "1", "--context", "32", "-o", model});
     REQUIRE(made.wait() == 0);
-    JobProcess job(folder, {kLauncher, "--num_gpus", "1", "--device", "cpu", model, "--data",
+    JobProcess job(folder, {kDslaunch, "--num_gpus", "1", "--device", "cpu", model, "--data",
                             fixture_file("data/kjv.u16.bin"), "--context", "32", "--micro-batch",
                             "1", "--steps", "1", "--output", folder.path() + "/out"});
     size_t threads = 0;

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "support/catch.h"
+#include "support/text_tools.h"
 #include "support/train_job.h"
 
 namespace dslaunch::test {
@@ -50,7 +51,7 @@ Ended train_while(const std::function<void(const std::string& swap_file)>& harm)
     config["dslaunch"]["offload"] = {{"chunk_numel", 2048}};  // more chunks than buffers
     write_file(folder.path() + "/config.json", config.dump());
     JobProcess job(folder,
-                   {kLauncher, "--num_gpus", "2", "--device", "cpu", "--output", out,
+                   {kDslaunch, "--num_gpus", "2", "--device", "cpu", "--output", out,
                     fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"});
     const std::string metrics = out + "/metrics.jsonl";
     REQUIRE(wait_until([&] {
@@ -69,10 +70,6 @@ Ended train_while(const std::function<void(const std::string& swap_file)>& harm)
     // Neither the rank that failed nor the one that was ended for it leaves its file.
     CHECK(std::filesystem::is_empty(nvme));
     return ended;
-}
-
-bool mentions(const std::string& text, const std::string& word) {
-    return text.find(word) != std::string::npos;
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // A job in a pipeline whose disk fills up, or whose launcher or one stage is killed: it ends as
 // other jobs do, and nothing is left running.
-#include <sys/prctl.h>
 
 #include "support/job_end.h"
 #include "support/saving_job.h"
@@ -15,7 +14,7 @@ namespace {
 // Two stages, on two pretended hosts or on one, four micro batches a step.
 struct StagedJob : SavingJob {
     explicit StagedJob(bool over_hosts) {
-        REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+        adopt_orphans();
         if (over_hosts) {
             ranks = 1;  // ranks of each host
             write_file(folder.path() + "/hostfile", "left slots=1\nright slots=1\n");

@@ -41,7 +41,7 @@ int code_in_shell(const TemporaryFolder& folder, const Words& command, std::stri
 // Two pretended hosts with two ranks each.
 Words on_two_hosts(const TemporaryFolder& folder) {
     write_file(folder.path() + "/hostfile", "left slots=2\nright slots=2\n");
-    return {kLauncher, "--hostfile", folder.path() + "/hostfile", "--launcher", "local", "--quiet"};
+    return {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--launcher", "local", "--quiet"};
 }
 
 // The code of a job in which rank 2 of four does SCRIPT and the others end with 0.
@@ -78,7 +78,7 @@ std::vector<int> deadly_signals() {
 void interrupt_launcher_twice(const JobProcess& shell) {
     for (const ProcessName& each : descendants(shell.pid()))
         // The launcher comes before what it has started.
-        if (process_file(each.pid, "cmdline").starts_with(kLauncher + '\0' + "--num_gpus"))
+        if (process_file(each.pid, "cmdline").starts_with(kDslaunch + '\0' + "--num_gpus"))
             return press_twice(each.pid);
     FAIL("no launcher runs");
 }
@@ -220,7 +220,7 @@ TEST_CASE("P4: every code of the table that a user can meet is met") {
     int right = 0, tried = 0;
     for (const Row& row : rows_of_codes(folder)) {
         std::filesystem::remove_all(folder.path() + "/out");
-        Words command = {kLauncher};
+        Words command = {kDslaunch};
         command.insert(command.end(), row.command.begin(), row.command.end());
         // The agent reads the noise on stdin; nobody else does.
         Words with_input = {"sh", "-c", "exec \"$@\" <" + folder.path() + "/noise", "sh"};

@@ -215,7 +215,7 @@ TEST_CASE("P5: a rank whose plan is another one is named before the first step")
                                     folder.path(), rig.folder())}) == 0);
     for (const bool compared : {true, false}) {
         std::vector<std::string> words =
-            rig.on(0, {kLauncher, "--hostfile", folder.path() + "/hostfile", "--ssh-config",
+            rig.on(0, {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--ssh-config",
                        rig.config("good"), "--device", "cpu", "--output", folder.path() + "/out"});
         if (!compared) words.push_back("--no_ssh_check");
         words.insert(words.end(),

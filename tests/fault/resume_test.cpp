@@ -1,6 +1,5 @@
 // Checkpoints that --resume takes, passes over and refuses, and other things in the folder of a
 // run.
-#include <sys/prctl.h>
 
 #include "base/fd.h"
 #include "support/saving_job.h"
@@ -28,7 +27,7 @@ Outcome run(const SavingJob& job, bool resume) {
 
 Outcome run_ckpt(const std::vector<std::string>& words) {
     const TemporaryFolder folder;
-    std::vector<std::string> command = {kLauncher, "ckpt"};
+    std::vector<std::string> command = {kDslaunch, "ckpt"};
     command.insert(command.end(), words.begin(), words.end());
     JobProcess process(folder, command);
     const int code = process.wait();
@@ -192,7 +191,7 @@ TEST_CASE("what another optimizer or model cannot take is refused by name") {
 }
 
 TEST_CASE("of two jobs with one --output the second ends before it trains") {
-    REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    adopt_orphans();
     SavingJob first;
     first.steps = 200;
     first.interval = 50;

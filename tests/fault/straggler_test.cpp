@@ -56,7 +56,7 @@ TEST_CASE("the rank for which the others wait is named with its host and its lan
                    fixture_config(Json::parse(facts), 1, 10'000'000).dump());
         write_file(folder.path() + "/hostfile", "left slots=2\nright slots=1\n");
         JobProcess job(
-            folder, {kLauncher, "--hostfile", folder.path() + "/hostfile", "--launcher", "local",
+            folder, {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--launcher", "local",
                      "--device", "cpu", "--env", "OMP_NUM_THREADS=1", "--straggler-interval", "20",
                      "--output", folder.path() + "/out", fixture_file("models/gpt.pt"), "--config",
                      folder.path() + "/config.json"});

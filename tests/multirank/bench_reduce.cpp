@@ -8,7 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/comm/in_process.h"
+#include "base/clock.h"
+#include "support/world.h"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
@@ -17,10 +18,6 @@ namespace {
 
 constexpr int64_t kNumel = 16 << 20;
 constexpr int kRounds = 10;
-
-double seconds(Duration duration) {
-    return to_milliseconds(duration) / 1000;
-}
 
 void in_threads(int ranks, const std::function<void(int rank)>& body) {
     std::vector<std::thread> threads;
@@ -37,14 +34,14 @@ struct Times {
 Times measure(int ranks) {
     BucketId bucket;
     SignalId ping;
-    InProcessWorld world({.node_sizes = {ranks}}, [&](ArenaLayout& layout) {
+    testing::InProcessWorld world({.node_sizes = {ranks}}, [&](ArenaLayout& layout) {
         bucket = layout.add_bucket("bucket", kNumel);
         ping = layout.add_signal("ping");
     });
     Times best{1e9, 1e9, 0};
     std::vector<float> copy(static_cast<size_t>(kNumel));
     in_threads(ranks, [&](int rank) {
-        InProcessRank self = world.enter(rank);
+        testing::InProcessRank self = world.enter(rank);
         Collectives& all = *self.collectives;
         const SystemClock clock;
         std::ranges::fill(all.bucket(bucket), static_cast<float>(rank));
@@ -56,13 +53,16 @@ Times measure(int ranks) {
             all.reduce(bucket, g, 0.5F);
             (void)all.await_reduced(bucket, g);
             all.barrier();
-            if (rank == 0) best.reduce_s = std::min(best.reduce_s, seconds(clock.now() - start));
+            if (rank == 0)
+                best.reduce_s =
+                    std::min(best.reduce_s, to_milliseconds(clock.now() - start) / 1000);
             start = clock.now();
             std::memcpy(copy.data() + mine.begin, all.bucket(bucket).data() + mine.begin,
                         static_cast<size_t>(mine.numel) * sizeof(float));
             all.barrier();
             if (rank == 0 && g > 1)
-                best.memcpy_s = std::min(best.memcpy_s, seconds(clock.now() - start));
+                best.memcpy_s =
+                    std::min(best.memcpy_s, to_milliseconds(clock.now() - start) / 1000);
         }
         constexpr uint32_t kPings = 2000;
         const TimePoint start = clock.now();
@@ -71,7 +71,7 @@ Times measure(int ranks) {
             self.group->await(ping, 1 - rank, g);
             if (rank == 1) self.group->post(ping, g);
         }
-        if (rank == 0) best.handover_s = seconds(clock.now() - start) / kPings / 2;
+        if (rank == 0) best.handover_s = to_milliseconds(clock.now() - start) / 1000 / kPings / 2;
     });
     return best;
 }

@@ -78,7 +78,7 @@ struct Saving {
 
 int exported(const TemporaryFolder& folder, const std::string& step, const std::string& archive,
              std::string* says = nullptr) {
-    JobProcess process(folder, {kLauncher, "ckpt", "export", step, folder.path() + "/out.pt",
+    JobProcess process(folder, {kDslaunch, "ckpt", "export", step, folder.path() + "/out.pt",
                                 "--format", "torchscript", "--model", archive});
     const int code = process.wait();
     if (says != nullptr) *says = process.err();

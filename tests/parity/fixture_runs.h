@@ -17,15 +17,6 @@
 
 namespace dslaunch::test {
 
-inline Json facts_of(const std::string& name) {
-    std::ifstream file(fixture_file("models/" + name + ".json"));
-    return Json::parse(file);
-}
-
-inline std::string archive_of(const std::string& name) {
-    return fixture_file("models/" + name + ".pt");
-}
-
 inline std::vector<std::string> ranks(int count) {
     return {"--num_gpus", std::to_string(count)};
 }
@@ -79,11 +70,6 @@ inline std::vector<std::string> all_names() {
     return names;
 }
 
-inline std::string bytes_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // The distance that a loss may have from the reference trace, which another processor may have
 // computed: its kernels add in another order. The last bits of a smooth model stay last bits.
 // convnet's ReLUs and max pooling choose: once one chooses otherwise (seen from step 28 on) the
@@ -135,7 +121,7 @@ struct Stored {
 
 // A safetensors file read by its published layout: 8 bytes of header length, JSON, data.
 inline std::map<std::string, Stored> read_safetensors(const std::string& path) {
-    const std::string bytes = bytes_of(path);
+    const std::string bytes = content_of(path);
     uint64_t header = 0;
     REQUIRE(bytes.size() > sizeof header);
     std::memcpy(&header, bytes.data(), sizeof header);

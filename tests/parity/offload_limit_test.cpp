@@ -19,7 +19,7 @@ constexpr int kRefused = 71;
 
 std::string make_gpt(const TemporaryFolder& folder, int width, int layers) {
     const std::string path = folder.path() + "/gpt.pt";
-    JobProcess process(folder, {kLauncher, "model", "new", "gpt", "--vocab", "128", "--width",
+    JobProcess process(folder, {kDslaunch, "model", "new", "gpt", "--vocab", "128", "--width",
                                 std::to_string(width), "--heads", "4", "--layers",
                                 std::to_string(layers), "--context", "16", "-o", path});
     REQUIRE(process.wait() == 0);
@@ -46,7 +46,7 @@ Json config_of(const std::string& nvme_path, int64_t steps) {
 std::vector<std::string> command_of(const TemporaryFolder& folder, const std::string& model,
                                     const Json& config, int ranks = 1) {
     write_file(folder.path() + "/config.json", config.dump());
-    return {kLauncher,
+    return {kDslaunch,
             "--num_gpus",
             std::to_string(ranks),
             "--device",
@@ -120,10 +120,10 @@ void check_in_a_quarter(const Shape& shape) {
     CHECK(group.kills() == kills);
     CHECK(group.peak_bytes() <= limit);
     CHECK(losses_in(on_disk) == losses_in(in_memory));
-    CHECK(bytes_of(on_disk.path() + "/out/model.safetensors") ==
-          bytes_of(in_memory.path() + "/out/model.safetensors"));
-    CHECK(bytes_of(on_disk.path() + "/out/model.pt") ==
-          bytes_of(in_memory.path() + "/out/model.pt"));
+    CHECK(content_of(on_disk.path() + "/out/model.safetensors") ==
+          content_of(in_memory.path() + "/out/model.safetensors"));
+    CHECK(content_of(on_disk.path() + "/out/model.pt") ==
+          content_of(in_memory.path() + "/out/model.pt"));
     std::printf("%s of parameters, gradients and states trained in %s by %d ranks\n",
                 to_text(Bytes{4 * limit}).c_str(), to_text(Bytes{limit}).c_str(), shape.ranks);
 }

@@ -11,7 +11,7 @@ namespace {
 std::string make_gpt(const TemporaryFolder& folder) {
     const std::string path = folder.path() + "/gpt.pt";
     JobProcess process(
-        folder, {kLauncher, "model", "new", "gpt", "--vocab", "128", "--width", "256", "--heads",
+        folder, {kDslaunch, "model", "new", "gpt", "--vocab", "128", "--width", "256", "--heads",
                  "4", "--layers", "3", "--context", "32", "-o", path});
     REQUIRE(process.wait() == 0);
     return path;
@@ -51,7 +51,7 @@ struct Trained {
 Trained train(const std::string& model, const std::vector<int>& slots, const Json& config) {
     const TemporaryFolder folder;
     write_file(folder.path() + "/config.json", config.dump());
-    std::vector<std::string> command = {kLauncher};
+    std::vector<std::string> command = {kDslaunch};
     for (const std::string& word : slots.size() == 1 ? ranks(slots[0]) : hosts(folder, slots))
         command.push_back(word);
     command.insert(command.end(),

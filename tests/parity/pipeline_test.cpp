@@ -37,7 +37,7 @@ Json in_pipeline(Json config, const Pipeline& pipeline) {
 }
 
 std::string weights_of(const TemporaryFolder& folder) {
-    return bytes_of(folder.path() + "/out/model.safetensors");
+    return content_of(folder.path() + "/out/model.safetensors");
 }
 
 std::vector<double> held_out(const TrainResult& result) {
@@ -281,7 +281,7 @@ TEST_CASE("running averages of data-parallel ranks go into stages and back as th
         CHECK((weights_of(folder) == alone.weights));
         // The manifest has the buffers of each rank, not of the first alone.
         const std::string manifest =
-            bytes_of(folder.path() + "/out/checkpoints/step-2/manifest.json");
+            content_of(folder.path() + "/out/checkpoints/step-2/manifest.json");
         CHECK(manifest.find("rank_buffer") != std::string::npos);
     }
 }
@@ -312,7 +312,7 @@ TEST_CASE("what a plan says of bytes between stages is what a run sends") {
         const Json config = in_pipeline(config_of(name, steps), {2, 1});
         const auto trained = train_well(folder, hosts(folder, {1, 1}), name, config);
         write_file(planning.path() + "/config.json", config.dump());
-        JobProcess plan(planning, {kLauncher, "plan", archive_of(name), "--config",
+        JobProcess plan(planning, {kDslaunch, "plan", archive_of(name), "--config",
                                    planning.path() + "/config.json", "--world-size", "2",
                                    "--ranks-per-node", "1", "--json"});
         const int code = plan.wait();
@@ -347,7 +347,7 @@ TEST_CASE("number_checkpoints counts those of the model, not of each stage, and 
         INFO(stages << " stages");
         const TemporaryFolder folder;
         write_file(folder.path() + "/config.json", in_pipeline(config, {stages, 1}).dump());
-        JobProcess plan(folder, {kLauncher, "plan", archive_of("gpt"), "--config",
+        JobProcess plan(folder, {kDslaunch, "plan", archive_of("gpt"), "--config",
                                  folder.path() + "/config.json", "--world-size",
                                  std::to_string(stages), "--json"});
         REQUIRE(plan.wait() == 0);

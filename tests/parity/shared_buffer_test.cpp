@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "fixture_runs.h"
-#include "storage/files/safetensors.h"
 #include "support/script_module.h"
+#include "support/write_safetensors.h"
 
 namespace dslaunch::test {
 

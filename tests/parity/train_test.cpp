@@ -78,7 +78,7 @@ TEST_CASE("the same job twice gives equal bytes") {
             const TemporaryFolder folder;
             const auto trained =
                 train_well(folder, ranks(2), name, fixture_config(facts_of(name), 2, 10));
-            const std::string bytes = bytes_of(folder.path() + "/out/model.safetensors");
+            const std::string bytes = content_of(folder.path() + "/out/model.safetensors");
             REQUIRE(!bytes.empty());
             REQUIRE(trained.losses().size() == 10);
             INFO(name);
@@ -157,7 +157,7 @@ TEST_CASE("recompute and bucket sizes change no bit of a run", "[matrix]") {
         for (const Json& config : {plain, recomputed, bucketed}) {
             const TemporaryFolder folder;
             train_well(folder, ranks(2), name, config);
-            const std::string bytes = bytes_of(folder.path() + "/out/model.safetensors");
+            const std::string bytes = content_of(folder.path() + "/out/model.safetensors");
             INFO(name << " " << config.dump());
             if (weights.empty()) weights = bytes;
             CHECK(bytes == weights);
@@ -199,7 +199,7 @@ TEST_CASE("a model that cannot learn is refused before a step, and nothing is wr
         const TemporaryFolder folder;
         const std::string archive = folder.path() + "/" + name + ".pt";
         module.save(archive);
-        JobProcess job(folder, {kLauncher, "--num_gpus", "2", "--device", "cpu", archive, "--data",
+        JobProcess job(folder, {kDslaunch, "--num_gpus", "2", "--device", "cpu", archive, "--data",
                                 fixture_file("data/kjv.u16.bin"), "--context", "8", "--steps", "2",
                                 "--output", folder.path() + "/out"});
         CHECK(job.wait() == 66);
@@ -222,7 +222,7 @@ TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the c
                                  "warmup_max_lr": "auto", "warmup_num_steps": "auto",
                                  "total_num_steps": "auto", "warmup_type": "linear"}},
                    "wall_clock_breakdown": true, "steps_per_print": 4})");
-    JobProcess job(folder, {kLauncher,
+    JobProcess job(folder, {kDslaunch,
                             "--num_gpus",
                             "2",
                             "--device",
@@ -263,7 +263,7 @@ TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the c
 
 TEST_CASE("--loss alone trains a model whose data have one column that forward does not take") {
     const TemporaryFolder folder;
-    JobProcess job(folder, {kLauncher, "--device", "cpu", archive_of("mlp"), "--data",
+    JobProcess job(folder, {kDslaunch, "--device", "cpu", archive_of("mlp"), "--data",
                             fixture_file("data/digits.safetensors"), "--loss", "cross_entropy",
                             "--set", "dslaunch.data.columns.input=x", "--steps", "2"});
     const int code = job.wait();

@@ -48,9 +48,9 @@ TEST_CASE("stock transformers loads what was exported, with equal logits", "[.lo
         where.insert(where.end(), {"--save-interval", "3"});
         train_well(folder, where, name, config);
         run_well(folder, {python, script, "config", name, in("config")});
-        run_well(folder, {kLauncher, "ckpt", "export", in("out"), in("hf"), "--format", "hf",
+        run_well(folder, {kDslaunch, "ckpt", "export", in("out"), in("hf"), "--format", "hf",
                           "--strip-prefix", "model.", "--config-from", in("config")});
-        run_well(folder, {kLauncher, "ckpt", "export", in("out"), in("out.pt"), "--format",
+        run_well(folder, {kDslaunch, "ckpt", "export", in("out"), in("out.pt"), "--format",
                           "torchscript", "--model", archive_of(name)});
         const std::string said =
             run_well(folder, {python, "-W", "ignore", script, "check", in("hf"), in("out.pt")});

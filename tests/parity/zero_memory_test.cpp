@@ -23,7 +23,7 @@ constexpr double kBuffersMax = 0.6;
 std::string make_gpt(const TemporaryFolder& folder) {
     const std::string path = folder.path() + "/gpt.pt";
     JobProcess process(
-        folder, {kLauncher, "model", "new", "gpt", "--vocab", "128", "--width", "512", "--heads",
+        folder, {kDslaunch, "model", "new", "gpt", "--vocab", "128", "--width", "512", "--heads",
                  "4", "--layers", "3", "--context", std::to_string(kContext), "-o", path});
     REQUIRE(process.wait() == 0);
     return path;
@@ -100,7 +100,7 @@ MemoryRun train_gpt(const std::string& model, const Json& config,
     const TemporaryFolder folder;
     write_file(folder.path() + "/config.json", config.dump());
     JobProcess process(
-        folder, limited(limit_kib, {kLauncher, "--num_gpus", std::to_string(ranks), "--device",
+        folder, limited(limit_kib, {kDslaunch, "--num_gpus", std::to_string(ranks), "--device",
                                     "cpu", model, "--config", folder.path() + "/config.json",
                                     "--output", folder.path() + "/out"}));
     MemoryRun run;
@@ -215,7 +215,7 @@ TEST_CASE("a plan says whether this machine would admit the job") {
     const std::string model = make_gpt(folder);
     write_file(folder.path() + "/config.json", gpt_config(0).dump());
     const auto plan = [&](const std::string& limit_kib, bool json) {
-        std::vector<std::string> command = {kLauncher,
+        std::vector<std::string> command = {kDslaunch,
                                             "plan",
                                             model,
                                             "--world-size",
@@ -261,7 +261,7 @@ TEST_CASE("what a rank is said to need is what it takes, and hardly more") {
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/gpt.pt";
     JobProcess made(
-        folder, {kLauncher, "model", "new", "gpt", "--vocab", "32768", "--width", "256", "--heads",
+        folder, {kDslaunch, "model", "new", "gpt", "--vocab", "32768", "--width", "256", "--heads",
                  "4", "--layers", "2", "--context", std::to_string(kContext), "-o", model});
     REQUIRE(made.wait() == 0);
     const Json nvme = {{"device", "nvme"}, {"nvme_path", folder.path()}};

@@ -24,7 +24,7 @@ StageRun run_stage(int stage, const std::vector<int>& slots, const std::string& 
     config["dslaunch"]["communication"]["reduce"] = "micro_step";
     StageRun run;
     run.metrics = train_well(folder, hosts(folder, slots), model, config).metrics;
-    run.weights = bytes_of(folder.path() + "/out/model.safetensors");
+    run.weights = content_of(folder.path() + "/out/model.safetensors");
     REQUIRE(!run.weights.empty());
     return run;
 }

@@ -1,8 +1,6 @@
 // A training job without an end, for tests that stop, stall or kill parts of it.
 #pragma once
 
-#include <sys/prctl.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,20 +20,15 @@ struct EndlessJob {
 
     explicit EndlessJob(const std::vector<std::string>& options = {})
         : process(folder, command(options)) {
-        REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+        adopt_orphans();
     }
     [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& options) const {
-        std::ifstream file(fixture_file("models/gpt.json"));
-        write_file(folder.path() + "/config.json",
-                   fixture_config(Json::parse(file), 1, 10'000'000).dump());
         write_file(folder.path() + "/hostfile", "left slots=2\nright slots=2\n");
-        std::vector<std::string> words = {kLauncher,    "--hostfile", folder.path() + "/hostfile",
-                                          "--launcher", "local",      "--device",
-                                          "cpu",        "--output",   folder.path() + "/out"};
-        words.insert(words.end(), options.begin(), options.end());
-        words.insert(words.end(),
-                     {fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"});
-        return words;
+        std::vector<std::string> where = {"--hostfile", folder.path() + "/hostfile", "--launcher",
+                                          "local"};
+        where.insert(where.end(), options.begin(), options.end());
+        return training_command(folder, where, archive_of("gpt"),
+                                fixture_config(facts_of("gpt"), 1, 10'000'000));
     }
     [[nodiscard]] std::vector<std::string> metrics() const {
         std::ifstream file(folder.path() + "/out/metrics.jsonl");
@@ -53,8 +46,7 @@ struct EndlessJob {
     [[nodiscard]] std::vector<ProcessName> processes(const std::string& word) const {
         std::vector<ProcessName> found;
         for (const ProcessName& each : descendants(process.pid()))
-            if (process_file(each.pid, "cmdline").find(word) != std::string::npos)
-                found.push_back(each);
+            if (mentions(process_file(each.pid, "cmdline"), word)) found.push_back(each);
         return found;
     }
 };

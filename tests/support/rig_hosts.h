@@ -2,52 +2,90 @@
 // the launcher runs. They go with the object.
 #pragma once
 
-#include <fstream>
+#include <unistd.h>
+
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/places.h"
 #include "support/skip.h"
 
 namespace dslaunch::test {
 
+struct RigOptions {
+    int count = 2;
+    std::string what = {};  // goes unproved if the rig cannot stand
+    std::string max_startups = "200:30:400";
+    std::string private_folder = {};  // each host but n0 has an empty one of its own
+    std::string passwords = {};       // a shadow file that the hosts take passwords of
+    std::string script = "rig.sh";
+};
+
 class RigHosts {
   public:
-    // WHAT goes unproved if the rig cannot stand: usable() is false then, and the skip was said.
-    // Each host but n0 has an empty PRIVATE_FOLDER of its own.
-    RigHosts(int count, const std::string& what, const std::string& max_startups = "200:30:400",
-             const std::string& private_folder = "")
-        : prefix_("dp" + std::to_string(::getpid() % 1000) + letter()),
+    explicit RigHosts(const RigOptions& options)
+        : script_(std::string(source_dir()) + "/tests/cluster/" + options.script),
+          prefix_(own_name()),
           folder_("/tmp/dslaunch-rig-" + prefix_) {
+        std::vector<std::string> up = {"env", "MAX_STARTUPS=" + options.max_startups,
+                                       "PRIVATE=" + options.private_folder,
+                                       "PASSWORDS=" + options.passwords};
+        for (std::string& word : command("up", {std::to_string(options.count)}))
+            up.push_back(std::move(word));
         const TemporaryFolder folder;
-        JobProcess up(folder, {"env", "MAX_STARTUPS=" + max_startups, "PRIVATE=" + private_folder,
-                               script(), "up", folder_, prefix_, std::to_string(count)});
-        const int code = up.wait();
+        JobProcess process(folder, up);
+        const int code = process.wait();
         usable_ = code == 0;
-        if (code == 77) report_skipped(what, up.out());
-        if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
+        if (code == 77) report_skipped(options.what, process.out());
+        if (code != 0 && code != 77) FAIL("the rig does not stand: " + process.err());
     }
+    RigHosts(int count, std::string what)
+        : RigHosts(RigOptions{.count = count, .what = std::move(what)}) {}
     RigHosts(const RigHosts&) = delete;
     RigHosts& operator=(const RigHosts&) = delete;
-    ~RigHosts() {
-        const TemporaryFolder folder;
-        JobProcess down(folder, {script(), "down", folder_, prefix_});
-        down.wait();
-    }
+    ~RigHosts() { run(command("down", {})); }
+
+    // False: the rig cannot stand here, and the skip was said.
     [[nodiscard]] bool usable() const { return usable_; }
     [[nodiscard]] const std::string& folder() const { return folder_; }
     [[nodiscard]] std::string config(const std::string& name) const { return folder_ + "/" + name; }
+    // The network namespace that host n<NUMBER> is.
+    [[nodiscard]] std::string name(int number) const { return prefix_ + std::to_string(number); }
+    // What host n<NUMBER> has in its private folder, seen from outside.
+    [[nodiscard]] std::string inside(int number) const {
+        return folder_ + "/private/" + name(number);
+    }
+    // The command of the script with VERB, this rig's folder and names, and WORDS.
+    [[nodiscard]] std::vector<std::string> command(const std::string& verb,
+                                                   const std::vector<std::string>& words) const {
+        std::vector<std::string> all = {script_, verb, folder_, prefix_};
+        all.insert(all.end(), words.begin(), words.end());
+        return all;
+    }
     // Returns COMMAND as it runs on host n<NUMBER>.
     [[nodiscard]] std::vector<std::string> on(int number, std::vector<std::string> command) const {
-        command.insert(command.begin(), {"ip", "netns", "exec", prefix_ + std::to_string(number)});
+        command.insert(command.begin(), {"ip", "netns", "exec", name(number)});
         return command;
     }
-    // Runs COMMAND on a host; returns its exit code.
-    int run(int number, const std::vector<std::string>& command) const {
+    // Two ranks of SCRIPT on each of HOSTS, started by PROGRAM on the launcher's host.
+    [[nodiscard]] std::vector<std::string> probe(const std::string& transport,
+                                                 const std::string& config_name,
+                                                 const std::string& hosts,
+                                                 const std::string& script,
+                                                 const std::string& program = kProbe) const {
+        return on(0, {program, "transport=" + transport, "ssh_config=" + config(config_name),
+                      "hosts=" + hosts, "workers=2", "--", "sh", "-c", script});
+    }
+    // Runs COMMAND, here or on a host; returns its exit code.
+    static int run(const std::vector<std::string>& command) {
         const TemporaryFolder folder;
-        return JobProcess(folder, on(number, command)).wait();
+        return JobProcess(folder, command).wait();
+    }
+    [[nodiscard]] int run(int number, const std::vector<std::string>& command) const {
+        return run(on(number, command));
     }
     // Waits until host n<NUMBER> listens on PORT: an sshd leaves its starter before it does.
     void wait_for_port(int number, int port) const {
@@ -58,21 +96,23 @@ class RigHosts {
     }
     // Cuts host n<NUMBER> off as if its cable was pulled: nobody is told.
     void cut(int number) const {
-        const TemporaryFolder folder;
-        JobProcess process(
-            folder, {"ip", "link", "set", prefix_ + std::to_string(number) + "v", "nomaster"});
-        REQUIRE(process.wait() == 0);
+        REQUIRE(run({"ip", "link", "set", name(number) + "v", "nomaster"}) == 0);
+    }
+    void set_link(int number, bool up) const {
+        REQUIRE(run({"ip", "link", "set", name(number) + "v", up ? "up" : "down"}) == 0);
     }
 
   private:
-    // A letter of its own for each rig: the kernel may still be taking the last one's links away.
-    static char letter() {
-        static int rigs = 0;
-        return static_cast<char>('a' + rigs++ % 26);
+    // Six letters that no other rig has: the kernel may still be taking the last one's links away.
+    static std::string own_name() {
+        static int64_t rigs = 0;
+        std::string name = "d";
+        for (int64_t number = int64_t{::getpid()} * 26 + rigs++ % 26; name.size() < 6; number /= 26)
+            name += static_cast<char>('a' + number % 26);
+        return name;
     }
-    static std::string script() {
-        return std::string(test::source_dir()) + "/tests/cluster/rig.sh";
-    }
+
+    std::string script_;
     std::string prefix_;
     std::string folder_;
     bool usable_ = false;

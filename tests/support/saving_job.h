@@ -35,8 +35,7 @@ struct SavingJob {
 
     [[nodiscard]] std::string output() const { return folder.path() + place; }
     [[nodiscard]] std::vector<std::string> command(bool resume) const {
-        std::ifstream file(fixture_file("models/" + model + ".json"));
-        Json config = fixture_config(Json::parse(file), 1, steps);
+        Json config = fixture_config(facts_of(model), 1, steps);
         config["zero_optimization"] = {{"stage", 1}};
         config["gradient_clipping"] = 0.5;
         config["scheduler"] = {{"type", "WarmupDecayLR"},
@@ -48,14 +47,10 @@ struct SavingJob {
             config["dslaunch"]["eval_interval"] = eval_interval;
         }
         if (change) change(config);
-        write_file(folder.path() + "/config.json", config.dump());
-        std::vector<std::string> words = {kLauncher,  "--num_gpus", std::to_string(ranks),
-                                          "--device", "cpu",        "--output",
-                                          output(),   "--config",   folder.path() + "/config.json"};
-        if (resume) words.push_back("--resume");
-        words.insert(words.end(), more.begin(), more.end());
-        words.push_back(fixture_file("models/" + model + ".pt"));
-        return words;
+        std::vector<std::string> options = {"--num_gpus", std::to_string(ranks)};
+        if (resume) options.push_back("--resume");
+        options.insert(options.end(), more.begin(), more.end());
+        return training_command(folder, options, archive_of(model), config, place);
     }
     // The loss of each step, by the last whole line of it.
     [[nodiscard]] std::map<int64_t, double> losses() const {
@@ -91,8 +86,7 @@ inline int64_t newest_whole(const std::string& output) {
 inline std::vector<ProcessName> workers_of(const JobProcess& process) {
     std::vector<ProcessName> workers;
     for (const ProcessName& each : descendants(process.pid())) {
-        const std::string line = process_file(each.pid, "cmdline");
-        if (line.find("dsworker") != std::string::npos) workers.push_back(each);
+        if (mentions(process_file(each.pid, "cmdline"), "dsworker")) workers.push_back(each);
     }
     return workers;
 }

@@ -10,18 +10,22 @@
 
 #include "support/job_process.h"
 
+#include "support/text_tools.h"
+
 namespace dslaunch::test {
 
 using Json = nlohmann::json;
-
-inline const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
 
 inline std::string fixture_file(const std::string& name) {
     return fmt::format("{}/tests/fixtures/{}", test::source_dir(), name);
 }
 
-inline void write_file(const std::string& path, const std::string& text) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+inline Json facts_of(const std::string& name) {
+    return Json::parse(content_of(fixture_file("models/" + name + ".json")));
+}
+
+inline std::string archive_of(const std::string& name) {
+    return fixture_file("models/" + name + ".pt");
 }
 
 // The config of the fixture's reference run: AdamW of `training`, data in order.
@@ -58,22 +62,30 @@ struct TrainResult {
     }
 };
 
-// Runs dslaunch with WHERE (--num_gpus N, or a hostfile) on a model with CONFIG; --output is
-// FOLDER/out.
+// The command of dslaunch with OPTIONS (--num_gpus N, or a hostfile, …) that trains MODEL on CPUs
+// with CONFIG, which is written into FOLDER; --output is PLACE there.
+inline std::vector<std::string> training_command(const TemporaryFolder& folder,
+                                                 const std::vector<std::string>& options,
+                                                 const std::string& model, const Json& config,
+                                                 const std::string& place = "/out") {
+    const std::string path = folder.path() + "/config.json";
+    write_file(path, config.dump());
+    std::vector<std::string> words = {kDslaunch};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(),
+                 {"--device", "cpu", "--config", path, "--output", folder.path() + place, model});
+    return words;
+}
+
+// Runs dslaunch with WHERE on MODEL with CONFIG; --output is FOLDER/out.
 inline TrainResult train(const TemporaryFolder& folder, const std::vector<std::string>& where,
                          const std::string& model, const Json& config) {
-    write_file(folder.path() + "/config.json", config.dump());
-    const std::string output = folder.path() + "/out";
-    std::vector<std::string> command = {kLauncher};
-    command.insert(command.end(), where.begin(), where.end());
-    command.insert(command.end(), {"--device", "cpu", model, "--config",
-                                   folder.path() + "/config.json", "--output", output});
-    JobProcess process(folder, command);
+    JobProcess process(folder, training_command(folder, where, model, config));
     TrainResult result;
     result.code = process.wait();
     result.out = process.out();
     result.err = process.err();
-    std::ifstream metrics(output + "/metrics.jsonl");
+    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
     for (std::string line; std::getline(metrics, line);)
         result.metrics.push_back(Json::parse(line));
     return result;

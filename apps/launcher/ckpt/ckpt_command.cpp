@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -73,10 +74,8 @@ std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
                                                       const std::string& path) {
     const storage::CheckpointPlace place = storage::find_checkpoints(tree, path);
     if (place.step_folder.empty()) return storage::CheckpointStore(tree, place.root, 0).list();
-    const size_t slash = place.step_folder.find_last_of('/');
-    const std::string root = slash == std::string::npos ? "." : place.step_folder.substr(0, slash);
-    const std::string name =
-        slash == std::string::npos ? place.step_folder : place.step_folder.substr(slash + 1);
+    const std::string root = folder_of(place.step_folder);
+    const std::string name = place.step_folder.substr(place.step_folder.rfind('/') + 1);
     std::vector<storage::StoredCheckpoint> all = storage::CheckpointStore(tree, root, 0).list();
     std::erase_if(all, [&](const storage::StoredCheckpoint& one) {
         return one.folder != fmt::format("{}/{}", root, name);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/checkpoint/checkpoint_reader.h"
@@ -109,8 +110,7 @@ void print_text(const std::vector<Verdict>& verdicts) {
 // The folder of the newest whole and finite checkpoint that is older than STEP.
 std::string whole_one_before(storage::FileTree& tree, const std::string& damaged, int64_t step,
                              const VerifyArguments& arguments) {
-    const size_t slash = damaged.find_last_of('/');
-    const std::string root = slash == std::string::npos ? "." : damaged.substr(0, slash);
+    const std::string root = folder_of(damaged);
     VerifyArguments quiet = arguments;
     quiet.no_mark = true;
     for (const storage::StoredCheckpoint& one : storage::CheckpointStore(tree, root, 0).list()) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_count.h"
@@ -24,10 +25,6 @@ bool exists(const std::string& path) {
 
 std::string placed(const std::string& path, const std::string& folder) {
     return (std::filesystem::path(folder) / path).lexically_normal().string();
-}
-
-std::string folder_of(const std::string& path) {
-    return std::filesystem::path(path).parent_path().string();
 }
 
 // The config, its file (empty: packed, or none) and the folder where its relative paths start, by

@@ -69,6 +69,13 @@ plan::MeshChoice choice_for(const plan::MeshRequest& request, const MeshArgument
     return choice;
 }
 
+// The ranks of each host; each GPU is a host of one rank.
+std::vector<int> node_sizes_of(const job::JobSetup& setup, const MeshArguments& arguments,
+                               int ranks) {
+    return setup.on_gpu ? std::vector<int>(static_cast<size_t>(ranks), 1)
+                        : arguments.hosts.node_sizes(ranks);
+}
+
 std::string mesh_table(const plan::MeshRequest& request, const plan::MeshChoice& choice) {
     const plan::Mesh mesh = plan::Mesh::make(choice.sizes, request.node_sizes);
     return mesh.world_size() > 1 && mesh.world_size() <= kTableRanksMax ? "\n" + mesh.table() : "";
@@ -77,19 +84,6 @@ std::string mesh_table(const plan::MeshRequest& request, const plan::MeshChoice&
 std::string config_of(const job::JobSetup& setup, const plan::MeshChoice& choice) {
     return plan::mesh_config(choice, setup.config().batch.micro_rows,
                              setup.model_info.segments.size());
-}
-
-// Findings for 1, 2, 4, … copies of the model, on up to the simulated number of ranks.
-std::vector<plan::MeshFinding> simulate_copies(plan::MeshRequest request, plan::MeshChoice choice,
-                                               const MeshArguments& arguments) {
-    std::vector<plan::MeshFinding> found;
-    const int copies_max = arguments.simulated_ranks / arguments.copy_ranks();
-    for (int64_t copies = 1;; copies = std::min<int64_t>(2 * copies, copies_max)) {
-        choice.sizes.data = static_cast<int>(copies);
-        request.node_sizes = arguments.hosts.node_sizes(choice.sizes.data * arguments.copy_ranks());
-        found.push_back({choice, plan::mesh_cost(request, choice)});
-        if (copies == copies_max) return found;
-    }
 }
 
 // The memory of what the ranks of a mesh share: of a host, or of a GPU, which is a host of one
@@ -164,12 +158,6 @@ std::string_view room_of(const job::JobSetup& setup) {
          setup.on_gpu ? ", or weights in 16 bit" : ", or offload to disk");
 }
 
-void findings_json(const std::vector<plan::MeshFinding>& found, JsonWriter& json) {
-    json.begin_array();
-    for (const plan::MeshFinding& finding : found) plan::mesh_json(finding, json);
-    json.end_array();
-}
-
 }  // namespace
 
 job::JobRates rates_of_gpu(const job::JobSetup& setup, const MeshArguments& arguments) {
@@ -205,8 +193,8 @@ plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& 
     request.model = setup.model_info;
     request.options = setup.plan_options;
     request.layout = job::layout_options(setup.config(), /*stage=*/3);
+    request.node_sizes = node_sizes_of(setup, arguments, ranks);
     if (setup.on_gpu) {
-        request.node_sizes.assign(static_cast<size_t>(ranks), 1);
         request.program = plan::device_extra(setup.plan_options);
         if (!arguments.device_memory.empty())
             request.rank_memory_max =
@@ -216,7 +204,6 @@ plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& 
         request.rates = rates.machine;
         return request;
     }
-    request.node_sizes = arguments.hosts.node_sizes(ranks);
     // The program's memory is counted as in admission.
     request.program = read_program_memory().own + plan::kProgramLater + plan::kProgramRoom;
     // The model is measured with the memory kept between the halves of a backward.
@@ -265,13 +252,37 @@ std::string meshes_text(const plan::MeshRequest& request,
                        mesh_table(request, found.front().choice));
 }
 
+std::vector<plan::MeshFinding> simulate_copies(const job::JobSetup& setup,
+                                               plan::MeshRequest request, plan::MeshChoice choice,
+                                               const MeshArguments& arguments) {
+    std::vector<plan::MeshFinding> found;
+    const int copies_max = arguments.simulated_ranks / arguments.copy_ranks();
+    for (int64_t copies = 1; copies_max > 0; copies = std::min<int64_t>(2 * copies, copies_max)) {
+        choice.sizes.data = static_cast<int>(copies);
+        request.node_sizes =
+            node_sizes_of(setup, arguments, choice.sizes.data * arguments.copy_ranks());
+        found.push_back({choice, plan::mesh_cost(request, choice)});
+        if (copies == copies_max) break;
+    }
+    return found;
+}
+
+std::string copies_text(const std::vector<plan::MeshFinding>& copies) {
+    return "copies of the first:\n" + plan::meshes_table(copies, terminal_columns(STDOUT_FILENO));
+}
+
+void findings_json(const std::vector<plan::MeshFinding>& found, JsonWriter& json) {
+    json.begin_array();
+    for (const plan::MeshFinding& finding : found) plan::mesh_json(finding, json);
+    json.end_array();
+}
+
 void print_meshes(const job::JobSetup& setup, const MeshArguments& arguments) {
     const int ranks = setup.plan_options.world_size * arguments.copy_ranks();
     const plan::MeshRequest request = mesh_request(setup, arguments, ranks);
     const std::vector<plan::MeshFinding> found = find_meshes(request, arguments);
-    std::vector<plan::MeshFinding> copies;
-    if (arguments.simulated_ranks > 0)
-        copies = simulate_copies(request, found.front().choice, arguments);
+    const std::vector<plan::MeshFinding> copies =
+        simulate_copies(setup, request, found.front().choice, arguments);
     if (arguments.json) {
         JsonWriter json;
         json.begin_object().field("threads", at::get_num_threads()).key("meshes");
@@ -283,9 +294,7 @@ void print_meshes(const job::JobSetup& setup, const MeshArguments& arguments) {
         return;
     }
     fmt::print("{}\n\n{}", times_text(setup, arguments), meshes_text(request, found));
-    if (!copies.empty())
-        fmt::print("\ncopies of the first:\n{}",
-                   plan::meshes_table(copies, terminal_columns(STDOUT_FILENO)));
+    if (!copies.empty()) fmt::print("\n{}", copies_text(copies));
 }
 
 void print_search(const job::JobSetup& setup, const MeshArguments& arguments) {

@@ -59,6 +59,15 @@ struct MeshArguments {
 [[nodiscard]] std::string meshes_text(const plan::MeshRequest& request,
                                       const std::vector<plan::MeshFinding>& found);
 
+// Findings for 1, 2, 4, … copies of CHOICE's model, on up to the simulated number of ranks; none if
+// there is no such number.
+[[nodiscard]] std::vector<plan::MeshFinding> simulate_copies(const job::JobSetup& setup,
+                                                             plan::MeshRequest request,
+                                                             plan::MeshChoice choice,
+                                                             const MeshArguments& arguments);
+[[nodiscard]] std::string copies_text(const std::vector<plan::MeshFinding>& copies);
+void findings_json(const std::vector<plan::MeshFinding>& found, JsonWriter& json);
+
 void print_meshes(const job::JobSetup& setup, const MeshArguments& arguments);
 void print_search(const job::JobSetup& setup, const MeshArguments& arguments);
 

@@ -3,10 +3,6 @@
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <set>
-
-#include "base/check.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "plan/mesh/mesh.h"
@@ -26,60 +22,14 @@ plan::StageRequest costs_of(const plan::MeshRequest& mesh, const MeshArguments& 
     return costs;
 }
 
-// The bytes of the gradients of each stage's trained parameters, by stage.
-std::vector<Bytes> gradients_of(const plan::PipelineOption& option, const plan::ModelInfo& model) {
-    std::vector<std::set<int>> parameters(static_cast<size_t>(option.shape.stages));
-    for (size_t part = 0; part < option.choice.parts.size(); ++part) {
-        const int stage =
-            plan::place_of_part(option.kind, option.shape, static_cast<int>(part)).stage;
-        const plan::SegmentRange range = option.choice.parts[part];
-        for (int s = range.begin; s < range.end; ++s) {
-            const std::vector<int>& read = model.segments[s].parameters;
-            parameters[stage].insert(read.begin(), read.end());
-        }
-    }
-    std::vector<Bytes> gradients;
-    for (const std::set<int>& of_stage : parameters) {
-        Bytes bytes;
-        for (const int parameter : of_stage) {
-            const plan::ParameterInfo& info = model.parameters[parameter];
-            if (info.trainable) bytes += Bytes{4 * info.numel};
-        }
-        gradients.push_back(bytes);
-    }
-    return gradients;
-}
-
-// The costs of 1, 2, 4, … pipelines, up to the number that the simulated ranks hold.
-std::vector<plan::ScaleCost> scale_costs(const plan::PipelineOption& option,
-                                         const plan::ModelInfo& model,
-                                         const MeshArguments& arguments) {
-    const int stages = option.shape.stages;
-    DSL_CHECK(arguments.simulated_ranks % stages == 0, "{} ranks in {} stages",
-              arguments.simulated_ranks, stages);
-    plan::ScaleRequest request;
-    request.schedule = option.kind;
-    request.shape = option.shape;
-    for (size_t part = 0; part + 1 < option.choice.parts.size(); ++part) {
-        const int last = option.choice.parts[part].end - 1;
-        request.sent.push_back(model.segments[last].output_bytes);
-    }
-    request.gradients = gradients_of(option, model);
-    request.pipeline_s = option.run.step_s;
-    request.rates.link_bytes_per_s = arguments.link_bytes_per_s;
-    std::vector<plan::ScaleCost> costs;
-    const int copies_max = arguments.simulated_ranks / stages;
-    for (int64_t copies = 1;; copies = std::min<int64_t>(2 * copies, copies_max)) {
-        const int data = static_cast<int>(copies);
-        const plan::Mesh mesh =
-            plan::Mesh::make({1, 1, data, 0, stages}, arguments.hosts.node_sizes(data * stages));
-        costs.push_back(plan::scale_cost(request, mesh));
-        if (copies == copies_max) return costs;
-    }
-}
+// The costs of the meshes that the ranks make, and of copies of the first.
+struct Meshes {
+    std::vector<plan::MeshFinding> found;
+    std::vector<plan::MeshFinding> copies;
+};
 
 void print_text(const std::vector<plan::PipelineOption>& options, const plan::PipelineOption& shown,
-                const plan::MeshRequest& mesh, const job::JobSetup& setup,
+                const plan::MeshRequest& mesh, const Meshes& meshes, const job::JobSetup& setup,
                 const MeshArguments& arguments) {
     fmt::print("{} segments in {} stages, {} micro batches of {} rows in a step\n{}\n\n{}\n",
                setup.model_info.segments.size(), arguments.wish.stages,
@@ -87,11 +37,9 @@ void print_text(const std::vector<plan::PipelineOption>& options, const plan::Pi
                times_text(setup, arguments), plan::schedules_table(options));
     fmt::print("stages of {}, times of a micro batch's forward and backward:\n{}",
                schedule_name(shown.kind), plan::stages_table(shown, setup.model_info));
-    fmt::print("\nwith sums, updates and programs:\n{}",
-               meshes_text(mesh, find_meshes(mesh, arguments)));
-    if (arguments.simulated_ranks > 0) {
-        fmt::print("\ncopies of {}, bytes between hosts in a step:\n{}", schedule_name(shown.kind),
-                   plan::scale_table(scale_costs(shown, setup.model_info, arguments)));
+    fmt::print("\nwith sums, updates and programs:\n{}", meshes_text(mesh, meshes.found));
+    if (!meshes.copies.empty()) {
+        fmt::print("\n{}", copies_text(meshes.copies));
         const int most = arguments.simulated_ranks / arguments.wish.stages;
         const int shard = plan::largest_shard_on_hosts(
             {1, 1, most, 0, 1}, arguments.hosts.node_sizes(arguments.simulated_ranks));
@@ -100,8 +48,7 @@ void print_text(const std::vector<plan::PipelineOption>& options, const plan::Pi
 }
 
 void print_json(const std::vector<plan::PipelineOption>& options, const plan::PipelineOption& shown,
-                const plan::MeshRequest& mesh, const job::JobSetup& setup,
-                const MeshArguments& arguments) {
+                const Meshes& meshes, const job::JobSetup& setup, const MeshArguments& arguments) {
     JsonWriter json;
     json.begin_object().field("stages", arguments.wish.stages);
     json.field("micro_batches", arguments.wish.micro_batches);
@@ -113,13 +60,11 @@ void print_json(const std::vector<plan::PipelineOption>& options, const plan::Pi
     json.field("shown", schedule_name(shown.kind));
     json.key("schedules");
     plan::schedules_json(options, setup.model_info, json);
-    json.key("meshes").begin_array();
-    for (const plan::MeshFinding& finding : find_meshes(mesh, arguments))
-        plan::mesh_json(finding, json);
-    json.end_array();
-    if (arguments.simulated_ranks > 0) {
+    json.key("meshes");
+    findings_json(meshes.found, json);
+    if (!meshes.copies.empty()) {
         json.key("simulated");
-        plan::scale_json(scale_costs(shown, setup.model_info, arguments), json);
+        findings_json(meshes.copies, json);
     }
     json.end_object();
     fmt::print("{}\n", json.text());
@@ -143,10 +88,12 @@ void print_pipelines(const job::JobSetup& setup, MeshArguments arguments) {
     if (!arguments.svg_path.empty())
         write_file_atomically(arguments.svg_path, plan::timeline_svg(plan::pipeline_timeline(
                                                       shown.schedule, shown.run)));
+    Meshes meshes{find_meshes(mesh, arguments), {}};
+    meshes.copies = simulate_copies(setup, mesh, meshes.found.front().choice, arguments);
     if (arguments.json) {
-        print_json(options, shown, mesh, setup, arguments);
+        print_json(options, shown, meshes, setup, arguments);
     } else {
-        print_text(options, shown, mesh, setup, arguments);
+        print_text(options, shown, mesh, meshes, setup, arguments);
     }
 }
 

@@ -198,20 +198,6 @@ class CastInserter {
 
 }  // namespace
 
-void cast_parameters(Model& model, at::ScalarType dtype) {
-    DSL_CHECK(is_narrowable(dtype), "parameters are not cast to {}", c10::toString(dtype));
-    const at::NoGradGuard no_grad;
-    for (const ModelParameter& parameter : model.parameters()) {
-        at::Tensor tensor = parameter.tensor;
-        if (tensor.scalar_type() == dtype || !is_narrowable(tensor.scalar_type())) continue;
-        tensor.mutable_grad().reset();
-        at::Tensor cast = at::empty_strided(tensor.sizes(), tensor.strides(),
-                                            tensor.options().dtype(dtype).requires_grad(false));
-        cast.copy_(tensor);
-        tensor.set_data(cast);
-    }
-}
-
 at::ScalarType scalar_type_of(DType dtype) {
     switch (dtype) {
         case DType::kF32:

@@ -25,15 +25,10 @@ struct LoweredGraph;
 // The element type of TENSOR. Throws Error{kInput} with NAME if files cannot hold that type.
 [[nodiscard]] DType dtype_of(const std::string& name, const at::Tensor& tensor);
 
-// Converts every parameter of MODEL that is fp32, bf16 or fp16 to DTYPE (kBFloat16, kHalf; kFloat
-// widens). Tensors keep their identity, ties, requires_grad and strides, and lose their .grad;
-// their storages are new. fp64 and integers stay, and so do all buffers: running statistics are
-// sums that 16 bits would lose.
-void cast_parameters(Model& model, at::ScalarType dtype);
-
 // A scope in which PARAMETERS of MODEL are as a run of LOWERED needs them: on its device, and the
-// fp32 ones of its compute dtype. Its end restores them. For a model whose parameters are too large
-// to be brought all at once.
+// fp32 ones of its compute dtype. Its end restores them. Tensors keep their identity, ties,
+// requires_grad and strides. Buffers stay: running statistics are sums that 16 bits would lose. For
+// a model whose parameters are too large to be brought all at once.
 class ParametersAs {
   public:
     ParametersAs(const Model& model, std::span<const int> parameters, const LoweredGraph& lowered);

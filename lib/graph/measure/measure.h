@@ -16,13 +16,12 @@ struct LossFacts {
 };
 
 // ARGUMENTS are one micro batch of the run, as the data give it, on SEGMENTED's device. Buffers,
-// which are there, keep their values; parameters are brought there a segment at a time.
-// Runs in the compute dtype that SEGMENTED was lowered for; in half precision after
-// cast_parameters, so that elements of parameters have their bytes of the run. Throws Error{kInput}
-// when a segment fails. (LibTorch's meta device would need no memory and arithmetic, but half of
-// the operators have their meta kernels in Python only.) SPLIT_BACKWARD: backwards are run in two
-// halves, and the memory kept between the halves is measured too. LOSS, if there is one, becomes
-// what is found of the loss.
+// which are there, keep their values; parameters are brought there a segment at a time, in half
+// precision the fp32 ones in the compute dtype that SEGMENTED was lowered for. Throws
+// Error{kInput} when a segment fails. (LibTorch's meta device would need no memory and arithmetic,
+// but half of the operators have their meta kernels in Python only.) SPLIT_BACKWARD: backwards are
+// run in two halves, and the memory kept between the halves is measured too. LOSS, if there is one,
+// becomes what is found of the loss.
 [[nodiscard]] plan::ModelInfo measure(const SegmentedModel& segmented,
                                       const std::vector<c10::IValue>& arguments,
                                       bool split_backward = false, LossFacts* loss = nullptr);

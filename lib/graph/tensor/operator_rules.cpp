@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <unordered_map>
 
 #include "graph/tensor/placement_flow.h"
 
@@ -482,56 +481,47 @@ bool dropout_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-const char* const kElementwise[] = {
-    "abs",         "add",          "addcdiv",    "addcmul",     "alias",       "atan2",
-    "bitwise_and", "bitwise_not",  "bitwise_or", "ceil",        "celu",        "clamp",
-    "clamp_max",   "clamp_min",    "clone",      "contiguous",  "cos",         "detach",
-    "div",         "elu",          "eq",         "erf",         "exp",         "expm1",
-    "floor",       "floor_divide", "fmod",       "ge",          "gelu",        "gt",
-    "hardsigmoid", "hardswish",    "hardtanh",   "isinf",       "isnan",       "le",
-    "leaky_relu",  "lerp",         "log",        "log1p",       "log_sigmoid", "logical_and",
-    "logical_not", "logical_or",   "lt",         "masked_fill", "maximum",     "minimum",
-    "mish",        "mul",          "nan_to_num", "ne",          "neg",         "ones_like",
-    "positive",    "pow",          "reciprocal", "relu",        "relu6",       "remainder",
-    "round",       "rsqrt",        "rsub",       "selu",        "sigmoid",     "sign",
-    "silu",        "sin",          "softplus",   "sqrt",        "square",      "sub",
-    "tanh",        "true_divide",  "where",      "zeros_like",  "__and__",     "__or__"};
-const char* const kInPlace[] = {"add_",  "div_",         "mul_",   "sub_",
-                                "relu_", "silu_",        "gelu_",  "sigmoid_",
-                                "tanh_", "masked_fill_", "clamp_", "leaky_relu_"};
-
-std::unordered_map<c10::Symbol, PlacementRule> make_operator_rules() {
-    std::unordered_map<c10::Symbol, PlacementRule> rules;
-    const auto add = [&](const std::string& name, PlacementRule rule) {
-        rules[c10::Symbol::fromQualString(name)] = rule;
-    };
-    for (const char* name : kElementwise) add(std::string("aten::") + name, elementwise_rule);
-    for (const char* name : kInPlace) add(std::string("aten::") + name, elementwise_rule);
-    for (const char* name : {"aten::to", "aten::type_as", "aten::_autocast_to_full_precision",
-                             "aten::_autocast_to_reduced_precision", "dslaunch::match_dtype"})
-        add(name, cast_rule);
-    for (const char* name : {"linear", "addmm", "matmul", "mm", "bmm"})
-        add(std::string("aten::") + name, product_rule);
-    add("aten::scaled_dot_product_attention", attention_rule);
-    add("aten::embedding", embedding_rule);
-    add("aten::cross_entropy_loss", cross_entropy_rule);
-    add("aten::softmax", softmax_rule);
-    add("aten::log_softmax", softmax_rule);
-    add("aten::cumsum", softmax_rule);
-    for (const char* name : {"aten::mean", "aten::sum", "aten::amax", "aten::amin"})
-        add(name, reduction_rule);
-    for (const char* name : {"aten::layer_norm", "aten::rms_norm"}) add(name, norm_rule);
-    add("aten::dropout", dropout_rule);
-    add("aten::dropout_", dropout_rule);
-    return rules;
-}
-
 }  // namespace
 
-PlacementRule operator_rule(c10::Symbol kind) {
-    static const std::unordered_map<c10::Symbol, PlacementRule> rules = make_operator_rules();
-    const auto found = rules.find(kind);
-    return found == rules.end() ? nullptr : found->second;
+void add_operator_rules(PlacementRules& rules) {
+    rules.add({"aten::abs",         "aten::add",          "aten::addcdiv",     "aten::addcmul",
+               "aten::alias",       "aten::atan2",        "aten::bitwise_and", "aten::bitwise_not",
+               "aten::bitwise_or",  "aten::ceil",         "aten::celu",        "aten::clamp",
+               "aten::clamp_max",   "aten::clamp_min",    "aten::clone",       "aten::contiguous",
+               "aten::cos",         "aten::detach",       "aten::div",         "aten::elu",
+               "aten::eq",          "aten::erf",          "aten::exp",         "aten::expm1",
+               "aten::floor",       "aten::floor_divide", "aten::fmod",        "aten::ge",
+               "aten::gelu",        "aten::gt",           "aten::hardsigmoid", "aten::hardswish",
+               "aten::hardtanh",    "aten::isinf",        "aten::isnan",       "aten::le",
+               "aten::leaky_relu",  "aten::lerp",         "aten::log",         "aten::log1p",
+               "aten::log_sigmoid", "aten::logical_and",  "aten::logical_not", "aten::logical_or",
+               "aten::lt",          "aten::masked_fill",  "aten::maximum",     "aten::minimum",
+               "aten::mish",        "aten::mul",          "aten::nan_to_num",  "aten::ne",
+               "aten::neg",         "aten::ones_like",    "aten::positive",    "aten::pow",
+               "aten::reciprocal",  "aten::relu",         "aten::relu6",       "aten::remainder",
+               "aten::round",       "aten::rsqrt",        "aten::rsub",        "aten::selu",
+               "aten::sigmoid",     "aten::sign",         "aten::silu",        "aten::sin",
+               "aten::softplus",    "aten::sqrt",         "aten::square",      "aten::sub",
+               "aten::tanh",        "aten::true_divide",  "aten::where",       "aten::zeros_like",
+               "aten::__and__",     "aten::__or__"},
+              elementwise_rule);
+    // These write their first input.
+    rules.add({"aten::add_", "aten::div_", "aten::mul_", "aten::sub_", "aten::relu_", "aten::silu_",
+               "aten::gelu_", "aten::sigmoid_", "aten::tanh_", "aten::masked_fill_", "aten::clamp_",
+               "aten::leaky_relu_"},
+              elementwise_rule);
+    rules.add({"aten::to", "aten::type_as", "aten::_autocast_to_full_precision",
+               "aten::_autocast_to_reduced_precision", "dslaunch::match_dtype"},
+              cast_rule);
+    rules.add({"aten::linear", "aten::addmm", "aten::matmul", "aten::mm", "aten::bmm"},
+              product_rule);
+    rules.add({"aten::scaled_dot_product_attention"}, attention_rule);
+    rules.add({"aten::embedding"}, embedding_rule);
+    rules.add({"aten::cross_entropy_loss"}, cross_entropy_rule);
+    rules.add({"aten::softmax", "aten::log_softmax", "aten::cumsum"}, softmax_rule);
+    rules.add({"aten::mean", "aten::sum", "aten::amax", "aten::amin"}, reduction_rule);
+    rules.add({"aten::layer_norm", "aten::rms_norm"}, norm_rule);
+    rules.add({"aten::dropout", "aten::dropout_"}, dropout_rule);
 }
 
 }  // namespace dslaunch::graph

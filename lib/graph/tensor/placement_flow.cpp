@@ -442,9 +442,13 @@ bool PlacementFlow::apply_rule(Node& node) {
             needs_gradient(node.input(i)) && !writes(node))
             return obstruct(node, -1, describe(node.input(i)) + " is written in place");
     if (!node.blocks().empty()) return obstruct(node, -1, "a branch or a loop reads what is split");
-    PlacementRule rule = operator_rule(node.kind());
-    if (rule == nullptr) rule = shape_rule(node.kind());
-    if (rule != nullptr) return rule(*this, node);
+    static const PlacementRules rules = [] {
+        PlacementRules all;
+        add_operator_rules(all);
+        add_shape_rules(all);
+        return all;
+    }();
+    if (const PlacementRule rule = rules.find(node.kind())) return rule(*this, node);
 
     // The result of a node that reads only copies is a copy; a split input needs a rule.
     int parameter = -1;

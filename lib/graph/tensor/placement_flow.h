@@ -11,6 +11,7 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -239,9 +240,25 @@ class PlacementFlow {
 };
 
 // A rule places NODE's outputs and returns true if FLOW may pass NODE, some input of which is not
-// whole. Null: there is no rule.
+// whole.
 using PlacementRule = bool (*)(PlacementFlow& flow, torch::jit::Node& node);
-[[nodiscard]] PlacementRule operator_rule(c10::Symbol kind);  // operator_rules.cpp
-[[nodiscard]] PlacementRule shape_rule(c10::Symbol kind);     // shape_rules.cpp
+
+class PlacementRules {
+  public:
+    // NAMES are qualified, as aten::view.
+    void add(std::initializer_list<const char*> names, PlacementRule rule) {
+        for (const char* name : names) rules_[c10::Symbol::fromQualString(name)] = rule;
+    }
+    // Null: there is no rule.
+    [[nodiscard]] PlacementRule find(c10::Symbol kind) const {
+        const auto found = rules_.find(kind);
+        return found == rules_.end() ? nullptr : found->second;
+    }
+
+  private:
+    std::unordered_map<c10::Symbol, PlacementRule> rules_;
+};
+void add_operator_rules(PlacementRules& rules);  // operator_rules.cpp
+void add_shape_rules(PlacementRules& rules);     // shape_rules.cpp
 
 }  // namespace dslaunch::graph

@@ -6,7 +6,6 @@
 #include <limits>
 #include <numeric>
 #include <string_view>
-#include <unordered_map>
 
 #include "graph/tensor/placement_flow.h"
 
@@ -469,39 +468,28 @@ bool same_everywhere_rule(PlacementFlow& /*flow*/, Node& /*node*/) {
     return true;
 }
 
-std::unordered_map<c10::Symbol, PlacementRule> make_shape_rules() {
-    std::unordered_map<c10::Symbol, PlacementRule> rules;
-    const auto add = [&](std::initializer_list<const char*> names, PlacementRule rule) {
-        for (const char* name : names) rules[c10::Symbol::fromQualString(name)] = rule;
-    };
-    add({"aten::view", "aten::reshape"}, view_rule);
-    add({"aten::flatten"}, flatten_rule);
-    add({"aten::unflatten"}, unflatten_rule);
-    add({"aten::transpose", "aten::t", "aten::numpy_T"}, transpose_rule);
-    add({"aten::permute"}, permute_rule);
-    add({"aten::unsqueeze", "aten::squeeze"}, squeeze_rule);
-    add({"aten::expand"}, expand_rule);
-    add({"aten::slice", "aten::narrow"}, slice_rule);
-    add({"aten::select"}, select_rule);
-    add({"aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind"}, split_rule);
-    add({"prim::ListConstruct"}, list_construct_rule);
-    add({"prim::ListUnpack"}, list_unpack_rule);
-    add({"aten::__getitem__"}, list_item_rule);
-    add({"aten::cat", "aten::stack"}, join_rule);
-    add({"aten::repeat_interleave"}, repeat_interleave_rule);
-    add({"aten::size"}, size_rule);
-    add({"prim::device", "prim::dtype", "aten::dim", "prim::layout", "aten::is_floating_point",
-         "prim::is_cuda"},
-        same_everywhere_rule);
-    return rules;
-}
-
 }  // namespace
 
-PlacementRule shape_rule(c10::Symbol kind) {
-    static const std::unordered_map<c10::Symbol, PlacementRule> rules = make_shape_rules();
-    const auto found = rules.find(kind);
-    return found == rules.end() ? nullptr : found->second;
+void add_shape_rules(PlacementRules& rules) {
+    rules.add({"aten::view", "aten::reshape"}, view_rule);
+    rules.add({"aten::flatten"}, flatten_rule);
+    rules.add({"aten::unflatten"}, unflatten_rule);
+    rules.add({"aten::transpose", "aten::t", "aten::numpy_T"}, transpose_rule);
+    rules.add({"aten::permute"}, permute_rule);
+    rules.add({"aten::unsqueeze", "aten::squeeze"}, squeeze_rule);
+    rules.add({"aten::expand"}, expand_rule);
+    rules.add({"aten::slice", "aten::narrow"}, slice_rule);
+    rules.add({"aten::select"}, select_rule);
+    rules.add({"aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind"}, split_rule);
+    rules.add({"prim::ListConstruct"}, list_construct_rule);
+    rules.add({"prim::ListUnpack"}, list_unpack_rule);
+    rules.add({"aten::__getitem__"}, list_item_rule);
+    rules.add({"aten::cat", "aten::stack"}, join_rule);
+    rules.add({"aten::repeat_interleave"}, repeat_interleave_rule);
+    rules.add({"aten::size"}, size_rule);
+    rules.add({"prim::device", "prim::dtype", "aten::dim", "prim::layout",
+               "aten::is_floating_point", "prim::is_cuda"},
+              same_everywhere_rule);
 }
 
 }  // namespace dslaunch::graph

@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "base/check.h"
+#include "base/path.h"
 
 namespace dslaunch::job {
 namespace {
@@ -26,7 +27,7 @@ void remove_at_end(const std::vector<std::string>& files) {
     DSL_CHECK(g_paths.load() == nullptr, "files are named once");
     for (const std::string& file : files) {
         paths += file + '\0';
-        paths += file.substr(0, file.rfind('/')) + '\0';
+        paths += folder_of(file) + '\0';
     }
     paths += '\0';
     g_paths = paths.c_str();

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "launch/machine/machine_name.h"
 #include "runtime/save/files_via_rank0.h"
@@ -53,7 +54,7 @@ std::vector<std::string> candidates_of(storage::FileTree& tree, const std::strin
 // The checkpoints beside FOLDER, which the user has named, that are of earlier steps and might
 // serve instead.
 std::vector<std::string> earlier_ones(storage::FileTree& tree, const std::string& folder) {
-    const std::string root = folder.substr(0, folder.find_last_of('/'));
+    const std::string root = folder_of(folder);
     std::vector<std::string> folders;
     bool passed = false;
     for (const storage::StoredCheckpoint& stored : storage::CheckpointStore(tree, root, 0).list()) {

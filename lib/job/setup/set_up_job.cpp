@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 
 #include "base/error.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "config/read/train_config.h"
 #include "graph/lower/device_rewrite.h"
@@ -28,11 +28,6 @@ namespace dslaunch::job {
 namespace {
 
 constexpr const char* kConfigName = "ds_config.json";
-
-std::string folder_of(const std::string& path) {
-    const std::string folder = std::filesystem::path(path).parent_path().string();
-    return folder.empty() ? "." : folder;
-}
 
 // The config and the folder where its relative paths start.
 struct FoundConfig {

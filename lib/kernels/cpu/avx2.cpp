@@ -5,8 +5,7 @@
 
 namespace dslaunch::kernels {
 
-const FlatKernels kAvx2Kernels{adam,          adagrad, lion,    sgd,       sum,      accumulate,
-                               block_squares, to_bf16, to_fp16, from_bf16, from_fp16};
+const FlatKernels kAvx2Kernels = kFlat;
 
 const PackingKernels kAvx2Packing = kPacking;
 

@@ -5,9 +5,7 @@
 
 namespace dslaunch::kernels {
 
-const FlatKernels kAvx512Bf16Kernels{adam,    adagrad,    lion,          sgd,
-                                     sum,     accumulate, block_squares, to_bf16,
-                                     to_fp16, from_bf16,  from_fp16};
+const FlatKernels kAvx512Bf16Kernels = kFlat;
 
 }  // namespace dslaunch::kernels
 #endif

@@ -10,7 +10,6 @@
 namespace dslaunch::kernels {
 
 using ToHalf = void (*)(const float* values, uint16_t* out, int64_t numel);
-using FromHalf = void (*)(const uint16_t* values, float* out, int64_t numel);
 
 struct FlatKernels {
     void (*adam)(const UpdateArrays&, Range, const AdamConstants&);
@@ -22,8 +21,6 @@ struct FlatKernels {
     double (*block_squares)(const float* values, int64_t numel);
     ToHalf to_bf16;
     ToHalf to_fp16;
-    FromHalf from_bf16;
-    FromHalf from_fp16;
 };
 
 extern const FlatKernels kScalarKernels;

@@ -185,6 +185,9 @@ double block_squares(const float* values, int64_t numel) {
     return total;
 }
 
+constexpr FlatKernels kFlat{adam,       adagrad,       lion,    sgd,    sum,
+                            accumulate, block_squares, to_bf16, to_fp16};
+
 }  // namespace
 }  // namespace dslaunch::kernels
 // NOLINTEND(misc-definitions-in-headers)

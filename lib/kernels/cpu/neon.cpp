@@ -6,8 +6,7 @@
 
 namespace dslaunch::kernels {
 
-const FlatKernels kNeonKernels{adam,          adagrad, lion,    sgd,       sum,      accumulate,
-                               block_squares, to_bf16, to_fp16, from_bf16, from_fp16};
+const FlatKernels kNeonKernels = kFlat;
 
 const PackingKernels kNeonPacking = kPacking;
 

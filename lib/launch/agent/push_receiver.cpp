@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
 #include "launch/files/file_identity.h"
@@ -139,9 +140,8 @@ void PushReceiver::offer(const PushOffer& offer) {
 }
 
 void PushReceiver::make_folders() {
-    const size_t slash = offer_.path.rfind('/');
-    name_ = offer_.path.substr(slash + 1);
-    const std::string folder = slash == 0 ? "/" : offer_.path.substr(0, slash);
+    name_ = offer_.path.substr(offer_.path.rfind('/') + 1);
+    const std::string folder = folder_of(offer_.path);
     int cause = 0;  // why a folder could not be made, if it turns out to be missing
     for (size_t end = folder.find('/', 1); folder.size() > 1; end = folder.find('/', end + 1)) {
         const std::string path = folder.substr(0, end);

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/fleet/agent_end.h"
@@ -26,10 +27,6 @@ constexpr milliseconds kSameWishMax{3'000};
 constexpr size_t kKeptDiagnostics = 20;
 constexpr size_t kSaidMax = 300;
 constexpr size_t kProblemIndent = 6;
-
-double seconds(milliseconds time) {
-    return std::chrono::duration<double>(time).count();
-}
 
 }  // namespace
 
@@ -92,7 +89,8 @@ void Fleet::connect(milliseconds limit, bool want_binary_hash) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (decided(nodes_[i])) continue;
         lose(i, interrupted() ? "interrupted before it answered"
-                              : fmt::format("no agent said hello within {} s", seconds(limit)));
+                              : fmt::format("no agent said hello within {} s",
+                                            to_milliseconds(limit) / 1000));
     }
 }
 
@@ -260,7 +258,8 @@ void Fleet::keep_in_touch() {
         if (node.ended || node.gone || !node.greeted) continue;
         if (ping) send(i, FrameKind::kPing);
         if (now - node.last_byte > kSilenceMax) {
-            lose(i, fmt::format("nothing heard from its agent for {} s", seconds(kSilenceMax)));
+            lose(i, fmt::format("nothing heard from its agent for {} s",
+                                to_milliseconds(kSilenceMax) / 1000));
         }
     }
 }

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "launch/transport/ssh/ssh_known_hosts.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -30,12 +31,6 @@ constexpr const char* kInstallCommand =
     "IFS= read -r k && [ -n \"$k\" ] && : >>\"$f\" && "
     "{ [ -z \"$(tail -c 1 \"$f\")\" ] || echo >>\"$f\"; } && "
     "{ grep -qxF -e \"$k\" \"$f\" || printf \"%s\\n\" \"$k\" >>\"$f\"; }'";
-
-std::string take_string(char* text) {
-    std::string copy = text == nullptr ? "" : text;
-    ssh_string_free_char(text);
-    return copy;
-}
 
 std::string option_of(ssh_session session, ssh_options_e option) {
     char* text = nullptr;
@@ -119,13 +114,7 @@ HostKey fetch_key(const HostAddress& host, const std::string& config_path) {
         fail_session(session.get(), "it shows no key");
     }
     const Key key(raw, ssh_key_free);
-    unsigned char* hash = nullptr;
-    size_t length = 0;
-    if (ssh_get_publickey_hash(key.get(), SSH_PUBLICKEY_HASH_SHA256, &hash, &length) == 0) {
-        result.fingerprint =
-            take_string(ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, length));
-        ssh_clean_pubkey_hash(&hash);
-    }
+    result.fingerprint = fingerprint_of(key.get());
     result.type = ssh_key_type_to_char(ssh_key_type(key.get()));
     char* line = nullptr;
     if (ssh_session_export_known_hosts_entry(session.get(), &line) != SSH_OK) {

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "launch/fleet/host_trust.h"
 #include "launch/process/spawn.h"
@@ -33,8 +34,8 @@ std::string home() {
 }
 
 void make_folder_of(const std::string& file) {
-    const std::string folder = file.substr(0, file.rfind('/'));
-    if (!folder.empty() && ::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    const std::string folder = folder_of(file);
+    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
         fail(ExitCode::kDisk, "{}: {}", folder, errno_text(errno));
     }
 }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <optional>
 #include <set>
@@ -34,12 +33,6 @@ bool is_ipv6(std::string_view text) {
     std::array<unsigned char, 16> bytes{};
     if (text.find('\0') != std::string_view::npos) return false;  // inet_pton would stop there
     return inet_pton(AF_INET6, std::string(text).c_str(), bytes.data()) == 1;
-}
-
-std::string lower(std::string_view text) {
-    std::string result(text);
-    for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return result;
 }
 
 bool is_user_name(std::string_view text) {

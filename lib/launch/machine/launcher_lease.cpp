@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "base/clock.h"
 #include "launch/machine/connection_signs.h"
 #include "launch/process/timing.h"
 
@@ -12,10 +13,6 @@ namespace dslaunch::launch {
 namespace {
 
 using std::chrono::milliseconds;
-
-double seconds(milliseconds time) {
-    return std::chrono::duration<double>(time).count();
-}
 
 }  // namespace
 
@@ -44,13 +41,13 @@ LauncherLease LauncherLease::over_stdio(bool is_same_machine) {
 std::string LauncherLease::over(milliseconds silence) const {
     if (way_ == Way::kSameMachine || silence <= kSilenceMax) return "";
     if (silence > kLeaseMax) {
-        return fmt::format("nothing from the launcher for {} s", seconds(kLeaseMax));
+        return fmt::format("nothing from the launcher for {} s", to_milliseconds(kLeaseMax) / 1000);
     }
     const auto signs = way_ == Way::kSocket ? signs_of_socket(fd_) : signs_of_ssh(ssh_connection_);
     if (!signs || signs->answers(kSilenceMax)) return "";
     return fmt::format(
         "nothing from the launcher for {} s, and its machine or the network to it is gone",
-        seconds(kSilenceMax));
+        to_milliseconds(kSilenceMax) / 1000);
 }
 
 }  // namespace dslaunch::launch

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text/text_table.h"
 
 namespace dslaunch::plan {
 namespace {
@@ -162,27 +163,17 @@ std::vector<std::vector<int>> Mesh::groups(MeshAxis axis) const {
     return groups;
 }
 
-int Mesh::groups_on_one_host(MeshAxis axis) const {
-    const std::vector<std::vector<int>> all = groups(axis);
-    return static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& ranks) {
-        return std::all_of(ranks.begin(), ranks.end(),
-                           [&](int rank) { return node_of(rank) == node_of(ranks.front()); });
-    }));
-}
-
 std::string Mesh::table() const {
-    std::string text = fmt::format("{:>6} {:>6}", "rank", "host");
-    for (size_t axis = 0; axis < kMeshAxes; ++axis)
-        if (sizes_[axis] > 1) text += fmt::format(" {:>8}", kAxisNames[axis]);
-    text += "\n";
-    for (int rank = 0; rank < world_size(); ++rank) {
-        text += fmt::format("{:>6} {:>6}", rank, node_of(rank));
-        const MeshIndex index = index_of(rank);
-        for (size_t axis = 0; axis < kMeshAxes; ++axis)
-            if (sizes_[axis] > 1) text += fmt::format(" {:>8}", index[axis]);
-        text += "\n";
+    std::vector<std::vector<std::string>> rows{{"rank", "host"}};
+    for (int rank = 0; rank < world_size(); ++rank)
+        rows.push_back({std::to_string(rank), std::to_string(node_of(rank))});
+    for (size_t axis = 0; axis < kMeshAxes; ++axis) {
+        if (sizes_[axis] == 1) continue;
+        rows.front().emplace_back(kAxisNames[axis]);
+        for (int rank = 0; rank < world_size(); ++rank)
+            rows[static_cast<size_t>(rank) + 1].push_back(std::to_string(index_of(rank)[axis]));
     }
-    return text;
+    return text_table(rows, {.align = ">>>>>>>"});
 }
 
 int largest_shard_on_hosts(const MeshSizes& sizes, const std::vector<int>& node_sizes) {

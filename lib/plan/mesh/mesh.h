@@ -52,9 +52,8 @@ class Mesh {
 
     // The ranks that differ from RANK along AXIS alone, itself included, by their index on it.
     [[nodiscard]] std::vector<int> group(MeshAxis axis, int rank) const;
-    // All groups of AXIS, and the number of those that lie on one host.
+    // All groups of AXIS.
     [[nodiscard]] std::vector<std::vector<int>> groups(MeshAxis axis) const;
-    [[nodiscard]] int groups_on_one_host(MeshAxis axis) const;
 
     // One line per rank: rank, host, its place on the axes with more than one rank.
     [[nodiscard]] std::string table() const;

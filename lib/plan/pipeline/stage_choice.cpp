@@ -51,8 +51,7 @@ PartCost cost_of(const StageRequest& request, SegmentRange range) {
     for (int segment = range.end; segment-- > range.begin;) part.add_before(segment);
     PartCost cost = part.cost();
     if (range.end < std::ssize(request.segments))
-        cost.send_s = seconds_at(request.segments[range.end - 1].outputs,
-                                 request.link_bytes_per_s);
+        cost.send_s = seconds_at(request.segments[range.end - 1].outputs, request.link_bytes_per_s);
     return cost;
 }
 
@@ -205,8 +204,7 @@ class StageChooser {
             verdict.memory_bytes = std::max(verdict.memory_bytes, load.memory().value);
         }
         for (size_t part = 0; part + 1 < ranges.size(); ++part)
-            verdict.sent_bytes +=
-                request_.segments[ranges[part].end - 1].outputs.value;
+            verdict.sent_bytes += request_.segments[ranges[part].end - 1].outputs.value;
         return verdict;
     }
     [[nodiscard]] int64_t excess(const Verdict& verdict) const {

@@ -31,8 +31,8 @@ struct DeviceRates {
 // H200"). The same chip on another board has another name, and is not known: all rates are 0.
 [[nodiscard]] DeviceRates rates_of_device(std::string_view name);
 
-// Returns how much a process may take of a GPU's memory. TEXT is a size ("24GiB", "24G"), all of which counts,
-// or a name of known_devices(), less what CUDA's context takes. Throws Error{kUsage}.
+// Returns how much a process may take of a GPU's memory. TEXT is a size ("24GiB", "24G"), all of
+// which counts, or a name of known_devices(), less what CUDA's context takes. Throws Error{kUsage}.
 [[nodiscard]] DeviceRoom device_room_of(const std::string& text);
 
 // "H200, H100, …".

@@ -46,22 +46,22 @@ std::string mesh_details(const MeshFinding& finding) {
         1e3 * cost.step_s, 1e3 * cost.pipeline_s, 100 * cost.run.idle_share, 1e3 * cost.sums_s,
         1e3 * cost.update_s);
     if (cost.disk_s > 0) text += fmt::format("; disks are busy for {:.3f}", 1e3 * cost.disk_s);
-    text += fmt::format("\n\n{:<10} {:>14} {:>14}\n", "axis", "inside hosts", "between hosts");
+    std::vector<std::vector<std::string>> axes = {{"axis", "inside hosts", "between hosts"}};
     for (int axis = 0; axis < kMeshAxes; ++axis) {
         const AxisTraffic& traffic = cost.traffic[axis];
-        if (traffic.inside.value + traffic.between.value == 0) continue;
-        text += fmt::format("{:<10} {:>14} {:>14}\n", mesh_axis_name(static_cast<MeshAxis>(axis)),
-                            to_text(traffic.inside), to_text(traffic.between));
+        if (traffic.inside.value + traffic.between.value > 0)
+            axes.push_back({std::string(mesh_axis_name(static_cast<MeshAxis>(axis))),
+                            to_text(traffic.inside), to_text(traffic.between)});
     }
-    text += fmt::format("\n{:>5} {:>12} {:>12} {:>12} {:>12}   of a rank\n", "stage", "memory",
-                        "shared", "parameters", "disk");
+    std::vector<std::vector<std::string>> stages = {
+        {"stage", "memory", "shared", "parameters", "disk", "of a rank"}};
     for (size_t stage = 0; stage < cost.stages.size(); ++stage) {
         const MeshMemory& memory = cost.stages[stage];
-        text +=
-            fmt::format("{:>5} {:>12} {:>12} {:>12} {:>12}\n", stage, to_text(memory.own),
-                        to_text(memory.shared), to_text(memory.parameters), to_text(memory.disk));
+        stages.push_back({std::to_string(stage), to_text(memory.own), to_text(memory.shared),
+                          to_text(memory.parameters), to_text(memory.disk)});
     }
-    return text;
+    return fmt::format("{}\n\n{}\n{}", text, text_table(axes, {.align = "<>>"}),
+                       text_table(stages, {.align = ">>>>>"}));
 }
 
 void mesh_json(const MeshFinding& finding, JsonWriter& json) {

@@ -157,35 +157,10 @@ std::string stages_table(const PipelineOption& option, const ModelInfo& model) {
     return text;
 }
 
-std::string scale_table(const std::vector<ScaleCost>& costs) {
-    std::string text = fmt::format("{:>6} {:>6} {:>6} {:>11} {:>14} {:>14} {:>16} {:>16}\n",
-                                   "ranks", "hosts", "copies", "step ms", "activations",
-                                   "gradients", "copies on a host", "stages on a host");
-    for (const ScaleCost& cost : costs)
-        text += fmt::format("{:>6} {:>6} {:>6} {:>11.3f} {:>14} {:>14} {:>16} {:>16}\n", cost.ranks,
-                            cost.hosts, cost.data, milliseconds(cost.step_s),
-                            to_text(cost.activations_sent), to_text(cost.gradients_sent),
-                            cost.pipelines_on_host, cost.data_groups_on_host);
-    return text;
-}
-
 void schedules_json(const std::vector<PipelineOption>& options, const ModelInfo& model,
                     JsonWriter& json) {
     json.begin_array();
     for (const PipelineOption& option : options) option_json(option, model, json);
-    json.end_array();
-}
-
-void scale_json(const std::vector<ScaleCost>& costs, JsonWriter& json) {
-    json.begin_array();
-    for (const ScaleCost& cost : costs) {
-        json.begin_object().field("ranks", cost.ranks).field("hosts", cost.hosts);
-        json.field("copies", cost.data).field("step_s", cost.step_s);
-        json.field("activation_bytes_sent", cost.activations_sent.value);
-        json.field("gradient_bytes_sent", cost.gradients_sent.value);
-        json.field("copies_on_a_host", cost.pipelines_on_host);
-        json.field("stages_on_a_host", cost.data_groups_on_host).end_object();
-    }
     json.end_array();
 }
 

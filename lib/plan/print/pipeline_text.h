@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/text/json.h"
-#include "plan/mesh/pipeline_scale.h"
 #include "plan/model/model_info.h"
 #include "plan/pipeline/pipeline_options.h"
 
@@ -16,13 +15,10 @@ namespace dslaunch::plan {
 // One line per part of the model, in the order of stages: its segments, parameters, FLOPs, time;
 // for each stage states and activations; then parameters that several stages read.
 [[nodiscard]] std::string stages_table(const PipelineOption& option, const ModelInfo& model);
-// One line for each number of ranks.
-[[nodiscard]] std::string scale_table(const std::vector<ScaleCost>& costs);
 
 // The contents of the tables as JSON values. UNITS: bytes, seconds, FLOPs of a micro batch's
 // forward.
 void schedules_json(const std::vector<PipelineOption>& options, const ModelInfo& model,
                     JsonWriter& json);
-void scale_json(const std::vector<ScaleCost>& costs, JsonWriter& json);
 
 }  // namespace dslaunch::plan

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/text_table.h"
 
 namespace dslaunch::plan {
 
@@ -86,21 +87,6 @@ std::string_view gradient_text(const TensorParameter& parameter) {
 }
 
 using Row = std::vector<std::string>;
-
-std::string table(const std::vector<Row>& rows) {
-    std::vector<size_t> widths(rows.front().size(), 0);
-    for (const Row& row : rows)
-        for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-    std::string text;
-    for (const Row& row : rows) {
-        std::string line;
-        for (size_t c = 0; c < row.size(); ++c) line += fmt::format("{:<{}}  ", row[c], widths[c]);
-        line.erase(line.find_last_not_of(' ') + 1);
-        text += line;
-        text += '\n';
-    }
-    return text;
-}
 
 // Equal rows become one, whose first cell gives their number.
 std::vector<Row> count_equal(const std::vector<Row>& rows) {
@@ -224,7 +210,7 @@ std::string tensor_plan_text(const TensorPlan& plan) {
                               std::string(gradient_text(parameter)), parameter.why});
     std::vector<Row> rows = {{"", "parameter", "sizes", "rule", "split", "gradient", "why"}};
     for (Row& row : count_equal(parameters)) rows.push_back(std::move(row));
-    const std::string parameter_table = table(rows);
+    const std::string parameter_table = text_table(rows);
 
     std::vector<Row> collectives;
     for (const TensorCollective& collective : plan.collectives)
@@ -234,7 +220,7 @@ std::string tensor_plan_text(const TensorPlan& plan) {
     std::vector<Row> sites = {{"", "collective", "forward", "backward", "at"}};
     for (Row& row : count_equal(collectives)) sites.push_back(std::move(row));
     return fmt::format("{}\n{}in a micro batch: {} collectives, {} forward, {} backward\n",
-                       parameter_table, table(sites), plan.collectives.size(),
+                       parameter_table, text_table(sites), plan.collectives.size(),
                        to_text(plan.forward_bytes()), to_text(plan.backward_bytes()));
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text/text_bytes.h"
 #include "base/text/wire.h"
 
 namespace dslaunch::runtime {
@@ -15,14 +16,6 @@ namespace {
 
 // The bytes of all ranks together in one round.
 constexpr int64_t kRoundBytes = int64_t{32} << 20;
-
-std::string_view text_of(std::span<const std::byte> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-    return std::as_bytes(std::span(text.data(), text.size()));
-}
 
 // The files that a rank sends, one after the other, a block per round.
 class Outgoing {
@@ -38,7 +31,7 @@ class Outgoing {
         const std::span<const std::byte> left = view_->bytes().subspan(sent_bytes_);
         const std::span<const std::byte> block = left.first(std::min(left.size(), block_bytes));
         WireWriter writer;
-        writer.string(file.name).i64(file.bytes).string(text_of(block));
+        writer.string(file.name).i64(file.bytes).string(text_in(block));
         sent_bytes_ += block.size();
         if (block.size() == left.size()) {
             view_.reset();
@@ -69,7 +62,7 @@ class Incoming {
             sink_ = tree.create(folder + "/" + name, Bytes{bytes});
             left_bytes_ = bytes;
         }
-        sink_->write(bytes_of(block));
+        sink_->write(bytes_in(block));
         left_bytes_ -= std::ssize(block);
         if (left_bytes_ > 0) return;
         sink_->sync();

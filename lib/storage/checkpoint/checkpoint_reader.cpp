@@ -5,17 +5,15 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/path.h"
 #include "base/text.h"
+#include "base/text/text_bytes.h"
 #include "storage/checkpoint/manifest_words.h"
 #include "storage/checkpoint/shard_header.h"
 #include "storage/checkpoint/step_folder.h"
 
 namespace dslaunch::storage {
 namespace {
-
-std::string_view text_of(std::span<const std::byte> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 // A file of the checkpoint; what is wrong with the disk is wrong with the checkpoint.
 std::unique_ptr<FileView> open_file(const FileTree& tree, const std::string& folder,
@@ -46,11 +44,8 @@ std::optional<std::vector<FolderEntry>> list_of(const FileTree& tree, const std:
     try {
         return tree.list(folder);
     } catch (const Error&) {
-        const size_t slash = folder.rfind('/');
-        const auto beside = tree.list(slash == std::string::npos ? "."
-                                      : slash == 0               ? "/"
-                                                                 : folder.substr(0, slash));
-        if (!beside || !holds(*beside, folder.substr(slash + 1), false)) throw;
+        const auto beside = tree.list(folder_of(folder));
+        if (!beside || !holds(*beside, folder.substr(folder.rfind('/') + 1), false)) throw;
         fail(ExitCode::kCheckpoint,
              "{}: is a file, and a checkpoint is a folder: name that of the run, or its step-N",
              printable(folder));
@@ -62,7 +57,7 @@ std::optional<std::vector<FolderEntry>> list_of(const FileTree& tree, const std:
 CheckpointReader::CheckpointReader(const FileTree& tree, std::string folder)
     : tree_(tree), folder_(std::move(folder)) {
     const auto manifest = open_file(tree_, folder_, kManifestName);
-    const std::string_view text = text_of(manifest->bytes());
+    const std::string_view text = text_in(manifest->bytes());
     checkpoint_ = parse_manifest(fmt::format("{}/{}", folder_, kManifestName), text);
     mark_ = verified_mark(text);
     const size_t kinds = checkpoint_.states.size() + 1;
@@ -96,7 +91,7 @@ std::string CheckpointReader::verify_file(size_t index) const {
     const CheckpointFile& file = checkpoint_.files.at(index);
     const std::span<const std::byte> bytes = views_[index]->bytes();
     const int64_t data = file.pieces.empty() ? file.bytes : file.pieces.front().offset_bytes;
-    if (hash_of(text_of(bytes.first(static_cast<size_t>(data)))) != file.header_hash)
+    if (hash_of(text_in(bytes.first(static_cast<size_t>(data)))) != file.header_hash)
         return fmt::format(
             "{}/{}: its header is not as it was written: damaged, or of another "
             "checkpoint",
@@ -105,7 +100,7 @@ std::string CheckpointReader::verify_file(size_t index) const {
         const CheckpointPiece& piece = written.piece;
         const auto length = static_cast<size_t>(piece_bytes(checkpoint_, piece));
         const auto part = bytes.subspan(static_cast<size_t>(written.offset_bytes), length);
-        const bool right = hash_of(text_of(part)) == written.hash;
+        const bool right = hash_of(text_in(part)) == written.hash;
         views_[index]->let_go(part);
         if (right) continue;
         const std::string& name = checkpoint_.tensors[piece.tensor].name;
@@ -124,7 +119,7 @@ void CheckpointReader::mark_verified(FileTree& tree, const CheckpointReader& rea
     const std::string path = fmt::format("{}/{}", reader.folder_, kVerifiedName);
     const auto entries = tree.list(reader.folder_);
     if (entries && holds(*entries, kVerifiedName, false)) {
-        if (text_of(tree.open(path)->bytes()) == reader.mark_) return;
+        if (text_in(tree.open(path)->bytes()) == reader.mark_) return;
         tree.remove_file(path);
     }
     const auto sink = tree.create(path, Bytes{std::ssize(reader.mark_)});

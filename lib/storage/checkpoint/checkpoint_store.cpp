@@ -9,7 +9,9 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "base/text.h"
+#include "base/text/text_bytes.h"
 #include "storage/checkpoint/manifest_words.h"
 #include "storage/checkpoint/step_folder.h"
 
@@ -20,10 +22,6 @@ constexpr std::chrono::milliseconds kClaimInterval{100};
 constexpr size_t kHolderBytesMax = 500;
 
 constexpr int64_t kAnyStep = -1;  // stands for the step that the manifest says
-
-std::string_view text_of(const FileView& view) {
-    return {reinterpret_cast<const char*>(view.bytes().data()), view.bytes().size()};
-}
 
 // Empty: FOLDER has every file of CHECKPOINT, as long as it must be.
 std::string missing(const Checkpoint& checkpoint, const std::vector<FolderEntry>& entries) {
@@ -51,7 +49,7 @@ void look_into(const FileTree& tree, StoredCheckpoint& stored) {
     for (const FolderEntry& entry : *entries) stored.bytes += entry.bytes;
     if (!has(kManifestName)) fail(ExitCode::kCheckpoint, "{} is missing", kManifestName);
     const std::string path = fmt::format("{}/{}", stored.folder, kManifestName);
-    const std::string text(text_of(*tree.open(path)));
+    const std::string text(text_in(tree.open(path)->bytes()));
     const Checkpoint checkpoint = parse_manifest(path, text);
     if (stored.step == kAnyStep) stored.step = checkpoint.training.step;
     if (checkpoint.training.step != stored.step)
@@ -61,7 +59,7 @@ void look_into(const FileTree& tree, StoredCheckpoint& stored) {
     stored.finite = stored.complete && checkpoint.finite();
     if (!stored.complete || !has(kVerifiedName)) return;
     const auto mark = tree.open(fmt::format("{}/{}", stored.folder, kVerifiedName));
-    stored.verified = text_of(*mark) == verified_mark(text);
+    stored.verified = text_in(mark->bytes()) == verified_mark(text);
 }
 
 StoredCheckpoint look_at(const FileTree& tree, const std::string& folder, int64_t step) {
@@ -103,18 +101,11 @@ std::string unfinished_name(int64_t step, const std::string& id) {
     return fmt::format("{}.tmp-{}", step_folder_name(step), id);
 }
 
-std::string parent_of(const std::string& path) {
-    const size_t slash = path.find_last_of('/');
-    if (slash == std::string::npos) return ".";
-    return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 // Returns the line that the owner of the lock at PATH has left there.
 std::string holder_of(const FileTree& tree, const std::string& path) {
     try {
         const auto view = tree.open(path);
-        const std::span<const std::byte> bytes = view->bytes();
-        const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        const std::string_view text = text_in(view->bytes());
         const std::string_view line = text.substr(0, std::min(text.find('\n'), kHolderBytesMax));
         if (!line.empty()) return printable(line);
     } catch (const Error&) {
@@ -129,7 +120,7 @@ std::unique_ptr<FileLock> claim_checkpoints(FileTree& tree, const std::string& r
                                             const CheckpointClaim& claim) {
     tree.make_folders(root);
     // A run that crashed may have made the root and not come to this.
-    tree.sync_folder(parent_of(root));
+    tree.sync_folder(folder_of(root));
     const std::string path = root + "/.lock";
     const auto deadline = std::chrono::steady_clock::now() + claim.wait_max;
     bool told = false;

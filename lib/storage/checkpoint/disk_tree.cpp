@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "storage/checkpoint/disk_sink.h"
 #include "storage/checkpoint/file_error.h"
@@ -22,11 +23,6 @@
 
 namespace dslaunch::storage {
 namespace {
-
-std::string folder_of(const std::string& path) {
-    const size_t slash = path.rfind('/');
-    return slash == std::string::npos ? "." : path.substr(0, slash + 1);
-}
 
 Bytes free_at(const std::string& folder) {
     struct statvfs room {};

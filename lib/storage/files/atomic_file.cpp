@@ -11,14 +11,11 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/path.h"
+#include "base/text/text_bytes.h"
 
 namespace dslaunch::storage {
 namespace {
-
-std::string folder_of(const std::string& path) {
-    const size_t slash = path.rfind('/');
-    return slash == std::string::npos ? "." : path.substr(0, slash + 1);
-}
 
 // "; 3.0 MiB are free there", the unfinished FD counted as free; nothing when a full disk is not
 // the cause or the space cannot be told.
@@ -55,7 +52,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::write(std::string_view text) {
-    write(std::as_bytes(std::span(text.data(), text.size())));
+    write(bytes_in(text));
 }
 
 void AtomicFile::write_at(int64_t offset, std::span<const std::byte> bytes) {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/text_bytes.h"
 #include "storage/files/zip_archive.h"
 
 namespace dslaunch::storage {
@@ -111,7 +112,7 @@ constexpr std::array<std::pair<std::string_view, FileKind>, 10> kBeginnings = {{
 }  // namespace
 
 FileKind file_kind(std::span<const std::byte> bytes) {
-    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::string_view text = text_in(bytes);
     if (text.starts_with("PK\x03\x04")) return kind_of_zip(bytes, text);
     if (is_pickle(text)) return FileKind::kPickle;
     const auto row = std::ranges::find_if(

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/text_bytes.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -179,7 +180,7 @@ int64_t checked_bytes(const std::string& path, const NpyArray& array) {
 }  // namespace
 
 NpyArray parse_npy(const std::string& path, std::span<const std::byte> bytes) {
-    const std::string_view file(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::string_view file = text_in(bytes);
     if (!file.starts_with(kMagic) || file.size() < kMagic.size() + 4)
         fail(ExitCode::kInput, "{}: not a .npy file: it does not begin with \\x93NUMPY", path);
     const auto byte_at = [&](size_t at) { return std::to_integer<size_t>(bytes[at]); };

@@ -188,11 +188,4 @@ void SafetensorsWriter::commit() {
     file_.commit();
 }
 
-void write_safetensors(const std::string& path, std::span<const SafetensorsEntry> entries,
-                       const std::map<std::string, std::string>& metadata) {
-    SafetensorsWriter writer(path, entries, metadata);
-    for (size_t i = 0; i < entries.size(); ++i) writer.write(i, entries[i].bytes);
-    writer.commit();
-}
-
 }  // namespace dslaunch::storage

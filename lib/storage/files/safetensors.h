@@ -56,7 +56,8 @@ class SafetensorsFile {
 };
 
 // Writes a file tensor by tensor, in any order: PATH is the old file or the whole new one, durably
-// (see atomic_file.h). Blocks on the disk. Throws as write_safetensors does. One thread.
+// (see atomic_file.h). Blocks on the disk. Throws Error{kDisk} with path, cause, bytes needed and,
+// on a full disk, bytes free. One thread.
 class SafetensorsWriter {
   public:
     // ENTRIES: in the order of their bytes in the file; `bytes` are not looked at. REQUIRES: unique
@@ -90,12 +91,5 @@ class SafetensorsWriter {
     Layout layout_;
     AtomicFile file_;
 };
-
-// Writes ENTRIES in their order: PATH is the old file or the whole new one, durably (see
-// atomic_file.h). Blocks on the disk. Throws Error{kDisk} with path, cause, bytes needed and, on a
-// full disk, bytes free. REQUIRES: unique names, bytes as long as
-// shape and dtype say.
-void write_safetensors(const std::string& path, std::span<const SafetensorsEntry> entries,
-                       const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace dslaunch::storage

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/text_bytes.h"
 #include "storage/files/crc32.h"
 #include "storage/files/zip_format.h"
 
@@ -213,9 +214,7 @@ class Parser {
         }
     }
 
-    static std::string text(Span bytes) {
-        return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-    }
+    static std::string text(Span bytes) { return std::string(text_in(bytes)); }
 
     const std::string& path_;
     Span bytes_;
@@ -249,14 +248,6 @@ std::span<const std::byte> ZipArchive::content(const ZipRecord& record) const {
     return record.stored;
 }
 
-std::vector<std::string> ZipArchive::extra_names() const {
-    std::vector<std::string> names;
-    for (const ZipRecord& record : records())
-        if (record.name.starts_with(kExtraFolder) && record.name.back() != '/')
-            names.push_back(record.name.substr(kExtraFolder.size()));
-    return names;
-}
-
 std::optional<std::string_view> ZipArchive::extra(std::string_view name) const {
     const ZipRecord* record = find(std::string(kExtraFolder).append(name));
     if (record == nullptr) return std::nullopt;
@@ -264,7 +255,7 @@ std::optional<std::string_view> ZipArchive::extra(std::string_view name) const {
     if (crc32(bytes) != record->crc32)
         fail(ExitCode::kInput, "{}: record '{}' is damaged: its checksum differs", path(),
              printable(record->name));
-    return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return text_in(bytes);
 }
 
 }  // namespace dslaunch::storage

@@ -56,8 +56,6 @@ class ZipArchive {
     // Throws Error{kInput} when it is deflated. RECORD: one of records(). Checksum not compared.
     [[nodiscard]] std::span<const std::byte> content(const ZipRecord& record) const;
 
-    // The names under extra/, in the order of the file.
-    [[nodiscard]] std::vector<std::string> extra_names() const;
     // The content of extra/NAME, checksum compared; nothing when there is none. Throws
     // Error{kInput} when it is deflated or damaged.
     [[nodiscard]] std::optional<std::string_view> extra(std::string_view name) const;

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/text_bytes.h"
 #include "storage/files/atomic_file.h"
 #include "storage/files/crc32.h"
 #include "storage/files/zip_archive.h"
@@ -167,7 +168,7 @@ void pack_archive(const std::string& in, const std::string& out,
         if (!record.name.starts_with(kExtra) || !extras.contains(record.name.substr(kExtra.size())))
             writer.write(record);
     for (const auto& [name, content] : extras) {
-        const auto bytes = std::as_bytes(std::span(content.data(), content.size()));
+        const auto bytes = bytes_in(content);
         writer.write({std::string(kExtra).append(name), false, true, crc32(bytes),
                       static_cast<int64_t>(bytes.size()), bytes});
     }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/text_bytes.h"
 
 namespace dslaunch::storage {
 
@@ -143,8 +144,7 @@ class Unpickler {
     }
     std::string text(uint64_t count) {
         if (count > static_cast<uint64_t>(kTextBytesMax)) bad("a text of {} bytes", count);
-        const auto part = take(count);
-        return {reinterpret_cast<const char*>(part.data()), part.size()};
+        return std::string(text_in(take(count)));
     }
     std::string line() {
         const auto rest = bytes_.subspan(at_);

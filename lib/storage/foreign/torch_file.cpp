@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/text_bytes.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -50,7 +51,7 @@ std::span<const std::byte> record(const ZipArchive& archive, const std::string& 
 Pickle read_pickle(const ZipArchive& archive) {
     if (const ZipRecord* order = archive.find("byteorder")) {
         const auto bytes = archive.content(*order);
-        const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        const std::string_view text = text_in(bytes);
         if (text != "little")
             fail(ExitCode::kInput, "{}: was written with byte order `{}`, not little",
                  archive.path(), printable(text));

@@ -43,11 +43,6 @@ struct ExtentCounters {
     Duration write_checksum_time{0};
 };
 
-// The room that an extent of LENGTH takes on disk and in memory: whole blocks.
-[[nodiscard]] constexpr Bytes extent_bytes(Bytes length) {
-    return Bytes{round_up(length.value, kBlockAlignment)};
-}
-
 class ExtentStore {
   public:
     // Extents lie in all of FILE, which must outlive this object and hold nothing else. Transfers

@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "storage/disk/block_file.h"
 
 namespace dslaunch::storage {
@@ -25,10 +26,6 @@ constexpr std::string_view kPrefix = "dslaunch-";
 constexpr const char* kFileName = "swap";
 constexpr int kTriesMax = 20;
 constexpr std::chrono::seconds kTurnMax{5};
-
-std::string parent_of(const std::string& path) {
-    return path.substr(0, path.rfind('/'));
-}
 
 // The file at PATH is the one behind FD: nobody has removed or replaced it.
 bool still_there(const std::string& path, int fd) {
@@ -138,14 +135,14 @@ Bytes free_space(const std::string& folder) {
 }
 
 void allocate(const BackingFile& file, Bytes need) {
-    const Bytes free = free_space(parent_of(file.path));
+    const Bytes free = free_space(folder_of(file.path));
     if (free.value >= 0 && free < need) refuse_for_room(file.path, need, free);
     int status = 0;
     do {
         status = ::fallocate(file.fd.get(), 0, 0, need.value) == 0 ? 0 : errno;
     } while (status == EINTR);
     if (status == ENOSPC || status == EDQUOT)
-        refuse_for_room(file.path, need, free_space(parent_of(file.path)));
+        refuse_for_room(file.path, need, free_space(folder_of(file.path)));
     if (status == EOPNOTSUPP || status == ENOSYS) {
         log_warn("storage",
                  "{}: this file system cannot set room aside (fallocate): {} are used as they are "
@@ -224,7 +221,7 @@ SwapFiles::~SwapFiles() {
 
 void SwapFiles::remove_all() noexcept {
     for (const BackingFile& file : files_.files) {
-        const std::string folder = parent_of(file.path);
+        const std::string folder = folder_of(file.path);
         // A job that starts meanwhile may take the empty folder for a leftover.
         if (::unlink(file.path.c_str()) != 0 || (::rmdir(folder.c_str()) != 0 && errno != ENOENT)) {
             log_warn("storage", "{} is left: {}; remove it by hand", folder, errno_text(errno));

@@ -248,10 +248,6 @@ void kill_child(const Child& child, const Words& launch) {
                 child.launcher.c_str(), code, milliseconds_since(began));
 }
 
-bool has_program(const std::string& name) {
-    return std::system(("command -v " + name + " >/dev/null").c_str()) == 0;
-}
-
 }  // namespace
 
 TEST_CASE("P2: a job whose launcher loses a child is never a success, and leaves nothing") {

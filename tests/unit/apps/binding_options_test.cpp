@@ -4,6 +4,7 @@
 #include "launcher/run/parse_run.h"
 #include "launcher/run/run_options.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -18,13 +19,7 @@ JobSpec job(std::vector<std::string> words) {
 }
 
 std::string refusal(const std::vector<std::string>& words) {
-    try {
-        static_cast<void>(job(words));
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kUsage);
-        return error.what();
-    }
-    return "accepted";
+    return test::error_of(ExitCode::kUsage, [&] { static_cast<void>(job(words)); });
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "launcher/hosts/push_files.h"
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -21,14 +22,10 @@ using namespace dslaunch::test;
 
 namespace {
 
-void write(const std::string& path, const std::string& content) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
-}
-
 void write_zstd(const std::string& path, const std::string& content) {
     std::string out(ZSTD_compressBound(content.size()), '\0');
     out.resize(ZSTD_compress(out.data(), out.size(), content.data(), content.size(), 1));
-    write(path, out);
+    write_file(path, out);
 }
 
 std::string entry(const std::string& name, const std::string& content) {
@@ -71,8 +68,8 @@ std::string refusal(const TemporaryFolder& folder, const std::string& tar) {
 TEST_CASE("a bundle reads back, tar reads it too, and equal files make equal bundles") {
     TemporaryFolder folder;
     const std::string at = folder.path() + "/";
-    write(at + "one", std::string(3'000'000, 'x') + "end");
-    write(at + "two", "");
+    write_file(at + "one", std::string(3'000'000, 'x') + "end");
+    write_file(at + "two", "");
     ::chmod((at + "one").c_str(), 0755);
     const std::vector<BundleFile> files = {{at + "two", "files/two"}, {at + "one", "bin/dsworker"}};
     write_bundle(at + "b1", files);
@@ -94,13 +91,13 @@ TEST_CASE("a bundle reads back, tar reads it too, and equal files make equal bun
     // Every cut and a flipped bit is noticed.
     const std::string whole = folder.read("b1");
     for (const size_t length : {size_t{0}, size_t{10}, whole.size() / 2, whole.size() - 5}) {
-        write(at + "cut", whole.substr(0, length));
+        write_file(at + "cut", whole.substr(0, length));
         const ScratchFolder other;
         CHECK_THROWS_AS(unpack_bundle(at + "cut", other.path()), Error);
     }
     std::string flipped = whole;
     flipped[whole.size() / 2] = static_cast<char>(flipped[whole.size() / 2] ^ 1);
-    write(at + "flipped", flipped);
+    write_file(at + "flipped", flipped);
     const ScratchFolder other;
     CHECK_THROWS_AS(unpack_bundle(at + "flipped", other.path()), Error);
 }
@@ -180,7 +177,7 @@ TEST_CASE("a bundle has dslaunch's own places and names, and no other is unpacke
             refusal(folder, manifest(name, "x") + entry("files/a", "x") + ustar_end());
         CHECK_THAT(cause, Catch::Contains("is no file of a bundle") &&
                               Catch::Contains("the first name there not hidden"));
-        write(folder.path() + "/local", "x");
+        write_file(folder.path() + "/local", "x");
         CHECK_THROWS_WITH(write_bundle(folder.path() + "/made", {{folder.path() + "/local", name}}),
                           Catch::Contains("is no file of a bundle"));
     }

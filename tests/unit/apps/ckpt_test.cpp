@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::string kLauncher = std::string(test::binary_dir()) + "/dslaunch";
 constexpr int kDamaged = static_cast<int>(ExitCode::kCheckpoint);
 
 struct Ran {
@@ -35,7 +34,7 @@ struct Ran {
 };
 
 Ran run(const TemporaryFolder& folder, std::vector<std::string> words) {
-    words.insert(words.begin(), kLauncher);
+    words.insert(words.begin(), kDslaunch);
     JobProcess process(folder, words);
     const int code = process.wait();
     return {code, process.out(), process.err()};
@@ -286,7 +285,7 @@ TEST_CASE("an export's memory is bounded by the largest tensor, not by the model
     model.checkpoint.tensors[3].strides = {1, kSide};
     const std::string step = model.save(*tree, folder.path() + "/checkpoints", 2);
     const auto peak_kib = [&](const std::vector<std::string>& words) {
-        std::vector<char*> argv = {const_cast<char*>(kLauncher.c_str())};
+        std::vector<char*> argv = {const_cast<char*>(kDslaunch.c_str())};
         for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
         argv.push_back(nullptr);
         const pid_t child = ::fork();

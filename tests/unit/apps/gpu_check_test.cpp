@@ -13,7 +13,7 @@ namespace {
 
 // Steps of 500 ms at 200 TFLOPS, a fifth of the device's peak. The losses are those of STUB_LOSS
 // on the device in fp32.
-constexpr const char* kDslaunch = R"(#!/bin/sh
+constexpr const char* kStandIn = R"(#!/bin/sh
 if [ "$1" = model ]; then
     while [ $# -gt 0 ]; do [ "$1" = -o ] && echo archive >"$2"; shift; done
     exit 0
@@ -91,8 +91,8 @@ Answer run_check(const std::vector<std::string>& variables, const std::string& a
     const std::string bin = folder.path() + "/bin", path = folder.path() + "/path";
     ::mkdir(bin.c_str(), 0755);
     ::mkdir(path.c_str(), 0755);
-    for (const auto& [name, text] : {std::pair{"dslaunch", kDslaunch},
-                                     {"dsworker", kDslaunch},
+    for (const auto& [name, text] : {std::pair{"dslaunch", kStandIn},
+                                     {"dsworker", kStandIn},
                                      {"libdsl_cuda.so", ""},
                                      {"bench_gpu_kernels", kKernels},
                                      {"test_comm", kTests},

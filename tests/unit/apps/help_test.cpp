@@ -34,7 +34,7 @@ bool worker_is_built() {
 
 std::string help_of(Words words) {
     const TemporaryFolder folder;
-    words.insert(words.begin(), std::string(test::binary_dir()) + "/dslaunch");
+    words.insert(words.begin(), test::kDslaunch);
     words.emplace_back("--help");
     JobProcess process(folder, words);
     CHECK(process.wait() == 0);

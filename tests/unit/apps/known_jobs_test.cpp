@@ -10,6 +10,7 @@
 #include "launch/jobs/job_record.h"
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -46,12 +47,7 @@ void record_lost_job(const std::string& state, const std::string& id) {
 }
 
 std::string refusal(const std::string& state, const std::string& text) {
-    try {
-        return "found " + find_job(state, text).id;
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kUsage);
-        return error.what();
-    }
+    return error_of(ExitCode::kUsage, [&] { (void)find_job(state, text); });
 }
 
 }  // namespace

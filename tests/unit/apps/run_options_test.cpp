@@ -14,6 +14,7 @@
 #include "launcher/run/option_table.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -27,13 +28,7 @@ RunOptions parse(const std::string& line) {
 }
 
 std::string refusal(const std::string& line) {
-    try {
-        (void)parse(line);
-        return "accepted";
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kUsage);
-        return error.what();
-    }
+    return test::error_of(ExitCode::kUsage, [&] { (void)parse(line); });
 }
 
 Machine machine() {

@@ -8,6 +8,7 @@
 #include "storage/files/zip_archive.h"
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -22,11 +23,6 @@ const std::string kArchive = std::string(test::source_dir()) + "/tests/fixtures/
 constexpr const char* kConfig =
     R"({"train_micro_batch_size_per_gpu": 1, "dslaunch": {"steps": 3,
         "data": {"train": "text.bin", "context": 8}}})";
-
-void write(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-    std::ofstream(path) << text;
-}
 
 // Returns the files that all nodes must hold equal, as paths below FOLDER, without dsworker and the
 // model.
@@ -47,12 +43,7 @@ Words looked_into(const TemporaryFolder& folder, Words options) {
 }
 
 std::string refusal(const TemporaryFolder& folder, const Words& options, ExitCode code) {
-    try {
-        return "accepted " + std::to_string(looked_into(folder, options).size());
-    } catch (const Error& error) {
-        CHECK(error.code() == code);
-        return error.what();
-    }
+    return error_of(code, [&] { (void)looked_into(folder, options); });
 }
 
 void copy_model(const TemporaryFolder& folder) {
@@ -65,14 +56,14 @@ void copy_model(const TemporaryFolder& folder) {
 TEST_CASE("config and data are found where the worker would find them") {
     TemporaryFolder folder;
     copy_model(folder);
-    write(folder.path() + "/text.bin", "tokens");
+    write_file(folder.path() + "/text.bin", "tokens");
     SECTION("beside the archive, data in the working directory") {
-        write(folder.path() + "/models/ds_config.json", kConfig);
+        write_file(folder.path() + "/models/ds_config.json", kConfig);
         CHECK(looked_into(folder, {}) == Words{"models/ds_config.json", "text.bin"});
     }
     SECTION("data beside the config come first") {
-        write(folder.path() + "/conf/c.json", kConfig);
-        write(folder.path() + "/conf/text.bin", "others");
+        write_file(folder.path() + "/conf/c.json", kConfig);
+        write_file(folder.path() + "/conf/text.bin", "others");
         CHECK(looked_into(folder, {"--config", "conf/c.json"}) ==
               Words{"conf/c.json", "conf/text.bin"});
     }
@@ -82,7 +73,7 @@ TEST_CASE("config and data are found where the worker would find them") {
         CHECK(looked_into(folder, {}) == Words{"text.bin"});
     }
     SECTION("flags are enough, and go before the config") {
-        write(folder.path() + "/held.bin", "out");
+        write_file(folder.path() + "/held.bin", "out");
         CHECK(looked_into(folder, {"--steps=2", "--data", "text.bin", "--eval-data", "held.bin",
                                    "--context", "4"}) == Words{"text.bin", "held.bin"});
     }
@@ -91,17 +82,17 @@ TEST_CASE("config and data are found where the worker would find them") {
 TEST_CASE("what is wrong with model, config or data is said before anything starts") {
     TemporaryFolder folder;
     CHECK_THAT(refusal(folder, {}, ExitCode::kInput), Catch::Contains("/models/m.pt: cannot open"));
-    write(folder.path() + "/models/m.pt", "not a zip");
+    write_file(folder.path() + "/models/m.pt", "not a zip");
     CHECK_THAT(refusal(folder, {}, ExitCode::kInput), Catch::Contains("not a usable archive"));
     std::filesystem::remove(folder.path() + "/models/m.pt");
     copy_model(folder);
     CHECK_THAT(refusal(folder, {}, ExitCode::kConfig), Catch::Contains("dslaunch.steps"));
-    write(folder.path() + "/c.json", kConfig);
+    write_file(folder.path() + "/c.json", kConfig);
     const Words with_config = {"--config", "c.json"};
     const std::string missing = refusal(folder, with_config, ExitCode::kInput);
     CHECK_THAT(missing, Catch::Contains("data file " + folder.path() + "/text.bin"));
     CHECK_THAT(missing, Catch::Contains("--data FILE"));
-    write(folder.path() + "/c.json", R"({"train_bach_size": 4, "fp17": {}})");
+    write_file(folder.path() + "/c.json", R"({"train_bach_size": 4, "fp17": {}})");
     const std::string both = refusal(folder, with_config, ExitCode::kConfig);
     CHECK_THAT(both, Catch::Contains("train_bach_size: unknown key"));
     CHECK_THAT(both, Catch::Contains("fp17: unknown key"));
@@ -110,16 +101,16 @@ TEST_CASE("what is wrong with model, config or data is said before anything star
 TEST_CASE("a config's device holds where the command line names none") {
     TemporaryFolder folder;
     copy_model(folder);
-    write(folder.path() + "/text.bin", "tokens");
+    write_file(folder.path() + "/text.bin", "tokens");
     std::string config = kConfig;
     config.insert(config.find("\"steps\""), "\"device\": \"cuda\", ");
-    write(folder.path() + "/c.json", config);
+    write_file(folder.path() + "/c.json", config);
     CHECK_THAT(refusal(folder, {"--config", "c.json"}, ExitCode::kSetup),
                Catch::Contains("looked for /dev/nvidia0"));
     CHECK(looked_into(folder, {"--config", "c.json", "--device", "cpu"}) ==
           Words{"c.json", "text.bin"});
     // Nobody knows the devices of hosts over ssh yet: every host is asked for the config's.
-    write(folder.path() + "/hosts", "te1 slots=1\n");
+    write_file(folder.path() + "/hosts", "te1 slots=1\n");
     Machine machine;
     machine.host_name = "head";
     machine.directory = folder.path();

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 namespace {
@@ -33,13 +34,7 @@ Parsed parse(const Words& words) {
 }
 
 std::string refusal(const Words& words) {
-    try {
-        (void)parse(words);
-        return "accepted";
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kUsage);
-        return error.what();
-    }
+    return test::error_of(ExitCode::kUsage, [&] { (void)parse(words); });
 }
 
 }  // namespace

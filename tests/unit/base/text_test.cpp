@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include "base/path.h"
 #include "support/catch.h"
 
 namespace dslaunch {
@@ -11,6 +12,14 @@ TEST_CASE("a decimal integer is the whole text or nothing") {
         INFO(bad);
         CHECK_FALSE(parse_int(bad).has_value());
     }
+}
+
+TEST_CASE("the folder of a path is one that can be opened") {
+    CHECK(folder_of("a/b/c") == "a/b");
+    CHECK(folder_of("/a/b") == "/a");
+    CHECK(folder_of("/a") == "/");
+    CHECK(folder_of("a") == ".");
+    CHECK(folder_of("a/") == "a");
 }
 
 TEST_CASE("edit distance counts swaps of neighbours as one edit") {

@@ -1,6 +1,6 @@
 // Offload, from its keys to the run config.
-#include "config/resolve/resolve.h"
 
+#include "resolved.h"
 #include "support/catch.h"
 
 #include <fmt/core.h>
@@ -10,31 +10,15 @@
 
 using namespace dslaunch;
 using namespace dslaunch::config;
+using namespace dslaunch::test;
 
 namespace {
 
 using Notes = std::vector<std::string>;
 
-Resolved resolved(const std::string& text) {
-    ResolveOptions options;
-    options.world_size = 1;
-    Resolved result = resolve(parse_config(text, "c"), options);
-    for (const Problem& problem : result.problems) UNSCOPED_INFO(problem.text());
-    CHECK(result.problems.empty());
-    return result;
-}
-
 Resolved with_optimizer(int64_t stage, const std::string& section, const std::string& more = "") {
     return resolved(fmt::format("{{zero_optimization: {{stage: {}, offload_optimizer: {{{}}}}}{}}}",
                                 stage, section, more));
-}
-
-const ResolvedValue& value_at(const Resolved& result, const std::string& path) {
-    for (const ResolvedValue& value : result.values) {
-        if (value.path == path) return value;
-    }
-    FAIL(path << " is not among the values");
-    return result.values.front();
 }
 
 }  // namespace

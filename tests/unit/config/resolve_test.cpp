@@ -1,6 +1,6 @@
-#include "config/resolve/resolve.h"
 #include "base/error.h"
 #include "config/schema/schema.h"
+#include "resolved.h"
 #include "support/catch.h"
 
 #include <fmt/core.h>
@@ -14,24 +14,9 @@
 
 using namespace dslaunch;
 using namespace dslaunch::config;
+using namespace dslaunch::test;
 
 namespace {
-
-Resolved resolved(const std::string& text, int64_t world_size) {
-    ResolveOptions options;
-    options.world_size = world_size;
-    Resolved result = resolve(parse_config(text, "c"), options);
-    for (const Problem& problem : result.problems) UNSCOPED_INFO(problem.text());
-    CHECK(result.problems.empty());
-    return result;
-}
-
-const ResolvedValue* value_at(const Resolved& result, const std::string& path) {
-    for (const ResolvedValue& value : result.values) {
-        if (value.path == path) return &value;
-    }
-    return nullptr;
-}
 
 std::vector<std::string> good_configs() {
     return {
@@ -156,14 +141,14 @@ TEST_CASE("every value says where it comes from") {
     options.world_size = 2;
     Resolved result = resolve(config, options);
     REQUIRE(result.problems.empty());
-    CHECK(value_at(result, "train_batch_size")->origin == "ds.json:1:22");
-    CHECK(value_at(result, "train_micro_batch_size_per_gpu")->origin ==
+    CHECK(value_at(result, "train_batch_size").origin == "ds.json:1:22");
+    CHECK(value_at(result, "train_micro_batch_size_per_gpu").origin ==
           "derived: 32 rows / 1 micro steps / 2 ranks");
-    CHECK(value_at(result, "gradient_clipping")->origin ==
+    CHECK(value_at(result, "gradient_clipping").origin ==
           "derived: auto = 1.0, the value of DeepSpeed's documentation");
-    CHECK(value_at(result, "optimizer.params.lr")->origin == "--set");
-    CHECK(value_at(result, "dslaunch.steps")->origin == "--steps");
-    CHECK(value_at(result, "dslaunch.seed")->origin == "default");
+    CHECK(value_at(result, "optimizer.params.lr").origin == "--set");
+    CHECK(value_at(result, "dslaunch.steps").origin == "--steps");
+    CHECK(value_at(result, "dslaunch.seed").origin == "default");
     CHECK(result.config.optimizer.lr == 2e-4);
     CHECK(result.config.data.train_path == "3");
 }
@@ -184,7 +169,7 @@ TEST_CASE("gradients are clipped only where that is said, and the origin says so
         CAPTURE(row.text);
         const Resolved result = resolved(row.text, 1);
         CHECK(result.config.gradient_clipping == row.clipping);
-        CHECK(value_at(result, "gradient_clipping")->origin == row.origin);
+        CHECK(value_at(result, "gradient_clipping").origin == row.origin);
     }
 }
 
@@ -460,10 +445,9 @@ TEST_CASE("values in sections that DeepSpeed checks by type may be spelled as st
                                                         {"zero_optimization.stage", "2"}};
     for (const auto& [path, value] : rows) {
         INFO(path);
-        REQUIRE(value_at(spelled, path) != nullptr);
-        CHECK(to_json(value_at(spelled, path)->value) == value);
+        CHECK(to_json(value_at(spelled, path).value) == value);
     }
-    CHECK(value_at(spelled, "fp16.enabled")->origin == "c:1:22");
+    CHECK(value_at(spelled, "fp16.enabled").origin == "c:1:22");
 }
 
 TEST_CASE("a shape of the warm-up that DeepSpeed does not know is log, with a note") {
@@ -474,8 +458,7 @@ TEST_CASE("a shape of the warm-up that DeepSpeed does not know is log, with a no
           std::vector<std::string>{
               "c:1:52: scheduler.params.warmup_type is the string \"cosine\", which DeepSpeed does "
               "not know: the warm-up is log, as there"});
-    REQUIRE(value_at(config, "scheduler.params.warmup_type") != nullptr);
-    CHECK(to_json(value_at(config, "scheduler.params.warmup_type")->value) == "\"log\"");
+    CHECK(to_json(value_at(config, "scheduler.params.warmup_type").value) == "\"log\"");
 }
 
 TEST_CASE("keys of the section pipeline that DeepSpeed does not know are notes") {

@@ -1,6 +1,6 @@
 // ZeRO stages and half precision, from their keys to the run config.
-#include "config/resolve/resolve.h"
 
+#include "resolved.h"
 #include "support/catch.h"
 
 #include <fmt/core.h>
@@ -12,29 +12,17 @@
 
 using namespace dslaunch;
 using namespace dslaunch::config;
+using namespace dslaunch::test;
 
 namespace {
 
-Resolved resolved(const std::string& text) {
-    ResolveOptions options;
-    options.world_size = 2;
-    Resolved result = resolve(parse_config(text, "c"), options);
-    for (const Problem& problem : result.problems) UNSCOPED_INFO(problem.text());
-    CHECK(result.problems.empty());
-    return result;
-}
-
-const ResolvedValue& value_at(const Resolved& result, const std::string& path) {
-    for (const ResolvedValue& value : result.values) {
-        if (value.path == path) return value;
-    }
-    FAIL(path << " is not among the values");
-    return result.values.front();
+Resolved on_two_ranks(const std::string& text) {
+    return resolved(text, 2);
 }
 
 Resolved at_stage(int64_t stage, const std::string& more = "", const std::string& own = "") {
-    return resolved(fmt::format("{{zero_optimization: {{stage: {}, {}}}, dslaunch: {{{}}}}}", stage,
-                                more, own));
+    return on_two_ranks(fmt::format("{{zero_optimization: {{stage: {}, {}}}, dslaunch: {{{}}}}}",
+                                    stage, more, own));
 }
 
 }  // namespace
@@ -130,7 +118,7 @@ TEST_CASE("gradients are reduced once a step at stages 0 and 1, each micro step 
 }
 
 TEST_CASE("fp16 takes DeepSpeed's defaults of the loss scale, or a fixed one") {
-    const PrecisionConfig dynamic = resolved("{fp16: {enabled: true}}").config.precision;
+    const PrecisionConfig dynamic = on_two_ranks("{fp16: {enabled: true}}").config.precision;
     CHECK(dynamic.compute == DType::kF16);
     CHECK(dynamic.skip_nonfinite_steps);
     CHECK(dynamic.loss_scale == LossScaleConfig{.dynamic = true,
@@ -141,7 +129,7 @@ TEST_CASE("fp16 takes DeepSpeed's defaults of the loss scale, or a fixed one") {
                                                 .consecutive_hysteresis = false});
 
     const Resolved fixed =
-        resolved("{fp16: {enabled: true, loss_scale: 128.5, loss_scale_window: 7}}");
+        on_two_ranks("{fp16: {enabled: true, loss_scale: 128.5, loss_scale_window: 7}}");
     CHECK_FALSE(fixed.config.precision.loss_scale.dynamic);
     CHECK(fixed.config.precision.loss_scale.initial == 128.5);
     CHECK(fixed.config.precision.skip_nonfinite_steps);
@@ -151,11 +139,11 @@ TEST_CASE("fp16 takes DeepSpeed's defaults of the loss scale, or a fixed one") {
 }
 
 TEST_CASE("bf16 has a scale of one and skips steps that are not finite unless told otherwise") {
-    const PrecisionConfig plain = resolved("{bf16: {enabled: true}}").config.precision;
+    const PrecisionConfig plain = on_two_ranks("{bf16: {enabled: true}}").config.precision;
     CHECK(plain.compute == DType::kBF16);
     CHECK(plain.skip_nonfinite_steps);
     CHECK(plain.loss_scale == LossScaleConfig{});
-    CHECK_FALSE(resolved("{bf16: {enabled: true, check_grad_overflow: false}}")
+    CHECK_FALSE(on_two_ranks("{bf16: {enabled: true, check_grad_overflow: false}}")
                     .config.precision.skip_nonfinite_steps);
 }
 
@@ -166,24 +154,24 @@ TEST_CASE("a section of half precision that is not enabled asks for nothing") {
           "{bf16: {bf16_optimizer_states: true, bf16_master_weights_and_grads: true}}",
           "{torch_autocast: {enabled: false, dtype: float16}, amp: {enabled: false}}"}) {
         CAPTURE(text);
-        CHECK(resolved(text).config.precision == PrecisionConfig{});
+        CHECK(on_two_ranks(text).config.precision == PrecisionConfig{});
     }
 }
 
 TEST_CASE("types that ask for what is done anyway are accepted") {
-    const Resolved result = resolved(
+    const Resolved result = on_two_ranks(
         "{bf16: {enabled: true}, communication_data_type: fp32, data_types: {grad_accum_dtype: "
         "fp32, param_dtype: bf16}}");
     CHECK(result.config.precision.compute == DType::kBF16);
-    CHECK(value_at(resolved("{fp16: {enabled: true}}"), "communication_data_type").origin ==
+    CHECK(value_at(on_two_ranks("{fp16: {enabled: true}}"), "communication_data_type").origin ==
           "derived: gradients travel in fp32");
-    CHECK(value_at(resolved("{fp16: {enabled: true}}"), "data_types.param_dtype").value.text ==
+    CHECK(value_at(on_two_ranks("{fp16: {enabled: true}}"), "data_types.param_dtype").value.text ==
           "fp16");
 }
 
 TEST_CASE("gradients keep fp32 where a config asks for fewer bits, and the user reads it") {
     const Resolved result =
-        resolved("{communication_data_type: bf16, data_types: {grad_accum_dtype: fp16}}");
+        on_two_ranks("{communication_data_type: bf16, data_types: {grad_accum_dtype: fp16}}");
     CHECK(result.notes ==
           std::vector<std::string>{
               "c:1:27: communication_data_type has no effect: gradients travel in fp32 in this "

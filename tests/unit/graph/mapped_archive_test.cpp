@@ -25,6 +25,7 @@
 #include "support/catch.h"
 #include "support/fixtures.h"
 #include "support/job_process.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
@@ -91,10 +92,6 @@ std::map<std::string, std::string> archive_records_of(const std::string& path) {
         records.emplace(name, std::string(static_cast<const char*>(data.get()), bytes));
     }
     return records;
-}
-
-void write(const std::string& path, const std::string& content) {
-    std::ofstream(path, std::ios::binary) << content;
 }
 
 bool lies_in(const at::Tensor& tensor, const MappedFile& file) {
@@ -205,7 +202,7 @@ TEST_CASE("weights that were saved on a GPU are read on a machine without one") 
         }
         REQUIRE(places > 0);
         const std::string path = folder.path() + "/cuda.pt";
-        write(path, zip.text());
+        test::write_file(path, zip.text());
         const Model model = Model::load(path);
         const Model expected = Model::load(original);
         REQUIRE(model.parameters().size() == expected.parameters().size());
@@ -231,7 +228,7 @@ TEST_CASE("records that cannot be mapped are copied") {
         }
         writer.writeEndOfFile();
     }
-    write(misaligned, zip.text());
+    test::write_file(misaligned, zip.text());
     for (const std::string& path : {compressed, misaligned}) {
         INFO(path);
         const LoadedArchive loaded = load_archive(path);
@@ -258,7 +255,7 @@ TEST_CASE("an archive that says it expands without bound is refused before a byt
             zip.add("root/" + name, content);
         for (size_t i = 0; i < row.expanded.size(); ++i)
             zip.add("root/extra/" + std::to_string(i), "x", row.expanded[i]);
-        write(path, zip.text());
+        test::write_file(path, zip.text());
         std::string said;
         try {
             static_cast<void>(load_archive(path));
@@ -278,7 +275,7 @@ TEST_CASE("an archive that only LibTorch accepts is read by it") {
     for (const auto& [name, content] : archive_records_of(original))
         zip.add("root/" + name, content);
     zip.add("beside/note", "a record under another root");
-    write(folder.path() + "/two-roots.pt", zip.text());
+    test::write_file(folder.path() + "/two-roots.pt", zip.text());
     const LoadedArchive loaded = load_archive(folder.path() + "/two-roots.pt");
     CHECK(loaded.file == nullptr);
     check_equal(loaded.module, torch::jit::load(original));
@@ -289,7 +286,7 @@ TEST_CASE("a tensor that is larger than its record is refused") {
     ZipText zip(/*misaligned=*/0);
     for (const auto& [name, content] : archive_records_of(test::fixture_path("models/mlp.pt")))
         zip.add("root/" + name, name == "data/0" ? content.substr(0, content.size() / 2) : content);
-    write(folder.path() + "/short.pt", zip.text());
+    test::write_file(folder.path() + "/short.pt", zip.text());
     CHECK_THROWS_WITH(Model::load(folder.path() + "/short.pt"),
                       Catch::Contains("the archive is damaged") && Catch::Contains("short.pt"));
 }

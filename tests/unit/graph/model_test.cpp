@@ -18,6 +18,7 @@
 #include "support/fixtures.h"
 #include "support/job_process.h"
 #include "support/script_module.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
@@ -32,11 +33,6 @@ std::string load_error(const std::string& path) {
         return error.what();
     }
     return "nothing was thrown";
-}
-
-std::string bytes_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace
@@ -78,7 +74,7 @@ TEST_CASE("parameters that overlap without being equal get storages of their own
 
 TEST_CASE("what is no TorchScript archive is refused by name") {
     const test::TemporaryFolder folder;
-    const std::string archive = bytes_of(test::fixture_path("models/mlp.pt"));
+    const std::string archive = test::content_of(test::fixture_path("models/mlp.pt"));
     const auto write = [&](const std::string& name, const std::string& bytes) {
         std::ofstream(folder.path() + "/" + name, std::ios::binary) << bytes;
         return folder.path() + "/" + name;
@@ -114,7 +110,7 @@ TEST_CASE("what is no TorchScript archive is refused by name") {
 TEST_CASE(
     "an archive with any one of its bytes cut off is refused or loads whole, and never crashes") {
     const test::TemporaryFolder folder;
-    const std::string archive = bytes_of(test::fixture_path("models/mlp.pt"));
+    const std::string archive = test::content_of(test::fixture_path("models/mlp.pt"));
     for (size_t length = 0; length < archive.size(); length += archive.size() / 23) {
         const std::string path = folder.path() + "/cut.pt";
         std::ofstream(path, std::ios::binary | std::ios::trunc) << archive.substr(0, length);

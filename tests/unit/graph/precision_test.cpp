@@ -47,6 +47,17 @@ using test::script_model;
 constexpr DrawKey kPrecisionKey{7, 3, 5};
 constexpr at::ScalarType kHalfTypes[] = {at::kBFloat16, at::kHalf};
 
+// The fp32 parameters of MODEL are of DTYPE from here on.
+void cast_parameters(const Model& model, at::ScalarType dtype) {
+    const at::NoGradGuard no_grad;
+    for (const ModelParameter& parameter : model.parameters()) {
+        at::Tensor tensor = parameter.tensor;
+        if (tensor.scalar_type() != at::kFloat) continue;
+        tensor.mutable_grad().reset();
+        tensor.set_data(tensor.detach().to(dtype));
+    }
+}
+
 bool is_norm(const std::string& type) {
     return type.find("LayerNorm") != std::string::npos ||
            type.find("BatchNorm") != std::string::npos;
@@ -264,8 +275,11 @@ TEST_CASE("every operator of the casts' table needs its cast, and with it has th
 TEST_CASE("a parameter that is cast stays the tensor that it was, ties and strides included") {
     Fixture fixture = Fixture::load("gpt-tied");
     std::vector<const c10::TensorImpl*> identity;
-    for (const ModelParameter& parameter : fixture.model.parameters())
+    std::vector<int> all;
+    for (const ModelParameter& parameter : fixture.model.parameters()) {
+        all.push_back(static_cast<int>(identity.size()));
         identity.push_back(parameter.tensor.unsafeGetTensorImpl());
+    }
     at::Tensor turned = at::arange(6, at::kFloat).reshape({2, 3}).t();
     Model strided =
         script_model("def forward(self, x: Tensor) -> Tensor:\n    return x.sum()\n",
@@ -273,27 +287,34 @@ TEST_CASE("a parameter that is cast stays the tensor that it was, ties and strid
                      {{"average", ramp(3)}});
     strided.parameters()[0].tensor.set_data(turned);
     at::Tensor(strided.parameters()[1].tensor).set_requires_grad(false);
+    const auto& parameters = strided.parameters();
     for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
-        cast_parameters(fixture.model, dtype);
-        cast_parameters(strided, dtype);
-        std::map<const c10::TensorImpl*, int> seen;
-        for (const auto& item : fixture.model.module().named_parameters()) {
-            CHECK(item.value.scalar_type() == dtype);
-            CHECK(fixture.model.parameter_index(item.value) >= 0);
+        {
+            LoweredGraph lowered;
+            lowered.compute_dtype = dtype;
+            const ParametersAs tied(fixture.model, all, lowered);
+            const ParametersAs cast(strided, std::vector<int>{0, 1, 2}, lowered);
+            for (const auto& item : fixture.model.module().named_parameters()) {
+                CHECK(item.value.scalar_type() == dtype);
+                CHECK(fixture.model.parameter_index(item.value) >= 0);
+            }
+            for (size_t i = 0; i < identity.size(); ++i) {
+                const at::Tensor& tensor = fixture.model.parameters()[i].tensor;
+                CHECK(tensor.unsafeGetTensorImpl() == identity[i]);
+                CHECK(tensor.requires_grad());
+            }
+            CHECK(parameters[0].tensor.scalar_type() == dtype);
+            CHECK(parameters[0].tensor.strides() == at::IntArrayRef({1, 3}));
+            CHECK(at::equal(parameters[0].tensor.to(at::kFloat), turned));
+            CHECK(parameters[1].tensor.scalar_type() == dtype);
+            CHECK_FALSE(parameters[1].tensor.requires_grad());
+            CHECK(parameters[2].tensor.scalar_type() == at::kDouble);
+            CHECK(strided.buffers()[0].tensor.scalar_type() == at::kFloat);
         }
-        for (size_t i = 0; i < identity.size(); ++i) {
-            const at::Tensor& tensor = fixture.model.parameters()[i].tensor;
-            CHECK(tensor.unsafeGetTensorImpl() == identity[i]);
-            CHECK(tensor.requires_grad());
-        }
-        const auto& parameters = strided.parameters();
-        CHECK(parameters[0].tensor.scalar_type() == dtype);
-        CHECK(parameters[0].tensor.strides() == at::IntArrayRef({1, 3}));
-        CHECK(at::equal(parameters[0].tensor.to(at::kFloat), turned));
-        CHECK(parameters[1].tensor.scalar_type() == dtype);
-        CHECK_FALSE(parameters[1].tensor.requires_grad());
-        CHECK(parameters[2].tensor.scalar_type() == at::kDouble);
-        CHECK(strided.buffers()[0].tensor.scalar_type() == at::kFloat);
+        for (const ModelParameter& parameter : fixture.model.parameters())
+            CHECK(parameter.tensor.scalar_type() == at::kFloat);
+        CHECK(parameters[0].tensor.data_ptr() == turned.data_ptr());
+        CHECK(at::equal(parameters[1].tensor, ramp(3)));
     }
 }
 

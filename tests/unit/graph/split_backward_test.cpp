@@ -19,17 +19,14 @@
 
 #include "graph/measure/tensor_meter.h"
 #include "support/catch.h"
+#include "support/script_module.h"
 
 namespace dslaunch {
 
 using namespace graph;
 namespace {
 
-at::Tensor wave(std::vector<int64_t> shape, double start) {
-    int64_t numel = 1;
-    for (const int64_t extent : shape) numel *= extent;
-    return (at::arange(numel, at::kDouble) * 3.0 + start).sin().view(shape).to(at::kFloat);
-}
+using test::wave;
 
 at::Tensor leaf(std::vector<int64_t> shape, double start) {
     return wave(std::move(shape), start).set_requires_grad(true);

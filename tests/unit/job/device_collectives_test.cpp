@@ -22,7 +22,7 @@ TEST_CASE("transfers between devices that never end outside a step are a hang af
     TestBackendWorld devices;
     testing::InProcessWorld world({{1, 1}, std::chrono::minutes(10)}, [](ArenaLayout&) {});
     std::atomic<bool> told{false};
-    const auto errors = testing::outcomes(world, [&](InProcessRank& self, int rank) {
+    const auto errors = testing::outcomes(world, [&](testing::InProcessRank& self, int rank) {
         TestBackend backend(devices, 3, rank);
         ArenaLayout layout(1);
         const SliceId slice = layout.add_shared("weights", Bytes{64});

@@ -28,6 +28,7 @@
 #include "support/temporary_folder.h"
 #include "support/test_backend.h"
 #include "support/test_device.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
@@ -194,16 +195,6 @@ Job job_of(const test::TemporaryFolder& folder, const std::string& extra, int64_
     return job;
 }
 
-std::string error_of(const std::function<void()>& run, ExitCode code) {
-    try {
-        run();
-    } catch (const Error& error) {
-        CHECK(error.code() == code);
-        return error.what();
-    }
-    return "it ran";
-}
-
 void check_equal_weights(const std::string& a, const std::string& b, double tolerance) {
     const torch::jit::Module first = torch::jit::load(a + "/model.pt");
     const torch::jit::Module second = torch::jit::load(b + "/model.pt");
@@ -318,8 +309,8 @@ TEST_CASE("a device is measured without ever holding the whole model") {
 
 TEST_CASE("a job that the device has no memory for is refused before it takes any") {
     const test::TemporaryFolder folder;
-    const std::string text = error_of(
-        [&] { static_cast<void>(run_on_device(job_of(folder, ""), mib(34))); }, ExitCode::kSetup);
+    const std::string text = test::error_of(
+        ExitCode::kSetup, [&] { static_cast<void>(run_on_device(job_of(folder, ""), mib(34))); });
     CHECK_THAT(text, Catch::Contains("memory of a GPU") && Catch::Contains("34.0 MiB there"));
 }
 

@@ -1,13 +1,14 @@
 // The kernels of a GPU, run by a loop over their grid, against the scalar kernels: equal bits.
 #include "support/host_grid.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
 
-#include "kernels/flat_optimizer.h"
+#include "kernel_numbers.h"
 #include "support/catch.h"
 
 namespace dslaunch {
@@ -36,21 +37,10 @@ std::vector<float> squares(std::vector<float> values) {
     return values;
 }
 
-// Equal bits; any NaN equals any other.
-bool same(const std::vector<float>& a, const std::vector<float>& b) {
-    if (a.size() != b.size()) return false;
-    for (size_t i = 0; i < a.size(); ++i)
-        if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0 &&
-            !(std::isnan(a[i]) && std::isnan(b[i])))
-            return false;
-    return true;
-}
-
 bool same_halves(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b, DType dtype) {
-    std::vector<float> x(a.size()), y(b.size());
-    from_half(a.data(), x.data(), std::ssize(a), dtype, Isa::kScalar);
-    from_half(b.data(), y.data(), std::ssize(b), dtype, Isa::kScalar);
-    return same(x, y);
+    return std::ranges::equal(a, b, [&](uint16_t x, uint16_t y) {
+        return x == y || (std::isnan(meaning(x, dtype)) && std::isnan(meaning(y, dtype)));
+    });
 }
 
 struct State {

@@ -7,22 +7,17 @@
 #include <random>
 #include <vector>
 
-#include "kernels/flat_optimizer.h"
+#include "base/range.h"
+#include "kernel_numbers.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::kernels;
+using namespace dslaunch::test;
 
 namespace {
 
 constexpr DType kHalves[] = {DType::kBF16, DType::kF16};
-
-std::vector<Isa> available() {
-    std::vector<Isa> out;
-    for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kNeon})
-        if (isa_available(isa)) out.push_back(isa);
-    return out;
-}
 
 float fp32(uint32_t bits) {
     return std::bit_cast<float>(bits);
@@ -49,20 +44,6 @@ uint16_t rounded(float value, DType dtype) {
         static_cast<int>(std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
     const int bits = ((exponent - exponent_min) << mantissa_bits) + places;
     return static_cast<uint16_t>(sign | std::min(bits, infinity));
-}
-
-// The value of the 16 bits, in fp64.
-double meaning(uint16_t half, DType dtype) {
-    const int mantissa_bits = dtype == DType::kBF16 ? 7 : 10;
-    const int exponent_min = dtype == DType::kBF16 ? -126 : -14;
-    const int field = (half & 0x7FFF) >> mantissa_bits;
-    const int mantissa = half & ((1 << mantissa_bits) - 1);
-    const double sign = (half & 0x8000) != 0 ? -1 : 1;
-    if (field == 0x7FFF >> mantissa_bits)
-        return mantissa == 0 ? sign * std::numeric_limits<double>::infinity()
-                             : std::numeric_limits<double>::quiet_NaN();
-    const int places = field == 0 ? mantissa : mantissa + (1 << mantissa_bits);
-    return sign * std::ldexp(places, exponent_min + std::max(field, 1) - 1 - mantissa_bits);
 }
 
 // Any bits, and for every second one an exponent in and around fp16's range.
@@ -126,6 +107,18 @@ constexpr Hard kHard[] = {
     {0x7F800001, 0x7FC0, 0x7E00},  // signalling NaN whose payload is lost
 };
 
+// The numbers of PART in fp32, as a step reads 16-bit gradients: the momentum's first value.
+void widen(Range part, const std::vector<uint16_t>& halves, std::vector<float>& wide, DType dtype,
+           Isa isa) {
+    const uint16_t* const source = halves.data();
+    sgd_step({.begin = part.begin,
+              .numel = part.numel,
+              .half_gradients = {&source, 1},
+              .gradient_dtype = dtype,
+              .first = wide},
+             {.momentum = 0.5, .first_step = true}, isa);
+}
+
 }  // namespace
 
 TEST_CASE("hard cases round as in torch") {
@@ -171,8 +164,8 @@ TEST_CASE("every 16-bit number widens exactly and comes back") {
             INFO(isa_name(isa) << " " << dtype_name(dtype));
             std::vector<float> wide(kAll);
             // The two calls let the second one start off a vector, and both have a rest.
-            from_half(halves.data(), wide.data(), 1003, dtype, isa);
-            from_half(halves.data() + 1003, wide.data() + 1003, kAll - 1003, dtype, isa);
+            widen({0, 1003}, halves, wide, dtype, isa);
+            widen({1003, kAll - 1003}, halves, wide, dtype, isa);
             std::vector<uint16_t> back(kAll);
             to_half(wide.data(), back.data(), kAll, dtype, isa);
             const int quiet = dtype == DType::kBF16 ? 0x40 : 0x200;
@@ -243,14 +236,6 @@ Trained train(Rule rule, int64_t numel, size_t source_count, DType dtype, Isa is
     return t;
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    for (size_t i = 0; i < a.size(); ++i)
-        if (std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i]) &&
-            !(std::isnan(a[i]) && std::isnan(b[i])))
-            return false;
-    return a.size() == b.size();
-}
-
 }  // namespace
 
 TEST_CASE("a half copy is the rounded parameter and changes nothing else") {
@@ -264,9 +249,9 @@ TEST_CASE("a half copy is the rounded parameter and changes nothing else") {
                         const Trained found = train(rule, numel, sources, dtype, isa);
                         INFO(isa_name(isa) << " " << dtype_name(dtype) << " numel=" << numel
                                            << " sources=" << sources);
-                        REQUIRE(same_bits(plain.parameters, found.parameters));
-                        REQUIRE(same_bits(plain.momentum, found.momentum));
-                        REQUIRE(same_bits(plain.variance, found.variance));
+                        REQUIRE(same(plain.parameters, found.parameters));
+                        REQUIRE(same(plain.momentum, found.momentum));
+                        REQUIRE(same(plain.variance, found.variance));
                         REQUIRE(found.half.front() == kGuard);
                         REQUIRE(found.half.back() == kGuard);
                         std::vector<uint16_t> expected{kGuard};
@@ -297,7 +282,7 @@ TEST_CASE("an accumulated sum has the bits of a sum and an addition") {
                 for (size_t i = 1; i < length; ++i) expected[i] += sum[i];
                 accumulate_sum(sources, 0.3F, into.data() + 1, numel, isa);
                 INFO(isa_name(isa) << " numel=" << numel << " sources=" << source_count);
-                REQUIRE(same_bits(into, expected));
+                REQUIRE(same(into, expected));
             }
 }
 
@@ -308,10 +293,10 @@ TEST_CASE("one overflowed fp16 gradient makes the sum of squares not finite") {
             for (const uint16_t bad : std::to_array<uint16_t>({0x7C00, 0xFC00, 0x7E00})) {
                 std::vector<uint16_t> gradients(kNumel, 0x7BFF);  // 65504
                 std::vector<float> wide(kNumel);
-                from_half(gradients.data(), wide.data(), kNumel, DType::kF16, isa);
+                widen({0, kNumel}, gradients, wide, DType::kF16, isa);
                 REQUIRE(sum_of_squares(wide.data(), kNumel, isa) == 37 * 65504.0 * 65504.0);
                 gradients[where] = bad;
-                from_half(gradients.data(), wide.data(), kNumel, DType::kF16, isa);
+                widen({0, kNumel}, gradients, wide, DType::kF16, isa);
                 REQUIRE_FALSE(std::isfinite(sum_of_squares(wide.data(), kNumel, isa)));
             }
 }

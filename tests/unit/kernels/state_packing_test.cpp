@@ -9,23 +9,18 @@
 #include <random>
 #include <vector>
 
+#include "kernel_numbers.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::kernels;
+using namespace dslaunch::test;
 
 namespace {
 
 constexpr StatePacking kPackings[] = {StatePacking::kNone, StatePacking::kBf16, StatePacking::kInt8,
                                       StatePacking::kUint8Root};
 constexpr int64_t kLengths[] = {1, 15, 16, 255, 256, 257, 1000, 4096, 10'001};
-
-std::vector<Isa> available() {
-    std::vector<Isa> out;
-    for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kNeon})
-        if (isa_available(isa)) out.push_back(isa);
-    return out;
-}
 
 // Magnitudes over many powers of two, as moments have them; some are 0.
 std::vector<float> moments(int64_t numel, bool squares, unsigned seed) {

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "base/fd.h"
-#include "runtime/comm/in_process.h"
 #include "runtime/save/save_weights.h"
 #include "support/catch.h"
 #include "support/script_module.h"
@@ -84,16 +83,16 @@ TEST_CASE("a stage waits for its turn as long as the ones before it get on") {
         Model whole = make_sharded_model(0.5);
         WeightWriter(whole, expected.path(), {}).finish();
         const FlatLayout layout;  // no slices: all parameters are elsewhere
-        InProcessHub hub(kLimit);
+        testing::InProcessHub hub(kLimit);
         std::vector<std::thread> stages;
         std::vector<std::optional<Error>> failed(kStages);
         for (int stage = 0; stage < kStages; ++stage)
             stages.emplace_back([&, stage] {
                 const std::unique_ptr<Link> end = hub.link_of(stage);
                 const StageLink link(std::vector<Link*>(kStages, end.get()), stage);
-                InProcessWorld world({{data}, kLimit}, [](ArenaLayout&) {});
+                testing::InProcessWorld world({{data}, kLimit}, [](ArenaLayout&) {});
                 for (const auto& error :
-                     testing::outcomes(world, [&](InProcessRank&self, int rank) {
+                     testing::outcomes(world, [&](testing::InProcessRank&self, int rank) {
                          Model model = make_sharded_model(-3.0);
                          SlowState state(whole, stage, *self.collectives);
                          write_final_weights({&model,

@@ -15,6 +15,7 @@
 #include "launch/machine/gpu_count.h"
 #include "support/catch.h"
 #include "support/skip.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
@@ -29,17 +30,6 @@ WorkerEnvironment local_rank(int local_rank, const std::string& devices) {
     environment.local_rank = local_rank;
     environment.devices = devices;
     return environment;
-}
-
-template <typename Call>
-std::string refusal(ExitCode code, Call&& call) {
-    try {
-        call();
-    } catch (const Error& error) {
-        CHECK(error.code() == code);
-        return error.what();
-    }
-    return "accepted";
 }
 
 }  // namespace
@@ -78,7 +68,7 @@ TEST_CASE("a rank's GPU is the visible one at its local rank, or the only one") 
     CHECK(own_gpu(local_rank(1, "GPU-5a,GPU-7f")) == "GPU-7f");
     CHECK(own_gpu(local_rank(3, "6")) == "6");
     for (const char* devices : {"2,3", ""})
-        CHECK_THAT(refusal(ExitCode::kSetup, [&] { (void)own_gpu(local_rank(2, devices)); }),
+        CHECK_THAT(test::error_of(ExitCode::kSetup, [&] { (void)own_gpu(local_rank(2, devices)); }),
                    Catch::Contains(std::string("CUDA_VISIBLE_DEVICES=`") + devices + "`"));
 }
 
@@ -90,8 +80,8 @@ TEST_CASE("a GPU that is asked for and not there is a set-up error that says wha
     RunConfig config;
     CHECK(open_rank_device(config, local_rank(0, ""), "none").backend == nullptr);
     config.device = DeviceChoice::kCuda;
-    CHECK_THAT(refusal(ExitCode::kSetup,
-                       [&] { (void)open_rank_device(config, local_rank(0, "0"), "none"); }),
+    CHECK_THAT(test::error_of(ExitCode::kSetup,
+                              [&] { (void)open_rank_device(config, local_rank(0, "0"), "none"); }),
                Catch::Contains("/dev/nvidia0"));
 }
 
@@ -101,11 +91,11 @@ TEST_CASE("what a GPU rank cannot do yet is refused by name") {
     for (const OffloadDevice device : {OffloadDevice::kCpu, OffloadDevice::kNvme}) {
         config.offload.optimizer = device;
         CHECK_THAT(
-            refusal(ExitCode::kConfig, [&] { check_gpu_support(config); }),
+            test::error_of(ExitCode::kConfig, [&] { check_gpu_support(config); }),
             Catch::Contains("zero_optimization.offload_optimizer: is not available on a GPU"));
         config.offload.optimizer = OffloadDevice::kNone;
         config.offload.parameters = device;
-        CHECK_THAT(refusal(ExitCode::kConfig, [&] { check_gpu_support(config); }),
+        CHECK_THAT(test::error_of(ExitCode::kConfig, [&] { check_gpu_support(config); }),
                    Catch::Contains("zero_optimization.offload_param: is not available on a GPU"));
         config.offload.parameters = OffloadDevice::kNone;
     }

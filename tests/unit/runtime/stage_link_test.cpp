@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "base/error.h"
-#include "runtime/comm/in_process.h"
 #include "support/catch.h"
 #include "support/hang.h"
+#include "support/world.h"
 
 namespace dslaunch {
 
@@ -34,7 +34,7 @@ class LinkedStages {
     }
 
   private:
-    InProcessHub hub_{test::kHangTime};
+    testing::InProcessHub hub_{test::kHangTime};
     std::vector<std::unique_ptr<Link>> links_;
 };
 

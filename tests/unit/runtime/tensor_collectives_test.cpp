@@ -26,10 +26,10 @@ using Body = std::function<void(CollectivesTensorGroup& group)>;
 // Runs BODY on the ranks of NODE_SIZES, with chunks far below the real ones.
 std::vector<std::optional<Error>> run_groups(const std::vector<int>& node_sizes, const Body& body) {
     CollectivesTensorGroup::Slices slices{};
-    InProcessWorld world({node_sizes, test::kHangTime}, [&](ArenaLayout& arena) {
+    testing::InProcessWorld world({node_sizes, test::kHangTime}, [&](ArenaLayout& arena) {
         slices = CollectivesTensorGroup::add_slices(arena, Bytes{1024});
     });
-    return testing::outcomes(world, [&](InProcessRank& self, int) {
+    return testing::outcomes(world, [&](testing::InProcessRank& self, int) {
         CollectivesTensorGroup group(*self.collectives, slices);
         try {
             body(group);
@@ -67,7 +67,7 @@ at::Tensor sum_by_hand(const std::vector<int>& node_sizes, int64_t numel, at::Sc
 const std::vector<std::vector<int>> kShapes = {{1}, {2}, {3}, {1, 1}, {2, 2}, {3, 1}};
 
 // Rank 0's median seconds of a call of EACH.
-double seconds_of(InProcessRank& self, const std::function<void()>& each) {
+double seconds_of(testing::InProcessRank& self, const std::function<void()>& each) {
     constexpr int kTimes = 41;
     SystemClock clock;
     std::vector<double> seconds;
@@ -88,12 +88,12 @@ TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.b
     constexpr int64_t kNumel = 1 << 20;
     CollectivesTensorGroup::Slices slices{};
     BucketId bucket{};
-    InProcessWorld world({{2}, test::kHangTime}, [&](ArenaLayout& arena) {
+    testing::InProcessWorld world({{2}, test::kHangTime}, [&](ArenaLayout& arena) {
         slices = CollectivesTensorGroup::add_slices(arena);
         bucket = arena.add_bucket("reduced", kNumel);
     });
     double summed = 0, gathered = 0, exchanged = 0, reduced = 0;
-    testing::run_world(world, [&](InProcessRank& self, int rank) {
+    testing::run_world(world, [&](testing::InProcessRank& self, int rank) {
         at::set_num_threads(1);
         CollectivesTensorGroup group(*self.collectives, slices);
         const at::Tensor mine = term(rank, kNumel, at::kFloat);

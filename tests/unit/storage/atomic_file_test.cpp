@@ -13,11 +13,12 @@
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "storage/files/safetensors.h"
 #include "support/catch.h"
+#include "support/write_safetensors.h"
 
 using namespace dslaunch;
 using namespace dslaunch::storage;
+using namespace dslaunch::test;
 
 namespace {
 

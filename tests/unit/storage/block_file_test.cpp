@@ -3,9 +3,6 @@
 #include "storage/disk/block_file.h"
 
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -22,7 +19,9 @@
 #include "disk_test_tools.h"
 #include "support/catch.h"
 #include "support/child.h"
+#include "support/refused_call.h"
 #include "support/skip.h"
+#include "support/text_tools.h"
 
 namespace dslaunch::test {
 
@@ -31,28 +30,9 @@ namespace {
 
 constexpr int64_t kBlock = kBlockAlignment;
 
-// Lets every system call pass but NUMBER, which gives ERROR_NUMBER for the rest of this process.
-bool forbid_call(long number, int error_number) {
-    sock_filter rules[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error_number)),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-    const sock_fprog program{static_cast<unsigned short>(std::size(rules)), rules};
-    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 bool has_uring() {
     OpenedFile opened({"auto", IoEngine::kAuto, false}, mib(1), {});
     return opened.file().facts().engine == "io_uring";
-}
-
-size_t occurrences(const std::string& text, const std::string& part) {
-    size_t found = 0;
-    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
-        ++found;
-    return found;
 }
 
 }  // namespace
@@ -249,7 +229,7 @@ TEST_CASE("requests that are not aligned or reach too far are bugs") {
 TEST_CASE("where io_uring is forbidden threads take over, which is said once") {
     for (const int error_number : {EPERM, ENOSYS}) {
         const ChildResult child = in_child([&]() -> std::string {
-            if (!forbid_call(SYS_io_uring_setup, error_number)) return "cannot forbid";
+            if (!refuse_call(SYS_io_uring_setup, error_number)) return "cannot forbid";
             OpenedFile opened({"auto", IoEngine::kAuto, false}, mib(1), {});
             AlignedMemory memory(mib(1));
             fill(memory.all(), 3);
@@ -268,7 +248,7 @@ TEST_CASE("where io_uring is forbidden threads take over, which is said once") {
             return opened.file().facts().engine;
         });
         CHECK(child.text == "threads");
-        CHECK(occurrences(child.err, "io_uring cannot be used") == 1);
+        CHECK(count_of(child.err, "io_uring cannot be used") == 1);
         CHECK(child.err.find(errno_text(error_number)) != std::string::npos);
     }
 }
@@ -306,7 +286,7 @@ TEST_CASE("memory that may not be locked is used unregistered, which is said onc
         });
         INFO(child.err);
         CHECK(child.text == "");
-        CHECK(occurrences(child.err, "cannot be registered") == (allowed ? 0 : 1));
+        CHECK(count_of(child.err, "cannot be registered") == (allowed ? 0 : 1));
         if (!allowed) {
             CHECK(child.err.find("4.0 MiB of memory") != std::string::npos);
             CHECK(child.err.find("RLIMIT_MEMLOCK is 1.0 MiB") != std::string::npos);

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "storage/disk/memory_block_file.h"
 #include "storage/disk/open_block_file.h"
 #include "storage/swap/swap_files.h"
+#include "support/memory_block_file.h"
 #include "support/temporary_folder.h"
 
 namespace dslaunch::test {

@@ -6,10 +6,11 @@
 #include "storage/files/input_file.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::storage;
-using dslaunch::test::TemporaryFolder;
+using namespace dslaunch::test;
 
 namespace {
 
@@ -44,15 +45,10 @@ using Check = void (*)(const std::string& path);
 std::string message_of(Check check, const std::string& name, const std::string& content) {
     const TemporaryFolder folder;
     const std::string path = folder.path() + "/" + name;
-    std::ofstream(path) << content;
-    try {
-        check(path);
-        return "accepted";
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kInput);
-        CHECK_THAT(error.what(), Catch::StartsWith(path + ": "));
-        return error.what();
-    }
+    write_file(path, content);
+    const std::string message = error_of(ExitCode::kInput, [&] { check(path); });
+    if (message != "accepted") CHECK_THAT(message, Catch::StartsWith(path + ": "));
+    return message;
 }
 
 // Tokens of 16 bits, as their numbers.

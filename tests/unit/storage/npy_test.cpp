@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/text/text_bytes.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
@@ -27,10 +28,6 @@ std::string npy(const std::string& header, const std::string& data, char major =
 std::string dict(const std::string& descr, const std::string& shape,
                  const std::string& order = "False") {
     return "{'descr': " + descr + ", 'fortran_order': " + order + ", 'shape': " + shape + ", }\n";
-}
-
-std::span<const std::byte> bytes_of(const std::string& text) {
-    return std::as_bytes(std::span(text.data(), text.size()));
 }
 
 std::string ones(int rank) {
@@ -70,11 +67,11 @@ TEST_CASE("each numeric dtype, shape and version is read as it was written") {
     };
     for (const Good& good : table) {
         INFO("row " << (&good - table));
-        const NpyArray array = parse_npy("x.npy", bytes_of(good.file));
+        const NpyArray array = parse_npy("x.npy", bytes_in(good.file));
         REQUIRE(array.dtype == good.dtype);
         REQUIRE(array.shape == good.shape);
         REQUIRE(array.bytes.size() == good.bytes);
-        REQUIRE(array.bytes.data() + good.bytes == bytes_of(good.file).data() + good.file.size());
+        REQUIRE(array.bytes.data() + good.bytes == bytes_in(good.file).data() + good.file.size());
     }
 }
 
@@ -131,7 +128,7 @@ TEST_CASE("each hostile or unsupported .npy file gets its message") {
     for (const Bad& bad : table) {
         std::string message = "no error";
         try {
-            (void)parse_npy("x.npy", bytes_of(bad.file));
+            (void)parse_npy("x.npy", bytes_in(bad.file));
         } catch (const Error& error) {
             REQUIRE(error.code() == ExitCode::kInput);
             message = error.what();

@@ -9,9 +9,12 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
+#include "support/write_safetensors.h"
 
 using namespace dslaunch;
 using namespace dslaunch::storage;
+using namespace dslaunch::test;
 
 namespace {
 
@@ -26,13 +29,8 @@ std::string file_of(const std::string& header, const std::string& data) {
 
 std::string message_of(const std::string& content) {
     const std::string path = path_of_test();
-    write_file_atomically(path, content);
-    std::string message;
-    try {
-        SafetensorsFile file(path);
-    } catch (const Error& error) {
-        message = error.what();
-    }
+    write_file(path, content);
+    const std::string message = error_of(ExitCode::kInput, [&] { SafetensorsFile file(path); });
     std::remove(path.c_str());
     return message;
 }

@@ -340,8 +340,8 @@ TEST_CASE("hosts that share no file system save to the first one's disk, and rea
     CHECK(folders_in(*trees[1], "/checkpoints").empty());
     CHECK(folders_in(*trees[2], "/checkpoints").empty());
 
-    InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
-    testing::run_world(world, [&](InProcessRank& self, int) {
+    testing::InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
+    testing::run_world(world, [&](testing::InProcessRank& self, int) {
         const auto node = static_cast<size_t>(self.collectives->topology().node_rank);
         bring_to_all(*trees[node], *self.collectives, "/checkpoints/step-3", "/copy");
     });

@@ -20,9 +20,9 @@ using testing::TrainingCase;
 // One rank on a real GPU.
 RankOutcome train_on_gpu(TrainingCase job, DeviceBackend& backend) {
     job = testing::on_device(std::move(job), c10::Device(c10::kCUDA, 0));
-    InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
+    testing::InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
     RankOutcome outcome;
-    testing::run_world(world, [&](InProcessRank& self, int) {
+    testing::run_world(world, [&](testing::InProcessRank& self, int) {
         outcome = testing::train_device_rank(job, /*usage_varies=*/true, backend,
                                              c10::Device(c10::kCUDA, 0), *self.collectives);
     });

@@ -85,13 +85,13 @@ class PipelineWorld {
   public:
     explicit PipelineWorld(const PipelineCase& pipeline) : pipeline_(pipeline) {
         const TrainingCase& job = pipeline.job;
-        all_.emplace(InProcessOptions{{pipeline.stages * job.world_size()}, kLimit},
+        all_.emplace(testing::InProcessOptions{{pipeline.stages * job.world_size()}, kLimit},
                      [](ArenaLayout&) {});
         for (int stage = 0; stage < pipeline.stages; ++stage) {
             slices_.emplace_back();
             const StageSetup setup(pipeline, stage);
-            stages_.push_back(std::make_unique<InProcessWorld>(
-                InProcessOptions{job.node_sizes, kLimit}, [&](ArenaLayout& arena) {
+            stages_.push_back(std::make_unique<testing::InProcessWorld>(
+                testing::InProcessOptions{job.node_sizes, kLimit}, [&](ArenaLayout& arena) {
                     std::vector<ZeroSlices>& of_nodes = slices_.back();
                     const Topology topology{job.node_sizes, static_cast<int>(of_nodes.size()), 0};
                     const testing::Planned planned(job, setup.setup, topology, setup.work);
@@ -100,7 +100,7 @@ class PipelineWorld {
                 }));
         }
         for (int rank = 0; rank < job.world_size(); ++rank)
-            hubs_.push_back(std::make_unique<InProcessHub>(kLimit));
+            hubs_.push_back(std::make_unique<testing::InProcessHub>(kLimit));
     }
 
     // Returns the parameters and metrics of all stages together, as one rank would have them.
@@ -135,8 +135,8 @@ class PipelineWorld {
     RankOutcome train_rank(int stage, int rank) {
         const TrainingCase& job = pipeline_.job;
         StageSetup own(pipeline_, stage);
-        InProcessRank world = all_->enter(stage * job.world_size() + rank);
-        InProcessRank self = stages_[stage]->enter(rank);
+        testing::InProcessRank world = all_->enter(stage * job.world_size() + rank);
+        testing::InProcessRank self = stages_[stage]->enter(rank);
         const Topology& topology = self.collectives->topology();
         const testing::Planned planned(job, own.setup, topology, own.work);
         const std::unique_ptr<Link> link = hubs_[rank]->link_of(stage);
@@ -164,10 +164,10 @@ class PipelineWorld {
     }
 
     PipelineCase pipeline_;
-    std::optional<InProcessWorld> all_;
-    std::vector<std::unique_ptr<InProcessWorld>> stages_;
-    std::vector<std::vector<ZeroSlices>> slices_;      // slices by stage and host
-    std::vector<std::unique_ptr<InProcessHub>> hubs_;  // hubs by place in a stage
+    std::optional<testing::InProcessWorld> all_;
+    std::vector<std::unique_ptr<testing::InProcessWorld>> stages_;
+    std::vector<std::vector<ZeroSlices>> slices_;               // slices by stage and host
+    std::vector<std::unique_ptr<testing::InProcessHub>> hubs_;  // hubs by place in a stage
 };
 
 TrainingCase pipeline_job() {

@@ -139,13 +139,13 @@ class TensorWorld {
   public:
     explicit TensorWorld(const TensorJob& split) : split_(split) {
         const TrainingCase& job = split.job;
-        all_.emplace(InProcessOptions{{split.ranks * job.world_size()}, kLimit},
+        all_.emplace(testing::InProcessOptions{{split.ranks * job.world_size()}, kLimit},
                      [](ArenaLayout&) {});
         for (int index = 0; index < split.ranks; ++index) {
             slices_.emplace_back();
             const ShareSetup share(split, index);
-            shares_.push_back(std::make_unique<InProcessWorld>(
-                InProcessOptions{job.node_sizes, kLimit}, [&](ArenaLayout& arena) {
+            shares_.push_back(std::make_unique<testing::InProcessWorld>(
+                testing::InProcessOptions{job.node_sizes, kLimit}, [&](ArenaLayout& arena) {
                     std::vector<ZeroSlices>& of_nodes = slices_.back();
                     const Topology topology{job.node_sizes, static_cast<int>(of_nodes.size()), 0};
                     const testing::Planned planned(job, share.setup, topology);
@@ -154,8 +154,8 @@ class TensorWorld {
                 }));
         }
         for (int rank = 0; rank < job.world_size(); ++rank)
-            groups_.push_back(std::make_unique<InProcessWorld>(
-                InProcessOptions{split.tensor_hosts, kLimit}, [&](ArenaLayout& arena) {
+            groups_.push_back(std::make_unique<testing::InProcessWorld>(
+                testing::InProcessOptions{split.tensor_hosts, kLimit}, [&](ArenaLayout& arena) {
                     // The chunk is far below the real one, so that tensors take several.
                     group_slices_ = CollectivesTensorGroup::add_slices(arena, Bytes{1024});
                 }));
@@ -191,9 +191,9 @@ class TensorWorld {
     RankOutcome train_rank(int index, int rank) {
         const TrainingCase& job = split_.job;
         ShareSetup own(split_, index);
-        InProcessRank world = all_->enter(index * job.world_size() + rank);
-        InProcessRank self = shares_[index]->enter(rank);
-        InProcessRank beside = groups_[rank]->enter(index);
+        testing::InProcessRank world = all_->enter(index * job.world_size() + rank);
+        testing::InProcessRank self = shares_[index]->enter(rank);
+        testing::InProcessRank beside = groups_[rank]->enter(index);
         CollectivesTensorGroup group(*beside.collectives, group_slices_);
         const TensorRank tensor{&group, &own.tensor.plan};
         const Topology& topology = self.collectives->topology();
@@ -218,7 +218,7 @@ class TensorWorld {
             testing::collect_tensors(own.setup, state.slice_steps(), outcome);
             world.collectives->barrier();
         } catch (const std::exception& error) {
-            for (InProcessRank* part : {&world, &self, &beside})
+            for (testing::InProcessRank* part : {&world, &self, &beside})
                 part->collectives->poison(error.what());
             throw;
         }
@@ -226,10 +226,10 @@ class TensorWorld {
     }
 
     TensorJob split_;
-    std::optional<InProcessWorld> all_;
-    std::vector<std::unique_ptr<InProcessWorld>> shares_;
+    std::optional<testing::InProcessWorld> all_;
+    std::vector<std::unique_ptr<testing::InProcessWorld>> shares_;
     std::vector<std::vector<ZeroSlices>> slices_;  // slices by tensor rank and host
-    std::vector<std::unique_ptr<InProcessWorld>> groups_;
+    std::vector<std::unique_ptr<testing::InProcessWorld>> groups_;
     CollectivesTensorGroup::Slices group_slices_{};
 };
 
@@ -241,25 +241,25 @@ std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
     for (int& size : wide.job.node_sizes) size *= ranks;
     const TrainingCase& job = wide.job;
     const auto limit = test::kHangTime;
-    std::vector<std::unique_ptr<InProcessWorld>> groups;
+    std::vector<std::unique_ptr<testing::InProcessWorld>> groups;
     CollectivesTensorGroup::Slices group_slices{};
     for (int group = 0; group < split.job.world_size(); ++group)
-        groups.push_back(std::make_unique<InProcessWorld>(
-            InProcessOptions{split.tensor_hosts, limit}, [&](ArenaLayout& arena) {
+        groups.push_back(std::make_unique<testing::InProcessWorld>(
+            testing::InProcessOptions{split.tensor_hosts, limit}, [&](ArenaLayout& arena) {
                 group_slices = CollectivesTensorGroup::add_slices(arena, Bytes{1024});
             }));
     const ShareSetup share(wide, 0);
     std::vector<ZeroSlices> slices;
-    InProcessWorld world({job.node_sizes, limit}, [&](ArenaLayout& arena) {
+    testing::InProcessWorld world({job.node_sizes, limit}, [&](ArenaLayout& arena) {
         const Topology topology{job.node_sizes, static_cast<int>(slices.size()), 0};
         const testing::Planned planned(job, share.setup, topology);
         slices.push_back(
             ZeroState::add_slices(planned.place(share.setup), job.precision.compute, arena));
     });
     std::vector<RankOutcome> outcomes(static_cast<size_t>(job.world_size()));
-    testing::run_world(world, [&](InProcessRank& self, int rank) {
+    testing::run_world(world, [&](testing::InProcessRank& self, int rank) {
         ShareSetup own(wide, rank % ranks);
-        InProcessRank beside = groups[rank / ranks]->enter(rank % ranks);
+        testing::InProcessRank beside = groups[rank / ranks]->enter(rank % ranks);
         CollectivesTensorGroup group(*beside.collectives, group_slices);
         const Topology& topology = self.collectives->topology();
         const testing::Planned planned(job, own.setup, topology);

@@ -41,11 +41,7 @@ inline const char* const kSmallText =
     "    z = torch.matmul(h, self.w3)\n"
     "    return ((z - y) * (z - y)).mean()\n";
 
-inline at::Tensor wave(std::vector<int64_t> shape, double start) {
-    int64_t numel = 1;
-    for (const int64_t extent : shape) numel *= extent;
-    return (at::arange(numel, at::kDouble) * 3.0 + start).sin().view(shape).to(at::kFloat);
-}
+using test::wave;
 
 inline test::NamedTensors initial_parameters() {
     return {{"w1", wave({7, 20}, 0.1) * 0.5},  {"b1", wave({20}, 0.2) * 0.1},

@@ -14,6 +14,10 @@
 
 #include "training_world.h"
 
+#include "optimizers.h"
+#include "support/catch.h"
+#include "support/every_nth.h"
+
 namespace dslaunch::testing {
 
 using namespace config;
@@ -124,6 +128,48 @@ inline RankOutcome train_reference(const TrainingCase& job) {
     }
     for (const auto& [name, tensor] : parameters) outcome.parameters[name] = tensor.detach();
     return outcome;
+}
+
+// The ranks compute in fp32, the reference in fp64. A gradient's relative error is some 1e-6 (sums
+// of at most 8 * 2 terms and 20-term products), up to 1e-4 where terms cancel; an Adam update moves
+// a parameter by at most about lr = 0.01 and errs by 1e-4 of that, over 6 steps 6e-6. SGD moves by
+// 0.1 * gradient with the gradient's absolute error of 1e-7 * 6 * 1 / (1 - momentum). 2e-5 covers
+// both; a wrong factor, decay or step count shows at 1e-4 and more.
+inline constexpr double kTolerance = 2e-5;
+
+inline void check_near(const RankOutcome& rank, const RankOutcome& reference) {
+    CHECK(std::abs(rank.loss - reference.loss) < kTolerance);
+    CHECK(rank.updates == reference.updates);
+    CHECK(rank.norm.has_value() == reference.norm.has_value());
+    if (reference.norm) CHECK(*rank.norm == Approx(*reference.norm).epsilon(1e-4));
+    for (const auto& [name, tensor] : reference.parameters) {
+        INFO(name);
+        const double error =
+            (rank.parameters.at(name).to(at::kDouble) - tensor).abs().max().item<double>();
+        CHECK(error < kTolerance);
+    }
+}
+
+// CHECK for those of CASES of each optimizer and way to clip, with gradients reduced once a step
+// and in each micro step.
+inline void for_each_optimizer(const std::vector<int>& sizes, int64_t accumulation,
+                               const std::vector<double>& clippings,
+                               const std::function<void(const TrainingCase&)>& check,
+                               test::EveryNth& cases) {
+    for (const OptimizerConfig& config :
+         {kAdamW, kAdamL2, kSgd, momentum_sgd(0.9, 0, false), momentum_sgd(0.9, 0.3, false),
+          momentum_sgd(0.8, 0, true), kAdagrad, kLion}) {
+        for (const double clipping : clippings) {
+            if (!cases.takes_next()) continue;
+            TrainingCase job{fmt::format("optimizer {} momentum {} clipping {}",
+                                         static_cast<int>(config.kind), config.momentum, clipping),
+                             sizes, config, accumulation, clipping};
+            check(job);
+            job.micro_step = true;
+            job.name += ", reduced each micro step";
+            check(job);
+        }
+    }
 }
 
 }  // namespace dslaunch::testing

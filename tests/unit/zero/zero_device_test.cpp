@@ -13,6 +13,7 @@
 #include "support/temporary_folder.h"
 #include "support/test_backend.h"
 #include "support/test_device.h"
+#include "support/text_tools.h"
 #include "training_reference.h"
 
 namespace dslaunch {
@@ -53,9 +54,9 @@ struct DeviceWorldOptions {
 std::vector<DeviceRank> train_devices(const TrainingCase& job,
                                       const DeviceWorldOptions& options = {}) {
     TestBackendWorld devices;
-    InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
+    testing::InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
     std::vector<DeviceRank> ranks(static_cast<size_t>(job.world_size()));
-    testing::run_world(world, [&](InProcessRank& self, int rank) {
+    testing::run_world(world, [&](testing::InProcessRank& self, int rank) {
         const auto seed = static_cast<uint64_t>(rank);
         test::TestDevice device(rank, seed + 100, options.operator_delay);
         TestBackend backend(devices, seed, rank, &device.compute());
@@ -90,35 +91,16 @@ void check_equal_bits(const RankOutcome& a, const RankOutcome& b) {
     }
 }
 
-// The bound that zero_state_test.cpp derives for fp32 ranks against the fp64 reference.
-constexpr double kTolerance = 2e-5;
-
 void check_against_reference(const TrainingCase& job) {
     INFO(job.name << " on " << job.world_size() << " ranks");
     const std::vector<DeviceRank> ranks = train_devices(job);
-    const RankOutcome reference = testing::train_reference(job);
     const RankOutcome& first = ranks[0].outcome;
     for (const DeviceRank& rank : ranks) check_equal_bits(rank.outcome, first);
-    CHECK(std::abs(first.loss - reference.loss) < kTolerance);
-    CHECK(first.updates == reference.updates);
-    CHECK(first.norm.has_value() == reference.norm.has_value());
-    if (reference.norm) CHECK(*first.norm == Approx(*reference.norm).epsilon(1e-4));
-    for (const auto& [name, tensor] : reference.parameters) {
-        INFO(name);
-        const double error =
-            (first.parameters.at(name).to(at::kDouble) - tensor).abs().max().item<double>();
-        CHECK(error < kTolerance);
-    }
+    testing::check_near(first, testing::train_reference(job));
 }
 
 std::string failure_of(const TrainingCase& job, const DeviceWorldOptions& options, ExitCode code) {
-    try {
-        (void)train_devices(job, options);
-    } catch (const Error& error) {
-        CHECK(error.code() == code);
-        return error.what();
-    }
-    return "it ran";
+    return test::error_of(code, [&] { (void)train_devices(job, options); });
 }
 
 }  // namespace
@@ -150,22 +132,8 @@ TEST_CASE("every fixture trains on a device with the losses of the CPU's state")
 
 TEST_CASE("every rank on a device comes to the parameters of torch::optim", "[matrix]") {
     test::EveryNth cases(5);
-    for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {5}, {8}, {2, 1}}) {
-        for (const OptimizerConfig& config : {kAdamW, kAdamL2, kSgd, momentum_sgd(0.9, 0.3, false),
-                                              momentum_sgd(0.8, 0, true), kAdagrad, kLion}) {
-            for (const double clipping : {0.0, 0.05}) {
-                if (!cases.takes_next()) continue;
-                TrainingCase job{
-                    fmt::format("optimizer {} momentum {} clipping {}",
-                                static_cast<int>(config.kind), config.momentum, clipping),
-                    sizes, config, 2, clipping};
-                check_against_reference(job);
-                job.micro_step = true;
-                job.name += ", reduced each micro step";
-                check_against_reference(job);
-            }
-        }
-    }
+    for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {5}, {8}, {2, 1}})
+        testing::for_each_optimizer(sizes, 2, {0.0, 0.05}, check_against_reference, cases);
 }
 
 TEST_CASE("without clipping a device's ranks have the bits of ZeroState") {

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -29,12 +28,6 @@ constexpr int kIncludeDepthMax = 16;
 constexpr size_t kLineBytesMax = 64U << 10;
 constexpr std::chrono::seconds kExecMax{10};
 constexpr const char* kSystemConfig = "/etc/ssh/ssh_config";
-
-std::string lower(std::string_view text) {
-    std::string result(text);
-    for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return result;
-}
 
 // Comma-separated patterns; one that begins with `!` and matches decides at once.
 bool matches_list(std::string_view text, std::string_view list) {

@@ -9,6 +9,23 @@
 
 namespace dslaunch::launch {
 
+std::string take_string(char* text) {
+    std::string copy = text == nullptr ? "" : text;
+    ssh_string_free_char(text);
+    return copy;
+}
+
+std::string fingerprint_of(ssh_key key) {
+    unsigned char* hash = nullptr;
+    size_t length = 0;
+    if (ssh_get_publickey_hash(key, SSH_PUBLICKEY_HASH_SHA256, &hash, &length) != 0)
+        return "unknown";
+    std::string text =
+        take_string(ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, length));
+    ssh_clean_pubkey_hash(&hash);
+    return text;
+}
+
 KnownHosts::KnownHosts(const std::vector<std::string>& files, const std::string& name) {
     for (const std::string& path : files) read(path, name);
     // A host at another port may show the key that it has under its bare name, as with ssh.

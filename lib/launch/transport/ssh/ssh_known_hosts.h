@@ -9,6 +9,11 @@
 
 namespace dslaunch::launch {
 
+// A copy of TEXT, which libssh has made and which is freed here; null is empty.
+[[nodiscard]] std::string take_string(char* text);
+// The SHA-256 of KEY as ssh writes it; "unknown": libssh has none.
+[[nodiscard]] std::string fingerprint_of(ssh_key key);
+
 // The keys that one host may show, those it must not, and what stands in the way.
 class KnownHosts {
   public:

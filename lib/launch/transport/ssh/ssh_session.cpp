@@ -41,24 +41,6 @@ bool bind_to(int fd, const std::string& address, int family) {
     return bound;
 }
 
-std::string take_string(char* text) {
-    std::string copy = text == nullptr ? "" : text;
-    ssh_string_free_char(text);
-    return copy;
-}
-
-std::string fingerprint(ssh_key key) {
-    unsigned char* hash = nullptr;
-    size_t length = 0;
-    if (ssh_get_publickey_hash(key, SSH_PUBLICKEY_HASH_SHA256, &hash, &length) != 0) {
-        return "unknown";
-    }
-    const std::string text =
-        take_string(ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, length));
-    ssh_clean_pubkey_hash(&hash);
-    return text;
-}
-
 }  // namespace
 
 SshSession::SshSession(size_t index, HostAddress host, std::string config_path, SshPurpose purpose,
@@ -289,7 +271,7 @@ bool SshSession::check_host_key() {
         end("host key verification failed: " + session_error());
         return false;
     }
-    const std::string print = fingerprint(key);
+    const std::string print = fingerprint_of(key);
     const KnownHosts::Verdict verdict = known_hosts_->judge(key);
     ssh_key_free(key);
     switch (verdict) {

@@ -23,11 +23,6 @@ namespace {
 constexpr const char* kUseOpenSsh = "give --launcher openssh";
 constexpr int kDefaultPort = 22;
 
-std::string lower(std::string text) {
-    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return text;
-}
-
 struct LocalUser {
     std::string name;
     std::string home;

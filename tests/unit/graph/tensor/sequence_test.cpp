@@ -7,6 +7,7 @@
 #include "graph/measure/measure.h"
 #include "graph/tensor/tensor_rank.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 #include "unit/graph/tensor/tensor_case.h"
 
 namespace dslaunch {
@@ -15,17 +16,11 @@ using namespace graph;
 using namespace plan;
 namespace {
 
+using test::count_of;
+using test::kLayersOf;
 using test::named;
 using test::TensorCase;
 using Kind = TensorCollectiveKind;
-
-const std::vector<std::pair<const char*, int64_t>> kLayersOf = {
-    {"gpt", 3}, {"gpt-tied", 2}, {"gpt-dropout", 3}, {"llama", 2}, {"qwen2", 2}, {"gpt2", 2}};
-
-int64_t count_of(const TensorPlan& plan, Kind kind) {
-    return std::count_if(plan.collectives.begin(), plan.collectives.end(),
-                         [&](const TensorCollective& c) { return c.kind == kind; });
-}
 
 TensorRules sharing(int size) {
     TensorRules rules = test::ranks(size);
@@ -38,13 +33,7 @@ TensorModel sequence(const TensorCase& made, int size) {
 }
 
 std::string refusal(const TensorCase& made, int size) {
-    try {
-        static_cast<void>(sequence(made, size));
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kInput);
-        return error.what();
-    }
-    return "nothing was thrown";
+    return test::error_of(ExitCode::kInput, [&] { static_cast<void>(sequence(made, size)); });
 }
 
 // A decoder layer of width 12 around attention ATTENTION over q, k, v [2, heads, 6, 4].

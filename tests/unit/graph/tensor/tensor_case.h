@@ -6,6 +6,7 @@
 #include <ATen/ops/arange.h>
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,14 @@ inline TensorRules ranks(int size) {
     TensorRules rules;
     rules.size = size;
     return rules;
+}
+
+// Fixtures with layers that split, and how many each has.
+inline const std::vector<std::pair<const char*, int64_t>> kLayersOf = {
+    {"gpt", 3}, {"gpt-tied", 2}, {"gpt-dropout", 3}, {"llama", 2}, {"qwen2", 2}, {"gpt2", 2}};
+
+inline int64_t count_of(const TensorPlan& plan, TensorCollectiveKind kind) {
+    return std::ranges::count(plan.collectives, kind, &TensorCollective::kind);
 }
 
 struct TensorCase {

@@ -22,15 +22,12 @@ using namespace graph;
 using namespace plan;
 namespace {
 
+using test::count_of;
+using test::kLayersOf;
 using test::named;
 using test::ranks;
 using test::TensorCase;
 using Kind = TensorCollectiveKind;
-
-int64_t count(const TensorPlan& plan, Kind kind) {
-    return std::count_if(plan.collectives.begin(), plan.collectives.end(),
-                         [&](const TensorCollective& c) { return c.kind == kind; });
-}
 
 // Takes collective number SITE out of TENSOR's graph: its input goes on in place of its output.
 void leave_out(TensorModel& tensor, int64_t site) {
@@ -50,9 +47,7 @@ void leave_out(TensorModel& tensor, int64_t site) {
 }  // namespace
 
 TEST_CASE("fixture models split among ranks compute what they compute whole") {
-    const std::vector<std::pair<const char*, int64_t>> layers_of = {
-        {"gpt", 3}, {"gpt-tied", 2}, {"gpt-dropout", 3}, {"llama", 2}, {"qwen2", 2}, {"gpt2", 2}};
-    for (const auto& [name, layers] : layers_of) {
+    for (const auto& [name, layers] : kLayersOf) {
         const TensorCase made = TensorCase::fixture(name);
         const TensorReference whole = made.whole();
         for (const int size : {1, 2, 4}) {
@@ -62,9 +57,9 @@ TEST_CASE("fixture models split among ranks compute what they compute whole") {
             CHECK(check.difference < check.bound);
             CHECK(std::abs(check.loss - whole.loss.item<double>()) < 1e-12);
             // Two layers that sum and two that copy in each block, the table, and the loss.
-            CHECK(count(tensor.plan, Kind::kReduce) == 2 * layers + 1);
-            CHECK(count(tensor.plan, Kind::kCopy) == 2 * layers + 1);
-            CHECK(count(tensor.plan, Kind::kLoss) == 1);
+            CHECK(count_of(tensor.plan, Kind::kReduce) == 2 * layers + 1);
+            CHECK(count_of(tensor.plan, Kind::kCopy) == 2 * layers + 1);
+            CHECK(count_of(tensor.plan, Kind::kLoss) == 1);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -20,12 +21,7 @@ std::string chosen(const HostFilter& filter) {
 }
 
 std::string refusal(const HostFilter& filter) {
-    try {
-        return "accepted: " + chosen(filter);
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kUsage);
-        return error.what();
-    }
+    return test::error_of(ExitCode::kUsage, [&] { (void)chosen(filter); });
 }
 
 }  // namespace

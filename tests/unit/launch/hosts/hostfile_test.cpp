@@ -7,6 +7,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -16,13 +17,7 @@ namespace {
 const std::string kHostfiles = std::string(test::source_dir()) + "/hostfiles";
 
 std::string message_of(const std::string& text, const std::string& name) {
-    try {
-        (void)parse_hostfile(text, name);
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kUsage);
-        return error.what();
-    }
-    return "accepted";
+    return test::error_of(ExitCode::kUsage, [&] { (void)parse_hostfile(text, name); });
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 
 #include <csignal>
 #include <map>
-#include <random>
 
 #include "base/error.h"
 #include "launch/agent/push_receiver.h"
@@ -16,6 +15,7 @@
 #include "support/catch.h"
 #include "support/fake_transport.h"
 #include "support/job_process.h"
+#include "unit/launch/files/travelling_files.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -23,22 +23,6 @@ using namespace dslaunch::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-std::string random_bytes(size_t length, unsigned seed) {
-    std::mt19937 engine(seed);
-    std::string bytes(length, '\0');
-    for (char& byte : bytes) byte = static_cast<char>(engine());
-    return bytes;
-}
-
-void write(const std::string& path, const std::string& content) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
-}
-
-std::string content_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // Hosts whose agents have the real PushReceiver. The connection is lost after PIECES_MAX pieces.
 struct Hosts {
@@ -83,56 +67,35 @@ struct Hosts {
     int pieces_left;
 };
 
-constexpr size_t kChunk = static_cast<size_t>(kPushChunkBytes);
-
 }  // namespace
 
 TEST_CASE("a pushed file has the content, mode and time of the original, whatever its length") {
-    const size_t lengths[] = {0,
-                              1,
-                              static_cast<size_t>(kPushPieceBytes),
-                              kChunk - 1,
-                              kChunk,
-                              kChunk + 1,
-                              2 * kChunk + 12345};
     TemporaryFolder folder;
     std::vector<PushFile> files;
-    for (size_t i = 0; i < std::size(lengths); ++i) {
+    for (size_t i = 0; i < std::size(kTravelLengths); ++i) {
         const std::string name = folder.path() + "/f" + std::to_string(i);
-        write(name, random_bytes(lengths[i], static_cast<unsigned>(i)));
-        ::chmod(name.c_str(), i % 2 == 0 ? 0750 : 0600);
-        const timespec times[2] = {{1'000'000'000, 5}, {1'000'000'000, 5}};
-        ::utimensat(AT_FDCWD, name.c_str(), times, 0);
+        make_old_file(name, i, i % 2 == 0 ? 0750 : 0600);
         files.push_back({name, folder.path() + "/new/folders/t" + std::to_string(i), {}, false});
     }
     Hosts hosts(1);
     const auto results = hosts.push(files);
     CHECK(results[0].error.empty());
-    CHECK(results[0].files_sent == static_cast<int64_t>(std::size(lengths)));
-    for (const PushFile& file : files) {
-        struct stat from {
-        }, to{};
-        REQUIRE(::stat(file.local_path.c_str(), &from) == 0);
-        REQUIRE(::stat(file.target_path.c_str(), &to) == 0);
-        CHECK(content_of(file.target_path) == content_of(file.local_path));
-        CHECK(to.st_mode == from.st_mode);
-        CHECK(to.st_mtim.tv_sec == 1'000'000'000);
-        CHECK(to.st_mtim.tv_nsec == 5);
-    }
+    CHECK(results[0].files_sent == static_cast<int64_t>(std::size(kTravelLengths)));
+    for (const PushFile& file : files) check_travelled(file.local_path, file.target_path);
     struct stat made {};
     REQUIRE(::stat((folder.path() + "/new").c_str(), &made) == 0);
     CHECK((made.st_mode & 0777) == 0755);
     // Nothing is left beside them, and a second push sends nothing.
     CHECK(std::system(("ls -A " + folder.path() + "/new/folders | grep -q part").c_str()) != 0);
-    CHECK(hosts.push(files)[0].files_equal == static_cast<int64_t>(std::size(lengths)));
+    CHECK(hosts.push(files)[0].files_equal == static_cast<int64_t>(std::size(kTravelLengths)));
 }
 
 TEST_CASE("of a file that changed only the chunks that did travel") {
     TemporaryFolder folder;
-    std::string content = random_bytes(4 * kChunk, 1);
-    write(folder.path() + "/old", content);
-    content[kChunk + 7] = static_cast<char>(content[kChunk + 7] + 1);
-    write(folder.path() + "/new", content);
+    std::string content = random_bytes(4 * kWholeChunk, 1);
+    write_file(folder.path() + "/old", content);
+    content[kWholeChunk + 7] = static_cast<char>(content[kWholeChunk + 7] + 1);
+    write_file(folder.path() + "/new", content);
     Hosts hosts(1);
     const auto results = hosts.push({{folder.path() + "/new", folder.path() + "/old", {}, false}});
     CHECK(results[0].error.empty());
@@ -142,8 +105,8 @@ TEST_CASE("of a file that changed only the chunks that did travel") {
 
 TEST_CASE("a push that was cut off goes on with what had arrived whole") {
     TemporaryFolder folder;
-    const std::string content = random_bytes(4 * kChunk, 2);
-    write(folder.path() + "/from", content);
+    const std::string content = random_bytes(4 * kWholeChunk, 2);
+    write_file(folder.path() + "/from", content);
     const std::vector<PushFile> files = {
         {folder.path() + "/from", folder.path() + "/to", {}, false}};
     {
@@ -161,7 +124,7 @@ TEST_CASE("a push that was cut off goes on with what had arrived whole") {
 
 TEST_CASE("two hosts that share a disk get one copy, and both are content") {
     TemporaryFolder folder;
-    write(folder.path() + "/from", random_bytes(3 * kChunk, 3));
+    write_file(folder.path() + "/from", random_bytes(3 * kWholeChunk, 3));
     Hosts hosts(2);
     const auto results = hosts.push({{folder.path() + "/from", folder.path() + "/to", {}, false}});
     for (const PushResult& result : results) CHECK(result.error.empty());
@@ -175,8 +138,8 @@ TEST_CASE(
     "touched") {
     TemporaryFolder folder;
     const std::string at = folder.path() + "/";
-    write(at + "from", "new");
-    write(at + "victim", "precious");
+    write_file(at + "from", "new");
+    write_file(at + "victim", "precious");
     REQUIRE(::symlink((at + "victim").c_str(), (at + "link").c_str()) == 0);
     REQUIRE(::symlink((at + "victim").c_str(), (at + ".trap.dslaunch-part").c_str()) == 0);
     REQUIRE(::link((at + "victim").c_str(), (at + ".hard.dslaunch-part").c_str()) == 0);
@@ -206,11 +169,11 @@ TEST_CASE(
 TEST_CASE("a library that the host has at its own place is not sent, unless an older one was") {
     TemporaryFolder folder;
     const std::string at = folder.path() + "/";
-    write(at + "system", "library");
+    write_file(at + "system", "library");
     const std::vector<PushFile> files = {{at + "system", at + "own", at + "system", false}};
     CHECK(Hosts(1).push(files)[0].files_equal == 1);
     CHECK(::access((at + "own").c_str(), F_OK) != 0);
-    write(at + "own", "older one");
+    write_file(at + "own", "older one");
     CHECK(Hosts(1).push(files)[0].files_sent == 1);
     CHECK(content_of(at + "own") == "library");
 }
@@ -241,7 +204,7 @@ TEST_CASE("what arrives damaged is refused and never gets the file's name") {
 
 TEST_CASE("a file of before 1970 keeps its time, with what is left of its second") {
     TemporaryFolder folder;
-    write(folder.path() + "/from", "old");
+    write_file(folder.path() + "/from", "old");
     const timespec times[2] = {{-7, 250'000'000}, {-7, 250'000'000}};
     REQUIRE(::utimensat(AT_FDCWD, (folder.path() + "/from").c_str(), times, 0) == 0);
     Hosts hosts(1);
@@ -255,7 +218,7 @@ TEST_CASE("a file of before 1970 keeps its time, with what is left of its second
 
 TEST_CASE("a file whose list of chunks fills more than a frame is refused on both sides") {
     TemporaryFolder folder;
-    write(folder.path() + "/from", "");
+    write_file(folder.path() + "/from", "");
     REQUIRE(::truncate((folder.path() + "/from").c_str(), kPushFileBytesMax + 1) == 0);
     Hosts hosts(1);
     CHECK_THROWS_WITH(hosts.push({{folder.path() + "/from", folder.path() + "/to", {}, false}}),

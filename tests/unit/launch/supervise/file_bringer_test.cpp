@@ -8,14 +8,13 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <random>
 
 #include "launch/agent/fetch_answer.h"
 #include "supervised_hosts.h"
 #include "support/catch.h"
 #include "support/skip.h"
 #include "support/small_disk.h"
+#include "unit/launch/files/travelling_files.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -24,26 +23,6 @@ using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr size_t kWholeChunk = static_cast<size_t>(kPushChunkBytes);
-constexpr auto kOld = 1'000'000'000;
-
-std::string bytes_from(size_t length, unsigned seed) {
-    std::mt19937 engine(seed);
-    std::string bytes(length, '\0');
-    for (char& byte : bytes) byte = static_cast<char>(engine());
-    return bytes;
-}
-
-void put_file(const std::string& path, const std::string& content) {
-    fs::create_directories(fs::path(path).parent_path());
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
-}
-
-std::string whole_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // Host n0, which has in THERE what the launcher wants to have in HERE. It is gone after
 // PIECES_MAX pieces, and says nothing more once it is SILENT.
@@ -92,63 +71,42 @@ struct GivingHost {
 }  // namespace
 
 TEST_CASE("a file that is brought has the content, mode and time of the original") {
-    const size_t lengths[] = {0,
-                              1,
-                              static_cast<size_t>(kPushPieceBytes),
-                              kWholeChunk - 1,
-                              kWholeChunk,
-                              kWholeChunk + 1,
-                              5 * kWholeChunk + 12345};
     GivingHost host;
     std::vector<std::string> names;
     int64_t bytes = 0;
-    for (size_t i = 0; i < std::size(lengths); ++i) {
+    for (size_t i = 0; i < std::size(kTravelLengths); ++i) {
         names.push_back(fmt::format("folder/f{}", i));
-        const std::string path = host.there + names.back();
-        put_file(path, bytes_from(lengths[i], static_cast<unsigned>(i)));
-        ::chmod(path.c_str(), i % 2 == 0 ? 0640 : 0600);
-        const timespec times[2] = {{kOld, 5}, {kOld, 5}};
-        ::utimensat(AT_FDCWD, path.c_str(), times, 0);
-        bytes += static_cast<int64_t>(lengths[i]);
+        make_old_file(host.there + names.back(), i, i % 2 == 0 ? 0640 : 0600);
+        bytes += static_cast<int64_t>(kTravelLengths[i]);
     }
     const Brought brought = host.bring(names);
     INFO(brought.error);
     CHECK(brought.state == Brought::State::kBrought);
     CHECK(brought.bytes == bytes);
-    for (const std::string& name : names) {
-        INFO(name);
-        struct stat from {
-        }, to{};
-        REQUIRE(::stat((host.there + name).c_str(), &from) == 0);
-        REQUIRE(::stat((host.here + name).c_str(), &to) == 0);
-        CHECK(whole_file(host.here + name) == whole_file(host.there + name));
-        CHECK(to.st_mode == from.st_mode);
-        CHECK(to.st_mtim.tv_sec == kOld);
-        CHECK(to.st_mtim.tv_nsec == 5);
-    }
+    for (const std::string& name : names) check_travelled(host.there + name, host.here + name);
     CHECK(host.bring(names).state == Brought::State::kHere);
     CHECK(host.pieces == 0);
 }
 
 TEST_CASE("what is here already is not sent, and of what differs only the chunks that do") {
     GivingHost host;
-    std::string content = bytes_from(3 * kWholeChunk, 1);
-    put_file(host.there + "f", content);
-    put_file(host.here + "f", content);
+    std::string content = random_bytes(3 * kWholeChunk, 1);
+    write_file(host.there + "f", content);
+    write_file(host.here + "f", content);
     ::utimensat(AT_FDCWD, (host.here + "f").c_str(), nullptr, 0);
     CHECK(host.bring({"f"}).state == Brought::State::kHere);
     CHECK(host.pieces == 0);
     content[kWholeChunk + 7] = static_cast<char>(content[kWholeChunk + 7] + 1);
-    put_file(host.there + "f", content);
+    write_file(host.there + "f", content);
     CHECK(host.bring({"f"}).state == Brought::State::kBrought);
     CHECK(host.pieces == kPushChunkBytes / kPushPieceBytes);
-    CHECK(whole_file(host.here + "f") == content);
+    CHECK(content_of(host.here + "f") == content);
 }
 
 TEST_CASE("files that are too large together stay where they are, unless they are here") {
     GivingHost host;
-    put_file(host.there + "a", bytes_from(1000, 1));
-    put_file(host.there + "b", bytes_from(1001, 2));
+    write_file(host.there + "a", random_bytes(1000, 1));
+    write_file(host.there + "b", random_bytes(1001, 2));
     const Brought large = host.bring({"a", "b"}, 2000);
     CHECK(large.state == Brought::State::kTooLarge);
     CHECK(large.bytes == 2001);
@@ -167,8 +125,8 @@ TEST_CASE("what keeps a file from coming is told, and the host's copy stays") {
     CHECK(no_file.error == host.there + "f: no file");
     fs::remove(host.there + "f");
 
-    const std::string content = bytes_from(2 * kWholeChunk, 1);
-    put_file(host.there + "f", content);
+    const std::string content = random_bytes(2 * kWholeChunk, 1);
+    write_file(host.there + "f", content);
     fs::create_directories(host.here + "f");
     const Brought folder = host.bring({"f"});
     CHECK(folder.code == ExitCode::kDisk);
@@ -179,13 +137,13 @@ TEST_CASE("what keeps a file from coming is told, and the host's copy stays") {
     const Brought silent = host.bring({"f"}, 1 << 30, 100ms);
     CHECK(silent.code == ExitCode::kHosts);
     CHECK_THAT(silent.error, Catch::Contains("the host has sent nothing"));
-    CHECK(whole_file(host.there + "f") == content);
+    CHECK(content_of(host.there + "f") == content);
 }
 
 TEST_CASE("what came before the connection was lost is not sent again") {
     GivingHost host;
-    const std::string content = bytes_from(3 * kWholeChunk, 1);
-    put_file(host.there + "f", content);
+    const std::string content = random_bytes(3 * kWholeChunk, 1);
+    write_file(host.there + "f", content);
     const int all = static_cast<int>(3 * kPushChunkBytes / kPushPieceBytes);
     host.pieces_max = all - 1;  // so that more than one chunk has been taken
     const Brought lost = host.bring({"f"});
@@ -197,14 +155,14 @@ TEST_CASE("what came before the connection was lost is not sent again") {
     // The first try's last write may still be under way.
     CHECK(wait_until([&] { return host.bring({"f"}).state == Brought::State::kBrought; }));
     CHECK(host.pieces < all);
-    CHECK(whole_file(host.here + "f") == content);
+    CHECK(content_of(host.here + "f") == content);
 }
 
 TEST_CASE("a full disk of the launcher's is a sentence, and nothing is left on it") {
     GivingHost host;
     if (!mount_small_disk(host.here, "size=1m"))
         return report_skipped("a full disk of the launcher's", "mounting one needs root");
-    put_file(host.there + "f", bytes_from(2U << 20, 1));
+    write_file(host.there + "f", random_bytes(2U << 20, 1));
     const Brought full = host.bring({"f"});
     CHECK(full.code == ExitCode::kDisk);
     CHECK_THAT(full.error,
@@ -219,8 +177,8 @@ TEST_CASE("at the end of a training the weights come to the launcher, which name
     JobSpec spec = two_per_node(2, TargetKind::kTorchScript);
     spec.output_directory = folder.path() + "/run";
     fs::create_directories(spec.output_directory);
-    put_file(there + "/model.safetensors", bytes_from(3000, 1));
-    put_file(there + "/model.pt", bytes_from(4000, 2));
+    write_file(there + "/model.safetensors", random_bytes(3000, 1));
+    write_file(there + "/model.pt", random_bytes(4000, 2));
     const auto agent = good_agent(all_end_well);
     const auto transport = [&] {
         return FakeTransport([&](FakeTransport& t, size_t host, const Frame& frame) {
@@ -235,7 +193,7 @@ TEST_CASE("at the end of a training the weights come to the launcher, which name
         FakeTransport hosts = transport();
         CHECK(run(spec, hosts).exit_code == 0);
         for (const char* name : {"/model.safetensors", "/model.pt"})
-            CHECK(whole_file(spec.output_directory + name) == whole_file(there + name));
+            CHECK(content_of(spec.output_directory + name) == content_of(there + name));
     }
     SECTION("they are too large, which is no failure") {
         spec.bring_bytes_max = 6999;

@@ -15,6 +15,7 @@
 #include "support/fake_transport.h"
 #include "support/job_process.h"
 #include "support/piped_stream.h"
+#include "support/text_tools.h"
 
 namespace dslaunch::test {
 
@@ -135,12 +136,7 @@ inline AttemptResult run(const JobSpec& spec, Transport& transport, int restart_
 }
 
 inline std::string refusal(const JobSpec& spec, FakeTransport& transport, ExitCode code) {
-    try {
-        return "it ran: " + run(spec, transport).report;
-    } catch (const Error& error) {
-        CHECK(error.code() == code);
-        return error.what();
-    }
+    return error_of(code, [&] { (void)run(spec, transport); });
 }
 
 }  // namespace dslaunch::test

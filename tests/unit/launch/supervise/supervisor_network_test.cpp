@@ -11,6 +11,7 @@
 #include "launch/supervise/supervisor.h"
 #include "support/catch.h"
 #include "support/fake_transport.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -140,13 +141,9 @@ AttemptResult run(const JobSpec& spec, FakeTransport& transport) {
 
 std::string refusal(const JobSpec& spec, Cluster& cluster, ExitCode code) {
     FakeTransport transport(cluster.agent());
-    try {
-        return "it ran: " + run(spec, transport).report;
-    } catch (const Error& error) {
-        CHECK(error.code() == code);
-        CHECK_FALSE(transport.was_sent(FrameKind::kStart));
-        return error.what();
-    }
+    const std::string message = error_of(code, [&] { (void)run(spec, transport); });
+    CHECK_FALSE(transport.was_sent(FrameKind::kStart));
+    return message;
 }
 
 // The last value wins, as it does for the worker.

@@ -13,6 +13,7 @@
 #include "support/catch.h"
 #include "support/job_process.h"
 #include "support/skip.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -20,25 +21,15 @@ using namespace dslaunch::test;
 
 namespace {
 
-void write(const std::string& path, const std::string& text) {
-    std::ofstream(path) << text;
-}
-
 SshTarget resolve(const TemporaryFolder& folder, const std::string& text,
                   const std::string& host = "n1") {
-    write(folder.path() + "/config", text);
+    write_file(folder.path() + "/config", text);
     return resolve_ssh_target({host, {}, 0, {}}, folder.path() + "/config");
 }
 
 std::string refusal(const std::string& text) {
     const TemporaryFolder folder;
-    try {
-        resolve(folder, text);
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kUsage);
-        return error.what();
-    }
-    return "accepted";
+    return error_of(ExitCode::kUsage, [&] { resolve(folder, text); });
 }
 
 // The output of `ssh -G`: keyword -> its last value.
@@ -88,8 +79,8 @@ TEST_CASE("an ssh configuration means to the built-in ssh what it means to ssh i
         }
         // ssh 9.2 knows no Tag; the built-in resolver does.
         const bool is_tag = text.starts_with("Tag");
-        write(folder.path() + "/part1", "Host n1\n Port 3333\nHost n2\n Port 4444\n");
-        write(folder.path() + "/part2", "Compression yes\n");
+        write_file(folder.path() + "/part1", "Host n1\n Port 3333\nHost n2\n Port 4444\n");
+        write_file(folder.path() + "/part2", "Compression yes\n");
         INFO(text);
         const SshTarget ours =
             resolve(folder, is_tag ? text.substr(text.find('\n') + 1) : text, row.host);
@@ -129,7 +120,7 @@ TEST_CASE("tokens, folders and lists of an ssh configuration are filled in") {
 
 TEST_CASE("user, port and address of the hostfile come before the ssh configuration") {
     const TemporaryFolder folder;
-    write(folder.path() + "/config", "Host *\n User bob\n Port 7\n HostName elsewhere\n");
+    write_file(folder.path() + "/config", "Host *\n User bob\n Port 7\n HostName elsewhere\n");
     const SshTarget target =
         resolve_ssh_target({"n1", "ada", 2201, "10.0.0.9"}, folder.path() + "/config");
     CHECK(target.user == "ada");
@@ -200,8 +191,8 @@ TEST_CASE("an ssh configuration that others may write is not obeyed") {
     const TemporaryFolder folder;
     const std::string config = folder.path() + "/config";
     const std::string included = folder.path() + "/included";
-    write(included, "Port 2201\n");
-    write(config, "Include " + included + "\n");
+    write_file(included, "Port 2201\n");
+    write_file(config, "Include " + included + "\n");
     const auto port = [&] { return resolve_ssh_target({"n1", {}, 0, {}}, config).port; };
     const auto is_refused = [&] {
         try {

@@ -124,6 +124,44 @@ TEST_CASE("stages on two hosts send outputs and their gradients between them") {
           2 * 5 * test::kLayerOutputs);
 }
 
+TEST_CASE("what crosses hosts is counted from where the mesh puts the stages") {
+    MeshRequest request = layered_job(4, {4});
+    MeshChoice choice{{1, 1, 1, 0, 4}, ScheduleKind::k1F1B, 1, 8};
+    const auto between = [&](MeshAxis axis) {
+        return traffic(mesh_cost(request, choice), axis).between.value;
+    };
+    // Each copy sends an output and its gradient at each of three cuts for each of 8 micro batches.
+    constexpr int64_t kCopy = 2 * 8 * 3 * test::kLayerOutputs;
+    CHECK(between(MeshAxis::kPipeline) == 0);
+    // 2 copies of each stage on a host of its own.
+    choice.sizes.data = 2;
+    request.node_sizes = {2, 2, 2, 2};
+    CHECK(between(MeshAxis::kPipeline) == 2 * kCopy);
+    CHECK(between(MeshAxis::kShard) == 0);
+    // Each stage's 4 copies lie on two of 8 hosts of 2 ranks, which send its sums both ways.
+    choice.sizes.data = 4;
+    request.node_sizes.assign(8, 2);
+    CHECK(between(MeshAxis::kPipeline) == 4 * kCopy);
+    CHECK(between(MeshAxis::kShard) == 4 * 2 * kGradients);
+    // A frozen stage sends outputs alone, and has no sums.
+    request.model.segments[0].backward = false;
+    request.model.parameters[0].trainable = false;
+    CHECK(between(MeshAxis::kPipeline) == 4 * (kCopy - 8 * test::kLayerOutputs));
+    CHECK(between(MeshAxis::kShard) == 3 * 2 * kGradients);
+    // The turn of a V stays in its stage.
+    request = layered_job(4, {1, 1});
+    choice = {{1, 1, 1, 0, 2}, ScheduleKind::kZeroBubbleV, 2, 8};
+    CHECK(between(MeshAxis::kPipeline) == 2 * 8 * 2 * test::kLayerOutputs);
+}
+
+TEST_CASE("thousands of ranks are weighed at once") {
+    const MeshRequest request = layered_job(64, std::vector<int>(2048, 8));
+    const MeshCost cost = mesh_cost(request, {{1, 1, 256, 8, 64}, ScheduleKind::k1F1B, 1, 256});
+    CHECK(traffic(cost, MeshAxis::kShard).between.value == 64 * 2 * 31 * kGradients);
+    CHECK(traffic(cost, MeshAxis::kPipeline).between.value ==
+          int64_t{256} * 63 * 512 * test::kLayerOutputs);
+}
+
 TEST_CASE("large buckets are counted whole") {
     for (const int zero : {2, 3})
         for (const int64_t layers : {3, 8, 100}) {

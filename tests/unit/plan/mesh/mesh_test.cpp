@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
@@ -30,14 +31,16 @@ std::vector<int> random_hosts(int ranks, std::mt19937& random) {
     return hosts;
 }
 
-std::string error_of(const MeshSizes& sizes, const std::vector<int>& hosts) {
-    try {
-        static_cast<void>(Mesh::make(sizes, hosts));
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kConfig);
-        return error.what();
-    }
-    return "";
+// The groups of AXIS whose ranks are all on one host.
+int64_t groups_on_one_host(const Mesh& mesh, MeshAxis axis) {
+    return std::ranges::count_if(mesh.groups(axis), [&](const std::vector<int>& ranks) {
+        return std::ranges::all_of(
+            ranks, [&](int rank) { return mesh.node_of(rank) == mesh.node_of(ranks.front()); });
+    });
+}
+
+std::string refusal(const MeshSizes& sizes, const std::vector<int>& hosts) {
+    return test::error_of(ExitCode::kConfig, [&] { static_cast<void>(Mesh::make(sizes, hosts)); });
 }
 
 // The number of groups of SIZE ranks that hosts can hold whole.
@@ -84,7 +87,7 @@ TEST_CASE("a mesh gives every rank one place, and hosts hold as many whole block
                             block *= mesh.size(kAxes[axis]);
                             REQUIRE(blocks_on_one_host(mesh, axis) == whole_groups(hosts, block));
                         }
-                        CHECK(mesh.groups_on_one_host(MeshAxis::kTensor) ==
+                        CHECK(groups_on_one_host(mesh, MeshAxis::kTensor) ==
                               whole_groups(hosts, tensor));
                     }
 }
@@ -118,14 +121,14 @@ TEST_CASE("on equal hosts ranks count through the grid, tensor first and pipelin
         CHECK(mesh.index_of(rank) == MeshIndex{rank % 2, 0, rank / 2 % 2, rank / 4 % 2, rank / 8});
     CHECK(mesh.group(MeshAxis::kPipeline, 5) == std::vector<int>{5, 13});
     CHECK(mesh.group(MeshAxis::kShard, 5) == std::vector<int>{5, 7});
-    CHECK(mesh.groups_on_one_host(MeshAxis::kShard) == 8);
-    CHECK(mesh.groups_on_one_host(MeshAxis::kReplica) == 0);
+    CHECK(groups_on_one_host(mesh, MeshAxis::kShard) == 8);
+    CHECK(groups_on_one_host(mesh, MeshAxis::kReplica) == 0);
     CHECK(Mesh::make({1, 1, 2, 0, 2}, {2, 2}).table() ==
-          "  rank   host    shard pipeline\n"
-          "     0      0        0        0\n"
-          "     1      0        1        0\n"
-          "     2      1        0        1\n"
-          "     3      1        1        1\n");
+          "rank  host  shard  pipeline\n"
+          "   0     0      0         0\n"
+          "   1     0      1         0\n"
+          "   2     1      0         1\n"
+          "   3     1      1         1\n");
 }
 
 TEST_CASE("on uneven hosts a tensor group does not cross them where another order avoids it") {
@@ -133,7 +136,7 @@ TEST_CASE("on uneven hosts a tensor group does not cross them where another orde
     const Mesh mesh = Mesh::make({4, 1, 3, 0, 1}, {2, 4, 2, 4});
     CHECK(mesh.groups(MeshAxis::kTensor) ==
           std::vector<std::vector<int>>{{0, 1, 6, 7}, {2, 3, 4, 5}, {8, 9, 10, 11}});
-    CHECK(mesh.groups_on_one_host(MeshAxis::kTensor) == 2);
+    CHECK(groups_on_one_host(mesh, MeshAxis::kTensor) == 2);
 }
 
 TEST_CASE("the largest shard that stays on the hosts divides their slots and the data axis") {
@@ -143,21 +146,21 @@ TEST_CASE("the largest shard that stays on the hosts divides their slots and the
     CHECK(largest_shard_on_hosts({1, 1, 6, 0, 2}, {8, 4}) == 2);
     CHECK(largest_shard_on_hosts({1, 1, 13, 0, 1}, {8, 5}) == 1);
     for (const int shard : {2, 4, 8})
-        CHECK(Mesh::make({1, 1, 16, shard, 1}, {8, 8}).groups_on_one_host(MeshAxis::kShard) ==
+        CHECK(groups_on_one_host(Mesh::make({1, 1, 16, shard, 1}, {8, 8}), MeshAxis::kShard) ==
               16 / shard);
 }
 
 TEST_CASE("a mesh that the hosts cannot hold is refused with both numbers") {
-    CHECK(error_of({1, 1, 2, 0, 4}, {3, 4}) ==
+    CHECK(refusal({1, 1, 2, 0, 4}, {3, 4}) ==
           "a mesh of pipeline 4 x data 2 x tensor 1 x sequence 1 takes 8 ranks, but the hosts have "
           "7 slots: change a size, or the slots of the hosts");
-    CHECK(error_of({0, 1, 1, 0, 1}, {1}) == "a mesh cannot have a tensor size of 0");
-    CHECK(error_of({1, 1, 6, 4, 1}, {6}) ==
+    CHECK(refusal({0, 1, 1, 0, 1}, {1}) == "a mesh cannot have a tensor size of 0");
+    CHECK(refusal({1, 1, 6, 4, 1}, {6}) ==
           "6 data-parallel ranks cannot be divided into groups of 4 that share states; take a "
           "divisor of 6");
-    CHECK(error_of({1, 1, 1, 0, 1}, {0, 1}) == "a host of a mesh has 0 ranks");
+    CHECK(refusal({1, 1, 1, 0, 1}, {0, 1}) == "a host of a mesh has 0 ranks");
     // 65,536 x 65,536 x 2 is 2 to the 33rd.
-    CHECK_THAT(error_of({65536, 65536, 2, 0, 1}, {2}), Catch::Contains("takes 8589934592 ranks"));
+    CHECK_THAT(refusal({65536, 65536, 2, 0, 1}, {2}), Catch::Contains("takes 8589934592 ranks"));
 }
 
 }  // namespace dslaunch

@@ -9,6 +9,7 @@
 #include "pipeline_shapes.h"
 #include "plan/pipeline/live_front.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
@@ -126,16 +127,6 @@ Weight best_by_force(const StageRequest& request) {
     return best;
 }
 
-std::string error_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kConfig);
-        return error.what();
-    }
-    return "";
-}
-
 }  // namespace
 
 TEST_CASE("with one chunk a stage no cut is better than the chosen one, with and without a limit") {
@@ -164,7 +155,8 @@ TEST_CASE("with one chunk a stage no cut is better than the chosen one, with and
                 if (limited.slowest_s > free.slowest_s) ++limited_count;
 
                 request.memory_max = Bytes{free.memory_bytes - 1};
-                CHECK_THAT(error_of([&] { static_cast<void>(choose_stages(request)); }),
+                CHECK_THAT(test::error_of(ExitCode::kConfig,
+                                          [&] { static_cast<void>(choose_stages(request)); }),
                            Catch::Contains("needs " + to_text(Bytes{free.memory_bytes})));
             }
     CHECK(limited_count > 5);
@@ -271,7 +263,8 @@ TEST_CASE("stages that are given are taken as they are, or refused in words") {
     StageRequest request = random_request(6, ScheduleKind::k1F1B, {3, 1, 4}, random);
     CHECK(borders_of(given_stages(request, {1, 5})) == std::vector<int>{1, 5});
     const auto refusal = [&](const std::vector<int>& borders) {
-        return error_of([&] { static_cast<void>(given_stages(request, borders)); });
+        return test::error_of(ExitCode::kConfig,
+                              [&] { static_cast<void>(given_stages(request, borders)); });
     };
     CHECK(refusal({3}) == "3 parts of a model have 2 borders between them, not 1");
     CHECK(refusal({3, 3}) == "a part cannot begin at segment 3: borders ascend, from 1 to 5");
@@ -280,7 +273,7 @@ TEST_CASE("stages that are given are taken as they are, or refused in words") {
     request.memory_max = Bytes{0};
     CHECK_THAT(refusal({1, 5}), Catch::Contains("a rank has 0 B"));
     request.shape.stages = 7;
-    CHECK(error_of([&] { static_cast<void>(choose_stages(request)); }) ==
+    CHECK(test::error_of(ExitCode::kConfig, [&] { static_cast<void>(choose_stages(request)); }) ==
           "7 stages of 1 chunk need 7 segments at least, the model has 6; take fewer stages, or "
           "cut it finer with --segments");
 }

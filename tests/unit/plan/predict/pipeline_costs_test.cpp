@@ -1,6 +1,5 @@
 #include "plan/predict/pipeline_costs.h"
 
-#include "plan/mesh/pipeline_scale.h"
 #include "support/catch.h"
 
 namespace dslaunch {
@@ -103,55 +102,6 @@ TEST_CASE("what a rank holds of a parameter follows its ZeRO stage") {
     StepPlanOptions half = options_of(0, 1);
     half.master = true;
     CHECK(held(half, 1) == 20 * 100);
-}
-
-TEST_CASE("what crosses hosts is counted from where the mesh puts the stages") {
-    ScaleRequest request;
-    request.shape = {4, 1, 8};
-    request.sent = {Bytes{10}, Bytes{20}, Bytes{30}};
-    request.gradients = {Bytes{1000}, Bytes{2000}, Bytes{3000}, Bytes{4000}};
-    request.pipeline_s = 5;
-    request.rates.link_bytes_per_s = 1000;
-    // The stages are all on one host: nothing crosses.
-    ScaleCost cost = scale_cost(request, Mesh::make({1, 1, 1, 0, 4}, {4}));
-    CHECK(cost.activations_sent == Bytes{});
-    CHECK(cost.gradients_sent == Bytes{});
-    CHECK(cost.pipelines_on_host == 1);
-    CHECK(cost.data_groups_on_host == 4);
-    CHECK(cost.step_s == 5);
-    // 2 copies of each stage on a host of its own: each copy sends at every cut, 8 times each way.
-    cost = scale_cost(request, Mesh::make({1, 1, 2, 0, 4}, {2, 2, 2, 2}));
-    CHECK(cost.ranks == 8);
-    CHECK(cost.hosts == 4);
-    CHECK(cost.activations_sent == Bytes{2 * 16 * 60});
-    CHECK(cost.gradients_sent == Bytes{});
-    CHECK(cost.pipelines_on_host == 0);
-    CHECK(cost.data_groups_on_host == 4);
-    CHECK(cost.step_s == 5 + 4);
-    // Each stage's 4 copies lie on two of 8 hosts of 2 ranks, which send its sums both ways.
-    cost = scale_cost(request, Mesh::make({1, 1, 4, 0, 4}, std::vector<int>(8, 2)));
-    CHECK(cost.activations_sent == Bytes{4 * 16 * 60});
-    CHECK(cost.gradients_sent == Bytes{2 * 10'000});
-    CHECK(cost.data_groups_on_host == 0);
-    CHECK(cost.step_s == Approx(5 + 2 * 0.75 * 4));
-    // The turn of a V stays in its stage.
-    request.schedule = ScheduleKind::kZeroBubbleV;
-    request.shape = {2, 2, 8};
-    request.gradients.resize(2);
-    cost = scale_cost(request, Mesh::make({1, 1, 1, 0, 2}, {1, 1}));
-    CHECK(cost.activations_sent == Bytes{16 * (10 + 30)});
-}
-
-TEST_CASE("thousands of ranks are weighed at once") {
-    ScaleRequest request;
-    request.shape = {64, 1, 256};
-    request.sent.assign(63, Bytes{1});
-    request.gradients.assign(64, Bytes{1});
-    const ScaleCost cost =
-        scale_cost(request, Mesh::make({1, 1, 256, 8, 64}, std::vector<int>(2048, 8)));
-    CHECK(cost.ranks == 16'384);
-    CHECK(cost.gradients_sent == Bytes{64 * 2 * 31});
-    CHECK(cost.activations_sent == Bytes{256 * 63 * 512});
 }
 
 }  // namespace dslaunch

@@ -97,12 +97,4 @@ TEST_CASE("a schedule that cannot be had says why, beside the others or alone") 
     CHECK(fastest_of(options_for(model, {4, 2, 4, {}, {}}, mib(1))) == -1);
 }
 
-TEST_CASE("copies of a pipeline are told by ranks") {
-    CHECK(scale_table({{16, 4, 4, mib(3), gib(2), 2, 0, 1.5}}) ==
-          " ranks  hosts copies     step ms    activations      gradients copies on a host "
-          "stages on a host\n"
-          "    16      4      4    1500.000        3.0 MiB       2.00 GiB                2 "
-          "               0\n");
-}
-
 }  // namespace dslaunch

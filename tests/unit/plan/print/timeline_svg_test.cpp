@@ -7,18 +7,13 @@
 
 #include "plan/print/pipeline_timeline.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
 using namespace plan;
 
 namespace {
-
-int count_of(const std::string& text, const std::string& part) {
-    int count = 0;
-    for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
-    return count;
-}
 
 // The numbers of all attributes NAME="…" of elements that match ELEMENT.
 std::vector<double> numbers(const std::string& svg, const std::string& element,
@@ -65,11 +60,11 @@ TEST_CASE("a timeline has a box for every work, where and as wide as it was") {
     const Timeline timeline = timeline_of(ScheduleKind::k1F1B, {4, 1, 8}, {1, 1, 1});
     const std::string svg = timeline_svg(timeline);
     CHECK(well_formed(svg));
-    CHECK(count_of(svg, "<title>") == 4 * 8 * 2);
-    CHECK(count_of(svg, ">forward</text>") == 1);
-    CHECK(count_of(svg, "micro batch 3: ") == 4 * 2);
+    CHECK(test::count_of(svg, "<title>") == 4 * 8 * 2);
+    CHECK(test::count_of(svg, ">forward</text>") == 1);
+    CHECK(test::count_of(svg, "micro batch 3: ") == 4 * 2);
     CHECK_THAT(svg, Catch::Contains("1f1b: 4 stages, 8 micro batches, 3.3e+04 ms, 27.3 % idle"));
-    CHECK(count_of(svg, "idle 27.3 %") == 4);
+    CHECK(test::count_of(svg, "idle 27.3 %") == 4);
     // 33 s are as wide as a lane: a forward a 33rd of it, a backward two.
     const std::vector<double> lanes = numbers(svg, "rect", "width");
     const double plot = *std::max_element(lanes.begin(), lanes.end());
@@ -89,8 +84,8 @@ TEST_CASE("halves of a backward and chunks are told apart") {
     CHECK(well_formed(svg));
     for (const char* entry :
          {">forward<", ">backward for inputs<", ">backward for weights<", ">idle<", ">chunk 1<"})
-        CHECK(count_of(svg, entry) == 1);
-    CHECK(count_of(svg, "<title>backward_weight, chunk 1") == 2 * 4);
+        CHECK(test::count_of(svg, entry) == 1);
+    CHECK(test::count_of(svg, "<title>backward_weight, chunk 1") == 2 * 4);
 }
 
 TEST_CASE("a box without room for its number has none, and a wide picture gets room") {
@@ -103,7 +98,7 @@ TEST_CASE("a box without room for its number has none, and a wide picture gets r
     tiny.lanes[0].spans.push_back({0, 1, 0, 0, "wide", ""});
     for (int i = 0; i < 99; ++i)
         tiny.lanes[0].spans.push_back({1000.0 + i, 1001.0 + i, 0, 0, "", ""});
-    CHECK(count_of(timeline_svg(tiny), ">wide<") == 0);
+    CHECK(test::count_of(timeline_svg(tiny), ">wide<") == 0);
 }
 
 TEST_CASE("names that are markup, control characters or no UTF-8 stay text") {
@@ -113,9 +108,9 @@ TEST_CASE("names that are markup, control characters or no UTF-8 stay text") {
     timeline.lanes.push_back({"r&d\x1b[31m", "\xff", {{0, 1, 0, 0, "<1>", "a\" onload=\"b"}}});
     const std::string svg = timeline_svg(timeline);
     CHECK(well_formed(svg));
-    CHECK(count_of(svg, "<script") == 0);
-    CHECK(count_of(svg, "onload=\"") == 0);
-    CHECK(count_of(svg, "\x1b") == 0);
+    CHECK(test::count_of(svg, "<script") == 0);
+    CHECK(test::count_of(svg, "onload=\"") == 0);
+    CHECK(test::count_of(svg, "\x1b") == 0);
     CHECK_THAT(svg, Catch::Contains("r&amp;d\\x1b[31m"));
 }
 
@@ -124,7 +119,7 @@ TEST_CASE("nothing at all, and more lanes than a picture holds, are drawn too") 
     const std::string svg = timeline_svg(timeline_of(ScheduleKind::kGPipe, {70, 1, 2}, {1, 1, 1}));
     CHECK(well_formed(svg));
     CHECK_THAT(svg, Catch::Contains("and 6 more"));
-    CHECK(count_of(svg, ">stage ") == kTimelineLanesMax);
+    CHECK(test::count_of(svg, ">stage ") == kTimelineLanesMax);
 }
 
 }  // namespace dslaunch

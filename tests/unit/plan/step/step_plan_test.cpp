@@ -72,6 +72,18 @@ struct Job {
     }
 };
 
+// 4 layers of 64 Ki elements: in blocks of 64, shards are equal to the element.
+ModelInfo four_layers() {
+    ModelInfo model;
+    for (int s = 0; s < 4; ++s) {
+        SegmentInfo segment;
+        segment.parameters = {s};
+        model.parameters.push_back({fmt::format("w{}", s), 65536, 4, true});
+        model.segments.push_back(segment);
+    }
+    return model;
+}
+
 // The persistent bytes of KIND.
 int64_t held(const StepPlan& plan, BufferKind kind) {
     int64_t bytes = 0;
@@ -145,14 +157,7 @@ TEST_CASE("every plan of stages 1 to 3 is sound, alone and beside all other rank
 }
 
 TEST_CASE("each stage holds what the ZeRO formula gives it") {
-    // 4 layers of 64 Ki elements in blocks of 64: shards are equal to the element.
-    ModelInfo model;
-    for (int s = 0; s < 4; ++s) {
-        SegmentInfo segment;
-        segment.parameters = {s};
-        model.parameters.push_back({fmt::format("w{}", s), 65536, 4, true});
-        model.segments.push_back(segment);
-    }
+    const ModelInfo model = four_layers();
     const FlatLayout layout = make_flat_layout(model, {1 << 20, 1, true, 0, 64});
     const int64_t numel = 4 * 65536;
     for (const int ranks : {1, 2, 4, 8}) {
@@ -176,13 +181,7 @@ TEST_CASE("each stage holds what the ZeRO formula gives it") {
 }
 
 TEST_CASE("what a step sends between hosts is what the formulas say") {
-    ModelInfo model;
-    for (int s = 0; s < 4; ++s) {
-        SegmentInfo segment;
-        segment.parameters = {s};
-        model.parameters.push_back({fmt::format("w{}", s), 65536, 4, true});
-        model.segments.push_back(segment);
-    }
+    const ModelInfo model = four_layers();
     const FlatLayout layout = make_flat_layout(model, {1 << 20, 1, true, 0, 64});
     const int64_t numel = 4 * 65536;
     for (const int hosts : {2, 4, 8}) {

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
@@ -10,13 +11,8 @@ using namespace plan;
 namespace {
 
 std::string refusal(const TensorRules& rules, const std::vector<std::string>& names) {
-    try {
-        static_cast<void>(match_tensor_rules(rules, names));
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kConfig);
-        return error.what();
-    }
-    return "nothing was thrown";
+    return test::error_of(ExitCode::kConfig,
+                          [&] { static_cast<void>(match_tensor_rules(rules, names)); });
 }
 
 }  // namespace

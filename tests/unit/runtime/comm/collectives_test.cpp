@@ -25,10 +25,6 @@ namespace {
 const std::vector<std::vector<int>> kWorlds = {
     {1}, {2}, {3}, {5}, {8}, {2, 1}, {1, 2}, {2, 2}, {1, 1, 1}, {3, 1, 1}, {3, 2, 4}};
 
-std::string world_name(const std::vector<int>& node_sizes) {
-    return fmt::format("{}", fmt::join(node_sizes, "+"));
-}
-
 }  // namespace
 
 TEST_CASE("The reference notices another order of sums") {

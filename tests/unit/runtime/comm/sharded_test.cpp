@@ -24,10 +24,6 @@ const std::vector<std::vector<int>> kWorlds = {
     {1},       {2},          {5},       {8},       {1, 1},         {3, 1},
     {2, 1, 2}, {1, 1, 1, 1}, {2, 2, 2}, {3, 2, 4}, {1, 1, 1, 1, 1}};
 
-std::string world_name(const std::vector<int>& node_sizes) {
-    return fmt::format("{}", fmt::join(node_sizes, "+"));
-}
-
 // The number of elements by owner; the last entry counts those of every node.
 std::vector<int64_t> numel_by_node(const std::vector<NodeRange>& owners, size_t hosts) {
     std::vector<int64_t> numel(hosts + 1, 0);

@@ -1,18 +1,13 @@
 // Data files that a test writes into a folder of its own, and the request of a two-argument model.
 #pragma once
 
-#include <unistd.h>
-
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "base/fd.h"
 #include "runtime/data/data_source.h"
-#include "storage/files/safetensors.h"
+#include "support/temporary_folder.h"
+#include "support/text_tools.h"
+#include "support/write_safetensors.h"
 
 namespace dslaunch {
 
@@ -21,24 +16,12 @@ using namespace storage;
 
 class DataFolder {
   public:
-    DataFolder() {
-        std::string pattern = "/tmp/dsl_data_test.XXXXXX";
-        if (::mkdtemp(pattern.data()) == nullptr) fail(ExitCode::kDisk, "no folder in /tmp");
-        path_ = pattern;
-    }
-    DataFolder(const DataFolder&) = delete;
-    DataFolder& operator=(const DataFolder&) = delete;
-    ~DataFolder() {
-        std::error_code ignored;  // a folder in /tmp that stays is not the test's concern
-        std::filesystem::remove_all(path_, ignored);
-    }
-
     [[nodiscard]] std::string operator/(const std::string& name) const {
-        return path_ + "/" + name;
+        return folder_.path() + "/" + name;
     }
 
     [[nodiscard]] std::string bytes(const std::string& name, const std::string& content) const {
-        write_file_atomically(*this / name, content);
+        test::write_file(*this / name, content);
         return *this / name;
     }
     // Tokens 0, 1, …, count - 1 as uint16.
@@ -52,12 +35,12 @@ class DataFolder {
     }
     [[nodiscard]] std::string rows(const std::string& name,
                                    const std::vector<SafetensorsEntry>& columns) const {
-        write_safetensors(*this / name, columns);
+        test::write_safetensors(*this / name, columns);
         return *this / name;
     }
 
   private:
-    std::string path_;
+    test::TemporaryFolder folder_;
 };
 
 // VALUES must outlive the column.

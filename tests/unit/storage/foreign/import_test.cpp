@@ -7,10 +7,12 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/text/text_bytes.h"
 #include "storage/checkpoint/checkpoint_reader.h"
-#include "storage/files/safetensors.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
+#include "support/text_tools.h"
+#include "support/write_safetensors.h"
 
 using namespace dslaunch;
 using namespace dslaunch::storage;
@@ -30,19 +32,10 @@ std::string contents(const CheckpointReader& reader, int tensor, int state) {
     return bytes;
 }
 
-std::string text_of(std::span<const std::byte> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 std::string refusal(const ImportOptions& options) {
     const auto tree = make_disk_tree();
-    try {
-        static_cast<void>(import_checkpoint(*tree, options));
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kInput);
-        return error.what();
-    }
-    return "";
+    return error_of(ExitCode::kInput,
+                    [&] { static_cast<void>(import_checkpoint(*tree, options)); });
 }
 
 }  // namespace
@@ -115,7 +108,7 @@ TEST_CASE("What DeepSpeed saved is what the import holds, bit for bit") {
             const int index = checkpoint.find(tensor);
             REQUIRE(index >= 0);
             CHECK(checkpoint.tensors[index].shape == entry.shape);
-            CHECK(contents(reader, index, state) == text_of(entry.bytes));
+            CHECK(contents(reader, index, state) == text_in(entry.bytes));
             ++compared;
         }
         // 9 trained with two states each, 2 frozen, 2 buffers and 1 tied name.
@@ -255,7 +248,7 @@ TEST_CASE("Weights of a .safetensors file become a checkpoint of step 0") {
             const int index = checkpoint.find(name);
             REQUIRE(index >= 0);
             CHECK(checkpoint.tensors[index].dtype == dtype);
-            CHECK(contents(reader, index, kWeights) == text_of(std::as_bytes(std::span(values))));
+            CHECK(contents(reader, index, kWeights) == text_in(std::as_bytes(std::span(values))));
         };
         holds("net.half", DType::kF32, half_wide);
         holds("net.brain", DType::kF32, brain_wide);

@@ -1,0 +1,46 @@
+// What the tests of the kernels compare with and on: equal bits, the value of 16 bits, and the
+// instruction sets of this processor.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "kernels/flat_optimizer.h"
+
+namespace dslaunch::test {
+
+inline std::vector<kernels::Isa> available() {
+    using enum kernels::Isa;
+    std::vector<kernels::Isa> out;
+    for (const kernels::Isa isa : {kScalar, kAvx2, kAvx512, kAvx512Bf16, kNeon})
+        if (kernels::isa_available(isa)) out.push_back(isa);
+    return out;
+}
+
+// The value of the 16 bits, in fp64.
+inline double meaning(uint16_t half, DType dtype) {
+    const int mantissa_bits = dtype == DType::kBF16 ? 7 : 10;
+    const int exponent_min = dtype == DType::kBF16 ? -126 : -14;
+    const int field = (half & 0x7FFF) >> mantissa_bits;
+    const int mantissa = half & ((1 << mantissa_bits) - 1);
+    const double sign = (half & 0x8000) != 0 ? -1 : 1;
+    if (field == 0x7FFF >> mantissa_bits)
+        return mantissa == 0 ? sign * std::numeric_limits<double>::infinity()
+                             : std::numeric_limits<double>::quiet_NaN();
+    const int places = field == 0 ? mantissa : mantissa + (1 << mantissa_bits);
+    return sign * std::ldexp(places, exponent_min + std::max(field, 1) - 1 - mantissa_bits);
+}
+
+// Equal bits; any NaN equals any other.
+inline bool same(const std::vector<float>& a, const std::vector<float>& b) {
+    return std::ranges::equal(a, b, [](float x, float y) {
+        return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y) ||
+               (std::isnan(x) && std::isnan(y));
+    });
+}
+
+}  // namespace dslaunch::test

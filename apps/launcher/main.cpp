@@ -16,6 +16,7 @@
 #include "base/paint.h"
 #include "base/text.h"
 #include "launch/plan/join_token.h"
+#include "launch/process/standard_streams.h"
 #include "launcher/subcommands.h"
 
 namespace dslaunch::launcher {
@@ -41,7 +42,8 @@ int dispatch(int argc, char** argv) {
 
 void print_error(const char* message) {
     std::string line = fmt::format("dslaunch: error: {}", printable_lines(message, 0));
-    fmt::print(stderr, "{}\n", takes_colours(2) ? painted(std::move(line)) : line);
+    // A reader who stands still must not keep this program from ending by a signal.
+    launch::write_last_words((takes_colours(2) ? painted(std::move(line)) : line) + "\n");
 }
 
 }  // namespace

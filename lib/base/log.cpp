@@ -15,15 +15,32 @@ namespace dslaunch {
 
 namespace {
 
+struct Output {
+    std::mutex mutex;
+    std::function<void(std::string_view)> sink;  // empty: stderr
+};
+
+Output& output() {
+    static Output one;
+    return one;
+}
+
+// A reader that is gone must not end a job; there is nowhere left to say so.
+void write_line(std::string_view line) {
+    {
+        const std::lock_guard lock(output().mutex);
+        if (output().sink) return output().sink(line);
+    }
+    static_cast<void>(write_full(2, line));
+}
+
 // spdlog's own stderr sink goes through stdio, which may split a long line into several writes.
 class OneWriteSink final : public spdlog::sinks::base_sink<std::mutex> {
   protected:
     void sink_it_(const spdlog::details::log_msg& message) override {
         spdlog::memory_buf_t line;
         formatter_->format(message, line);
-        // A reader that is gone must not end a job; there is nowhere left to say so.
-        const int status = write_full(2, std::string_view(line.data(), line.size()));
-        static_cast<void>(status);
+        write_line(std::string_view(line.data(), line.size()));
     }
     void flush_() override {}
 };
@@ -78,6 +95,15 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 
 }  // namespace
 
+LogSink::LogSink(std::function<void(std::string_view line)> write) {
+    const std::lock_guard lock(output().mutex);
+    before_ = std::exchange(output().sink, std::move(write));
+}
+LogSink::~LogSink() {
+    const std::lock_guard lock(output().mutex);
+    output().sink = std::move(before_);
+}
+
 void set_log_speaker(const std::string& name) {
     speaker() = name;
 }
@@ -106,8 +132,7 @@ void log_line(LogLevel level, std::string_view component, std::string_view messa
     if (are_messages() && !log_enabled(LogLevel::kDebug)) {
         std::string line = fmt::format("dslaunch: {}{}{}", word, word.empty() ? "" : ": ", message);
         if (takes_colours(2)) line = painted(std::move(line));
-        static_cast<void>(write_full(2, line + "\n"));
-        return;
+        return write_line(line + "\n");
     }
     const std::string who = speaker().empty() ? std::string() : speaker() + " ";
     logger().log(to_spdlog(level), "{}{}{}{}: {}", who, word, word.empty() ? "" : " ", component,

@@ -1,10 +1,12 @@
 // Log lines on stderr: one line is one write, `time speaker component: message`, with the level
 // before the component unless it is info. The launcher's are `dslaunch: message`. Callable from any
-// thread. stdout is for results only and is never touched here.
+// thread. stdout is for results only and is never touched here. A line may wait for whoever reads
+// stderr, unless a LogSink takes it.
 #pragma once
 
 #include <fmt/core.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +25,19 @@ void set_log_level(LogLevel level);
 // "error" | "warn" | "info" | "debug"; throws Error{kUsage} on anything else.
 [[nodiscard]] LogLevel parse_log_level(std::string_view name);
 [[nodiscard]] bool log_enabled(LogLevel level);
+// While it lives, WRITE gets each log line with its newline, in place of stderr: from the thread
+// that logs, one line at a time. WRITE must neither log nor wait. The newest of several gets them.
+class LogSink {
+  public:
+    explicit LogSink(std::function<void(std::string_view line)> write);
+    LogSink(const LogSink&) = delete;
+    LogSink& operator=(const LogSink&) = delete;
+    // REQUIRES: newer ones have ended. WRITE is not running when this returns.
+    ~LogSink();
+
+  private:
+    std::function<void(std::string_view)> before_;
+};
 void log_line(LogLevel level, std::string_view component, std::string_view message);
 
 template <typename... Args>

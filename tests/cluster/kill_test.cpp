@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "launch/plan/join_token.h"
 #include "support/catch.h"
 #include "support/job_end.h"
 #include "support/job_process.h"
-#include "support/listener.h"
+#include "support/join_job.h"
 #include "support/man_in_the_middle.h"
 #include "support/skip.h"
 
@@ -128,80 +126,6 @@ TEST_CASE("a killed agent or guardian leaves nothing behind and its host is name
 
 namespace {
 
-// A job of one rank that waits for agents, with one restart. The rank of the first attempt leaves
-// its own id or that of a setsid grandchild; that of the second tells which of them still live.
-class JoinJob {
-  public:
-    explicit JoinJob(const std::string& first_attempt) {
-        std::ofstream(token()) << make_token() << "\n";
-        ::chmod(token().c_str(), 0600);
-        const std::string script =
-            "PIDS=" + pids() + "; case $TORCHELASTIC_RESTART_COUNT in 0) " + first_attempt +
-            ";; *) for pid in $(cat " + pids() +
-            "); do grep -qs '^State:.[RSD]' /proc/$pid/status && echo BESIDE $pid; done; exit 0;; "
-            "esac";
-        process_ = std::make_unique<JobProcess>(
-            folder_, std::vector<std::string>{"env",
-                                              "XDG_STATE_HOME=" + state_.path(),
-                                              kDslaunch,
-                                              "--launcher",
-                                              "join",
-                                              "--listen",
-                                              address(port_),
-                                              "--token-file",
-                                              token(),
-                                              "--nnodes",
-                                              "1",
-                                              "--num_gpus",
-                                              "1",
-                                              "--device",
-                                              "cpu",
-                                              "--max-restarts",
-                                              "1",
-                                              "sh",
-                                              "-c",
-                                              script});
-    }
-    [[nodiscard]] std::string pids() const { return folder_.path() + "/pids"; }
-    [[nodiscard]] int port() const { return port_; }
-    [[nodiscard]] JobProcess& process() { return *process_; }
-    // The command of an agent that finds the launcher at PORT.
-    [[nodiscard]] std::vector<std::string> agent(int port) const {
-        return {kDslaunch, "agent", "--join", address(port), "--token-file", token()};
-    }
-    // Waits for the one process that the first attempt leaves.
-    [[nodiscard]] ProcessName left() const {
-        REQUIRE(wait_until([&] { return recorded_processes(folder_).size() == 1; }));
-        return recorded_processes(folder_).front();
-    }
-    // The second attempt has ended, and LEFT was gone before it began.
-    void check_end(const JobProcess& next, const ProcessName& left) {
-        const int code = process_->wait();
-        INFO(process_->err() << process_->out() << next.err());
-        CHECK(code == 0);
-        CHECK(process_->err().find("restart 1 of 1") != std::string::npos);
-        CHECK(process_->out().find("BESIDE") == std::string::npos);
-        CHECK(name_process(left.pid) != left);
-        CHECK_THAT(next.err(), Catch::Contains("ended what an attempt before had left"));
-        signal_process(left, SIGKILL);
-    }
-
-  private:
-    [[nodiscard]] static std::string address(int port) {
-        return "127.0.0.1:" + std::to_string(port);
-    }
-    [[nodiscard]] std::string token() const { return folder_.path() + "/token"; }
-
-    TemporaryFolder folder_;
-    TemporaryFolder state_;
-    int port_ = listen_on_loopback().port;
-    std::unique_ptr<JobProcess> process_;
-};
-
-}  // namespace
-
-namespace {
-
 // Agents run behind the words of INSIDE; the grandchild of the first attempt runs by SHELL. Agent
 // and guardian are killed in one moment, and the next agent ends the grandchild.
 void check_both_killed(const std::vector<std::string>& inside, const std::string& shell) {
@@ -214,17 +138,7 @@ void check_both_killed(const std::vector<std::string>& inside, const std::string
     agent.insert(agent.begin(), inside.begin(), inside.end());
     JobProcess guardian(agent_folder, agent);
     const ProcessName left = job.left();
-    std::vector<ProcessName> killed = {name_process(guardian.pid())};
-    for (const ProcessName& below : descendants(guardian.pid())) {
-        if (process_file(below.pid, "cmdline").find("--join") != std::string::npos)
-            killed.push_back(below);
-    }
-    REQUIRE(killed.size() == 2);
-    // Both stop first, so that neither acts on the end of the other.
-    for (const int signal : {SIGSTOP, SIGKILL}) {
-        for (const ProcessName& process : killed) signal_process(process, signal);
-    }
-    CHECK(guardian.wait() == 128 + SIGKILL);
+    kill_with_its_guardian(guardian);
     JobProcess next(next_folder, agent);
     job.check_end(next, left);
 }

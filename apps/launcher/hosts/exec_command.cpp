@@ -166,6 +166,7 @@ int exec_command(std::span<const std::string> arguments) {
     }
     const UniqueFd signals = launch::open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
+    launch::StandardStreams streams;  // log lines of the way to the hosts go through them too
     const HostTargets targets = find_hosts(parsed.hosts);
     const auto transport = launch::make_job_transport(targets.spec);
     launch::Fleet fleet(targets.hosts, *transport, signals.get());
@@ -175,7 +176,6 @@ int exec_command(std::span<const std::string> arguments) {
     request.environment = targets.spec.environment;
     request.working_directory = targets.spec.working_directory;
     request.time_max = options.time_max;
-    launch::StandardStreams streams;
     if (options.stream) {
         request.on_lines = [&](size_t host, launch::OutputStream stream, std::string_view lines) {
             const int fd = stream == launch::OutputStream::kStdout ? 1 : 2;

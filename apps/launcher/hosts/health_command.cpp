@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "base/text/byte_size.h"
 #include "health/health_report.h"
+#include "launch/process/standard_streams.h"
 #include "launch/supervise/job.h"
 #include "launcher/hosts/host_command.h"
 #include "launcher/run/build_job.h"
@@ -232,11 +233,13 @@ int run_health(std::span<const std::string> arguments) {
     int code = launch::run_job(
         job.spec, [&](int rank, std::string_view record) { report.add(rank, record); });
     if (code == static_cast<int>(ExitCode::kInterrupted) && last_resort.has_come()) {
-        fmt::print(stderr, "dslaunch: error: no rank ended within {} s and {} s more\n",
-                   health.timeout_s, kLauncherSlackSeconds);
+        launch::write_last_words(
+            fmt::format("dslaunch: error: no rank ended within {} s and {} s more\n",
+                        health.timeout_s, kLauncherSlackSeconds));
         code = static_cast<int>(ExitCode::kHang);
     }
     report.conclude(code);
+    launch::release_end_signals();  // from here on Ctrl-C ends this program at once
     fmt::print("{}", health.json ? report.json() : report.text());
     return report.exit_code();
 }

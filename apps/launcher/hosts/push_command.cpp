@@ -16,6 +16,7 @@
 #include "launch/files/file_facts.h"
 #include "launch/fleet/output_groups.h"
 #include "launch/hosts/host_list.h"
+#include "launch/process/standard_streams.h"
 #include "launch/push/installation.h"
 #include "launch/push/push_job.h"
 #include "launch/supervise/job.h"
@@ -222,10 +223,12 @@ void push_for_job(const launch::JobSpec& spec) {
              counted(std::ssize(hosts), "host"), list);
     }
     if (bad != 0) {
-        fmt::print(stderr, "dslaunch: warning: push failed on {} of {}:\n{}", bad,
-                   counted(std::ssize(hosts), "host"), summary(job, hosts, true));
+        launch::write_last_words(fmt::format("dslaunch: warning: push failed on {} of {}:\n{}", bad,
+                                             counted(std::ssize(hosts), "host"),
+                                             summary(job, hosts, true)));
     }
-    if (!spec.log.quiet) fmt::print(stderr, "dslaunch: push: {}", summary(job, hosts, false));
+    if (!spec.log.quiet)
+        launch::write_last_words(fmt::format("dslaunch: push: {}", summary(job, hosts, false)));
 }
 
 }  // namespace dslaunch::launcher

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "launch/process/standard_streams.h"
 #include "launch/push/installation.h"
 
 namespace dslaunch::launcher {
@@ -50,7 +51,7 @@ std::vector<NamedFile> list_files(const std::string& file) {
 std::vector<launch::PushFile> list_installation() {
     std::string note;
     std::vector<launch::PushFile> files = launch::installation_files(note);
-    if (!note.empty()) fmt::print(stderr, "dslaunch: {}\n", note);
+    if (!note.empty()) launch::write_last_words(fmt::format("dslaunch: {}\n", note));
     return files;
 }
 

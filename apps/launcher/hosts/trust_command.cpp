@@ -174,6 +174,7 @@ class TrustCommand {
     }
 
     int report() const {
+        launch::release_end_signals();  // from here on Ctrl-C ends this program at once
         std::string bad;
         size_t count = 0;
         for (size_t i = 0; i < errors_.size(); ++i) {

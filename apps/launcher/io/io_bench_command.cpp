@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/text/byte_size.h"
 #include "base/text/command_line.h"
+#include "launch/process/standard_streams.h"
 #include "launch/supervise/job.h"
 #include "launcher/io/io_bench.h"
 #include "storage/disk/block_file.h"
@@ -82,7 +83,7 @@ void bench(const IoBenchArguments& arguments) {
              options.folder);
     };
     const IoBenchReport report = run_io_bench(options, check, [](const std::string& stage) {
-        fmt::print(stderr, "io-bench: {}\n", stage);
+        launch::write_last_words(fmt::format("io-bench: {}\n", stage));
     });
     fmt::print("{}", arguments.json ? io_bench_json(report) : io_bench_text(report));
     if (arguments.no_store) return;

@@ -16,6 +16,7 @@
 #include "launch/plan/join_token.h"
 #include "launch/plan/launch_plan.h"
 #include "launch/process/spawn.h"
+#include "launch/process/standard_streams.h"
 #include "launcher/run/host_source.h"
 
 namespace dslaunch::launcher {
@@ -541,9 +542,11 @@ BuiltJob build_job(const RunOptions& options, const Machine& machine) {
 }
 
 void print_notes(const BuiltJob& job, const RunOptions& options) {
-    if (options.log.quiet) return;
+    if (options.log.quiet || job.notes.empty()) return;
+    std::string text;
     for (const std::string& note : job.notes)
-        fmt::print(stderr, "dslaunch: {}\n", printable_lines(note, 0));
+        text += fmt::format("dslaunch: {}\n", printable_lines(note, 0));
+    launch::write_last_words(text);
 }
 
 }  // namespace dslaunch::launcher

@@ -16,7 +16,7 @@ std::optional<Frame> answer_command(const Frame& frame,
         case FrameKind::kStopJob:
             return Frame{FrameKind::kJobStopped,
                          encode(StopJobReply{
-                             end_leftovers({decode_stop_request(frame.payload).launch_id})})};
+                             end_leftovers(decode_stop_request(frame.payload), while_waiting)})};
         case FrameKind::kDevices:
             return Frame{FrameKind::kDeviceReport,
                          encode(report_devices(decode_device_request(frame.payload)))};

@@ -1,6 +1,6 @@
 // An agent's answers to who asks a host one thing: `hosts check`, `ps --devices`, `stop`, a
-// launcher that fetches a file. Data path: frame -> here -> the code that knows -> frame. One
-// thread: the agent's.
+// launcher that fetches a file or begins a further attempt. Data path: frame -> here -> the code
+// that knows -> frame. One thread: the agent's.
 #pragma once
 
 #include <functional>

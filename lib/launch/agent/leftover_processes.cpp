@@ -1,16 +1,14 @@
 #include "launch/agent/leftover_processes.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <limits>
+#include <optional>
 #include <set>
 #include <thread>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/machine/gpu_use.h"
@@ -29,7 +27,7 @@ void fields(Visitor& visit, M& m) {
 }
 template <typename Visitor, Is<StopJobRequest> M>
 void fields(Visitor& visit, M& m) {
-    visit(m.launch_id);
+    visit(m.launch_id), visit(m.before_attempt);
 }
 template <typename Visitor, Is<StopJobReply> M>
 void fields(Visitor& visit, M& m) {
@@ -41,22 +39,19 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A killed process ends once it has had a processor, which takes its time beside busy programs.
-constexpr milliseconds kEndMax{20'000};
 constexpr milliseconds kLook{10};
 
-bool passes(const EnvironmentList& environment, const LeftoverFilter& filter) {
-    const std::string* launch_id = find_variable(environment, kLaunchIdVariable);
-    if (launch_id == nullptr || *launch_id != filter.launch_id) return false;
-    if (!filter.before_attempt) return true;
-    const std::string* attempt = find_variable(environment, kRestartCountVariable);
-    const auto number = attempt == nullptr ? std::nullopt : parse_int(*attempt);
-    return number && *number < *filter.before_attempt;
+std::optional<int64_t> attempt_of(const EnvironmentList& environment) {
+    const std::string* attempt = find_variable(environment, kAttemptVariable);
+    return attempt == nullptr ? std::nullopt : parse_int(*attempt);
 }
 
-// The first attempt whose processes do not pass FILTER.
-int64_t attempts_of(const LeftoverFilter& filter) {
-    return filter.before_attempt.value_or(std::numeric_limits<int64_t>::max());
+bool is_named(const EnvironmentList& environment, const StopJobRequest& request) {
+    const std::string* launch_id = find_variable(environment, kLaunchIdVariable);
+    if (launch_id == nullptr || *launch_id != request.launch_id) return false;
+    if (request.before_attempt == kAllAttempts) return true;
+    const auto attempt = attempt_of(environment);
+    return attempt && *attempt < request.before_attempt;
 }
 
 std::string gpus_of(pid_t pid) {
@@ -81,26 +76,27 @@ StopJobReply decode_stop_reply(std::string_view payload) {
     return read_fields<StopJobReply>(payload, "an answer about an ended job");
 }
 
-std::vector<LeftProcess> find_leftovers(const LeftoverFilter& filter) {
-    if (filter.launch_id.empty()) return {};
+std::vector<LeftProcess> find_leftovers(const StopJobRequest& request) {
+    if (request.launch_id.empty()) return {};
     std::vector<LeftProcess> found;
     const std::set<pid_t> spared = own_line();
-    const std::set<pid_t> grouped = kill_group_members(filter.launch_id, attempts_of(filter));
+    const std::set<pid_t> grouped = kill_group_members(request.launch_id, request.before_attempt);
     for (const pid_t pid : all_processes()) {
         if (process_owner(pid) != ::geteuid()) continue;
         const ProcessName name = name_process(pid);
         if (name.start_time == 0 || spared.contains(pid)) continue;
-        if (grouped.contains(pid) || passes(process_environment(pid), filter))
+        if (grouped.contains(pid) || is_named(process_environment(pid), request))
             found.push_back({name, process_command(pid), gpus_of(pid), false});
     }
     return found;
 }
 
-std::vector<LeftProcess> end_leftovers(const LeftoverFilter& filter) {
+std::vector<LeftProcess> end_leftovers(const StopJobRequest& request,
+                                       const std::function<void()>& while_waiting) {
     std::vector<LeftProcess> all;
     const auto began = steady_clock::now();
     for (;;) {
-        const std::vector<LeftProcess> living = find_leftovers(filter);
+        const std::vector<LeftProcess> living = find_leftovers(request);
         const auto lives = [&](const LeftProcess& process) {
             return std::any_of(living.begin(), living.end(), [&](const LeftProcess& other) {
                 return other.name == process.name;
@@ -118,34 +114,21 @@ std::vector<LeftProcess> end_leftovers(const LeftoverFilter& filter) {
             }
             if (time >= kTermToKill) signal_process(process.name, SIGKILL);
         }
-        if (time >= kTermToKill) kill_groups(filter.launch_id, attempts_of(filter));
+        if (time >= kTermToKill) kill_groups(request.launch_id, request.before_attempt);
         for (LeftProcess& process : all) process.ended = !lives(process);
-        if (living.empty() || time > kEndMax) return all;
+        if (living.empty() || time > kLeftoversMax) return all;
+        while_waiting();
         std::this_thread::sleep_for(kLook);
     }
 }
 
 void begin_attempt(const EnvironmentList& environment) {
     const std::string* launch_id = find_variable(environment, kLaunchIdVariable);
-    const std::string* attempt = find_variable(environment, kRestartCountVariable);
-    const auto number = attempt == nullptr ? std::nullopt : parse_int(*attempt);
-    if (launch_id == nullptr || !number) return;
-    const bool grouped = enter_kill_group(*launch_id, *number);
+    const auto attempt = attempt_of(environment);
+    if (launch_id == nullptr || !attempt) return;
+    const bool grouped = enter_kill_group(*launch_id, *attempt);
     log_debug("agent", "a control group of its own: {}",
               grouped ? "yes" : "no, it may not make one");
-    if (*number == 0) return;
-    std::vector<std::string> ended, living;
-    for (const LeftProcess& left : end_leftovers({*launch_id, *number})) {
-        (left.ended ? ended : living)
-            .push_back(fmt::format("{} ({})", left.name.pid, printable(left.command)));
-    }
-    if (!ended.empty())
-        log_info("agent", "ended what an attempt before had left: process {}", join(ended, ", "));
-    if (living.empty()) return;
-    fail(ExitCode::kSetup,
-         "processes of an attempt before do not die: {}; they wait for a disk or a driver, and "
-         "would run beside this attempt: leave this host out, or start it anew",
-         join(living, ", "));
 }
 
 }  // namespace dslaunch::launch

@@ -31,7 +31,8 @@ void fields(Visitor& visit, M& m) {
 }
 template <typename Visitor, Is<MachineFacts> M>
 void fields(Visitor& visit, M& m) {
-    visit(m.machine_id), visit(m.cpu_model), visit(m.isa_level), visit(m.glibc);
+    visit(m.machine_id), visit(m.process_namespace), visit(m.cpu_model), visit(m.isa_level);
+    visit(m.glibc);
     visit(m.driver_version), visit(m.gpu_names), visit(m.page_bytes), visit(m.huge_pages_bytes);
     visit(m.memlock_bytes_max), visit(m.open_files_max), visit(m.shared_memory_bytes);
     visit(m.addresses);
@@ -125,11 +126,14 @@ int64_t first_number(const std::string& text) {
     return parse_int(words.front()).value_or(0);
 }
 
+std::string namespace_of(const std::string& root, const char* kind) {
+    std::error_code error;  // what cannot be read stays empty
+    return fs::read_symlink(root + "/proc/self/ns/" + kind, error).string();
+}
+
 std::string machine_id(const std::string& root) {
-    std::error_code error;
-    const std::string name_space = fs::read_symlink(root + "/proc/self/ns/net", error).string();
     const std::string boot(trim(facts_text(root + "/proc/sys/kernel/random/boot_id")));
-    return boot.empty() ? std::string() : boot + " " + name_space;
+    return boot.empty() ? std::string() : boot + " " + namespace_of(root, "net");
 }
 
 // "2.36" as numbers, comparable.
@@ -157,6 +161,7 @@ std::string usual_driver(const std::vector<MachineFacts>& machines) {
 MachineFacts look_at_machine(const std::string& root) {
     MachineFacts facts;
     facts.machine_id = machine_id(root);
+    facts.process_namespace = namespace_of(root, "pid");
     const std::string cpu = beginning_of(root + "/proc/cpuinfo");
     facts.cpu_model = value_of(cpu, "model name");
     facts.isa_level = level_of_flags(value_of(cpu, "flags"));

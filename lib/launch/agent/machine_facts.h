@@ -18,6 +18,9 @@ using IsaLevel = int;
 
 struct MachineFacts {
     std::string machine_id;  // boot id and network namespace: equal for two names of one machine
+    // Its agents see and end only processes in the same one: two pods on their host's network are
+    // one machine by its addresses, and not by its processes.
+    std::string process_namespace;
     std::string cpu_model;
     IsaLevel isa_level = 0;
     std::string glibc;                   // "2.36"

@@ -121,12 +121,13 @@ EnvironmentList WorkerEnvironment::variables() const {
         {"CROSS_SIZE", text(static_cast<int>(node_sizes.size()))},
         {"LOCAL_SIZE", text(local_world_size)},
         {"CUDA_VISIBLE_DEVICES", devices},
-        {kRestartCountVariable, text(restart_count)},
+        {"TORCHELASTIC_RESTART_COUNT", text(restart_count)},
         {"TORCHELASTIC_MAX_RESTARTS", text(max_restarts)},
         {"TORCHELASTIC_RUN_ID", job_id},
         {"TORCHELASTIC_USE_AGENT_STORE", "False"},
         {"DSL_JOB_ID", job_id},
         {kLaunchIdVariable, launch_id},
+        {kAttemptVariable, text(attempt)},
         {"DSL_NODE_SIZES", fmt::format("{}", fmt::join(node_sizes, ","))},
     };
     if (arena_fd >= 0) list.emplace_back("DSL_ARENA_FD", text(arena_fd));
@@ -143,7 +144,8 @@ WorkerEnvironment WorkerEnvironment::from_process() {
     e.control_fd = read_int("DSL_CONTROL_FD", 0, -1);
     e.job_id = read("DSL_JOB_ID").value_or(read("TORCHELASTIC_RUN_ID").value_or(""));
     e.launch_id = read(kLaunchIdVariable).value_or("");
-    e.restart_count = read_int(kRestartCountVariable, 0, 0);
+    e.attempt = read_int(kAttemptVariable, 0, 0);
+    e.restart_count = read_int("TORCHELASTIC_RESTART_COUNT", 0, 0);
     e.max_restarts = read_int("TORCHELASTIC_MAX_RESTARTS", 0, 0);
     if (!read("RANK")) return e;
     e.rank = read_int("RANK", 0);

@@ -20,7 +20,9 @@ inline constexpr const char* kBindingVariable = "DSL_BINDING";
 inline constexpr const char* kLaunchIdVariable = "DSL_LAUNCH_ID";
 // The name of the rank's host, in jobs whose hosts are not pretended on the launcher's machine.
 inline constexpr const char* kHostVariable = "DSL_HOST";
-inline constexpr const char* kRestartCountVariable = "TORCHELASTIC_RESTART_COUNT";
+// The number of starts of ranks in the same launch before this one: restarts, and the start on
+// another MASTER_PORT. By it later agents tell what earlier attempts left.
+inline constexpr const char* kAttemptVariable = "DSL_ATTEMPT";
 
 struct WorkerEnvironment {
     int rank = 0;
@@ -34,6 +36,7 @@ struct WorkerEnvironment {
     std::string devices;    // CUDA_VISIBLE_DEVICES, empty on a CPU run; read without it: all GPUs
     std::string job_id;     // DSL_JOB_ID; also TORCHELASTIC_RUN_ID
     std::string launch_id;  // DSL_LAUNCH_ID, see JobSpec
+    int attempt = 0;        // DSL_ATTEMPT
     int restart_count = 0;  // TORCHELASTIC_RESTART_COUNT
     int max_restarts = 0;   // TORCHELASTIC_MAX_RESTARTS
 

@@ -74,6 +74,11 @@ void StandardStreams::keep(int fd, std::string_view text) {
 }
 
 void StandardStreams::write(int fd, std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    write_or_keep(fd, text);
+}
+
+void StandardStreams::write_or_keep(int fd, std::string_view text) {
     if (!kept_.empty()) return keep(fd, text);  // flush() finds out when there is room again
     while (!text.empty()) {
         const ssize_t n = try_write(fd, text);
@@ -83,7 +88,33 @@ void StandardStreams::write(int fd, std::string_view text) {
     }
 }
 
+bool StandardStreams::reader_is_gone(int fd) const {
+    const std::lock_guard lock(mutex_);
+    return reader_is_gone_[fd];
+}
+
+bool StandardStreams::is_congested() const {
+    const std::lock_guard lock(mutex_);
+    return kept_bytes_ > kCongestedBytes;
+}
+
+bool StandardStreams::has_kept() const {
+    const std::lock_guard lock(mutex_);
+    return !kept_.empty();
+}
+
+void StandardStreams::hurry() {
+    const std::lock_guard lock(mutex_);
+    hurry_ = true;
+}
+
+bool StandardStreams::hurries() const {
+    const std::lock_guard lock(mutex_);
+    return hurry_;
+}
+
 void StandardStreams::flush() {
+    const std::lock_guard lock(mutex_);
     while (!kept_.empty()) {
         Piece& piece = kept_.front();
         const ssize_t n = try_write(piece.fd, piece.text);
@@ -98,7 +129,7 @@ void StandardStreams::flush() {
         "dslaunch: {} bytes of the ranks' output are not shown: this terminal or pipe was not "
         "read\n",
         std::exchange(dropped_bytes_, 0));
-    write(2, told);
+    write_or_keep(2, told);
 }
 
 std::optional<milliseconds> StandardStreams::make_way(milliseconds left, int wake_fd,
@@ -115,19 +146,26 @@ std::optional<milliseconds> StandardStreams::make_way(milliseconds left, int wak
 
 void StandardStreams::wait(milliseconds timeout, int wake_fd) const {
     pollfd entries[2] = {{wake_fd, POLLIN, 0}, {-1, POLLOUT, 0}};
-    if (!kept_.empty()) {
-        const UniqueFd& reopened = reopened_[kept_.front().fd];
-        entries[1].fd = reopened.valid() ? reopened.get() : kept_.front().fd;
+    {
+        const std::lock_guard lock(mutex_);
+        if (!kept_.empty()) {
+            const UniqueFd& reopened = reopened_[kept_.front().fd];
+            entries[1].fd = reopened.valid() ? reopened.get() : kept_.front().fd;
+        }
     }
     static_cast<void>(::poll(entries, 2, static_cast<int>(timeout.count())));
 }
 
 void StandardStreams::drain() {
     const auto limit = steady_clock::now() + kHurry;
-    for (flush(); !kept_.empty(); flush()) {
-        if (end_is_pending() || (hurry_ && steady_clock::now() >= limit)) return;
+    for (flush(); has_kept(); flush()) {
+        if (end_is_pending() || (hurries() && steady_clock::now() >= limit)) return;
         wait(milliseconds(50), -1);
     }
+}
+
+void write_last_words(std::string_view text) {
+    StandardStreams().write(2, text);
 }
 
 }  // namespace dslaunch::launch

@@ -1,7 +1,8 @@
 // stdout and stderr of the launcher, written without ever waiting: a terminal that is stopped by
 // Ctrl-S, or a reader of a pipe that stands still, must hold up neither Ctrl-C nor the signs of
-// life to the agents. What cannot be written now is kept, in order, and tried again. They live as
-// long as the job, over all its attempts. One thread.
+// life to the agents. What cannot be written now is kept, in order, and tried again. Log lines go
+// this way too as long as an object lives. They live as long as the job, over all its attempts. One
+// thread; write() is callable from any.
 #pragma once
 
 #include <array>
@@ -9,11 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/fd.h"
+#include "base/log.h"
 
 namespace dslaunch::launch {
 
@@ -37,10 +40,10 @@ class StandardStreams {
     // Waits for the last words as the end of this object does.
     void drain();
     // FD: 1 or 2. Whoever read it is gone: what is written there is lost from then on.
-    [[nodiscard]] bool reader_is_gone(int fd) const { return reader_is_gone_[fd]; }
+    [[nodiscard]] bool reader_is_gone(int fd) const;
     // True if so many bytes are kept that no more should be read from the ranks.
-    [[nodiscard]] bool is_congested() const { return kept_bytes_ > kCongestedBytes; }
-    [[nodiscard]] bool has_kept() const { return !kept_.empty(); }
+    [[nodiscard]] bool is_congested() const;
+    [[nodiscard]] bool has_kept() const;
     // A loop that reads the ranks' output calls this before it waits for more, at most LEFT.
     // Returns how long it may wait for the hosts. Returns nothing if nobody reads this end: then
     // the ranks wait in their pipes, this call has waited, and the hosts are looked at every kLook
@@ -50,8 +53,8 @@ class StandardStreams {
     // Waits until the oldest kept text can be written, WAKE_FD is readable, or TIMEOUT is over.
     void wait(std::chrono::milliseconds timeout, int wake_fd) const;
     // Somebody wants the end at once: the last words are not waited for.
-    void hurry() { hurry_ = true; }
-    [[nodiscard]] bool hurries() const { return hurry_; }
+    void hurry();
+    [[nodiscard]] bool hurries() const;
 
     static constexpr size_t kCongestedBytes = 1U << 20;
     static constexpr size_t kKeptBytesMax = 64U << 20;
@@ -64,18 +67,25 @@ class StandardStreams {
         int fd;
         std::string text;
     };
-    // Bytes written, or a negative errno.
+    // Bytes written, or a negative errno. REQUIRES of these three: mutex_ is held.
     [[nodiscard]] ssize_t try_write(int fd, std::string_view text);
+    void write_or_keep(int fd, std::string_view text);
     void keep(int fd, std::string_view text);
 
     std::array<UniqueFd, 3> reopened_;  // [1], [2]; invalid: the descriptor itself is used
     std::array<bool, 3> is_socket_ = {};
+    mutable std::mutex mutex_;  // guards what stands from here to hurry_
     std::array<bool, 3> reader_is_gone_ = {};
     std::deque<Piece> kept_;
     size_t kept_bytes_ = 0;
     int64_t dropped_bytes_ = 0;
     bool hurry_ = false;
     std::chrono::steady_clock::time_point next_look_;  // at the hosts, while nobody reads
+    LogSink log_{[this](std::string_view line) { write(2, line); }};
 };
+
+// Writes TEXT on stderr and waits for its reader as the end of a StandardStreams does: for words
+// before and after a job, while end signals are held back.
+void write_last_words(std::string_view text);
 
 }  // namespace dslaunch::launch

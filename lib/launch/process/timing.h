@@ -10,6 +10,9 @@ inline constexpr auto kNever = std::chrono::steady_clock::time_point::max();
 inline constexpr std::chrono::milliseconds kTermToKill{250};
 // The time from the beginning of the end until processes that do not die are given up and named.
 inline constexpr std::chrono::milliseconds kUnkillableMax{10'000};
+// The time for what an attempt before left on a host to end: a killed process ends once it has had
+// a processor, which takes its time beside busy programs.
+inline constexpr std::chrono::milliseconds kLeftoversMax{20'000};
 // Each side speaks at least this often …
 inline constexpr std::chrono::milliseconds kPingInterval{3'000};
 // … and believes the other gone after this long without a byte; an agent only when its kernel

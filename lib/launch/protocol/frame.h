@@ -50,7 +50,8 @@ enum class FrameKind : uint16_t {
     kNodeReport = 160,  // NodeReport
     kPushAnswer = 161,  // PushAnswer
     kFetched = 162,     // FetchReply
-    // `dslaunch stop`, for a job whose launcher is dead (launch/agent/leftover_processes.h)
+    // `dslaunch stop`, for a job whose launcher is dead, and a launcher before a further attempt
+    // (launch/agent/leftover_processes.h)
     kStopJob = 140,     // StopJobRequest, launcher -> agent
     kJobStopped = 141,  // StopJobReply, agent -> launcher
     // `dslaunch ps --devices`, `dslaunch stop --pid` (launch/agent/device_report.h)

@@ -46,7 +46,7 @@ std::string describe_difference(const std::vector<FileFacts>& own,
 
 std::string Preparation::machine_of(size_t host) const {
     const std::optional<MachineFacts>& facts = nodes_[host].facts;
-    return facts && !facts->machine_id.empty() ? facts->machine_id
+    return facts && !facts->machine_id.empty() ? facts->machine_id + " " + facts->process_namespace
                                                : fleet_.nodes()[host].hello.host_name;
 }
 
@@ -203,7 +203,7 @@ void Preparation::check_files() {
     fleet_.fail_if_bad("files are missing or differ; copy them, or give --push, on");
 }
 
-StartRequest Preparation::start_request(size_t host, int restart_count) const {
+StartRequest Preparation::start_request(size_t host, const AttemptNumber& number) const {
     StartRequest request;
     request.target_kind = spec_.target_kind;
     request.inherit_all = spec_.environment.inherit_all;
@@ -214,7 +214,8 @@ StartRequest Preparation::start_request(size_t host, int restart_count) const {
         WorkerEnvironment environment = planned.environment;
         environment.master_address = meeting_.where().address;
         environment.master_port = static_cast<int>(meeting_.where().port);
-        environment.restart_count = restart_count;
+        environment.attempt = number.starts;
+        environment.restart_count = number.restarts;
         environment.max_restarts = spec_.max_restarts;
         if (drop_devices_) environment.devices.clear();
         StartRequest::Worker worker;

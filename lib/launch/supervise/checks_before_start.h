@@ -15,6 +15,12 @@
 
 namespace dslaunch::launch {
 
+// Which attempt of a job it is.
+struct AttemptNumber {
+    int restarts = 0;  // made before it (TORCHELASTIC_RESTART_COUNT)
+    int starts = 0;    // of ranks before it: restarts, and that on another MASTER_PORT
+};
+
 class Preparation {
   public:
     // All references must outlive this object.
@@ -31,10 +37,10 @@ class Preparation {
     // Takes what an agent answers. Throws Error{kInternal} for a frame that is no answer.
     void take(size_t host, const Frame& frame);
     // The request that starts the ranks of a host. REQUIRES: run() has come to its end.
-    [[nodiscard]] StartRequest start_request(size_t host, int restart_count) const;
+    [[nodiscard]] StartRequest start_request(size_t host, const AttemptNumber& number) const;
 
-    // Returns what tells the machine of a host from all others: its boot and network, else its
-    // name.
+    // Returns what tells the processes of a host from those of all others: boot, network and
+    // namespace of processes of its machine, else its name.
     [[nodiscard]] std::string machine_of(size_t host) const;
 
   private:

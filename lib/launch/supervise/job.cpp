@@ -33,12 +33,12 @@ sigset_t end_signals() {
     return set;
 }
 
-AttemptOutcome run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd, int restarts,
-                           const std::vector<CutOffHost>& cut_off) {
+AttemptOutcome run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd,
+                           const AttemptNumber& number, const std::vector<CutOffHost>& cut_off) {
     const auto transport = make_job_transport(spec);
     Supervisor supervisor(spec, *transport, output, signal_fd);
     try {
-        return {supervisor.run(restarts, cut_off), {}, {}};
+        return {supervisor.run(number, cut_off), {}, {}};
     } catch (const Error& error) {
         if (supervisor.interrupted()) fail(ExitCode::kInterrupted, "interrupted");
         if (error.code() != ExitCode::kHosts || supervisor.bad_hosts().empty()) throw;
@@ -77,10 +77,10 @@ int run_job(const JobSpec& spec, HealthSink health) {
     StandardStreams streams;
     JobRecord record(spec,
                      [&](std::string_view line) { streams.write(2, fmt::format("{}\n", line)); });
-    const auto attempt = [&](const JobSpec& wanted, JobOutput& output, int restarts,
+    const auto attempt = [&](const JobSpec& wanted, JobOutput& output, const AttemptNumber& number,
                              const std::vector<CutOffHost>& cut_off) {
         output.tell_health_to(health);
-        AttemptOutcome outcome = run_attempt(wanted, output, signals.get(), restarts, cut_off);
+        AttemptOutcome outcome = run_attempt(wanted, output, signals.get(), number, cut_off);
         // Processes that an agent could not end in that time are not waited for once more.
         const auto limit = outcome.result.left_processes ? kFarewellMax : kUnkillableMax;
         if (adopts) kill_descendants(static_cast<int>(limit.count()));

@@ -98,6 +98,7 @@ bool JobLoop::begin_restart(const AttemptResult& result, JobOutput& output) {
     const bool can_start_again = spec_.transport != TransportKind::kJoin;
     if (result.port_was_taken && !changed_port_ && can_start_again) {
         changed_port_ = true;
+        ++starts_;
         output.note(
             "dslaunch: MASTER_PORT was taken by somebody else before rank 0 could listen; "
             "starting once more with another");
@@ -109,6 +110,7 @@ bool JobLoop::begin_restart(const AttemptResult& result, JobOutput& output) {
         output.note("dslaunch: no restart: another start would only find the same mistake");
     if (verdict != RestartVerdict::kRestart) return false;
     ++restarts_;
+    ++starts_;
     const auto now = steady_clock::now();
     failures_in_a_row_ = now - attempt_began_ >= times_.steady_attempt ? 0 : failures_in_a_row_ + 1;
     gather_end_ = now + times_.delay(failures_in_a_row_) + times_.gather_max;
@@ -143,7 +145,7 @@ int JobLoop::end_interrupted(JobOutput& output) {
 // The error that ends the job is written into run.json before it is thrown on.
 AttemptOutcome JobLoop::make_attempt(const JobSpec& spec, JobOutput& output) {
     try {
-        return attempt_(spec, output, restarts_, cut_off_);
+        return attempt_(spec, output, {restarts_, starts_}, cut_off_);
     } catch (const Error& error) {
         if (restarts_ > 0) static_cast<void>(end(static_cast<int>(error.code()), output));
         throw;

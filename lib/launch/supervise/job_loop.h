@@ -40,10 +40,11 @@ struct JobSinks {
 
 class JobLoop {
   public:
-    // One attempt with the spec, the output, the number of restarts before it and the hosts that
-    // were cut off in the attempts before. Throws Error when the job cannot go on at all.
-    using Attempt = std::function<AttemptOutcome(const JobSpec&, JobOutput&, int restart_count,
-                                                 const std::vector<CutOffHost>& cut_off)>;
+    // One attempt with the spec, the output, its number and the hosts that were cut off in the
+    // attempts before. Throws Error when the job cannot go on at all.
+    using Attempt =
+        std::function<AttemptOutcome(const JobSpec&, JobOutput&, const AttemptNumber& number,
+                                     const std::vector<CutOffHost>& cut_off)>;
 
     // A signal at SIGNAL_FD between two attempts ends the job. All references must outlive this.
     JobLoop(const JobSpec& spec, JobSinks sinks, Attempt attempt, int signal_fd,
@@ -76,6 +77,7 @@ class JobLoop {
     std::vector<bool> bad_;            // by place in spec_.elastic.hosts, since the last failure
     std::vector<CutOffHost> cut_off_;  // in all attempts so far
     int restarts_ = 0;
+    int starts_ = 0;  // attempts in which ranks may have started
     int failures_in_a_row_ = 0;
     bool changed_port_ = false;
     bool told_of_waiting_ = false;  // for hosts, since the last failure

@@ -32,19 +32,20 @@ Supervisor::Supervisor(const JobSpec& spec, Transport& transport, JobOutput& out
     fleet_.listen(this);
 }
 
-AttemptResult Supervisor::run(int restart_count, const std::vector<CutOffHost>& cut_off) {
+AttemptResult Supervisor::run(const AttemptNumber& number, const std::vector<CutOffHost>& cut_off) {
     try {
         preparation_.run();
         wait_for_leases(cut_off);
-        if (!interrupted()) start_and_watch(restart_count);
+        if (number.starts > 0 && !interrupted()) end_earlier_attempts(number);
+        if (!interrupted()) start_and_watch(number);
     } catch (...) {
         if (!ranks_.begun()) note_bad_hosts();
         // After a failure the hosts that are missing are waited for, and those that came as well.
-        stop(restart_count > 0 && !bad_hosts_.empty() && !interrupted());
+        stop(number.restarts > 0 && !bad_hosts_.empty() && !interrupted());
         throw;
     }
     const ExitCode brought = bring_weights();
-    stop(restart_may_follow(restart_count));
+    stop(restart_may_follow(number.restarts));
     AttemptResult result = ranks_.conclude();
     if (result.exit_code == 0) result.exit_code = static_cast<int>(brought);
     result.cut_off = cut_off_hosts();
@@ -129,10 +130,47 @@ std::vector<CutOffHost> Supervisor::cut_off_hosts() const {
     return found;
 }
 
-void Supervisor::start_and_watch(int restart_count) {
+// A rank on one host must not meet one of an earlier attempt on another: all hosts have answered
+// before any of them starts ranks.
+void Supervisor::end_earlier_attempts(const AttemptNumber& number) {
+    left_before_.assign(spec_.nodes.size(), std::nullopt);
+    fleet_.send_all(FrameKind::kStopJob, encode(StopJobRequest{spec_.launch_id, number.starts}));
+    const auto all_answered = [this] {
+        for (size_t i = 0; i < left_before_.size(); ++i) {
+            if (!left_before_[i] && !fleet_.nodes()[i].ended) return false;
+        }
+        return true;
+    };
+    static_cast<void>(fleet_.pump(all_answered, steady_clock::now() + kLeftoversMax + kSilenceMax));
+    if (interrupted()) return;
+    for (size_t i = 0; i < left_before_.size(); ++i) judge_leftovers(i);
+    fleet_.fail_if_bad("another attempt cannot begin:");
+}
+
+void Supervisor::judge_leftovers(size_t host) {
+    if (!left_before_[host]) {
+        return fleet_.lose(host, "no answer to the request to end what an attempt before had left");
+    }
+    std::vector<std::string> ended, living;
+    for (const LeftProcess& left : left_before_[host]->processes) {
+        (left.ended ? ended : living)
+            .push_back(fmt::format("{} ({})", left.name.pid, printable(left.command)));
+    }
+    if (!ended.empty()) {
+        output_.note(fmt::format("dslaunch: host {}: ended what an attempt before had left: {}",
+                                 spec_.nodes[host].name, join(ended, ", ")));
+    }
+    if (living.empty()) return;
+    fleet_.blame(host, fmt::format("processes of an attempt before do not die: {}; they wait for a "
+                                   "disk or a driver, and would run beside this attempt: leave "
+                                   "this host out, or start it anew",
+                                   join(living, ", ")));
+}
+
+void Supervisor::start_and_watch(const AttemptNumber& number) {
     std::vector<StartRequest> requests;
     for (size_t i = 0; i < spec_.nodes.size(); ++i) {
-        requests.push_back(preparation_.start_request(i, restart_count));
+        requests.push_back(preparation_.start_request(i, number));
     }
     ranks_.start(requests);
     ranks_.watch();
@@ -144,10 +182,10 @@ void Supervisor::note_bad_hosts() {
     }
 }
 
-bool Supervisor::restart_may_follow(int restart_count) const {
+bool Supervisor::restart_may_follow(int restarts) const {
     if (interrupted()) return false;
     const AttemptResult so_far = ranks_.conclude();
-    return decide_restart({spec_.target_kind, so_far.exit_code, so_far.may_restart, restart_count,
+    return decide_restart({spec_.target_kind, so_far.exit_code, so_far.may_restart, restarts,
                            spec_.max_restarts}) == RestartVerdict::kRestart;
 }
 
@@ -158,6 +196,10 @@ void Supervisor::stop(bool come_again) {
 
 void Supervisor::take_frame(size_t host, const Frame& frame) {
     if (bringer_ && frame.kind == FrameKind::kFetched) return bringer_->take(host, frame);
+    if (frame.kind == FrameKind::kJobStopped && !left_before_.empty()) {
+        left_before_[host] = decode_stop_reply(frame.payload);
+        return;
+    }
     if (!ranks_.take(host, frame)) preparation_.take(host, frame);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/agent/leftover_processes.h"
 #include "launch/fleet/fleet.h"
 #include "launch/plan/job_spec.h"
 #include "launch/supervise/checks_before_start.h"
@@ -24,9 +25,10 @@ class Supervisor final : private FleetListener {
     Supervisor(const JobSpec& spec, Transport& transport, JobOutput& output, int signal_fd);
 
     // Starts no rank before the leases of CUT_OFF, hosts of earlier attempts, are over, unless an
-    // agent has come from the same machine: it ends first what they left there. Throws Error when
-    // the job cannot begin: nothing of it is running then.
-    [[nodiscard]] AttemptResult run(int restart_count, const std::vector<CutOffHost>& cut_off = {});
+    // agent has come from the same machine, nor before every agent has ended what earlier attempts
+    // left on its host. Throws Error when the job cannot begin: no rank of this attempt runs then.
+    [[nodiscard]] AttemptResult run(const AttemptNumber& number,
+                                    const std::vector<CutOffHost>& cut_off = {});
     // Somebody has asked for the end.
     [[nodiscard]] bool interrupted() const { return fleet_.interrupted(); }
     // After run() has thrown: the hosts for which it did, by name; empty: for another reason.
@@ -42,15 +44,17 @@ class Supervisor final : private FleetListener {
         std::chrono::milliseconds left) override;
 
     void wait_for_leases(const std::vector<CutOffHost>& cut_off);
+    void end_earlier_attempts(const AttemptNumber& number);
+    void judge_leftovers(size_t host);
     [[nodiscard]] std::vector<CutOffHost> cut_off_hosts() const;
-    void start_and_watch(int restart_count);
+    void start_and_watch(const AttemptNumber& number);
     void note_bad_hosts();
     [[nodiscard]] ExitCode bring_weights();
     void tell_brought(const HostAddress& from, const std::vector<std::string>& paths,
                       const Brought& brought);
     // COME_AGAIN: agents that came by themselves are wanted for another attempt.
     void stop(bool come_again);
-    [[nodiscard]] bool restart_may_follow(int restart_count) const;
+    [[nodiscard]] bool restart_may_follow(int restarts) const;
 
     const JobSpec& spec_;
     JobOutput& output_;
@@ -59,7 +63,9 @@ class Supervisor final : private FleetListener {
     Preparation preparation_;
     RankWatch ranks_;
     std::optional<FileBringer> bringer_;  // once files are brought
-    std::string leftovers_;               // processes that could not be ended, one line a node
+    // What each host has answered about earlier attempts; empty: nobody was asked.
+    std::vector<std::optional<StopJobReply>> left_before_;
+    std::string leftovers_;  // processes that could not be ended, one line a node
     std::vector<std::string> bad_hosts_;
 };
 

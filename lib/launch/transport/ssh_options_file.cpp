@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "launch/transport/ssh_config_file.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -51,6 +52,7 @@ std::string ssh_options_text(const std::vector<HostAddress>& hosts,
 SshOptionsFile::SshOptionsFile(const std::vector<HostAddress>& hosts,
                                const std::string& ssh_config_path, const Forward& forward)
     : file_(::memfd_create("dslaunch-ssh-options", MFD_CLOEXEC)) {
+    require_own_ssh_config(ssh_config_path);
     const std::string text = ssh_options_text(hosts, ssh_config_path, forward);
     if (!file_.valid() || write_full(file_.get(), text) != 0) {
         fail(ExitCode::kSetup, "cannot write the ssh options into memory: {}", errno_text(errno));

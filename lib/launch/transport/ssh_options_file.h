@@ -19,7 +19,8 @@ class SshOptionsFile {
         std::string there;  // path; on host i THERE-i
         std::string here;
     };
-    // Throws Error{kSetup}: no memory file.
+    // Throws Error{kSetup}: no memory file; Error{kUsage}: others may write SSH_CONFIG_PATH
+    // (ssh_config_file.h).
     SshOptionsFile(const std::vector<HostAddress>& hosts, const std::string& ssh_config_path,
                    const Forward& forward);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "launch/transport/ssh_config_file.h"
 #include "launch/transport/transport_process.h"
 
 namespace dslaunch::launch {
@@ -89,6 +90,7 @@ class OpenSshTransport final : public ProcessTransport {
 
 std::unique_ptr<Transport> make_openssh_transport(const std::string& ssh_config_path,
                                                   const std::vector<std::string>& arguments) {
+    require_own_ssh_config(ssh_config_path);
     return std::make_unique<OpenSshTransport>(ssh_config_path, arguments);
 }
 

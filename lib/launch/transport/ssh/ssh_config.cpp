@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 #include <glob.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -20,6 +18,7 @@
 #include "base/text/words.h"
 #include "launch/process/spawn.h"
 #include "launch/transport/ssh/ssh_keywords.h"
+#include "launch/transport/ssh_config_file.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -79,40 +78,24 @@ class Reader {
         ignored_.clear();
         if (!request_.config_path.empty()) {
             if (request_.config_path == "none") return;
-            return read_file(request_.config_path, request_.home + "/.ssh", 0, true, true);
+            return read_file(request_.config_path, request_.home + "/.ssh", 0, true,
+                             SshConfigOrigin::kGiven);
         }
-        read_file(request_.home + "/.ssh/config", request_.home + "/.ssh", 0, true, false);
-        read_file(kSystemConfig, "/etc/ssh", 0, true, false);
-    }
-
-    // A file names programs that are started here (ProxyCommand): others must not write it. One
-    // that was GIVEN by name may be a group's, as ssh allows with -F.
-    static void require_own(const std::string& path, const struct stat& status, bool given) {
-        const bool is_own = status.st_uid == 0 || status.st_uid == ::geteuid();
-        const mode_t others = given ? S_IWOTH : S_IWGRP | S_IWOTH;
-        if (!S_ISREG(status.st_mode) || (is_own && (status.st_mode & others) == 0)) return;
-        fail(ExitCode::kUsage,
-             "the ssh configuration {} can be written by others than you (owner {}, mode {:03o}): "
-             "it is not obeyed; chmod go-w it",
-             printable(path), status.st_uid, status.st_mode & 0777);
+        read_file(request_.home + "/.ssh/config", request_.home + "/.ssh", 0, true,
+                  SshConfigOrigin::kFound);
+        read_file(kSystemConfig, "/etc/ssh", 0, true, SshConfigOrigin::kSystem);
     }
 
     void read_file(const std::string& path, const std::string& folder, int depth, bool active,
-                   bool must_exist) {
+                   SshConfigOrigin origin) {
         if (depth > kIncludeDepthMax) {
             fail(ExitCode::kUsage, "{}: Include goes deeper than {} files", printable(path),
                  kIncludeDepthMax);
         }
-        std::ifstream file(path);
-        struct stat status {};
-        const bool is_there = ::stat(path.c_str(), &status) == 0;
-        const bool is_folder = is_there && S_ISDIR(status.st_mode);
-        if (!file || is_folder) {
-            if (!must_exist) return;
-            fail(ExitCode::kUsage, "the ssh configuration {} cannot be read: {}", printable(path),
-                 is_folder ? "it is a folder" : errno_text(errno));
-        }
-        if (path != kSystemConfig) require_own(path, status, must_exist);
+        const UniqueFd opened = open_ssh_config(path, origin);
+        if (!opened.valid()) return;
+        // The file that was judged, though PATH may name another by now.
+        std::ifstream file(fmt::format("/proc/self/fd/{}", opened.get()));
         Place place{path, 0, folder, depth};
         const bool outer = active;
         std::string line;
@@ -304,7 +287,7 @@ class Reader {
             std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
             ::globfree(&found);
             for (const std::string& path : paths) {
-                read_file(path, place.folder, place.depth + 1, active, false);
+                read_file(path, place.folder, place.depth + 1, active, SshConfigOrigin::kFound);
             }
         }
     }

@@ -56,7 +56,9 @@ TEST_CASE("what a launch left is ended, stubborn and stopped ones too, and no ot
     // A job of the same name, and somebody's torchrun with it: equal names are no proof.
     const Left namesake({"DSL_JOB_ID=" + id, "DSL_LAUNCH_ID=other"}, kWaits);
     const Left torchrun({"TORCHELASTIC_RUN_ID=" + id}, kWaits);
-    const auto ended = end_leftovers({id});
+    int looks = 0;
+    const auto ended = end_leftovers({id}, [&] { ++looks; });
+    CHECK(looks > 0);
     // The stubborn one's sleep may be among them.
     CHECK(ended.size() >= 3);
     for (const LeftProcess& process : ended) CHECK(process.ended);
@@ -71,13 +73,13 @@ TEST_CASE("what a launch left is ended, stubborn and stopped ones too, and no ot
 
 TEST_CASE("of the attempts of a launch only those before the one that begins are ended") {
     const std::string id = "attempts-" + std::to_string(::getpid());
-    const Left first({"DSL_LAUNCH_ID=" + id, "TORCHELASTIC_RESTART_COUNT=0"}, kWaits);
-    const Left second({"DSL_LAUNCH_ID=" + id, "TORCHELASTIC_RESTART_COUNT=1"}, kWaits);
-    const Left third({"DSL_LAUNCH_ID=" + id, "TORCHELASTIC_RESTART_COUNT=2"}, kWaits);
+    const Left first({"DSL_LAUNCH_ID=" + id, "DSL_ATTEMPT=0"}, kWaits);
+    const Left second({"DSL_LAUNCH_ID=" + id, "DSL_ATTEMPT=1"}, kWaits);
+    const Left third({"DSL_LAUNCH_ID=" + id, "DSL_ATTEMPT=2"}, kWaits);
     const Left unnumbered({"DSL_LAUNCH_ID=" + id}, kWaits);
-    const Left other({"DSL_LAUNCH_ID=other", "TORCHELASTIC_RESTART_COUNT=0"}, kWaits);
+    const Left other({"DSL_LAUNCH_ID=other", "DSL_ATTEMPT=0"}, kWaits);
     CHECK(find_leftovers({id, 0}).empty());
-    CHECK(end_leftovers({id, 2}).size() == 2);
+    CHECK(end_leftovers({id, 2}, [] {}).size() == 2);
     CHECK_FALSE(first.lives());
     CHECK_FALSE(second.lives());
     for (const Left* spared : {&third, &unnumbered, &other}) CHECK(spared->lives());
@@ -85,6 +87,8 @@ TEST_CASE("of the attempts of a launch only those before the one that begins are
 
 TEST_CASE("question and answer about a dead job survive their journey") {
     CHECK(decode_stop_request(encode(StopJobRequest{"id-1"})).launch_id == "id-1");
+    CHECK(decode_stop_request(encode(StopJobRequest{"id-1"})).before_attempt == kAllAttempts);
+    CHECK(decode_stop_request(encode(StopJobRequest{"id-1", 7})).before_attempt == 7);
     StopJobReply reply;
     reply.processes = {{{7, 8}, "python3", "0,1", true}, {{9, 10}, "sh", "", false}};
     const auto got = decode_stop_reply(encode(reply)).processes;

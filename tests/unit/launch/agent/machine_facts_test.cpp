@@ -39,13 +39,18 @@ TEST_CASE("facts are read from /proc of the machine") {
     root.write("/proc/meminfo",
                "MemTotal: 1 kB\nHugePages_Total:    512\nHugepagesize:  2048 kB\n");
     root.write("/proc/sys/kernel/random/boot_id", "0123-4567\n");
+    const std::filesystem::path namespaces = root.path() + "/proc/self/ns";
+    std::filesystem::create_directories(namespaces);
+    std::filesystem::create_symlink("net:[1]", namespaces / "net");
+    std::filesystem::create_symlink("pid:[2]", namespaces / "pid");
     const MachineFacts facts = look_at_machine(root.path());
     CHECK(facts.cpu_model == "AMD EPYC 7B13");
     CHECK(facts.isa_level == 3);
     CHECK(facts.driver_version == "550.54.15");
     CHECK(facts.gpu_names == std::vector<std::string>{"NVIDIA H100", "NVIDIA H200"});
     CHECK(facts.huge_pages_bytes == int64_t{1} << 30);
-    CHECK(facts.machine_id == "0123-4567 ");
+    CHECK(facts.machine_id == "0123-4567 net:[1]");
+    CHECK(facts.process_namespace == "pid:[2]");
     CHECK(facts.shared_memory_bytes == 0);
     CHECK(decode_machine_facts(encode(facts)) == facts);
     const std::string bytes = encode(facts);
@@ -56,6 +61,7 @@ TEST_CASE("facts are read from /proc of the machine") {
 TEST_CASE("this machine tells of itself") {
     const MachineFacts facts = look_at_machine("");
     CHECK_FALSE(facts.machine_id.empty());
+    CHECK(facts.process_namespace.starts_with("pid:["));
     CHECK(facts.glibc.starts_with("2."));
     CHECK(facts.page_bytes >= 4096);
     CHECK(facts.open_files_max != 0);

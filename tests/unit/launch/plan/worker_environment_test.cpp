@@ -42,6 +42,7 @@ WorkerEnvironment fourth_of_six() {
     e.devices = "2,3,4";
     e.job_id = "job7";
     e.launch_id = "0123456789abcdef0123456789abcdef";
+    e.attempt = 2;
     e.control_fd = 5;
     return e;
 }
@@ -70,6 +71,7 @@ TEST_CASE("the variables of a rank are those of the contract") {
         {"TORCHELASTIC_RUN_ID", "job7"},
         {"TORCHELASTIC_USE_AGENT_STORE", "False"},
         {"DSL_LAUNCH_ID", fourth_of_six().launch_id},
+        {"DSL_ATTEMPT", "2"},
         {"DSL_CONTROL_FD", "5"}};
     for (const auto& [name, value] : expected) {
         INFO(name);

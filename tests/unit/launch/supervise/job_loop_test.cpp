@@ -22,6 +22,7 @@ struct Seen {
     std::vector<std::string> hosts;
     int world_size;
     int restarts;
+    int starts;
 };
 
 AttemptOutcome failed(int code, bool may_restart = true) {
@@ -83,9 +84,9 @@ class Loop {
     }
     int run(std::deque<AttemptOutcome> outcomes) {
         JobRecord record(spec_, [](std::string_view) {});
-        const auto attempt = [&](const JobSpec& spec, JobOutput&, int restarts,
+        const auto attempt = [&](const JobSpec& spec, JobOutput&, const AttemptNumber& number,
                                  const std::vector<CutOffHost>&) {
-            Seen one{{}, spec.world_size, restarts};
+            Seen one{{}, spec.world_size, number.restarts, number.starts};
             for (const PlannedNode& node : spec.nodes) one.hosts.push_back(node.name);
             seen.push_back(one);
             if (on_attempt) on_attempt();
@@ -150,13 +151,16 @@ TEST_CASE("what nobody may restart ends at once: an interrupt, a mistake in the 
     CHECK(program.seen.size() == 2);
 }
 
-TEST_CASE("a taken port is tried once more and costs no restart") {
+TEST_CASE("a taken port is tried once more and costs no restart, and is an attempt of its own") {
     AttemptOutcome clash = failed(1);
     clash.result.port_was_taken = true;
     Loop loop(fixed_spec(0));
     CHECK(loop.run({clash}) == 1);
     REQUIRE(loop.seen.size() == 2);
     CHECK(loop.seen[1].restarts == 0);
+    // By its number what the first start left is told from what this one starts.
+    CHECK(loop.seen[0].starts == 0);
+    CHECK(loop.seen[1].starts == 1);
 }
 
 TEST_CASE("an elastic job begins with the hosts that answer, and hosts that came back join again") {

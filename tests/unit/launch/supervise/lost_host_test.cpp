@@ -116,7 +116,7 @@ TEST_CASE("ranks start when the lease of a host that was cut off is over, at onc
             agents.say(host, FrameKind::kAgentHello, encode(hello));
         });
         const AttemptResult result =
-            run(spec, transport, 1, {CutOffHost{"n7", machine, lease_over_at}});
+            run(spec, transport, {1, 1}, {CutOffHost{"n7", machine, lease_over_at}});
         CHECK(result.exit_code == 0);
         REQUIRE(started_at);
         CHECK((*started_at >= lease_over_at) == (machine == "gone"));
@@ -133,4 +133,112 @@ TEST_CASE("a host is cut off when its connection ends with neither farewell nor 
         REQUIRE(result.cut_off.size() == (exit_status < 0 ? 1U : 0U));
         if (exit_status < 0) CHECK(result.cut_off[0].name == "n0");
     }
+}
+
+TEST_CASE("a machine came again only if its agent sees the processes of the one before") {
+    // Two pods on the network of their host: one boot, one network, two namespaces of processes.
+    for (const std::string pod : {"pid:[1]", "pid:[2]"}) {
+        std::string process_namespace = "pid:[1]";
+        std::optional<std::chrono::steady_clock::time_point> started_at;
+        const auto agent_of = [&](const std::function<void(FakeTransport&, size_t)>& after_start) {
+            return [&, agent = good_agent(after_start)](FakeTransport& agents, size_t host,
+                                                        const Frame& frame) {
+                if (frame.kind == FrameKind::kHello) {
+                    MachineFacts facts;
+                    facts.machine_id = "boot net:[1]";
+                    facts.process_namespace = process_namespace;
+                    agents.say(host, FrameKind::kMachineFacts, encode(facts));
+                }
+                agent(agents, host, frame);
+            };
+        };
+        FakeTransport losing(agent_of([](FakeTransport& agents, size_t host) {
+            agents.end(host, "the connection is lost", -1);
+        }));
+        const JobSpec spec = two_per_node(1);
+        std::vector<CutOffHost> cut_off = run(spec, losing).cut_off;
+        REQUIRE(cut_off.size() == 1);
+        cut_off[0].lease_over_at =
+            std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+        process_namespace = pod;
+        FakeTransport next(agent_of([&](FakeTransport& agents, size_t host) {
+            started_at = std::chrono::steady_clock::now();
+            all_end_well(agents, host);
+        }));
+        CHECK(run(spec, next, {1, 1}, cut_off).exit_code == 0);
+        REQUIRE(started_at);
+        INFO(pod);
+        CHECK((*started_at >= cut_off[0].lease_over_at) == (pod == "pid:[2]"));
+    }
+}
+
+// Negative control, done by hand: without Supervisor::end_earlier_attempts n0 starts its ranks at
+// once.
+TEST_CASE("no host starts ranks before every host has ended those of the attempts before") {
+    WhenQuiet* way = nullptr;
+    bool n1_has_answered = false;
+    std::vector<size_t> asked;
+    const auto good = good_agent([&](FakeTransport& t, size_t host) {
+        CHECK(n1_has_answered);
+        all_end_well(t, host);
+    });
+    FakeTransport agents([&](FakeTransport& t, size_t host, const Frame& frame) {
+        if (frame.kind != FrameKind::kStopJob) return good(t, host, frame);
+        const auto request = decode_stop_request(frame.payload);
+        CHECK(request.launch_id == "launch-1");
+        CHECK(request.before_attempt == 3);
+        asked.push_back(host);
+        if (host == 0) return t.say(0, FrameKind::kJobStopped, encode(StopJobReply{}));
+        // n1 takes longer than whatever n0 may do meanwhile.
+        way->then([&] {
+            n1_has_answered = true;
+            t.say(1, FrameKind::kJobStopped, encode(StopJobReply{}));
+        });
+    });
+    WhenQuiet transport(agents);
+    way = &transport;
+    JobSpec spec = two_per_node(2);
+    spec.launch_id = "launch-1";
+    CHECK(run(spec, transport, {2, 3}).exit_code == 0);
+    CHECK(asked == std::vector<size_t>{0, 1});
+}
+
+TEST_CASE("a first attempt asks nobody about attempts before it") {
+    FakeTransport transport(good_agent(all_end_well));
+    CHECK(run(two_per_node(2), transport).exit_code == 0);
+    CHECK_FALSE(transport.was_sent(FrameKind::kStopJob));
+}
+
+TEST_CASE("ranks know the number of their attempt, another than that of restarts") {
+    const auto good = good_agent(all_end_well);
+    int told = 0;
+    FakeTransport transport([&](FakeTransport& t, size_t host, const Frame& frame) {
+        if (frame.kind == FrameKind::kStart) {
+            for (const auto& worker : decode<StartRequest>(frame.payload).workers) {
+                for (const auto& [name, value] : worker.environment) {
+                    told += name == "DSL_ATTEMPT" && value == "3" ? 1 : 0;
+                    told += name == "TORCHELASTIC_RESTART_COUNT" && value == "2" ? 1 : 0;
+                }
+            }
+        }
+        good(t, host, frame);
+    });
+    CHECK(run(two_per_node(2), transport, {2, 3}).exit_code == 0);
+    CHECK(told == 2 * 4);
+}
+
+TEST_CASE("processes of an attempt before that do not die are named, and nothing starts") {
+    const auto good = good_agent(all_end_well);
+    FakeTransport transport([&](FakeTransport& t, size_t host, const Frame& frame) {
+        if (frame.kind != FrameKind::kStopJob || host == 0) return good(t, host, frame);
+        StopJobReply reply;
+        reply.processes = {{{71, 1}, "sh", "", true}, {{72, 1}, "python\x1b", "", false}};
+        t.say(1, FrameKind::kJobStopped, encode(reply));
+    });
+    const std::string message =
+        refusal(two_per_node(2), transport, ExitCode::kHosts, AttemptNumber{1, 1});
+    CHECK_THAT(message, Catch::Contains("1 of 2 hosts") &&
+                            Catch::Contains("n1: processes of an attempt before do not die: 72 "
+                                            "(python\\x1b);"));
+    CHECK_FALSE(transport.was_sent(FrameKind::kStart));
 }

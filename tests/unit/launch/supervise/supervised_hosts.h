@@ -77,6 +77,8 @@ inline FakeTransport::Agent good_agent(std::function<void(FakeTransport&, size_t
                     transport.say(host, FrameKind::kStarted, encode(started));
                 }
                 return after_start(transport, host);
+            case FrameKind::kStopJob:
+                return transport.say(host, FrameKind::kJobStopped, encode(StopJobReply{}));
             case FrameKind::kPing:
                 return transport.say(host, FrameKind::kPong);
             case FrameKind::kStop:
@@ -100,16 +102,13 @@ inline int no_signals() {
     return ::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-// A transport over another one: the host that a test names ends at the first wait that brings
-// nothing else, so after all that was said before.
-class EndsWhenQuiet final : public Transport {
+// A transport over another one: what a test sets happens at the first wait that brings nothing
+// else, so after all that was said before.
+class WhenQuiet final : public Transport {
   public:
-    explicit EndsWhenQuiet(FakeTransport& agents) : agents_(agents) {}
+    explicit WhenQuiet(FakeTransport& agents) : agents_(agents) {}
 
-    // HOST ends because of CAUSE as soon as nothing else happens.
-    void end_when_quiet(size_t host, std::string cause) {
-        end_ = TransportEvent{TransportEvent::Kind::kEnded, host, std::move(cause), -1};
-    }
+    void then(std::function<void()> deed) { deed_ = std::move(deed); }
 
     void start(const std::vector<HostAddress>& hosts) override { agents_.start(hosts); }
     void send(size_t host, std::string_view bytes) override { agents_.send(host, bytes); }
@@ -117,26 +116,29 @@ class EndsWhenQuiet final : public Transport {
     void abandon(size_t host) override { agents_.abandon(host); }
     std::vector<TransportEvent> wait(std::chrono::milliseconds timeout, int wake_fd) override {
         std::vector<TransportEvent> events = agents_.wait(timeout, wake_fd);
-        if (events.empty() && end_) events.push_back(*std::exchange(end_, std::nullopt));
-        return events;
+        if (!events.empty() || !deed_) return events;
+        std::exchange(deed_, nullptr)();
+        return agents_.wait(timeout, wake_fd);
     }
 
   private:
     FakeTransport& agents_;
-    std::optional<TransportEvent> end_;
+    std::function<void()> deed_;
 };
 
-inline AttemptResult run(const JobSpec& spec, Transport& transport, int restart_count = 0,
+inline AttemptResult run(const JobSpec& spec, Transport& transport,
+                         const AttemptNumber& number = {},
                          const std::vector<CutOffHost>& cut_off = {}) {
     const UniqueFd signals(no_signals());
     StandardStreams streams;
     JobFiles files(spec);
     JobOutput output(spec, streams, files);
-    return Supervisor(spec, transport, output, signals.get()).run(restart_count, cut_off);
+    return Supervisor(spec, transport, output, signals.get()).run(number, cut_off);
 }
 
-inline std::string refusal(const JobSpec& spec, FakeTransport& transport, ExitCode code) {
-    return error_of(code, [&] { (void)run(spec, transport); });
+inline std::string refusal(const JobSpec& spec, FakeTransport& transport, ExitCode code,
+                           const AttemptNumber& number = {}) {
+    return error_of(code, [&] { (void)run(spec, transport, number); });
 }
 
 }  // namespace dslaunch::test

@@ -136,7 +136,7 @@ AttemptResult run(const JobSpec& spec, FakeTransport& transport) {
     StandardStreams streams;
     JobFiles files(spec);
     JobOutput output(spec, streams, files);
-    return Supervisor(spec, transport, output, signals.get()).run(0);
+    return Supervisor(spec, transport, output, signals.get()).run({});
 }
 
 std::string refusal(const JobSpec& spec, Cluster& cluster, ExitCode code) {

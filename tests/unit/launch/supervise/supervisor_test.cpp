@@ -131,13 +131,13 @@ TEST_CASE("a rank that fails before others ends the job under its own code and n
 
 TEST_CASE("a rank that is killed with its whole Slurm step is not to blame, one alone is") {
     const bool whole_step = GENERATE(true, false);
-    EndsWhenQuiet* way = nullptr;
+    WhenQuiet* way = nullptr;
     FakeTransport agents(good_agent([&](FakeTransport& t, size_t host) {
         if (host != 1) return;
         t.say(1, FrameKind::kExited, encode(exited(3, 0, SIGKILL)));
-        if (whole_step) way->end_when_quiet(1, "its agent closed the connection");
+        if (whole_step) way->then([&t] { t.end(1, "its agent closed the connection", -1); });
     }));
-    EndsWhenQuiet transport(agents);
+    WhenQuiet transport(agents);
     way = &transport;
     JobSpec spec = two_per_node(2);
     spec.transport = TransportKind::kSlurm;

@@ -5,11 +5,14 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <sstream>
 
 #include "base/error.h"
 #include "launch/transport/ssh/ssh_target.h"
+#include "launch/transport/ssh_options_file.h"
+#include "launch/transport/transport.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 #include "support/skip.h"
@@ -217,4 +220,36 @@ TEST_CASE("an ssh configuration that others may write is not obeyed") {
         CHECK(is_refused() == row.refused);
         if (!row.refused) CHECK(port() == 2201);
     }
+}
+
+// ssh looks at the owner and mode of what it finds or includes, and takes what -F names from
+// anybody.
+TEST_CASE("an ssh configuration that others may write is given to no program") {
+    const TemporaryFolder folder;
+    const std::string config = folder.path() + "/config";
+    write(config, "Port 2201\n");
+    const std::function<void(const std::string&)> uses[] = {
+        [](const std::string& path) { static_cast<void>(make_openssh_transport(path)); },
+        [](const std::string& path) { static_cast<void>(SshOptionsFile({}, path, {})); },
+    };
+    for (const auto& use : uses) {
+        for (const mode_t mode : {0600, 0664}) {
+            ::chmod(config.c_str(), mode);
+            CHECK_NOTHROW(use(config));
+        }
+        ::chmod(config.c_str(), 0646);
+        CHECK_THROWS_WITH(use(config), Catch::Contains("config can be written by others"));
+        CHECK_THROWS_WITH(use(folder.path()), Catch::Contains("it is a folder"));
+        CHECK_THROWS_WITH(use(folder.path() + "/missing"), Catch::Contains("cannot be read"));
+        for (const char* path : {"", "none", "/dev/null"}) CHECK_NOTHROW(use(path));
+    }
+}
+
+TEST_CASE("a pipe in the place of an ssh configuration is refused and not waited for") {
+    const TemporaryFolder folder;
+    const std::string fifo = folder.path() + "/config";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    CHECK_THROWS_WITH(resolve_ssh_target({"n1", {}, 0, {}}, fifo),
+                      Catch::Contains("is not obeyed"));
+    CHECK(resolve_ssh_target({"n1", {}, 0, {}}, "/dev/null").port == 22);
 }

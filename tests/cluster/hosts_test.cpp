@@ -129,6 +129,26 @@ TEST_CASE("who holds GPUs is asked on all hosts at once, and a process is ended 
     CHECK(ended.out == "n2: process " + pid + ": ended as asked\n");
 }
 
+TEST_CASE("exec takes hosts and -S as pdsh does, and ends with the highest code") {
+    const RigHosts hosts(2, "exec with pdsh's options over ssh");
+    if (!hosts.usable()) return;
+    const auto exec = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), {std::string(test::binary_dir()) + "/dslaunch", "exec",
+                                     "--ssh-config", hosts.config("good")});
+        return run(hosts.on(0, words));
+    };
+    // Each host ends with the last number of its address: 2 and 3.
+    const std::string own = "ip -4 -o addr show dev eth0 | sed 's/.*10.91.7.\\([0-9]*\\).*/\\1/'";
+    const Ran apart = exec({"-w", "n1,n2", "-S", "sh", "-c", "exit $(" + own + ")"});
+    INFO(apart.err);
+    CHECK(apart.code == 3);
+    CHECK(mentions(apart.err, "failed on 2 of 2 hosts:\n  n1: exit code 2\n  n2: exit code 3\n"));
+    const Ran well = exec({"-S", "-w", "n[1-2]", "--", "echo", "-S"});
+    INFO(well.err);
+    CHECK(well.code == 0);
+    CHECK(well.out == "n[1-2] (2 hosts):\n-S\n");
+}
+
 TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then on") {
     const BareHosts hosts;
     if (!hosts.usable()) return;

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "launch/plan/join_token.h"
+#include "launch/process/text_or_empty.h"
 #include "launch/process/timing.h"
 #include "support/catch.h"
 #include "support/job_end.h"
@@ -86,11 +89,15 @@ void stop_and_go_on(std::chrono::milliseconds time, const RigHosts* rig) {
     std::vector<size_t> ranks = {2, 1};
     WaitingJob over_ssh;
     WaitingJob over_openssh;
+    WaitingJob over_relays;
     if (rig != nullptr) {
         over_ssh.start(rig->probe("ssh", "good", "n1,n2", over_ssh.script()));
         over_openssh.start(rig->probe("openssh", "good", "n1,n2", over_openssh.script()));
-        jobs.insert(jobs.end(), {&over_ssh, &over_openssh});
-        ranks.insert(ranks.end(), {4, 4});
+        Words tree = rig->probe("ssh", "good", "n1,n2,n3,n4", over_relays.script());
+        tree.insert(std::ranges::find(tree, "--"), "fanout=2");
+        over_relays.start(tree);
+        jobs.insert(jobs.end(), {&over_ssh, &over_openssh, &over_relays});
+        ranks.insert(ranks.end(), {4, 4, 8});
     }
     for (size_t i = 0; i < jobs.size(); ++i) {
         REQUIRE(wait_until([&] { return jobs[i]->runs(ranks[i]); }));
@@ -109,16 +116,136 @@ void stop_and_go_on(std::chrono::milliseconds time, const RigHosts* rig) {
     }
 }
 
+constexpr int kLogLines = 200'000;  // more than a FIFO holds
+
+// A job whose log of rank 0 is a FIFO that nobody reads.
+class HungLog {
+  public:
+    HungLog() : output_(job_.folder().path() + "/out"), fifo_(output_ + "/logs/rank-0.log") {
+        REQUIRE(::mkdir(output_.c_str(), 0700) == 0);
+        REQUIRE(::mkdir((output_ + "/logs").c_str(), 0700) == 0);
+        REQUIRE(::mkfifo(fifo_.c_str(), 0600) == 0);
+        job_.start({"env", "XDG_STATE_HOME=" + state_.path(), kDslaunch, "--output", output_,
+                    "--num_gpus", "1", "--device", "cpu", "sh", "-c",
+                    "seq " + std::to_string(kLogLines) + "; " + job_.script()});
+    }
+    [[nodiscard]] WaitingJob& job() { return job_; }
+    // Reads on until the job ends; returns all that was written.
+    [[nodiscard]] std::string read_to_the_end() {
+        const UniqueFd reader(::open(fifo_.c_str(), O_RDONLY | O_CLOEXEC));
+        REQUIRE(reader.valid());
+        job_.let_end();
+        return read_all(reader.get());
+    }
+    static std::string read_all(int fd) {
+        std::string got;
+        char block[1 << 16];
+        for (ssize_t n = 0; (n = ::read(fd, block, sizeof block)) > 0;)
+            got.append(block, static_cast<size_t>(n));
+        return got;
+    }
+
+  private:
+    const TemporaryFolder state_;
+    WaitingJob job_;
+    std::string output_, fifo_;
+};
+
+// A job whose record hangs where it is opened.
+class HungRecord {
+  public:
+    HungRecord() : record_(state_.path() + "/dslaunch/jobs/hung") {
+        REQUIRE(std::filesystem::create_directories(record_));
+        REQUIRE(::mkfifo((record_ + "/lock").c_str(), 0600) == 0);
+        job_.start({"env", "XDG_STATE_HOME=" + state_.path(), kDslaunch, "--job-id", "hung",
+                    "--num_gpus", "1", "--device", "cpu", "sh", "-c",
+                    "seq " + std::to_string(kLogLines) + "; " + job_.script()});
+    }
+    [[nodiscard]] WaitingJob& job() { return job_; }
+    [[nodiscard]] std::string file(const std::string& name) const {
+        return text_or_empty(record_ + "/" + name, 64U << 20);
+    }
+    // The record goes on from here.
+    void answer() {
+        reader_.reset(::open((record_ + "/lock").c_str(), O_RDONLY | O_CLOEXEC));
+        REQUIRE(reader_.valid());
+    }
+
+  private:
+    const TemporaryFolder state_;
+    WaitingJob job_;
+    std::string record_;
+    UniqueFd reader_;
+};
+
+void let_disks_hang(std::chrono::milliseconds time) {
+    HungLog log;
+    HungRecord record;
+    for (WaitingJob* job : {&log.job(), &record.job()})
+        REQUIRE(wait_until([&] { return job->runs(1); }));
+    std::this_thread::sleep_for(time);
+    for (WaitingJob* job : {&log.job(), &record.job()}) {
+        CHECK(job->all_live());
+        CHECK_THAT(job->process().err(), Catch::Contains("has taken nothing for"));
+    }
+    // All that was said meanwhile is there as soon as the disks take it.
+    const std::string last = std::to_string(kLogLines) + "\n";
+    const std::string written = log.read_to_the_end();
+    CHECK(std::ranges::count(written, '\n') == kLogLines);
+    CHECK(written.ends_with("\n" + last));
+    CHECK(log.job().process().wait() == 0);
+    record.answer();
+    const auto recorded = [&] { return record.file("job.log").find("\t" + last); };
+    CHECK(wait_until([&] { return recorded() != std::string::npos; }));
+    CHECK(record.file("job.log").find("\t1\n") != std::string::npos);
+    record.job().let_end();
+    CHECK(record.job().process().wait() == 0);
+    CHECK_THAT(record.file("job.json"), Catch::Contains("\"state\": \"ended\""));
+    for (WaitingJob* job : {&log.job(), &record.job()})
+        CHECK_THAT(job->process().err(), !Catch::Contains("are lost"));
+}
+
+// `exec --stream` on two hosts into a FIFO that nobody reads yet.
+class StreamedExec {
+  public:
+    explicit StreamedExec(const RigHosts& rig) {
+        const std::string fifo = folder_.path() + "/fifo";
+        REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+        process_ = std::make_unique<JobProcess>(
+            folder_,
+            rig.on(0, {"sh", "-c",
+                       "exec " + kDslaunch + " exec --ssh-config " + rig.config("good") +
+                           " -w n1,n2 --stream seq " + std::to_string(kLines) + " > " + fifo}));
+        reader_.reset(::open(fifo.c_str(), O_RDONLY | O_CLOEXEC));
+        REQUIRE(reader_.valid());
+    }
+    [[nodiscard]] JobProcess& process() { return *process_; }
+    void check_all_lines() {
+        const std::string got = HungLog::read_all(reader_.get());
+        CHECK(process_->wait() == 0);
+        INFO(process_->err());
+        CHECK(std::ranges::count(got, '\n') == 2 * kLines);
+        for (const std::string host : {"n1", "n2"})
+            CHECK(got.find(host + ": " + std::to_string(kLines) + "\n") != std::string::npos);
+    }
+
+  private:
+    static constexpr int kLines = 1'000'000;  // more than all buffers on the way hold
+    TemporaryFolder folder_;
+    std::unique_ptr<JobProcess> process_;
+    UniqueFd reader_;
+};
+
 }  // namespace
 
 // Negative control, done by hand: agents that judge by silence alone end the ranks after 15 s.
 TEST_CASE("a launcher that was stopped for longer than any silence allowed keeps its job") {
-    const RigHosts rig(2, "ssh to hosts made of network namespaces");
+    const RigHosts rig(4, "ssh to hosts made of network namespaces");
     stop_and_go_on(kSilenceMax + std::chrono::seconds(3), rig.usable() ? &rig : nullptr);
 }
 
 TEST_CASE("a launcher that was stopped for 40 s keeps its job", "[.long]") {
-    const RigHosts rig(2, "ssh to hosts made of network namespaces");
+    const RigHosts rig(4, "ssh to hosts made of network namespaces");
     stop_and_go_on(std::chrono::seconds(40), rig.usable() ? &rig : nullptr);
 }
 
@@ -173,26 +300,33 @@ TEST_CASE("a log that nobody reads holds up neither the ranks nor a signal") {
     CHECK_THAT(job.process().err(), Catch::Contains("are not written"));
 }
 
-TEST_CASE("a reader that pauses stops the lines of exec, not its hosts") {
-    const TemporaryFolder folder;
-    const std::string fifo = folder.path() + "/fifo";
-    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-    const std::string hostfile = folder.path() + "/hostfile";
-    std::ofstream(hostfile) << "localhost slots=1\n";
-    constexpr int kLines = 500'000;
-    JobProcess exec(folder, {"sh", "-c",
-                             "exec " + kDslaunch + " exec --hostfile " + hostfile +
-                                 " --stream seq " + std::to_string(kLines) + " > " + fifo});
-    const UniqueFd reader(::open(fifo.c_str(), O_RDONLY | O_CLOEXEC));
-    REQUIRE(reader.valid());
+TEST_CASE("what disks miss while they hang is written afterwards, in the log and in the record") {
+    let_disks_hang(kSilenceMax + std::chrono::seconds(2));
+}
+
+TEST_CASE("what disks miss while they hang for 40 s is written afterwards", "[.long]") {
+    let_disks_hang(std::chrono::seconds(40));
+}
+
+TEST_CASE("a reader that pauses stops the lines of exec, neither its hosts nor a signal") {
+    const RigHosts rig(2, "exec into a reader that pauses, over ssh");
+    if (!rig.usable()) return;
+    StreamedExec patient(rig);
+    StreamedExec interrupted(rig);
     std::this_thread::sleep_for(kSilenceMax + std::chrono::seconds(2));
-    std::string got;
-    char block[1 << 16];
-    for (ssize_t n = 0; (n = ::read(reader.get(), block, sizeof block)) > 0;) {
-        got.append(block, static_cast<size_t>(n));
-    }
-    CHECK(exec.wait() == 0);
-    INFO(exec.err());
-    CHECK(std::count(got.begin(), got.end(), '\n') == kLines);
-    CHECK(got.ends_with("localhost: " + std::to_string(kLines) + "\n"));
+    interrupted.process().signal(SIGINT);
+    CHECK(interrupted.process().wait(60'000) == 76);
+    patient.check_all_lines();
+}
+
+TEST_CASE("a reader that pauses for longer than a launcher may be silent loses no line of exec",
+          "[.long]") {
+    const RigHosts rig(2, "exec into a reader that pauses for long, over ssh");
+    if (!rig.usable()) return;
+    StreamedExec patient(rig);
+    StreamedExec very_patient(rig);
+    std::this_thread::sleep_for(std::chrono::seconds(40));
+    patient.check_all_lines();
+    std::this_thread::sleep_for(kLeaseMax - std::chrono::seconds(30));
+    very_patient.check_all_lines();
 }

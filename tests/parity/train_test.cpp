@@ -272,6 +272,26 @@ TEST_CASE("--loss alone trains a model whose data have one column that forward d
     CHECK(job.out().starts_with("trained 2 steps, loss "));
 }
 
+TEST_CASE("a run says whether gradients are clipped, and by whose choice") {
+    const std::string given = "SGD with lr 0.01, gradients ";
+    struct Row {
+        Json clipping;
+        std::string words;
+    };
+    const Row rows[] = {
+        {nullptr, "not clipped (gradient_clipping is not given; DeepSpeed clips at 1.0 then)\n"},
+        {0, "not clipped\n"},
+        {0.5, "clipped at norm 0.5\n"},
+    };
+    for (const Row& row : rows) {
+        const TemporaryFolder folder;
+        Json config = sgd(fixture_config(facts_of("mlp"), 1, 1), 0.01);
+        if (!row.clipping.is_null()) config["gradient_clipping"] = row.clipping;
+        const TrainResult result = train_well(folder, ranks(1), "mlp", config);
+        CHECK_THAT(result.err, Catch::Contains(given + row.words));
+    }
+}
+
 TEST_CASE("a model that writes attributes is not recomputed but refused by name") {
     const TemporaryFolder folder;
     Json config = fixture_config(facts_of("state"), 1, 2);

@@ -4,8 +4,9 @@ gpu_peer.py PEER MODEL.pt HEADS TOKENS [ROWS CONTEXT [OPERATIONS PEAK_TFLOPS]]
 
 PEER: eager (fp32 weights under autocast to bf16) or fsdp2 (fully_shard of each block and of the
 whole, bf16 parameters from fp32 shards). Fused AdamW, 8 x 1024 tokens, no recompute. Without a GPU
-it runs on the CPU, to see that it does. The last line is the result. OPERATIONS are those of a step,
-PEAK_TFLOPS the device's, as dslaunch reckons with them (0: not known): MFU is the same quotient."""
+it runs on the CPU, to see that it does. The last line is the result. OPERATIONS are those of a
+step, PEAK_TFLOPS the device's, as dslaunch reckons with them (0: not known): MFU is the same
+quotient."""
 
 import os
 import statistics

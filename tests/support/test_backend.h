@@ -34,15 +34,18 @@ class TestBackend final : public runtime::DeviceBackend {
           copies_stream_(seed + 3),
           compute_(compute != nullptr ? *compute : own_compute_, [this] { check(); }),
           communication_(communication_stream_, [this] { check(); }),
-          copies_(copies_stream_, [this] { check(); }) {}
+          copies_(copies_stream_, [this] { check(); }) {
+        set_memory(gib(1));
+    }
     ~TestBackend() override {
-        if (std::uncaught_exceptions() > 0) world_.abort();
+        DeviceMemory::instance().set_limit(index_, Bytes{std::numeric_limits<int64_t>::max()});
+        if (std::uncaught_exceptions() > 0 && aborts) world_.abort();
     }
 
     std::string device_name() override { return "test"; }
     std::string describe() override { return "test, memory of threads"; }
     runtime::DeviceMemoryState memory_state() override {
-        return {memory, memory, DeviceMemory::instance().peak(index_), memory};
+        return {memory_, memory_, DeviceMemory::instance().peak(index_), memory_};
     }
     void restart_peak() override { DeviceMemory::instance().restart_peak(index_); }
     std::string make_unique_id() override { return world_.make_id(); }
@@ -54,10 +57,12 @@ class TestBackend final : public runtime::DeviceBackend {
         return *communicators_.back();
     }
 
-    device::Memory allocate(Bytes bytes, std::string_view /*what*/) override {
+    device::Memory allocate(Bytes bytes, std::string_view what) override {
         if (bytes.value == 0) return {};
         const auto size = static_cast<size_t>(bytes.value);
         std::byte* const data = DeviceMemory::instance().allocate(size, index_);
+        if (data == nullptr)
+            fail(ExitCode::kSetup, "the test device has no {} for {}", to_text(bytes), what);
         stream_of_compute().put(
             [to = DeviceMemory::instance().kernel(data), size] { std::memset(to, 0, size); });
         return {{data, size}, [data] { DeviceMemory::instance().free(data); }};
@@ -67,12 +72,13 @@ class TestBackend final : public runtime::DeviceBackend {
     device::Queue& copies() override { return copies_; }
 
     void check() override {
-        if (is_lost_) throw *check_error;
+        if (is_lost_ && stream_of_compute().is_read_while_waiting()) throw *check_error;
     }
     void leave() override { record("leave"); }
     void abort() override {
         record("abort");
-        world_.abort();
+        if (!is_told_.exchange(true)) on_abort();
+        if (aborts) world_.abort();
     }
 
     // The names of the calls of all lanes, in order.
@@ -88,9 +94,23 @@ class TestBackend final : public runtime::DeviceBackend {
     // Forgets the wait with that number, from 0, of the communication stream.
     void forget_wait(int number) { communication_stream_.leave_out = number; }
 
-    Bytes memory = gib(1);  // of the device
+    // What the device lends at most, 1 GiB at first.
+    void set_memory(Bytes memory) {
+        memory_ = memory;
+        DeviceMemory::instance().set_limit(index_, memory);
+    }
+    [[nodiscard]] int index() const { return index_; }
+    // The stream of the communication queue, or of the compute queue.
+    [[nodiscard]] ThreadStream& stream_of(bool communicates) {
+        return communicates ? communication_stream_ : stream_of_compute();
+    }
 
-    // Thrown by check() from the first reduction on, which does not end, as if a peer was lost.
+    bool aborts = true;  // false: abort() leaves everything as it is
+
+    std::function<void()> on_abort = [] {};  // at the first abort()
+
+    // The first reduction does not end, as if a peer was lost. check() throws this once the host
+    // reads a value of the compute stream which waits behind that.
     std::optional<Error> check_error;
 
   private:
@@ -168,11 +188,13 @@ class TestBackend final : public runtime::DeviceBackend {
             of_.record(name);
             const bool reduces = name == "all_reduce" || name == "reduce_ranges";
             const bool is_lost = of_.check_error && reduces;
-            if (is_lost) of_.is_lost_ = true;
             const int64_t bytes = buffer.numel * bytes_of(buffer.dtype);
             auto* const data = DeviceMemory::instance().kernel(buffer.data);
             of_.communication_stream_.put([this, data, bytes, combine, is_lost, place = next_++] {
-                if (is_lost) return of_.world_.await_abort();
+                if (is_lost) {
+                    of_.is_lost_ = true;
+                    return of_.world_.await_abort();
+                }
                 const TestBackendWorld::All ranks = of_.world_.exchange(
                     {group_.unique_id, place}, group_.rank, std::vector(data, data + bytes));
                 if (!ranks.empty()) combine(ranks, data);
@@ -246,10 +268,12 @@ class TestBackend final : public runtime::DeviceBackend {
 
     TestBackendWorld& world_;
     c10::DeviceIndex index_;
+    Bytes memory_;
     std::vector<std::unique_ptr<Communicator>> communicators_;
     std::mutex mutex_;
     std::vector<std::string> calls_;
-    std::atomic<bool> is_lost_ = false;
+    std::atomic<bool> is_lost_ = false;  // the communication stream is in that reduction
+    std::atomic<bool> is_told_ = false;
     // The streams end before all that their work uses.
     ThreadStream own_compute_;
     ThreadStream communication_stream_;

@@ -78,6 +78,8 @@ class DeviceAllocator final : public c10::Allocator {
     c10::DataPtr allocate(size_t bytes) override {
         std::byte* const data =
             bytes == 0 ? nullptr : DeviceMemory::instance().allocate(bytes, t_current);
+        TORCH_CHECK_WITH(OutOfMemoryError, bytes == 0 || data != nullptr,
+                         "the test device is out of memory: it was asked for ", bytes, " bytes");
         report(data, static_cast<int64_t>(bytes), t_current);
         return {data, data, &free_device_memory, c10::Device(kType, t_current)};
     }

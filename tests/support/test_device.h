@@ -3,7 +3,8 @@
 // for the device finds the bytes elsewhere. Operators are the CPU's, so that their bits are; they
 // run later, on the thread of the device's compute stream, after random times. Freed memory is
 // overwritten. So a host that reads device memory ends by SIGSEGV, a stream that does not wait
-// reads old values, and an operator that mixes devices throws.
+// reads old values, and an operator that mixes devices throws. Faults on demand: an allocation that
+// fails (DeviceMemory), a kernel that fails (ThreadStream).
 #pragma once
 
 #include <c10/core/Device.h>

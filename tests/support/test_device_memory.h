@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <type_traits>
@@ -25,9 +27,13 @@ class DeviceMemory {
         return pool;
     }
 
+    // Returns null where the device has not so much, or was told to fail.
     std::byte* allocate(size_t bytes, c10::DeviceIndex device) {
         const size_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
         const std::lock_guard lock(mutex_);
+        Use& use = use_[device];
+        if (use.fails_after >= 0 && use.fails_after-- == 0) return nullptr;
+        if (use.now + static_cast<int64_t>(bytes) > use.limit.value) return nullptr;
         std::vector<std::byte*>& free = free_[{device, size}];
         std::byte* data = nullptr;
         if (!free.empty()) {
@@ -39,7 +45,6 @@ class DeviceMemory {
             DSL_CHECK(used_ <= kPoolBytes, "the test devices' addresses are used up");
         }
         lent_[data] = {size, bytes, device};
-        Use& use = use_[device];
         use.now += static_cast<int64_t>(bytes);
         use.peak = std::max(use.peak, use.now);
         return data;
@@ -67,6 +72,17 @@ class DeviceMemory {
         auto* const fake = static_cast<std::byte*>(data);
         DSL_CHECK(fake >= fake_ && fake < fake_ + kPoolBytes, "an address of the host in a kernel");
         return real_ + (fake - fake_);
+    }
+
+    // DEVICE lends at most LIMIT at once.
+    void set_limit(c10::DeviceIndex device, Bytes limit) {
+        const std::lock_guard lock(mutex_);
+        use_[device].limit = limit;
+    }
+    // The allocation of DEVICE after COUNT others fails; -1: none does.
+    void fail_allocation(c10::DeviceIndex device, int64_t count) {
+        const std::lock_guard lock(mutex_);
+        use_[device].fails_after = count;
     }
 
     // The most bytes that a device had lent at once since restart_peak().
@@ -101,6 +117,8 @@ class DeviceMemory {
     struct Use {
         int64_t now = 0;
         int64_t peak = 0;
+        Bytes limit{std::numeric_limits<int64_t>::max()};
+        int64_t fails_after = -1;
     };
 
     std::byte* fake_;

@@ -4,6 +4,7 @@
 // is left is not done, and events are reached.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -46,6 +47,10 @@ class ThreadEvent final : public device::Event {
             std::unique_lock lock(mutex_);
             changed_.wait(lock, [&] { return reached_ >= record; });
             if (fault_) std::rethrow_exception(fault_);
+        }
+        [[nodiscard]] bool has_reached(uint64_t record) const {
+            const std::lock_guard lock(mutex_);
+            return reached_ >= record;
         }
         [[nodiscard]] bool is_reached() const {
             const std::lock_guard lock(mutex_);
@@ -112,13 +117,29 @@ class ThreadStream final : public device::Stream {
     void wait(device::Event& event) override {
         if (waits++ == leave_out) return;
         const auto& state = ThreadEvent::state_of(event);
-        put([state, record = state->recorded()] { state->await(record); });
+        put([this, state, record = state->recorded()] {
+            set_awaited({state, record});
+            state->await(record);
+            set_awaited({});
+        });
     }
     // Waits until all work so far is done, and throws its error.
     void drain() {
         ThreadEvent event;
         record(event);
-        ThreadEvent::state_of(event)->await(1);
+        ++drains_;
+        try {
+            ThreadEvent::state_of(event)->await(1);
+        } catch (...) {
+            --drains_;
+            throw;
+        }
+        --drains_;
+    }
+    // True if a host's thread waits for this stream, which waits for another one. Any thread.
+    [[nodiscard]] bool is_read_while_waiting() {
+        const std::lock_guard lock(mutex_);
+        return drains_ > 0 && awaited_.state && !awaited_.state->has_reached(awaited_.record);
     }
     // Waits until all work so far is done or given up, whatever its errors.
     void finish() {
@@ -133,10 +154,18 @@ class ThreadStream final : public device::Stream {
         aborted_ = true;
     }
 
+    // The piece of work after COUNT others fails, whatever it is. Any thread.
+    void fail_work(int64_t count) { fails_after_ = count; }
+
     int waits = 0;       // calls of wait()
     int leave_out = -1;  // the number of the wait that is forgotten, from 0
 
   private:
+    // What a stream waits for.
+    struct Awaited {
+        std::shared_ptr<ThreadEvent::State> state;
+        uint64_t record = 0;
+    };
     struct Work {
         std::function<void()> run;
         bool is_event = false;
@@ -148,6 +177,11 @@ class ThreadStream final : public device::Stream {
             queue_.push_back(std::move(work));
         }
         changed_.notify_all();
+    }
+
+    void set_awaited(Awaited awaited) {
+        const std::lock_guard lock(mutex_);
+        awaited_ = std::move(awaited);
     }
 
     void main() {
@@ -163,6 +197,8 @@ class ThreadStream final : public device::Stream {
             }
             if (!work.is_event) std::this_thread::sleep_for(delay());
             try {
+                if (!work.is_event && fails_after_ >= 0 && fails_after_-- == 0)
+                    fail(ExitCode::kRankFailed, "a kernel failed");
                 work.run();
             } catch (...) {
                 fault_ = std::current_exception();
@@ -180,6 +216,9 @@ class ThreadStream final : public device::Stream {
     std::deque<Work> queue_;
     bool ending_ = false;
     bool aborted_ = false;
+    Awaited awaited_;
+    std::atomic<int> drains_ = 0;
+    std::atomic<int64_t> fails_after_ = -1;
     std::exception_ptr fault_;  // the first error of work; only the thread has it
     std::mt19937_64 random_;
     Duration longest_delay_;

@@ -53,6 +53,12 @@ void check_gpu_support(const config::RunConfig& config) {
     if (!text.empty()) fail(ExitCode::kConfig, "{}", text);
 }
 
+void allow_tf32(bool allowed) {
+    // fp32 means fp32 in convolutions too, which LibTorch otherwise computes in TF32.
+    at::globalContext().setAllowTF32CuDNN(allowed);
+    at::globalContext().setAllowTF32CuBLAS(allowed);
+}
+
 RankDevice open_rank_device(const config::RunConfig& config,
                             const launch::WorkerEnvironment& environment,
                             const std::string& plugin_path) {
@@ -71,9 +77,7 @@ RankDevice open_rank_device(const config::RunConfig& config,
     DSL_CHECK(at::globalContext().hasCUDA(),
               "LibTorch looked for its CUDA library before the GPU plugin was opened");
     rank.device = c10::Device(c10::kCUDA, 0);
-    // fp32 means fp32 in convolutions too, which LibTorch otherwise computes in TF32.
-    at::globalContext().setAllowTF32CuDNN(config.tf32);
-    at::globalContext().setAllowTF32CuBLAS(config.tf32);
+    allow_tf32(config.tf32);
     rank.rates = plan::rates_of_device(rank.backend->device_name());
     rank.peak_tflops = rank.rates.flops_per_s(config.precision.compute, config.tf32) / 1e12;
     return rank;

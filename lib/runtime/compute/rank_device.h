@@ -43,6 +43,10 @@ void require_own_gpu(const launch::WorkerEnvironment& environment);
 // Throws Error{kConfig} naming the settings of CONFIG that a GPU rank cannot honour yet.
 void check_gpu_support(const config::RunConfig& config);
 
+// Sets whether GPUs may round the factors of products and convolutions in fp32 to TF32, in this
+// process. Sums of products in 16 bit stay as PyTorch's default has them.
+void allow_tf32(bool allowed);
+
 // Opens the plugin at PLUGIN_PATH if CONFIG and ENVIRONMENT want a GPU, which is device 0 after
 // hide_other_gpus(). Throws check_gpu_support's Error{kConfig}, and Error{kSetup} if the machine
 // has no GPU or the plugin cannot use it.

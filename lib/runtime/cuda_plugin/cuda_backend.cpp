@@ -165,12 +165,15 @@ device::Memory CudaBackend::allocate(Bytes bytes, std::string_view what) {
     void* memory = nullptr;
     try {
         memory = c10::cuda::CUDACachingAllocator::raw_alloc(static_cast<size_t>(bytes.value));
-    } catch (const c10::Error& error) {
+    } catch (const c10::OutOfMemoryError& error) {
         fail(ExitCode::kSetup,
              "the GPU has no {} for {}: {}; use a higher zero_optimization.stage, a smaller model "
-             "or "
-             "batch, or more GPUs",
+             "or batch, or more GPUs",
              to_text(bytes), what, torch_reason(error));
+    } catch (const c10::Error& error) {
+        // The allocator's calls tell of work that failed before, as all of CUDA's do.
+        fail(ExitCode::kRankFailed, "the GPU gave no {} for {}: {}", to_text(bytes), what,
+             torch_reason(error));
     }
     compute_.zero(memory, bytes.value);
     return {{static_cast<std::byte*>(memory), static_cast<size_t>(bytes.value)},

@@ -153,7 +153,6 @@ void Trainer::poison(const std::string& why) {
     parts_.collectives->poison(why);
     for (Collectives* const group : parts_.groups) group->poison(why);
     if (parts_.stage.link != nullptr) parts_.stage.link->abort(why);
-    if (parts_.device != nullptr) parts_.device->abort();
 }
 
 void Trainer::check_device() {

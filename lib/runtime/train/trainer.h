@@ -53,7 +53,8 @@ struct TrainerParts {
     SteppingState* state = nullptr;
     const StateAccount* account = nullptr;
     Collectives* collectives = nullptr;  // joins all ranks
-    std::vector<Collectives*> groups;    // of some of the ranks, or of all ranks' devices
+    // Those of some of the ranks, and of all ranks' devices, whose poison ends what blocks there.
+    std::vector<Collectives*> groups;
     DeviceBackend* device = nullptr;     // null: the CPU
     Duration time_limit = kHangLimit;    // longest time that the device stands still in a step
     StageParts stage;

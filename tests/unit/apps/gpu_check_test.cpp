@@ -25,6 +25,7 @@ while [ $# -gt 0 ]; do
     --steps) steps=$2 ;;
     --device) device=$2 ;;
     --bf16 | --fp16) half=yes ;;
+    --node_rank) [ "$2" = 1 ] && exit 0 ;;
     esac
     shift
 done
@@ -34,7 +35,8 @@ loss=2.0
 [ $half = yes ] && loss=${STUB_HALF_LOSS:-2.01}
 mkdir -p "$output"
 for step in $(seq "$steps"); do
-    echo "{\"step\":$step,\"loss\":$loss,\"step_ms\":500,\"tokens_per_s\":16384,\"tflops\":200,\"mfu\":0.2}"
+    printf '{"step":%s,"loss":%s,"step_ms":500,"tokens_per_s":16384,' $step $loss
+    echo '"tflops":200,"mfu":0.2}'
 done >"$output/metrics.jsonl"
 [ $device = cuda ] && echo "memory of a GPU: 20.0 GiB estimated, 19.6 GiB measured at most," \
     "${STUB_OF_IT:-0.98} of it; LibTorch's allocator held 21.0 GiB"

@@ -172,7 +172,7 @@ Outcome run_on_device(const Job& job, Bytes memory = gib(1)) {
     TestBackendWorld world;
     test::TestDevice device(0, 7);
     TestBackend backend(world, 8, 0, &device.compute());
-    backend.memory = memory;
+    backend.set_memory(memory);
     return Rank(job, &backend, device.device()).run();
 }
 

@@ -1,6 +1,7 @@
 // The GPU that a rank takes, and its error if there is none.
 #include "runtime/compute/rank_device.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -83,6 +84,20 @@ TEST_CASE("a GPU that is asked for and not there is a set-up error that says wha
     CHECK_THAT(test::error_of(ExitCode::kSetup,
                               [&] { (void)open_rank_device(config, local_rank(0, "0"), "none"); }),
                Catch::Contains("/dev/nvidia0"));
+}
+
+TEST_CASE("dslaunch.tf32 decides on products and convolutions in fp32, and on nothing else") {
+    const at::Context& settings = at::globalContext();
+    const auto in_16_bit = [&] {
+        return std::pair{settings.allowFP16ReductionCuBLAS(), settings.allowBF16ReductionCuBLAS()};
+    };
+    const auto before = in_16_bit();
+    for (const bool allowed : {true, false}) {
+        allow_tf32(allowed);
+        CHECK(settings.allowTF32CuDNN() == allowed);
+        CHECK(settings.allowTF32CuBLAS() == allowed);
+        CHECK((in_16_bit() == before));
+    }
 }
 
 TEST_CASE("what a GPU rank cannot do yet is refused by name") {

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "device_rank.h"
+#include "device_world.h"
 #include "fixture_world.h"
 #include "optimizers.h"
 #include "support/catch.h"
@@ -27,7 +27,9 @@ using namespace zero;
 namespace {
 
 using test::TestBackend;
-using test::TestBackendWorld;
+using testing::DeviceRank;
+using testing::DeviceWorldOptions;
+using testing::failure_of;
 using testing::kAdagrad;
 using testing::kAdamL2;
 using testing::kAdamW;
@@ -35,51 +37,12 @@ using testing::kLion;
 using testing::kSgd;
 using testing::momentum_sgd;
 using testing::RankOutcome;
+using testing::small_model_on;
+using testing::train_devices;
 using testing::TrainingCase;
 
 // Before the first backward of the process.
 const bool kRegistered = (test::register_test_devices(), true);
-
-struct DeviceRank {
-    RankOutcome outcome;
-    std::vector<std::string> calls;
-};
-
-struct DeviceWorldOptions {
-    bool usage_varies = true;
-    std::function<void(TestBackend&)> prepare = [](TestBackend&) {};
-    Duration operator_delay = std::chrono::microseconds(20);
-};
-
-std::vector<DeviceRank> train_devices(const TrainingCase& job,
-                                      const DeviceWorldOptions& options = {}) {
-    TestBackendWorld devices;
-    testing::InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
-    std::vector<DeviceRank> ranks(static_cast<size_t>(job.world_size()));
-    testing::run_world(world, [&](testing::InProcessRank& self, int rank) {
-        const auto seed = static_cast<uint64_t>(rank);
-        test::TestDevice device(rank, seed + 100, options.operator_delay);
-        TestBackend backend(devices, seed, rank, &device.compute());
-        options.prepare(backend);
-        RankOutcome outcome = testing::train_device_rank(testing::on_device(job, device.device()),
-                                                         options.usage_varies, backend,
-                                                         device.device(), *self.collectives);
-        ranks[rank] = {std::move(outcome), backend.calls()};
-    });
-    return ranks;
-}
-
-// The small model on batches that BATCH makes.
-std::function<testing::TrainedModel()> small_model_on(
-    const std::function<std::vector<c10::IValue>(int64_t)>& batch) {
-    return [batch] {
-        testing::TrainedModel trained = testing::small_model();
-        trained.batch = [batch](const SegmentedModel&, int64_t micro_batch) {
-            return batch(micro_batch);
-        };
-        return trained;
-    };
-}
 
 void check_equal_bits(const RankOutcome& a, const RankOutcome& b) {
     CHECK(a.loss == b.loss);
@@ -97,10 +60,6 @@ void check_against_reference(const TrainingCase& job) {
     const RankOutcome& first = ranks[0].outcome;
     for (const DeviceRank& rank : ranks) check_equal_bits(rank.outcome, first);
     testing::check_near(first, testing::train_reference(job));
-}
-
-std::string failure_of(const TrainingCase& job, const DeviceWorldOptions& options, ExitCode code) {
-    return test::error_of(code, [&] { (void)train_devices(job, options); });
 }
 
 }  // namespace
@@ -159,6 +118,13 @@ RankOutcome train_on_hosts(TrainingCase job) {
     return testing::train_world(job)[0];
 }
 
+void compute_in(DType dtype, TrainingCase& job) {
+    job.precision.compute = dtype;
+    job.precision.skip_nonfinite_steps = dtype == DType::kF16;
+    job.precision.loss_scale.dynamic = dtype == DType::kF16;
+    job.precision.loss_scale.initial = dtype == DType::kF16 ? 1024 : 1;
+}
+
 // The jobs of a stage in a precision: each option of a pair at least once with each of the others.
 std::vector<TrainingCase> jobs_of(int stage, DType dtype, int world_size) {
     std::vector<TrainingCase> jobs;
@@ -174,10 +140,7 @@ std::vector<TrainingCase> jobs_of(int stage, DType dtype, int world_size) {
         job.micro_step = stage >= 2 || second;
         job.clipping = third ? 0.05 : 0;
         job.recompute_groups = first != second ? 2 : 0;
-        job.precision.compute = dtype;
-        job.precision.skip_nonfinite_steps = dtype == DType::kF16;
-        job.precision.loss_scale.dynamic = dtype == DType::kF16;
-        job.precision.loss_scale.initial = dtype == DType::kF16 ? 1024 : 1;
+        compute_in(dtype, job);
         job.name = fmt::format(
             "stage {}, {}, {} ranks, accumulation {}, micro_step {}, clipping {}, recompute {}",
             stage, dtype_name(dtype), world_size, job.accumulation, job.micro_step, job.clipping,
@@ -386,25 +349,15 @@ TEST_CASE("the norm of gradients whose squares are beyond fp32 is the CPU's, and
     CHECK(there.losses().back() == Approx(here.losses().back()).epsilon(1e-6));
 }
 
-// One rank's sums never come, so that its device stands still until the check tells.
-TEST_CASE("a peer that is lost during a step ends it with what the backend says") {
-    DeviceWorldOptions options;
-    options.prepare = [](TestBackend& device) {
-        device.check_error = Error(ExitCode::kPeerLost, "rank 1 is gone");
-    };
-    const std::string text = failure_of({"lost", {2}, kAdamW}, options, ExitCode::kPeerLost);
-    CHECK_THAT(text, Catch::Contains("rank 1 is gone"));
-}
-
 // A run of six steps is saved after three by one kind of memory and resumed by the other, at
 // another stage and number of ranks.
 TEST_CASE("what a device saves a host resumes, and the other way round") {
     const test::TemporaryFolder folder;
     const std::unique_ptr<FileTree> tree = make_disk_tree();
-    for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
         for (const bool device_first : {true, false}) {
             TrainingCase job{"", {2}, kAdamW, 1, 0.05};
-            job.precision.compute = dtype;
+            compute_in(dtype, job);
             job.stage = 2;
             job.steps = 3;
             job.tree = tree.get();
@@ -423,6 +376,43 @@ TEST_CASE("what a device saves a host resumes, and the other way round") {
             const RankOutcome there = train(true);
             tree->remove_folder(job.root);
             check_equal_bits(there, train(false));
+            tree->remove_folder(job.root);
+            tree->remove_folder(folder.path() + "/checkpoints");
+        }
+}
+
+TEST_CASE(
+    "frozen parameters stay as they are on a device, in its checkpoints and its final weights") {
+    const test::TemporaryFolder folder;
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    const test::Fixture fixture = test::Fixture::load("tied-frozen-unused");
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+        for (const int stage : {0, 1, 2, 3}) {
+            INFO(dtype_name(dtype) << " at stage " << stage);
+            TrainingCase job = testing::fixture_case("tied-frozen-unused", {2});
+            compute_in(dtype, job);
+            job.stage = stage;
+            job.micro_step = stage >= 2;
+            job.tree = tree.get();
+            job.root = folder.path() + "/checkpoints";
+            const RankOutcome saved = train_devices(job)[0].outcome;
+            size_t still = 0, moved = 0;
+            for (const ModelParameter& parameter : fixture.model.parameters()) {
+                INFO(parameter.name);
+                const bool is_trained = saved.updates.contains(parameter.name);
+                const bool is_same =
+                    at::equal(saved.parameters.at(parameter.name), parameter.tensor.detach());
+                if (!is_trained) CHECK(is_same);
+                still += is_trained ? 0 : 1;
+                moved += is_same ? 0 : 1;
+            }
+            CHECK(still >= 2);
+            CHECK(moved >= 2);
+            job.resume_from = job.root + "/step-3";
+            job.root = folder.path() + "/again";
+            check_equal_bits(train_on_hosts(job), saved);
+            tree->remove_folder(job.root);
+            check_equal_bits(train_devices(job)[0].outcome, saved);
             tree->remove_folder(job.root);
             tree->remove_folder(folder.path() + "/checkpoints");
         }

@@ -410,10 +410,16 @@ TEST_CASE("a file outside its namespace is found, and one that declares others' 
         return namespace_problems({path, lines}).size();
     };
     const std::string plan = "lib/plan/x.h";
-    const std::vector<std::string> good = {"namespace torch::jit {", "struct Node;",  "}",
-                                           "namespace dslaunch::graph {", "class Model;",
-                                           "enum class Kind : int;", "}",
-                                           "namespace dslaunch::plan {", "struct One {};", "}"};
+    const std::vector<std::string> good = {"namespace torch::jit {",
+                                           "struct Node;",
+                                           "}",
+                                           "namespace dslaunch::graph {",
+                                           "class Model;",
+                                           "enum class Kind : int;",
+                                           "}",
+                                           "namespace dslaunch::plan {",
+                                           "struct One {};",
+                                           "}"};
     CHECK(problems(plan, good) == 0);
     CHECK(problems("lib/zero/x.h", good) > 0);
     CHECK(problems("lib/base/x.h", {"namespace dslaunch {", "struct One {};", "}"}) == 0);

@@ -148,8 +148,7 @@ std::vector<Row> rows_of_codes(const TemporaryFolder& folder) {
         {"diverged", 74, train("good.json", {"--set", "optimizer.params.lr=1e30"})},
         {"interrupted", 76, train("endless.json"),
          [&folder](const JobProcess& shell) {
-             REQUIRE(
-                 wait_until([&] { return !folder.read("out/metrics.jsonl").empty(); }));
+             REQUIRE(wait_until([&] { return !folder.read("out/metrics.jsonl").empty(); }));
              interrupt_launcher_twice(shell);
          }},
         {"a program that is not there", 127, {"no-such-command"}},

@@ -157,9 +157,8 @@ void train_without_alarm(int seconds) {
     const auto began = Steady::now();
     const size_t done_before = job.metrics().size();
     std::this_thread::sleep_for(std::chrono::seconds(seconds));
-    CHECK(wait_until([&] {
-        return job.metrics().size() > done_before + 3 || job.process.wait(0) != -1;
-    }));
+    CHECK(wait_until(
+        [&] { return job.metrics().size() > done_before + 3 || job.process.wait(0) != -1; }));
     const bool lives = name_process(job.process.pid()).start_time != 0;
     job.process.signal(SIGINT);
     const int code = job.process.wait();

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "support/catch.h"
+#include "support/every_nth.h"
 #include "support/train_job.h"
 
 namespace dslaunch::test {

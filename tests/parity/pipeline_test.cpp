@@ -108,7 +108,6 @@ TEST_CASE("pipelines of processes train bit for bit as one rank does") {
         const Alone alone(name, config, 1);
         check_alike(name, config, alone, {3, 1, "1f1b", 1});
         if (name != "gpt") continue;  // every schedule: the [.long] matrix
-        check_alike(name, config, alone, {2, 1, "gpipe", 0});
         check_alike(name, config, alone, {2, 1, "zb-h1", 3});
     }
     const Json config = config_of("gpt", 3);
@@ -131,9 +130,6 @@ TEST_CASE("stages of processes with several parts train bit for bit as one rank 
         check_alike(name, config, alone, {3, 1, "interleaved", 3, 2});
         check_alike(name, config, alone, {2, 1, "interleaved", 2, 3});
     }
-    const Json config = config_of("gpt", 3);
-    const Alone pair("gpt", config, 2);
-    check_alike("gpt", config, pair, {2, 2, "zb-v", 3});
     const Alone averages("convnet", config_of("convnet", 3), 1);
     check_alike("convnet", config_of("convnet", 3), averages, {2, 1, "interleaved", 0});
 }
@@ -228,7 +224,7 @@ void check_on_hosts(const std::vector<std::string>& schedules,
 
 TEST_CASE("a pipeline over hosts of unequal size evaluates and trains as one rank does") {
     check_on_hosts({"1f1b", "zb-v"}, {{2, 1}});
-    check_on_hosts({"interleaved"}, {{3}, {1, 1, 1}});
+    check_on_hosts({"interleaved"}, {{1, 1, 1}});
 }
 
 TEST_CASE("pipelines over hosts of any size train as one rank does", "[.long]") {
@@ -267,10 +263,10 @@ TEST_CASE("running averages of data-parallel ranks go into stages and back as th
     whole["gradient_accumulation_steps"] = 2;
     Json half = whole;
     half["dslaunch"]["steps"] = 2;
+    const Alone alone("convnet", whole, 2);
     for (const auto& [before, after] :
          {std::pair{Pipeline{1, 2}, Pipeline{2, 2}}, {{2, 2}, {1, 2}}, {{2, 2}, {3, 2}}}) {
         INFO("from " << before.stages << " stages to " << after.stages);
-        const Alone alone("convnet", whole, 2);
         const TemporaryFolder folder;
         train_well(folder, ranks(before.stages * before.data), "convnet",
                    in_pipeline(half, before));

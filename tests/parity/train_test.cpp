@@ -92,7 +92,8 @@ TEST_CASE("the same job twice gives equal bytes") {
     }
 }
 
-TEST_CASE("1 to 5 ranks, and hosts of unequal size, train alike at the same global batch") {
+TEST_CASE("1 to 5 ranks, and hosts of unequal size, train alike at the same global batch",
+          "[matrix]") {
     // 60 samples a step, one a micro batch, so every sample's loss and gradient is computed by the
     // same kernels: given equal parameters the losses of a step are equal but for the order of a
     // sum of 60 doubles (1e-14). A gradient is a sum of 60 fp32 terms in another order, so it errs
@@ -116,12 +117,14 @@ TEST_CASE("1 to 5 ranks, and hosts of unequal size, train alike at the same glob
         CHECK(difference < 3e-5);
         largest = std::max(largest, difference);
     };
-    for (int count = 2; count <= 5; ++count) {
+    for (const int count : {2, 3, 4, 5}) {
+        if (count % 2 == 0 && !whole_matrix()) continue;
         const TemporaryFolder own;
         INFO(count << " ranks");
         check(train_well(own, ranks(count), "gpt", config_of(count)).losses());
     }
     for (const std::vector<int>& slots : {std::vector<int>{2, 1}, {1, 3}, {2, 1, 2}}) {
+        if (slots == std::vector{1, 3} && !whole_matrix()) continue;
         const TemporaryFolder own;
         int count = 0;
         for (const int slot : slots) count += slot;
@@ -143,8 +146,9 @@ TEST_CASE("dropout is the same for one rank with two micro steps and two ranks w
     CHECK(largest_difference(one, two) < 1e-5);
 }
 
-TEST_CASE("recompute and bucket sizes change no bit of a run") {
+TEST_CASE("recompute and bucket sizes change no bit of a run", "[matrix]") {
     for (const std::string name : {"gpt-dropout", "bert-dropout", "convnet"}) {
+        if (name == "bert-dropout" && !whole_matrix()) continue;
         const Json plain = fixture_config(facts_of(name), 2, 4);
         Json recomputed = plain, bucketed = plain;
         recomputed["activation_checkpointing"] = {{"number_checkpoints", 2}};
@@ -162,8 +166,7 @@ TEST_CASE("recompute and bucket sizes change no bit of a run") {
 }
 
 TEST_CASE("exported weights have the module's own names and reload to equal tensors") {
-    for (const std::string name :
-         {"gpt-tied", "convnet", "lstm", "tied-frozen-unused", "qwen2", "state"})
+    for (const std::string name : {"gpt-tied", "convnet", "tied-frozen-unused", "state"})
         check_export(name);
 }
 

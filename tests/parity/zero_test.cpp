@@ -67,9 +67,10 @@ const Json kFp16 = {{"fp16", {{"enabled", true}, {"initial_scale_power", 20}, {"
 }  // namespace
 
 TEST_CASE("50 steps have the losses of stock PyTorch at ZeRO stages 1, 2 and 3") {
-    check_traces({"gpt-tied", "convnet"}, {{2, 1}, {3, 1}}, zero_stage(1));
-    check_traces({"mixture", "convnet"}, {{2, 2}}, zero_stage(2));
-    check_traces({"gpt-tied", "mixture"}, {{2, 1}, {3, 1}}, zero_stage(3));
+    check_traces({"gpt-tied"}, {{3, 1}}, zero_stage(1));
+    check_traces({"convnet"}, {{2, 2}}, zero_stage(2));
+    check_traces({"gpt-tied"}, {{2, 1}}, zero_stage(3));
+    check_traces({"mixture"}, {{3, 1}}, zero_stage(3));
 }
 
 TEST_CASE("50 steps have the losses of stock PyTorch at every ZeRO stage and fixture", "[.long]") {
@@ -80,16 +81,17 @@ TEST_CASE("50 steps have the losses of stock PyTorch at every ZeRO stage and fix
 TEST_CASE("ZeRO stages have one another's metrics, held-out losses and weights, bit by bit") {
     check_stages_equal("gpt-tied", {2}, kFp32);
     check_stages_equal("convnet", {2, 1}, kFp32);
-    check_stages_equal("tied-frozen-unused", {1, 1, 1}, kBf16);
+    check_stages_equal("tied-frozen-unused", {1, 1}, kBf16);
     check_stages_equal("gpt-dropout", {2}, kFp16);
 }
 
-TEST_CASE("hosts that hold copies of what their ranks shard have the metrics of stage 0") {
+TEST_CASE("hosts that hold copies of what their ranks shard have the metrics of stage 0",
+          "[matrix]") {
     const Json copies = {{"zero_optimization", {{"mics_shard_size", 2}}}};
     check_stages_equal("gpt-tied", {2, 2}, copies);
     Json half = copies;
     half.update(kBf16);
-    check_stages_equal("gpt", {2, 2}, half);
+    if (whole_matrix()) check_stages_equal("gpt", {2, 2}, half);
     // A rank has half of Adam's moments, as evenly as three blocks divide; no parameters go between
     // hosts.
     const auto last_line = [&](int stage, const Json& more) {

@@ -15,7 +15,7 @@ namespace {
 
 struct Work {
     double mtbf_s;
-    int work_s;    // useful time of the whole job
+    int work_s;  // useful time of the whole job
     // The share that must be reached, of the best with restarts as long as here; 0: it is printed
     // only, as three faults tell little of it.
     double least;

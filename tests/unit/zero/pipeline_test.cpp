@@ -8,6 +8,7 @@
 
 #include "plan/step/stage_model.h"
 #include "support/catch.h"
+#include "support/every_nth.h"
 #include "training_world.h"
 
 namespace dslaunch {
@@ -200,12 +201,14 @@ void check_as_one(const PipelineCase& pipeline) {
 
 }  // namespace
 
-TEST_CASE("a pipeline trains bit for bit as one rank does") {
+TEST_CASE("a pipeline trains bit for bit as one rank does", "[matrix]") {
+    test::EveryNth cases(5);
     for (const ScheduleKind schedule :
          {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kZeroBubbleH1})
         for (int stages = 1; stages <= 4; ++stages)
             for (int stage = 0; stage <= 3; ++stage)
                 for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {1, 1}}) {
+                    if (!cases.takes_next()) continue;
                     PipelineCase pipeline{pipeline_job(), stages, schedule};
                     pipeline.job.node_sizes = sizes;
                     pipeline.job.stage = stage;
@@ -261,11 +264,13 @@ PipelineCase deep_case(const Chunked& chunked, int stages, bool shared = false) 
 
 }  // namespace
 
-TEST_CASE("stages with several parts train bit for bit as one rank does") {
+TEST_CASE("stages with several parts train bit for bit as one rank does", "[matrix]") {
+    test::EveryNth cases(5);
     for (const Chunked& chunked : kChunked)
         for (int stages = 2; stages <= 4; ++stages)
             for (int stage = 0; stage <= 3; ++stage)
                 for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {1, 1}}) {
+                    if (!cases.takes_next()) continue;
                     PipelineCase pipeline = deep_case(chunked, stages);
                     pipeline.job.node_sizes = sizes;
                     pipeline.job.stage = stage;
@@ -273,11 +278,14 @@ TEST_CASE("stages with several parts train bit for bit as one rank does") {
                 }
 }
 
-TEST_CASE("stages with several parts clip, recompute and take any number of micro steps") {
+TEST_CASE("stages with several parts clip, recompute and take any number of micro steps",
+          "[matrix]") {
+    test::EveryNth cases(5);
     for (const Chunked& chunked : kChunked)
         for (const int64_t micro_steps : {1, 2, 3, 7})
             for (const int64_t recompute : {0, 1})
                 for (const int stages : {1, 2, 3}) {
+                    if (!cases.takes_next()) continue;
                     PipelineCase pipeline = deep_case(chunked, stages);
                     pipeline.job.accumulation = micro_steps;
                     pipeline.job.recompute_groups = recompute;
@@ -287,12 +295,14 @@ TEST_CASE("stages with several parts clip, recompute and take any number of micr
                 }
 }
 
-TEST_CASE("a parameter of the first and the last part is one stage's in a V, bit for bit") {
+TEST_CASE("a parameter of the first and the last part is one stage's in a V, bit for bit",
+          "[matrix]") {
+    test::EveryNth cases(5);
     for (int stages = 1; stages <= 4; ++stages)
         for (int stage = 0; stage <= 3; ++stage)
             for (const int64_t micro_steps : {1, 4, 7})
                 for (const bool micro_step : {true, false}) {
-                    if (!micro_step && stage > 1) continue;
+                    if ((!micro_step && stage > 1) || !cases.takes_next()) continue;
                     PipelineCase pipeline =
                         deep_case({ScheduleKind::kZeroBubbleV, 2}, stages, true);
                     pipeline.job.stage = stage;
@@ -308,10 +318,12 @@ TEST_CASE("a parameter of the first and the last part is one stage's in a V, bit
                 }
 }
 
-TEST_CASE("a pipeline clips, recomputes and takes any number of micro steps") {
+TEST_CASE("a pipeline clips, recomputes and takes any number of micro steps", "[matrix]") {
+    test::EveryNth cases(5);
     for (const int64_t micro_steps : {1, 2, 3, 7})
         for (const int64_t recompute : {0, 1, 2})
             for (const double clipping : {0.0, 0.05}) {
+                if (!cases.takes_next()) continue;
                 PipelineCase pipeline{
                     pipeline_job(), 3,
                     recompute == 2 ? ScheduleKind::kZeroBubbleH1 : ScheduleKind::k1F1B};
@@ -356,10 +368,12 @@ PipelineCase tied_case(int stages, std::vector<int> sizes, int stage, int64_t mi
 
 }  // namespace
 
-TEST_CASE("a parameter that several stages read is trained as one, bit for bit") {
+TEST_CASE("a parameter that several stages read is trained as one, bit for bit", "[matrix]") {
+    test::EveryNth cases(5);
     for (int stages = 2; stages <= 4; ++stages)
         for (int stage = 0; stage <= 3; ++stage)
             for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {1, 1}}) {
+                if (!cases.takes_next()) continue;
                 PipelineCase pipeline = tied_case(stages, sizes, stage, 1);
                 pipeline.job.clipping = stages == 3 ? 0.05 : 0.0;
                 check_as_one(pipeline);

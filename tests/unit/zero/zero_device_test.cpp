@@ -9,6 +9,7 @@
 #include "fixture_world.h"
 #include "optimizers.h"
 #include "support/catch.h"
+#include "support/every_nth.h"
 #include "support/temporary_folder.h"
 #include "support/test_backend.h"
 #include "support/test_device.h"
@@ -147,11 +148,13 @@ TEST_CASE("every fixture trains on a device with the losses of the CPU's state")
                 static_cast<long long>(test::operators_at_once()));
 }
 
-TEST_CASE("every rank on a device comes to the parameters of torch::optim") {
+TEST_CASE("every rank on a device comes to the parameters of torch::optim", "[matrix]") {
+    test::EveryNth cases(5);
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {5}, {8}, {2, 1}}) {
         for (const OptimizerConfig& config : {kAdamW, kAdamL2, kSgd, momentum_sgd(0.9, 0.3, false),
                                               momentum_sgd(0.8, 0, true), kAdagrad, kLion}) {
             for (const double clipping : {0.0, 0.05}) {
+                if (!cases.takes_next()) continue;
                 TrainingCase job{
                     fmt::format("optimizer {} momentum {} clipping {}",
                                 static_cast<int>(config.kind), config.momentum, clipping),
@@ -216,11 +219,14 @@ std::vector<TrainingCase> jobs_of(int stage, DType dtype, int world_size) {
     return jobs;
 }
 
-TEST_CASE("every stage in every precision has the bits of the CPU's hosts of one rank") {
+TEST_CASE("every stage in every precision has the bits of the CPU's hosts of one rank",
+          "[matrix]") {
+    test::EveryNth cases(5);
     for (const int world_size : {1, 2, 3})
         for (int stage = 0; stage <= 3; ++stage)
             for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
                 for (const TrainingCase& job : jobs_of(stage, dtype, world_size)) {
+                    if (!cases.takes_next()) continue;
                     INFO(job.name);
                     const std::vector<DeviceRank> there = train_devices(job);
                     const RankOutcome here = train_on_hosts(job);
@@ -231,10 +237,12 @@ TEST_CASE("every stage in every precision has the bits of the CPU's hosts of one
 }
 
 // CPU hosts of as many ranks as a group add up as two groups do: first within, then over them.
-TEST_CASE("groups that hold copies have the bits of the CPU's hosts that hold copies") {
+TEST_CASE("groups that hold copies have the bits of the CPU's hosts that hold copies", "[matrix]") {
+    test::EveryNth cases(5);
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
         for (TrainingCase job : jobs_of(0, dtype, 4))
             for (job.stage = 1; job.stage <= 3; ++job.stage) {
+                if (!cases.takes_next()) continue;
                 job.shard_group = 2;
                 job.micro_step = job.micro_step || job.stage >= 2;
                 INFO(job.name << ", shards at stage " << job.stage);
@@ -248,11 +256,13 @@ TEST_CASE("groups that hold copies have the bits of the CPU's hosts that hold co
             }
 }
 
-TEST_CASE("groups of every size come to the parameters of torch::optim") {
+TEST_CASE("groups of every size come to the parameters of torch::optim", "[matrix]") {
+    test::EveryNth cases(5);
     for (const auto& [ranks, group] :
          {std::pair{2, 1}, {4, 2}, {4, 1}, {6, 2}, {6, 3}, {8, 4}, {8, 2}})
         for (int stage = 1; stage <= 3; ++stage)
             for (const ShardBy shard : {ShardBy::kFlat, ShardBy::kRow}) {
+                if (!cases.takes_next()) continue;
                 TrainingCase job{"groups", {ranks}, kAdamW, 2, 0.05};
                 job.name += fmt::format(" of {} at stage {}", group, stage);
                 job.stage = stage;
@@ -316,9 +326,11 @@ TEST_CASE("many ranks, and parameters smaller than their number, have the CPU's 
         }
 }
 
-TEST_CASE("every fixture trains on devices at stages 1 to 3 with the CPU's losses") {
+TEST_CASE("every fixture trains on devices at stages 1 to 3 with the CPU's losses", "[matrix]") {
+    test::EveryNth cases(2);
     for (const std::string& name : test::fixture_names())
         for (int stage = 1; stage <= 3; ++stage) {
+            if (!cases.takes_next()) continue;
             INFO(name << " at stage " << stage);
             TrainingCase job = testing::fixture_case(name, {2});
             job.stage = stage;

@@ -10,6 +10,7 @@
 
 #include "fixture_world.h"
 #include "support/catch.h"
+#include "support/every_nth.h"
 
 namespace dslaunch {
 
@@ -95,10 +96,12 @@ constexpr std::array kInt8Moments{StatePacking::kInt8, StatePacking::kUint8Root}
 
 }  // namespace
 
-TEST_CASE("what is compressed without loss has the bits of memory") {
+TEST_CASE("what is compressed without loss has the bits of memory", "[matrix]") {
+    test::EveryNth cases(5);
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {3}, {2, 1}})
         for (const DType dtype : {DType::kF32, DType::kBF16})
             for (const int64_t buffers : {2, 64}) {
+                if (!cases.takes_next()) continue;
                 TrainingCase job = offload_case(sizes, 3);
                 job.precision.compute = dtype;
                 job.clipping = 0.05;
@@ -141,10 +144,12 @@ TEST_CASE("rounded moments are the same in every run") {
     for (const RankOutcome& rank : testing::train_world(job)) CHECK(equal_bits(rank, first));
 }
 
-TEST_CASE("with optimizer states on disk stages 1, 2 and 3 have the bits of memory") {
+TEST_CASE("with optimizer states on disk stages 1, 2 and 3 have the bits of memory", "[matrix]") {
+    test::EveryNth cases(4);
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {1, 1}, {2, 1}})
         for (const int stage : {1, 2, 3})
             for (const Sums& sums : kSums) {
+                if (!cases.takes_next()) continue;
                 TrainingCase job = offload_case(sizes, stage);
                 job.accumulation = sums.accumulation;
                 job.clipping = sums.clipping;
@@ -152,10 +157,12 @@ TEST_CASE("with optimizer states on disk stages 1, 2 and 3 have the bits of memo
             }
 }
 
-TEST_CASE("with parameters on disk too, training has the bits of memory") {
+TEST_CASE("with parameters on disk too, training has the bits of memory", "[matrix]") {
+    test::EveryNth cases(5);
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {5}, {1, 1}, {2, 1}})
         for (const double clipping : {0.0, 0.05})
             for (const int64_t groups : {0, 2}) {
+                if (!cases.takes_next()) continue;
                 TrainingCase job = offload_case(sizes, 3);
                 job.clipping = clipping;
                 job.recompute_groups = groups;
@@ -169,11 +176,14 @@ TEST_CASE("with parameters on disk too, training has the bits of memory") {
             }
 }
 
-TEST_CASE("with a part of the parameters left in memory, training has the bits of memory") {
+TEST_CASE("with a part of the parameters left in memory, training has the bits of memory",
+          "[matrix]") {
+    test::EveryNth cases(5);
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {3}, {2, 1}})
         for (const DType dtype : {DType::kF32, DType::kBF16})
             for (const int64_t kept : {100, 250, 1 << 20})
                 for (const bool states : {false, true}) {
+                    if (!cases.takes_next()) continue;
                     TrainingCase job = offload_case(sizes, 3);
                     job.precision.compute = dtype;
                     OffloadPlan offload{states, true, 48, 2};
@@ -182,10 +192,12 @@ TEST_CASE("with a part of the parameters left in memory, training has the bits o
                 }
 }
 
-TEST_CASE("in half precision what is on disk has the bits of memory") {
+TEST_CASE("in half precision what is on disk has the bits of memory", "[matrix]") {
+    test::EveryNth cases(7);
     for (const DType dtype : {DType::kBF16, DType::kF16})
         for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {1, 1}, {2, 1}})
             for (const Sums& sums : {Sums{2, 0}, {1, 0.05}, {3, 0.05}}) {
+                if (!cases.takes_next()) continue;
                 TrainingCase job = offload_case(sizes, 3);
                 job.precision.compute = dtype;
                 job.accumulation = sums.accumulation;
@@ -196,10 +208,13 @@ TEST_CASE("in half precision what is on disk has the bits of memory") {
             }
 }
 
-TEST_CASE("the blocks of the norm are cut by chunks, or lie in several, and sum to the same bits") {
+TEST_CASE("the blocks of the norm are cut by chunks, or lie in several, and sum to the same bits",
+          "[matrix]") {
+    test::EveryNth cases(4);
     for (const ShardBy shard : {ShardBy::kFlat, ShardBy::kLayer, ShardBy::kRow})
         for (const int64_t block_numel : {16, 64, 1024})
             for (const int64_t chunk_numel : {16, 48, 128}) {
+                if (!cases.takes_next()) continue;
                 TrainingCase job = offload_case({3}, 2);
                 job.shard = shard;
                 job.block_numel = block_numel;
@@ -209,10 +224,12 @@ TEST_CASE("the blocks of the norm are cut by chunks, or lie in several, and sum 
             }
 }
 
-TEST_CASE("tied, frozen and unused parameters are offloaded as they train in memory") {
+TEST_CASE("tied, frozen and unused parameters are offloaded as they train in memory", "[matrix]") {
+    test::EveryNth cases(5);
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {3}, {2, 1}})
         for (const DType dtype : {DType::kF32, DType::kBF16})
             for (const int stage : {1, 3}) {
+                if (!cases.takes_next()) continue;
                 TrainingCase job = testing::fixture_case("tied-frozen-unused", sizes);
                 job.precision.compute = dtype;
                 job.stage = stage;
@@ -238,8 +255,8 @@ void check_changes_in(const std::vector<std::vector<int>>& worlds, const std::ve
 }
 
 TEST_CASE("chunks that move between memory and disk from step to step leave the bits of memory") {
-    check_changes_in({{1}, {2}}, {3});
-    check_changes_in({{2, 1}}, {1, 2, 3});
+    check_changes_in({{1}}, {3});
+    check_changes_in({{2, 1}}, {2, 3});
 }
 
 TEST_CASE("chunks that move leave the bits of memory in every world", "[.long]") {

@@ -208,8 +208,8 @@ void JoinTransport::accept_all() {
             note_refusal(unproven_.front().peer, "pushed out by newer connections");
             unproven_.pop_front();
         }
-        unproven_.push_back({std::move(socket), LauncherHandshake(key_), peer,
-                             clock_.now() + settings_.proof_max});
+        unproven_.push_back(
+            {std::move(socket), LauncherHandshake(key_), peer, clock_.now() + settings_.proof_max});
     }
 }
 

@@ -21,8 +21,7 @@ class Running {
     explicit Running(const std::string& script)
         : process_(folder_, {"env", "DSL_LAUNCH_ID=launch-7", "RANK=3", "sh", "-c",
                              script + "; echo ready; while :; do sleep 0.05; done"}) {
-        REQUIRE(
-            wait_until([&] { return process_.out().find("ready") != std::string::npos; }));
+        REQUIRE(wait_until([&] { return process_.out().find("ready") != std::string::npos; }));
         name_ = name_process(process_.pid());
     }
     [[nodiscard]] const ProcessName& name() const { return name_; }

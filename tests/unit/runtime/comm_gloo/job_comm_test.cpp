@@ -36,7 +36,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr int64_t kNumel = 5003;
-constexpr int kStages = 2;            // stages of the jobs that are pipelines
+constexpr int kStages = 2;                  // stages of the jobs that are pipelines
 constexpr Duration kTimeLimit = kHangTime;  // the longest wait of a rank
 // A rank that has waited for the time limit ends later than this, one that was told ends earlier.
 constexpr Duration kFarBelowLimit = kTimeLimit / 2;

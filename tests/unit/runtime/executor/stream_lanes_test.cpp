@@ -92,8 +92,8 @@ class StreamRunner final : public InstructionRunner {
         for (std::atomic<bool>& done : done_) done = false;
     }
 
-    int block_at = -1;   // its work does not end before poison
-    int hold_at = -1;    // its work does not end before that of hold_until, or poison
+    int block_at = -1;  // its work does not end before poison
+    int hold_at = -1;   // its work does not end before that of hold_until, or poison
     int hold_until = -1;
     bool fault = false;  // the device reports an error once block_at is reached
     Op slow = Op::kSend;

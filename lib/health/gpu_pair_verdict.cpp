@@ -59,15 +59,13 @@ class PairVerdict {
     }
 
   private:
-    [[nodiscard]] int64_t node(int64_t rank) const {
-        return places_.node_of_rank[static_cast<size_t>(rank)];
-    }
+    [[nodiscard]] int64_t node(int64_t rank) const { return places_.node_of_rank[rank]; }
     [[nodiscard]] bool is_inside(const GpuPairSample& pair) const {
         return node(pair.first) == node(pair.second);
     }
     [[nodiscard]] std::string gpu_text(int64_t rank) const {
         return fmt::format("the GPU of rank {} on {}", rank,
-                           printable(places_.host_names[static_cast<size_t>(node(rank))]));
+                           printable(places_.host_names[node(rank)]));
     }
     [[nodiscard]] HealthFinding of_gpu(int64_t rank, size_t pairs) const {
         HealthFinding finding;

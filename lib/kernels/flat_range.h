@@ -1,4 +1,4 @@
-// What an optimizer's step works on, and its numbers; flat_optimizer.h carries it out on
+// The arrays of an optimizer's step, and its numbers; flat_optimizer.h carries the step out on
 // processors, device/queue.h on any device.
 #pragma once
 

@@ -96,7 +96,7 @@ struct Change {
     const char* put;
 };
 
-// What takes long, or is not there.
+// Words that take long, or name what is not there, and those that are tried in their place.
 constexpr std::array<Change, 10> kChanges{{
     {"--save-interval 200", "--save-interval 1"},
     {"step-100", "step-1"},

@@ -1,5 +1,5 @@
-// What forward takes and returns beside plain tensors: a dict of tensors as an argument, a tuple or
-// a dict as the output, as models of Hugging Face have them. Data path: inlined graph -> [here] ->
+// Forward takes and returns more than plain tensors: a dict of tensors as an argument, a tuple or a
+// dict as the output, as models of Hugging Face have them. Data path: inlined graph -> [here] ->
 // loss. No shared state.
 #pragma once
 

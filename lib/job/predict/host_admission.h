@@ -28,7 +28,7 @@ struct AdmissionOptions {
     int processes = 1;  // processes like this one that hold their memory already: ranks of the job,
                         // or one that stands for a rank
     bool saves = true;  // true: the job saves checkpoints, which takes buffers
-    // What a rank's GPU has; nullopt: not known, or there is none.
+    // The memory of a rank's GPU; nullopt: not known, or there is none.
     std::optional<plan::DeviceRoom> device = {};
 };
 

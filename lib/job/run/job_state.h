@@ -50,7 +50,7 @@ class JobState {
                         const runtime::TrainResult& result) const;
 
   private:
-    // What the state works with: the host's arena, group and collectives, or those of a GPU.
+    // The state works with the host's arena, group and collectives, or with those of a GPU.
     struct Memory {
         const runtime::Arena* arena = nullptr;
         runtime::HostGroup* group = nullptr;

@@ -288,7 +288,7 @@ std::string ranges_text(const plan::ModelInfo& model,
     for (const plan::SegmentRange& range : ranges)
         text += fmt::format("{}{} to {} ({} to {})", text.empty() ? "" : " and ", range.begin,
                             range.end - 1, model.segments[range.begin].name,
-                            model.segments[static_cast<size_t>(range.end) - 1].name);
+                            model.segments[range.end - 1].name);
     return text;
 }
 

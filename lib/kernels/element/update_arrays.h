@@ -1,4 +1,4 @@
-// What a kernel is given of an update: raw pointers, and constants already in fp32. Processors and
+// A kernel's view of an update: raw pointers, and constants already in fp32. Processors and
 // GPUs share it (element/update_rules.h), so that it has plain types alone.
 #pragma once
 

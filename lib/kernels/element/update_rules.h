@@ -1,6 +1,6 @@
-// What an optimizer does to elements, alike on processors and GPUs: both include this file, and all
-// give equal bits. Sources: flat_optimizer.h. Everything here has internal linkage, for it is
-// compiled once per instruction set.
+// The arithmetic of optimizers on elements, alike on processors and GPUs: both include this file,
+// and all give equal bits. Sources: flat_optimizer.h. Everything here has internal linkage, for it
+// is compiled once per instruction set.
 #pragma once
 
 #include <cstdint>

@@ -183,7 +183,7 @@ StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partiti
         const std::vector<int64_t> shares = options.stage == 0
                                                 ? std::vector<int64_t>{layout.buckets[b].numel}
                                                 : shares_of(*partition, b);
-        const int64_t own = shares[options.stage == 0 ? 0 : static_cast<size_t>(options.rank)];
+        const int64_t own = shares[options.stage == 0 ? 0 : options.rank];
         const int64_t most = on_disk ? std::max<int64_t>(largest_of(shares), 1) : own;
         const int64_t size = on_disk ? step : std::max<int64_t>(own, 1);
         for (int64_t begin = 0; begin < std::max<int64_t>(most, 1); begin += size) {

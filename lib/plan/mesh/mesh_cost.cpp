@@ -308,7 +308,7 @@ class MeshCoster {
     void count_pipeline() {
         AxisTraffic& traffic = cost_.traffic[at(MeshAxis::kPipeline)];
         for (int part = 0; part + 1 < shape().parts(); ++part) {
-            const SegmentInfo& last = model_.segments[static_cast<size_t>(range_of(part).end) - 1];
+            const SegmentInfo& last = model_.segments[range_of(part).end - 1];
             const Bytes told =
                 last.output_bytes * ((last.backward ? 2 : 1) * int64_t{choice_.micro_batches});
             const int from = stage_of_part(part);

@@ -23,7 +23,7 @@ LiveFront::LiveFront(const PipelineSchedule& schedule, int stage) {
     Moment held(kKinds * static_cast<size_t>(schedule.shape.chunks), 0);
     std::set<Moment> seen;
     for (const PipelineWork& work : schedule.stages[stage]) {
-        int* const of_chunk = &held[kKinds * static_cast<size_t>(work.chunk)];
+        int* const of_chunk = &held[kKinds * work.chunk];
         for (size_t k = 0; k < kKinds; ++k)
             of_chunk[k] += static_cast<int>(timed_work(work.kind, kUnits[k]).takes.bytes.value);
         seen.insert(held);

@@ -51,8 +51,7 @@ PartCost cost_of(const StageRequest& request, SegmentRange range) {
     for (int segment = range.end; segment-- > range.begin;) part.add_before(segment);
     PartCost cost = part.cost();
     if (range.end < std::ssize(request.segments))
-        cost.send_s = seconds_at(request.segments[static_cast<size_t>(range.end) - 1].outputs,
-                                 request.link_bytes_per_s);
+        cost.send_s = seconds_at(request.segments[range.end - 1].outputs, request.link_bytes_per_s);
     return cost;
 }
 
@@ -138,10 +137,10 @@ class StageChooser {
                     if (before == kImpossible) continue;
                     const double own = cost_for(goal, p, end, part);
                     const double both = goal == Goal::kSent ? before + own : std::max(before, own);
-                    double& least = best[static_cast<size_t>(p) + 1][end];
+                    double& least = best[p + 1][end];
                     if (both >= least) continue;
                     least = both;
-                    begins[static_cast<size_t>(p) + 1][end] = begin;
+                    begins[p + 1][end] = begin;
                 }
             }
         }
@@ -168,7 +167,7 @@ class StageChooser {
         }
         if (goal == Goal::kSlowest) return takes_s;
         const bool last = end == std::ssize(request_.segments);
-        const SegmentCost& at_end = request_.segments[static_cast<size_t>(end) - 1];
+        const SegmentCost& at_end = request_.segments[end - 1];
         return last ? 0 : static_cast<double>(at_end.outputs.value);
     }
 
@@ -205,8 +204,7 @@ class StageChooser {
             verdict.memory_bytes = std::max(verdict.memory_bytes, load.memory().value);
         }
         for (size_t part = 0; part + 1 < ranges.size(); ++part)
-            verdict.sent_bytes +=
-                request_.segments[static_cast<size_t>(ranges[part].end) - 1].outputs.value;
+            verdict.sent_bytes += request_.segments[ranges[part].end - 1].outputs.value;
         return verdict;
     }
     [[nodiscard]] int64_t excess(const Verdict& verdict) const {

@@ -1,5 +1,5 @@
-// What is known of GPUs by name: memory, its speed, and the peaks of products. Plans and forecasts
-// are made of it where there is none, and `mfu` is measured against it. Pure. Source: NVIDIA's data
+// Known GPUs by name: their memory, its speed, and the peaks of products. Plans and forecasts are
+// made of it where there is no GPU, and `mfu` is measured against it. Pure. Source: NVIDIA's data
 // sheets and white papers of the boards with these names; products are dense, those in 16 bit add
 // up in fp32.
 #pragma once
@@ -31,8 +31,8 @@ struct DeviceRates {
 // H200"). The same chip on another board has another name, and is not known: all rates are 0.
 [[nodiscard]] DeviceRates rates_of_device(std::string_view name);
 
-// What a process may take of a GPU's memory. TEXT is a size ("24GiB", "24G"), all of which counts,
-// or a name of known_devices(), less what CUDA's context takes. Throws Error{kUsage}.
+// Returns how much a process may take of a GPU's memory. TEXT is a size ("24GiB", "24G"), all of
+// which counts, or a name of known_devices(), less what CUDA's context takes. Throws Error{kUsage}.
 [[nodiscard]] DeviceRoom device_room_of(const std::string& text);
 
 // "H200, H100, …".

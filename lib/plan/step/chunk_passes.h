@@ -55,7 +55,7 @@ class ChunkPasses {
     }
     [[nodiscard]] const SumUse& use() const { return sums_.uses[next_sum_]; }
     [[nodiscard]] const SumUse& update_use(int c) const {
-        return sums_.uses[sums_.first_update() + static_cast<size_t>(sum_turn_[c])];
+        return sums_.uses[sums_.first_update() + sum_turn_[c]];
     }
     int add_buffer(PlanBuffer buffer);
     void add_swap_buffers(std::vector<int>& buffers, const char* name, int64_t bytes, int count);

@@ -57,7 +57,7 @@ StageWork stage_work(const ModelInfo& model, const std::vector<SegmentRange>& pa
         own.before = side(own.part - 1, own.part - 1);
         own.behind = side(own.part + 1, own.part);
         if (range.begin == 0) continue;
-        const SegmentInfo& before = model.segments[static_cast<size_t>(range.begin) - 1];
+        const SegmentInfo& before = model.segments[range.begin - 1];
         own.received = before.output_bytes;
         own.gives_gradients = before.backward;
     }

@@ -95,9 +95,7 @@ SegmentRunner::SegmentRunner(const graph::SegmentedModel& model, const plan::Mod
                   "{} segments from {} on of a model that has {}", count(p), part.first_segment,
                   model_.segments().size());
         size_t last = 0;
-        while (last < count(p) &&
-               !info_.segments[static_cast<size_t>(part.segments.begin) + last].backward)
-            ++last;
+        while (last < count(p) && !info_.segments[part.segments.begin + last].backward) ++last;
         last_backward_.push_back(last);
     }
     if (!groups_.empty() && !model_.states().empty())

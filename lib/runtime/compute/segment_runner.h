@@ -102,7 +102,7 @@ class SegmentRunner {
     [[nodiscard]] graph::DrawKey draw_key(int64_t micro_step) const;
     Held& begin_part(size_t part, int64_t micro_step);
     [[nodiscard]] Held& held(size_t part, int64_t micro_step) {
-        return held_[static_cast<size_t>(micro_step) * parts_.size() + part];
+        return held_[micro_step * parts_.size() + part];
     }
     [[nodiscard]] Held& held(const Place& place) { return held(place.part, place.micro_step); }
     // The number of segments in a part.

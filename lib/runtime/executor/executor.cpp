@@ -203,7 +203,7 @@ void Executor::order_after(const plan::Instruction& instruction) {
         device::Stream* const other = stream_of(static_cast<size_t>(wait));
         if (other == nullptr || other == own) continue;
         if (own != nullptr) {
-            own->wait(*device_work_[static_cast<size_t>(wait)].end);
+            own->wait(*device_work_[wait].end);
         } else {
             await_device(static_cast<size_t>(wait));
         }

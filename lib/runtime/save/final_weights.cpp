@@ -150,8 +150,7 @@ class Writer {
         for (int stage = 1; stage < stages(); ++stage) {
             waiting_.erase(waiting_.begin());
             send_word(stage, /*turn=*/true);
-            for (size_t i = 0; i < count_of_stage_[static_cast<size_t>(stage) - 1]; ++i)
-                receive(stage);
+            for (size_t i = 0; i < count_of_stage_[stage - 1]; ++i) receive(stage);
         }
         if (writer_) writer_->finish();
     }

@@ -128,7 +128,7 @@ class GradientSums {
     std::vector<runtime::ReducedParts> parts_;      // one per bucket, filled while it is open
     std::vector<std::vector<const float*>> sources_;
     std::vector<std::vector<float>> used_;  // one per bucket, over the micro steps that are kept
-    // What is known of a bucket's flags on a device.
+    // The flags of a bucket on a device, as far as they are known.
     struct Usage {
         std::vector<float> mine;         // this rank's, in this generation
         std::vector<float> mine_before;  // this rank's, when the ranks told each other first

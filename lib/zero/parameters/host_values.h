@@ -1,5 +1,5 @@
-// What the host writes to a device's memory and reads there: in place where the device is the host,
-// else by way of memory of the host. Data path: archives, checkpoints, files <-> [here] <-> ZeRO
+// The host writes to a device's memory and reads it: in place where the device is the host, else by
+// way of memory of the host. Data path: archives, checkpoints, files <-> [here] <-> ZeRO
 // state. Outside of a step, by one thread.
 #pragma once
 

@@ -23,7 +23,7 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr size_t kColumnsMax = 80;
-// What dsworker answers itself.
+// The commands that dsworker answers itself.
 const std::set<std::string> kOfWorker = {"plan", "model", "generate"};
 // Forms of a command that no list names.
 const std::vector<Words> kFurther = {{"ps", "--devices"}, {"stop", "--pid"}};
@@ -111,7 +111,7 @@ void check_form(const std::string& help, const std::string& command) {
         CHECK(columns_of(line) <= kColumnsMax);
         CHECK(!line.ends_with(' '));
     }
-    // What it does: sentences behind the usage.
+    // Sentences behind the usage say what it does.
     const size_t does = help.find("\n\n");
     REQUIRE(does != std::string::npos);
     const std::string sentences = help.substr(does + 2, help.find("\n\n", does + 2) - does - 2);

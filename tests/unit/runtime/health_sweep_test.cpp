@@ -45,7 +45,7 @@ class Liar final : public HealthCollectives {
     HealthOp last_ = HealthOp::kBarrier;
 };
 
-// What RUN gets on the thread of each rank.
+// RUN gets this on the thread of each rank.
 struct SweepRank {
     SweepOptions options;
     PairedCollectives& collectives;

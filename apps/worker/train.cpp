@@ -244,7 +244,7 @@ class TrainRole {
             [&](int64_t step, int64_t micro_step) { return loader.take(step, micro_step); },
             {config.seed, config.batch.accumulation_steps, setup_.data_rank(),
              static_cast<int>(config.batch.data_parallel_size), gpu_.device,
-             /*read_losses_late=*/gpu_.device.is_cuda(),
+             /*read_losses_late=*/!gpu_.device.is_cpu(),
              /*stop_on_nonfinite_loss=*/!config.precision.skip_nonfinite_steps, plan.stage_work,
              setup_.sharing.position_ranks()}};
     }

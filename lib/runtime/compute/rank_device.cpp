@@ -53,6 +53,14 @@ void check_gpu_support(const config::RunConfig& config) {
     if (!text.empty()) fail(ExitCode::kConfig, "{}", text);
 }
 
+c10::Device torch_device(const DeviceBackend& backend) {
+    const auto type = static_cast<c10::DeviceType>(backend.torch_device_type());
+    // LibTorch looks for its CUDA library once, at the first tensor operation that asks.
+    DSL_CHECK(type != c10::kCUDA || at::globalContext().hasCUDA(),
+              "LibTorch looked for its CUDA library before the GPU plugin was opened");
+    return {type, 0};
+}
+
 RankDevice open_rank_device(const config::RunConfig& config,
                             const launch::WorkerEnvironment& environment,
                             const std::string& plugin_path) {
@@ -67,10 +75,7 @@ RankDevice open_rank_device(const config::RunConfig& config,
     require_own_gpu(environment);
     RankDevice rank;
     rank.backend = open_device_backend(plugin_path, 0);
-    // LibTorch looks for its CUDA library once, at the first tensor operation that asks.
-    DSL_CHECK(at::globalContext().hasCUDA(),
-              "LibTorch looked for its CUDA library before the GPU plugin was opened");
-    rank.device = c10::Device(c10::kCUDA, 0);
+    rank.device = torch_device(*rank.backend);
     // fp32 means fp32 in convolutions too, which LibTorch otherwise computes in TF32.
     at::globalContext().setAllowTF32CuDNN(config.tf32);
     at::globalContext().setAllowTF32CuBLAS(config.tf32);

@@ -43,6 +43,10 @@ void require_own_gpu(const launch::WorkerEnvironment& environment);
 // Throws Error{kConfig} naming the settings of CONFIG that a GPU rank cannot honour yet.
 void check_gpu_support(const config::RunConfig& config);
 
+// Returns the device of LibTorch's on which BACKEND works, the first that the process sees.
+// REQUIRES: no tensor was made before the plugin was opened.
+[[nodiscard]] c10::Device torch_device(const DeviceBackend& backend);
+
 // Opens the plugin at PLUGIN_PATH if CONFIG and ENVIRONMENT want a GPU, which is device 0 after
 // hide_other_gpus(). Throws check_gpu_support's Error{kConfig}, and Error{kSetup} if the machine
 // has no GPU or the plugin cannot use it.

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "launch/process/process_tree.h"
 #include "support/job_end.h"
+#include "support/listener.h"
 #include "support/saving_job.h"
 #include "support/test_gpus.h"
 
@@ -146,6 +147,50 @@ TEST_CASE("a job that the devices have no memory for is refused before its first
     CHECK(report.find("memory of a GPU") != std::string::npos);
     CHECK(report.find("34.0 MiB there") != std::string::npos);
     CHECK(job.losses().empty());
+}
+
+// Nobody tells the rank that its peer is gone, and nobody ends it: it is a worker without an agent,
+// on a host of its own. Its device's abort is lost, so that the stream stays in the collective. A
+// process that waited for its stream would not end.
+TEST_CASE("a rank leaves by itself though its device is stuck in a collective for ever") {
+    DeviceJob job("a worker alone whose device is stuck");
+    if (!job.gpus.usable()) return;
+    static_cast<void>(job.command(/*resume=*/false));  // writes the config
+    const Listener listener = listen_on_loopback();
+    REQUIRE(::fcntl(listener.fd.get(), F_SETFD, 0) == 0);  // rank 0 inherits it
+    const auto worker = [&](int rank) {
+        const std::string number = std::to_string(rank);
+        std::vector<std::string> words = {"env",
+                                          "RANK=" + number,
+                                          "WORLD_SIZE=2",
+                                          "LOCAL_RANK=0",
+                                          "LOCAL_WORLD_SIZE=1",
+                                          "GROUP_RANK=" + number,
+                                          "DSL_NODE_SIZES=1,1",
+                                          "MASTER_ADDR=127.0.0.1",
+                                          "MASTER_PORT=" + std::to_string(listener.port),
+                                          "CUDA_VISIBLE_DEVICES=" + number,
+                                          "TEST_DEVICE_ABORT_IS_LOST=1"};
+        if (rank == 0) words.push_back("DSL_RENDEZVOUS_FD=" + std::to_string(listener.fd.get()));
+        words.insert(words.end(),
+                     {job.gpus.program("dsworker"), "train", fixture_file("models/gpt.pt"),
+                      "--config", job.folder.path() + "/config.json", "--set",
+                      "dslaunch.device=cuda", "--output", job.output(), "--timeout", kTimeoutS});
+        return job.gpus.inside(words);
+    };
+    const TemporaryFolder second;
+    JobProcess rank0(job.folder, worker(0)), rank1(second, worker(1));
+    REQUIRE(wait_until([&] { return job.losses().size() >= 3; }));
+    stop_where_peer_is_blocked(job.gpus, name_process(rank1.pid()));
+    rank1.signal(SIGKILL);
+    CHECK(rank1.wait() == 128 + SIGKILL);
+    REQUIRE(wait_until([&] { return rank0.err().find("has not done it") != std::string::npos; }));
+    const auto began = Steady::now();
+    const int code = rank0.wait();
+    const double ms = milliseconds_since(began);
+    INFO(rank0.err());
+    CHECK(code == 69);
+    std::printf("a rank whose device is stuck left %.0f ms after it said so\n", ms);
 }
 
 }  // namespace dslaunch::test

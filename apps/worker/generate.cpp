@@ -6,6 +6,7 @@
 #include "graph/lower/device_rewrite.h"
 #include "graph/models/text_model.h"
 #include "runtime/comm/device_backend.h"
+#include "runtime/compute/rank_device.h"
 #include "worker/roles.h"
 
 #include <c10/core/Device.h>
@@ -91,7 +92,7 @@ int generate_main(int argc, char** argv) {
     if (!app.parse({argv + 1, argv + argc})) return 0;
 
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
-    const at::Device device = gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+    const at::Device device = gpu ? runtime::torch_device(*gpu) : at::Device(at::kCPU);
     const torch::jit::Module module = graph::Model::load(arguments.archive).module();
     if (!device.is_cpu()) graph::rewrite_methods(module, device);
     graph::TextModel model(module, device, arguments.context);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <thread>
 
 #include "base/error.h"
@@ -116,10 +117,29 @@ class TrainRole {
         train();
     }
 
-    // Frees ranks that wait for this one.
-    void poison(const std::string& why) {
-        comms_.poison(why);
+    // Ends the process for ERROR: frees the ranks that wait for this one, and tells why. Lanes may
+    // be stuck in calls that nothing can end, so no destructor runs.
+    [[noreturn]] void leave(const std::exception_ptr& error) {
+        ExitCode code = ExitCode::kInternal;
+        std::string message;
+        try {
+            std::rethrow_exception(error);
+        } catch (const Error& known) {
+            code = known.code();
+            message = known.what();
+        } catch (const std::exception& other) {
+            if (is_memory_shortage(other)) code = ExitCode::kSetup;
+            message = torch_reason(other);
+            if (code == ExitCode::kSetup) message = memory_shortage_text(message);
+        }
+        comms_.poison(fmt::format("rank {} failed: {}", environment_.rank, message));
         if (gpu_.backend) gpu_.backend->abort();
+        reporter_.failure(code, message);  // before the log line, so that the launcher does not
+                                           // repeat it
+        log_error("train", "{}", message);
+        std::fflush(nullptr);
+        job::remove_files_of_process();
+        ::_exit(static_cast<int>(code));
     }
 
   private:
@@ -226,12 +246,21 @@ class TrainRole {
         const runtime::HeartbeatSender heartbeats(reporter_, launch::kHeartbeatInterval,
                                                   [&] { return trainer.heartbeat(); });
         const runtime::DiskTraffic before = state.disk_traffic().value_or(runtime::DiskTraffic{});
-        const runtime::TrainResult result = trainer.run();
+        const runtime::TrainResult result = run_or_leave(trainer);
         states_->report_offload(comms_.job(), state, steps_->placement(), before, result);
         require_updates(result);
         const bool wrote_weights = saving_->write_weights(state, buffers);
         if (gpu_.backend) gpu_.backend->leave();
         finish(result, wrote_weights);
+    }
+
+    // An error ends the process here: the destructor of TRAINER would wait for its lanes.
+    runtime::TrainResult run_or_leave(runtime::Trainer& trainer) {
+        try {
+            return trainer.run();
+        } catch (...) {
+            leave(std::current_exception());
+        }
     }
 
     [[nodiscard]] runtime::SegmentRunner make_segments(runtime::BatchLoader& loader) const {
@@ -244,7 +273,7 @@ class TrainRole {
             [&](int64_t step, int64_t micro_step) { return loader.take(step, micro_step); },
             {config.seed, config.batch.accumulation_steps, setup_.data_rank(),
              static_cast<int>(config.batch.data_parallel_size), gpu_.device,
-             /*read_losses_late=*/gpu_.device.is_cuda(),
+             /*read_losses_late=*/!gpu_.device.is_cpu(),
              /*stop_on_nonfinite_loss=*/!config.precision.skip_nonfinite_steps, plan.stage_work,
              setup_.sharing.position_ranks()}};
     }
@@ -368,27 +397,12 @@ int train_main(int argc, char** argv) {
             : runtime::make_file_reporter(environment.rank == 0 ? arguments.output : "");
     arguments.threads = threads;
     TrainRole role(std::move(arguments), environment, *reporter);
-    ExitCode code = ExitCode::kInternal;
-    std::string message;
     try {
         role.run();
         return 0;
-    } catch (const Error& error) {
-        code = error.code();
-        message = error.what();
-    } catch (const std::exception& error) {
-        if (is_memory_shortage(error)) code = ExitCode::kSetup;
-        message = torch_reason(error);
-        if (code == ExitCode::kSetup) message = memory_shortage_text(message);
+    } catch (...) {
+        role.leave(std::current_exception());
     }
-    role.poison(fmt::format("rank {} failed: {}", environment.rank, message));
-    reporter->failure(code, message);  // before the log line, so that the launcher does not repeat
-                                       // it
-    log_error("train", "{}", message);
-    // Lanes may be stuck in calls that nothing can end, so no destructor runs.
-    std::fflush(nullptr);
-    job::remove_files_of_process();
-    ::_exit(static_cast<int>(code));
 }
 
 }  // namespace dslaunch::worker

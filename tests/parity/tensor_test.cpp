@@ -8,7 +8,7 @@ namespace dslaunch::test {
 namespace {
 
 // Sums within an operator depend on the number of its threads.
-const int kOneThread = ::setenv("OMP_NUM_THREADS", "1", 1);
+const int kOneThreadEach = ::setenv("OMP_NUM_THREADS", "1", 1);
 
 struct Shape {
     int tensor = 2;
@@ -31,7 +31,7 @@ struct Shape {
 constexpr double kRate = 0.1;
 constexpr int kMicroSteps = 2;
 
-Json config_of(const std::string& name, int steps) {
+Json tensor_config_of(const std::string& name, int steps) {
     Json config = fixture_config(facts_of(name), kMicroSteps, steps);
     config["optimizer"] = {{"type", "SGD"}, {"params", {{"lr", kRate}}}};
     config["gradient_clipping"] = 1.0;
@@ -80,11 +80,11 @@ struct Seen {
 };
 Seen seen;
 
-struct Alone {
+struct WholeRun {
     TrainResult result;
     std::map<std::string, Stored> weights;
 
-    Alone(const std::string& name, const Json& config, int data) {
+    WholeRun(const std::string& name, const Json& config, int data) {
         const TemporaryFolder folder;
         result = train_well(folder, ranks(data), name, config);
         weights = read_safetensors(folder.path() + "/out/model.safetensors");
@@ -123,7 +123,7 @@ struct Alone {
     }
 };
 
-void check_alike(const std::string& name, const Json& config, const Alone& alone,
+void check_alike(const std::string& name, const Json& config, const WholeRun& alone,
                  const Shape& shape, std::vector<int> slots = {}) {
     INFO(name << ": " << shape.text() << ", on " << std::max<size_t>(1, slots.size()) << " hosts");
     const TemporaryFolder folder;
@@ -137,34 +137,34 @@ void check_alike(const std::string& name, const Json& config, const Alone& alone
 
 TEST_CASE("ranks that share layers train as one rank does") {
     for (const std::string name : {"gpt", "gpt2", "llama", "qwen2"}) {
-        const Json config = config_of(name, 3);
-        const Alone alone(name, config, 1);
+        const Json config = tensor_config_of(name, 3);
+        const WholeRun alone(name, config, 1);
         check_alike(name, config, alone, {2, 1, 1, 3});
         if (name != "gpt") continue;  // every stage, and data ranks: the [.long] matrix
-        check_alike(name, config, Alone(name, config, 2), {2, 2, 1, 2}, {2, 2});
+        check_alike(name, config, WholeRun(name, config, 2), {2, 2, 1, 2}, {2, 2});
     }
-    const Json config = config_of("gpt-dropout", 3);
-    check_alike("gpt-dropout", config, Alone("gpt-dropout", config, 1), {2, 1, 1, 1});
-    const Json tied = config_of("gpt-tied", 3);
-    check_alike("gpt-tied", tied, Alone("gpt-tied", tied, 1), {4, 1, 1, 1}, {2, 2});
+    const Json config = tensor_config_of("gpt-dropout", 3);
+    check_alike("gpt-dropout", config, WholeRun("gpt-dropout", config, 1), {2, 1, 1, 1});
+    const Json tied = tensor_config_of("gpt-tied", 3);
+    check_alike("gpt-tied", tied, WholeRun("gpt-tied", tied, 1), {4, 1, 1, 1}, {2, 2});
 }
 
 TEST_CASE("ranks that share layers are stages of a pipeline too") {
     for (const std::string name : {"gpt", "llama"}) {
-        const Json config = config_of(name, 3);
-        const Alone alone(name, config, 1);
+        const Json config = tensor_config_of(name, 3);
+        const WholeRun alone(name, config, 1);
         // More shapes: the [.long] matrix.
         check_alike(name, config, alone, {2, 1, 2, 3, 1, "zb-h1"}, {2, 2});
     }
     // Classes and rows of a tied table lie in the first and the last stage, in unequal shares.
-    const Json tied = config_of("gpt-tied", 3);
-    check_alike("gpt-tied", tied, Alone("gpt-tied", tied, 1), {2, 1, 2, 1});
+    const Json tied = tensor_config_of("gpt-tied", 3);
+    check_alike("gpt-tied", tied, WholeRun("gpt-tied", tied, 1), {2, 1, 2, 1});
 }
 
 TEST_CASE("ranks that share positions train as one rank does", "[matrix]") {
     for (const std::string name : {"gpt", "llama"}) {
-        const Json config = config_of(name, 3);
-        const Alone alone(name, config, 1);
+        const Json config = tensor_config_of(name, 3);
+        const WholeRun alone(name, config, 1);
         check_alike(name, config, alone, {1, 1, 1, 3, 2}, {1, 1});
         // Ranks share positions between split layers alone.
         Json shared = config;
@@ -174,16 +174,16 @@ TEST_CASE("ranks that share positions train as one rank does", "[matrix]") {
         check_alike(name, config, alone, {1, 1, 2, 1, 2});
         if (!whole_matrix()) continue;
         check_alike(name, config, alone, {1, 1, 1, 0, 2});
-        const Alone pair(name, config, 2);
+        const WholeRun pair(name, config, 2);
         check_alike(name, config, pair, {1, 2, 1, 2, 2});
     }
 }
 
 TEST_CASE("what is held out is evaluated by ranks that share layers or positions") {
-    Json config = config_of("gpt", 4);
+    Json config = tensor_config_of("gpt", 4);
     config["dslaunch"]["eval_interval"] = 2;
     config["dslaunch"]["data"]["eval_fraction"] = 0.1;
-    const Alone alone("gpt", config, 1);
+    const WholeRun alone("gpt", config, 1);
     REQUIRE(column(alone.result, "eval_loss").size() == 3);
     for (const Shape& shape :
          {Shape{2, 1, 1, 0}, Shape{2, 1, 1, 3}, Shape{2, 1, 2, 1}, Shape{1, 1, 1, 3, 2}}) {
@@ -196,11 +196,11 @@ TEST_CASE("what is held out is evaluated by ranks that share layers or positions
 
 TEST_CASE("a last batch with fewer rows is shared as the others are") {
     for (const std::string name : {"gpt", "llama"}) {
-        Json config = config_of(name, 2);
+        Json config = tensor_config_of(name, 2);
         config["train_micro_batch_size_per_gpu"] = 4;
         config["dslaunch"]["eval_interval"] = 2;
         config["dslaunch"]["data"]["eval_fraction"] = 0.01;
-        const Alone alone(name, config, 1);
+        const WholeRun alone(name, config, 1);
         const std::vector<double> samples = column(alone.result, "eval_samples");
         REQUIRE(samples.size() == 2);
         REQUIRE(static_cast<int>(samples[0]) % 4 != 0);
@@ -237,7 +237,7 @@ TEST_CASE("ranks that share layers or positions train in half precision as one r
           Case{Json{{"bf16", {{"enabled", true}}}}, std::ldexp(1.0, -8), chosen(others, 1), false},
           Case{fp16(20), std::ldexp(1.0, -11), chosen(layers, 1), true},
           Case{fp16(14), std::ldexp(1.0, -11), chosen(others, 0), false}}) {
-        Json config = config_of("gpt", 9);
+        Json config = tensor_config_of("gpt", 9);
         config.update(precision);
         const TemporaryFolder alone_folder;
         const auto alone = train_well(alone_folder, ranks(1), "gpt", config);
@@ -272,7 +272,7 @@ TEST_CASE("hosts on which the ranks of a group would add up differently are refu
     for (const std::vector<int>& slots : {std::vector<int>{3, 3}, {1, 3}}) {
         const TemporaryFolder folder;
         const TrainResult result = train(folder, hosts(folder, slots), archive_of("gpt"),
-                                         in_shape(config_of("gpt", 2), {2, 1, 1, 1}));
+                                         in_shape(tensor_config_of("gpt", 2), {2, 1, 1, 1}));
         INFO(result.err);
         CHECK(result.code == 65);
         CHECK(result.err.find("give each host a multiple of 2 slots") != std::string::npos);
@@ -280,7 +280,7 @@ TEST_CASE("hosts on which the ranks of a group would add up differently are refu
 }
 
 TEST_CASE("a checkpoint of shares goes on in any shape, and in its own to the bit", "[matrix]") {
-    Json whole = config_of("gpt", 4);
+    Json whole = tensor_config_of("gpt", 4);
     whole["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-3}}}};
     const auto until = [&](int steps) {
         Json config = whole;
@@ -335,7 +335,7 @@ TEST_CASE("what cannot be shared is refused before anything runs") {
     for (const Refused& refused : cases) {
         INFO(refused.model << ": " << refused.key << " " << refused.value.dump());
         const TemporaryFolder folder;
-        Json config = config_of(refused.model, 2);
+        Json config = tensor_config_of(refused.model, 2);
         config["dslaunch"][refused.key] = refused.value;
         const TrainResult result = train(folder, ranks(2), archive_of(refused.model), config);
         INFO(result.err);
@@ -351,9 +351,9 @@ TEST_CASE("ranks share layers over pipelines, data, ZeRO and schedules", "[.long
         {"gpt", {2}}, {"llama", {2}}, {"gpt2", {1, 2}}, {"qwen2", {1, 2}}, {"bert", {1}}};
     for (const auto& [name, tensors] : sizes) {
         DYNAMIC_SECTION(name) {
-            const Json config = config_of(name, 3);
+            const Json config = tensor_config_of(name, 3);
             for (const int data : {1, 2}) {
-                const Alone alone(name, config, data);
+                const WholeRun alone(name, config, data);
                 for (const int tensor : tensors)
                     for (const ScheduleShape& shape : schedule_shapes())
                         for (int zero = 0; zero <= 3; ++zero)

@@ -1,7 +1,7 @@
 // A DeviceBackend for tests without a GPU: memory that the host cannot touch, queues that are
-// threads, and collectives between ranks that are threads. The sums have the order of the ranks, as
-// those of hosts with one rank each. What NCCL leaves undefined is not a number. The order of all
-// collectives is recorded.
+// threads, and collectives between ranks that meet in one process or by files. The sums have the
+// order of the ranks, as those of hosts with one rank each. What NCCL leaves undefined is not a
+// number. The order of all collectives is recorded.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,11 @@
 
 namespace dslaunch::test {
 
-class TestBackend final : public runtime::DeviceBackend {
+class TestBackend : public runtime::DeviceBackend {
   public:
     // COMPUTE is the stream of LibTorch's operators (TestDevice); null: a stream of its own. INDEX
     // is the device's.
-    TestBackend(TestBackendWorld& world, uint64_t seed, int index = 0,
-                ThreadStream* compute = nullptr)
+    TestBackend(TestMeeting& world, uint64_t seed, int index = 0, ThreadStream* compute = nullptr)
         : world_(world),
           index_(static_cast<c10::DeviceIndex>(index)),
           own_compute_(seed + 1),
@@ -42,6 +41,7 @@ class TestBackend final : public runtime::DeviceBackend {
         if (std::uncaught_exceptions() > 0 && aborts) world_.abort();
     }
 
+    int torch_device_type() const override { return static_cast<int>(c10::DeviceType::HPU); }
     std::string device_name() override { return "test"; }
     std::string describe() override { return "test, memory of threads"; }
     runtime::DeviceMemoryState memory_state() override {
@@ -164,7 +164,7 @@ class TestBackend final : public runtime::DeviceBackend {
             auto* const into = DeviceMemory::instance().kernel(receive.data);
             of_.communication_stream_.put(
                 [this, bytes, from, into, peer, place = next_with_[peer]++] {
-                    const TestBackendWorld::All both =
+                    const TestMeeting::All both =
                         of_.world_.exchange_pair({group_.unique_id, place}, {group_.rank, peer},
                                                  std::vector(from, from + bytes));
                     if (!both.empty()) std::ranges::copy(both[group_.rank < peer ? 1 : 0], into);
@@ -172,7 +172,7 @@ class TestBackend final : public runtime::DeviceBackend {
         }
 
       private:
-        using Combine = std::function<void(const TestBackendWorld::All& ranks, std::byte* into)>;
+        using Combine = std::function<void(const TestMeeting::All& ranks, std::byte* into)>;
 
         static int64_t bytes_of(runtime::DeviceDtype dtype) {
             if (dtype == runtime::DeviceDtype::kFloat32) return 4;
@@ -195,7 +195,7 @@ class TestBackend final : public runtime::DeviceBackend {
                     of_.is_lost_ = true;
                     return of_.world_.await_abort();
                 }
-                const TestBackendWorld::All ranks = of_.world_.exchange(
+                const TestMeeting::All ranks = of_.world_.exchange(
                     {group_.unique_id, place}, group_.rank, std::vector(data, data + bytes));
                 if (!ranks.empty()) combine(ranks, data);
             });
@@ -223,7 +223,7 @@ class TestBackend final : public runtime::DeviceBackend {
                     });
         }
 
-        void exchange_into(runtime::DeviceExchange kind, const TestBackendWorld::All& ranks,
+        void exchange_into(runtime::DeviceExchange kind, const TestMeeting::All& ranks,
                            const runtime::DeviceBuffer& receive) const {
             const auto world = static_cast<size_t>(group_.world_size);
             const auto own = static_cast<size_t>(group_.rank);
@@ -266,7 +266,7 @@ class TestBackend final : public runtime::DeviceBackend {
         calls_.push_back(name);
     }
 
-    TestBackendWorld& world_;
+    TestMeeting& world_;
     c10::DeviceIndex index_;
     Bytes memory_;
     std::vector<std::unique_ptr<Communicator>> communicators_;

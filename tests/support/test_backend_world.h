@@ -1,57 +1,47 @@
-// Where the ranks of TestBackend meet: each rank is a thread with a backend of its own.
+// The place where ranks of TestBackend meet that are threads of one process, each with a backend of
+// its own.
 #pragma once
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstddef>
-#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "support/test_meeting.h"
+
 namespace dslaunch::test {
 
-// The place where the collectives of the ranks of each group meet, by their number in the order.
-class TestBackendWorld {
+class TestBackendWorld final : public TestMeeting {
   public:
-    [[nodiscard]] std::string make_id() {
+    std::string make_id() override {
         const std::lock_guard lock(mutex_);
         return "group " + std::to_string(ids_++);
     }
-    // Returns false if nobody made that id, or others joined as another number of ranks.
-    [[nodiscard]] bool enter(const std::string& id, int ranks) {
+    bool enter(const std::string& id, int ranks) override {
         const std::lock_guard lock(mutex_);
         const bool is_made = id.starts_with("group ") && std::stoi(id.substr(6)) < ids_;
         return is_made && sizes_.try_emplace(id, ranks).first->second == ranks;
     }
-
-    struct Place {
-        std::string id;
-        uint64_t number = 0;
-        auto operator<=>(const Place&) const = default;
-    };
-    // Every rank's bytes, by rank of the group, once all have brought theirs to collective PLACE.
-    // They are empty after abort().
-    using All = std::vector<std::vector<std::byte>>;
-    All exchange(const Place& place, int rank, std::vector<std::byte> mine) {
+    All exchange(const Place& place, int rank, std::vector<std::byte> mine) override {
         std::unique_lock lock(mutex_);
         return meet(lock, place, sizes_.at(place.id), rank, std::move(mine));
     }
-    // The same of two ranks, RANKS' first one being this: the lower rank's bytes come first.
-    All exchange_pair(const Place& place, std::pair<int, int> ranks, std::vector<std::byte> mine) {
+    All exchange_pair(const Place& place, std::pair<int, int> ranks,
+                      std::vector<std::byte> mine) override {
         const auto [low, high] = std::minmax(ranks.first, ranks.second);
         std::unique_lock lock(mutex_);
         const std::string id = place.id + " " + std::to_string(low) + " " + std::to_string(high);
         return meet(lock, {id, place.number}, 2, ranks.first, std::move(mine));
     }
-    void abort() {
+    void abort() override {
         const std::lock_guard lock(mutex_);
         aborted_ = true;
         changed_.notify_all();
     }
-    void await_abort() {
+    void await_abort() override {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return aborted_; });
     }

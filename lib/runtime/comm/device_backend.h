@@ -75,6 +75,8 @@ class DeviceBackend : public device::Device {
   public:
     [[nodiscard]] bool is_host() const final { return false; }
 
+    // Returns LibTorch's number (c10::DeviceType) of the kind of device that its tensors lie on.
+    [[nodiscard]] virtual int torch_device_type() const = 0;
     // Returns a name such as "NVIDIA H200".
     [[nodiscard]] virtual std::string device_name() = 0;
     // Returns a text such as "NVIDIA H200, 140 GiB, CUDA 13.0, NCCL 2.28".
@@ -99,7 +101,7 @@ class DeviceBackend : public device::Device {
 
 // The data that the plugin exports as `dsl_device_plugin`. A worker refuses another version, since
 // both come from one build.
-inline constexpr uint32_t kDevicePluginVersion = 8;
+inline constexpr uint32_t kDevicePluginVersion = 9;
 struct DevicePlugin {
     uint32_t version = 0;
     // Throws Error{kSetup} if there is no such device.

@@ -59,6 +59,14 @@ void allow_tf32(bool allowed) {
     at::globalContext().setAllowTF32CuBLAS(allowed);
 }
 
+c10::Device torch_device(const DeviceBackend& backend) {
+    const auto type = static_cast<c10::DeviceType>(backend.torch_device_type());
+    // LibTorch looks for its CUDA library once, at the first tensor operation that asks.
+    DSL_CHECK(type != c10::kCUDA || at::globalContext().hasCUDA(),
+              "LibTorch looked for its CUDA library before the GPU plugin was opened");
+    return {type, 0};
+}
+
 RankDevice open_rank_device(const config::RunConfig& config,
                             const launch::WorkerEnvironment& environment,
                             const std::string& plugin_path) {
@@ -73,10 +81,7 @@ RankDevice open_rank_device(const config::RunConfig& config,
     require_own_gpu(environment);
     RankDevice rank;
     rank.backend = open_device_backend(plugin_path, 0);
-    // LibTorch looks for its CUDA library once, at the first tensor operation that asks.
-    DSL_CHECK(at::globalContext().hasCUDA(),
-              "LibTorch looked for its CUDA library before the GPU plugin was opened");
-    rank.device = c10::Device(c10::kCUDA, 0);
+    rank.device = torch_device(*rank.backend);
     allow_tf32(config.tf32);
     rank.rates = plan::rates_of_device(rank.backend->device_name());
     rank.peak_tflops = rank.rates.flops_per_s(config.precision.compute, config.tf32) / 1e12;

@@ -47,6 +47,10 @@ void check_gpu_support(const config::RunConfig& config);
 // process. Sums of products in 16 bit stay as PyTorch's default has them.
 void allow_tf32(bool allowed);
 
+// Returns the device of LibTorch's on which BACKEND works, the first that the process sees.
+// REQUIRES: no tensor was made before the plugin was opened.
+[[nodiscard]] c10::Device torch_device(const DeviceBackend& backend);
+
 // Opens the plugin at PLUGIN_PATH if CONFIG and ENVIRONMENT want a GPU, which is device 0 after
 // hide_other_gpus(). Throws check_gpu_support's Error{kConfig}, and Error{kSetup} if the machine
 // has no GPU or the plugin cannot use it.

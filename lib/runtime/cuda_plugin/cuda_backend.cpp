@@ -71,6 +71,7 @@ class CudaBackend final : public DeviceBackend {
           communication_(c10::cuda::getStreamFromPool(true, device_), [this] { check(); }),
           copies_(c10::cuda::getStreamFromPool(false, device_), [this] { check(); }) {}
 
+    int torch_device_type() const override { return static_cast<int>(c10::kCUDA); }
     std::string device_name() override;
     std::string describe() override;
     DeviceMemoryState memory_state() override;

@@ -12,6 +12,7 @@
 #include "launch/machine/shared_libraries.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
+#include "support/gpu_nodes.h"
 #include "support/rig_hosts.h"
 
 namespace dslaunch::test {
@@ -181,11 +182,7 @@ TEST_CASE("P34: a host with another NVIDIA driver, or with none, is told before 
     const Hosts hosts;
     if (!hosts.usable()) return;
     // The script makes a /dev with a GPU's node in it, and the driver's files in /proc.
-    const std::string gpu =
-        "mount -t tmpfs none {0} && cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom "
-        "/dev/tty {0} && mkdir {0}/shm {0}/pts && mknod {0}/nvidia0 c 195 0 && mount --bind "
-        "/dev/shm {0}/shm && mount --rbind /dev/pts {0}/pts && mount --rbind {0} /dev && "
-        "mount -t tmpfs none /proc/driver";
+    const std::string gpu = dev_with_gpus("{0}", 1) + " && mount -t tmpfs none /proc/driver";
     const auto driver = [&](const std::string& version) {
         return gpu +
                " && mkdir /proc/driver/nvidia && echo 'NVRM version: NVIDIA UNIX x86_64 "

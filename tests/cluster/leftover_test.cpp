@@ -21,8 +21,6 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kDslaunch = std::string(test::binary_dir()) + "/dslaunch";
-
 // Lets the processes that wait for it die, whatever a test has found.
 struct GivesWay {
     StalledFileSystem& stalled;

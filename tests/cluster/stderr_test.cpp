@@ -21,8 +21,6 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kDslaunch = std::string(test::binary_dir()) + "/dslaunch";
-
 // Tells a launcher that waits for its reader from a slow one.
 constexpr int kStuckMs = 60'000;
 

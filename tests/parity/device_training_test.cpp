@@ -161,7 +161,7 @@ TEST_CASE("generate writes the same tokens on a device as on the CPU") {
     if (!gpus.usable()) return;
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/gpt.pt";
-    JobProcess made(folder, {kLauncher, "model", "new", "gpt", "--vocab", "61", "--width", "32",
+    JobProcess made(folder, {kDslaunch, "model", "new", "gpt", "--vocab", "61", "--width", "32",
                              "--heads", "2", "--layers", "2", "--context", "24", "-o", model});
     REQUIRE(made.wait() == 0);
     const std::vector<std::string> words = {"generate", model, "--prompt-ids",  "3,1,4",
@@ -176,7 +176,7 @@ TEST_CASE("generate writes the same tokens on a device as on the CPU") {
         REQUIRE(code == 0);
         return process.out();
     };
-    const std::string expected = text_of({kLauncher}, "cpu");
+    const std::string expected = text_of({kDslaunch}, "cpu");
     CHECK(std::ranges::count(expected, ' ') == 30);
     CHECK(text_of({gpus.program("dslaunch")}, "cuda") == expected);
 }

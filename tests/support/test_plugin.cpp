@@ -56,7 +56,7 @@ class RankBackend final : private Parts, public TestBackend {
   public:
     explicit RankBackend(uint64_t seed)
         : Parts(seed), TestBackend(meeting, seed, 0, &device.compute()) {
-        memory = memory_setting();
+        set_memory(memory_setting());
     }
 };
 

@@ -471,8 +471,8 @@ HelpPage plan_help() {
             .examples = {"dslaunch plan train.pt --config ds_config.json --world-size 8",
                          "dslaunch plan train.pt --world-size 8 --stages 4 --svg step.svg",
                          "dslaunch plan train.pt --hostfile hostfile --search",
-                         "dslaunch plan train.pt --world-size 8 --device cuda --device-memory "
-                         "H100 --search"},
+                         "dslaunch plan train.pt --world-size 8 --device cuda "
+                         "--device-memory H100"},
             .docs = "docs/plan.md, docs/pipelines.md, docs/tensor-parallel.md"};
 }
 

@@ -55,8 +55,8 @@ struct TrainerParts {
     Collectives* collectives = nullptr;  // joins all ranks
     // Those of some of the ranks, and of all ranks' devices, whose poison ends what blocks there.
     std::vector<Collectives*> groups;
-    DeviceBackend* device = nullptr;     // null: the CPU
-    Duration time_limit = kHangLimit;    // longest time that the device stands still in a step
+    DeviceBackend* device = nullptr;   // null: the CPU
+    Duration time_limit = kHangLimit;  // longest time that the device stands still in a step
     StageParts stage;
     Reporter* reporter = nullptr;
     Evaluator* evaluator = nullptr;        // null: nothing is held out

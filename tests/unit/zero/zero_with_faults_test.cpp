@@ -37,9 +37,9 @@ struct LostRanks {
 // What each rank says where the first sums do not come.
 std::vector<std::string> errors_of_lost_ranks(const TrainingCase& job, TestBackendWorld& devices,
                                               const LostRanks& lost) {
-    InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
+    testing::InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
     std::vector<std::string> errors(static_cast<size_t>(job.world_size()));
-    const auto outcomes = testing::outcomes(world, [&](InProcessRank& self, int rank) {
+    const auto outcomes = testing::outcomes(world, [&](testing::InProcessRank& self, int rank) {
         test::TestDevice device(rank, static_cast<uint64_t>(rank) + 100);
         TestBackend backend(devices, static_cast<uint64_t>(rank), rank, &device.compute());
         backend.aborts = lost.aborts;

@@ -227,7 +227,7 @@ TEST_CASE("an ssh configuration that others may write is not obeyed") {
 TEST_CASE("an ssh configuration that others may write is given to no program") {
     const TemporaryFolder folder;
     const std::string config = folder.path() + "/config";
-    write(config, "Port 2201\n");
+    write_file(config, "Port 2201\n");
     const std::function<void(const std::string&)> uses[] = {
         [](const std::string& path) { static_cast<void>(make_openssh_transport(path)); },
         [](const std::string& path) { static_cast<void>(SshOptionsFile({}, path, {})); },

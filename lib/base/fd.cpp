@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/path.h"
-#include "base/text/text_bytes.h"
+#include "base/text_bytes.h"
 
 namespace dslaunch {
 

@@ -9,10 +9,10 @@
 
 #include "base/text.h"
 #include "launch/process/process_tree.h"
+#include "support/device/test_gpus.h"
 #include "support/job_end.h"
 #include "support/listener.h"
 #include "support/saving_job.h"
-#include "support/test_gpus.h"
 
 namespace dslaunch::test {
 

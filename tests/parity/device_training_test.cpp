@@ -5,8 +5,8 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include "fixture_runs.h"
+#include "support/device/test_gpus.h"
 #include "support/saving_job.h"
-#include "support/test_gpus.h"
 
 namespace dslaunch::test {
 namespace {

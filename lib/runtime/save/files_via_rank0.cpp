@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/text/text_bytes.h"
 #include "base/text/wire.h"
+#include "base/text_bytes.h"
 
 namespace dslaunch::runtime {
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "base/text/text_bytes.h"
+#include "base/text_bytes.h"
 #include "storage/checkpoint/manifest_words.h"
 #include "storage/checkpoint/shard_header.h"
 #include "storage/checkpoint/step_folder.h"

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "base/text/text_bytes.h"
+#include "base/text_bytes.h"
 #include "storage/checkpoint/manifest_words.h"
 #include "storage/checkpoint/step_folder.h"
 

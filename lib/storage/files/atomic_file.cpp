@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/path.h"
-#include "base/text/text_bytes.h"
+#include "base/text_bytes.h"
 
 namespace dslaunch::storage {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "base/text/text_bytes.h"
+#include "base/text_bytes.h"
 #include "storage/files/zip_archive.h"
 
 namespace dslaunch::storage {

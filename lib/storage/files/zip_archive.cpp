@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "base/text/text_bytes.h"
+#include "base/text_bytes.h"
 #include "storage/files/crc32.h"
 #include "storage/files/zip_format.h"
 

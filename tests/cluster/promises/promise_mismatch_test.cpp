@@ -12,7 +12,7 @@
 #include "launch/machine/shared_libraries.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
-#include "support/gpu_nodes.h"
+#include "support/device/gpu_nodes.h"
 #include "support/rig_hosts.h"
 
 namespace dslaunch::test {

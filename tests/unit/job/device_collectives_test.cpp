@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "support/catch.h"
-#include "support/test_backend.h"
+#include "support/device/test_backend.h"
 #include "support/world.h"
 
 namespace dslaunch {

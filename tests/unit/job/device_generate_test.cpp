@@ -6,7 +6,7 @@
 #include "graph/models/models.h"
 #include "graph/models/text_model.h"
 #include "support/catch.h"
-#include "support/test_device.h"
+#include "support/device/test_device.h"
 
 namespace dslaunch {
 

@@ -23,11 +23,11 @@
 #include "runtime/train/evaluator.h"
 #include "runtime/train/trainer.h"
 #include "support/catch.h"
+#include "support/device/test_backend.h"
+#include "support/device/test_device.h"
 #include "support/metrics_keeper.h"
 #include "support/places.h"
 #include "support/temporary_folder.h"
-#include "support/test_backend.h"
-#include "support/test_device.h"
 #include "support/text_tools.h"
 
 namespace dslaunch {

@@ -13,8 +13,8 @@
 #include "runtime/health/gpu_pairs.h"
 #include "runtime/health/health_device.h"
 #include "support/catch.h"
+#include "support/device/test_backend.h"
 #include "support/map_board.h"
-#include "support/test_backend.h"
 
 using namespace dslaunch;
 using namespace dslaunch::health;

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "base/text/text_bytes.h"
+#include "base/text_bytes.h"
 #include "support/catch.h"
 
 using namespace dslaunch;

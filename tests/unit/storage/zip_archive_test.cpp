@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "base/text/text_bytes.h"
+#include "base/text_bytes.h"
 #include "storage/files/crc32.h"
 #include "support/catch.h"
 #include "support/text_tools.h"

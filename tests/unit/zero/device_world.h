@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "device_rank.h"
-#include "support/test_backend.h"
-#include "support/test_device.h"
+#include "support/device/test_backend.h"
+#include "support/device/test_device.h"
 #include "support/text_tools.h"
 #include "support/world.h"
 

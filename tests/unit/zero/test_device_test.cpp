@@ -1,5 +1,5 @@
 // Each check of the test device goes off when it should.
-#include "support/test_device.h"
+#include "support/device/test_device.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

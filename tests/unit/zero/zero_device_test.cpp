@@ -9,10 +9,10 @@
 #include "fixture_world.h"
 #include "optimizers.h"
 #include "support/catch.h"
+#include "support/device/test_backend.h"
+#include "support/device/test_device.h"
 #include "support/every_nth.h"
 #include "support/temporary_folder.h"
-#include "support/test_backend.h"
-#include "support/test_device.h"
 #include "support/text_tools.h"
 #include "training_reference.h"
 

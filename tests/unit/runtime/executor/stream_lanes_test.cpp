@@ -12,8 +12,8 @@
 #include "executor_plan.h"
 #include "runtime/executor/executor.h"
 #include "support/catch.h"
+#include "support/device/thread_stream.h"
 #include "support/hang.h"
-#include "support/thread_stream.h"
 
 namespace dslaunch {
 

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "base/text/text_bytes.h"
+#include "base/text_bytes.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "device/queue.h"
+#include "support/device/test_device_memory.h"
+#include "support/device/thread_stream.h"
 #include "support/host_grid.h"
-#include "support/test_device_memory.h"
-#include "support/thread_stream.h"
 
 namespace dslaunch::test {
 

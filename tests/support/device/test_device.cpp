@@ -1,4 +1,4 @@
-#include "support/test_device.h"
+#include "support/device/test_device.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/autocast_mode.h>
@@ -31,7 +31,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "support/test_device_memory.h"
+#include "support/device/test_device_memory.h"
 
 namespace dslaunch::test {
 

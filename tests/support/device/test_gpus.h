@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "support/gpu_nodes.h"
+#include "support/device/gpu_nodes.h"
 #include "support/job_process.h"
 #include "support/places.h"
 #include "support/skip.h"

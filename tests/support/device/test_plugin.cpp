@@ -11,9 +11,9 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "support/file_meeting.h"
-#include "support/test_backend.h"
-#include "support/test_device.h"
+#include "support/device/file_meeting.h"
+#include "support/device/test_backend.h"
+#include "support/device/test_device.h"
 
 extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::DevicePlugin*
 dsl_device_plugin();

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "support/thread_stream.h"
+#include "support/device/thread_stream.h"
 
 namespace dslaunch::test {
 

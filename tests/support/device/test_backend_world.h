@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "support/test_meeting.h"
+#include "support/device/test_meeting.h"
 
 namespace dslaunch::test {
 

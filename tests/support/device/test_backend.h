@@ -16,8 +16,8 @@
 
 #include "base/error.h"
 #include "runtime/comm/device_backend.h"
-#include "support/test_backend_world.h"
-#include "support/test_queue.h"
+#include "support/device/test_backend_world.h"
+#include "support/device/test_queue.h"
 
 namespace dslaunch::test {
 

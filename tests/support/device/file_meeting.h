@@ -19,7 +19,7 @@
 
 #include "base/check.h"
 #include "device/stream.h"
-#include "support/test_meeting.h"
+#include "support/device/test_meeting.h"
 
 namespace dslaunch::test {
 

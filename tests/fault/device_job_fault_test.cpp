@@ -117,6 +117,29 @@ TEST_CASE("a rank that stands still is named when the time limit is over, its pe
     check_gone(all, "rank stopped, the other one's device blocked");
 }
 
+// The host waits for the parameters that an evaluation gathers, outside of the steps' executor.
+TEST_CASE("a rank that stands still in an evaluation on devices is named too") {
+    DeviceJob job("a rank stopped while the other one evaluates");
+    if (!job.gpus.usable()) return;
+    job.eval_interval = 1;  // an evaluation takes a hundred times as long as a step
+    job.change = [](Json& config) {
+        config["zero_optimization"]["stage"] = 3;
+        config["dslaunch"].erase("save");
+    };
+    job.start();
+    job.await_steps();
+    const auto all = descendants(job.process->pid());
+    const ProcessName victim = job.worker(1);
+    stop_where_peer_is_blocked(job.gpus, victim);
+    const int code = job.process->wait();
+    const std::string report = job.process->err();
+    INFO(report);
+    CHECK(code == 69);
+    CHECK(report.find("evaluating") != std::string::npos);
+    CHECK(report.find("behind is rank 1 ") != std::string::npos);
+    check_gone(all, "rank stopped in an evaluation");
+}
+
 TEST_CASE(
     "a job on devices that is asked to end saves its weights, and a killed launcher takes it "
     "along") {

@@ -3,10 +3,11 @@
 # HOT works in every step or on every byte and is compiled with -O3; so is TORCH, which uses LibTorch's
 # tensors. JIT uses LibTorch's graphs too. A release build compiles all else with -O1: that costs a
 # start nothing that can be measured, and takes a third off the time of a build.
-# dsl_test(NAME [TORCH|JIT] [EACH_FILE [FIRST files...]] [SECONDS n] [LABELS labels...] [DEPS
-# targets...]): one Catch2 program test_NAME, made of *_test.cpp in the same way. EACH_FILE makes a test
+# dsl_test(NAME [TORCH|JIT] [EACH_FILE [FIRST files...]] [SECONDS n] [BATCH n] [LABELS labels...]
+# [DEPS targets...]): one Catch2 program test_NAME, made of *_test.cpp in the same way. EACH_FILE makes a test
 # of each file, so that several run at once, those of FIRST before all others. SECONDS is about what it
-# takes: ctest starts the longest first. The label "long" marks minutes: only `make test-long` runs
+# takes: ctest starts the longest first. BATCH: how many files to compile as one, which pays where most
+# of a file's time is that of its headers. The label "long" marks minutes: only `make test-long` runs
 # such a test. Test cases tagged [.long] get a second test NAME_long with that label.
 # Warnings, sanitizers and precompiled headers are applied here and nowhere else.
 find_program(DSL_CCACHE ccache)
@@ -192,7 +193,7 @@ function(dsl_library name)
 endfunction()
 
 function(dsl_test name)
-    cmake_parse_arguments(ARG "TORCH;JIT;EACH_FILE;ONE_THREAD" "SECONDS" "DEPS;LABELS;FIRST" ${ARGN})
+    cmake_parse_arguments(ARG "TORCH;JIT;EACH_FILE;ONE_THREAD" "SECONDS;BATCH" "DEPS;LABELS;FIRST" ${ARGN})
     dsl_glob(sources *_test.cpp)
     if(NOT sources)
         return()
@@ -204,6 +205,9 @@ function(dsl_test name)
     elseif(ARG_TORCH)
         dsl_use_torch(test_${name} torch_test)
     else()
+        if(ARG_BATCH)
+            dsl_use_batches(test_${name} ${ARG_BATCH})
+        endif()
         dsl_use_pch(test_${name} test)
     endif()
     if(ARG_EACH_FILE)

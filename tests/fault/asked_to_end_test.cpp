@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdio>
+#include <memory>
 #include <random>
 
 #include "support/figures.h"
@@ -44,20 +45,7 @@ struct Asked {
 
 class Asking {
   public:
-    explicit Asking(uint64_t seed) : random_(seed) {
-        for (const Phase phase : {Phase::kStep, Phase::kEval}) {
-            SavingJob& job = phase == Phase::kEval ? evaluated_ : untouched_;
-            shape(job, phase);
-            JobProcess process(job.folder, job.command(false));
-            const auto began = Steady::now();
-            REQUIRE(wait_until([&] { return job.has_stepped(); }));
-            first_step_ms_ = milliseconds_since(began);
-            const int code = process.wait();  // more is a hang
-            INFO(process.err());
-            REQUIRE(code == 0);
-            REQUIRE(job.losses().size() == kSteps);
-        }
-    }
+    explicit Asking(uint64_t seed) : random_(seed) { untouched(Phase::kStep); }
 
     void ask(Phase phase, int number, Asked& asked) {
         SavingJob job;
@@ -78,6 +66,23 @@ class Asking {
     }
 
   private:
+    // Returns the run of PHASE's shape that nobody asks to end. It runs when it is first needed.
+    const SavingJob& untouched(Phase phase) {
+        std::unique_ptr<SavingJob>& job = phase == Phase::kEval ? evaluated_ : untouched_;
+        if (job != nullptr) return *job;
+        job = std::make_unique<SavingJob>();
+        shape(*job, phase);
+        JobProcess process(job->folder, job->command(false));
+        const auto began = Steady::now();
+        REQUIRE(wait_until([&] { return job->has_stepped(); }));
+        first_step_ms_ = milliseconds_since(began);
+        const int code = process.wait();  // more is a hang
+        INFO(process.err());
+        REQUIRE(code == 0);
+        REQUIRE(job->losses().size() == kSteps);
+        return *job;
+    }
+
     // Waits for some random moment of PHASE.
     void await(Phase phase, const SavingJob& job, JobProcess& process) {
         const auto sleep_ms = [](double ms) {
@@ -117,9 +122,9 @@ class Asking {
         const int code = process.wait();  // more is a hang
         INFO(process.err());
         REQUIRE(code == 0);
-        const SavingJob& untouched = phase == Phase::kEval ? evaluated_ : untouched_;
-        REQUIRE(job.losses() == untouched.losses());
-        REQUIRE(job.weights() == untouched.weights());
+        const SavingJob& whole = untouched(phase);
+        REQUIRE(job.losses() == whole.losses());
+        REQUIRE(job.weights() == whole.weights());
         ++asked.resumed;
     }
 
@@ -128,8 +133,8 @@ class Asking {
     }
 
     std::mt19937_64 random_;
-    SavingJob untouched_;
-    SavingJob evaluated_;
+    std::unique_ptr<SavingJob> untouched_;
+    std::unique_ptr<SavingJob> evaluated_;
     double first_step_ms_ = 0;
 };
 

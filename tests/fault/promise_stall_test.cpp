@@ -213,6 +213,7 @@ TEST_CASE("P5: a rank whose plan is another one is named before the first step")
                                     "HostKey={1}/host -o AuthorizedKeysFile={1}/authorized_keys "
                                     "-o StrictModes=no -o UsePAM=no",
                                     folder.path(), rig.folder())}) == 0);
+    rig.wait_for_port(2, 24);
     for (const bool compared : {true, false}) {
         std::vector<std::string> words =
             rig.on(0, {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--ssh-config",

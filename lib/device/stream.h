@@ -24,7 +24,7 @@ class Event {
 };
 
 // Failures throw Error{kSetup}. No call blocks, unless the device has no room for more work. One
-// thread at a time.
+// thread at a time, but for check().
 class Stream {
   public:
     virtual ~Stream() = default;
@@ -34,6 +34,8 @@ class Stream {
     // Work that this stream is given from now on is done after EVENT, which any stream of the
     // device has recorded.
     virtual void wait(Event& event) = 0;
+    // Throws Error{kRankFailed} if the device has failed at work that it was given. Any thread.
+    virtual void check() = 0;
 };
 
 // The options say how the host waits for a device. CHECK throws what has gone wrong elsewhere, and

@@ -67,4 +67,9 @@ void CudaStream::wait(device::Event& event) {
     expect_work(cudaStreamWaitEvent(stream_.stream(), CudaEvent::event_of(event), 0));
 }
 
+void CudaStream::check() {
+    const cudaError_t result = cudaStreamQuery(stream_.stream());
+    if (result != cudaErrorNotReady) expect_work(result);
+}
+
 }  // namespace dslaunch::runtime

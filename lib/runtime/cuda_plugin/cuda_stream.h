@@ -23,6 +23,7 @@ class CudaStream final : public device::Stream {
     [[nodiscard]] std::unique_ptr<device::Event> make_event() override;
     void record(device::Event& event) override;
     void wait(device::Event& event) override;
+    void check() override;
     [[nodiscard]] const c10::cuda::CUDAStream& stream() const { return stream_; }
 
   private:

@@ -139,7 +139,7 @@ void Executor::run_lane(plan::Lane lane) {
                 run_on_device(index);
             }
         } catch (...) {
-            fail_step(culprit_or(index), std::current_exception());
+            fail_step_at(index, std::current_exception());
             return;
         }
         finish(index);
@@ -220,9 +220,8 @@ void Executor::await_device(size_t index) {
         try {
             if (device_work_[index].end->is_reached()) return;
         } catch (...) {
-            const size_t at = failed_instruction().value_or(index);
             lock.unlock();
-            fail_step(at, std::current_exception());
+            fail_step_at(index, std::current_exception());
             return;
         }
     }
@@ -257,10 +256,10 @@ void Executor::look_at_device(std::unique_lock<std::mutex>& lock) {
         runner_.check_device();
     } catch (...) {
         if (lock.owns_lock()) {
-            at = failed_instruction().value_or(device_instruction());
+            at = device_instruction();
             lock.unlock();
         }
-        fail_step(at, std::current_exception());
+        fail_step_at(at, std::current_exception());
     }
     lock.lock();
 }
@@ -284,27 +283,33 @@ void Executor::retire_lane(size_t lane) {
                          std::memory_order_relaxed);
 }
 
-// The instruction that a device is at which has failed; nothing if it has not. What it has done
-// before may not be noted yet. REQUIRES: mutex_ is held.
-std::optional<size_t> Executor::failed_instruction() {
-    bool failed = false;
+// Returns the error of the device, null if it has not failed, and notes what it has done before.
+// REQUIRES: mutex_ is held.
+std::exception_ptr Executor::device_error() {
+    std::exception_ptr error;
     for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+        if (streams_.of_lane[lane] == nullptr) continue;
         try {
             retire_lane(lane);
-        } catch (...) {  // the error is the one that the caller has
-            failed = true;
+            streams_.of_lane[lane]->check();
+        } catch (...) {
+            if (error == nullptr) error = std::current_exception();
         }
     }
-    if (!failed) return std::nullopt;
-    return device_instruction();
+    return error;
 }
 
-// The instruction to name for an error that INDEX met: any call may report that the device has
-// failed at earlier work.
-size_t Executor::culprit_or(size_t index) {
-    if (!uses_device()) return index;
-    const std::lock_guard lock(mutex_);
-    return failed_instruction().value_or(index);
+// Any call may report that the device has failed at earlier work, and a model's code that reads a
+// tensor does so in its own words: then the failure is the device's and that of what it is at.
+void Executor::fail_step_at(size_t index, std::exception_ptr error) {
+    if (uses_device()) {
+        const std::lock_guard lock(mutex_);
+        if (const std::exception_ptr cause = device_error()) {
+            error = cause;
+            if (given_ != retired_) index = device_instruction();
+        }
+    }
+    fail_step(index, error);
 }
 
 // The first instruction in the plan's order that was put on a stream and is not done: all later

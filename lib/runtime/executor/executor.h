@@ -14,7 +14,6 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -118,8 +117,8 @@ class Executor {
     void await_streams();
     void retire();
     void retire_lane(size_t lane);
-    [[nodiscard]] std::optional<size_t> failed_instruction();
-    [[nodiscard]] size_t culprit_or(size_t index);
+    [[nodiscard]] std::exception_ptr device_error();
+    void fail_step_at(size_t index, std::exception_ptr error);
     [[nodiscard]] size_t device_instruction() const;
     [[nodiscard]] TimePoint device_now() const;
     void note_device_times();

@@ -123,6 +123,10 @@ class ThreadStream final : public device::Stream {
             set_awaited({});
         });
     }
+    void check() override {
+        const std::lock_guard lock(mutex_);
+        if (fault_) std::rethrow_exception(fault_);
+    }
     // Waits until all work so far is done, and throws its error.
     void drain() {
         ThreadEvent event;
@@ -201,6 +205,7 @@ class ThreadStream final : public device::Stream {
                     fail(ExitCode::kRankFailed, "a kernel failed");
                 work.run();
             } catch (...) {
+                const std::lock_guard lock(mutex_);
                 fault_ = std::current_exception();
             }
         }
@@ -219,7 +224,7 @@ class ThreadStream final : public device::Stream {
     Awaited awaited_;
     std::atomic<int> drains_ = 0;
     std::atomic<int64_t> fails_after_ = -1;
-    std::exception_ptr fault_;  // the first error of work; only the thread has it
+    std::exception_ptr fault_;  // the first error of work; only the thread sets it
     std::mt19937_64 random_;
     Duration longest_delay_;
     std::thread thread_;

@@ -1,7 +1,9 @@
-// What goes wrong on a device while a rank trains there: a peer that is lost, memory that runs out.
+// What goes wrong on a device while a rank trains there: a peer that is lost, memory that runs out,
+// a kernel that fails.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <set>
 #include <thread>
@@ -129,6 +131,27 @@ TEST_CASE("a device lends what it has, and names what it has no memory for") {
     first = {};
     CHECK(more().bytes().size() == 40 << 10);
     CHECK(at::empty({10 << 10}, options).defined());
+}
+
+TEST_CASE("a kernel that fails ends the run as a failed rank, named by its instruction") {
+    for (const bool communicates : {false, true})
+        for (const int64_t count : {0, 5, 20}) {
+            TrainingCase job{"kernel", {2}, kAdamW};
+            job.stage = 2;
+            job.micro_step = true;
+            job.bucket_numel_max = 200;
+            std::array<TestBackend*, 2> backends{};
+            DeviceWorldOptions options;
+            options.prepare = [&](TestBackend& device) { backends[device.index()] = &device; };
+            job.make_model = small_model_on([&](int64_t micro_batch) {
+                if (micro_batch == 2) backends[0]->stream_of(communicates).fail_work(count);
+                return testing::small_batch(micro_batch);
+            });
+            const std::string text = failure_of(job, options, ExitCode::kRankFailed);
+            INFO(text);
+            CHECK_THAT(text,
+                       Catch::Contains("(instruction ") && Catch::Contains("a kernel failed"));
+        }
 }
 
 }  // namespace dslaunch

@@ -40,6 +40,14 @@ void check_schedule_json(const Json& schedule, int64_t segments, int64_t flops, 
           schedule.at("stages").get<int64_t>() * schedule.at("chunks").get<int64_t>());
 }
 
+// How many works the picture at PATH shows: each has its title.
+size_t works_in(const std::string& path) {
+    const std::string svg = content_of(path);
+    size_t works = 0;
+    for (size_t at = svg.find("<title>"); at != svg.npos; at = svg.find("<title>", at + 1)) ++works;
+    return works;
+}
+
 }  // namespace
 
 TEST_CASE("a model is planned as a pipeline by every schedule, times from its FLOPs") {
@@ -76,19 +84,26 @@ TEST_CASE("a model is planned as a pipeline by every schedule, times from its FL
 TEST_CASE("a pipeline of measured segments is drawn, and weighed on a thousand ranks") {
     const TemporaryFolder folder;
     const std::string picture = folder.path() + "/pipeline.svg";
-    const PlanResult result =
-        plan(folder, {"--stages", "2", "--schedule", "zb-h1", "--micro-batches", "4", "--svg",
-                      picture, "--simulate", "1024", "--ranks-per-node", "8", "--world-size", "4"});
+    const std::vector<std::string> drawn = {"--stages",        "2", "--schedule", "zb-h1",
+                                            "--micro-batches", "4", "--svg",      picture};
+    std::vector<std::string> options = drawn;
+    options.insert(options.end(),
+                   {"--simulate", "1024", "--ranks-per-node", "8", "--world-size", "4"});
+    const PlanResult result = plan(folder, options);
     INFO(result.out << result.err);
     REQUIRE(result.code == 0);
     CHECK(result.out.find("times measured here with ") != std::string::npos);
     CHECK(mentions(result.out, "\n2x512x1x1 "));  // of 1024 ranks
     CHECK(mentions(result.out, "\ncopies that can share states without leaving a host: "));
     CHECK(result.out.find("rank  host  shard  pipeline\n") != std::string::npos);
-    const std::string svg = content_of(picture);
-    size_t works = 0;
-    for (size_t at = svg.find("<title>"); at != svg.npos; at = svg.find("<title>", at + 1)) ++works;
-    CHECK(works == 2 * 4 * 3);
+    // On a busy machine the gradients of a stage's weights may measure as nothing: such work has no
+    // width, and is not drawn.
+    CHECK(works_in(picture) >= 2 * 4 * 2);
+    CHECK(works_in(picture) <= 2 * 4 * 3);
+    options = drawn;
+    options.insert(options.end(), {"--flops-rate", "1e9"});
+    REQUIRE(plan(folder, options).code == 0);
+    CHECK(works_in(picture) == 2 * 4 * 3);
     const Json measured = plan_json(folder, {"--stages", "2", "--micro-batches", "4"});
     CHECK(measured.at("times") == "measured");
     for (const Json& schedule : measured.at("schedules"))

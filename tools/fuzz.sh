@@ -80,7 +80,7 @@ keep_one() {
     build/fuzz/bin/"$name" "${common[@]}" -set_cover_merge=1 -use_counters=0 -max_len=4096 "$fresh" "$kept" \
         "build/fuzz/corpus/$name" >"build/fuzz/$name.log" 2>&1
     mkdir -p "$kept"
-    find "$kept" -type f | grep -E '/[0-9a-f]{40}$' | xargs -r rm
+    find "$kept" -type f -regextype posix-extended -regex '.*/[0-9a-f]{40}' -delete
     cp "$fresh"/* "$kept" && rm -rf "$fresh"
     echo "$name: $(find "$kept" -type f | wc -l) inputs, $(cat "$kept"/* | wc -c) bytes"
 }

@@ -118,7 +118,7 @@ void require_script(const RunOptions& options, const launch::JobSpec& spec) {
              printable(path));
 }
 
-// Refuses a folder as TARGET, as that in which Hugging Face keeps a model.
+// Refuses a folder as TARGET that is none of Hugging Face.
 void refuse_folder(const launch::JobSpec& spec) {
     const bool is_named = spec.target.find('/') != std::string::npos || !is_in_path(spec.target);
     std::error_code unreadable;
@@ -127,8 +127,8 @@ void refuse_folder(const launch::JobSpec& spec) {
         return;
     }
     fail(ExitCode::kInput,
-         "{}: is a folder; TARGET is a file: a model that torch.jit.save wrote (train.pt), a "
-         "script or a program",
+         "{}: is a folder without a config.json, so no model of Hugging Face; TARGET is such a "
+         "folder, a model's file (train.pt2, train.pt), a script or a program",
          printable(path_of_target(spec)));
 }
 
@@ -158,8 +158,9 @@ void refuse_model_as_program(const launch::JobSpec& spec) {
         access(path.c_str(), R_OK) != 0 || access(path.c_str(), X_OK) == 0) {
         return;
     }
-    storage::require_torchscript(path);
-    fail(ExitCode::kUsage, "{}: a model has a name that ends with .pt; rename it: mv {} {}.pt",
+    storage::require_model(path);
+    fail(ExitCode::kUsage,
+         "{}: a model has a name that ends with .pt or .pt2; rename it: mv {} {}.pt",
          printable(path), printable(spec.target),
          printable(std::filesystem::path(spec.target).replace_extension().string()));
 }
@@ -184,13 +185,14 @@ int join_by_hand(const RunOptions& options, const std::string& variable,
 
 }  // namespace
 
-int run_command(std::span<const std::string> arguments, bool is_named,
+int run_command(std::span<const std::string> arguments, RunAs as,
                 std::span<const std::string> subcommands) {
     launch::hold_end_signals();
     const std::string token = launch::take_token_variable();  // no worker inherits it
-    RunOptions options = parse_run_options(arguments);
+    const bool verifies = as == RunAs::kVerify;
+    RunOptions options = parse_run_options(arguments, verifies);
     if (options.help) {
-        fmt::print("{}", run_options_help());
+        fmt::print("{}", run_options_help(verifies));
         return 0;
     }
     if (options.version) {
@@ -231,13 +233,14 @@ int run_command(std::span<const std::string> arguments, bool is_named,
     } else {
         give_token(options, token, job.spec);
     }
-    refuse_mistyped_subcommand(job.spec, options, is_named || options.no_python, subcommands);
+    refuse_mistyped_subcommand(job.spec, options, as != RunAs::kUnnamed || options.no_python,
+                               subcommands);
     refuse_folder(job.spec);
     refuse_model_as_program(job.spec);
     require_script(options, job.spec);
     require_output_folder(job.spec);
     require_srun(job.spec);
-    if (job.spec.target_kind == launch::TargetKind::kTorchScript) {
+    if (job.spec.target_kind == launch::TargetKind::kModel) {
         require_worker(job.spec.required_files.front());
         look_into_training_job(options, job.spec);
     }

@@ -1,4 +1,5 @@
-// `dslaunch [run] [options] TARGET [arguments]`: from the command line to the job's exit code.
+// `dslaunch [run] [options] TARGET [arguments]` and `dslaunch verify`: from the command line to the
+// job's exit code.
 #pragma once
 
 #include <span>
@@ -6,10 +7,16 @@
 
 namespace dslaunch::launcher {
 
-// ARGUMENTS without `run`. IS_NAMED: `run` was written. SUBCOMMANDS are the names to compare a
+enum class RunAs {
+    kUnnamed,  // dslaunch TARGET
+    kRun,      // dslaunch run TARGET
+    kVerify,   // dslaunch verify MODEL: a few steps, each beside one rank that computes all alone
+};
+
+// ARGUMENTS without `run` or `verify`. SUBCOMMANDS are the names to compare a
 // mistyped one with. The result is the exit code. Throws Error. REQUIRES: called from the main
 // thread, no other thread yet.
-[[nodiscard]] int run_command(std::span<const std::string> arguments, bool is_named,
+[[nodiscard]] int run_command(std::span<const std::string> arguments, RunAs as,
                               std::span<const std::string> subcommands);
 
 }  // namespace dslaunch::launcher

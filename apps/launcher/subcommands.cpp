@@ -48,8 +48,10 @@ int run(Words words) {
     for (const Subcommand& row : subcommands()) {
         if (row.is_offered) offered.emplace_back(row.name);
     }
-    const bool is_named = words.front() == "run";
-    return run_command(words.subspan(is_named ? 1 : 0), is_named, offered);
+    const RunAs as = words.front() == "run"      ? RunAs::kRun
+                     : words.front() == "verify" ? RunAs::kVerify
+                                                 : RunAs::kUnnamed;
+    return run_command(words.subspan(as == RunAs::kUnnamed ? 0 : 1), as, offered);
 }
 
 int relay(Words words) {
@@ -71,7 +73,8 @@ constexpr Subcommand kSubcommands[] = {
     {"run", "starts one worker per slot; the default", run},
     {"config", "checks a ds_config.json and prints what it means", own<config_command>},
     {"plan", "prints segments, instructions, memory and bytes moved, without starting anything", worker_role},
-    {"model", "writes a new model archive", worker_role},
+    {"verify", "trains a few steps and compares each with one rank that computes the model alone", run},
+    {"model", "makes model archives, of Hugging Face folders too, and shows what a model holds", worker_role},
     {"health", "measures links and collectives between the hosts, names the slow or broken one", own<run_health>, kDropsToken},
     {"io-bench", "measures how fast a disk reads and writes, beside fio, and remembers the best way", own<io_bench_command>},
     {"ckpt", "lists, verifies, inspects, compares, exports and imports checkpoints", own<ckpt_command>},
@@ -108,9 +111,9 @@ const Subcommand* find_subcommand(std::string_view name) {
 std::string subcommands_help() {
     HelpPage page{
         .does =
-            "Trains TorchScript models on many hosts, and starts any program on them. No "
-            "Python needed. Each subcommand has --help; `dslaunch run --help` lists what may "
-            "stand before TARGET.",
+            "Trains exported and TorchScript models on many hosts, and starts any program on "
+            "them. No Python needed. Each subcommand has --help; `dslaunch run --help` lists "
+            "what may stand before TARGET.",
         .examples = {"dslaunch train.pt --data corpus.tokens --context 64 --steps 100 -o run1",
                      "dslaunch --hostfile hostfile train.pt --deepspeed_config ds_config.json",
                      "dslaunch --hostfile hostfile --include node1@node2:0,2 train.py --epochs 3",

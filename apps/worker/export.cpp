@@ -35,7 +35,7 @@ struct ExportArguments {
 
 void declare(CommandLine& app, ExportArguments& arguments) {
     app.add("CHECKPOINT", arguments.checkpoint, "a step folder").required();
-    app.add("--model FILE", arguments.model, "TorchScript archive that was trained").required();
+    app.add("--model FILE", arguments.model, "the model that was trained").required();
     app.add("--out FILE", arguments.out, "archive to write").required();
     app.add("--force", arguments.force, "replace what is there");
     app.add("--json", arguments.json, "one JSON object");

@@ -26,8 +26,8 @@ struct GenerateArguments {
 };
 
 void declare(CommandLine& app, GenerateArguments& arguments) {
-    app.add("MODEL.pt", arguments.archive,
-            "a TorchScript archive with logits(tokens) or forward(tokens) -> logits")
+    app.add("MODEL", arguments.archive,
+            "an archive with logits(tokens) or forward(tokens) -> logits, or a Hugging Face folder")
         .required();
     app.add("--prompt TEXT", arguments.prompt, "text to continue; its bytes are the tokens");
     app.add("--prompt-ids LIST", arguments.prompt_ids, "token ids to continue, as in 5,17,2");

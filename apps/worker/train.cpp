@@ -1,4 +1,4 @@
-// dsworker train MODEL.pt: one rank of a training job. Reads its place from the environment, builds
+// dsworker train MODEL: one rank of a training job. Reads its place from the environment, builds
 // the parts of a step, trains, and as rank 0 writes the trained weights.
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
@@ -28,6 +28,7 @@
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/set_up_job.h"
+#include "job/verify/job_verifier.h"
 #include "kernels/flat_optimizer.h"
 #include "launch/machine/machine_name.h"
 #include "launch/process/timing.h"
@@ -37,6 +38,8 @@
 #include "runtime/save/save_weights.h"
 #include "runtime/train/heartbeat.h"
 #include "runtime/train/trainer.h"
+#include "storage/export/weight_export.h"
+#include "storage/huggingface/model_folder.h"
 #include "worker/roles.h"
 
 namespace dslaunch::worker {
@@ -52,19 +55,22 @@ struct TrainArguments {
     std::string resume;  // see ResumeRequest::from
     std::string expected_sha256;
     double timeout_s = std::chrono::duration<double>(runtime::kHangLimit).count();
-    int threads = 1;     // threads of this rank
-    std::string pinned;  // processors of the threads, in words
+    bool verify = false;  // each step is compared with one rank that computes all alone
+    int threads = 1;      // threads of this rank
+    std::string pinned;   // processors of the threads, in words
 };
 
 TrainArguments parse(int argc, char** argv, bool& help) {
     TrainArguments arguments;
     CommandLine app({.does = "Trains one rank of a job; dslaunch starts it."}, "dsworker train");
-    app.add("MODEL.pt", arguments.job.model_path, "a TorchScript archive").required();
+    app.add("MODEL", arguments.job.model_path, "an archive (.pt2, .pt) or a Hugging Face folder")
+        .required();
     app.add("--config FILE", arguments.job.config_path, "ds_config.json");
     app.add("--set KEY=VALUE", arguments.job.overrides, "override one value; repeatable");
     app.add("--output DIR", arguments.output, "folder for weights, metrics and logs");
     app.add("--resume DIR", arguments.resume, "auto, or a folder of checkpoints");
     app.add("--expect-sha256 HASH", arguments.expected_sha256, "refuse any other archive");
+    app.add("--verify", arguments.verify, "compare each step with one rank alone");
     app.add("--segments N", arguments.job.segments,
             "pieces to cut the model into, 0: by whole layers");
     app.add("--timeout SECONDS", arguments.timeout_s, "seconds that a rank waits for another one")
@@ -216,8 +222,19 @@ class TrainRole {
         saving_->begin(*state, buffers, own_buffers(buffers));
         steps_.emplace(setup_, place_, *comms_.own().collectives, buffers,
                        job::StepsOptions{arguments_.output, std::move(rates_)});
+        if (arguments_.verify) watch(*state);
         job::keep_freed_memory();
         take_steps(*state, buffers, resumed);
+    }
+
+    void watch(runtime::ParameterState& state) {
+        if (setup_.on_gpu)
+            fail(ExitCode::kUsage,
+                 "verify looks at values in the host's memory: give --device cpu; a GPU's plan "
+                 "has the same instructions");
+        verifier_.emplace(
+            job::VerifierParts{&setup_, &comms_, &state, &*steps_, arguments_.job.model_path});
+        state.set_witness(&*verifier_);
     }
 
     // Does the rest of the job, the weights included, while heartbeats tell the launcher where this
@@ -248,6 +265,11 @@ class TrainRole {
         const runtime::DiskTraffic before = state.disk_traffic().value_or(runtime::DiskTraffic{});
         const runtime::TrainResult result = run_or_leave(trainer);
         states_->report_offload(comms_.job(), state, steps_->placement(), before, result);
+        if (verifier_) {
+            const std::string report = verifier_->report();
+            if (first()) fmt::print("{}\n", report);
+            return;
+        }
         require_updates(result);
         const bool wrote_weights = saving_->write_weights(state, buffers);
         if (gpu_.backend) gpu_.backend->leave();
@@ -315,6 +337,7 @@ class TrainRole {
         parts.reporter = &reporter_;
         parts.checkpointer = saving_->checkpointer();
         parts.between = &*steps_;
+        if (verifier_) parts.between = &*verifier_;
         parts.clock = runtime::JobClock(setup_.config().save.time_limit_s, start_);
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
         parts.peak_tflops = gpu_.peak_tflops;
@@ -345,6 +368,9 @@ class TrainRole {
         text += fmt::format(", loss {:.4f}", result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
         if (wrote_weights) {
+            // The folder is then one of Hugging Face, too.
+            if (storage::model_folder_of(arguments_.job.model_path))
+                storage::copy_model_config(arguments_.job.model_path, arguments_.output);
             const char* host = std::getenv(launch::kHostVariable);
             text += fmt::format(", weights in {0}/model.safetensors and {0}/model.pt",
                                 host == nullptr
@@ -369,6 +395,7 @@ class TrainRole {
     job::RankComms comms_;
     std::optional<job::JobSaving> saving_;
     std::optional<job::JobSteps> steps_;
+    std::optional<job::JobVerifier> verifier_;
     job::IdentifiedArchive archive_;
 };
 

@@ -304,7 +304,7 @@ void ZeroState::update_chunk(const plan::Instruction& instruction) {
     const auto update_parts = [&](bool writes) {
         for (const ChunkPart& part : states_->parts(c))
             if (place_.map->pieces(b)[part.piece].writes == writes)
-                for (const Run& run : runs_) update_part(b, part, run, view);
+                for (const Run& run : runs_) update_part(instruction, part, run, view);
     };
     // 16-bit parameters on disk are not read, so those of slices without a gradient are made again.
     const bool makes_all = half() && view.parameters != nullptr;
@@ -326,7 +326,42 @@ void ZeroState::update_chunk(const plan::Instruction& instruction) {
     update_parts(true);
 }
 
-void ZeroState::update_part(int b, const ChunkPart& part, const Run& run, const ChunkView& view) {
+// Tells the witness of an update.
+void ZeroState::show(const plan::Instruction& instruction, const ShownUpdate& shown) const {
+    const kernels::FlatRange& update = shown.update;
+    std::vector<float> gradients;
+    if (!shown.done) {
+        gradients.resize(static_cast<size_t>(shown.range.numel));
+        kernels::ordered_sum(update.gradients, shown.mean_scale, gradients.data(),
+                             shown.range.numel);
+    }
+    for_each_slice(instruction.bucket, shown.range, [&](int i, const Range& elements, int64_t at) {
+        const auto part = [&](auto whole) {
+            return whole.empty() ? whole
+                                 : whole.subspan(static_cast<size_t>(at),
+                                                 static_cast<size_t>(elements.numel));
+        };
+        runtime::SeenUpdate seen;
+        seen.parameter = place_.layout->slices[i].parameter;
+        seen.bucket = instruction.bucket;
+        seen.chunk = instruction.chunk;
+        seen.elements = elements;
+        seen.update = shown.step;
+        seen.lr = settings_.lr;
+        seen.loss_scale = settings_.loss_scale;
+        seen.gradients = part(std::span<const float>(gradients));
+        seen.factor = clip_factor_;
+        seen.parameters = part(update.parameters);
+        seen.first = part(update.first);
+        seen.second = part(update.second);
+        seen.half = part(update.half_parameters);
+        shown.done ? witness_->after_update(seen) : witness_->before_update(seen);
+    });
+}
+
+void ZeroState::update_part(const plan::Instruction& instruction, const ChunkPart& part,
+                            const Run& run, const ChunkView& view) {
+    const int b = instruction.bucket;
     const Range both = intersect(run.range, part.range);
     if (both.numel == 0) return;
     const OwnedPiece& piece = place_.map->pieces(b)[part.piece];
@@ -359,7 +394,10 @@ void ZeroState::update_part(int b, const ChunkPart& part, const Run& run, const 
         } else {
             update.decay_parameters = {reinterpret_cast<const float*>(values), numel};
         }
+        const bool shows = witness_ != nullptr && piece.writes;
+        if (shows) show(instruction, {update, range, scale, run.step, /*done=*/false});
         optimizer_->update(update, settings_.lr, run.step);
+        if (shows) show(instruction, {update, range, scale, run.step, /*done=*/true});
     };
     if (view.sums == nullptr) return gradients_->for_each_in(b, both, update_range);
     const float* const sums = view.sums + part.offset_numel + both.begin - part.range.begin;

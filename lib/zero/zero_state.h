@@ -14,6 +14,7 @@
 #include "graph/archive/model.h"
 #include "plan/step/step_plan.h"
 #include "runtime/state/parameter_state.h"
+#include "runtime/state/update_witness.h"
 #include "zero/gradients/chunk_norm.h"
 #include "zero/gradients/gradient_norm.h"
 #include "zero/gradients/gradient_sums.h"
@@ -92,6 +93,7 @@ class ZeroState final : public runtime::ParameterState {
         place_.plan = &plan;
         states_->change_plan(plan);
     }
+    void set_witness(runtime::UpdateWitness* witness) override { witness_ = witness; }
     void settle() override;
     void hold(std::span<const int> parameters, bool keep) override {
         parameters_->hold(parameters, step_, keep);
@@ -139,7 +141,17 @@ class ZeroState final : public runtime::ParameterState {
     void bring_fp32(const UseWeights& use);
     [[nodiscard]] device::Device& device() const { return *place_.device.device; }
     [[nodiscard]] device::Queue& queue() const { return device().communication(); }
-    void update_part(int bucket, const ChunkPart& part, const Run& run, const ChunkView& view);
+    void update_part(const plan::Instruction& instruction, const ChunkPart& part, const Run& run,
+                     const ChunkView& view);
+    // An update of RANGE of a bucket, before it or DONE.
+    struct ShownUpdate {
+        const kernels::FlatRange& update;
+        Range range;
+        float mean_scale;  // without the clip factor
+        int64_t step;
+        bool done;
+    };
+    void show(const plan::Instruction& instruction, const ShownUpdate& shown) const;
     void start_moments(runtime::SavedState* saved);
     template <typename Use>
     void for_each_slice(int bucket, const Range& range, Use&& use) const;
@@ -165,6 +177,7 @@ class ZeroState final : public runtime::ParameterState {
     std::optional<ChunkNorm> chunk_norm_;  // present if the norm is needed and reduced gradients
                                            // are kept
     runtime::UpdateGuard* guard_ = nullptr;
+    runtime::UpdateWitness* witness_ = nullptr;
     std::vector<int64_t> slice_steps_;
     std::vector<Run> runs_;   // runs of the bucket that is being updated
     int64_t step_ = 0;        // steps since this state was made

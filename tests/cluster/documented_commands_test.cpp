@@ -97,7 +97,8 @@ struct Change {
 };
 
 // Words that take long, or name what is not there, and those that are tried in their place.
-constexpr std::array<Change, 10> kChanges{{
+constexpr std::array<Change, 11> kChanges{{
+    {"--context 2048", "--context 16"},
     {"--save-interval 200", "--save-interval 1"},
     {"step-100", "step-1"},
     {"step-200", "step-2"},
@@ -139,8 +140,14 @@ class Reader {
         for (int i = 0; i < 4'000; ++i) text << "In the beginning was line " << i << ".\n";
         text.close();
         std::ofstream(at("hostfile")) << "localhost slots=2\n";
+        fs::copy(kSource + "/examples/gpt-kjv/ds_config.json", at("ds_config.json"));
         fs::create_directory(at("smollm2"));
         std::ofstream(at("smollm2/config.json")) << "{}\n";
+        for (const char* folder : {"Qwen2.5-0.5B", "Qwen2.5-14B"})
+            fs::copy(kSource + "/tests/fixtures/huggingface/qwen2", at(folder));
+        // Bytes below the 61 entries of its vocabulary.
+        std::ofstream numbers(at("numbers.txt"));
+        for (int i = 0; i < 4'000; ++i) numbers << i << ' ';
     }
     // The exit code of COMMAND, and its output.
     std::pair<int, std::string> run(const std::string& command) const {
@@ -157,6 +164,7 @@ class Reader {
     }
     void make_model() const {
         require("dslaunch tokens bytes kjv.txt -o kjv.tokens");
+        require("dslaunch tokens bytes numbers.txt -o corpus.tokens");
         require(
             "dslaunch model new gpt --size tiny --vocab 256 --width 32 --heads 2 --layers 4 "
             "--context 64 -o train.pt");

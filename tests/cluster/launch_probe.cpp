@@ -30,7 +30,7 @@ void apply(JobSpec& spec, std::vector<std::string>& hosts, int& workers, const s
     const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
     const int number = static_cast<int>(parse_int(value).value_or(0));
     if (name == "kind") {
-        spec.target_kind = value == "train" ? TargetKind::kTorchScript : TargetKind::kProgram;
+        spec.target_kind = value == "train" ? TargetKind::kModel : TargetKind::kProgram;
     } else if (name == "transport") {
         spec.transport = value == "ssh"       ? TransportKind::kSsh
                          : value == "openssh" ? TransportKind::kOpenSsh

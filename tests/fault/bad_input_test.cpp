@@ -154,7 +154,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
              64,
              "dslaunch: error: generate: --temperature: `-1` is not a number from 0 on"},
             {{"check", "config", "DIR/two"}, 64, "the subcommand comes first: dslaunch config che"},
-            {{"DIR/folder"}, 66, "DIR/folder: is a folder; TARGET is a file: a model that torch."},
+            {{"DIR/folder"}, 66, "DIR/folder: is a folder without a config.json"},
             {{"--resume", "DIR/folder", "MODELS/gpt.pt"}, 64, "is written --resume=DIR"},
             {{"MODELS/gpt.pt", "--data=~/tokens.bin"}, 64, "the shell has left `~` as it is"},
             {{"\xe2\x80\x94num_gpus", "2", "MODELS/gpt.pt"}, 64, "a dash that is not `-`, as"},

@@ -1,5 +1,5 @@
-// A checkpoint of each fixture model, exported into its own archive: stock torch::jit reads the
-// checkpoint's values in every parameter and buffer.
+// A checkpoint of each fixture model, exported into its own archive: stock torch::jit, or the
+// reader of exported programs, reads the checkpoint's values in every parameter and buffer.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
@@ -76,13 +76,43 @@ struct Saving {
     }
 };
 
+// The exported file's name: the ending tells readers the format.
+std::string out_name(const std::string& archive) {
+    return archive.ends_with(".pt2") ? "out.pt2" : "out.pt";
+}
+
 int exported(const TemporaryFolder& folder, const std::string& step, const std::string& archive,
              std::string* says = nullptr) {
-    JobProcess process(folder, {kDslaunch, "ckpt", "export", step, folder.path() + "/out.pt",
-                                "--format", "torchscript", "--model", archive});
+    JobProcess process(folder,
+                       {kDslaunch, "ckpt", "export", step, folder.path() + "/" + out_name(archive),
+                        "--format", "torchscript", "--model", archive});
     const int code = process.wait();
     if (says != nullptr) *says = process.err();
     return code;
+}
+
+struct Named {
+    std::string name;
+    at::Tensor value;
+};
+
+// The parameters and buffers of ARCHIVE, aliases included.
+std::vector<Named> tensors_of(const std::string& archive) {
+    std::vector<Named> found;
+    if (archive.ends_with(".pt2")) {
+        const Model model = Model::load(archive);
+        const auto add = [&](const auto& one) {
+            found.push_back({one.name, one.tensor});
+            for (const std::string& alias : one.aliases) found.push_back({alias, one.tensor});
+        };
+        for (const ModelParameter& one : model.parameters()) add(one);
+        for (const ModelBuffer& one : model.buffers()) add(one);
+        return found;
+    }
+    const torch::jit::Module module = torch::jit::load(archive);
+    for (const auto& item : module.named_parameters()) found.push_back({item.name, item.value});
+    for (const auto& item : module.named_buffers()) found.push_back({item.name, item.value});
+    return found;
 }
 
 }  // namespace
@@ -105,22 +135,17 @@ TEST_CASE("a checkpoint's weights go into the archive that was trained, of every
         INFO(says);
         REQUIRE(code == 0);
 
-        const torch::jit::Module before = torch::jit::load(archive_of(name));
-        const torch::jit::Module after = torch::jit::load(folder.path() + "/out.pt");
         std::map<std::string, at::Tensor> found;
-        for (const auto& item : after.named_parameters()) found[item.name] = item.value;
-        for (const auto& item : after.named_buffers()) found[item.name] = item.value;
-        size_t names = 0;
-        const auto compare = [&](const std::string& key, const at::Tensor& tensor) {
-            INFO(key);
-            ++names;
-            REQUIRE(found.count(key) == 1);
-            CHECK(at::equal(found.at(key), changed(tensor)));
-            CHECK(found.at(key).requires_grad() == tensor.requires_grad());
-        };
-        for (const auto& item : before.named_parameters()) compare(item.name, item.value);
-        for (const auto& item : before.named_buffers()) compare(item.name, item.value);
-        CHECK(found.size() == names);
+        for (const Named& one : tensors_of(folder.path() + "/" + out_name(archive_of(name))))
+            found[one.name] = one.value;
+        const std::vector<Named> before = tensors_of(archive_of(name));
+        for (const Named& one : before) {
+            INFO(one.name);
+            REQUIRE(found.count(one.name) == 1);
+            CHECK(at::equal(found.at(one.name), changed(one.value)));
+            CHECK(found.at(one.name).requires_grad() == one.value.requires_grad());
+        }
+        CHECK(found.size() == before.size());
     }
 }
 

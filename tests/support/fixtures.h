@@ -29,6 +29,12 @@ inline nlohmann::json fixture_facts(const std::string& name) {
     return nlohmann::json::parse(file);
 }
 
+// Its archive: TorchScript, or an exported program.
+inline std::string model_path(const std::string& name) {
+    const std::string exported = fixture_path("models/" + name + ".pt2");
+    return std::filesystem::exists(exported) ? exported : fixture_path("models/" + name + ".pt");
+}
+
 // Every fixture's name, sorted.
 inline std::vector<std::string> fixture_names() {
     std::vector<std::string> names;
@@ -64,8 +70,7 @@ struct Fixture {
     LowerOptions options;
 
     [[nodiscard]] static Fixture load(const std::string& name, bool training = true) {
-        Fixture fixture{
-            fixture_facts(name), Model::load(fixture_path("models/" + name + ".pt")), {}};
+        Fixture fixture{fixture_facts(name), Model::load(model_path(name)), {}};
         fixture.options.loss = fixture_loss(fixture.facts);
         fixture.options.training = training;
         return fixture;

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,7 +26,8 @@ inline Json facts_of(const std::string& name) {
 }
 
 inline std::string archive_of(const std::string& name) {
-    return fixture_file("models/" + name + ".pt");
+    const std::string exported = fixture_file("models/" + name + ".pt2");
+    return std::filesystem::exists(exported) ? exported : fixture_file("models/" + name + ".pt");
 }
 
 // The config of the fixture's reference run: AdamW of `training`, data in order.

@@ -150,7 +150,7 @@ void make_health_job(const HealthOptions& health, const std::string& binary_dire
     const std::string worker = binary_directory + "/dsworker";
     require_worker(worker);
     // Only as such a target does dsworker get its sockets and end with exit codes of dslaunch.
-    spec.target_kind = launch::TargetKind::kTorchScript;
+    spec.target_kind = launch::TargetKind::kModel;
     spec.required_files = {worker};
     spec.grace = {};  // nothing has to be saved
     spec.bring_bytes_max = 0;

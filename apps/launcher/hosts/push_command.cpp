@@ -206,7 +206,7 @@ void push_for_job(const launch::JobSpec& spec) {
     launch::JobSpec all = spec;
     if (spec.elastic.on()) all.nodes = every_node(spec.elastic);
     launch::PushJob job = job_for(all, launch::addresses_of(all.nodes), signals.get());
-    if (spec.target_kind == launch::TargetKind::kTorchScript) add_installation(job);
+    if (spec.target_kind == launch::TargetKind::kModel) add_installation(job);
     std::set<std::string> there;
     for (const launch::PushFile& file : job.files) there.insert(file.target_path);
     for (const std::string& path : spec.required_files) {

@@ -88,7 +88,8 @@ int pack_command(std::span<const std::string> arguments) {
                       "dslaunch pack train.pt --config ds_config.json -o packed.pt"},
          .docs = "docs/cli.md"},
         "dslaunch pack");
-    app.add("MODEL.pt", parsed.archive, "a TorchScript archive").required();
+    app.add("MODEL.pt", parsed.archive, "a TorchScript archive or an exported program (.pt2)")
+        .required();
     app.add("-o,--out FILE", parsed.out, "archive to write; default: the given one is replaced");
     app.add("--config FILE", parsed.config,
             "ds_config.json to put in; default: the one inside is kept");

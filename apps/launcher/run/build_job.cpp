@@ -247,12 +247,12 @@ void Builder::write_command(launch::PlanRequest& request) {
         require_script();
     }
     const std::string worker = machine_.binary_directory + "/dsworker";
-    if (kind == launch::TargetKind::kTorchScript) request.command_head = {worker, "train"};
+    if (kind == launch::TargetKind::kModel) request.command_head = {worker, "train"};
     request.command_head.push_back(options_.target);
     request.append_local_rank =
         (kind == launch::TargetKind::kPython || options_.no_python) && !options_.no_local_rank;
     request.command_tail = options_.arguments;
-    if (kind != launch::TargetKind::kTorchScript) return;
+    if (kind != launch::TargetKind::kModel) return;
     const auto add = [&](const std::string& name, const std::string& value) {
         if (!value.empty()) request.command_tail.push_back(fmt::format("--{}={}", name, value));
     };
@@ -265,6 +265,7 @@ void Builder::write_command(launch::PlanRequest& request) {
     add("output", job_.spec.output_directory);
     add("expect-sha256", options_.expect_sha256);
     add("resume", resume_argument());
+    if (options_.verifies) request.command_tail.emplace_back("--verify");
     if (options_.timeout_s) add("timeout", fmt::format("{}", *options_.timeout_s));
     job_.spec.required_files = {worker, absolute(options_.target, job_.spec.working_directory)};
     if (job_.spec.transport != launch::TransportKind::kLocal && options_.check_hosts)
@@ -332,7 +333,7 @@ void Builder::write_environment() {
                         transport == launch::TransportKind::kSlurm ||
                         transport == launch::TransportKind::kJoin;
     const std::string level = options_.log.quiet ? "warn" : options_.log.level;
-    if (job_.spec.target_kind == launch::TargetKind::kTorchScript && level != "info") {
+    if (job_.spec.target_kind == launch::TargetKind::kModel && level != "info") {
         rules.set.emplace_back(launch::kLogLevelVariable, level);
     }
     if (transport != launch::TransportKind::kLocal) {
@@ -344,7 +345,7 @@ void Builder::write_environment() {
         }
         // Scripts import what lies beside them on every host, as under deepspeed. An agent that
         // comes by itself has its container's own paths.
-        if (job_.spec.target_kind != launch::TargetKind::kTorchScript &&
+        if (job_.spec.target_kind != launch::TargetKind::kModel &&
             transport != launch::TransportKind::kJoin) {
             const std::string before = machine_.variable("PYTHONPATH").value_or("");
             launch::set_variable(
@@ -380,7 +381,7 @@ void Builder::write_environment() {
 // OpenMP would pass over what is no list of numbers, and choose for itself.
 void Builder::check_threads() const {
     constexpr const char* kName = "OMP_NUM_THREADS";
-    if (job_.spec.target_kind != launch::TargetKind::kTorchScript) return;
+    if (job_.spec.target_kind != launch::TargetKind::kModel) return;
     const std::string* chosen = launch::find_variable(job_.spec.environment.set, kName);
     const std::string value = chosen != nullptr ? *chosen
                               : job_.spec.environment.inherit_all

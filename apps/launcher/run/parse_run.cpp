@@ -51,14 +51,14 @@ void check_target(const RunOptions& o) {
              "--help");
     }
     const launch::TargetKind kind = target_kind_of(o);
-    if (kind != launch::TargetKind::kTorchScript && !o.first_training_option.empty()) {
+    if (kind != launch::TargetKind::kModel && !o.first_training_option.empty()) {
         fail(
             ExitCode::kUsage,
             "{} is for a .pt target and means nothing for `{}`; write it after the target if it is "
             "the program's own{}",
             o.first_training_option, printable(o.target), resume_advice(o));
     }
-    if (kind == launch::TargetKind::kTorchScript && (o.module || o.no_python)) {
+    if (kind == launch::TargetKind::kModel && (o.module || o.no_python)) {
         fail(ExitCode::kUsage, "--{} cannot be given for a .pt target",
              o.module ? "module" : "no_python");
     }
@@ -92,15 +92,31 @@ bool is_config_name(std::string_view word) {
 
 }  // namespace
 
+// Two steps are the fewest in which a wrong update shows in the next gradients.
+void settle_verify(RunOptions& options) {
+    constexpr double kReferenceMaxS = 3600;
+    if (target_kind_of(options) != launch::TargetKind::kModel)
+        fail(ExitCode::kUsage, "verify is for models, and {} is a script or a program",
+             printable(options.target));
+    if (!options.output.empty() || !options.resume.empty())
+        fail(ExitCode::kUsage,
+             "verify trains a few steps from the model's own weights and keeps nothing: leave "
+             "--output and --resume out");
+    options.set.insert(options.set.begin(), "dslaunch.steps=2");
+    if (!options.timeout_s) options.timeout_s = kReferenceMaxS;
+}
+
 void settle_run_options(RunOptions& options) {
     if (options.help || options.version) return;
     check_target(options);
     check_pairs(options);
     settle_device(options);
+    if (options.verifies) settle_verify(options);
 }
 
-RunOptions parse_run_options(std::span<const std::string> arguments) {
+RunOptions parse_run_options(std::span<const std::string> arguments, bool verify) {
     RunOptions options;
+    options.verifies = verify;
     const std::vector<Option> rows = run_rows(options, [](const OptionRow&) { return true; });
     const auto rest = parse_options(rows, arguments, [&](const std::string& word) {
         if (options.deepspeed && options.config.empty() && is_config_name(word)) {
@@ -113,30 +129,44 @@ RunOptions parse_run_options(std::span<const std::string> arguments) {
         }
         if (word.empty()) fail(ExitCode::kUsage, "the target is an empty word");
         options.target = word;
-        return target_kind_of(options) != launch::TargetKind::kTorchScript;
+        return target_kind_of(options) != launch::TargetKind::kModel;
     });
     options.arguments.assign(rest.begin(), rest.end());
     settle_run_options(options);
     return options;
 }
 
-std::string run_options_help() {
+std::string run_options_help(bool verify) {
     HelpPage page{
         .does =
-            "Starts one worker on every slot of the hosts: trains a TorchScript model, or runs "
-            "a script or program. TARGET is a model (train.pt: one dsworker per slot trains "
-            "it), a Python script (python3 -u TARGET --local_rank=N), or any program. Options "
-            "come before TARGET; after a .pt they may follow too. In names `-` and `_` mean "
-            "the same; values are written --name VALUE or --name=VALUE.",
+            "Starts one worker on every slot of the hosts: trains a model, or runs a "
+            "script or program. TARGET is a model (train.pt2, train.pt or a Hugging Face folder: "
+            "one dsworker per slot trains it), a Python script (python3 -u TARGET "
+            "--local_rank=N), or any program. Options come before TARGET; after a model they may "
+            "follow too. In names `-` and `_` mean the same; values are written --name VALUE or "
+            "--name=VALUE.",
         .examples = {"dslaunch train.pt --data corpus.tokens --context 64 --steps 100 -o run1",
                      "dslaunch --hostfile hostfile train.pt --deepspeed_config ds_config.json",
                      "dslaunch --hostfile hostfile --include node1@node2:0,2 train.py --epochs 3",
                      "dslaunch --hostfile hostfile --dry-run train.pt"},
         .exit_codes =
-            "64 to 76 for a .pt, by the cause (docs/exit-codes.md); for scripts and "
+            "64 to 76 for a model, by the cause (docs/exit-codes.md); for scripts and "
             "programs the first failing rank's own, 128+n for signal n.",
         .docs = "docs/cli.md, docs/from-deepspeed.md",
         .usage = {"dslaunch [run] [options] TARGET [arguments]"}};
+    if (verify) {
+        page.does =
+            "Trains a few steps (--steps, 2) on the hosts, ranks and config of a job, and compares "
+            "each with one rank that computes the whole model alone: loss, every gradient, "
+            "clipping, every update, buffers. Ends with 0 if all is the same, up to what rounding "
+            "explains, else with 74 and the first parameter, rank and instruction that differ. "
+            "Takes the options of run; nothing is written.";
+        page.examples = {"dslaunch verify train.pt --config ds_config.json",
+                         "dslaunch verify --hostfile hostfile Qwen2.5-0.5B --data corpus.tokens"};
+        page.exit_codes = "64 to 76, by the cause (docs/exit-codes.md).";
+        page.docs = "docs/verify.md";
+        page.usage = {"dslaunch verify [options] MODEL"};
+    }
     RunOptions unused;
     std::vector<Option> options = run_rows(unused, [](const OptionRow&) { return true; });
     page.groups = option_groups(options);

@@ -1,5 +1,5 @@
-// The command line of `dslaunch [run] [options] TARGET [args]`: parses argv, and makes the help
-// text from the same table. Pure: reads no file and no environment.
+// The command line of `dslaunch [run] [options] TARGET [args]` and of `dslaunch verify`: parses
+// argv, and makes the help text from the same table. Pure: reads no file and no environment.
 #pragma once
 
 #include <span>
@@ -9,16 +9,17 @@
 
 namespace dslaunch::launcher {
 
-// ARGUMENTS without the program's name and without `run`. Throws Error{kUsage} as parse_options()
-// and settle_run_options(). With --help or --version the target may be missing.
-[[nodiscard]] RunOptions parse_run_options(std::span<const std::string> arguments);
+// ARGUMENTS without the program's name and without `run` or `verify`. Throws Error{kUsage} as
+// parse_options() and settle_run_options(). With --help or --version the target may be missing.
+[[nodiscard]] RunOptions parse_run_options(std::span<const std::string> arguments,
+                                           bool verify = false);
 
 // Checks options against each other and decides the device. Throws Error{kUsage}: no target, a
 // training option for a target that is no .pt, two options that exclude each other.
 void settle_run_options(RunOptions& options);
 
-// The options of `dslaunch run`, grouped, with those that are known but refused at the end. Ends
-// with a newline.
-[[nodiscard]] std::string run_options_help();
+// The options of `dslaunch run`, which `dslaunch verify` takes too, grouped, with those that are
+// known but refused at the end. Ends with a newline.
+[[nodiscard]] std::string run_options_help(bool verify = false);
 
 }  // namespace dslaunch::launcher

@@ -59,6 +59,7 @@ struct RunOptions {
     std::string config;
     bool deepspeed = false;             // --deepspeed: a word behind it may be the config
     std::vector<std::string> set;       // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
+    bool verifies = false;              // `dslaunch verify`
     std::optional<double> timeout_s;    // limit of a rank's wait for another; nullopt: dsworker's
                                         // default
     std::string resume;                 // "auto", or a folder of checkpoints; empty: start anew
@@ -74,7 +75,7 @@ struct RunOptions {
     std::string job_id;
 };
 
-// .pt -> kTorchScript, .py or --module -> kPython, else kProgram.
+// .pt, .pt2, a folder with a config.json -> kModel, .py or --module -> kPython, else kProgram.
 [[nodiscard]] launch::TargetKind target_kind_of(const RunOptions& options);
 
 }  // namespace dslaunch::launcher

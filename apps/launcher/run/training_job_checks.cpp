@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 
 #include "base/error.h"
 #include "base/path.h"
@@ -13,6 +14,7 @@
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/files/input_file.h"
 #include "storage/files/zip_archive.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -40,13 +42,15 @@ FoundConfig find_config(const RunOptions& options, const std::string& model,
     const auto load = [](const std::string& path) {
         return FoundConfig{config::load_config(path), path, folder_of(path)};
     };
-    const storage::ZipArchive archive(model);
+    const std::optional<std::string> folder = storage::model_folder_of(model);
+    std::optional<storage::ZipArchive> archive;
+    if (!folder) archive.emplace(model);
     if (!options.config.empty()) return load(placed(options.config, directory));
-    if (const auto text = archive.extra(kConfigName)) {
+    if (const auto text = archive ? archive->extra(kConfigName) : std::nullopt) {
         const std::string name = options.target + ":" + kConfigName;
         return {config::parse_config(*text, name), "", folder_of(model)};
     }
-    const std::string beside = placed(kConfigName, folder_of(model));
+    const std::string beside = placed(kConfigName, folder.value_or(folder_of(model)));
     if (exists(beside)) return load(beside);
     return {config::empty_config(), "", directory};
 }
@@ -99,6 +103,20 @@ void settle_device(config::DeviceChoice choice, launch::JobSpec& spec) {
     if (choice == config::DeviceChoice::kCuda) spec.device = launch::DeviceRequest::kCuda;
 }
 
+// A folder is read by its files, which every host must hold; an archive is required already.
+void require_target(const RunOptions& options, const std::string& model, launch::JobSpec& spec) {
+    if (!storage::model_folder_of(model)) return storage::require_model(model);
+    if (!options.expect_sha256.empty())
+        fail(ExitCode::kUsage,
+             "--expect-sha256 is for an archive, which holds a program; {} is a folder of weights, "
+             "of which nothing is run",
+             printable(options.target));
+    const storage::ModelFolder folder = storage::open_model_folder(model);
+    storage::require_weights(folder);
+    std::erase(spec.required_files, model);
+    for (const std::string& file : folder.files()) spec.required_files.push_back(file);
+}
+
 }  // namespace
 
 void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
@@ -106,7 +124,7 @@ void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     if (options.resume.empty() && !spec.output_directory.empty())
         storage::require_unused_output(*storage::make_disk_tree(), spec.output_directory);
     const std::string model = placed(options.target, spec.working_directory);
-    storage::require_torchscript(model);
+    require_target(options, model, spec);
     FoundConfig found = find_config(options, model, spec.working_directory);
     for (const std::string& assignment : options.set)
         config::apply_override(found.config, assignment);

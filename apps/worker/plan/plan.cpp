@@ -1,4 +1,4 @@
-// dsworker plan MODEL.pt: the work and the memory of a training step, for any number of ranks,
+// dsworker plan MODEL: the work and the memory of a training step, for any number of ranks,
 // without starting anything.
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
@@ -275,7 +275,9 @@ void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
 }
 
 void add_job_options(CommandLine& app, PlanArguments& arguments) {
-    app.add("MODEL.pt", arguments.job.model_path, "a TorchScript archive").required();
+    app.add("MODEL", arguments.job.model_path,
+            "an archive (.pt2, .pt), a Hugging Face folder, or a config.json")
+        .required();
     add_host_options(app, arguments.hosts);
     app.add("--config,--deepspeed-config FILE", arguments.job.config_path,
             "ds_config.json; default: the one packed in the model, or beside it");

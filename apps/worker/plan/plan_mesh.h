@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "job/predict/job_forecast.h"
 #include "job/setup/job_setup.h"
 #include "plan/pipeline/pipeline_options.h"
 #include "plan/print/mesh_text.h"
@@ -42,25 +43,26 @@ struct MeshArguments {
                                          const MeshArguments& arguments);
 
 // The request for the costs of meshes of SETUP's job on hosts like this machine. Segments and
-// updates are measured here, with the threads of a rank, unless ARGUMENTS give a rank's FLOP/s. The
-// hosts are filled with RANKS. On GPUs each rank is a host of its own, timed by rates_of_gpu().
-// Throws what rates_of_gpu and find_tensor_plan throw.
+// updates are measured here, with the threads of a rank, unless ARGUMENTS give a rank's FLOP/s.
+// The hosts are filled with RANKS. On GPUs each rank is a host of its own, timed by
+// rates_of_gpu(). Throws what rates_of_gpu and find_tensor_plan throw.
 [[nodiscard]] plan::MeshRequest mesh_request(const job::JobSetup& setup,
                                              const MeshArguments& arguments, int ranks);
 
 // The source of the times in the text, a line.
 [[nodiscard]] std::string times_text(const job::JobSetup& setup, const MeshArguments& arguments);
 
-// The mesh that is asked for, with each schedule or the given one, the shortest step first. Throws
-// Error{kConfig} if there is none.
+// The mesh that is asked for, with each schedule or the given one, the shortest step first.
+// Throws Error{kConfig} if there is none.
 [[nodiscard]] std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
                                                          const MeshArguments& arguments);
-// FOUND as text: the costs of each mesh, the details of the first, its table for up to 64 ranks.
+// FOUND as text: the costs of each mesh, the details of the first, its table for up to 64
+// ranks.
 [[nodiscard]] std::string meshes_text(const plan::MeshRequest& request,
                                       const std::vector<plan::MeshFinding>& found);
 
-// Findings for 1, 2, 4, … copies of CHOICE's model, on up to the simulated number of ranks; none if
-// there is no such number.
+// Findings for 1, 2, 4, … copies of CHOICE's model, on up to the simulated number of ranks;
+// none if there is no such number.
 [[nodiscard]] std::vector<plan::MeshFinding> simulate_copies(const job::JobSetup& setup,
                                                              plan::MeshRequest request,
                                                              plan::MeshChoice choice,

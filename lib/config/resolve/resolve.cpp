@@ -133,12 +133,13 @@ void Resolver::tensor() {
                                        as_integer(*said), tensor.size));
     }
     if (tensor.size == 1) {
-        for (const char* name : {"rules", "share_positions", "check"})
+        for (const char* name : {"rules", "share_positions", "check", "strict"})
             unread(fmt::format("dslaunch.tensor.{}", name), "dslaunch.tensor.size is 1");
     } else {
         tensor_rules();
         tensor.share_positions = take_bool("dslaunch.tensor.share_positions");
         tensor.check = take_bool("dslaunch.tensor.check");
+        tensor.strict = take_bool("dslaunch.tensor.strict");
     }
     if (sequence.size == 1) {
         unread("dslaunch.sequence.check", "dslaunch.sequence.size is 1");

@@ -145,6 +145,7 @@ struct TensorConfig {
     bool share_positions = false;  // ranks share positions between split layers (Megatron's
                                    // sequence)
     bool check = true;             // one batch is compared with the whole graph before training
+    bool strict = false;           // a layer that would stay whole for an obstacle is refused
 
     bool operator==(const TensorConfig&) const = default;
 };

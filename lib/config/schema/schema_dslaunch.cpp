@@ -68,6 +68,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.tensor.rules", kFree, "null", "", kRulesDoc},
     {"dslaunch.tensor.share_positions", kBool, "false", "", "Each rank computes its share of the positions between the layers that are split"},
     {"dslaunch.tensor.check", kBool, "true", "", "Compare the split graph with the whole one on one batch before training"},
+    {"dslaunch.tensor.strict", kBool, "false", "", "Refuse a model of which attention or a layer of a width that does not divide would stay whole"},
     {"dslaunch.sequence", kObject, "null", "", "Sequence parallelism"},
     {"dslaunch.sequence.size", kInt, "1", ">0", "Ranks that share the positions of every sample (docs/tensor-parallel.md)"},
     {"dslaunch.sequence.check", kBool, "true", "", "Compare the split graph with the whole one on one batch before training"},

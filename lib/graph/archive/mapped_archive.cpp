@@ -11,16 +11,14 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "graph/archive/archive_source.h"
+#include "graph/archive/mapped_records.h"
 #include "storage/files/zip_archive.h"
-#include "storage/files/zip_format.h"
 
 namespace dslaunch::graph {
 
@@ -52,21 +50,17 @@ class MappingReader final : public caffe2::serialize::ReadAdapterInterface {
 // One use of the pieces that torch::jit::load is made of, with records that lie in the mapping.
 class Importer {
   public:
-    explicit Importer(std::shared_ptr<const storage::MappedFile> file)
-        : file_(std::move(file)),
-          directory_(storage::parse_zip(file_->path(), file_->bytes())),
-          reader_(std::make_shared<MappingReader>(file_->bytes())),
+    explicit Importer(const std::shared_ptr<const storage::MappedFile>& file)
+        : records_(file),
+          reader_(std::make_shared<MappingReader>(file->bytes())),
           unit_(std::make_shared<torch::jit::CompilationUnit>()),
           sources_(
               unit_, &constants_, [this](const std::string& name) { return source(name); },
-              reader_.version()) {
-        for (const storage::ZipRecord& record : directory_.records)
-            records_.emplace(record.name, &record);
-    }
+              reader_.version()) {}
 
     // Nothing when only torch::jit::load can read the archive; reason() says why.
     std::optional<torch::jit::Module> load() {
-        if (records_.count("model.json") > 0) {
+        if (records_.find("model.json") != nullptr) {
             reason_ = "it has the format of before LibTorch 1.4";
             return std::nullopt;
         }
@@ -115,26 +109,9 @@ class Importer {
     }
 
     at::DataPtr tensor_data(const std::string& name) {
-        const auto found = records_.find(name);
-        const char* obstacle = nullptr;
-        if (found == records_.end()) return std::get<0>(reader_.getRecord(name));  // says so
-        const Content content = found->second->stored;
-        const auto place = static_cast<size_t>(content.data() - file_->bytes().data());
-        if (found->second->deflated) {
-            obstacle = "compressed";
-        } else if (place % storage::zip::kDataAlignment != 0) {
-            obstacle = "not aligned to 64 bytes";
-        } else if (!mapped_.emplace(content.data(), content).second) {
-            obstacle = "used by two storages";
-        }
-        if (obstacle != nullptr) {
-            log_debug("model", "{}: record {} is {}: it is copied", file_->path(), printable(name),
-                      obstacle);
-            return std::get<0>(reader_.getRecord(name));
-        }
-        const auto give_back = [file = file_, content](void*) { file->discard(content); };
-        return c10::InefficientStdFunctionContext::makeDataPtr(
-            const_cast<std::byte*>(content.data()), give_back, at::kCPU);
+        if (const storage::ZipRecord* record = records_.find(name))
+            if (std::optional<at::DataPtr> lent = records_.lend(*record)) return std::move(*lent);
+        return std::get<0>(reader_.getRecord(name));  // says so where there is none
     }
 
     // A pickle that claims more elements than its record holds would read its neighbours.
@@ -143,19 +120,16 @@ class Importer {
             if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().has_storage())
                 return false;
             const c10::Storage& storage = value.toTensor().storage();
-            const auto found = mapped_.find(static_cast<const std::byte*>(storage.data()));
-            if (found != mapped_.end() && storage.nbytes() > found->second.size())
+            const std::optional<size_t> bytes = records_.bytes_lent(storage.data());
+            if (bytes && storage.nbytes() > *bytes)
                 fail(ExitCode::kInput,
                      "a tensor of {} bytes lies in a record of {} bytes; the archive is damaged",
-                     storage.nbytes(), found->second.size());
+                     storage.nbytes(), *bytes);
             return false;
         });
     }
 
-    std::shared_ptr<const storage::MappedFile> file_;
-    storage::ZipDirectory directory_;
-    std::unordered_map<std::string_view, const storage::ZipRecord*> records_;
-    std::unordered_map<const std::byte*, Content> mapped_;  // by begin, records in use
+    MappedRecords records_;
     PyTorchStreamReader reader_;
     std::shared_ptr<torch::jit::CompilationUnit> unit_;
     std::vector<IValue> constants_;
@@ -206,11 +180,11 @@ LoadedArchive load_archive(const std::string& path) {
     }
     if (importer) {
         if (std::optional<torch::jit::Module> module = importer->load())
-            return {std::move(*module), file};
+            return {std::move(*module), {file}};
         reason = importer->reason();
     }
     log_info("model", "{}: read whole into memory: {}", path, reason);
-    return {torch::jit::load(path, c10::Device(at::kCPU)), nullptr};
+    return {torch::jit::load(path, c10::Device(at::kCPU)), {}};
 }
 
 }  // namespace dslaunch::graph

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "storage/files/mapped_file.h"
 
@@ -16,8 +17,9 @@ namespace dslaunch::graph {
 
 struct LoadedArchive {
     torch::jit::Module module;
-    // Shared by the storages that lie in it. Null if torch::jit::load had to read the archive.
-    std::shared_ptr<const storage::MappedFile> file;
+    // Shared by the storages that lie in them. Empty if torch::jit::load had to read the archive.
+    std::vector<std::shared_ptr<const storage::MappedFile>> files;
+    bool has_weights = true;  // false: zeros stand for all of them
 };
 
 // Loads the archive at PATH. A record that is compressed, not aligned to 64 bytes, or used twice is

@@ -16,8 +16,12 @@
 #include "base/machine/memory_shortage.h"
 #include "base/text.h"
 #include "base/text/torch_reason.h"
+#include "graph/archive/exported_archive.h"
+#include "graph/archive/huggingface_folder.h"
 #include "graph/archive/mapped_archive.h"
+#include "storage/files/file_kind.h"
 #include "storage/files/input_file.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::graph {
 
@@ -66,30 +70,42 @@ void unify_attributes(torch::jit::Module module, const std::map<StorageKey, at::
     }
 }
 
+bool is_exported(const std::string& path) {
+    return storage::file_kind(storage::MappedFile(path).bytes()) ==
+           storage::FileKind::kExportedProgram;
+}
+
 }  // namespace
 
-Model Model::load(const std::string& path) {
+Model Model::load(const std::string& path, Weights weights) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0)
         fail(ExitCode::kInput, "{}: cannot be opened: {}", printable(path), errno_text(errno));
-    if (S_ISDIR(status.st_mode))
+    const bool in_folder = storage::model_folder_of(path).has_value();
+    if (S_ISDIR(status.st_mode) && !in_folder)
         fail(ExitCode::kInput,
-             "{}: is a folder, not a TorchScript archive (torch.jit.save writes one)",
+             "{}: is a folder without a config.json, not a model (Hugging Face's folders have one; "
+             "torch.export.save and torch.jit.save write files)",
              printable(path));
-    storage::require_torchscript(path);
+    if (!in_folder) storage::require_model(path);
     try {
-        LoadedArchive loaded = load_archive(path);
+        LoadedArchive loaded = in_folder ? load_huggingface(path, weights == Weights::kIfThere)
+                               : is_exported(path) ? load_exported(path)
+                                                   : load_archive(path);
         Model model = adopt(std::move(loaded.module));
-        model.file_ = std::move(loaded.file);
+        model.files_ = std::move(loaded.files);
+        model.has_weights_ = loaded.has_weights;
         return model;
     } catch (const Error& error) {
+        // Errors of the zip begin with the path already.
+        if (std::string_view(error.what()).starts_with(path)) throw;
         fail(error.code(), "{}: {}", printable(path), error.what());
     } catch (const std::exception& error) {
         if (is_memory_shortage(error))
             fail(ExitCode::kSetup, "{}: {}", printable(path),
                  memory_shortage_text(torch_reason(error)));
         fail(ExitCode::kInput,
-             "{}: is not a TorchScript archive that can be loaded: {}; write it with "
+             "{}: is not a model that can be loaded: {}; write it with torch.export.save, "
              "torch.jit.save or `dslaunch model new`",
              printable(path), torch_reason(error));
     }
@@ -154,13 +170,15 @@ int Model::buffer_index(const at::Tensor& tensor) const {
 
 Bytes Model::release_pages(int index) const {
     const at::Tensor& tensor = parameters_[index].tensor;
-    if (file_ == nullptr || !tensor.has_storage() || tensor.storage().nbytes() == 0)
-        return Bytes{0};
-    const std::span<const std::byte> file = file_->bytes();
+    if (!tensor.has_storage() || tensor.storage().nbytes() == 0) return Bytes{0};
     const auto* const begin = static_cast<const std::byte*>(tensor.storage().data());
     const std::less<> before;
-    if (before(begin, file.data()) || !before(begin, file.data() + file.size())) return Bytes{0};
-    return file_->release_unwritten({begin, tensor.storage().nbytes()});
+    for (const auto& file : files_) {
+        const std::span<const std::byte> bytes = file->bytes();
+        if (!before(begin, bytes.data()) && before(begin, bytes.data() + bytes.size()))
+            return file->release_unwritten({begin, tensor.storage().nbytes()});
+    }
+    return Bytes{0};
 }
 
 }  // namespace dslaunch::graph

@@ -1,5 +1,6 @@
-// A TorchScript archive in memory: its module, its parameters and buffers by name. Data path: run
-// config -> [here] -> lower.h, which turns its forward into a plain graph. One thread at a time.
+// A model in memory, from a TorchScript archive, an exported program or a folder of Hugging Face:
+// its module, its parameters and buffers by name. Data path: run config -> [here] -> lower.h, which
+// turns its forward into a plain graph. One thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,15 +32,19 @@ struct ModelBuffer {
     at::Tensor tensor;
 };
 
+// Weights of a folder may be left out where only shapes matter: zeros then stand for those that are
+// not there, and PATH may be a config.json. Archives have theirs.
+enum class Weights { kRequired, kIfThere };
+
 class Model {
   public:
     // Loads PATH onto the CPU, as a mapping: memory is taken when a tensor is read, and pages that
     // are never written are shared with the other ranks of the host (mapped_archive.h). PATH must
     // not be written in place as long as the model lives; replacing it by rename is fine. Tied
     // parameters become one tensor under all their names; views that overlap get a storage of their
-    // own. Throws Error{kInput} naming PATH when it is missing, no TorchScript archive, or has no
-    // forward.
-    [[nodiscard]] static Model load(const std::string& path);
+    // own. Throws Error{kInput} naming PATH when it is missing, none of the three that can be read,
+    // or has no forward.
+    [[nodiscard]] static Model load(const std::string& path, Weights weights = Weights::kRequired);
 
     // Takes a module that is already in memory (tests, models made here).
     [[nodiscard]] static Model adopt(torch::jit::Module module);
@@ -47,6 +52,9 @@ class Model {
     [[nodiscard]] torch::jit::Module& module() { return *module_; }
     [[nodiscard]] const std::vector<ModelParameter>& parameters() const { return parameters_; }
     [[nodiscard]] const std::vector<ModelBuffer>& buffers() const { return buffers_; }
+
+    // False: all weights are zeros that stand for those of a folder without any.
+    [[nodiscard]] bool has_weights() const { return has_weights_; }
 
     // Index of the parameter (buffer) that is the same object as TENSOR; -1: none.
     [[nodiscard]] int parameter_index(const at::Tensor& tensor) const;
@@ -68,8 +76,9 @@ class Model {
     std::vector<ModelBuffer> buffers_;
     std::unordered_map<const c10::TensorImpl*, int> parameter_of_;
     std::unordered_map<const c10::TensorImpl*, int> buffer_of_;
-    std::shared_ptr<const storage::MappedFile> file_;  // shared with the tensors in it; null: none
-                                                       // lie in it
+    // Shared with the tensors in them; empty: none lie in a file.
+    std::vector<std::shared_ptr<const storage::MappedFile>> files_;
+    bool has_weights_ = true;
 };
 
 }  // namespace dslaunch::graph

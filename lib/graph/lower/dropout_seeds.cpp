@@ -86,11 +86,12 @@ uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip) {
 }
 
 bool draws(const Node& node) {
-    // A call that was not inlined may draw inside; the dropout of a tensor group's share replaces
-    // aten::dropout and takes its ordinal.
-    static const auto share = c10::Symbol::fromQualString("dslaunch::tensor_dropout");
-    return node.kind() == c10::prim::CallMethod || node.kind() == share ||
-           node.isNondeterministic();
+    // A call that was not inlined may draw inside; dropout and attention of a tensor group's share
+    // replace LibTorch's and take their ordinals.
+    static const auto dropout = c10::Symbol::fromQualString("dslaunch::tensor_dropout");
+    static const auto attention = c10::Symbol::fromQualString("dslaunch::tensor_attention");
+    return node.kind() == c10::prim::CallMethod || node.kind() == dropout ||
+           node.kind() == attention || node.isNondeterministic();
 }
 
 void insert_draw(Node* node, int64_t ordinal, Value* trip) {

@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/archive/python_operators.h"
 #include "graph/lower/attribute_lifter.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/forward_values.h"
@@ -129,6 +130,7 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     const torch::jit::Method method = model.module().get_method("forward");
     LoweredGraph lowered;
     lowered.graph = torch::jit::toGraphFunction(method.function()).graph()->copy();
+    replace_python_calls(*lowered.graph);
     inline_to_fixpoint(*lowered.graph);
     bind_arguments(method.function().getSchema().arguments(), options, lowered);
     lift_attributes(model, lowered, [&lowered] { simplify(lowered.graph); });

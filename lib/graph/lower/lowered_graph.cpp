@@ -10,7 +10,8 @@ namespace dslaunch::graph {
 using torch::jit::Node;
 
 std::string module_path(const Node& node) {
-    if (!node.callstack()) return {};
+    // Nodes of exported programs are called by nobody; their scope is the module's path.
+    if (!node.callstack()) return node.scopeName();
     std::vector<std::string> parts;
     for (const auto& entry : (*node.callstack())->vec()) {
         const auto& instance = std::get<2>(entry);

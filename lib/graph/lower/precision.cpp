@@ -198,53 +198,13 @@ class CastInserter {
 
 }  // namespace
 
-at::ScalarType scalar_type_of(DType dtype) {
-    switch (dtype) {
-        case DType::kF32:
-            return at::kFloat;
-        case DType::kBF16:
-            return at::kBFloat16;
-        case DType::kF16:
-            return at::kHalf;
-        case DType::kF64:
-            return at::kDouble;
-        case DType::kBool:
-            return at::kBool;
-        case DType::kU8:
-            return at::kByte;
-        case DType::kI8:
-            return at::kChar;
-        case DType::kI16:
-            return at::kShort;
-        case DType::kI32:
-            return at::kInt;
-        case DType::kI64:
-            return at::kLong;
-        case DType::kU16:
-            return at::kUInt16;
-        case DType::kU32:
-            return at::kUInt32;
-        case DType::kU64:
-            return at::kUInt64;
-    }
-    DSL_CHECK(false, "dtype {}", static_cast<int>(dtype));
-}
-
-DType dtype_of(const std::string& name, const at::Tensor& tensor) {
-    for (size_t d = 0; d < detail::kDTypeRows.size(); ++d)
-        if (scalar_type_of(static_cast<DType>(d)) == tensor.scalar_type())
-            return static_cast<DType>(d);
-    fail(ExitCode::kInput, "{} is {}, which safetensors cannot hold", name,
-         c10::toString(tensor.scalar_type()));
-}
-
 ParametersAs::ParametersAs(const Model& model, std::span<const int> parameters,
                            const LoweredGraph& lowered) {
     const at::NoGradGuard no_grad;
     for (const int parameter : parameters) {
         at::Tensor tensor = model.parameters()[parameter].tensor;
         const at::ScalarType dtype =
-            tensor.scalar_type() == at::kFloat ? lowered.compute_dtype : tensor.scalar_type();
+            is_narrowable(tensor.scalar_type()) ? lowered.compute_dtype : tensor.scalar_type();
         if (tensor.scalar_type() == dtype && tensor.device() == lowered.device) continue;
         tensors_.push_back(tensor);
         before_.push_back(tensor.detach());

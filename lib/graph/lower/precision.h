@@ -10,6 +10,7 @@
 
 #include "base/kinds/dtype.h"
 #include "graph/archive/model.h"
+#include "graph/archive/scalar_types.h"
 
 namespace torch::jit {
 struct Graph;
@@ -20,15 +21,10 @@ namespace dslaunch::graph {
 
 struct LoweredGraph;
 
-// LibTorch's name of an element type.
-[[nodiscard]] at::ScalarType scalar_type_of(DType dtype);
-// The element type of TENSOR. Throws Error{kInput} with NAME if files cannot hold that type.
-[[nodiscard]] DType dtype_of(const std::string& name, const at::Tensor& tensor);
-
-// A scope in which PARAMETERS of MODEL are as a run of LOWERED needs them: on its device, and the
-// fp32 ones of its compute dtype. Its end restores them. Tensors keep their identity, ties,
-// requires_grad and strides. Buffers stay: running statistics are sums that 16 bits would lose. For
-// a model whose parameters are too large to be brought all at once.
+// A scope in which PARAMETERS of MODEL are as a run of LOWERED needs them: on its device, and those
+// of fp32 and 16 bits in its compute dtype. Its end restores them. Tensors keep their identity,
+// ties, requires_grad and strides. Buffers stay: running statistics are sums that 16 bits would
+// lose. For a model whose parameters are too large to be brought all at once.
 class ParametersAs {
   public:
     ParametersAs(const Model& model, std::span<const int> parameters, const LoweredGraph& lowered);

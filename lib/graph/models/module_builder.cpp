@@ -11,6 +11,7 @@ namespace dslaunch::graph {
 namespace {
 
 constexpr size_t kIndent = 4;
+constexpr std::string_view kSelf = "self.";
 
 size_t indent_of(std::string_view line) {
     const size_t first = line.find_first_not_of(' ');
@@ -19,33 +20,44 @@ size_t indent_of(std::string_view line) {
 
 // A `for` line over children, and the lines that it repeats.
 struct Loop {
+    std::string index;  // empty: none
     std::string variable;
-    std::string list;
+    std::string list;  // "self.blocks"
     size_t indent = 0;
     std::vector<std::string> body;  // moved left by one level
 };
 
 // "    for block in self.blocks:" -> {block, self.blocks}; false when the line is anything else.
 bool parse_loop(std::string_view line, Loop& loop) {
-    const std::string_view text = trim(line);
-    const size_t in = text.find(" in self.");
+    constexpr std::string_view kEnumerate = "enumerate(";
+    std::string_view text = trim(line);
+    const size_t in = text.find(" in ");
     if (!text.starts_with("for ") || in == std::string_view::npos || !text.ends_with(":"))
         return false;
-    loop.variable = std::string(text.substr(4, in - 4));
-    loop.list = std::string(text.substr(in + 4, text.length() - in - 5));
+    const std::vector<std::string> variables = split(text.substr(4, in - 4), ',');
+    text = text.substr(in + 4, text.length() - in - 5);
+    if (text.starts_with(kEnumerate) && variables.size() == 2) {
+        loop.index = std::string(trim(variables[0]));
+        text = text.substr(kEnumerate.length(), text.length() - kEnumerate.length() - 1);
+    }
+    if (!text.starts_with(kSelf)) return false;
+    loop.variable = std::string(trim(variables.back()));
+    loop.list = std::string(text);
     loop.indent = indent_of(line);
     return true;
 }
 
-void write_out(const Loop& loop, int64_t children_total, std::string& out) {
+void write_out(const Loop& loop, const SourceChoices& choices, std::string& out) {
     const std::string indent(loop.indent, ' ');
+    const int64_t children_total = choices.children_total.at(loop.list.substr(kSelf.length()));
     for (int64_t child = 0; child < children_total; ++child) {
+        if (!loop.index.empty()) out += fmt::format("{}{} = {}\n", indent, loop.index, child);
         out += fmt::format("{}{} = getattr({}, \"{}\")\n", indent, loop.variable, loop.list, child);
         for (const std::string& line : loop.body) out += line + '\n';
     }
 }
 
-std::string unroll(const std::vector<std::string>& lines, int64_t children_total) {
+std::string unroll(const std::vector<std::string>& lines, const SourceChoices& choices) {
     std::string out;
     for (size_t at = 0; at < lines.size();) {
         Loop loop;
@@ -55,7 +67,7 @@ std::string unroll(const std::vector<std::string>& lines, int64_t children_total
         }
         for (++at; at < lines.size() && indent_of(lines[at]) > loop.indent; ++at)
             loop.body.push_back(lines[at].substr(kIndent));
-        write_out(loop, children_total, out);
+        write_out(loop, choices, out);
     }
     return out;
 }
@@ -64,17 +76,49 @@ bool is_name_part(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
+// LINE with the word behind each `$` replaced.
+std::string with_names(std::string_view line, const std::map<std::string, std::string>& names) {
+    std::string out;
+    for (size_t at = 0; at < line.length();) {
+        if (line[at] != '$') {
+            out += line[at++];
+            continue;
+        }
+        size_t end = at + 1;
+        while (end < line.length() && is_name_part(line[end])) ++end;
+        out += names.at(std::string(line.substr(at + 1, end - at - 1)));
+        at = end;
+    }
+    return out;
+}
+
 std::string literal(const c10::IValue& constant) {
     if (constant.isInt()) return std::to_string(constant.toInt());
-    DSL_CHECK(constant.isDouble(), "a constant of a class is an integer or a float");
-    return fmt::format("{:#}",
-                       constant.toDouble());  // '#': 1.0 keeps its point, so it stays a float
+    if (constant.isBool()) return constant.toBool() ? "True" : "False";
+    // '#': 1.0 keeps its point, so it stays a float.
+    if (constant.isDouble()) return fmt::format("{:#}", constant.toDouble());
+    DSL_CHECK(constant.isDoubleList(), "a constant of a class is a number, a switch or a list");
+    std::string text;
+    for (const double value : constant.toDoubleVector())
+        text += fmt::format("{}{:#}", text.empty() ? "" : ", ", value);
+    return "[" + text + "]";
+}
+
+// Objects with the same word have the same type.
+std::string type_word(const std::string& class_name, const ModuleParts& parts) {
+    std::string word = class_name;
+    for (const auto& [name, tensor] : parts.parameters) word += fmt::format(";{}", name);
+    for (const auto& [name, child] : parts.children)
+        word += fmt::format(";{}:{}", name, child.type()->name()->qualifiedName());
+    for (const auto& [name, constant] : parts.constants)
+        word += fmt::format(";{}={}", name, literal(constant));
+    return word;
 }
 
 // BODY with every `self.NAME` as the literal: method text cannot read the constants of its class.
 std::string with_literal(const std::string& body, const std::string& name,
                          const c10::IValue& constant) {
-    const std::string reference = "self." + name, text = literal(constant);
+    const std::string reference = std::string(kSelf) + name, text = literal(constant);
     std::string out;
     size_t from = 0;
     for (size_t at = body.find(reference); at != std::string::npos;
@@ -89,7 +133,8 @@ std::string with_literal(const std::string& body, const std::string& name,
 
 }  // namespace
 
-std::map<std::string, std::string> class_bodies(std::string_view source, int64_t children_total) {
+std::map<std::string, std::string> class_bodies(std::string_view source,
+                                                const SourceChoices& choices) {
     std::map<std::string, std::vector<std::string>> lines_of;
     std::string current;
     for (const std::string& line : split(source, '\n')) {
@@ -101,26 +146,32 @@ std::map<std::string, std::string> class_bodies(std::string_view source, int64_t
             continue;
         }
         DSL_CHECK(!current.empty() && indent_of(line) >= kIndent, "line outside a class: {}", line);
-        lines_of[current].push_back(line.substr(kIndent));
+        lines_of[current].push_back(with_names(line.substr(kIndent), choices.names));
     }
     std::map<std::string, std::string> bodies;
-    for (const auto& [name, lines] : lines_of) bodies[name] = unroll(lines, children_total);
+    for (const auto& [name, lines] : lines_of) bodies[name] = unroll(lines, choices);
     return bodies;
 }
 
-ModuleBuilder::ModuleBuilder(std::string_view source, std::string package, int64_t children_total)
+ModuleBuilder::ModuleBuilder(std::string_view source, std::string package,
+                             const SourceChoices& choices)
     : package_(std::move(package)),
-      bodies_(class_bodies(source, children_total)),
+      bodies_(class_bodies(source, choices)),
       unit_(std::make_shared<torch::jit::CompilationUnit>()) {}
 
 torch::jit::Module ModuleBuilder::make(const std::string& class_name, const ModuleParts& parts) {
     const auto body = bodies_.find(class_name);
     DSL_CHECK(body != bodies_.end(), "no class {} in the source of {}", class_name, package_);
-    const auto known = types_.find(class_name);
+    const std::string word = type_word(class_name, parts);
+    const auto known = types_.find(word);
     const bool first = known == types_.end();
+    std::string type_name = class_name;
+    if (first)
+        if (const int before = types_of_class_[class_name]++; before > 0)
+            type_name += std::to_string(before);
     torch::jit::Module module =
         first ? torch::jit::Module(
-                    c10::QualifiedName("__torch__.dslaunch." + package_ + "." + class_name), unit_)
+                    c10::QualifiedName("__torch__.dslaunch." + package_ + "." + type_name), unit_)
               : torch::jit::Module(unit_, known->second);
     // train() and eval() refuse a module without it.
     module.register_attribute("training", c10::BoolType::get(), true);
@@ -134,7 +185,7 @@ torch::jit::Module ModuleBuilder::make(const std::string& class_name, const Modu
         methods = with_literal(methods, name, constant);
     }
     if (!methods.empty()) module.define(methods);
-    types_[class_name] = module.type();
+    types_[word] = module.type();
     return module;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "graph/lower/dropout_seeds.h"
 
 namespace dslaunch::graph {
 

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
-#include <ATen/ops/equal.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
@@ -138,12 +137,8 @@ std::vector<IValue> WholeGraph::run(const GraphInputs& inputs, const RunMode& mo
     torch::jit::Stack stack(inputs.arguments.begin(), inputs.arguments.end());
     for (const int parameter : segment_.parameters)
         stack.emplace_back(inputs.parameters[parameter]);
-    std::vector<std::pair<at::Tensor, at::Tensor>> written;
-    for (const int buffer : segment_.buffers) {
-        const at::Tensor& tensor = inputs.buffers[buffer];
-        written.emplace_back(tensor, tensor.clone());
-        stack.emplace_back(tensor);
-    }
+    // Copies: forward may move them, and autograd must not see the caller's put back.
+    for (const int buffer : segment_.buffers) stack.emplace_back(inputs.buffers[buffer].clone());
     const c10::Device device =
         inputs.parameters.empty() ? c10::Device(c10::kCPU) : inputs.parameters.front().device();
     {
@@ -158,9 +153,6 @@ std::vector<IValue> WholeGraph::run(const GraphInputs& inputs, const RunMode& mo
                  torch_reason(error));
         }
     }
-    const at::NoGradGuard no_grad;
-    for (auto& [tensor, before] : written)
-        if (!at::equal(tensor, before)) tensor.copy_(before);
     return {stack.begin(), stack.end()};
 }
 

@@ -19,7 +19,7 @@ class TensorGroup;
 struct GraphInputs {
     std::vector<c10::IValue> arguments;  // those of SegmentedModel::first_inputs
     std::vector<at::Tensor> parameters;  // by model parameter
-    std::vector<at::Tensor> buffers;     // by model buffer; they are restored after the run
+    std::vector<at::Tensor> buffers;     // by model buffer; a run moves copies of them
     DrawKey key;
 };
 

@@ -1,7 +1,6 @@
 #include "graph/tensor/placement_flow.h"
 
 #include <ATen/core/interned_strings.h>
-#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/tensor/written_values.h"
 
 namespace dslaunch::graph {
 
@@ -65,29 +65,24 @@ void PlacementFlow::collect() {
         parameter_of_[input] = parameter;
         if (model_.parameters()[parameter].tensor.requires_grad()) needs_gradient_.insert(input);
     }
-    bool any_writes = false;
     for (Node* node : lowered_.graph->nodes()) {
         if (node->kind() == prim::Constant) continue;
         index_[node] = nodes_.size();
         nodes_.push_back(node);
-        any_writes = any_writes || writes(*node);
         bool needs = false;
         visit_reads(*node, [&](const Value* value) { needs = needs || needs_gradient(value); });
         if (!needs || node->kind() == c10::aten::detach) continue;
         for (const Value* output : node->outputs())
             if (may_need_gradient(*output)) needs_gradient_.insert(output);
     }
-    if (!any_writes) return;
-    const torch::jit::AliasDb aliases(lowered_.graph);
-    for (Node* node : nodes_)
-        for (const Value* output : node->outputs())
-            if (is_tensor(*output) && aliases.hasWriters(output)) written_.insert(output);
+    written_ = find_written_values(graph);
 }
 
 bool PlacementFlow::may_need_gradient(const Value& value) const {
     const auto found = facts_.tensors.find(&value);
     if (found != facts_.tensors.end() && !found->second.empty())
-        return at::isFloatingType(found->second.front().dtype);
+        return at::isFloatingType(found->second.front().dtype) ||
+               at::isComplexType(found->second.front().dtype);
     // Integers and their lists have facts, or hold no tensor.
     return is_tensor(value) || value.type()->kind() == c10::TypeKind::TupleType ||
            value.type()->kind() == c10::TypeKind::OptionalType ||
@@ -205,19 +200,29 @@ std::optional<PlacementFlow::Origin> PlacementFlow::origin_of(const Value* value
     return origin;
 }
 
+bool PlacementFlow::is_grouped_product(const Node& node) {
+    static const auto kind = c10::Symbol::fromQualString("dslaunch::grouped_mm");
+    return node.kind() == kind;
+}
+
 std::optional<LinearForm> PlacementFlow::linear_form(const Node& node) const {
     LinearForm form;
     if (node.kind() == c10::aten::linear) {
         form.bias = 2;
     } else if (node.kind() == c10::aten::addmm) {
-        form = {1, 2, 0, 0};
+        form = {1, 2, 0, 0, 1};
     } else if (node.kind() == c10::aten::matmul || node.kind() == c10::aten::mm) {
         form.weight_in = 0;
+        form.weight_out = 1;
+    } else if (is_grouped_product(node)) {
+        form.weight_out = 2;
     } else {
         return std::nullopt;
     }
     const Value* weight = node.input(form.weight);
-    if (!has_sizes(weight) || sizes(weight).size() != 2 || !origin_of(weight)) return std::nullopt;
+    const size_t dims = is_grouped_product(node) ? 3 : 2;
+    if (!has_sizes(weight) || sizes(weight).size() != dims || !origin_of(weight))
+        return std::nullopt;
     if (origin_of(node.input(form.input))) return std::nullopt;  // a product of parameters
     if (form.bias && node.input(*form.bias)->type()->kind() == c10::TypeKind::NoneType)
         form.bias.reset();
@@ -245,7 +250,7 @@ std::vector<std::pair<int, Placement>> PlacementFlow::makers_of(const Value* val
         if (decisions_->parameters.count(origin.parameter) > 0 ||
             decisions_->locked.count(origin.parameter) > 0)
             return {};
-        const auto out = static_cast<size_t>(1 - form->weight_in);
+        const auto out = static_cast<size_t>(form->weight_out);
         Placement column;
         column.kind = Placement::Kind::kShard;
         column.shard = {origin.dims[out], {sizes(node->input(form->weight))[out]}};
@@ -253,6 +258,23 @@ std::vector<std::pair<int, Placement>> PlacementFlow::makers_of(const Value* val
         makers.emplace_back(origin.parameter, std::move(column));
     }
     return makers;
+}
+
+bool PlacementFlow::made_of_parameters(const Value* value) const {
+    constexpr size_t kNodesMax = 200;
+    std::set<const Node*> seen;
+    std::vector<const Value*> open = {value};
+    while (!open.empty()) {
+        const Value* next = open.back();
+        open.pop_back();
+        if (!needs_gradient(next) || parameter_of_.count(next) > 0) continue;
+        const Node* node = next->node();
+        if (!seen.insert(node).second) continue;
+        const bool looks_up = node->kind() == c10::aten::embedding && is_argument(node->input(1));
+        if (seen.size() > kNodesMax || looks_up || linear_form(*node)) return false;
+        for (const Value* input : node->inputs()) open.push_back(input);
+    }
+    return needs_gradient(value);
 }
 
 bool PlacementFlow::is_argument(const Value* value) {
@@ -341,7 +363,10 @@ bool PlacementFlow::share_input(Node& node, size_t index, const Placement& like)
     if (here.is_whole() && needs_gradient(value)) {
         if (const auto makers = makers_of(value); !makers.empty())
             return demand(node, makers, "meets " + describe(value) + ", which is not split");
-        return obstruct(node, like.parameter, "meets " + describe(value) + ", which is not split");
+        if (!made_of_parameters(value))
+            return obstruct(node, like.parameter,
+                            "meets " + describe(value) + ", which is not split");
+        read_for_share(node, index);
     }
     edit({TensorEdit::Kind::kShare, &node, index, like.shard, 0});
     return true;
@@ -399,9 +424,10 @@ bool PlacementFlow::gather_inputs(Node& node) {
     if (!node.blocks().empty() || writes(node)) return false;
     std::vector<TensorEdit> gathers;
     for (size_t i = 0; i < node.inputs().size(); ++i) {
-        const Placement placement = input(node, i);
-        if (placement.is_whole()) continue;
-        if (!placement.is_shard() || !is_tensor(*node.input(i)) ||
+        const std::vector<Placement> placements = placements_of_input(node, i);
+        if (std::ranges::all_of(placements, &Placement::is_whole)) continue;
+        const Placement& placement = placements.front();
+        if (placements.size() > 1 || !placement.is_shard() || !is_tensor(*node.input(i)) ||
             decisions_->gathered.count(placement.parameter) == 0 || origin_of(node.input(i)))
             return false;
         gathers.push_back({TensorEdit::Kind::kGather, &node, i, placement.shard, 0});
@@ -414,6 +440,11 @@ bool PlacementFlow::step(Node& node) {
     gathered_.clear();
     const size_t edits_before = edits_.size();
     if (apply_rule(node)) return true;
+    if (position_split_ == PositionSplit::kEverywhere) {
+        edits_.resize(edits_before);
+        gathered_.clear();
+        return compute_whole(node);
+    }
     if (position_split_ != PositionSplit::kBetweenLayers) return false;
     // A node that needs all positions gets them gathered.
     edits_.resize(edits_before);
@@ -428,6 +459,35 @@ bool PlacementFlow::step(Node& node) {
         for (const Placement& placement : placements_of_input(node, i))
             rest = rest || !placement.is_whole();
     return !rest || apply_rule(node);
+}
+
+// Where positions are split everywhere, every rank computes a node without a rule on all of them.
+bool PlacementFlow::compute_whole(Node& node) {
+    if (!node.blocks().empty()) return false;
+    if (writes(node) && !placement_of(node.input(0)).is_copied()) return false;
+    for (size_t i = 0; i < node.inputs().size(); ++i) {
+        const bool is_list = !is_tensor(*node.input(i));
+        for (const Placement& placement : placements_of_input(node, i))
+            if (placement.is_shard() && is_list) return false;
+    }
+    for (size_t i = 0; i < node.inputs().size(); ++i)
+        if (placement_of(node.input(i)).is_positions()) gather_positions(node, i);
+    if (gathered_.empty()) return false;
+    obstacle_.reset();
+    place_copied(node);
+    return true;
+}
+
+// Every rank computes NODE on its copies; gradients of its whole inputs are summed.
+void PlacementFlow::place_copied(Node& node) {
+    for (size_t i = 0; i < node.inputs().size(); ++i) read_for_share(node, i);
+    Placement copied;
+    copied.kind = Placement::Kind::kCopied;
+    for (const Value* output : node.outputs()) {
+        const auto found = facts_.tensors.find(output);
+        if (found != facts_.tensors.end())
+            place_list(output, std::vector<Placement>(found->second.size(), copied));
+    }
 }
 
 std::vector<Placement> PlacementFlow::placements_of_input(const Node& node, size_t index) const {
@@ -445,6 +505,8 @@ bool PlacementFlow::apply_rule(Node& node) {
     static const PlacementRules rules = [] {
         PlacementRules all;
         add_operator_rules(all);
+        add_product_rules(all);
+        add_index_rules(all);
         add_shape_rules(all);
         return all;
     }();
@@ -459,20 +521,19 @@ bool PlacementFlow::apply_rule(Node& node) {
         return obstruct(node, parameter, fmt::format("there is no rule for it on a split tensor"));
     if (writes(node))
         return obstruct(node, -1, "writes in place to what every rank computes alone");
-    for (size_t i = 0; i < node.inputs().size(); ++i) read_for_share(node, i);
-    Placement copied;
-    copied.kind = Placement::Kind::kCopied;
-    for (const Value* output : node.outputs()) {
-        const auto found = facts_.tensors.find(output);
-        if (found != facts_.tensors.end())
-            place_list(output, std::vector<Placement>(found->second.size(), copied));
-    }
+    place_copied(node);
     return true;
 }
 
 bool PlacementFlow::check_outputs() {
     for (Value* output : lowered_.graph->outputs()) {
         if (placement_of(output).is_whole()) continue;
+        if (placement_of(output).is_copied() && output->node()->outputs().size() == 1) {
+            // Every rank computed all of it: each answers for its part of the gradient.
+            edit({TensorEdit::Kind::kSum, output->node(), 0, {}, size_});
+            placements_.erase(output);
+            continue;
+        }
         return obstruct(*output->node(), placement_of(output).parameter,
                         "its result leaves the model and is split");
     }

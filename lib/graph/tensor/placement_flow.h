@@ -87,10 +87,12 @@ struct TensorEdit {
         kExchange,      // input: dimension `count` split instead of the shard's
         kExchangeBack,  // output: the shard's dimension split instead of dimension `count`
         kRowLoss,       // tensor_row_loss and tensor_reduce
-        kSum,           // the output is a summand: through tensor_reduce, a bias after it
+        kSum,           // the output is a summand: through tensor_reduce, a bias after it; divided
+                        // by `count`, if that is not 0
         kEmbedding,     // tensor_embedding and tensor_reduce
         kCrossEntropy,  // tensor_cross_entropy
         kDropout,       // tensor_dropout
+        kAttention,     // tensor_attention
         kExtent,        // the output is a rank's extent: made whole (of a list: entry `count`)
         kShape,         // input is a list of extents: entry `count` is made the rank's
         kDivide,        // input is an integer that becomes `count`, or a list: each by the ranks
@@ -105,12 +107,13 @@ struct TensorEdit {
 };
 
 // A product with a weight: [.., in] x weight. WEIGHT_IN is the weight's dimension that is summed
-// over, as the node reads it.
+// over, WEIGHT_OUT that of the outputs, as the node reads it.
 struct LinearForm {
     size_t input = 0;
     size_t weight = 1;
     std::optional<size_t> bias;
     int64_t weight_in = 1;
+    int64_t weight_out = 0;
 };
 
 class PlacementFlow {
@@ -143,6 +146,8 @@ class PlacementFlow {
     [[nodiscard]] size_t index_of(const torch::jit::Node* node) const { return index_.at(node); }
     // The first and the last node that read PARAMETER; nodes().size() if none does.
     [[nodiscard]] std::pair<size_t, size_t> uses_of(int parameter) const;
+    // True for the product of each expert with its own rows.
+    [[nodiscard]] static bool is_grouped_product(const torch::jit::Node& node);
     [[nodiscard]] std::optional<LinearForm> linear_form(const torch::jit::Node& node) const;
     // The model parameter that VALUE is, alone or transposed or cast, and the parameter's dimension
     // for each dimension of VALUE.
@@ -186,6 +191,8 @@ class PlacementFlow {
     // The node reads input INDEX for its own share only, so the gradient of a whole input is
     // summed.
     void read_for_share(torch::jit::Node& node, size_t index);
+    // True if VALUE needs a gradient and is made of parameters and numbers alone, by no layer.
+    [[nodiscard]] bool made_of_parameters(const torch::jit::Value* value) const;
     // The rank's share of a whole or copied input INDEX.
     [[nodiscard]] bool share_input(torch::jit::Node& node, size_t index, const Placement& like);
     bool obstruct(torch::jit::Node& node, int parameter, std::string reason);
@@ -207,6 +214,8 @@ class PlacementFlow {
     void collect();
     [[nodiscard]] bool step(torch::jit::Node& node);
     [[nodiscard]] bool apply_rule(torch::jit::Node& node);
+    [[nodiscard]] bool compute_whole(torch::jit::Node& node);
+    void place_copied(torch::jit::Node& node);
     // The placement of a tensor, or of each tensor of a list; empty if the input is gathered or
     // whole.
     [[nodiscard]] std::vector<Placement> placements_of_input(const torch::jit::Node& node,
@@ -226,6 +235,7 @@ class PlacementFlow {
     std::map<const torch::jit::Value*, int> parameter_of_;
     std::set<const torch::jit::Value*> needs_gradient_;
     std::set<const torch::jit::Value*> written_;  // values that a later node writes in place
+                                                  // (find_written_values)
 
     PositionSplit position_split_ = PositionSplit::kNone;
     int64_t positions_ = 0;
@@ -259,6 +269,8 @@ class PlacementRules {
     std::unordered_map<c10::Symbol, PlacementRule> rules_;
 };
 void add_operator_rules(PlacementRules& rules);  // operator_rules.cpp
+void add_product_rules(PlacementRules& rules);   // product_rules.cpp
+void add_index_rules(PlacementRules& rules);     // index_rules.cpp
 void add_shape_rules(PlacementRules& rules);     // shape_rules.cpp
 
 }  // namespace dslaunch::graph

@@ -118,6 +118,12 @@ std::optional<Placement> viewed(const Placement& x, const Sizes& in, const Sizes
         const int64_t sum = std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
         if (fits && sum == out[q]) return shard_of(x, static_cast<int64_t>(q), blocks);
     }
+    // A batch and its heads in one dimension: a block of heads for each sample.
+    constexpr int64_t kBlocksMax = 4096;
+    if (inner == 1 && outer > 1 && outer <= kBlocksMax && x.shard.blocks.size() == 1 &&
+        in[dim] % size == 0 && group.out_end - group.out_begin == 1)
+        return shard_of(x, static_cast<int64_t>(group.out_begin),
+                        Sizes(static_cast<size_t>(outer), in[dim]));
     return std::nullopt;
 }
 
@@ -169,6 +175,20 @@ bool view_rule(PlacementFlow& flow, Node& node) {
 
 bool flatten_rule(PlacementFlow& flow, Node& node) {
     return view_to(flow, node, std::nullopt, 0);
+}
+
+// view_as, reshape_as: a tensor that is split alike gives the sizes of a share.
+bool view_as_rule(PlacementFlow& flow, Node& node) {
+    const Placement x = flow.input(node, 0), like = flow.input(node, 1);
+    if (!x.is_shard() && !like.is_shard()) return pass_copied(flow, node);
+    const auto made =
+        x.is_shard() ? viewed(x, flow.sizes(node.input(0)), flow.sizes(node.output()), flow.size())
+                     : std::nullopt;
+    if (!made || !made->same_place(like))
+        return flow.obstruct(node, std::max(x.parameter, like.parameter),
+                             "the tensor whose sizes it takes is split differently");
+    flow.place(node.output(), *made);
+    return true;
 }
 
 bool unflatten_rule(PlacementFlow& flow, Node& node) {
@@ -241,6 +261,45 @@ bool squeeze_rule(PlacementFlow& flow, Node& node) {
         if (adds || in == out || d != *dim) from.push_back(d);
     if (adds) from.insert(from.begin() + *dim, -1);
     return reorder(flow, node, from);
+}
+
+// Pairs of numbers are complex ones, and back.
+bool complex_rule(PlacementFlow& flow, Node& node) {
+    Sizes from(flow.sizes(node.output()).size());
+    std::iota(from.begin(), from.end(), int64_t{0});
+    if (node.kind() == c10::Symbol::fromQualString("aten::view_as_real")) from.back() = -1;
+    return reorder(flow, node, from);
+}
+
+// A tensor several times over: the split dimension once, or its blocks several times.
+bool repeat_rule(PlacementFlow& flow, Node& node) {
+    const Placement x = flow.input(node, 0);
+    if (!x.is_shard()) return pass_copied(flow, node);
+    const auto times = int_list(flow, node.input(1));
+    const Sizes& in = flow.sizes(node.input(0));
+    if (!times) return flow.obstruct(node, x.parameter, "how often is not known");
+    const auto dim = static_cast<size_t>(x.shard.dim) + times->size() - in.size();
+    Sizes blocks;
+    for (int64_t i = 0; i < (*times)[dim]; ++i)
+        blocks.insert(blocks.end(), x.shard.blocks.begin(), x.shard.blocks.end());
+    flow.place(node.output(), shard_of(x, static_cast<int64_t>(dim), blocks));
+    return true;
+}
+
+// Padding of dimensions that are not split.
+bool pad_rule(PlacementFlow& flow, Node& node) {
+    const Placement x = flow.input(node, 0);
+    if (!x.is_shard()) return pass_copied(flow, node);
+    const auto pads = int_list(flow, node.input(1));
+    if (!pads) return flow.obstruct(node, x.parameter, "its padding is not known");
+    const auto from_end = static_cast<int64_t>(flow.sizes(node.input(0)).size()) - 1 - x.shard.dim;
+    for (size_t i = 0; i < 2; ++i) {
+        const auto at = static_cast<size_t>(2 * from_end) + i;
+        if (at < pads->size() && (*pads)[at] != 0)
+            return flow.obstruct(node, x.parameter, "it pads what is split");
+    }
+    flow.place(node.output(), x);
+    return true;
 }
 
 bool expand_rule(PlacementFlow& flow, Node& node) {
@@ -410,25 +469,39 @@ bool list_item_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Joins lists of tensors that are all split alike.
+// Joins lists of tensors that are split alike. Empty vectors, as a cache of keys begins, add
+// nothing.
 bool join_rule(PlacementFlow& flow, Node& node) {
+    Node* const list = node.input(0)->node();
     const std::vector<Placement> parts = flow.list_of(node.input(0));
     const bool stacks = node.kind() == c10::aten::stack;
     const auto dims = static_cast<int64_t>(flow.sizes(node.output()).size());
     const auto dim = dim_argument(flow, node, 1, dims);
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
-    Placement out = parts.front();
+    const auto shard = std::ranges::find_if(parts, &Placement::is_shard);
+    const bool is_split = shard != parts.end();
+    const bool along = is_split && !stacks && shard->shard.dim == *dim;
+    Placement out;
+    out.kind = Kind::kCopied;
+    if (is_split) out = *shard;
     Sizes blocks;
-    for (const Placement& part : parts) {
-        const bool along = !stacks && part.is_shard() && part.shard.dim == *dim;
-        if (part.kind != out.kind || part.shard.dim != out.shard.dim ||
-            (!along && !part.same_place(out)))
-            return flow.obstruct(node, std::max(part.parameter, out.parameter),
+    for (size_t i = 0; i < parts.size(); ++i) {
+        const bool is_empty = flow.sizes(node.input(0), i) == Sizes{0};
+        if (is_empty && parts.size() > 1) continue;
+        const bool fits = parts[i].is_shard() && parts[i].shard.dim == out.shard.dim;
+        if (fits && (along || parts[i].same_place(out))) {
+            blocks.insert(blocks.end(), parts[i].shard.blocks.begin(), parts[i].shard.blocks.end());
+        } else if (parts[i].is_shard() || along || list->kind() != c10::prim::ListConstruct) {
+            return flow.obstruct(node, std::max(parts[i].parameter, out.parameter),
                                  "joins tensors that are split differently");
-        blocks.insert(blocks.end(), part.shard.blocks.begin(), part.shard.blocks.end());
+        } else if (!is_split) {
+            flow.read_for_share(*list, i);
+        } else if (!flow.share_input(*list, i, out)) {
+            return false;
+        }
     }
-    if (out.is_shard() && !stacks && out.shard.dim == *dim) out.shard.blocks = blocks;
-    if (out.is_shard() && stacks && *dim <= out.shard.dim) out.shard.dim += 1;
+    if (along) out.shard.blocks = blocks;
+    if (is_split && stacks && *dim <= out.shard.dim) out.shard.dim += 1;
     flow.place(node.output(), out);
     return true;
 }
@@ -476,6 +549,10 @@ void add_shape_rules(PlacementRules& rules) {
     rules.add({"aten::unflatten"}, unflatten_rule);
     rules.add({"aten::transpose", "aten::t", "aten::numpy_T"}, transpose_rule);
     rules.add({"aten::permute"}, permute_rule);
+    rules.add({"aten::view_as", "aten::reshape_as"}, view_as_rule);
+    rules.add({"aten::view_as_complex", "aten::view_as_real"}, complex_rule);
+    rules.add({"aten::repeat"}, repeat_rule);
+    rules.add({"aten::pad", "aten::constant_pad_nd"}, pad_rule);
     rules.add({"aten::unsqueeze", "aten::squeeze"}, squeeze_rule);
     rules.add({"aten::expand"}, expand_rule);
     rules.add({"aten::slice", "aten::narrow"}, slice_rule);
@@ -487,6 +564,8 @@ void add_shape_rules(PlacementRules& rules) {
     rules.add({"aten::cat", "aten::stack"}, join_rule);
     rules.add({"aten::repeat_interleave"}, repeat_interleave_rule);
     rules.add({"aten::size"}, size_rule);
+    rules.add({"aten::new_zeros", "aten::new_empty", "aten::new_ones", "aten::new_full"},
+              same_everywhere_rule);
     rules.add({"prim::device", "prim::dtype", "aten::dim", "prim::layout",
                "aten::is_floating_point", "prim::is_cuda"},
               same_everywhere_rule);

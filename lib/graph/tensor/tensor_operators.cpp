@@ -7,7 +7,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -23,6 +22,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "graph/segment/autocast_mode.h"
+#include "graph/tensor/share_attention.h"
 #include "graph/tensor/tensor_group.h"
 
 namespace dslaunch::graph {
@@ -394,21 +394,6 @@ void cross_entropy_operator(Stack& stack) {
     push(stack, widen && !autocast ? loss.to(dtype) : loss);
 }
 
-// Dense sizes and strides in the order of X's strides, as at::empty_like gives them.
-at::Tensor empty_whole(const at::Tensor& x, const std::vector<int64_t>& sizes) {
-    std::vector<int64_t> order(sizes.size());
-    std::iota(order.begin(), order.end(), int64_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int64_t a, int64_t b) { return x.stride(a) > x.stride(b); });
-    std::vector<int64_t> strides(sizes.size());
-    int64_t stride = 1;
-    for (size_t i = order.size(); i-- > 0;) {
-        strides[order[i]] = stride;
-        stride *= sizes[order[i]];
-    }
-    return at::empty_strided(sizes, strides, x.options().requires_grad(false));
-}
-
 void dropout_operator(Stack& stack) {
     std::vector<int64_t> blocks = pop_ints(stack);
     const int64_t dim = pop(stack).toInt();
@@ -423,9 +408,23 @@ void dropout_operator(Stack& stack) {
     int64_t& extent = sizes[dim];
     extent = blocks.size() == 1 ? extent * group().size()
                                 : whole_extent(blocks, extent, part_of(group()));
-    at::Tensor noise = empty_whole(x, sizes).bernoulli_(1 - p);
-    noise.div_(1 - p);
-    push(stack, x * share_of(noise, {dim, std::move(blocks)}, part_of(group())));
+    push(stack, x * share_of_noise(x, sizes, p, {dim, std::move(blocks)}, part_of(group())));
+}
+
+void attention_operator(Stack& stack) {
+    AttentionOptions options;
+    options.extent = pop(stack).toInt();
+    options.dim = pop(stack).toInt();
+    options.repeats_heads = pop(stack).toBool();
+    options.scale = pop(stack).toOptional<double>();
+    options.causal = pop(stack).toBool();
+    options.dropout = pop(stack).toDouble();
+    AttentionOperands operands;
+    if (const auto mask = pop(stack).toOptional<at::Tensor>()) operands.mask = *mask;
+    operands.value = pop(stack).toTensor();
+    operands.key = pop(stack).toTensor();
+    operands.query = pop(stack).toTensor();
+    push(stack, attention_of_share(operands, options, part_of(group())));
 }
 
 bool is_even(const std::vector<int64_t>& blocks) {
@@ -493,6 +492,10 @@ void register_tensor_operators() {
             "dslaunch::tensor_dropout(Tensor(a) x, float p, bool train, int dim, int[] blocks) "
             "-> Tensor(a)",
             dropout_operator, kPure),
+        Operator("dslaunch::tensor_attention(Tensor query, Tensor key, Tensor value, Tensor? "
+                 "attn_mask, float dropout_p, bool is_causal, float? scale, bool enable_gqa, int "
+                 "dim, int extent) -> Tensor",
+                 attention_operator, kPure),
         Operator("dslaunch::tensor_extent(int extent, int[] blocks) -> int", extent_operator,
                  kPure),
         Operator("dslaunch::tensor_shape(int[] shape, int dim, int[] blocks) -> int[]",

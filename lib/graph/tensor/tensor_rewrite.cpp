@@ -208,6 +208,8 @@ class Rewriter {
                 return stand_in(
                     edit, insert(node, own("tensor_dropout"),
                                  {node->input(0), node->input(1), node->input(2), dim, blocks}));
+            case EditKind::kAttention:
+                return attention(edit, node);
             case EditKind::kExtent:
                 return whole_extent(edit, node);
             case EditKind::kCopy:
@@ -265,12 +267,20 @@ class Rewriter {
             product = insert(node, c10::aten::mm, {node->input(1), node->input(2)});
         }
         Value* sum = sum_of(edit, node, product);
+        if (edit.count != 0) sum = insert(node, c10::aten::div, {sum, edit.count});
         if (bias != nullptr) sum = insert(node, c10::aten::add, {sum, bias});
         Value*& twin = made_.twins.at(edit.node->output());
         sum->setType(twin->type());
         twin->replaceAllUsesAfterNodeWith(sum->node(), sum);
         twin = sum;
         if (product != node->output()) replaced_.push_back(node);
+    }
+
+    void attention(const TensorEdit& edit, Node* node) {
+        std::vector<NamedValue> arguments(node->inputs().begin(), node->inputs().end());
+        arguments.emplace_back(edit.shard.dim);
+        arguments.emplace_back(edit.shard.blocks.front());
+        stand_in(edit, insert(node, own("tensor_attention"), arguments));
     }
 
     void embedding(const TensorEdit& edit, Node* node) {
@@ -366,6 +376,7 @@ std::vector<plan::TensorParameter> describe_parameters(const Model& model,
             made.gradient = plan::TensorGradient::kOwn;
         }
         if (const auto why = found.why.find(index); why != found.why.end()) made.why = why->second;
+        made.unproven = found.unproven.count(index) > 0;
         described.push_back(std::move(made));
     }
     for (size_t i = 0; i < lowered.parameters.size(); ++i)
@@ -411,7 +422,7 @@ TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered
 
     const GraphFacts facts = observe(model, lowered, inputs);
     PlacementFlow flow(model, lowered, facts, rules.size);
-    const TensorFindings found = find_tensor_rules(flow, model, given);
+    const TensorFindings found = find_tensor_rules(flow, model, given, rules.strict);
     if (rules.share_positions) flow.split_positions(PositionSplit::kBetweenLayers);
     const auto obstacle = flow.follow(found.decisions, 0, flow.nodes().size());
     if (obstacle && rules.share_positions)

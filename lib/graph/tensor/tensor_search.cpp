@@ -36,8 +36,8 @@ struct Failure {
 class Search {
   public:
     Search(PlacementFlow& flow, const Model& model,
-           const std::vector<std::optional<plan::TensorRule>>& given)
-        : flow_(flow), model_(model), given_(given) {}
+           const std::vector<std::optional<plan::TensorRule>>& given, bool strict)
+        : flow_(flow), model_(model), given_(given), strict_(strict) {}
 
     TensorFindings run() {
         for (size_t p = 0; p < given_.size(); ++p)
@@ -53,6 +53,7 @@ class Search {
                          [](const auto& entry) { return entry.second.is_shard(); }))
             refuse_all();
         explain();
+        require_layers();
         return std::move(found_);
     }
 
@@ -93,7 +94,7 @@ class Search {
             const auto origin = flow_.origin_of(weight);
             candidate.parameter = origin->parameter;
             const bool row = given(origin->parameter) == plan::TensorRule::kRow;
-            const auto dim = static_cast<size_t>(row ? form->weight_in : 1 - form->weight_in);
+            const auto dim = static_cast<size_t>(row ? form->weight_in : form->weight_out);
             candidate.placement.shard = {origin->dims[dim], {flow_.sizes(weight)[dim]}};
         } else {
             return std::nullopt;
@@ -261,11 +262,23 @@ class Search {
         for (const Failure& failure : failures_) {
             const int index = failure.candidate.parameter;
             if (found_.decisions.parameters.count(index) > 0) continue;
-            if (failure.attention || failure.obstacle.indivisible)
-                refuse(failure.candidate, failure.obstacle);
+            if (strict_ && is_weighty(failure)) refuse(failure.candidate, failure.obstacle);
             lock(index, fmt::format("{}: {}", describe_node(*failure.obstacle.node),
                                     failure.obstacle.reason));
+            found_.unproven.insert(index);
         }
+    }
+
+    // Ranks that share tables and classes alone compute every layer twice over.
+    void require_layers() const {
+        for (const auto& [index, rule] : found_.rules)
+            if (rule == plan::TensorRule::kColumn || rule == plan::TensorRule::kRow) return;
+        for (const Failure& failure : failures_)
+            if (is_weighty(failure)) refuse(failure.candidate, failure.obstacle);
+    }
+
+    [[nodiscard]] static bool is_weighty(const Failure& failure) {
+        return failure.attention || failure.obstacle.indivisible;
     }
 
     // Checks that every given rule has been carried out.
@@ -338,6 +351,7 @@ class Search {
     PlacementFlow& flow_;
     const Model& model_;
     const std::vector<std::optional<plan::TensorRule>>& given_;
+    bool strict_;
     TensorFindings found_;
     std::vector<Failure> failures_;
     std::set<size_t> clean_ = {0};  // nodes before which nothing is split
@@ -346,8 +360,9 @@ class Search {
 }  // namespace
 
 TensorFindings find_tensor_rules(PlacementFlow& flow, const Model& model,
-                                 const std::vector<std::optional<plan::TensorRule>>& given) {
-    return Search(flow, model, given).run();
+                                 const std::vector<std::optional<plan::TensorRule>>& given,
+                                 bool strict) {
+    return Search(flow, model, given, strict).run();
 }
 
 }  // namespace dslaunch::graph

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,13 +18,16 @@ struct TensorFindings {
     std::map<int, plan::TensorRule> rules;  // rules of the parameters that are split or that a rule
                                             // was given for
     std::map<int, std::string> why;         // reasons for those, and for layers that stay whole
+    std::set<int> unproven;                 // layers that stay whole for an obstacle
 };
 
-// GIVEN are rules by model parameter. Throws Error{kInput} or Error{kConfig} with parameter, shape,
-// node, module path and source line for a given rule that is not possible, attention whose heads do
-// not divide, a layer whose width does not divide, and a model of which nothing can be split.
+// GIVEN are rules by model parameter. A layer that meets an operator without a rule, or whose heads
+// or width do not divide, stays whole. Throws Error{kInput} or Error{kConfig} with parameter,
+// shape, node, module path and source line for a given rule that is not possible, and for a model
+// in which neither attention nor an MLP can be split; STRICT: for layers of attention and widths
+// that do not divide, too.
 [[nodiscard]] TensorFindings find_tensor_rules(
     PlacementFlow& flow, const Model& model,
-    const std::vector<std::optional<plan::TensorRule>>& given);
+    const std::vector<std::optional<plan::TensorRule>>& given, bool strict);
 
 }  // namespace dslaunch::graph

@@ -49,6 +49,7 @@ struct GivenRates {
 
 // The rates of a rank if this machine, which may have fewer processors, ran RANKS of them:
 // processes started for that work beside this one, as many as there are processors and memory for.
+// Throws Error{kUsage} for a model whose weights are not there.
 struct HostRates {
     JobRates rates;
     int beside = 0;  // processes that worked beside this one

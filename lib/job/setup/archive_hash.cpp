@@ -9,6 +9,7 @@
 #include <exception>
 #include <mutex>
 #include <stop_token>
+#include <vector>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::job {
 
@@ -81,17 +83,25 @@ class Pace {
     std::chrono::nanoseconds rested_after_ = computed();
 };
 
+// The archive, or what a folder's model is read from.
+std::vector<std::string> files_of(const std::string& path) {
+    return storage::model_folder_of(path) ? storage::open_model_folder(path).files()
+                                          : std::vector{path};
+}
+
 std::jthread log_archive_hash(const std::string& path) {
     return std::jthread([path](const std::stop_token& stop) {
         Pace pace(stop);
         try {
             pace.sleep_for(kHeadStart);
-            const launch::FileFacts facts =
-                launch::look_at_file(path, /*all_bytes=*/true, [&] { pace.rest(); });
-            if (facts.error.empty()) {
-                log_info("model", "{} sha256={}", path, facts.hash);
-            } else {
-                log_warn("model", "{}: its SHA-256 is not known: {}", path, facts.error);
+            for (const std::string& file : files_of(path)) {
+                const launch::FileFacts facts =
+                    launch::look_at_file(file, /*all_bytes=*/true, [&] { pace.rest(); });
+                if (facts.error.empty()) {
+                    log_info("model", "{} sha256={}", file, facts.hash);
+                } else {
+                    log_warn("model", "{}: its SHA-256 is not known: {}", file, facts.error);
+                }
             }
         } catch (const Pace::Stopped&) {
             log_info("model", "{}: the job was over before its SHA-256 was computed", path);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/resolve/resolve.h"
+#include "graph/measure/shapes_only.h"
 #include "graph/segment/segment.h"
 #include "graph/tensor/tensor_check.h"
 #include "graph/tensor/tensor_rank.h"
@@ -75,6 +76,8 @@ struct JobSetup {
     config::Resolved resolved;
     std::string config_origin;  // "train.pt:ds_config.json", "ds_config.json", "defaults"
     std::unique_ptr<graph::Model> model;
+    // Set for a plan of a model whose weights are not there: products give shapes alone.
+    std::unique_ptr<graph::ShapesOnly> shapes_only;
     std::unique_ptr<graph::SegmentedModel> segmented;
     std::optional<runtime::DataSets> data;
     plan::ModelInfo model_info;

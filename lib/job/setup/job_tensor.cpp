@@ -29,6 +29,7 @@ TensorRequest tensor_request(const config::RunConfig& config) {
     request.rules.size =
         static_cast<int>(request.sequence ? config.sequence.size : config.tensor.size);
     request.rules.share_positions = config.tensor.share_positions;
+    request.rules.strict = config.tensor.strict;
     for (const auto& [pattern, word] : config.tensor.rules)
         request.rules.patterns.emplace_back(pattern, plan::parse_tensor_rule(pattern, word));
     return request;
@@ -207,7 +208,9 @@ void make_held_out(JobSetup& setup, const JobArguments& arguments,
 // contiguous.
 void keep_whole(JobSetup& setup, const JobArguments& arguments) {
     const at::NoGradGuard no_grad;
-    setup.sharing.whole = std::make_unique<graph::Model>(graph::Model::load(arguments.model_path));
+    setup.sharing.whole = std::make_unique<graph::Model>(graph::Model::load(
+        arguments.model_path,
+        setup.model->has_weights() ? graph::Weights::kRequired : graph::Weights::kIfThere));
     graph::Model& whole = *setup.sharing.whole;
     for (size_t i = 0; i < whole.buffers().size(); ++i) {
         at::Tensor buffer = whole.buffers()[i].tensor;
@@ -337,6 +340,7 @@ std::string sharing_text(const JobSetup& setup) {
     text += fmt::format("; {} collectives in a micro batch, of {} forward and {} backward",
                         plan.collectives.size(), to_text(plan.forward_bytes()),
                         to_text(plan.backward_bytes()));
+    text += plan::unproven_text(plan);
     if (setup.sharing.check)
         text += fmt::format(
             "\n  checked in fp64 on one micro batch: loss and gradients are off by {:.2g} of the "

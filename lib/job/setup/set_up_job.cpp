@@ -22,6 +22,7 @@
 #include "job/setup/job_tensor.h"
 #include "job/setup/trial_batch.h"
 #include "storage/files/zip_archive.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::job {
 
@@ -40,11 +41,14 @@ FoundConfig find_config(const JobArguments& arguments) {
     if (!arguments.config_path.empty())
         return {config::load_config(arguments.config_path), arguments.config_path,
                 folder_of(arguments.config_path)};
-    const std::string beside = folder_of(arguments.model_path) + "/" + kConfigName;
-    const storage::ZipArchive archive(arguments.model_path);
-    if (const auto text = archive.extra(kConfigName)) {
+    const std::optional<std::string> model_folder = storage::model_folder_of(arguments.model_path);
+    const std::string beside =
+        model_folder.value_or(folder_of(arguments.model_path)) + "/" + kConfigName;
+    if (!model_folder) {
+        const storage::ZipArchive archive(arguments.model_path);
         const std::string name = arguments.model_path + ":" + kConfigName;
-        return {config::parse_config(*text, name), name, folder_of(arguments.model_path)};
+        if (const auto text = archive.extra(kConfigName))
+            return {config::parse_config(*text, name), name, folder_of(arguments.model_path)};
     }
     if (::access(beside.c_str(), F_OK) == 0)
         return {config::load_config(beside), beside, folder_of(beside)};
@@ -82,19 +86,6 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     place_path(placed.data.train_path, found.folder);
     place_path(placed.data.eval_path, found.folder);
     for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
-}
-
-graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device device) {
-    graph::LowerOptions options;
-    // The column of the loss's target is no argument of forward, and must be known to be left out.
-    const bool names_loss = config.loss.kind != config::LossKind::kModel;
-    if (!names_loss || !config.loss.target.empty())
-        options.offered = runtime::offered_names(config.data);
-    if (names_loss) std::erase(options.offered, config.loss.target);
-    options.loss = config.loss;
-    options.device = device;
-    options.compute_dtype = graph::scalar_type_of(config.precision.compute);
-    return options;
 }
 
 void check_indices(const JobSetup& setup) {
@@ -212,13 +203,29 @@ void require_trainable(const JobSetup& setup, const graph::LossFacts& loss) {
 
 }  // namespace
 
+graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device device) {
+    graph::LowerOptions options;
+    // The column of the loss's target is no argument of forward, and must be known to be left out.
+    const bool names_loss = config.loss.kind != config::LossKind::kModel;
+    if (!names_loss || !config.loss.target.empty())
+        options.offered = runtime::offered_names(config.data);
+    if (names_loss) std::erase(options.offered, config.loss.target);
+    options.loss = config.loss;
+    options.device = device;
+    options.compute_dtype = graph::scalar_type_of(config.precision.compute);
+    return options;
+}
+
 JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place) {
     JobSetup setup;
     FoundConfig found = find_config(arguments);
     setup.config_origin = found.origin;
     for (const std::string& assignment : arguments.overrides)
         config::apply_override(found.config, assignment);
-    setup.model = std::make_unique<graph::Model>(graph::Model::load(arguments.model_path));
+    setup.model = std::make_unique<graph::Model>(
+        graph::Model::load(arguments.model_path, arguments.plan_only ? graph::Weights::kIfThere
+                                                                     : graph::Weights::kRequired));
+    if (!setup.model->has_weights()) setup.shapes_only = std::make_unique<graph::ShapesOnly>();
     resolve_config(setup, found, arguments, place);
     if (arguments.plan_meshes && setup.config().zero.shard_ranks > 0)
         fail(ExitCode::kUsage,
@@ -241,6 +248,10 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     // named.
     const bool assume_tokens =
         arguments.plan_only && config.data.train_path.empty() && config.data.context > 0;
+    if (arguments.plan_only && config.data.train_path.empty() && !assume_tokens)
+        fail(ExitCode::kUsage,
+             "how many tokens make a sample? A plan needs --context N, or a file of training data "
+             "(--data)");
     if (!assume_tokens) open_and_check_data(setup, place);
     if (setup.data && setup.config().epochs > 0) resolve_config(setup, found, arguments, place);
     const std::vector<c10::IValue> batch = trial_batch(setup);

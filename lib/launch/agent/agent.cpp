@@ -269,7 +269,7 @@ void Agent::start_workers(const StartRequest& request) {
     if (!workers_.empty()) fail(ExitCode::kInternal, "a second request to start workers");
     if (state_ != State::kServing || request.workers.empty()) return;
     begin_attempt(request.workers.front().environment);
-    if (request.target_kind == TargetKind::kTorchScript) {
+    if (request.target_kind == TargetKind::kModel) {
         arena_ = UniqueFd(::memfd_create("dslaunch-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
         if (!arena_.valid()) {
             fail(ExitCode::kSetup, "cannot make the shared arena: {}", errno_text(errno));

@@ -48,7 +48,7 @@ void set_threads(const StartRequest& request, const SharedDescriptors& shared,
     if (find_variable(environment, kName) != nullptr) return;
     if (shared.place != nullptr) {
         set_variable(environment, kName, std::to_string(shared.place->threads));
-    } else if (request.target_kind == TargetKind::kTorchScript) {
+    } else if (request.target_kind == TargetKind::kModel) {
         const auto ranks = static_cast<int64_t>(request.workers.size());
         set_variable(environment, kName,
                      std::to_string(std::max<int64_t>(1, shared.cores / ranks)));
@@ -145,7 +145,7 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
         set_variable(spawn_request.environment, name, std::to_string(fd));
         spawn_request.kept_fds.push_back(fd);
     };
-    if (request.target_kind == TargetKind::kTorchScript) {
+    if (request.target_kind == TargetKind::kModel) {
         int pair[2];
         if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
             launch.error = fmt::format("cannot make a socket pair: {}", errno_text(errno));

@@ -30,9 +30,9 @@ enum class TransportKind {
 inline constexpr size_t kDefaultFanout = 256;
 
 enum class TargetKind {
-    kTorchScript,  // dsworker train TARGET; the job ends with our ExitCode
-    kPython,       // the job ends with the first failing rank's own code, 128+n for a signal
-    kProgram,      // the job ends like kPython
+    kModel,    // dsworker train TARGET; the job ends with our ExitCode
+    kPython,   // the job ends with the first failing rank's own code, 128+n for a signal
+    kProgram,  // the job ends like kPython
 };
 
 // The device that the ranks use. kAuto stays only in a job over ssh, where the agents report their

@@ -131,7 +131,7 @@ std::vector<std::optional<MachineFacts>> Preparation::facts() const {
 
 void Preparation::check_machine_facts() {
     if (!spec_.check_hosts || spec_.required_files.empty() ||
-        spec_.target_kind != TargetKind::kTorchScript) {
+        spec_.target_kind != TargetKind::kModel) {
         return;
     }
     std::vector<MachineFacts> machines;
@@ -223,7 +223,7 @@ StartRequest Preparation::start_request(size_t host, const AttemptNumber& number
         worker.takes_rendezvous = environment.rank == 0;
         worker.command = planned.command;
         worker.environment = spec_.environment.set;
-        if (!is_local() && spec_.target_kind == TargetKind::kTorchScript)
+        if (!is_local() && spec_.target_kind == TargetKind::kModel)
             worker.environment.emplace_back(kHostVariable, spec_.nodes[host].name);
         for (auto& variable : environment.variables()) {
             worker.environment.push_back(std::move(variable));

@@ -91,7 +91,7 @@ int run_job(const JobSpec& spec, HealthSink health) {
         int code = JobLoop(spec, {record, streams, files}, attempt, signals.get()).run();
         streams.drain();
         // Output that nobody reads is no success, as for a program in a pipe.
-        const bool is_training = spec.target_kind == TargetKind::kTorchScript;
+        const bool is_training = spec.target_kind == TargetKind::kModel;
         if (code == 0 && !is_training && streams.reader_is_gone(1)) code = kOutputLostCode;
         record.end(code);
         return code;

@@ -85,7 +85,7 @@ std::string JobLoop::describe_restart() const {
             fmt::format(", with the hosts that answer ({} to {} of {})", spec_.elastic.nodes.min,
                         spec_.elastic.nodes.max, spec_.elastic.hosts.size());
     }
-    if (spec_.target_kind == TargetKind::kTorchScript) {
+    if (spec_.target_kind == TargetKind::kModel) {
         text += spec_.output_directory.empty()
                     ? "; training begins anew, without --output nothing is saved"
                     : fmt::format("; training goes on from the newest checkpoint below {}",

@@ -94,7 +94,7 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
     files_.rank_lines(rank, lines);
     if (record_ != nullptr) record_->lines(rank, from.host, lines);
     const bool is_stdout = stream == OutputStream::kStdout;
-    const bool is_training = spec_.target_kind == TargetKind::kTorchScript;
+    const bool is_training = spec_.target_kind == TargetKind::kModel;
     const bool is_result = is_training && is_stdout && rank == 0;
     const std::string prefix = spec_.nodes.size() == 1 ? fmt::format("[{}] ", rank)
                                                        : fmt::format("[{}:{}] ", from.host, rank);
@@ -117,7 +117,7 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
 
 bool JobOutput::is_lost() {
     if (!streams_.reader_is_gone(1)) return false;
-    if (spec_.target_kind != TargetKind::kTorchScript) return true;
+    if (spec_.target_kind != TargetKind::kModel) return true;
     if (!std::exchange(told_of_loss_, true)) {
         note(
             "dslaunch: nobody reads this output any more; the training goes on, and what rank 0 "

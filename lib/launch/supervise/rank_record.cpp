@@ -36,7 +36,7 @@ std::optional<size_t> find_culprit(TargetKind kind, const std::vector<RankRecord
         if (!ranks[i].failed()) continue;
         if (!culprit || weight(i) < weight(*culprit)) culprit = i;
     }
-    if (!culprit || kind != TargetKind::kTorchScript || !ranks[*culprit].only_lost_a_peer())
+    if (!culprit || kind != TargetKind::kModel || !ranks[*culprit].only_lost_a_peer())
         return culprit;
     // Ends on several hosts are not heard of in their order.
     std::optional<size_t> left;
@@ -81,7 +81,7 @@ int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks) {
     const auto culprit = find_culprit(kind, ranks);
     if (!culprit) return static_cast<int>(ExitCode::kOk);
     const RankRecord& record = ranks[*culprit];
-    if (kind != TargetKind::kTorchScript) {
+    if (kind != TargetKind::kModel) {
         return record.exited.signal_number != 0
                    ? 128 + static_cast<int>(record.exited.signal_number)
                    : static_cast<int>(record.exited.exit_status);

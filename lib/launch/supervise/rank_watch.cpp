@@ -127,7 +127,7 @@ void RankWatch::handle_start(size_t host, const WorkerStarted& started) {
     record(host, started.rank).pid = started.pid;
     if (started.rank == 0 && spec_.binding.mode != BindMode::kAuto) {
         tell_binding(started);
-    } else if (started.rank == 0 && spec_.target_kind == TargetKind::kTorchScript) {
+    } else if (started.rank == 0 && spec_.target_kind == TargetKind::kModel) {
         tell_threads(started);
     }
     output_.add_rank(started);
@@ -257,7 +257,7 @@ bool RankWatch::end_wished(const std::string& cause) {
         return true;
     }
     save_deadline_ = steady_clock::now() + spec_.grace;
-    const bool trains = spec_.target_kind == TargetKind::kTorchScript;
+    const bool trains = spec_.target_kind == TargetKind::kModel;
     output_.note(
         fmt::format("dslaunch: {}; the ranks have {} s to {}, a second Ctrl-C ends them at once",
                     cause, std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count(),
@@ -271,7 +271,7 @@ bool RankWatch::end_wished(const std::string& cause) {
 }
 
 bool RankWatch::port_was_taken() const {
-    if (spec_.target_kind == TargetKind::kTorchScript || spec_.master_port != 0) return false;
+    if (spec_.target_kind == TargetKind::kModel || spec_.master_port != 0) return false;
     if (!ranks_.front().failed() || !started_at_) return false;
     if (steady_clock::now() - *started_at_ > kPortClashMax) return false;
     for (const std::string& line : output_.last_lines(0)) {

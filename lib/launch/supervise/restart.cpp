@@ -16,7 +16,7 @@ std::chrono::milliseconds restart_delay(int failures_in_a_row) {
 RestartVerdict decide_restart(const EndedAttempt& attempt) {
     if (!attempt.may_restart || attempt.restarts >= attempt.restarts_max)
         return RestartVerdict::kEnd;
-    if (attempt.target_kind != TargetKind::kTorchScript) return RestartVerdict::kRestart;
+    if (attempt.target_kind != TargetKind::kModel) return RestartVerdict::kRestart;
     const auto code = static_cast<ExitCode>(attempt.exit_code);
     const bool mistake =
         code == ExitCode::kUsage || code == ExitCode::kConfig || code == ExitCode::kInput;

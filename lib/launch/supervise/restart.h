@@ -23,7 +23,7 @@ inline constexpr std::chrono::seconds kGatherMax{60};
 
 // An attempt that has ended, or is about to.
 struct EndedAttempt {
-    TargetKind target_kind = TargetKind::kTorchScript;
+    TargetKind target_kind = TargetKind::kModel;
     int exit_code = 0;
     bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
     int restarts = 0;          // made before this attempt

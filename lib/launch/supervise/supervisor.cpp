@@ -58,7 +58,7 @@ AttemptResult Supervisor::run(const AttemptNumber& number, const std::vector<Cut
 // After a training that ended well the weights are on rank 0's host. kOk: they are here now, or are
 // not to be.
 ExitCode Supervisor::bring_weights() {
-    if (spec_.target_kind != TargetKind::kTorchScript || spec_.output_directory.empty() ||
+    if (spec_.target_kind != TargetKind::kModel || spec_.output_directory.empty() ||
         spec_.transport == TransportKind::kLocal || spec_.bring_bytes_max == 0 || interrupted() ||
         ranks_.conclude().exit_code != 0) {
         return ExitCode::kOk;

@@ -57,6 +57,14 @@ std::string layer_site(const std::string& where) {
     return fmt::format("{} in {}", node.substr(0, in), layer_name(node.substr(in + kInLength)));
 }
 
+// "aten::softmax in model.0.mlp (net.py:4): it needs all of what is split" without the layer's
+// number and the line.
+std::string obstacle_text(const std::string& why) {
+    const size_t line = why.find(" ("), reason = why.find("): ");
+    if (line == why.npos || reason == why.npos || reason < line) return why;
+    return layer_site(why) + why.substr(reason + 1);
+}
+
 std::string sizes_text(const std::vector<int64_t>& sizes) {
     std::vector<std::string> parts;
     for (const int64_t size : sizes) parts.push_back(std::to_string(size));
@@ -200,6 +208,18 @@ std::vector<std::optional<TensorRule>> match_tensor_rules(const TensorRules& rul
                    : fmt::format("; its first one is `{}`", names.empty() ? "" : names.front()));
     }
     return found;
+}
+
+std::string unproven_text(const TensorPlan& plan) {
+    std::vector<Row> whole;
+    for (const TensorParameter& parameter : plan.parameters)
+        if (parameter.unproven)
+            whole.push_back({layer_name(parameter.name), obstacle_text(parameter.why)});
+    std::string text;
+    for (const Row& row : count_equal(whole))
+        text += fmt::format("\n  whole on every rank: {}{}: {}",
+                            row[0] == "1" ? "" : row[0] + " times ", row[1], row[2]);
+    return text;
 }
 
 std::string tensor_plan_text(const TensorPlan& plan) {

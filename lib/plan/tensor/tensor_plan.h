@@ -54,7 +54,8 @@ struct TensorParameter {
     TensorRule rule = TensorRule::kReplicated;
     TensorShard shard;  // set if rule is not kReplicated
     TensorGradient gradient = TensorGradient::kComplete;
-    std::string why;  // "feeds aten::scaled_dot_product_attention"
+    std::string why;        // "feeds aten::scaled_dot_product_attention"
+    bool unproven = false;  // true: a layer that stays whole for the obstacle that WHY names
 };
 
 enum class TensorCollectiveKind {
@@ -95,6 +96,8 @@ struct TensorRules {
     // (Megatron-LM, arXiv:2205.05198): norms, dropout and sums of residuals.
     bool share_positions = false;
     std::vector<std::pair<std::string, TensorRule>> patterns;
+    bool strict = false;  // true: a model with a layer of attention, or one whose width does not
+                          // divide, that cannot be split is refused
 };
 
 // The rule named WORD: "column", "row", "vocabulary", "replicated". Throws Error{kConfig} that
@@ -105,6 +108,10 @@ struct TensorRules {
 // fits none of them, with the nearest name.
 [[nodiscard]] std::vector<std::optional<TensorRule>> match_tensor_rules(
     const TensorRules& rules, std::span<const std::string> names);
+
+// The layers that stay whole for an obstacle, equal ones in one line: "\n  whole on every rank: …"
+// each; empty: none does.
+[[nodiscard]] std::string unproven_text(const TensorPlan& plan);
 
 // Table of parameters (those of equal layers in one line), collectives and bytes, for people.
 [[nodiscard]] std::string tensor_plan_text(const TensorPlan& plan);

@@ -12,6 +12,7 @@
 namespace dslaunch::runtime {
 
 class MemoryLender;
+class UpdateWitness;
 
 struct StepSettings {
     int64_t step = 1;  // counted from 1
@@ -57,6 +58,9 @@ class SteppingState {
         DSL_CHECK(false, "a state whose placement is fixed is given another plan of rank {}",
                   plan.rank);
     }
+    // Sets who sees every update of an element that this rank writes; null: nobody. The witness
+    // must outlive the state. REQUIRES: the values are in the host's memory.
+    virtual void set_witness(UpdateWitness* witness) { static_cast<void>(witness); }
     // Waits until the last step's updates are done on every rank.
     virtual void settle() = 0;
 };

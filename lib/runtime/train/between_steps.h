@@ -24,6 +24,13 @@ class BetweenSteps {
 
     // Called before the first instruction of each step.
     virtual void before_step() {}
+    // Called after each step with its LOSS, the mean over all micro batches; SKIPPED: gradients
+    // that were not finite, so that nothing was updated.
+    virtual void end_step(int64_t step, double loss, bool skipped) {
+        static_cast<void>(step);
+        static_cast<void>(loss);
+        static_cast<void>(skipped);
+    }
     // Called after a step that is not the last, while nothing is being saved. Returns another plan
     // for the next steps, or null to keep the plan, the same on all ranks. The plan must outlive
     // the trainer and differs only in the placement of chunks.

@@ -245,6 +245,7 @@ TrainResult Trainer::run() {
     for (int64_t step = before + 1; step <= config.steps && !result.asked_to_end; ++step) {
         step_ = step;
         const StepFacts facts = run_step(step);
+        if (parts_.between != nullptr) parts_.between->end_step(step, facts.loss, facts.skipped);
         result.steps = step;
         result.loss = facts.loss;
         result.peak_rss = Bytes{facts.peak_rss_bytes};

@@ -16,7 +16,6 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
-constexpr const char* kIndexName = "model.safetensors.index.json";
 
 }  // namespace
 
@@ -53,30 +52,6 @@ void SafetensorsSource::for_each(int tensor, int state, const Range& elements,
         use(part, memory);
         place.file->discard(memory);
     }
-}
-
-std::vector<std::string> safetensors_files_of(const std::string& folder) {
-    const std::string index = fmt::format("{}/{}", folder, kIndexName);
-    const std::string single = fmt::format("{}/model.safetensors", folder);
-    std::error_code ignored;
-    if (!std::filesystem::exists(index, ignored)) {
-        if (std::filesystem::exists(single, ignored)) return {single};
-        return {};
-    }
-    std::ifstream in(index);
-    const auto json = nlohmann::json::parse(in, nullptr, false);
-    const auto map = json.is_object() ? json.find("weight_map") : json.end();
-    if (json.is_discarded() || map == json.end() || !map->is_object())
-        fail(ExitCode::kInput, "{}: is no JSON object with a weight_map", index);
-    std::set<std::string> files;
-    for (const auto& [tensor, file] : map->items()) {
-        const std::string name = file.is_string() ? file.get<std::string>() : "";
-        if (name.empty() || name.find('/') != std::string::npos)
-            fail(ExitCode::kInput, "{}: `{}` is in no file of that folder", index,
-                 printable(tensor));
-        files.insert(fmt::format("{}/{}", folder, name));
-    }
-    return {files.begin(), files.end()};
 }
 
 }  // namespace dslaunch::storage

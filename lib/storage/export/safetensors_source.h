@@ -34,9 +34,4 @@ class SafetensorsSource : public TensorSource {
     std::vector<Place> places_;  // one for each tensor
 };
 
-// The files of a folder in the way of Hugging Face: what its model.safetensors.index.json names, or
-// model.safetensors; empty: neither is there. Throws Error{kInput} for an index that cannot be read
-// or that names a file outside of FOLDER.
-[[nodiscard]] std::vector<std::string> safetensors_files_of(const std::string& folder);
-
 }  // namespace dslaunch::storage

@@ -8,6 +8,7 @@
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/export/checkpoint_source.h"
 #include "storage/export/safetensors_source.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::storage {
 namespace {

@@ -13,21 +13,18 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr const char* kMakeOne =
-    "in Python, with the module that has these weights: torch.jit.save(torch.jit.script(module), "
-    "\"train.pt\"), or torch.jit.trace(module, example_inputs) where it cannot be scripted";
+    "in Python, with the module that has these weights: torch.export.save(torch.export.export("
+    "module, example_inputs), \"train.pt2\"), or torch.jit.save(torch.jit.script(module), "
+    "\"train.pt\")";
 
 std::optional<std::string> why_no_model(FileKind kind) {
     switch (kind) {
         case FileKind::kTorchScript:
+        case FileKind::kExportedProgram:
         case FileKind::kText:
         case FileKind::kUnreadZip:
         case FileKind::kOther:
             return std::nullopt;
-        case FileKind::kExportedProgram:
-            return std::string(
-                "is an exported program (torch.export.save), which this version does not read; "
-                "write TorchScript in Python: torch.jit.save(torch.jit.trace(module, "
-                "example_inputs), \"train.pt\")");
         case FileKind::kPickle:
             return std::string(
                        "is a pickle of torch.save: weights, or a module by the name of its class, "
@@ -39,14 +36,16 @@ std::optional<std::string> why_no_model(FileKind kind) {
         case FileKind::kOnnx:
             return std::string(
                 "is an ONNX graph, which is for inference; write the module that it was exported "
-                "from: torch.jit.save(torch.jit.script(module), \"train.pt\")");
+                "from: torch.export.save(torch.export.export(module, example_inputs), "
+                "\"train.pt2\")");
         case FileKind::kNpy:
         case FileKind::kNpz:
             return "holds arrays of numpy: it is data, not a model";
         case FileKind::kTable:
             return "is a table (Parquet, Arrow or HDF5): it is data, not a model";
         case FileKind::kZip:
-            return "is a zip archive of other files: models are written by torch.jit.save";
+            return "is a zip archive of other files: models are written by torch.export.save and "
+                   "torch.jit.save";
         case FileKind::kCompressed:
             return "is compressed: unpack it";
         case FileKind::kLfsPointer:
@@ -128,8 +127,8 @@ void require_kind(const std::string& path, Objection objection) {
 }  // namespace
 
 bool has_model_name(std::string_view path) {
-    constexpr std::array<std::string_view, 9> kEndings = {
-        ".pth", ".pt2", ".bin", ".ckpt", ".safetensors", ".onnx", ".torchscript", ".jit", ".ptl"};
+    constexpr std::array<std::string_view, 8> kEndings = {
+        ".pth", ".bin", ".ckpt", ".safetensors", ".onnx", ".torchscript", ".jit", ".ptl"};
     return std::ranges::any_of(kEndings,
                                [&](std::string_view ending) { return path.ends_with(ending); });
 }
@@ -138,7 +137,7 @@ bool is_row_file(std::string_view path) {
     return path.ends_with(".safetensors") || path.ends_with(".npy");
 }
 
-void require_torchscript(const std::string& path) {
+void require_model(const std::string& path) {
     require_kind(path, why_no_model);
 }
 

@@ -1,6 +1,6 @@
 // The fault of a file that is given as a model or as data, told before it is read. People have
-// weights (a state_dict, safetensors), whole pickled modules, exported programs, ONNX where a
-// TorchScript archive is meant, and text, tables and pickles where tokens or columns are: each
+// weights (a state_dict, safetensors), whole pickled modules, ONNX where a TorchScript archive or
+// an exported program is meant, and text, tables and pickles where tokens or columns are: each
 // becomes the right thing in its own way. Data path: TARGET -> [here] -> archive; --data -> [here]
 // -> token_file.h, or safetensors.h and npy.h. No state; any thread.
 #pragma once
@@ -17,9 +17,9 @@ namespace dslaunch::storage {
 [[nodiscard]] bool is_row_file(std::string_view path);
 
 // Throws Error{kInput} that begins with PATH, says what it is and the one line that makes a model
-// of it, where its content is known and no TorchScript archive. A file that cannot be read passes:
-// whoever opens it says why.
-void require_torchscript(const std::string& path);
+// of it, where its content is known and neither a TorchScript archive nor an exported program. A
+// file that cannot be read passes: whoever opens it says why.
+void require_model(const std::string& path);
 
 // Likewise for data. All that is refused can be read as tokens of a large vocabulary.
 void require_data(const std::string& path);

@@ -18,6 +18,7 @@
 #include "storage/export/floats.h"
 #include "storage/export/safetensors_source.h"
 #include "storage/foreign/deepspeed_source.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::storage {
 namespace {

@@ -99,10 +99,9 @@ void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
         const graph::ModelParameter& parameter = model.parameters()[slice.parameter];
         const at::ScalarType type = parameter.tensor.scalar_type();
         const bool half = type == at::kBFloat16 || type == at::kHalf;
-        if (type != at::kFloat && !(half && dtype_ != DType::kF32))
+        if (type != at::kFloat && !half)
             fail(ExitCode::kInput,
-                 "parameter {} is {}, which cannot be trained in fp32; save the model with "
-                 ".float(), or enable bf16 or fp16 in the config",
+                 "parameter {} is {}, which cannot be trained; save the model with .float()",
                  parameter.name, c10::toString(type));
         values.loaded.push_back(graph::in_memory_order(parameter.tensor).to(at::kCPU));
     }
@@ -121,7 +120,8 @@ void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
     frozen_as_read_.resize(layout.slices.size() - static_cast<size_t>(layout.trained_slices));
     for (size_t i = 0; i < frozen_as_read_.size(); ++i) {
         const int slice = layout.trained_slices + static_cast<int>(i);
-        const bool elsewhere = !device_.device->is_host() || dtype_ != DType::kF32;
+        const bool elsewhere = !device_.device->is_host() || dtype_ != DType::kF32 ||
+                               values.loaded[slice].scalar_type() != at::kFloat;
         if (elsewhere || map_.is_gathered(layout.bucket_of(slice)))
             frozen_as_read_[i] = values.loaded[slice];
     }

@@ -63,6 +63,23 @@ TEST_CASE("a model takes our options before and after it, in every spelling") {
     }
 }
 
+TEST_CASE("verify trains two steps of a model, and takes no place for results") {
+    const auto verify = [](const std::string& line) {
+        return parse_run_options(split(line, ' '), /*verify=*/true);
+    };
+    const auto told = [&](const std::string& line) {
+        return test::error_of(ExitCode::kUsage, [&] { (void)verify(line); });
+    };
+    CHECK(verify("--num_gpus 2 train.pt").set == Words{"dslaunch.steps=2"});
+    // The last one counts.
+    CHECK(verify("train.pt --steps 5").set == Words{"dslaunch.steps=2", "dslaunch.steps=5"});
+    CHECK(verify("train.pt").timeout_s == 3600.0);
+    CHECK(verify("train.pt --timeout 20").timeout_s == 20.0);
+    CHECK_THAT(told("train.py"), Catch::Contains("verify is for models"));
+    CHECK_THAT(told("train.pt --output out"), Catch::Contains("keeps nothing"));
+    CHECK_THAT(told("train.pt --resume"), Catch::Contains("keeps nothing"));
+}
+
 TEST_CASE("what a trainer's command line says of training is said to a model in its words") {
     const RunOptions o = parse(
         "t.pt --learning_rate 2e-5 --num_train_epochs 3 --warmup_steps 10 --bf16 "

@@ -19,7 +19,8 @@ using namespace graph;
 using namespace plan;
 
 namespace {
-const std::set<std::string> kPictureModels = {"convnet", "image-text", "mlp", "views-inplace"};
+const std::set<std::string> kPictureModels = {"convnet", "exported-convnet", "image-text", "mlp",
+                                              "views-inplace"};
 }
 
 TEST_CASE("classes of the loss and work of a model are the same however it is cut") {

@@ -95,13 +95,18 @@ std::string temporary_path(const std::string& name) {
 TEST_CASE("class text is cut, moved left and written out once per child") {
     const auto bodies = class_bodies(
         "# about\nclass A:\n    pass\n\nclass B:\n    def f(self, x):\n"
-        "        for a in self.as:\n            x = a.f(x)\n        return x\n",
-        2);
-    REQUIRE(bodies.size() == 2);
+        "        for a in self.$many:\n            x = a.f(x)\n        return x\n"
+        "\nclass C:\n    def f(self, x):\n        for i, a in enumerate(self.few):\n"
+        "            x = a.f(x, i)\n        return x\n",
+        {{{"many", "as"}}, {{"as", 2}, {"few", 1}}});
+    REQUIRE(bodies.size() == 3);
     CHECK(bodies.at("A").empty());
     CHECK(bodies.at("B") ==
           "def f(self, x):\n    a = getattr(self.as, \"0\")\n    x = a.f(x)\n"
           "    a = getattr(self.as, \"1\")\n    x = a.f(x)\n    return x\n");
+    CHECK(bodies.at("C") ==
+          "def f(self, x):\n    i = 0\n    a = getattr(self.few, \"0\")\n    x = a.f(x, i)\n"
+          "    return x\n");
 }
 
 TEST_CASE("a GPT has the usual parameter names and shapes") {

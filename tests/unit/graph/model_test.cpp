@@ -40,7 +40,7 @@ std::string load_error(const std::string& path) {
 TEST_CASE("a tied parameter is one tensor with all its names") {
     for (const std::string& name : test::fixture_names()) {
         const nlohmann::json facts = test::fixture_facts(name);
-        const Model model = Model::load(test::fixture_path("models/" + name + ".pt"));
+        const Model model = Model::load(test::model_path(name));
         INFO(name);
         int64_t numel = 0;
         size_t groups = 0;
@@ -88,14 +88,14 @@ TEST_CASE("what is no TorchScript archive is refused by name") {
     };
     const Row rows[] = {
         {folder.path() + "/absent.pt", "No such file or directory"},
-        {folder.path(), "is a folder, not a TorchScript archive"},
-        {write("empty.pt", ""), "is not a TorchScript archive"},
-        {write("garbage.pt", std::string(5000, '\x5a')), "is not a TorchScript archive"},
-        {write("text.pt", "import torch\n"), "is not a TorchScript archive"},
+        {folder.path(), "is a folder without a config.json, not a model"},
+        {write("empty.pt", ""), "is not a model that can be loaded"},
+        {write("garbage.pt", std::string(5000, '\x5a')), "is not a model that can be loaded"},
+        {write("text.pt", "import torch\n"), "is not a model that can be loaded"},
         {write("truncated.pt", archive.substr(0, archive.size() / 2)),
-         "is not a TorchScript archive"},
+         "is not a model that can be loaded"},
         {write("cut-end.pt", archive.substr(0, archive.size() - 10)),
-         "is not a TorchScript archive"},
+         "is not a model that can be loaded"},
         {folder.path() + "/silent.pt", "has no forward method"},
     };
     for (const Row& row : rows) {

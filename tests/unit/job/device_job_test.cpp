@@ -5,28 +5,13 @@
 #include <ATen/ops/equal.h>
 #include <torch/csrc/jit/serialization/import.h>
 
-#include <filesystem>
-#include <fstream>
-#include <memory>
-
 #include "base/error.h"
-#include "graph/lower/precision.h"
 #include "graph/models/models.h"
-#include "graph/segment/compute_context.h"
-#include "job/predict/job_room.h"
-#include "job/run/job_saving.h"
-#include "job/run/job_state.h"
 #include "job/setup/set_up_job.h"
-#include "plan/step/plan_check.h"
-#include "plan/step/recompute_groups.h"
-#include "runtime/compute/model_buffers.h"
-#include "runtime/train/evaluator.h"
-#include "runtime/train/trainer.h"
+#include "job_rank.h"
 #include "support/catch.h"
 #include "support/device/test_backend.h"
 #include "support/device/test_device.h"
-#include "support/metrics_keeper.h"
-#include "support/places.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
 
@@ -35,137 +20,17 @@ namespace dslaunch {
 using namespace runtime;
 using test::TestBackend;
 using test::TestBackendWorld;
-using testing::MetricsKeeper;
+using testing::Job;
+using testing::job_of;
+using testing::Outcome;
 
 namespace {
 
 // Before the first backward of the process.
 const bool kRegistered = (test::register_test_devices(), true);
 
-constexpr Duration kLimit = std::chrono::minutes(5);
-
-struct Outcome {
-    std::vector<double> losses;
-    double eval_loss = 0;
-    Bytes planned;   // peak of the plan on the device
-    Bytes measured;  // peak of the device
-    std::string warning;
-};
-
-struct Job {
-    std::string model;
-    std::string config;
-    std::string output;
-    std::string resume = {};
-};
-
-// The rank's way through dsworker (apps/worker/train.cpp), without a launcher.
-class Rank {
-  public:
-    // BACKEND is null on the host. DEVICE is LibTorch's name for where the rank computes.
-    Rank(const Job& job, TestBackend* backend, c10::Device device)
-        : job_(job),
-          backend_(backend),
-          gpu_{device, DeviceBackendPtr(backend, {[](auto*) {}}), 0} {}
-
-    Outcome run() {
-        job::JobArguments arguments;
-        arguments.model_path = job_.model;
-        arguments.config_path = job_.config;
-        arguments.open_device = [this](const config::RunConfig&) { return gpu_.device; };
-        setup_ = job::set_up_job(arguments, place_);
-        room_.check_host(setup_, place_, /*saves=*/true, backend_);
-        states_.emplace(setup_, environment_, gpu_, kLimit);
-        ArenaLayout arena(1);
-        states_->add_slices(arena);
-        comms_.open(environment_, setup_, std::move(arena), kLimit);
-        job::JobSaving saving(
-            setup_, comms_, {job_.output, job_.resume, false, "a test", std::chrono::seconds(60)});
-        saving.resume();
-        ModelBuffers buffers(*setup_.model, *comms_.own().collectives);
-        const std::unique_ptr<ParameterState> state = states_->make(comms_, saving.saved(), 1);
-        const storage::TrainingState resumed = saving.training();
-        saving.begin(*state, buffers, false);
-        Outcome outcome = train(*state, buffers, saving, resumed);
-        static_cast<void>(saving.write_weights(*state, buffers));
-        return outcome;
-    }
-
-  private:
-    Outcome train(ParameterState& state, ModelBuffers& buffers, job::JobSaving& saving,
-                  const storage::TrainingState& resumed) {
-        const config::RunConfig& config = setup_.config();
-        BatchLoader loader(setup_.data->train, {config.batch, 0, config.seed, config.data.shuffle,
-                                                resumed.step, resumed.samples_seen});
-        const plan::StepPlanOptions& options = setup_.plan_options;
-        SegmentRunner segments(
-            *setup_.segmented, setup_.info,
-            plan::make_recompute_groups(setup_.info, options.recompute_groups, {}),
-            [&](int64_t step, int64_t micro_step) { return loader.take(step, micro_step); },
-            {config.seed,
-             config.batch.accumulation_steps,
-             0,
-             1,
-             gpu_.device,
-             /*read_losses_late=*/backend_ != nullptr,
-             true,
-             {},
-             1});
-        Evaluator evaluator(evaluator_parts(state, buffers), *setup_.data->eval);
-        MetricsKeeper reporter;
-        TrainerParts parts;
-        parts.config = &config;
-        parts.info = &setup_.info;
-        parts.plan = &setup_.plan;
-        parts.segments = &segments;
-        parts.state = &state;
-        parts.account = &state;
-        parts.collectives = &comms_.job();
-        parts.device = backend_;
-        parts.reporter = &reporter;
-        parts.evaluator = &evaluator;
-        parts.loader = &loader;
-        parts.checkpointer = saving.checkpointer();
-        parts.resumed = resumed;
-        const graph::ComputeContext context(true, graph::scalar_type_of(config.precision.compute),
-                                            gpu_.device.type());
-        const TrainResult result = Trainer(std::move(parts)).run();
-        Outcome outcome;
-        for (const nlohmann::json& line : reporter.lines)
-            if (line.contains("loss")) outcome.losses.push_back(line.at("loss"));
-        outcome.eval_loss = result.eval_loss.value_or(0);
-        outcome.planned =
-            plan::peak_by_tier(setup_.plan)[static_cast<size_t>(plan::Tier::kDevice)].peak;
-        if (backend_ != nullptr) outcome.measured = backend_->memory_state().peak;
-        return outcome;
-    }
-
-    EvaluatorParts evaluator_parts(ReadableState& state, ModelBuffers& buffers) {
-        EvaluatorParts parts;
-        parts.model = setup_.model.get();
-        parts.config = &setup_.config();
-        parts.buffers = &buffers;
-        parts.state = &state;
-        parts.device = gpu_.device;
-        parts.rank = 0;
-        parts.counts = true;
-        parts.leaves = [] { return false; };
-        return parts;
-    }
-
-    Job job_;
-    TestBackend* backend_;
-    RankDevice gpu_;
-    Topology place_;
-    launch::WorkerEnvironment environment_;
-    job::JobSetup setup_;
-    job::JobRoom room_;
-    std::optional<job::JobState> states_;
-    job::RankComms comms_;
-};
-
 Outcome run_on_host(const Job& job) {
-    return Rank(job, nullptr, c10::kCPU).run();
+    return testing::Rank(job, nullptr, c10::kCPU).run();
 }
 
 Outcome run_on_device(const Job& job, Bytes memory = gib(1)) {
@@ -173,26 +38,7 @@ Outcome run_on_device(const Job& job, Bytes memory = gib(1)) {
     test::TestDevice device(0, 7);
     TestBackend backend(world, 8, 0, &device.compute());
     backend.set_memory(memory);
-    return Rank(job, &backend, device.device()).run();
-}
-
-std::string fixture(const std::string& name) {
-    return std::string(test::source_dir()) + "/tests/fixtures/" + name;
-}
-
-// Writes a config of four steps of MODEL's job into FOLDER.
-Job job_of(const test::TemporaryFolder& folder, const std::string& extra, int64_t steps = 4) {
-    Job job;
-    job.model = fixture("models/gpt-tied.pt");
-    job.config = folder.path() + "/ds_config.json";
-    job.output = folder.path() + "/run";
-    std::ofstream(job.config) << R"({"train_micro_batch_size_per_gpu": 2,
-        "gradient_accumulation_steps": 2, "gradient_clipping": 0.5,
-        "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}, )"
-                              << extra << R"( "dslaunch": {"steps": )" << steps
-                              << R"(, "seed": 5, "data": {"context": 16, "train": ")"
-                              << fixture("data/kjv.u16.bin") << R"(", "eval_fraction": 0.01}}})";
-    return job;
+    return testing::Rank(job, &backend, device.device()).run();
 }
 
 void check_equal_weights(const std::string& a, const std::string& b, double tolerance) {

@@ -77,8 +77,7 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
     const Row rows[] = {
         {zip_of({"m/data.pkl", "m/version", "m/constants.pkl"}), "accepted", "is a model, not"},
         {zip_of({"m/data.pkl", "m/version", "m/data/0"}), kWeights, kNoPickle},
-        {zip_of({"m/archive_format", "m/models/model.json"}), "is an exported program",
-         "is a model, not data"},
+        {zip_of({"m/archive_format", "m/models/model.json"}), "accepted", "is a model, not data"},
         {zip_of({"m/readme.txt"}), "is a zip archive of other files", kUnpack},
         {zip_of({"x.npy", "y.npy"}), "holds arrays of numpy", "is an .npz archive"},
         {old_pickle, kWeights, kNoPickle},
@@ -110,11 +109,10 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
     };
     for (const Row& row : rows) {
         INFO(row.content.substr(0, 40));
-        CHECK_THAT(message_of(require_torchscript, "m.pth", row.content),
-                   Catch::Contains(row.as_model));
+        CHECK_THAT(message_of(require_model, "m.pth", row.content), Catch::Contains(row.as_model));
         CHECK_THAT(message_of(require_data, "d.bin", row.content), Catch::Contains(row.as_tokens));
     }
-    CHECK_NOTHROW(require_torchscript("/no/such/file"));
+    CHECK_NOTHROW(require_model("/no/such/file"));
     CHECK_NOTHROW(require_data("/no/such/file"));
     CHECK(has_model_name("a/model.safetensors"));
     CHECK_FALSE(has_model_name("train.pt"));

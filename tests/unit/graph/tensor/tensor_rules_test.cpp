@@ -272,6 +272,35 @@ TEST_CASE("what stands between attention's layers and has no rule is refused by 
     }
 }
 
+TEST_CASE("a layer that cannot be proven stays whole with a line, and strict refuses it") {
+    const std::string body =
+        project(3, 3) + "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True)\n" +
+        merge(3) +
+        "    x = x + y\n"
+        "    y = torch.linear(torch.gelu(torch.linear(x, self.fc, self.fb)), self.out)\n";
+    Sizes sizes = projections(3, 3);
+    sizes.insert(sizes.end(), kFeedForward.begin(), kFeedForward.end());
+    const TensorCase made = TensorCase::script(decoder(body), sizes);
+    const TensorPlan plan = made.split_and_check(ranks(2));
+    CHECK(named(plan, "fc").rule == TensorRule::kColumn);
+    CHECK_FALSE(named(plan, "fc").unproven);
+    for (const char* name : {"wq", "wk", "wv"}) {
+        INFO(name);
+        CHECK(named(plan, name).rule == TensorRule::kReplicated);
+        CHECK(named(plan, name).unproven);
+    }
+    CHECK_FALSE(named(plan, "norm").unproven);  // it has nothing to split
+    CHECK_THAT(unproven_text(plan),
+               Catch::Contains("\n  whole on every rank: wq: aten::view in ") &&
+                   Catch::Contains("its shares would not be whole ones on 2 ranks"));
+    TensorRules strict = ranks(2);
+    strict.strict = true;
+    CHECK_THAT(message(made, strict), Catch::Contains("wq [12, 12] cannot be split"));
+    const TensorPlan thirds = made.split_and_check(ranks(3));
+    CHECK(named(thirds, "wq").rule == TensorRule::kColumn);
+    CHECK_THAT(unproven_text(thirds), Catch::Contains("\n  whole on every rank: fc: "));
+}
+
 TEST_CASE("given rules count before what the graph shows") {
     const std::string body =
         "    y = torch.linear(torch.gelu(torch.linear(x, self.fc, self.fb)), self.out)\n";

@@ -55,13 +55,13 @@ TEST_CASE("a frame too long or of an unknown kind is refused as soon as its head
 
 TEST_CASE("a start request survives its journey byte for byte") {
     StartRequest request;
-    request.target_kind = TargetKind::kTorchScript;
+    request.target_kind = TargetKind::kModel;
     request.inherit_all = false;
     request.working_directory = "/tmp/a b";
     const std::string odd("quote' $(x)\n\0\xff", 14);
     request.workers.push_back({7, true, {"sh", odd}, {{"NAME", odd}, {"EMPTY", ""}}});
     const auto back = decode<StartRequest>(encode(request));
-    CHECK(back.target_kind == TargetKind::kTorchScript);
+    CHECK(back.target_kind == TargetKind::kModel);
     CHECK_FALSE(back.inherit_all);
     CHECK(back.working_directory == "/tmp/a b");
     REQUIRE(back.workers.size() == 1);

@@ -174,7 +174,7 @@ TEST_CASE("a full disk of the launcher's is a sentence, and nothing is left on i
 TEST_CASE("at the end of a training the weights come to the launcher, which names the host") {
     const TemporaryFolder folder;
     const std::string there = folder.path() + "/there";
-    JobSpec spec = two_per_node(2, TargetKind::kTorchScript);
+    JobSpec spec = two_per_node(2, TargetKind::kModel);
     spec.output_directory = folder.path() + "/run";
     fs::create_directories(spec.output_directory);
     write_file(there + "/model.safetensors", random_bytes(3000, 1));

@@ -143,7 +143,7 @@ TEST_CASE("what nobody may restart ends at once: an interrupt, a mistake in the 
     Loop interrupted(fixed_spec(5));
     CHECK(interrupted.run({failed(76, false)}) == 76);
     CHECK(interrupted.seen.size() == 1);
-    Loop mistaken(fixed_spec(5, TargetKind::kTorchScript));
+    Loop mistaken(fixed_spec(5, TargetKind::kModel));
     CHECK(mistaken.run({failed(65)}) == 65);
     CHECK(mistaken.seen.size() == 1);
     Loop program(fixed_spec(1));

@@ -79,7 +79,7 @@ TEST_CASE("half a line that a killed launcher left in the metrics is cut off, wh
     for (const auto& [before, kept] : rows) {
         TemporaryFolder folder;
         std::ofstream(folder.path() + "/metrics.jsonl") << before;
-        JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
+        JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
         StandardStreams streams;
         JobFiles files(spec);
         JobOutput output(spec, streams, files);
@@ -92,7 +92,7 @@ TEST_CASE("half a line that a killed launcher left in the metrics is cut off, wh
 TEST_CASE("results of a model's rank 0 are plain on stdout, all else carries its rank on stderr") {
     Captured captured;
     TemporaryFolder folder;
-    const JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
+    const JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
     StandardStreams streams;
     JobFiles files(spec);
     JobOutput output(spec, streams, files);
@@ -122,7 +122,7 @@ TEST_CASE("a program keeps its two streams apart") {
 
 TEST_CASE("into a pipe every progress line comes at once, without control characters") {
     Captured captured;
-    const JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
+    const JobSpec spec = two_ranks(TargetKind::kModel, "");
     StandardStreams streams;
     JobFiles files(spec);
     JobOutput output(spec, streams, files);
@@ -136,7 +136,7 @@ TEST_CASE("into a pipe every progress line comes at once, without control charac
 
 TEST_CASE("quiet shows no progress") {
     Captured captured;
-    JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
+    JobSpec spec = two_ranks(TargetKind::kModel, "");
     spec.log.quiet = true;
     StandardStreams streams;
     JobFiles files(spec);
@@ -162,7 +162,7 @@ TEST_CASE("on a terminal lines have its width, and warnings have a colour unless
     {
         Captured captured;
         ::dup2(terminal.get(), 2);
-        const JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
+        const JobSpec spec = two_ranks(TargetKind::kModel, "");
         StandardStreams streams;
         JobFiles files(spec);
         JobOutput output(spec, streams, files);
@@ -185,7 +185,7 @@ TEST_CASE("on a terminal lines have its width, and warnings have a colour unless
 TEST_CASE("a failure's own text is told by the report, not by the terminal too; logs keep it") {
     Captured captured;
     TemporaryFolder folder;
-    const JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
+    const JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
     StandardStreams streams;
     JobFiles files(spec);
     JobOutput output(spec, streams, files);
@@ -247,7 +247,7 @@ TEST_CASE("that nobody reads a training's output is said once, and is the end of
     Captured captured;
     PipedStream out(1);
     out.close_reader();
-    for (const TargetKind kind : {TargetKind::kTorchScript, TargetKind::kProgram}) {
+    for (const TargetKind kind : {TargetKind::kModel, TargetKind::kProgram}) {
         const JobSpec spec = two_ranks(kind, folder.path());
         StandardStreams streams;
         JobFiles files(spec);
@@ -272,7 +272,7 @@ TEST_CASE("a log that takes nothing holds up nobody, and all of it is there when
     std::filesystem::create_directories(folder.path() + "/logs");
     const std::string fifo = folder.path() + "/logs/rank-0.log";
     REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-    const JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
+    const JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
     StandardStreams streams;
     JobFiles files(spec);
     JobOutput output(spec, streams, files);

@@ -64,14 +64,14 @@ TEST_CASE("the rank to blame is the first that failed by itself") {
     for (size_t i = 0; i < std::size(rows); ++i) {
         INFO("row " << i);
         CHECK(find_culprit(TargetKind::kProgram, rows[i].ranks) == rows[i].culprit);
-        CHECK(job_exit_code(TargetKind::kTorchScript, rows[i].ranks) == rows[i].train_code);
+        CHECK(job_exit_code(TargetKind::kModel, rows[i].ranks) == rows[i].train_code);
         CHECK(job_exit_code(TargetKind::kProgram, rows[i].ranks) == rows[i].program_code);
     }
 }
 
 TEST_CASE("a rank of a training job that ends with 0 while others need it is to blame") {
     const auto culprit = [](const std::vector<RankRecord>& ranks) {
-        return find_culprit(TargetKind::kTorchScript, ranks);
+        return find_culprit(TargetKind::kModel, ranks);
     };
     CHECK(culprit({ended(2, kLost), ended(1, 0)}) == 1);
     // Its end may be heard of later than theirs.

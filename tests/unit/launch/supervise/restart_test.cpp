@@ -62,7 +62,7 @@ TEST_CASE("mistakes of a training job are not tried again, a program's codes are
         {ExitCode::kOk, false, 0, kEnd, kEnd},
     };
     for (const Row& row : rows) {
-        EndedAttempt attempt{TargetKind::kTorchScript, static_cast<int>(row.code), row.may_restart,
+        EndedAttempt attempt{TargetKind::kModel, static_cast<int>(row.code), row.may_restart,
                              row.restarts, 2};
         INFO(attempt.exit_code << " after " << row.restarts);
         CHECK(decide_restart(attempt) == row.job);

@@ -244,7 +244,7 @@ TEST_CASE("machines that cannot run dsworker together are named, for a .pt targe
         if (host == 2) facts.glibc = "2.1";
         return facts;
     };
-    JobSpec spec = job_on(4, TargetKind::kTorchScript);
+    JobSpec spec = job_on(4, TargetKind::kModel);
     spec.required_files = {"/proc/self/exe"};  // stands for dsworker
     const std::string message = refusal(spec, cluster, ExitCode::kHosts);
     CHECK_THAT(message, Catch::Contains("1 of 4 hosts") &&

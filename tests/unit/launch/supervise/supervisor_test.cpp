@@ -196,7 +196,7 @@ TEST_CASE("a worker's own message decides the code of a training job and is show
                                   "something else\n"}));
         t.say(0, FrameKind::kExited, encode(exited(0, static_cast<int64_t>(ExitCode::kInput))));
     }));
-    const AttemptResult result = run(two_per_node(1, TargetKind::kTorchScript), transport);
+    const AttemptResult result = run(two_per_node(1, TargetKind::kModel), transport);
     CHECK(result.exit_code == static_cast<int>(ExitCode::kInput));
     CHECK_THAT(result.report, Catch::Contains("  it says: 2 problems:\n    a: \\x1b missing\n"
                                               "    b: too long\n  its last lines:\n"
@@ -218,7 +218,7 @@ TEST_CASE("a program whose port was taken may be started again on another, dswor
         CHECK(run(spec, transport).port_was_taken == !chosen_by_user);
     }
     FakeTransport transport(good_agent(clash));
-    CHECK_FALSE(run(two_per_node(1, TargetKind::kTorchScript), transport).port_was_taken);
+    CHECK_FALSE(run(two_per_node(1, TargetKind::kModel), transport).port_was_taken);
 }
 
 TEST_CASE("the hosts' GPUs decide, and the hosts that lack some are named") {
@@ -303,7 +303,7 @@ TEST_CASE("a training goes on when nobody reads its output") {
         t.say(host, FrameKind::kOutput, encode(WorkerOutput{0, OutputStream::kStdout, "line\n"}));
         all_end_well(t, host);
     }));
-    const AttemptResult result = run(two_per_node(1, TargetKind::kTorchScript), transport);
+    const AttemptResult result = run(two_per_node(1, TargetKind::kModel), transport);
     out.restore();
     CHECK(result.exit_code == 0);
     CHECK(result.report.empty());

@@ -1,25 +1,13 @@
 // dsworker model new gpt|mlp: a fresh TorchScript model in an archive, made without Python.
-#include "base/error.h"
+#include "worker/model/model_new.h"
 
 #include <torch/csrc/jit/api/module.h>
 
 #include "base/log.h"
 #include "graph/models/archive.h"
-#include "graph/models/models.h"
-#include "worker/roles.h"
-
-#include <optional>
 
 namespace dslaunch::worker {
 namespace {
-
-struct GptArguments {
-    std::string out, size = "small";
-    std::optional<int64_t> vocab, width, heads, layers, context;
-    double dropout = 0.0;
-    bool tie = false;
-    uint64_t seed = 1234;
-};
 
 void add_gpt(CommandLine& kinds, GptArguments& arguments) {
     CommandLine& gpt = kinds.subcommand(
@@ -66,25 +54,23 @@ void add_mlp(CommandLine& kinds, std::string& out, graph::MlpOptions& options) {
 
 }  // namespace
 
-int model_main(int argc, char** argv) {
-    const HelpPage help{.does = "Writes a new model archive.",
-                        .examples = {"dslaunch model new gpt --size tiny -o train.pt"},
-                        .docs = "docs/cli.md"};
-    CommandLine app(help, "dslaunch model");
-    CommandLine& kinds = app.subcommand("new", help);
-    GptArguments gpt;
-    add_gpt(kinds, gpt);
-    std::string mlp_out;
-    graph::MlpOptions mlp;
-    add_mlp(kinds, mlp_out, mlp);
-    if (!app.parse({argv + 1, argv + argc})) return 0;
+void add_new(CommandLine& app, NewArguments& arguments) {
+    CommandLine& kinds =
+        app.subcommand("new", {.does = "Writes a new model archive.",
+                               .examples = {"dslaunch model new gpt --size tiny -o train.pt"},
+                               .docs = "docs/cli.md"});
+    add_gpt(kinds, arguments.gpt);
+    add_mlp(kinds, arguments.mlp_out, arguments.mlp);
+    arguments.kinds = &kinds;
+}
 
-    const bool is_gpt = kinds.chose("gpt");
-    const std::string& out = is_gpt ? gpt.out : mlp_out;
-    const torch::jit::Module module = is_gpt ? make_gpt_from(gpt) : graph::make_mlp(mlp);
+void run_new(const NewArguments& arguments) {
+    const bool is_gpt = arguments.kinds->chose("gpt");
+    const std::string& out = is_gpt ? arguments.gpt.out : arguments.mlp_out;
+    const torch::jit::Module module =
+        is_gpt ? make_gpt_from(arguments.gpt) : graph::make_mlp(arguments.mlp);
     graph::save_archive(module, out);
     log_info("model", "wrote {} parameters={}", out, graph::parameters_numel(module));
-    return 0;
 }
 
 }  // namespace dslaunch::worker

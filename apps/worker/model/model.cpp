@@ -1,0 +1,29 @@
+// dsworker model new|import|show: archives that are made and looked into without Python.
+#include "worker/model/model_import.h"
+#include "worker/model/model_new.h"
+#include "worker/model/model_show.h"
+#include "worker/roles.h"
+
+namespace dslaunch::worker {
+
+int model_main(int argc, char** argv) {
+    CommandLine app({.does = "Makes model archives, and shows what models hold.",
+                     .examples = {"dslaunch model new gpt --size tiny -o train.pt",
+                                  "dslaunch model import Qwen2.5-0.5B -o train.pt",
+                                  "dslaunch model show train.pt"},
+                     .docs = "docs/models.md"},
+                    "dslaunch model");
+    NewArguments made;
+    ImportArguments imported;
+    ShowArguments shown;
+    add_new(app, made);
+    add_import(app, imported);
+    add_show(app, shown);
+    if (!app.parse({argv + 1, argv + argc})) return 0;
+    if (app.chose("new")) run_new(made);
+    if (app.chose("import")) run_import(imported);
+    if (app.chose("show")) run_show(shown);
+    return 0;
+}
+
+}  // namespace dslaunch::worker

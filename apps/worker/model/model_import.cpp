@@ -1,0 +1,57 @@
+// dsworker model import FOLDER: a folder of Hugging Face as one TorchScript archive.
+#include "worker/model/model_import.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "graph/archive/model.h"
+#include "graph/archive/scalar_types.h"
+#include "graph/models/archive.h"
+#include "graph/models/models.h"
+#include "storage/huggingface/model_folder.h"
+
+namespace dslaunch::worker {
+namespace {
+
+DType dtype_named(const std::string& name) {
+    return name == "fp32" ? DType::kF32 : name == "bf16" ? DType::kBF16 : DType::kF16;
+}
+
+}  // namespace
+
+void add_import(CommandLine& app, ImportArguments& arguments) {
+    CommandLine& import = app.subcommand(
+        "import",
+        {.does = "Makes one archive of a Hugging Face folder: forward(tokens, targets) -> loss, "
+                 "logits(tokens). `dslaunch FOLDER` trains the folder as it stands.",
+         .examples = {"dslaunch model import Qwen2.5-0.5B -o train.pt"},
+         .docs = "docs/models.md"});
+    import.add("FOLDER", arguments.folder, "with config.json and .safetensors files").required();
+    import.add("-o,--out FILE", arguments.out, "archive to write").required();
+    import.add("--dtype NAME", arguments.dtype, "of the weights; default: as in the folder")
+        .one_of({"fp32", "bf16", "fp16"});
+}
+
+void run_import(const ImportArguments& arguments) {
+    if (!storage::model_folder_of(arguments.folder))
+        fail(ExitCode::kInput, "{}: is no folder with a config.json, as Hugging Face has them",
+             printable(arguments.folder));
+    graph::Model model = graph::Model::load(arguments.folder);
+    if (!arguments.dtype.empty()) {
+        const at::NoGradGuard no_grad;
+        const at::ScalarType dtype = graph::scalar_type_of(dtype_named(arguments.dtype));
+        for (const graph::ModelParameter& parameter : model.parameters()) {
+            at::Tensor tensor = parameter.tensor;
+            tensor.set_data(tensor.to(dtype));
+        }
+    }
+    graph::save_archive(model.module(), arguments.out);
+    log_info("model", "wrote {} parameters={}", arguments.out,
+             graph::parameters_numel(model.module()));
+}
+
+}  // namespace dslaunch::worker

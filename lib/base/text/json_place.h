@@ -1,0 +1,62 @@
+// A value in a JSON document whose errors name the way to it. Used to read the records of exported
+// programs and the config.json of Hugging Face folders. The document and its path must outlive the
+// places. Pure.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace dslaunch {
+
+class JsonPlace {
+  public:
+    using Json = nlohmann::json;
+
+    // The whole of TEXT. Throws Error{kInput} that begins with PATH: no JSON, nested deeper than
+    // 200, or a key twice in one object.
+    static Json parse(const std::string& path, std::string_view text);
+    JsonPlace(const std::string& path, const Json& root)
+        : path_(&path), root_(&root), json_(&root) {}
+
+    // Each throws Error{kInput} with the place if the value is of another kind. The keys of an
+    // object are those of ALLOWED, not all of which need be there.
+    void expect_object(std::initializer_list<std::string_view> allowed) const;
+    [[nodiscard]] bool has(const char* key) const;       // null counts as absent
+    [[nodiscard]] bool mentions(const char* key) const;  // null counts as there
+    [[nodiscard]] JsonPlace at(const char* key) const;
+    [[nodiscard]] int64_t integer() const;
+    [[nodiscard]] double number() const;  // "Infinity", "-Infinity" and "NaN" are numbers here
+    [[nodiscard]] bool boolean() const;
+    [[nodiscard]] const std::string& text() const;
+    // The one field of a union, and its value.
+    [[nodiscard]] std::pair<std::string, JsonPlace> only() const;
+    // The members of an object whose keys are data.
+    template <typename Use>
+    void for_members(const Use& use) const {
+        expect(json_->is_object(), "an object");
+        for (const auto& item : json_->items()) use(item.key(), to(item.value()));
+    }
+    template <typename Use>
+    void for_elements(const Use& use) const {
+        expect(json_->is_array(), "a list");
+        for (const Json& element : *json_) use(to(element));
+    }
+    // Throws Error{kInput} that names the place and WHY.
+    [[noreturn]] void refuse(const std::string& why) const;
+
+  private:
+    JsonPlace(const std::string* path, const Json* root, const Json* json)
+        : path_(path), root_(root), json_(json) {}
+    [[nodiscard]] JsonPlace to(const Json& value) const { return {path_, root_, &value}; }
+    void expect(bool is_so, std::string_view kind) const;
+
+    const std::string* path_;
+    const Json* root_;
+    const Json* json_;
+};
+
+}  // namespace dslaunch

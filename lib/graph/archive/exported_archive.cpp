@@ -1,0 +1,218 @@
+#include "graph/archive/exported_archive.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/StorageImpl.h>
+#include <torch/csrc/jit/api/compilation_unit.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <cstring>
+#include <map>
+#include <set>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/text_bytes.h"
+#include "graph/archive/forward_of_program.h"
+#include "graph/archive/mapped_records.h"
+#include "graph/archive/program_values.h"
+#include "storage/exported/program.h"
+#include "storage/exported/weights.h"
+
+namespace dslaunch::graph {
+
+namespace {
+
+using storage::ExportedInput;
+using storage::ExportedProgram;
+using storage::ExportedTensor;
+using torch::jit::Module;
+
+constexpr std::string_view kModels = "models/";
+constexpr std::string_view kJson = ".json";
+
+class ProgramImporter {
+  public:
+    explicit ProgramImporter(const std::shared_ptr<const storage::MappedFile>& file)
+        : records_(file), unit_(std::make_shared<torch::jit::CompilationUnit>()) {}
+
+    Module load() {
+        const std::string name = model_name();
+        check_order_of_bytes();
+        const std::string model = fmt::format("{}{}{}", kModels, name, kJson);
+        const ExportedProgram program = storage::parse_exported_program(model, text(model));
+        for (const auto& [weight, described] :
+             read_tensors("data/weights/", name + "_weights_config.json"))
+            weights_.emplace(weight, described.is_parameter);
+        (void)read_tensors("data/constants/", name + "_constants_config.json");
+        Module root = new_module();
+        build_modules(program, root);
+        std::map<std::string, at::Tensor> constants;
+        for (const ExportedInput& input : program.inputs)
+            if (input.kind == ExportedInput::Kind::kConstant)
+                constants.emplace(input.target, tensor(input.target));
+        const ForwardOfProgram forward = forward_of_program(program, root, constants);
+        root.type()->addMethod(unit_->create_function(
+            c10::QualifiedName(*root.type()->name(), "forward"), forward.graph));
+        if (forward.fixed_to_evaluation > 0)
+            log_warn("model",
+                     "dropout and batch normalization are off in {} places, as in the model "
+                     "when it was exported; to train with them call module.train() before "
+                     "torch.export.export",
+                     forward.fixed_to_evaluation);
+        return root;
+    }
+
+  private:
+    // "model" of models/model.json, which torch.export.save writes; else the only one.
+    std::string model_name() const {
+        if (records_.find("serialized_exported_program.json") != nullptr)
+            fail(ExitCode::kInput,
+                 "it was exported by a PyTorch before 2.8, whose archives this version does not "
+                 "read; export the model again with a newer one");
+        std::vector<std::string> names;
+        for (const storage::ZipRecord& record : records_.directory().records)
+            if (record.name.starts_with(kModels) && record.name.ends_with(kJson))
+                names.push_back(record.name.substr(
+                    kModels.size(), record.name.size() - kModels.size() - kJson.size()));
+        if (std::ranges::count(names, "model") > 0) return "model";
+        if (names.size() != 1)
+            fail(ExitCode::kInput,
+                 "the archive holds {} programs, and none of them is named model: write one with "
+                 "torch.export.save(torch.export.export(module, example_inputs), \"train.pt2\")",
+                 names.size());
+        return names[0];
+    }
+
+    void check_order_of_bytes() const {
+        if (records_.find("byteorder") != nullptr && text("byteorder") != "little")
+            fail(ExitCode::kInput, "its numbers are not little-endian");
+    }
+
+    std::string_view text(const std::string& name) const {
+        const storage::ZipRecord* record = records_.find(name);
+        if (record == nullptr)
+            fail(ExitCode::kInput, "the archive has no record {}", printable(name));
+        if (record->deflated)
+            fail(ExitCode::kInput, "the record {} is compressed", printable(name));
+        return text_in(record->stored);
+    }
+
+    // The tensors that the table FOLDER + TABLE names, as it describes them; none where there is no
+    // table.
+    std::map<std::string, ExportedTensor> read_tensors(const std::string& folder,
+                                                       const std::string& table) {
+        if (records_.find(folder + table) == nullptr) return {};
+        auto tensors = storage::parse_weights_table(folder + table, text(folder + table));
+        for (const auto& [name, described] : tensors)
+            tensors_.emplace(name, read_tensor(name, folder + described.record, described));
+        return tensors;
+    }
+
+    at::Tensor read_tensor(const std::string& name, const std::string& record,
+                           const ExportedTensor& described) {
+        const at::ScalarType dtype = scalar_type_of_code(described.dtype);
+        const c10::Storage storage = storage_of(record);
+        const auto element = static_cast<int64_t>(c10::elementSize(dtype));
+        if (described.reach > static_cast<int64_t>(storage.nbytes()) / element)
+            fail(ExitCode::kInput,
+                 "the tensor `{}` reaches {} elements of {} bytes, and its record {} has {} bytes; "
+                 "the archive is damaged",
+                 printable(name), described.reach, element, printable(record), storage.nbytes());
+        at::Tensor tensor = at::empty({0}, at::TensorOptions(dtype));
+        tensor.set_(storage, described.offset, described.sizes, described.strides);
+        const bool floats = at::isFloatingType(dtype) || at::isComplexType(dtype);
+        if (described.is_parameter && described.requires_grad && floats)
+            tensor.set_requires_grad(true);
+        return tensor;
+    }
+
+    // Tied tensors share the storage of their record.
+    c10::Storage storage_of(const std::string& name) {
+        const auto found = storages_.find(name);
+        if (found != storages_.end()) return found->second;
+        const storage::ZipRecord* record = records_.find(name);
+        const size_t bytes = record == nullptr ? 0 : record->stored.size();
+        // An empty tensor may have no record.
+        c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
+                             record == nullptr ? at::DataPtr(nullptr, at::kCPU) : data(*record),
+                             nullptr, /*resizable=*/false);
+        return storages_.emplace(name, std::move(storage)).first->second;
+    }
+
+    at::DataPtr data(const storage::ZipRecord& record) {
+        if (std::optional<at::DataPtr> lent = records_.lend(record)) return std::move(*lent);
+        if (record.deflated)
+            fail(ExitCode::kInput, "the record {} is compressed", printable(record.name));
+        at::DataPtr copy = c10::GetAllocator(at::kCPU)->allocate(record.stored.size());
+        std::memcpy(copy.get(), record.stored.data(), record.stored.size());
+        return copy;
+    }
+
+    at::Tensor tensor(const std::string& name) const {
+        const auto found = tensors_.find(name);
+        if (found == tensors_.end())
+            fail(ExitCode::kInput, "the tensor `{}` is not in the archive", printable(name));
+        return found->second;
+    }
+
+    Module new_module() {
+        Module module(
+            c10::QualifiedName(fmt::format("__torch__.exported.Module{}", modules_made_++)), unit_);
+        module.register_attribute("training", c10::BoolType::get(), true);
+        return module;
+    }
+
+    // One module for each part of a name, as in the module that was exported. The graph takes a
+    // tied parameter by one of its names; the table of weights has the others.
+    void build_modules(const ExportedProgram& program, const Module& root) {
+        std::set<std::string> done;
+        for (const ExportedInput& input : program.inputs) {
+            const bool is_parameter = input.kind == ExportedInput::Kind::kParameter;
+            if (!is_parameter && input.kind != ExportedInput::Kind::kBuffer) continue;
+            register_tensor(root, input.target, is_parameter);
+            done.insert(input.target);
+        }
+        for (const auto& [name, is_parameter] : weights_)
+            if (done.count(name) == 0) register_tensor(root, name, is_parameter);
+    }
+
+    void register_tensor(const Module& root, const std::string& name, bool is_parameter) {
+        Module owner = root;
+        const std::vector<std::string> parts = split(name, '.');
+        for (size_t i = 0; i + 1 < parts.size(); ++i) {
+            if (!owner.hasattr(parts[i])) owner.register_module(parts[i], new_module());
+            if (!owner.attr(parts[i]).isModule())
+                fail(ExitCode::kInput, "the name `{}` goes through a tensor", printable(name));
+            owner = owner.attr(parts[i]).toModule();
+        }
+        if (parts.back().empty() || owner.hasattr(parts.back()))
+            fail(ExitCode::kInput, "the name `{}` is taken twice", printable(name));
+        if (is_parameter) {
+            owner.register_parameter(parts.back(), tensor(name), false);
+        } else {
+            owner.register_buffer(parts.back(), tensor(name));
+        }
+    }
+
+    MappedRecords records_;
+    std::shared_ptr<torch::jit::CompilationUnit> unit_;
+    std::map<std::string, c10::Storage> storages_;  // by record
+    std::map<std::string, at::Tensor> tensors_;     // by name in the module
+    std::map<std::string, bool> weights_;           // of the table of weights: true: a parameter
+    int modules_made_ = 0;
+};
+
+}  // namespace
+
+LoadedArchive load_exported(const std::string& path) {
+    const auto file =
+        std::make_shared<const storage::MappedFile>(path, storage::MapMode::kCopyOnWrite);
+    return {ProgramImporter(file).load(), {file}};
+}
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,37 @@
+// The graph of an exported program as a TorchScript graph: the same operators in the same order,
+// with the module's parameters and buffers read by name. Data path: storage/exported -> [here] ->
+// exported_archive.h. No shared state.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "storage/exported/program.h"
+
+namespace torch::jit {
+struct Graph;
+struct Module;
+}  // namespace torch::jit
+
+namespace dslaunch::graph {
+
+struct ForwardOfProgram {
+    // Inputs: the module, then the arguments of forward by name. Output: forward's.
+    std::shared_ptr<torch::jit::Graph> graph;
+    // Dropout or batch normalization that the export fixed to evaluation, so that training leaves
+    // them so.
+    int fixed_to_evaluation = 0;
+};
+
+// MODULE has PROGRAM's parameters and buffers under their names, and an attribute `training`.
+// CONSTANTS holds its tensor constants by name. Throws Error{kInput} that names the node, the
+// module and the source line where the graph uses an operator that LibTorch lacks, control flow or
+// autocast that the graph cannot hold, or arguments of another type than the operator's.
+[[nodiscard]] ForwardOfProgram forward_of_program(
+    const storage::ExportedProgram& program, const torch::jit::Module& module,
+    const std::map<std::string, at::Tensor>& constants);
+
+}  // namespace dslaunch::graph

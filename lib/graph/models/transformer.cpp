@@ -1,0 +1,341 @@
+#include "graph/models/transformer.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "graph/models/module_builder.h"
+
+namespace dslaunch::graph {
+
+namespace {
+
+using storage::ActivationKind;
+using storage::NormKind;
+using storage::ProjectionKind;
+using storage::Rope;
+using storage::RopeKind;
+using storage::TransformerConfig;
+using storage::TransformerLayer;
+using torch::jit::Module;
+
+class TransformerMaker {
+  public:
+    TransformerMaker(const TransformerConfig& config, const WeightOf& weight_of)
+        : config_(config),
+          weight_of_(weight_of),
+          builder_(kTransformerSource, "transformer",
+                   {config.names,
+                    {{config.names.at("layers"), std::ssize(config.layers)},
+                     {config.names.at("experts"), config.experts}}}) {}
+
+    Module model() {
+        ModuleParts parts;
+        const std::string decoder = name("decoder");
+        parts.children.emplace_back(decoder, decoder_of(decoder));
+        if (!config_.tied)
+            parts.children.emplace_back(
+                name("head"), linear(name("head"), config_.width, config_.vocabulary, false));
+        parts.constants = {{"is_tied", config_.tied},
+                           {"caps_logits", config_.logit_cap > 0},
+                           {"logit_cap", config_.logit_cap},
+                           {"vocabulary", config_.vocabulary},
+                           {"context", config_.context}};
+        return builder_.make("CausalLM", parts);
+    }
+
+  private:
+    const std::string& name(const char* ours) const { return config_.names.at(ours); }
+    std::string in(const std::string& path, const char* ours) const {
+        return fmt::format("{}.{}", path, name(ours));
+    }
+
+    at::Tensor weight(const std::string& path, at::IntArrayRef sizes) const {
+        return weight_of_(path, sizes).set_requires_grad(true);
+    }
+
+    Module decoder_of(const std::string& path) {
+        ModuleParts parts;
+        parts.children.emplace_back(
+            name("embed"), embedding(in(path, "embed"), config_.vocabulary, config_.padding,
+                                     config_.embedding_scale));
+        if (config_.learned_positions)
+            parts.children.emplace_back(name("positions"),
+                                        embedding(in(path, "positions"), config_.context, -1, 1));
+        ModuleParts layers;
+        for (size_t i = 0; i < config_.layers.size(); ++i)
+            layers.children.emplace_back(
+                std::to_string(i),
+                layer(fmt::format("{}.{}", in(path, "layers"), i), config_.layers[i]));
+        parts.children.emplace_back(name("layers"), builder_.make("List", layers));
+        parts.children.emplace_back(name("norm"), norm(in(path, "norm"), config_.width));
+        add_positions(parts);
+        add_dropout(parts, config_.embedding_dropout);
+        return builder_.make("Decoder", parts);
+    }
+
+    void add_positions(ModuleParts& parts) const {
+        const Rope& rope = config_.rope;
+        const bool rotary = !config_.learned_positions;
+        const bool is_long = rotary && rope.kind == RopeKind::kLong;
+        std::vector<double> all, late, window;
+        if (rotary) all = rope_frequencies(rope, false);
+        if (is_long) late = rope_frequencies(rope, true);
+        if (rotary && config_.has_window()) window = rope_frequencies(config_.window_rope, false);
+        const bool differs = !is_long && !window.empty() &&
+                             (window != all || config_.window_rope.magnitude != rope.magnitude);
+        const auto add = [&](const char* constant, const c10::IValue& value) {
+            parts.constants.emplace_back(constant, value);
+        };
+        add("has_learned_positions", config_.learned_positions);
+        add("frequencies", all);
+        add("magnitude", rope.magnitude);
+        add("has_long_frequencies", is_long);
+        add("long_frequencies", late);
+        add("original_context", rope.original_context);
+        add("has_window_frequencies", differs);
+        add("window_frequencies", window);
+        add("window_magnitude", config_.window_rope.magnitude);
+        add("writes_masks", config_.has_window() || writes_out_scores());
+        add("window", config_.window);
+    }
+
+    static void add_dropout(ModuleParts& parts, double probability) {
+        parts.constants.emplace_back("has_dropout", probability > 0);
+        parts.constants.emplace_back("dropout", probability);
+    }
+
+    // The fused kernel draws dropout's numbers inside and knows no cap.
+    bool writes_out_scores() const {
+        return config_.score_cap > 0 || config_.attention_dropout > 0;
+    }
+
+    Module layer(const std::string& path, const TransformerLayer& what) {
+        ModuleParts parts;
+        const auto add_norm = [&](const char* ours) {
+            parts.children.emplace_back(name(ours), norm(in(path, ours), config_.width));
+        };
+        add_norm("attention_norm");
+        parts.children.emplace_back(name("attention"), attention(in(path, "attention"), what));
+        if (config_.norms_behind) add_norm("attention_post_norm");
+        add_norm("mlp_norm");
+        parts.children.emplace_back(name("mlp"), what.experts
+                                                     ? experts(in(path, "mlp"))
+                                                     : mlp(in(path, "mlp"), config_.mlp_width));
+        if (config_.norms_behind) add_norm("mlp_post_norm");
+        parts.constants = {{"has_norms_behind", config_.norms_behind},
+                           {"is_parallel", config_.parallel},
+                           {"has_window", what.window}};
+        add_dropout(parts, config_.residual_dropout);
+        return builder_.make("Layer", parts);
+    }
+
+    Module attention(const std::string& path, const TransformerLayer& what) {
+        const int64_t head = config_.head_width;
+        const int64_t queries = config_.heads * head, keys = config_.key_heads * head;
+        ModuleParts parts;
+        const auto add_linear = [&](const char* ours, int64_t inputs, int64_t outputs, bool bias) {
+            parts.children.emplace_back(name(ours),
+                                        linear_of_layer(in(path, ours), inputs, outputs, bias));
+        };
+        const bool separate = config_.projection == ProjectionKind::kSeparate;
+        if (separate) {
+            add_linear("query", config_.width, queries, config_.projection_bias);
+            add_linear("key", config_.width, keys, config_.projection_bias);
+            add_linear("value", config_.width, keys, config_.projection_bias);
+        } else {
+            add_linear("fused", config_.width, queries + 2 * keys, config_.projection_bias);
+        }
+        if (config_.head_norms) {
+            parts.children.emplace_back(name("query_norm"), norm(in(path, "query_norm"), head));
+            parts.children.emplace_back(name("key_norm"), norm(in(path, "key_norm"), head));
+        }
+        add_linear("output", queries, config_.width, config_.output_bias);
+        const int64_t turned = config_.rope.width;
+        parts.constants = {{"heads", config_.heads},
+                           {"key_heads", config_.key_heads},
+                           {"head_width", head},
+                           {"shares_keys", config_.heads != config_.key_heads},
+                           {"is_fused", config_.projection == ProjectionKind::kFused},
+                           {"is_fused_by_head", config_.projection == ProjectionKind::kFusedByHead},
+                           {"has_head_norms", config_.head_norms},
+                           {"turns", !config_.learned_positions},
+                           {"turns_a_part", turned < head},
+                           {"turned_width", turned},
+                           {"scale", config_.scale},
+                           {"writes_out_scores", writes_out_scores()},
+                           {"caps_scores", config_.score_cap > 0},
+                           {"score_cap", config_.score_cap},
+                           {"has_window", what.window}};
+        add_dropout(parts, config_.attention_dropout);
+        return builder_.make("Attention", parts);
+    }
+
+    Module mlp(const std::string& path, int64_t width) {
+        ModuleParts parts;
+        const auto add_linear = [&](const char* ours, int64_t inputs, int64_t outputs) {
+            parts.children.emplace_back(
+                name(ours), linear_of_layer(in(path, ours), inputs, outputs, config_.mlp_bias));
+        };
+        if (config_.gate_fused) {
+            add_linear("gate_up", config_.width, 2 * width);
+        } else {
+            if (config_.gated) add_linear("gate", config_.width, width);
+            add_linear("up", config_.width, width);
+        }
+        add_linear("down", width, config_.width);
+        parts.constants = {{"is_gate_fused", config_.gate_fused},
+                           {"is_gated", config_.gated},
+                           {"width", width},
+                           {"is_silu", config_.activation == ActivationKind::kSilu},
+                           {"is_gelu", config_.activation == ActivationKind::kGelu},
+                           {"is_gelu_tanh", config_.activation == ActivationKind::kGeluTanh},
+                           {"is_quick_gelu", config_.activation == ActivationKind::kQuickGelu}};
+        return builder_.make("Mlp", parts);
+    }
+
+    Module experts(const std::string& path) {
+        ModuleParts parts, list;
+        parts.children.emplace_back(
+            name("router"), linear(in(path, "router"), config_.width, config_.experts, false));
+        for (int64_t i = 0; i < config_.experts; ++i)
+            list.children.emplace_back(
+                std::to_string(i),
+                mlp(fmt::format("{}.{}", in(path, "experts"), i), config_.expert_width));
+        parts.children.emplace_back(name("experts"), builder_.make("List", list));
+        parts.constants = {{"experts_chosen", config_.experts_chosen},
+                           {"weights_sum_to_one", config_.expert_weights_sum_to_one}};
+        return builder_.make("Experts", parts);
+    }
+
+    Module norm(const std::string& path, int64_t width) {
+        ModuleParts parts;
+        const bool is_layer_norm = config_.norm == NormKind::kLayer;
+        parts.parameters.emplace_back("weight", weight(path + ".weight", {width}));
+        if (is_layer_norm) parts.parameters.emplace_back("bias", weight(path + ".bias", {width}));
+        parts.constants = {{"is_layer_norm", is_layer_norm},
+                           {"is_of_one", config_.norm == NormKind::kRmsOfOne},
+                           {"width", width},
+                           {"epsilon", config_.norm_epsilon}};
+        return builder_.make("Norm", parts);
+    }
+
+    Module embedding(const std::string& path, int64_t rows, int64_t padding, double scale) {
+        ModuleParts parts;
+        parts.parameters.emplace_back("weight", weight(path + ".weight", {rows, config_.width}));
+        parts.constants = {{"padding", padding}, {"is_scaled", scale != 1}, {"scale", scale}};
+        return builder_.make("Embedding", parts);
+    }
+
+    Module linear_of_layer(const std::string& path, int64_t inputs, int64_t outputs, bool bias) {
+        if (!config_.transposed) return linear(path, inputs, outputs, bias);
+        ModuleParts parts;
+        parts.parameters.emplace_back("weight", weight(path + ".weight", {inputs, outputs}));
+        parts.parameters.emplace_back("bias", weight(path + ".bias", {outputs}));
+        return builder_.make("TransposedLinear", parts);
+    }
+
+    Module linear(const std::string& path, int64_t inputs, int64_t outputs, bool bias) {
+        ModuleParts parts;
+        parts.parameters.emplace_back("weight", weight(path + ".weight", {outputs, inputs}));
+        if (bias) parts.parameters.emplace_back("bias", weight(path + ".bias", {outputs}));
+        return builder_.make("Linear", parts);
+    }
+
+    const TransformerConfig& config_;
+    const WeightOf& weight_of_;
+    ModuleBuilder builder_;
+};
+
+// ---- frequencies, in fp32 and in the order of transformers' operators: sines of late positions
+// show the last bit ----
+
+at::Tensor pair_exponents(const Rope& rope) {
+    return at::arange(0, rope.width, 2, at::kLong).to(at::kFloat) / rope.width;
+}
+
+at::Tensor plain(const Rope& rope) {
+    return 1.0 / at::pow(rope.theta, pair_exponents(rope));
+}
+
+at::Tensor llama3(const Rope& rope) {
+    const auto context = static_cast<double>(rope.original_context);
+    const double longest = context / rope.low_frequency_factor;
+    const double shortest = context / rope.high_frequency_factor;
+    const at::Tensor turns = plain(rope);
+    const at::Tensor wavelength = 2 * std::numbers::pi / turns;
+    const at::Tensor scaled = at::where(wavelength > longest, turns / rope.factor, turns);
+    const at::Tensor smooth = (context / wavelength - rope.low_frequency_factor) /
+                              (rope.high_frequency_factor - rope.low_frequency_factor);
+    const at::Tensor between = (1 - smooth) * scaled / rope.factor + smooth * scaled;
+    const at::Tensor is_between = at::logical_and(wavelength >= shortest, wavelength <= longest);
+    return at::where(is_between, between, scaled);
+}
+
+// The index of the pair that turns ROTATIONS times within the first context.
+double pair_of_rotations(const Rope& rope, double rotations) {
+    const auto context = static_cast<double>(rope.original_context);
+    return static_cast<double>(rope.width) *
+           std::log(context / (rotations * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
+}
+
+at::Tensor yarn(const Rope& rope) {
+    double low = pair_of_rotations(rope, rope.beta_fast);
+    double high = pair_of_rotations(rope, rope.beta_slow);
+    if (rope.truncate) {
+        low = std::floor(low);
+        high = std::ceil(high);
+    }
+    low = std::max(low, 0.0);
+    high = std::min(high, static_cast<double>(rope.width - 1));
+    if (low == high) high += 0.001;
+    const at::Tensor powers = at::pow(rope.theta, pair_exponents(rope));
+    const at::Tensor ramp =
+        at::clamp((at::arange(rope.width / 2, at::kFloat) - low) / (high - low), 0, 1);
+    const at::Tensor kept = 1 - ramp;
+    return 1.0 / (rope.factor * powers) * (1 - kept) + 1.0 / powers * kept;
+}
+
+at::Tensor with_factors(const Rope& rope, const std::vector<double>& factors) {
+    return 1.0 / (at::tensor(factors, at::kFloat) * at::pow(rope.theta, pair_exponents(rope)));
+}
+
+at::Tensor frequencies(const Rope& rope, bool is_long) {
+    switch (rope.kind) {
+        case RopeKind::kDefault:
+            return plain(rope);
+        case RopeKind::kLinear:
+            return plain(rope) / rope.factor;
+        case RopeKind::kLlama3:
+            return llama3(rope);
+        case RopeKind::kYarn:
+            return yarn(rope);
+        case RopeKind::kLong:
+            return with_factors(rope, is_long ? rope.long_factors : rope.short_factors);
+    }
+    return {};
+}
+
+}  // namespace
+
+std::vector<double> rope_frequencies(const Rope& rope, bool is_long) {
+    const at::Tensor turns = frequencies(rope, is_long).to(at::kDouble).contiguous();
+    const double* begin = turns.const_data_ptr<double>();
+    return {begin, begin + turns.numel()};
+}
+
+Module make_transformer(const TransformerConfig& config, const WeightOf& weight_of) {
+    return TransformerMaker(config, weight_of).model();
+}
+
+}  // namespace dslaunch::graph

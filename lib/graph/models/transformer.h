@@ -1,0 +1,32 @@
+// The decoder of a Hugging Face folder as a TorchScript module: transformer.torchscript with the
+// switches and names of a config.json, and weights that somebody else has. Data path:
+// storage/huggingface -> [here] -> graph/archive/huggingface_folder.h. No threads.
+#pragma once
+
+#include <torch/csrc/jit/api/module.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "storage/huggingface/transformer_config.h"
+
+namespace dslaunch::graph {
+
+// The weight NAME, "model.layers.0.self_attn.q_proj.weight". SHAPE: SIZES. Throws when there is
+// none, or none of these sizes.
+using WeightOf = std::function<at::Tensor(const std::string& name, at::IntArrayRef sizes)>;
+
+// forward(tokens, targets) -> mean cross entropy; logits(tokens) -> [B, T, vocabulary].
+// SHAPE: tokens, targets [B, T] int64. Parameters have the names of the family's modules in
+// transformers, require gradients, and are what WEIGHT_OF returns, in the order in which the
+// layers use them. `context` is a constant of the class. The module is in train mode.
+[[nodiscard]] torch::jit::Module make_transformer(const storage::TransformerConfig& config,
+                                                  const WeightOf& weight_of);
+
+// How far each pair of a head's elements turns from one position to the next, in radians; of LONG
+// sequences where the formula has other factors for these. SHAPE: [rope.width / 2].
+[[nodiscard]] std::vector<double> rope_frequencies(const storage::Rope& rope, bool is_long);
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,366 @@
+// Rules of products: linear layers, matrices of activations, attention, einsum, convolutions.
+#include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/text.h"
+#include "graph/tensor/placement_flow.h"
+#include "graph/tensor/rule_tools.h"
+
+namespace dslaunch::graph {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+using EditKind = TensorEdit::Kind;
+
+// A layer whose inputs are split: each rank has a summand of its result.
+bool row_product(PlacementFlow& flow, Node& node, const LinearForm& form) {
+    const Placement x = flow.input(node, form.input);
+    const Placement weight = flow.input(node, form.weight);
+    Placement wanted = moved_shard(x, form.weight_in);
+    const bool fits = weight.is_shard() && weight.shard == wanted.shard;
+    const auto decided = flow.origin_of(node.input(form.weight));
+    if (!fits) {
+        if (weight.is_shard() && weight.shard.dim != form.weight_in)
+            return flow.obstruct(node, x.parameter,
+                                 flow.parameter_name(decided->parameter) +
+                                     " is split by its outputs, and so are the inputs");
+        wanted.parameter = decided->parameter;
+        return split_parameter(flow, node, form.weight, wanted);
+    }
+    for (const char* factor : {"alpha", "beta"})
+        if (const auto index = argument_at(node, factor);
+            index && constant_number(node, factor) != 1)
+            return flow.obstruct(node, x.parameter, fmt::format("{} is not 1", factor));
+    return flow.sum_output({EditKind::kSum, &node, 0, {}, 0}, form.bias);
+}
+
+// A layer whose outputs are split: each rank computes some features of the whole input.
+bool column_product(PlacementFlow& flow, Node& node, const LinearForm& form) {
+    const Placement weight = flow.input(node, form.weight);
+    if (form.bias) {
+        const Placement bias = flow.input(node, *form.bias);
+        const Placement wanted = moved_shard(weight, dims_of(flow, node.input(*form.bias)) - 1);
+        if (!bias.same_place(wanted)) return split_parameter(flow, node, *form.bias, wanted);
+    }
+    flow.read_for_share(node, form.input);
+    flow.place(node.output(), moved_shard(weight, dims_of(flow, node.output()) - 1));
+    return true;
+}
+
+bool linear_rule(PlacementFlow& flow, Node& node, const LinearForm& form) {
+    const Placement weight = flow.input(node, form.weight);
+    // A layer that is split between ranks works on all positions.
+    const bool between = flow.position_split() == PositionSplit::kBetweenLayers;
+    if (between && !weight.is_whole() && flow.input(node, form.input).is_positions())
+        flow.gather_positions(node, form.input);
+    const Placement x = flow.input(node, form.input);
+    const int64_t last = dims_of(flow, node.input(form.input)) - 1;
+    const bool by_outputs = weight.is_shard() && weight.shard.dim == form.weight_out;
+    if (form.bias && flow.input(node, *form.bias).is_shard() && !by_outputs)
+        return flow.obstruct(node, flow.input(node, *form.bias).parameter,
+                             "its bias is split and its outputs are not");
+    if (x.is_shard() && x.shard.dim == last) return row_product(flow, node, form);
+    if (by_outputs) {
+        if (x.is_shard())
+            return flow.obstruct(node, x.parameter, "its inputs are split in another dimension");
+        return column_product(flow, node, form);
+    }
+    if (weight.is_shard()) {  // a rule says row, and the input is whole
+        if (x.is_shard())
+            return flow.obstruct(node, x.parameter, "its inputs are split in another dimension");
+        flow.read_for_share(node, form.input);
+        flow.edit({EditKind::kShare, &node, form.input, moved_shard(weight, last).shard, 0});
+        return flow.sum_output({EditKind::kSum, &node, 0, {}, 0}, form.bias);
+    }
+    for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
+    flow.place(node.output(), x.is_shard() ? x : copied_placement());
+    return true;
+}
+
+// Attention that is written as products, in a graph whose positions are split everywhere: a rank
+// has its own queries, and gathers keys and values.
+void gather_keys(PlacementFlow& flow, Node& node) {
+    const Placement right = flow.input(node, 1);
+    if (flow.position_split() != PositionSplit::kEverywhere || !right.is_positions()) return;
+    if (right.shard.dim + 2 < dims_of(flow, node.input(1))) return;  // a batch of matrices
+    flow.gather_positions(node, 1);
+    flow.read_for_share(node, 1);
+}
+
+// [.., m, k] x [.., k, n] of activations: the split dimension must be one that both have in common,
+// or m or n.
+bool product_rule(PlacementFlow& flow, Node& node) {
+    // Which rows are an expert's is known for all rows alone.
+    if (flow.is_grouped_product(node) &&
+        (flow.input(node, 2).is_shard() ||
+         (flow.input(node, 0).is_shard() && flow.input(node, 0).shard.dim == 0)))
+        return flow.obstruct(node, flow.input(node, 0).parameter, "its rows are split");
+    if (const auto form = flow.linear_form(node)) return linear_rule(flow, node, *form);
+    if (node.kind() != c10::aten::matmul && node.kind() != c10::aten::bmm)
+        return flow.obstruct(node, -1, "there is no rule for it with other operands");
+    const int64_t out_dims = dims_of(flow, node.output());
+    gather_keys(flow, node);
+    std::optional<Placement> split;
+    for (size_t i = 0; i < 2; ++i) {
+        const Placement operand = flow.input(node, i);
+        if (!operand.is_shard()) continue;
+        const int64_t dims = dims_of(flow, node.input(i));
+        const int64_t from_end = dims - operand.shard.dim;
+        if (from_end == (i == 0 ? 1 : 2))
+            return flow.obstruct(node, operand.parameter, "sums over what is split");
+        if (dims < 2 || dims_of(flow, node.input(1 - i)) < 2)
+            return flow.obstruct(node, operand.parameter, "one of its operands is a vector");
+        const Placement here = moved_shard(operand, out_dims - from_end);
+        if (split && !split->same_place(here))
+            return flow.demand_blocks(node, split->parameter, here.shard.blocks,
+                                      "its operands are split differently");
+        split = here;
+    }
+    for (size_t i = 0; i < 2; ++i) {
+        if (flow.input(node, i).is_shard()) continue;
+        const int64_t dims = dims_of(flow, node.input(i));
+        const int64_t from_end = split ? out_dims - split->shard.dim : 0;
+        const int64_t dim = dims - from_end;
+        const bool walks = split && from_end > 2 && dim >= 0 && flow.sizes(node.input(i))[dim] > 1;
+        if (!walks) {
+            flow.read_for_share(node, i);
+        } else if (!flow.share_input(node, i, moved_shard(*split, dim))) {
+            return false;
+        }
+    }
+    flow.place(node.output(), split ? *split : copied_placement());
+    return true;
+}
+
+// A mask [.., heads or 1, tokens, tokens] of attention whose heads are split.
+bool attention_mask(PlacementFlow& flow, Node& node, int64_t query_heads) {
+    const Value* mask = node.input(3);
+    if (!flow.has_sizes(mask)) return true;
+    const int64_t dim = dims_of(flow, mask) - 3;
+    const bool per_head = dim >= 0 && flow.sizes(mask)[dim] > 1;
+    const Placement here = flow.input(node, 3);
+    if (here.is_shard() && !(per_head && here.shard.dim == dim))
+        return flow.obstruct(node, here.parameter, "its mask is split, but not by heads");
+    flow.read_for_share(node, 3);
+    if (per_head && !here.is_shard())
+        flow.edit({EditKind::kShare, &node, 3, {dim, {query_heads}}, 0});
+    return true;
+}
+
+// Queries of some positions against all keys: gathers keys and values. For heads that do not divide
+// among the ranks, and keys that lie elsewhere than their queries.
+bool gathered_keys_rule(PlacementFlow& flow, Node& node) {
+    const Placement query = flow.input(node, 0);
+    const int64_t position_dim = dims_of(flow, node.input(0)) - 2;
+    for (size_t i = 1; i < 3; ++i) {
+        if (flow.input(node, i).is_positions()) flow.gather_positions(node, i);
+        flow.read_for_share(node, i);
+    }
+    if (!query.is_positions()) {
+        for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
+        flow.place(node.output(), copied_placement());
+        return true;
+    }
+    if (query.shard.dim != position_dim || query.shard.blocks.size() != 1)
+        return flow.obstruct(node, Placement::kPositions, "its queries are not split by positions");
+    if (flow.has_sizes(node.input(3))) {
+        const int64_t rows = dims_of(flow, node.input(3)) - 2;
+        const Placement mask = flow.input(node, 3);
+        if (mask.is_shard() && mask.shard.dim != rows)
+            return flow.obstruct(node, Placement::kPositions, "its mask is split, but not by rows");
+        const bool has_rows = rows >= 0 && flow.sizes(node.input(3))[rows] > 1;
+        if (!mask.is_shard()) flow.read_for_share(node, 3);
+        if (!mask.is_shard() && has_rows)
+            flow.edit({EditKind::kShare, &node, 3, {rows, query.shard.blocks}, 0});
+    }
+    flow.edit({EditKind::kAttention, &node, 0, query.shard, 0});
+    flow.place(node.output(), query);
+    return true;
+}
+
+// Ulysses (arXiv:2309.14509): positions of all heads are exchanged for all positions of some heads,
+// and back behind it.
+bool exchange_rule(PlacementFlow& flow, Node& node) {
+    const int64_t dims = dims_of(flow, node.input(0));
+    const int64_t head_dim = dims - 3, position_dim = dims - 2;
+    const auto heads_of = [&](size_t i) { return flow.sizes(node.input(i))[head_dim]; };
+    if (!constant_number(node, "dropout_p"))
+        return flow.obstruct(node, Placement::kPositions, "its dropout is not a constant");
+    if (head_dim < 0 || heads_of(0) % flow.size() != 0) return gathered_keys_rule(flow, node);
+    for (size_t i = 0; i < 3; ++i) {
+        const Placement operand = flow.input(node, i);
+        if (!operand.is_positions() || operand.shard.dim != position_dim ||
+            operand.shard.blocks.size() != 1)
+            return gathered_keys_rule(flow, node);
+    }
+    for (size_t i = 0; i < 3; ++i) {
+        // Heads of keys that do not divide by the ranks are repeated as attention would repeat
+        // them.
+        if (heads_of(i) % flow.size() != 0)
+            flow.edit({EditKind::kRepeat, &node, i, {head_dim, {}}, heads_of(0) / heads_of(i)});
+        flow.edit({EditKind::kExchange,
+                   &node,
+                   i,
+                   {position_dim, flow.input(node, i).shard.blocks},
+                   head_dim});
+    }
+    if (!attention_mask(flow, node, heads_of(0))) return false;
+    if (constant_number(node, "dropout_p") != 0)
+        flow.edit({EditKind::kAttention, &node, 0, {head_dim, {heads_of(0)}}, 0});
+    Placement out = flow.input(node, 0);
+    flow.edit({EditKind::kExchangeBack, &node, 0, {position_dim, out.shard.blocks}, head_dim});
+    flow.place(node.output(), out);
+    return true;
+}
+
+// Query, key, value [.., heads, tokens, width]: each rank computes some heads.
+bool attention_rule(PlacementFlow& flow, Node& node) {
+    if (flow.position_split() == PositionSplit::kEverywhere) return exchange_rule(flow, node);
+    std::optional<Placement> heads;
+    const int64_t dims = dims_of(flow, node.input(0));
+    const int64_t head_dim = dims - 3;
+    for (size_t i = 0; i < 3; ++i) {
+        const Placement operand = flow.input(node, i);
+        if (!operand.is_shard()) continue;
+        if (operand.shard.dim != head_dim)  // the width of a single head was split
+            return flow.obstruct_indivisible(
+                node, operand.parameter,
+                fmt::format("dimension {} of {} is split, not the heads", operand.shard.dim, dims));
+        if (!heads) heads = operand;
+    }
+    if (!heads) {
+        for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
+        flow.place(node.output(), copied_placement());
+        return true;
+    }
+    if (!constant_number(node, "dropout_p"))
+        return flow.obstruct(node, heads->parameter, "its dropout is not a constant");
+    const int64_t query_heads = flow.sizes(node.input(0))[head_dim];
+    for (size_t i = 0; i < 3; ++i) {
+        const Placement operand = flow.input(node, i);
+        const int64_t count = flow.sizes(node.input(i))[head_dim];
+        if (operand.is_shard()) {
+            if (operand.shard.blocks.size() != 1)
+                return flow.obstruct(node, operand.parameter, "its heads are of several blocks");
+        } else if (operand.is_whole()) {
+            // Keys are copied only if they cannot be split, so a split is asked for first.
+            if (!flow.share_input(node, i, moved_shard(*heads, head_dim))) return false;
+        } else if (count == query_heads) {
+            flow.edit({EditKind::kShare, &node, i, {head_dim, {count}}, 0});
+        } else {
+            flow.edit(
+                {EditKind::kRepeatShare, &node, i, {head_dim, {query_heads}}, query_heads / count});
+        }
+    }
+    if (!attention_mask(flow, node, query_heads)) return false;
+    Placement out = moved_shard(*heads, head_dim);
+    out.shard.blocks = {query_heads};
+    // Dropout is drawn for all heads on every rank, which takes its own.
+    if (constant_number(node, "dropout_p") != 0)
+        flow.edit({EditKind::kAttention, &node, 0, out.shard, 0});
+    flow.place(node.output(), out);
+    return true;
+}
+
+// Convolution of each channel for itself, [batch, channels, ..]: the channels may be split.
+bool convolution_rule(PlacementFlow& flow, Node& node) {
+    const Placement x = flow.input(node, 0);
+    const auto groups_at = argument_at(node, "groups");
+    const auto groups = groups_at ? flow.integer(node.input(*groups_at)) : std::nullopt;
+    if (!x.is_shard()) {
+        if (flow.input(node, 1).is_shard())
+            return flow.obstruct(node, flow.input(node, 1).parameter, "its inputs are not split");
+        for (size_t i = 0; i < 3; ++i) flow.read_for_share(node, i);
+        flow.place(node.output(), copied_placement());
+        return true;
+    }
+    const auto& sizes = flow.sizes(node.input(0));
+    const bool is_batch = sizes.size() == flow.sizes(node.input(1)).size();
+    if (!is_batch || x.shard.dim != 1 || groups != sizes[1])
+        return flow.obstruct(node, x.parameter, "it mixes what is split");
+    if (!plan::divides_evenly(x.shard, flow.size()))
+        return flow.obstruct_indivisible(node, x.parameter, "its channels do not divide");
+    for (size_t i = 1; i < 3; ++i) {
+        if (is_none(*node.input(i))) continue;
+        const Placement wanted = moved_shard(x, 0);
+        if (flow.sizes(node.input(i))[0] != sizes[1])
+            return flow.obstruct(node, x.parameter, "it makes several channels of one");
+        if (flow.input(node, i).same_place(wanted)) continue;
+        if (flow.origin_of(node.input(i))) return split_parameter(flow, node, i, wanted);
+        if (!flow.share_input(node, i, wanted)) return false;
+    }
+    flow.edit({EditKind::kDivide, &node, *groups_at, {}, sizes[1] / flow.size()});
+    flow.place(node.output(), x);
+    return true;
+}
+
+// The subscript of the dimension in which operands of einsum are split, and how they are; or none.
+struct Subscript {
+    char letter = 0;
+    Placement split;
+};
+
+// einsum("bhqd,bhkd->bhqk", [q, k]): one subscript may be split, in every operand that has it.
+// Ranks add up if the result does not have it.
+bool einsum_rule(PlacementFlow& flow, Node& node) {
+    const auto text = torch::jit::toIValue(node.input(0));
+    Node* const list = node.input(1)->node();
+    const std::vector<Placement> operands = flow.list_of(node.input(1));
+    if (!text || !text->isString() || list->kind() != c10::prim::ListConstruct)
+        return flow.obstruct(node, -1, "its operands are not known");
+    std::string equation = text->toStringRef();
+    std::erase(equation, ' ');
+    const size_t arrow = equation.find("->");
+    if (arrow == std::string::npos || equation.find('.') != std::string::npos)
+        return flow.obstruct(node, -1, "its equation leaves subscripts out");
+    const std::string result = equation.substr(arrow + 2);
+    const std::vector<std::string> terms = split(equation.substr(0, arrow), ',');
+    std::optional<Subscript> found;
+    for (size_t i = 0; i < operands.size(); ++i) {
+        if (!operands[i].is_shard()) continue;
+        const char letter = terms.at(i).at(static_cast<size_t>(operands[i].shard.dim));
+        if (found && found->letter != letter)
+            return flow.obstruct(node, operands[i].parameter,
+                                 "its operands are split in different dimensions");
+        if (!found) found = Subscript{letter, operands[i]};
+    }
+    for (size_t i = 0; i < operands.size(); ++i) {
+        const size_t at = found ? terms.at(i).find(found->letter) : std::string::npos;
+        if (at == std::string::npos) {
+            flow.read_for_share(*list, i);
+            continue;
+        }
+        const Placement wanted = moved_shard(found->split, static_cast<int64_t>(at));
+        if (operands[i].is_shard() && !operands[i].same_place(wanted))
+            return flow.demand_blocks(node, operands[i].parameter, wanted.shard.blocks,
+                                      "its operands are split differently");
+        if (!operands[i].is_shard() && !flow.share_input(*list, i, wanted)) return false;
+    }
+    if (!found) {
+        flow.place(node.output(), copied_placement());
+        return true;
+    }
+    const size_t at = result.find(found->letter);
+    if (at == std::string::npos) return flow.sum_output({EditKind::kSum, &node, 0, {}, 0}, {});
+    flow.place(node.output(), moved_shard(found->split, static_cast<int64_t>(at)));
+    return true;
+}
+
+}  // namespace
+
+void add_product_rules(PlacementRules& rules) {
+    rules.add({"aten::linear", "aten::addmm", "aten::matmul", "aten::mm", "aten::bmm",
+               "dslaunch::grouped_mm"},
+              product_rule);
+    rules.add({"aten::scaled_dot_product_attention"}, attention_rule);
+    rules.add({"aten::conv1d", "aten::conv2d", "aten::conv3d"}, convolution_rule);
+    rules.add({"aten::einsum"}, einsum_rule);
+}
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,128 @@
+#include "graph/tensor/written_values.h"
+
+#include <ATen/core/alias_info.h>
+#include <ATen/core/function_schema.h>
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <unordered_map>
+#include <vector>
+
+namespace dslaunch::graph {
+
+using torch::jit::Block;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+// Sets of values that may share memory.
+class MemorySets {
+  public:
+    const Value* set_of(const Value* value) {
+        const auto found = parent_.find(value);
+        if (found == parent_.end() || found->second == value) return value;
+        return found->second = set_of(found->second);
+    }
+    void unite(const Value* a, const Value* b) { parent_[set_of(a)] = set_of(b); }
+
+  private:
+    std::unordered_map<const Value*, const Value*> parent_;
+};
+
+bool may_hold_tensors(const Value& value) {
+    switch (value.type()->kind()) {
+        case c10::TypeKind::IntType:
+        case c10::TypeKind::FloatType:
+        case c10::TypeKind::BoolType:
+        case c10::TypeKind::NumberType:
+        case c10::TypeKind::StringType:
+        case c10::TypeKind::NoneType:
+        case c10::TypeKind::DeviceObjType:
+            return false;
+        default:
+            return true;
+    }
+}
+
+bool is_aliased(const std::vector<c10::Argument>& arguments, size_t index) {
+    return index >= arguments.size() || arguments[index].alias_info() != nullptr;
+}
+
+// Unites the values of NODE, which has no blocks, that its schema calls aliases; all of them if it
+// has no schema, as the nodes that make lists and tuples.
+void unite_by_schema(const Node& node, MemorySets& sets) {
+    const c10::FunctionSchema* schema = node.maybeSchema();
+    const Value* all = nullptr;
+    const auto add = [&](const Value* value, bool aliased) {
+        if (!aliased || !may_hold_tensors(*value)) return;
+        if (all != nullptr) sets.unite(value, all);
+        all = value;
+    };
+    for (size_t i = 0; i < node.inputs().size(); ++i)
+        add(node.input(i), schema == nullptr || is_aliased(schema->arguments(), i));
+    for (size_t o = 0; o < node.outputs().size(); ++o)
+        add(node.output(o), schema == nullptr || is_aliased(schema->returns(), o));
+}
+
+// Unites everything that the blocks of NODE read or make with what it makes.
+void unite_blocks(const Node& node, MemorySets& sets) {
+    const Value* all = nullptr;
+    const auto add = [&](const Value* value) {
+        if (!may_hold_tensors(*value)) return;
+        if (all != nullptr) sets.unite(value, all);
+        all = value;
+    };
+    const std::function<void(const Node&)> visit = [&](const Node& inner) {
+        for (const Value* value : inner.inputs()) add(value);
+        for (const Value* value : inner.outputs()) add(value);
+        for (const Block* block : inner.blocks()) {
+            for (const Value* value : block->inputs()) add(value);
+            for (const Value* value : block->outputs()) add(value);
+            for (const Node* child : block->nodes()) visit(*child);
+        }
+    };
+    visit(node);
+}
+
+bool is_written(const c10::Argument& argument) {
+    return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+// Calls USE with each value that NODE or a node in its blocks writes in place.
+void visit_writes(const Node& node, const std::function<void(const Value*)>& use) {
+    const c10::FunctionSchema* schema = node.maybeSchema();
+    for (size_t i = 0; schema != nullptr && i < node.inputs().size(); ++i)
+        if (i < schema->arguments().size() && is_written(schema->arguments()[i]))
+            use(node.input(i));
+    for (const Block* block : node.blocks())
+        for (const Node* inner : block->nodes()) visit_writes(*inner, use);
+}
+
+}  // namespace
+
+std::set<const Value*> find_written_values(const torch::jit::Graph& graph) {
+    constexpr int64_t kInput = -1;
+    MemorySets sets;
+    for (const Node* node : graph.nodes())
+        node->blocks().empty() ? unite_by_schema(*node, sets) : unite_blocks(*node, sets);
+    std::unordered_map<const Value*, int64_t> last_write;  // by set
+    std::vector<const Node*> nodes(graph.nodes().begin(), graph.nodes().end());
+    for (size_t i = 0; i < nodes.size(); ++i)
+        visit_writes(*nodes[i], [&](const Value* value) {
+            last_write[sets.set_of(value)] = static_cast<int64_t>(i);
+        });
+    std::set<const Value*> written;
+    const auto look_at = [&](const Value* value, int64_t made) {
+        const auto found = last_write.find(sets.set_of(value));
+        if (found != last_write.end() && found->second > made) written.insert(value);
+    };
+    if (last_write.empty()) return written;
+    for (const Value* input : graph.inputs()) look_at(input, kInput);
+    for (size_t i = 0; i < nodes.size(); ++i)
+        for (const Value* output : nodes[i]->outputs()) look_at(output, static_cast<int64_t>(i));
+    return written;
+}
+
+}  // namespace dslaunch::graph

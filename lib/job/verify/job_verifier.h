@@ -1,0 +1,121 @@
+// Checks each step of a job against one rank that computes the whole model alone: loss, every
+// gradient, clipping, every update, buffers. Every rank looks at what its own part of ZeRO saw and
+// did; rank 0 computes the reference meanwhile. Data path: trainer, ZeRO -> [here] -> the first
+// difference, by name. Threads: the communication lane calls what UpdateWitness has, the compute
+// lane the rest.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "job/setup/job_setup.h"
+#include "job/setup/rank_comms.h"
+#include "job/verify/whole_reference.h"
+#include "runtime/state/parameter_state.h"
+#include "runtime/state/update_witness.h"
+#include "runtime/train/between_steps.h"
+
+namespace dslaunch::job {
+
+struct VerifierParts {
+    const JobSetup* setup = nullptr;
+    const RankComms* comms = nullptr;
+    runtime::SteppingState* state = nullptr;
+    runtime::BetweenSteps* inner = nullptr;  // what a job does between steps anyway
+    std::string model_path;
+};
+
+class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWitness {
+  public:
+    // All that PARTS points to must outlive this. Rank 0 throws what WholeReference does, and
+    // the others what their peer's failure gives them. REQUIRES: the job computes on the host.
+    explicit JobVerifier(VerifierParts parts);
+
+    void before_step() override { parts_.inner->before_step(); }
+    // Checks the step. Throws Error{kDiverged} on every rank with step, parameter, element, rank
+    // and instruction of the first difference that rounding does not explain.
+    void end_step(int64_t step, double loss, bool skipped) override;
+    [[nodiscard]] const plan::StepPlan* after_step(const runtime::StepRun& run) override {
+        return parts_.inner->after_step(run);
+    }
+    void trace_step(const runtime::StepRun& run) override { parts_.inner->trace_step(run); }
+
+    void before_update(const runtime::SeenUpdate& update) override;
+    void after_update(const runtime::SeenUpdate& update) override;
+
+    // What was checked, for rank 0's output. Throws Error{kDiverged} if every step was skipped.
+    [[nodiscard]] std::string report() const;
+
+  private:
+    // An update as this rank saw it.
+    struct Piece {
+        int parameter = -1;
+        int bucket = -1, chunk = -1;
+        Range elements;  // of this rank's share
+        float factor = 1;
+        double lr = 0, loss_scale = 1;
+        int64_t update = 1;
+        std::vector<float> gradients, begin, end;  // `begin` and `end`: the parameter's values
+        std::vector<float> first, second;
+        double update_error = 0;  // as update_error() has it
+        int64_t worst = 0;        // the element with it
+        int64_t misrounded = -1;  // an element whose 16-bit copy is not its value, rounded; -1:
+                                  // none
+    };
+    // A difference, or none.
+    struct Finding {
+        int64_t order = std::numeric_limits<int64_t>::max();  // the first one counts
+        std::string text;
+        void note(int64_t order, const std::string& text);
+    };
+    // Sums over a parameter's elements on this rank, by which the optimizer's states before an
+    // update are compared with those behind the one before.
+    struct StateSums {
+        uint64_t elements = 0;  // which elements these are; 0: none
+        uint64_t first = 0, second = 0;
+        void add(const runtime::SeenUpdate& update);
+    };
+    // Sums over the steps.
+    struct Counts {
+        int64_t steps = 0, skipped = 0;
+        double elements = 0, equal = 0;  // of gradients, over all ranks
+        double worst = 0;                // the largest difference, of what rounding explains
+        std::string where;
+    };
+
+    [[nodiscard]] bool first() const;
+    [[nodiscard]] runtime::Collectives& job() const { return parts_.comms->job(); }
+    [[nodiscard]] const graph::Model& whole() const { return parts_.setup->whole_model(); }
+    [[nodiscard]] double loss_scale() const;
+    void check_loss(const ReferenceStep& reference, double loss, Finding& finding) const;
+    void check_parameter(int parameter, const ReferenceStep& reference, Finding& finding);
+    void check_gradient(const Piece& piece, std::span<const float> expected, double bound,
+                        Finding& finding);
+    void check_begin(const Piece& piece, std::span<const float> expected, Finding& finding) const;
+    void check_factor(const ReferenceStep& reference, Finding& finding) const;
+    void check_update(const Piece& piece, Finding& finding) const;
+    void check_states(int parameter, Finding& finding);
+    void check_buffers(Finding& finding) const;
+    void look_at_copy(std::span<const uint16_t> half, Piece& piece) const;
+    void take_over(int parameter, bool has_gradient, Finding& finding);
+    [[nodiscard]] std::string makers_of(const Piece& piece) const;
+    [[nodiscard]] int64_t backward_of(int parameter) const;
+    template <typename Use>
+    void in_whole(const Piece& piece, Use&& use) const;
+    void agree(const Finding& loss, const Finding& mine);
+
+    VerifierParts parts_;
+    std::optional<WholeReference> reference_;  // on rank 0
+    int64_t step_ = 0;
+    std::vector<Piece> pieces_;  // of the step under way
+    // By model parameter: before the updates of the step under way, behind them, behind the last.
+    std::vector<StateSums> begin_, end_, last_;
+    double sizes_ = 0;
+    Counts counts_;
+};
+
+}  // namespace dslaunch::job

@@ -1,0 +1,113 @@
+// An exported program (torch.export) as its archive describes it in models/model.json: operators in
+// order, the values they take and give, and what the inputs and outputs mean. Data path: zip
+// record -> [here] -> graph/archive, which makes a module of it. Source: PyTorch's
+// torch/_export/serde/schema.py, major version 8. Pure, no LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace dslaunch::storage {
+
+// A number that the graph computes (`name`), or a constant.
+template <typename T>
+struct SymbolOr {
+    std::string name;  // empty: `number`
+    T number{};
+};
+using SymInt = SymbolOr<int64_t>;
+using SymFloat = SymbolOr<double>;
+using SymBool = SymbolOr<bool>;
+
+struct TensorName {
+    std::string name;  // empty, in a list of optional tensors: None
+};
+
+// Codes of the schema's own enumerations.
+struct ScalarTypeCode {
+    int64_t code = 0;
+};
+struct MemoryFormatCode {
+    int64_t code = 0;
+};
+struct LayoutCode {
+    int64_t code = 0;
+};
+struct DeviceName {
+    std::string type;  // "cpu", "cuda"
+};
+struct ExportedGraph;
+struct SubGraph {
+    std::string name;
+    std::shared_ptr<const ExportedGraph> graph;  // shared by copies of the argument
+};
+
+// None is std::monostate.
+using ExportedValue =
+    std::variant<std::monostate, TensorName, std::vector<TensorName>, int64_t, std::vector<int64_t>,
+                 double, std::vector<double>, bool, std::vector<bool>, std::string,
+                 std::vector<std::string>, SymInt, std::vector<SymInt>, SymFloat,
+                 std::vector<SymFloat>, SymBool, ScalarTypeCode, MemoryFormatCode, LayoutCode,
+                 DeviceName, SubGraph>;
+
+struct ExportedArgument {
+    std::string name;  // of the operator's parameter; empty: by its place
+    ExportedValue value;
+};
+
+struct ExportedNode {
+    std::string target;  // "torch.ops.aten.linear.default", "_operator.mul"
+    std::vector<ExportedArgument> inputs;
+    std::vector<ExportedValue> outputs;
+    std::string module_path;  // of the module that called it, "blocks.3.attn"; empty: the top
+    std::string source;       // the line that made it, "model.py:41"; empty: not known
+};
+
+struct ExportedGraph {
+    std::vector<ExportedValue> inputs;
+    std::vector<ExportedValue> outputs;
+    std::vector<ExportedNode> nodes;
+    std::map<std::string, int64_t> tensor_dtypes;  // by name of the value, code of its type
+    bool single_output = false;  // a subgraph that gives one tensor, not a list of one
+};
+
+struct ExportedInput {
+    enum class Kind { kUser, kParameter, kBuffer, kConstant };
+    Kind kind = Kind::kUser;
+    std::string value;   // name in the graph
+    std::string target;  // name in the module of a parameter, buffer or constant
+    bool persistent = true;
+    // kUser: the type of the value, and a constant that a traced argument was fixed to.
+    bool is_tensor = true;
+    std::optional<ExportedValue> fixed;
+};
+
+struct ExportedOutput {
+    std::string key;  // of forward's dict or class; empty: by its place
+    ExportedValue value;
+};
+
+struct ExportedProgram {
+    ExportedGraph graph;
+    std::vector<ExportedInput> inputs;    // in the order of graph.inputs
+    std::vector<ExportedOutput> outputs;  // of forward, in order
+    bool is_dict = false;                 // forward gives a dict, or an object with named parts
+    // Buffers that the graph gives new values to, by name in the module: functional graphs only.
+    std::map<std::string, std::string> mutated_buffers;
+    std::string torch_version;
+    std::string schema;  // "8.17"
+};
+
+// Reads TEXT, the record of that name in the archive at PATH. Throws Error{kInput} that begins with
+// PATH and the place in the text: what is damaged, of another major version, or a field or kind of
+// value that this reader does not know.
+[[nodiscard]] ExportedProgram parse_exported_program(const std::string& path,
+                                                     std::string_view text);
+
+}  // namespace dslaunch::storage

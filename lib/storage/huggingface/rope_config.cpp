@@ -1,0 +1,108 @@
+#include "storage/huggingface/rope_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/json_place.h"
+#include "storage/huggingface/config_values.h"
+
+namespace dslaunch::storage {
+
+namespace {
+
+std::vector<double> factors_at(const JsonPlace& rope, const char* key, int64_t width) {
+    std::vector<double> factors;
+    rope.at(key).for_elements([&](const JsonPlace& element) {
+        if (!(element.number() > 0)) element.refuse("must be above 0");
+        factors.push_back(element.number());
+    });
+    if (std::ssize(factors) * 2 != width)
+        rope.at(key).refuse(fmt::format("has {} factors for {} elements of a head that turn",
+                                        factors.size(), width));
+    return factors;
+}
+
+double yarn_magnitude(double factor, double scale) {
+    return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
+}
+
+// Sets what ROPE says to the scaling of positions; TYPE is the name of the formula.
+void read_scaling(const JsonPlace& rope, const std::string& type, const RopeDefaults& defaults,
+                  Rope& into) {
+    if (type == "default") return;
+    into.original_context =
+        size_or(rope, "original_max_position_embeddings", defaults.original_context);
+    if (type == "linear") {
+        into.kind = RopeKind::kLinear;
+        into.factor = positive_or(rope, "factor", 1);
+    } else if (type == "llama3") {
+        into.kind = RopeKind::kLlama3;
+        into.factor = positive_or(rope, "factor", 1);
+        into.low_frequency_factor = positive_or(rope, "low_freq_factor", 1);
+        into.high_frequency_factor = positive_or(rope, "high_freq_factor", 4);
+        if (into.high_frequency_factor <= into.low_frequency_factor)
+            rope.at("high_freq_factor").refuse("must be above low_freq_factor");
+    } else if (type == "yarn" && !rope.has("short_factor")) {
+        into.kind = RopeKind::kYarn;
+        const double stretched =
+            static_cast<double>(defaults.context) / static_cast<double>(into.original_context);
+        into.factor = positive_or(rope, "factor", stretched);
+        into.beta_fast = positive_or(rope, "beta_fast", 32);
+        into.beta_slow = positive_or(rope, "beta_slow", 1);
+        into.truncate = flag_or(rope, "truncate", true);
+        const double scale = number_or(rope, "mscale", 0);
+        const double scale_of_all = number_or(rope, "mscale_all_dim", 0);
+        into.magnitude = yarn_magnitude(into.factor, 1);
+        if (scale != 0 && scale_of_all != 0)
+            into.magnitude =
+                yarn_magnitude(into.factor, scale) / yarn_magnitude(into.factor, scale_of_all);
+        into.magnitude = number_or(rope, "attention_factor", into.magnitude);
+    } else if (type == "longrope" || type == "su" || type == "yarn") {
+        into.kind = RopeKind::kLong;
+        into.short_factors = factors_at(rope, "short_factor", into.width);
+        into.long_factors = factors_at(rope, "long_factor", into.width);
+        const double stretched =
+            static_cast<double>(defaults.context) / static_cast<double>(into.original_context);
+        const double factor = number_or(rope, "factor", stretched);
+        const double grown =
+            factor <= 1 ? 1.0
+                        : std::sqrt(1 + std::log(factor) /
+                                            std::log(static_cast<double>(into.original_context)));
+        into.magnitude = number_or(rope, "attention_factor", grown);
+    } else {
+        rope.refuse(
+            fmt::format("the rope type `{}` is not known to this version; known are "
+                        "default, linear, llama3, yarn and longrope",
+                        printable(type)));
+    }
+}
+
+}  // namespace
+
+Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults) {
+    Rope rope;
+    rope.theta = defaults.theta;
+    double part = defaults.part;
+    if (place != nullptr) {
+        rope.theta = positive_or(*place, "rope_theta", rope.theta);
+        part = positive_or(*place, "partial_rotary_factor", part);
+    }
+    rope.width =
+        static_cast<int64_t>(static_cast<double>(defaults.head_width) * std::min(part, 1.0));
+    if (rope.width < 2 || rope.width % 2 != 0)
+        fail(ExitCode::kInput,
+             "{} of {} elements of a head would turn with the position; the number must be even",
+             rope.width, defaults.head_width);
+    if (place == nullptr) return rope;
+    std::string type = "default";
+    if (place->has("type")) type = place->at("type").text();
+    if (place->has("rope_type")) type = place->at("rope_type").text();
+    read_scaling(*place, type, defaults, rope);
+    return rope;
+}
+
+}  // namespace dslaunch::storage

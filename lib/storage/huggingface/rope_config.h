@@ -1,0 +1,46 @@
+// Rotary positions as a config.json says them. Source of the formulas: modeling_rope_utils.py of
+// transformers 5.23. Data path: config.json -> [here] -> transformer_config.h. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace dslaunch {
+class JsonPlace;
+}
+
+namespace dslaunch::storage {
+
+enum class RopeKind { kDefault, kLinear, kLlama3, kYarn, kLong };
+
+// Rotary positions: how far each pair of a head's elements turns from one position to the next.
+struct Rope {
+    RopeKind kind = RopeKind::kDefault;
+    double theta = 10000;
+    int64_t width = 0;  // elements of a head that turn, even; the others stay as they are
+    double factor = 1;
+    double low_frequency_factor = 1;   // kLlama3
+    double high_frequency_factor = 4;  // kLlama3
+    int64_t original_context = 0;      // of the first training; not of kDefault and kLinear
+    double beta_fast = 32;             // kYarn
+    double beta_slow = 1;              // kYarn
+    bool truncate = true;              // kYarn
+    double magnitude = 1;              // sines and cosines are multiplied by this
+    std::vector<double> short_factors, long_factors;  // kLong, one for each pair
+};
+
+// What a rope that says nothing of its own takes from the config around it.
+struct RopeDefaults {
+    double theta = 10000;
+    double part = 1;  // the share of a head that turns
+    int64_t head_width = 0;
+    int64_t context = 0;
+    int64_t original_context = 0;
+};
+
+// PLACE: an object with rope_type and the formula's numbers; null: there is none. Throws
+// Error{kInput} naming the field: a formula that is not known, factors that do not fit, an odd
+// number of elements that turn.
+[[nodiscard]] Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults);
+
+}  // namespace dslaunch::storage

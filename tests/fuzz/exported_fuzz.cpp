@@ -1,0 +1,40 @@
+// libFuzzer entry: any bytes as the description of an exported program, and as its table of
+// weights. Each is read or refused with Error. A text that is read as a table keeps its promise: no
+// tensor reaches more elements than can be counted.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "fuzz/error_checks.h"
+#include "storage/exported/program.h"
+#include "storage/exported/weights.h"
+
+namespace {
+
+using namespace dslaunch;
+using namespace dslaunch::storage;
+
+template <typename Parse>
+void parse(const Parse& parser) {
+    try {
+        parser();
+    } catch (const Error& error) {
+        DSL_CHECK(error.code() == ExitCode::kInput, "{}", error.what());
+        fuzz::check_shown(error.what());
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t length) {
+    const std::string_view text(reinterpret_cast<const char*>(data), length);
+    parse([&] { (void)parse_exported_program("fuzz", text); });
+    parse([&] {
+        for (const auto& [name, tensor] : parse_weights_table("fuzz", text))
+            DSL_CHECK(tensor.reach >= 0 && tensor.sizes.size() == tensor.strides.size(), "{}",
+                      name);
+    });
+    return 0;
+}

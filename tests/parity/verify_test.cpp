@@ -1,0 +1,113 @@
+// dslaunch verify, through the real programs: jobs of every kind of parallelism are what one rank
+// alone computes, and what it cannot check is refused by name.
+#include <fmt/core.h>
+
+#include "fixture_runs.h"
+
+namespace dslaunch::test {
+namespace {
+
+struct Verified {
+    int code = -1;
+    std::string out, err;
+};
+
+Verified verify(const std::vector<std::string>& where, const std::string& model, const Json& config,
+                const TemporaryFolder& folder) {
+    const std::string path = folder.path() + "/config.json";
+    write_file(path, config.dump());
+    std::vector<std::string> words = {kDslaunch, "verify"};
+    words.insert(words.end(), where.begin(), where.end());
+    words.insert(words.end(), {"--device", "cpu", "--config", path, model});
+    JobProcess process(folder, words);
+    Verified result;
+    result.code = process.wait();
+    result.out = process.out();
+    result.err = process.err();
+    return result;
+}
+
+Json config_with(const std::string& model, const Json& changes) {
+    Json config = fixture_config(facts_of(model), 2, 50);
+    config["gradient_clipping"] = 0.5;
+    config.merge_patch(changes);
+    return config;
+}
+
+struct Kind {
+    const char* model;
+    int ranks;
+    bool over_hosts;
+    bool equal_bits;
+    Json changes;
+};
+
+Json zero(int stage) {
+    return {{"zero_optimization", {{"stage", stage}, {"reduce_bucket_size", 20000}}}};
+}
+
+Json pipeline(int stages, const char* schedule) {
+    return {{"dslaunch", {{"pipeline", {{"stages", stages}, {"schedule", schedule}}}}}};
+}
+
+}  // namespace
+
+TEST_CASE("jobs of every kind are what one rank alone computes") {
+    const std::vector<Kind> kinds = {
+        {"gpt-dropout", 3, false, true, zero(1)},
+        {"gpt", 2, true, true, zero(2)},
+        {"gpt-tied", 2, true, true, zero(3)},
+        {"convnet", 2, false, false, zero(3)},  // buffers
+        {"exported-convnet", 2, false, false, zero(2)},
+        {"gpt", 4, false, true, pipeline(2, "1f1b")},
+        {"gpt-tied", 2, false, false, pipeline(2, "zb-v")},
+        {"llama", 2, false, false, {{"dslaunch", {{"tensor", {{"size", 2}}}}}}},
+        {"gpt", 2, false, false, {{"dslaunch", {{"sequence", {{"size", 2}}}}}}},
+        {"qwen2", 2, false, false, {{"bf16", {{"enabled", true}}}}},
+        {"gpt2", 2, false, false, {{"fp16", {{"enabled", true}, {"initial_scale_power", 8}}}}}};
+    for (const Kind& kind : kinds) {
+        const TemporaryFolder folder;
+        const std::vector<std::string> where =
+            kind.over_hosts ? hosts(folder, std::vector<int>(static_cast<size_t>(kind.ranks), 1))
+                            : ranks(kind.ranks);
+        const Json config = config_with(kind.model, kind.changes);
+        const Verified verified = verify(where, archive_of(kind.model), config, folder);
+        INFO(kind.model << " " << config.dump() << "\n" << verified.out << verified.err);
+        CHECK(verified.code == 0);
+        CHECK_THAT(verified.out,
+                   Catch::Contains(fmt::format("2 steps of {} ranks as one rank alone computes "
+                                               "them: loss, gradients, updates by ",
+                                               kind.ranks)));
+        if (kind.equal_bits)
+            CHECK_THAT(verified.out, Catch::Contains("have the same bits") &&
+                                         !Catch::Contains("the others are off"));
+    }
+}
+
+TEST_CASE("states on disk are what the update before left there") {
+    const TemporaryFolder folder;
+    Json config = config_with("gpt", zero(3));
+    config["zero_optimization"]["offload_optimizer"] = {{"device", "nvme"},
+                                                        {"nvme_path", folder.path()}};
+    config["zero_optimization"]["sub_group_size"] = 4096;
+    const Verified verified = verify(ranks(2), archive_of("gpt"), config, folder);
+    INFO(verified.out << verified.err);
+    CHECK(verified.code == 0);
+}
+
+TEST_CASE("verify says what it cannot check, and keeps nothing") {
+    const TemporaryFolder folder;
+    const Verified state =
+        verify(ranks(2), archive_of("state"), config_with("state", zero(1)), folder);
+    INFO(state.err);
+    CHECK(state.code == 66);
+    CHECK_THAT(state.err, Catch::Contains("forward writes the attribute `"));
+    const Verified interface =
+        verify(ranks(1), archive_of("interface"), config_with("interface", zero(1)), folder);
+    INFO(interface.err);
+    CHECK(interface.code == 66);
+    CHECK_THAT(interface.err, Catch::Contains("needs the module itself"));
+    CHECK(!std::filesystem::exists(folder.path() + "/out"));
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,202 @@
+// Folders of Hugging Face as modules: each family's logits, loss and gradients beside those of
+// transformers, which wrote the folder. HUGGINGFACE_FOLDERS names another folder of such folders.
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <span>
+#include <string>
+
+#include "base/error.h"
+#include "graph/archive/huggingface_folder.h"
+#include "graph/archive/model.h"
+#include "graph/archive/scalar_types.h"
+#include "storage/files/safetensors.h"
+#include "support/catch.h"
+#include "support/fixtures.h"
+#include "support/temporary_folder.h"
+#include "support/text_tools.h"
+#include "unit/graph/torch_reference.h"
+
+namespace dslaunch::graph {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+using storage::SafetensorsEntry;
+using storage::SafetensorsFile;
+using test::difference;
+using test::tensor_of;
+
+std::string folders() {
+    const char* other = std::getenv("HUGGINGFACE_FOLDERS");
+    return other != nullptr ? other : test::fixture_path("huggingface");
+}
+
+std::vector<std::string> folder_names() {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folders()))
+        if (entry.is_directory()) names.push_back(entry.path().filename().string());
+    std::ranges::sort(names);
+    return names;
+}
+
+TEST_CASE("a family's folder gives the logits, loss and gradients of transformers") {
+    const std::vector<std::string> names = folder_names();
+    REQUIRE(names.size() >= (std::getenv("HUGGINGFACE_FOLDERS") == nullptr ? 17 : 1));
+    for (const std::string& name : names) {
+        INFO(name);
+        const std::string folder = folders() + "/" + name;
+        const SafetensorsFile expected(folder + "/expected.safetensors");
+        Model model = Model::load(folder);
+        torch::jit::Module& module = model.module();
+        module.eval();
+        const at::Tensor tokens = tensor_of(*expected.find("tokens"));
+        const at::Tensor logits = module.get_method("logits")({tokens}).toTensor();
+        CHECK(difference(logits, tensor_of(*expected.find("logits"))) < 1e-5);
+        const at::Tensor loss =
+            module.forward({tokens, tensor_of(*expected.find("targets"))}).toTensor();
+        CHECK(difference(loss, tensor_of(*expected.find("loss"))) < 1e-5);
+        loss.backward();
+        size_t compared = 0;
+        for (const ModelParameter& parameter : model.parameters()) {
+            const SafetensorsEntry* theirs = expected.find("gradient." + parameter.name);
+            INFO(parameter.name);
+            REQUIRE(theirs != nullptr);
+            CHECK(difference(parameter.tensor.grad(), tensor_of(*theirs)) < 1e-4);
+            ++compared;
+        }
+        size_t gradients = 0;
+        for (const SafetensorsEntry& entry : expected.entries())
+            if (entry.name.starts_with("gradient.")) ++gradients;
+        CHECK(compared == gradients);
+    }
+}
+
+// A copy of the folder NAME that may be changed.
+std::string copy_of(const std::string& name, const test::TemporaryFolder& into) {
+    const std::string to = into.path() + "/" + name;
+    fs::copy(test::fixture_path("huggingface/" + name), to);
+    fs::remove(to + "/expected.safetensors");
+    return to;
+}
+
+std::string refusal(const std::string& path) {
+    return test::error_of(ExitCode::kInput, [&] { static_cast<void>(Model::load(path)); });
+}
+
+// Writes the tensors of FILE again, after CHANGE.
+template <typename Change>
+void rewrite(const std::string& file, const Change& change) {
+    std::vector<SafetensorsEntry> entries;
+    std::map<std::string, std::vector<std::byte>> bytes;
+    {
+        const SafetensorsFile old(file);
+        for (const SafetensorsEntry& entry : old.entries()) {
+            bytes[entry.name].assign(entry.bytes.begin(), entry.bytes.end());
+            entries.push_back({entry.name, entry.dtype, entry.shape, {}});
+        }
+    }
+    for (SafetensorsEntry& entry : entries) entry.bytes = bytes.at(entry.name);
+    change(entries);
+    storage::SafetensorsWriter writer(file, entries);
+    for (size_t i = 0; i < entries.size(); ++i) writer.write(i, entries[i].bytes);
+    writer.commit();
+}
+
+TEST_CASE("a folder whose files do not belong together is refused by the weight's name") {
+    const test::TemporaryFolder temporary;
+    SECTION("a weight is missing") {
+        const std::string folder = copy_of("qwen3", temporary);
+        rewrite(folder + "/model.safetensors", [](auto& entries) {
+            std::erase_if(entries, [](const auto& entry) {
+                return entry.name == "model.layers.1.self_attn.q_norm.weight";
+            });
+        });
+        CHECK_THAT(refusal(folder), Contains("no weight `model.layers.1.self_attn.q_norm.weight`, "
+                                             "which a Qwen3ForCausalLM has"));
+    }
+    SECTION("a weight belongs to no module") {
+        const std::string folder = copy_of("qwen3", temporary);
+        rewrite(folder + "/model.safetensors",
+                [](auto& entries) { entries[0].name = "model.layers.0.lora_A.weight"; });
+        const std::string message = refusal(folder);
+        CHECK_THAT(message, Contains("no weight `"));
+    }
+    SECTION("one more weight") {
+        const std::string folder = copy_of("gemma", temporary);
+        rewrite(folder + "/model.safetensors", [](auto& entries) {
+            entries.push_back(entries[0]);
+            entries.back().name = "model.layers.0.lora_A.weight";
+        });
+        CHECK_THAT(refusal(folder),
+                   Contains("`model.layers.0.lora_A.weight` belongs to no module"));
+    }
+    SECTION("buffers that older releases saved are left out") {
+        const std::string folder = copy_of("gemma", temporary);
+        rewrite(folder + "/model.safetensors", [](auto& entries) {
+            entries.push_back(entries[0]);
+            entries.back().name = "model.layers.0.self_attn.rotary_emb.inv_freq";
+        });
+        CHECK(Model::load(folder).buffers().empty());
+    }
+    SECTION("a weight of another shape") {
+        const std::string folder = copy_of("qwen3", temporary);
+        rewrite(folder + "/model.safetensors", [](auto& entries) {
+            for (SafetensorsEntry& entry : entries)
+                if (entry.name == "model.norm.weight") entry.shape = {4, 4};
+        });
+        CHECK_THAT(refusal(folder),
+                   Contains("`model.norm.weight` is [4, 4], and by config.json it is [16]"));
+    }
+    SECTION("no weights") {
+        const std::string folder = copy_of("qwen3", temporary);
+        fs::remove(folder + "/model.safetensors");
+        CHECK_THAT(refusal(folder), Contains("has no weights: model.safetensors"));
+        std::ofstream(folder + "/pytorch_model.bin") << "x";
+        CHECK_THAT(refusal(folder), Contains("its weights are pickles (pytorch_model.bin)"));
+        // Their shapes are known all the same.
+        const Model shapes = Model::load(folder, Weights::kIfThere);
+        const Model alone = Model::load(folder + "/config.json", Weights::kIfThere);
+        REQUIRE(shapes.parameters().size() == alone.parameters().size());
+        const Model whole = Model::load(test::fixture_path("huggingface/qwen3"));
+        REQUIRE(shapes.parameters().size() == whole.parameters().size());
+        for (size_t i = 0; i < whole.parameters().size(); ++i) {
+            CHECK(shapes.parameters()[i].name == whole.parameters()[i].name);
+            CHECK(shapes.parameters()[i].tensor.sizes() == whole.parameters()[i].tensor.sizes());
+        }
+    }
+    SECTION("no config.json") {
+        const std::string folder = copy_of("qwen3", temporary);
+        fs::remove(folder + "/config.json");
+        CHECK_THAT(refusal(folder), Contains("is a folder without a config.json"));
+    }
+    SECTION("a file that is cut off") {
+        const std::string folder = copy_of("qwen3", temporary);
+        fs::resize_file(folder + "/model.safetensors", 5000);
+        CHECK_THAT(refusal(folder), Contains("model.safetensors"));
+    }
+}
+
+TEST_CASE("weights lie in the files of the folder, and names without the outer module are found") {
+    const test::TemporaryFolder temporary;
+    const std::string folder = copy_of("gpt2", temporary);
+    rewrite(folder + "/model.safetensors", [](auto& entries) {
+        for (SafetensorsEntry& entry : entries)
+            entry.name = entry.name.substr(std::string_view("transformer.").size());
+    });
+    const LoadedArchive loaded = load_huggingface(folder, false);
+    REQUIRE(loaded.files.size() == 1);
+    const std::span<const std::byte> file = loaded.files[0]->bytes();
+    for (const auto& parameter : loaded.module.named_parameters()) {
+        CHECK(parameter.name.starts_with("transformer."));
+        const auto* begin = static_cast<const std::byte*>(parameter.value.const_data_ptr());
+        CHECK((begin >= file.data() && begin < file.data() + file.size()));
+    }
+}
+
+}  // namespace
+}  // namespace dslaunch::graph

@@ -1,0 +1,27 @@
+// What PyTorch wrote into a safetensors file, as tensors to compare with.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
+
+#include "graph/archive/scalar_types.h"
+#include "storage/files/safetensors.h"
+
+namespace dslaunch::test {
+
+// A view of the file, which must outlive it.
+inline at::Tensor tensor_of(const storage::SafetensorsEntry& entry) {
+    return at::from_blob(const_cast<std::byte*>(entry.bytes.data()), entry.shape,
+                         graph::scalar_type_of(entry.dtype));
+}
+
+// The largest difference, as a share of the largest value; 0: the values are equal.
+inline double difference(const at::Tensor& ours, const at::Tensor& theirs) {
+    const at::Tensor mine = ours.reshape(theirs.sizes());
+    if (at::equal(mine, theirs)) return 0;
+    const double largest = theirs.abs().max().item<double>();
+    return (mine - theirs).abs().max().item<double>() / (largest > 0 ? largest : 1);
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,204 @@
+// config.json of Hugging Face: what is read of each family, and what is refused by its field. That
+// the numbers mean what transformers means is tested by tests/unit/graph/huggingface_folder_test.
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.h"
+#include "storage/huggingface/model_folder.h"
+#include "storage/huggingface/transformer_config.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "support/text_tools.h"
+
+namespace dslaunch::storage {
+namespace {
+
+using Json = nlohmann::json;
+using Catch::Contains;
+
+Json llama() {
+    return {{"architectures", {"LlamaForCausalLM"}},
+            {"vocab_size", 100},
+            {"hidden_size", 32},
+            {"intermediate_size", 64},
+            {"num_hidden_layers", 4},
+            {"num_attention_heads", 4},
+            {"num_key_value_heads", 2}};
+}
+
+Json with(Json config, const std::string& key, const Json& value) {
+    config[key] = value;
+    return config;
+}
+
+Json as(const std::string& architecture) {
+    Json config = llama();
+    config["architectures"] = Json::array({architecture});
+    return config;
+}
+
+TransformerConfig read(const Json& config) {
+    return parse_transformer_config("config.json", config.dump());
+}
+
+std::string refusal(const Json& config) {
+    return test::error_of(ExitCode::kInput, [&] { static_cast<void>(read(config)); });
+}
+
+std::string windows(const TransformerConfig& config) {
+    std::string text;
+    for (const TransformerLayer& layer : config.layers) text += layer.window ? 'w' : '-';
+    return text;
+}
+
+TEST_CASE("the sizes of a config.json and the defaults of its family") {
+    const TransformerConfig config = read(llama());
+    CHECK(config.architecture == "LlamaForCausalLM");
+    CHECK(config.vocabulary == 100);
+    CHECK(config.head_width == 8);
+    CHECK(config.key_heads == 2);
+    CHECK(config.context == 2048);
+    CHECK(config.scale == Approx(1 / std::sqrt(8.0)));
+    CHECK_FALSE(config.tied);
+    CHECK(config.padding == -1);
+    CHECK(config.dtype == DType::kF32);
+    CHECK(config.rope.theta == 10000);
+    CHECK(config.rope.width == 8);
+    CHECK(config.names.at("query") == "q_proj");
+    CHECK(windows(config) == "----");
+}
+
+TEST_CASE("the model type names a family where no architecture is named") {
+    Json config = llama();
+    config.erase("architectures");
+    config["model_type"] = "qwen2";
+    CHECK(read(config).architecture == "Qwen2ForCausalLM");
+    config.erase("model_type");
+    CHECK_THAT(refusal(config), Contains("neither architectures nor model_type"));
+}
+
+TEST_CASE("null is as good as nothing, but for a cap that it takes away") {
+    CHECK(read(with(llama(), "num_key_value_heads", nullptr)).key_heads == 4);
+    CHECK(read(with(llama(), "rope_scaling", nullptr)).rope.kind == RopeKind::kDefault);
+    const Json gemma = as("Gemma2ForCausalLM");
+    const Json whole = with(gemma, "sliding_window", 16);
+    CHECK(read(whole).score_cap == 50);
+    CHECK(read(whole).logit_cap == 30);
+    CHECK(read(with(whole, "attn_logit_softcapping", nullptr)).score_cap == 0);
+    CHECK(read(whole).padding == 0);
+    CHECK(read(with(whole, "pad_token_id", nullptr)).padding == -1);
+    CHECK(read(whole).tied);
+}
+
+TEST_CASE("windows are those of layer_types, or else of the family") {
+    const Json mistral = with(as("MistralForCausalLM"), "sliding_window", 16);
+    CHECK(windows(read(mistral)) == "wwww");
+    CHECK(windows(read(with(mistral, "sliding_window", nullptr))) == "----");
+    Json qwen = with(as("Qwen2ForCausalLM"), "sliding_window", 16);
+    CHECK(windows(read(qwen)) == "----");
+    qwen["use_sliding_window"] = true;
+    CHECK(windows(read(qwen)) == "----");  // from layer 28 on
+    qwen["max_window_layers"] = 3;
+    CHECK(windows(read(qwen)) == "---w");
+    qwen["layer_types"] = {"full_attention", "sliding_attention", "full_attention",
+                           "sliding_attention"};
+    CHECK(windows(read(qwen)) == "-w-w");
+    const Json gemma = with(as("Gemma2ForCausalLM"), "sliding_window", 16);
+    CHECK(windows(read(gemma)) == "w-w-");
+    Json gemma3 = with(as("Gemma3ForCausalLM"), "sliding_window", 16);
+    CHECK(windows(read(gemma3)) == "wwww");
+    gemma3["sliding_window_pattern"] = 2;
+    CHECK(windows(read(gemma3)) == "w-w-");
+}
+
+TEST_CASE("rope's numbers stand in rope_parameters, or in the keys of before") {
+    Json newer = llama();
+    newer["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 5e5}};
+    Json older = llama();
+    older["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+    older["rope_theta"] = 5e5;
+    for (const Json& config : {newer, older}) {
+        const Rope rope = read(config).rope;
+        CHECK(rope.kind == RopeKind::kLinear);
+        CHECK(rope.factor == 4);
+        CHECK(rope.theta == 5e5);
+    }
+    Json yarn = llama();
+    yarn["rope_parameters"] = {
+        {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 512}};
+    CHECK(read(yarn).rope.magnitude == Approx(0.1 * std::log(4.0) + 1));
+    Json neox = as("GPTNeoXForCausalLM");
+    CHECK(read(neox).rope.width == 2);  // a quarter
+    neox["rotary_pct"] = 1.0;
+    CHECK(read(neox).rope.width == 8);
+}
+
+TEST_CASE("experts are in the layers that the config says") {
+    Json config = as("Qwen3MoeForCausalLM");
+    config["num_experts"] = 8;
+    config["num_experts_per_tok"] = 2;
+    config["moe_intermediate_size"] = 16;
+    config["decoder_sparse_step"] = 2;
+    config["mlp_only_layers"] = {3};
+    std::string layers;
+    for (const TransformerLayer& layer : read(config).layers) layers += layer.experts ? 'e' : '-';
+    CHECK(layers == "-e--");
+    CHECK_THAT(refusal(with(config, "num_experts_per_tok", 9)), Contains("9 experts of 8"));
+    CHECK_THAT(refusal(with(config, "output_router_logits", true)),
+               Contains("output_router_logits"));
+}
+
+TEST_CASE("what is not computed here is refused by its field") {
+    CHECK_THAT(refusal(as("T5ForConditionalGeneration")),
+               Contains("the architecture `T5ForConditionalGeneration` is not known") &&
+                   Contains("known are LlamaForCausalLM") && Contains("torch.export.save"));
+    CHECK_THAT(refusal(with(llama(), "hidden_act", "mish")),
+               Contains("hidden_act") && Contains("mish"));
+    CHECK_THAT(refusal(with(llama(), "hidden_size", "32")), Contains("hidden_size: an integer"));
+    CHECK_THAT(refusal(with(llama(), "hidden_size", -1)), Contains("hidden_size: must be from 1"));
+    CHECK_THAT(refusal(with(llama(), "hidden_size", 33)), Contains("does not divide hidden_size"));
+    CHECK_THAT(refusal(with(llama(), "num_key_value_heads", 3)),
+               Contains("4 heads cannot share 3"));
+    CHECK_THAT(refusal(with(llama(), "rms_norm_eps", 0)),
+               Contains("rms_norm_eps: must be above 0"));
+    CHECK_THAT(refusal(with(llama(), "quantization_config", {{"bits", 4}})),
+               Contains("quantization_config: weights are quantized"));
+    CHECK_THAT(refusal(with(llama(), "rope_scaling", {{"type", "dynamic"}, {"factor", 2}})),
+               Contains("rope type `dynamic` is not known"));
+    CHECK_THAT(refusal(with(llama(), "dtype", "float8_e4m3fn")), Contains("float8_e4m3fn"));
+    CHECK_THAT(refusal(with(as("Qwen2ForCausalLM"), "layer_types", {"linear_attention"})),
+               Contains("layers of type `linear_attention`"));
+    Json phi = as("Phi3ForCausalLM");
+    phi["rope_scaling"] = {{"type", "longrope"}, {"short_factor", {1, 2}}, {"long_factor", {1, 2}}};
+    CHECK_THAT(refusal(phi), Contains("has 2 factors for 8 elements"));
+    Json without = llama();
+    without.erase("vocab_size");
+    CHECK_THAT(refusal(without), Contains("the field `vocab_size` is missing"));
+    CHECK_THAT(test::error_of(ExitCode::kInput,
+                              [] { static_cast<void>(parse_transformer_config("c", "{")); }),
+               Contains("c: no JSON"));
+}
+
+TEST_CASE("a model's folder is known by its config.json") {
+    const test::TemporaryFolder folder;
+    CHECK_FALSE(model_folder_of(folder.path()));
+    CHECK_FALSE(model_folder_of(folder.path() + "/train.pt"));
+    const std::string config = folder.path() + "/config.json";
+    test::write_file(config, llama().dump());
+    CHECK(model_folder_of(folder.path()) == folder.path());
+    CHECK(model_folder_of(config) == folder.path());
+    CHECK(open_model_folder(config).weights.empty());
+    CHECK(open_model_folder(folder.path()).files() == std::vector{config});
+    const std::string index = folder.path() + "/model.safetensors.index.json";
+    test::write_file(index, R"({"weight_map": {"a": "../x.safetensors"}})");
+    CHECK_THAT(test::error_of(ExitCode::kInput,
+                              [&] { static_cast<void>(open_model_folder(folder.path())); }),
+               Contains("is in no file of that folder"));
+    test::write_file(index, R"({"weight_map": {"a": "1.safetensors", "b": "1.safetensors"}})");
+    CHECK(open_model_folder(folder.path()).files() ==
+          std::vector{config, index, folder.path() + "/1.safetensors"});
+}
+
+}  // namespace
+}  // namespace dslaunch::storage

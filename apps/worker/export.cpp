@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/text/json.h"
 #include "graph/archive/model.h"
+#include "graph/archive/op_library.h"
 #include "graph/lower/precision.h"
 #include "graph/models/archive.h"
 #include "storage/export/row_major.h"
@@ -29,6 +30,7 @@ namespace {
 
 struct ExportArguments {
     std::string checkpoint, model, out;
+    std::vector<std::string> op_libraries;
     bool force = false;
     bool json = false;
 };
@@ -37,6 +39,7 @@ void declare(CommandLine& app, ExportArguments& arguments) {
     app.add("CHECKPOINT", arguments.checkpoint, "a step folder").required();
     app.add("--model FILE", arguments.model, "the model that was trained").required();
     app.add("--out FILE", arguments.out, "archive to write").required();
+    app.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
     app.add("--force", arguments.force, "replace what is there");
     app.add("--json", arguments.json, "one JSON object");
 }
@@ -137,6 +140,7 @@ int export_main(int argc, char** argv) {
              arguments.out);
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     const auto source = storage::open_checkpoint(*tree, arguments.checkpoint);
+    graph::load_op_libraries(arguments.op_libraries);
     graph::Model model = graph::Model::load(arguments.model);
     const std::vector<Wanted> wanted = wanted_of(model);
     const std::vector<int> matched = match(*source, wanted, arguments.model);

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "graph/archive/model.h"
+#include "graph/archive/op_library.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/models/text_model.h"
 #include "runtime/comm/device_backend.h"
@@ -22,6 +23,7 @@ struct GenerateArguments {
     std::string archive, prompt, device = "cpu", as = "auto";
     std::vector<int64_t> prompt_ids;
     int64_t context = 0;
+    std::vector<std::string> op_libraries;
     graph::GenerateOptions options;
 };
 
@@ -46,6 +48,7 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
     app.add("--device NAME", arguments.device, "cpu, or cuda for the first GPU that is visible")
         .show_default()
         .one_of({"cpu", "cuda"});
+    app.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
     app.add("--as NAME", arguments.as,
             "text (a token is a byte), ids, or auto: text up to 272 tokens of vocabulary")
         .show_default()
@@ -93,6 +96,7 @@ int generate_main(int argc, char** argv) {
 
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
     const at::Device device = gpu ? runtime::torch_device(*gpu) : at::Device(at::kCPU);
+    graph::load_op_libraries(arguments.op_libraries);
     const torch::jit::Module module = graph::Model::load(arguments.archive).module();
     if (!device.is_cpu()) graph::rewrite_methods(module, device);
     graph::TextModel model(module, device, arguments.context);

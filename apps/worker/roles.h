@@ -6,6 +6,10 @@
 
 namespace dslaunch::worker {
 
+// Of the option --op-library, in every role that loads a model.
+inline constexpr const char* kOpLibraryHelp =
+    "load this library (.so) of operators before the model, as torchvision's; repeatable";
+
 // Each function is a role, whose arguments start with its own name. It returns the exit code, and
 // throws Error for problems that the user or the world causes. stdout is for results only.
 int export_main(int argc, char** argv);

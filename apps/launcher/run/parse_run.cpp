@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/resolve/op_libraries.h"
 #include "launcher/run/option_table.h"
 
 namespace dslaunch::launcher {
@@ -111,6 +112,8 @@ void settle_run_options(RunOptions& options) {
     check_target(options);
     check_pairs(options);
     settle_device(options);
+    if (!options.op_libraries.empty())
+        options.set.push_back(config::op_libraries_override(options.op_libraries));
     if (options.verifies) settle_verify(options);
 }
 

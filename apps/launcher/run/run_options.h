@@ -57,9 +57,10 @@ struct RunOptions {
     bool verify = false;
     // Training, for a .pt target only
     std::string config;
-    bool deepspeed = false;             // --deepspeed: a word behind it may be the config
-    std::vector<std::string> set;       // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
-    bool verifies = false;              // `dslaunch verify`
+    bool deepspeed = false;                 // --deepspeed: a word behind it may be the config
+    std::vector<std::string> set;           // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
+    std::vector<std::string> op_libraries;  // --op-library; `set` has them too
+    bool verifies = false;                  // `dslaunch verify`
     std::optional<double> timeout_s;    // limit of a rank's wait for another; nullopt: dsworker's
                                         // default
     std::string resume;                 // "auto", or a folder of checkpoints; empty: start anew

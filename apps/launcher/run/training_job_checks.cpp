@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "config/resolve/op_libraries.h"
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_count.h"
 #include "storage/checkpoint/checkpoint_store.h"
@@ -89,6 +90,15 @@ void require_data(const std::string& path, const DataOption& named_by, const Fou
     spec.required_files.push_back(file);
 }
 
+// Requires the library of operators on every host.
+void require_library(const std::string& path, const FoundConfig& found, launch::JobSpec& spec) {
+    const std::string beside = placed(path, found.folder);
+    const std::string file = exists(beside) ? beside : placed(path, spec.working_directory);
+    if (access(file.c_str(), R_OK) != 0)
+        fail(ExitCode::kInput, "--op-library {}: {}", printable(file), errno_text(errno));
+    spec.required_files.push_back(file);
+}
+
 // Settles the device by the config, if there is no --device. The devices that were found must allow
 // it.
 void settle_device(config::DeviceChoice choice, launch::JobSpec& spec) {
@@ -134,6 +144,8 @@ void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     // --device has precedence over the config, as in the worker.
     if (options.device == launch::DeviceRequest::kAuto) settle_device(resolved.config.device, spec);
     if (!found.path.empty() && options.config.empty()) spec.required_files.push_back(found.path);
+    config::require_named_libraries(resolved, !options.config.empty());
+    for (const std::string& file : resolved.config.op_libraries) require_library(file, found, spec);
     const config::DataConfig& data = resolved.config.data;
     require_data(data.train_path, kTrain, found, spec);
     require_data(data.eval_path, kEval, found, spec);

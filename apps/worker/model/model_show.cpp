@@ -20,9 +20,11 @@
 #include "base/text/json.h"
 #include "base/text/text_table.h"
 #include "graph/archive/model.h"
+#include "graph/archive/op_library.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/segment/segment.h"
 #include "storage/huggingface/model_folder.h"
+#include "worker/roles.h"
 
 namespace dslaunch::worker {
 namespace {
@@ -179,10 +181,12 @@ void add_show(CommandLine& app, ShowArguments& arguments) {
         .required();
     show.add("--depth N", arguments.depth, "levels of modules to list").range(1, 64).show_default();
     show.add("--parameters", arguments.parameters, "list parameters in place of modules");
+    show.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
     show.add("--json", arguments.json, "one JSON object");
 }
 
 void run_show(const ShowArguments& arguments) {
+    graph::load_op_libraries(arguments.op_libraries);
     graph::Model model = graph::Model::load(arguments.model, graph::Weights::kIfThere);
     const ModuleNode root = tree_of(model);
     const Segments segments = segments_of(model);

@@ -9,6 +9,7 @@ namespace dslaunch::worker {
 
 struct ShowArguments {
     std::string model;
+    std::vector<std::string> op_libraries;
     int depth = 3;
     bool parameters = false, json = false;
 };

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/resolve/op_libraries.h"
 #include "graph/segment/compute_context.h"
 #include "job/predict/host_admission.h"
 #include "job/predict/job_forecast.h"
@@ -37,6 +38,7 @@ struct PlanArguments {
     // data axis.
     std::vector<int> node_sizes;
     std::string data;
+    std::vector<std::string> op_libraries;
     int64_t context = 0;
     std::string device;   // dslaunch.device; empty: as the config says
     std::string compare;  // "shard", "cache"; empty: nothing
@@ -291,6 +293,7 @@ void add_job_options(CommandLine& app, PlanArguments& arguments) {
         .one_of({"cpu", "cuda"});
     app.add("--device-memory SIZE", arguments.mesh.device_memory,
             "the memory of a GPU, as 24GiB, or its name: " + plan::known_devices());
+    app.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
     app.add("--segments N", arguments.job.segments,
             "pieces to cut the model into, 0: by whole layers");
     app.add("--instructions", arguments.instructions, "list every instruction of a step");
@@ -506,6 +509,8 @@ int plan_main(int argc, char** argv) {
         if (config.device == config::DeviceChoice::kCuda) runtime::check_gpu_support(config);
         return c10::Device(c10::kCPU);
     };
+    if (!arguments.op_libraries.empty())
+        arguments.job.overrides.push_back(config::op_libraries_override(arguments.op_libraries));
     if (!arguments.device.empty())
         arguments.job.overrides.push_back("dslaunch.device=" + arguments.device);
     if (!arguments.data.empty())

@@ -367,6 +367,7 @@ void Resolver::training() {
     run.device = device == "cpu"    ? DeviceChoice::kCpu
                  : device == "cuda" ? DeviceChoice::kCuda
                                     : DeviceChoice::kAuto;
+    run.op_libraries = take_texts("dslaunch.op_libraries");
     std::string loss = take_text("dslaunch.loss.name");
     const std::vector<std::pair<std::string, LossKind>> losses = {
         {"cross_entropy", LossKind::kCrossEntropy},

@@ -60,13 +60,6 @@ constexpr std::array<AioNumber, 3> kAioNumbers{{
     {"aio.intra_op_parallelism", &AioConfig::threads, 1024},
 }};
 
-std::vector<std::string> texts_of(const Value& value) {
-    if (value.is(Kind::kString)) return {value.text};
-    std::vector<std::string> texts;
-    for (const Value& item : value.items) texts.push_back(item.text);
-    return texts;
-}
-
 // Says what is wrong with the folders in VALUE; empty: nothing.
 std::string wrong_folders(const Value& value) {
     if (value.is(Kind::kString) && value.text.find(',') != std::string::npos)

@@ -85,6 +85,13 @@ Resolved Resolver::run() {
     return std::move(result_);
 }
 
+std::vector<std::string> texts_of(const Value& value) {
+    if (value.is(Value::Kind::kString)) return {value.text};
+    std::vector<std::string> texts;
+    for (const Value& item : value.items) texts.push_back(item.text);
+    return texts;
+}
+
 void Resolver::problem(const std::string& path, std::string message) {
     const std::string name = written(path);
     const Value* given = find_path(root_, name);

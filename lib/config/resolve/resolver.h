@@ -17,6 +17,9 @@ namespace dslaunch::config {
 
 struct OffloadSection;
 
+// The texts of VALUE, one string or a list of strings.
+[[nodiscard]] std::vector<std::string> texts_of(const Value& value);
+
 class Resolver {
   public:
     // REQUIRES: CONFIG outlives the resolver.
@@ -54,6 +57,7 @@ class Resolver {
     double take_number(const std::string& path) { return take(path).as_double(); }
     bool take_bool(const std::string& path) { return take(path).boolean; }
     std::string take_text(const std::string& path) { return take(path).text; }
+    std::vector<std::string> take_texts(const std::string& path) { return texts_of(take(path)); }
     static int64_t as_integer(const Value& value);
 
     // Adds a printed line: TEXT is said of what was given at PATH.

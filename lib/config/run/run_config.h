@@ -179,6 +179,7 @@ struct RunConfig {
     double epochs = 0;  // passes over the training samples, 0: steps says
     uint64_t seed = 1234;
     DeviceChoice device = DeviceChoice::kAuto;
+    std::vector<std::string> op_libraries;  // files that are loaded before the model
     bool tf32 = false;  // on GPUs: fp32 products may round their factors to TF32
     bool broadcast_buffers = false;
     int64_t eval_interval = 0;          // steps between evaluations, 0: only at the end

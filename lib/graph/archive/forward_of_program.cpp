@@ -1,18 +1,15 @@
 #include "graph/archive/forward_of_program.h"
 
 #include <ATen/core/ivalue.h>
-#include <c10/core/MemoryFormat.h>
 #include <fmt/core.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/frontend/schema_matching.h>
 #include <torch/csrc/jit/frontend/source_range.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
-#include <array>
 #include <optional>
-#include <set>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -192,15 +189,13 @@ class ForwardBuilder {
         return scope;
     }
 
-    torch::jit::SourceRange range_of(const ExportedNode& node) {
+    static torch::jit::SourceRange range_of(const ExportedNode& node) {
         const size_t colon = node.source.rfind(':');
         if (colon == std::string::npos) return {};
-        auto& source = sources_[node.source];
-        if (source == nullptr)
-            source = std::make_shared<torch::jit::Source>(
-                "\n", node.source.substr(0, colon),
-                static_cast<size_t>(std::max(0, std::atoi(node.source.c_str() + colon + 1) - 1)));
-        return {source, 0, 1};
+        const int line = std::max(1, std::atoi(node.source.c_str() + colon + 1));
+        return {std::make_shared<torch::jit::Source>("\n", node.source.substr(0, colon),
+                                                     static_cast<size_t>(line - 1)),
+                0, 1};
     }
 
     void emit(const ExportedNode& node) {
@@ -235,15 +230,11 @@ class ForwardBuilder {
         const size_t count = known.getSchema().arguments().size();
         if (arguments.size() != count)
             refuse(fmt::format("it has {} arguments where {} are known", arguments.size(), count));
-        torch::jit::Node* const name = graph_->insertNode(graph_->create(prim::Constant));
-        name->s_(c10::attr::name, known.name());
-        name->output()->setType(c10::FunctionType::create(&known));
-        arguments.insert(arguments.begin(), name->output());
-        torch::jit::Node* const call =
-            graph_->insertNode(graph_->create(prim::CallFunction, arguments));
-        call->setSourceRange(range_of(node));
-        call->setScope(scope_of(node));
-        give(node, call->output());
+        Value* const result = graph_->insertFunctionCall(
+            &known, {std::move(arguments), {at::TensorType::get()}, {}, known.name()});
+        result->node()->setSourceRange(range_of(node));
+        result->node()->setScope(scope_of(node));
+        give(node, result);
     }
 
     void give(const ExportedNode& node, Value* result) {
@@ -277,8 +268,8 @@ class ForwardBuilder {
             torch_operation(std::string_view(node.target).substr(kOperators.size()));
         if (!operation)
             refuse(
-                "LibTorch has no such operator: one that Python defines cannot run here; write "
-                "the model without it, or have it decomposed: program.run_decompositions()");
+                "LibTorch has no such operator: name the library in C++ that has it with "
+                "--op-library, or have it decomposed: program.run_decompositions()");
         return *operation;
     }
 
@@ -592,7 +583,6 @@ class ForwardBuilder {
     std::map<std::string, Value*> values_;     // by the program's names
     std::map<std::string, std::string> held_;  // parameters and buffers, their names in the module
     std::map<std::string, torch::jit::ScopePtr> scopes_;
-    std::map<std::string, std::shared_ptr<torch::jit::Source>> sources_;
     int fixed_to_evaluation_ = 0;
 };
 

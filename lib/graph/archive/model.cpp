@@ -70,6 +70,15 @@ void unify_attributes(torch::jit::Module module, const std::map<StorageKey, at::
     }
 }
 
+// The operator that TEXT, an error of TorchScript's reader, says it does not know; or empty.
+std::string unknown_operator(std::string_view text) {
+    constexpr std::string_view kSays = "Unknown builtin op: ";
+    const size_t begin = text.find(kSays);
+    if (begin == std::string_view::npos) return "";
+    text.remove_prefix(begin + kSays.size());
+    return std::string(text.substr(0, text.find_first_of(".\n ")));
+}
+
 bool is_exported(const std::string& path) {
     return storage::file_kind(storage::MappedFile(path).bytes()) ==
            storage::FileKind::kExportedProgram;
@@ -104,6 +113,11 @@ Model Model::load(const std::string& path, Weights weights) {
         if (is_memory_shortage(error))
             fail(ExitCode::kSetup, "{}: {}", printable(path),
                  memory_shortage_text(torch_reason(error)));
+        if (const std::string name = unknown_operator(error.what()); !name.empty())
+            fail(ExitCode::kInput,
+                 "{}: LibTorch has no operator {}: name the library in C++ that has it with "
+                 "--op-library FILE.so, or write the model without it",
+                 printable(path), printable(name));
         fail(ExitCode::kInput,
              "{}: is not a model that can be loaded: {}; write it with torch.export.save, "
              "torch.jit.save or `dslaunch model new`",

@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/passes/inline_fork_wait.h>
 #include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/passes/loop_unrolling.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
@@ -53,6 +54,33 @@ void inline_to_fixpoint(Graph& graph) {
         before = calls;
         torch::jit::Inline(graph);
     }
+}
+
+// The first torch.jit.fork or wait; null: there is none.
+const Node* find_fork(const Block& block) {
+    for (const Node* node : block.nodes()) {
+        if (node->kind() == prim::fork || node->kind() == c10::aten::wait) return node;
+        for (const Block* inner : node->blocks())
+            if (const Node* found = find_fork(*inner)) return found;
+    }
+    return nullptr;
+}
+
+// Calls become what they call. What torch.jit.fork starts is computed where it stands, so that it
+// belongs to a segment.
+void inline_calls(std::shared_ptr<Graph>& graph) {
+    constexpr int kDepthMax = 100;  // of forks in what is forked
+    inline_to_fixpoint(*graph);
+    for (int depth = 0; depth < kDepthMax && find_fork(*graph->block()) != nullptr; ++depth) {
+        torch::jit::InlineForkWait(graph);
+        inline_to_fixpoint(*graph);
+    }
+    if (const Node* left = find_fork(*graph->block()))
+        fail(
+            ExitCode::kInput,
+            "{}: a future of torch.jit.fork that is kept in a list, or made in a branch and waited "
+            "for outside of it, cannot be planned; call the function itself, without fork and wait",
+            describe_node(*left));
 }
 
 void simplify(std::shared_ptr<Graph>& graph) {
@@ -131,7 +159,7 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     LoweredGraph lowered;
     lowered.graph = torch::jit::toGraphFunction(method.function()).graph()->copy();
     replace_python_calls(*lowered.graph);
-    inline_to_fixpoint(*lowered.graph);
+    inline_calls(lowered.graph);
     bind_arguments(method.function().getSchema().arguments(), options, lowered);
     lift_attributes(model, lowered, [&lowered] { simplify(lowered.graph); });
     choose_output(options.loss, lowered);

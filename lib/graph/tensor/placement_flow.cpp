@@ -29,6 +29,15 @@ bool writes(const Node& node) {
     return schema != nullptr && schema->is_mutable();
 }
 
+// True if NODE writes memory that nothing else reads: what only NODE has of a maker that gave new
+// memory.
+bool writes_alone(const Node& node) {
+    const Value* target = node.input(0);
+    const c10::FunctionSchema* maker = target->node()->maybeSchema();
+    return target->uses().size() == 1 && maker != nullptr && maker->returns().size() == 1 &&
+           maker->returns()[0].alias_info() == nullptr;
+}
+
 // Calls USE with every value that NODE or a node in its blocks reads.
 void visit_reads(const Node& node, const std::function<void(const Value*)>& use) {
     for (const Value* input : node.inputs()) use(input);
@@ -464,7 +473,7 @@ bool PlacementFlow::step(Node& node) {
 // Where positions are split everywhere, every rank computes a node without a rule on all of them.
 bool PlacementFlow::compute_whole(Node& node) {
     if (!node.blocks().empty()) return false;
-    if (writes(node) && !placement_of(node.input(0)).is_copied()) return false;
+    if (!may_write_copies(node)) return false;
     for (size_t i = 0; i < node.inputs().size(); ++i) {
         const bool is_list = !is_tensor(*node.input(i));
         for (const Placement& placement : placements_of_input(node, i))
@@ -476,6 +485,13 @@ bool PlacementFlow::compute_whole(Node& node) {
     obstacle_.reset();
     place_copied(node);
     return true;
+}
+
+// True if NODE may write to its first input what a rank computes of its copies: the input is such a
+// copy too, or nobody else reads it.
+bool PlacementFlow::may_write_copies(const Node& node) const {
+    return !writes(node) || placement_of(node.input(0)).is_copied() ||
+           (writes_alone(node) && !needs_gradient(node.input(0)));
 }
 
 // Every rank computes NODE on its copies; gradients of its whole inputs are summed.
@@ -519,7 +535,7 @@ bool PlacementFlow::apply_rule(Node& node) {
             if (placement.is_shard()) parameter = placement.parameter;
     if (parameter != -1)
         return obstruct(node, parameter, fmt::format("there is no rule for it on a split tensor"));
-    if (writes(node))
+    if (!may_write_copies(node))
         return obstruct(node, -1, "writes in place to what every rank computes alone");
     place_copied(node);
     return true;

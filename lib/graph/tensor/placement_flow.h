@@ -215,6 +215,7 @@ class PlacementFlow {
     [[nodiscard]] bool step(torch::jit::Node& node);
     [[nodiscard]] bool apply_rule(torch::jit::Node& node);
     [[nodiscard]] bool compute_whole(torch::jit::Node& node);
+    [[nodiscard]] bool may_write_copies(const torch::jit::Node& node) const;
     void place_copied(torch::jit::Node& node);
     // The placement of a tensor, or of each tensor of a list; empty if the input is gathered or
     // whole.

@@ -13,7 +13,7 @@
 #include <numeric>
 
 #include "graph/segment/autocast_mode.h"
-#include "graph/tensor/tensor_operators.h"
+#include "graph/tensor/share_of.h"
 
 namespace dslaunch::graph {
 

@@ -15,7 +15,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -23,6 +22,7 @@
 #include "base/error.h"
 #include "graph/segment/autocast_mode.h"
 #include "graph/tensor/share_attention.h"
+#include "graph/tensor/share_of.h"
 #include "graph/tensor/tensor_group.h"
 
 namespace dslaunch::graph {
@@ -65,37 +65,6 @@ struct Site {
                 context.saved_data["site"].toInt()};
     }
 };
-
-bool are_alike(const std::vector<int64_t>& blocks) {
-    return std::ranges::all_of(blocks,
-                               [&](int64_t block) { return block > 0 && block == blocks.front(); });
-}
-
-// SHARD fitted to a dimension of EXTENT: the last batch may have fewer rows than the first, and
-// each row is a block of positions.
-plan::TensorShard fitted(const plan::TensorShard& shard, int64_t extent) {
-    const std::vector<int64_t>& blocks = shard.blocks;
-    if (blocks.size() == 1) return {shard.dim, {extent}};
-    if (are_alike(blocks) && extent % blocks.front() == 0)
-        return {shard.dim,
-                std::vector<int64_t>(static_cast<size_t>(extent / blocks.front()), blocks.front())};
-    const int64_t sum = std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
-    if (extent != sum)
-        fail(ExitCode::kInput,
-             "a batch gives dimension {} of a split value {} elements, the first batch gave it {}, "
-             "in {} unequal blocks",
-             shard.dim, extent, sum, blocks.size());
-    return shard;
-}
-
-// The whole extent of a dimension of which a rank has LOCAL elements in BLOCKS.
-int64_t whole_extent(const std::vector<int64_t>& blocks, int64_t local, PartOf part) {
-    if (blocks.size() > 1 && are_alike(blocks)) {
-        const int64_t own = plan::shard_ranges({0, {blocks.front()}}, part).front().numel;
-        if (own > 0 && local % own == 0) return local / own * blocks.front();
-    }
-    return std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
-}
 
 void save_shard(AutogradContext& context, const plan::TensorShard& shard, int64_t extent) {
     context.saved_data["dim"] = shard.dim;
@@ -508,32 +477,6 @@ TensorGroupScope::TensorGroupScope(TensorGroup* group)
 
 TensorGroupScope::~TensorGroupScope() {
     group_of_thread() = before_;
-}
-
-at::Tensor share_of(const at::Tensor& whole, const plan::TensorShard& shard, PartOf part) {
-    const int64_t dim = shard.dim;
-    std::vector<at::Tensor> pieces;
-    for (const Range& range : plan::shard_ranges(fitted(shard, whole.size(dim)), part))
-        pieces.push_back(whole.narrow(dim, range.begin, range.numel));
-    return pieces.size() == 1 ? pieces[0].clone(at::MemoryFormat::Contiguous)
-                              : at::cat(pieces, dim);
-}
-
-at::Tensor whole_of(const std::vector<at::Tensor>& shares, const plan::TensorShard& shard) {
-    if (shard.blocks.size() == 1) return at::cat(shares, shard.dim);
-    int64_t extent = 0;
-    for (const at::Tensor& share : shares) extent += share.size(shard.dim);
-    std::vector<at::Tensor> pieces;
-    std::vector<int64_t> offsets(shares.size(), 0);
-    for (const int64_t block : fitted(shard, extent).blocks) {
-        for (size_t rank = 0; rank < shares.size(); ++rank) {
-            const PartOf part{static_cast<int>(rank), static_cast<int>(shares.size())};
-            const int64_t numel = plan::shard_ranges({shard.dim, {block}}, part).front().numel;
-            pieces.push_back(shares[rank].narrow(shard.dim, offsets[rank], numel));
-            offsets[rank] += numel;
-        }
-    }
-    return at::cat(pieces, shard.dim);
 }
 
 }  // namespace dslaunch::graph

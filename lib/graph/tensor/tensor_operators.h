@@ -4,12 +4,6 @@
 // uses the group of its forward. The graph's integers are always those of the whole.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <vector>
-
-#include "plan/tensor/tensor_plan.h"
-
 namespace dslaunch::graph {
 
 // Adds the operators to TorchScript's registry, once a process; called before a graph with them is
@@ -34,16 +28,10 @@ namespace dslaunch::graph {
 //   tensor_cross_entropy(logits, target, reduction, ignored, classes, site): of [rows, the rank's
 //     classes] logits; target [rows] int64 counts all CLASSES.
 //   tensor_dropout(x, p, train, dim, blocks): draws for the whole, uses the rank's share.
+//   tensor_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, dim,
+//     extent): of the rank's share of DIM, the heads or the queries; draws for the whole.
 //   tensor_extent(extent, blocks): the whole extent of a rank's.
 //   tensor_shape(shape, dim, blocks): SHAPE with the rank's extent of DIM; -1 stays.
 void register_tensor_operators();
-
-// A rank's share of WHOLE, and the whole from all ranks' shares in order. Both are copies. If SHARD
-// has a single block, the block is the whole dimension, whatever its extent; several equal blocks
-// are as many as fit in the dimension.
-[[nodiscard]] at::Tensor share_of(const at::Tensor& whole, const plan::TensorShard& shard,
-                                  PartOf part);
-[[nodiscard]] at::Tensor whole_of(const std::vector<at::Tensor>& shares,
-                                  const plan::TensorShard& shard);
 
 }  // namespace dslaunch::graph

@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "base/check.h"
-#include "graph/tensor/tensor_operators.h"
+#include "graph/tensor/share_of.h"
 
 namespace dslaunch::graph {
 

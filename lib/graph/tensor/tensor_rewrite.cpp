@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/tensor/share_of.h"
 #include "graph/tensor/tensor_operators.h"
 #include "graph/tensor/tensor_search.h"
 

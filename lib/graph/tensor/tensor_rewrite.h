@@ -12,7 +12,7 @@ namespace dslaunch::graph {
 
 struct TensorModel {
     // The graph, the same on every rank. Its parameters must be the shares (share_of,
-    // tensor_operators.h) by the shards of the plan.
+    // share_of.h) by the shards of the plan.
     LoweredGraph lowered;
     plan::TensorPlan plan;
     // The value that replaces each top-level value of the original graph, and its placement.

@@ -15,7 +15,7 @@
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/precision.h"
 #include "graph/measure/measure.h"
-#include "graph/tensor/tensor_operators.h"
+#include "graph/tensor/share_of.h"
 #include "graph/tensor/thread_group.h"
 #include "plan/step/recompute_groups.h"
 #include "runtime/comm/collectives.h"

@@ -13,6 +13,9 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "config/read/train_config.h"
+#include "config/resolve/op_libraries.h"
+#include "config/resolve/resolve.h"
+#include "graph/archive/op_library.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/index_limits.h"
 #include "graph/lower/precision.h"
@@ -61,6 +64,14 @@ void place_path(std::string& path, const std::string& folder) {
     if (path.empty() || path.front() == '/') return;
     const std::string beside = folder + "/" + path;
     if (::access(beside.c_str(), F_OK) == 0) path = beside;
+}
+
+// Loads what the model needs before it can be read.
+void load_libraries(const FoundConfig& found, const JobArguments& arguments) {
+    config::Resolved resolved = config::resolve(found.config, {});
+    config::require_named_libraries(resolved, !arguments.config_path.empty());
+    for (std::string& file : resolved.config.op_libraries) place_path(file, found.folder);
+    graph::load_op_libraries(resolved.config.op_libraries);
 }
 
 // The type that all floating-point parameters of MODEL have, if it is 16 bits wide; else fp32.
@@ -222,6 +233,7 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     setup.config_origin = found.origin;
     for (const std::string& assignment : arguments.overrides)
         config::apply_override(found.config, assignment);
+    load_libraries(found, arguments);
     setup.model = std::make_unique<graph::Model>(
         graph::Model::load(arguments.model_path, arguments.plan_only ? graph::Weights::kIfThere
                                                                      : graph::Weights::kRequired));

@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/frontend/schema_matching.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -159,22 +160,38 @@ TEST_CASE("a flag in the place of a number is 0 or 1") {
 
 TEST_CASE("the experts of transformers are products of each expert's rows") {
     constexpr const char* kTarget = "torch.ops.transformers.grouped_mm_fallback.default";
-    const auto graph = graph_of_python_operator(kTarget);
-    REQUIRE(graph != nullptr);
-    CHECK(graph_of_python_operator("torch.ops.transformers.other.default") == nullptr);
-    torch::jit::GraphFunction function("experts", graph, nullptr);
-    const at::Tensor x = at::arange(1, 5, at::kFloat).view({4, 1}).set_requires_grad(true);
-    const at::Tensor w = at::tensor({1.0f, 10.0f, 100.0f}).view({3, 1, 1}).set_requires_grad(true);
-    // Two rows of the first expert, none of the second, one of the third, and one of no expert.
-    const at::Tensor ends = at::tensor({2, 2, 3}, at::kInt);
-    const at::Tensor y = function({x, w, ends}).toTensor();
-    CHECK(at::equal(y.flatten(), at::tensor({1.0f, 2.0f, 300.0f, 0.0f})));
-    y.sum().backward();
-    CHECK(at::equal(w.grad().flatten(), at::tensor({3.0f, 0.0f, 3.0f})));
-    CHECK(at::equal(x.grad().flatten(), at::tensor({1.0f, 1.0f, 100.0f, 0.0f})));
-    const at::Tensor none =
-        function({x.detach().slice(0, 0, 0), w, at::zeros({3}, at::kLong)}).toTensor();
-    CHECK(none.sizes() == at::IntArrayRef({0, 1}));
+    torch::jit::CompilationUnit unit;
+    torch::jit::Function* const known = function_of_python_operator(unit, kTarget);
+    REQUIRE(known != nullptr);
+    CHECK(function_of_python_operator(unit, kTarget) == known);
+    CHECK(function_of_python_operator(unit, "torch.ops.transformers.other.default") == nullptr);
+    // A graph that calls the function, and the same graph with the operator in its place.
+    auto called = std::make_shared<torch::jit::Graph>();
+    const std::vector<torch::jit::Value*> arguments = {called->addInput(), called->addInput(),
+                                                       called->addInput()};
+    called->registerOutput(called->insertFunctionCall(
+        known, torch::jit::MatchedSchema{arguments, {at::TensorType::get()}, {}, "grouped_mm"}));
+    auto replaced = called->copy();
+    replace_python_calls(*replaced);
+    CHECK(replaced->outputs()[0]->node()->kind().toQualString() ==
+          std::string("dslaunch::grouped_mm"));
+
+    for (const auto& graph : {called, replaced}) {
+        torch::jit::GraphFunction function("experts", graph, nullptr);
+        const at::Tensor x = at::arange(1, 5, at::kFloat).view({4, 1}).set_requires_grad(true);
+        const at::Tensor w =
+            at::tensor({1.0f, 10.0f, 100.0f}).view({3, 1, 1}).set_requires_grad(true);
+        // Two rows of the first expert, none of the second, one of the third, one of no expert.
+        const at::Tensor ends = at::tensor({2, 2, 3}, at::kInt);
+        const at::Tensor y = function({x, w, ends}).toTensor();
+        CHECK(at::equal(y.flatten(), at::tensor({1.0f, 2.0f, 300.0f, 0.0f})));
+        y.sum().backward();
+        CHECK(at::equal(w.grad().flatten(), at::tensor({3.0f, 0.0f, 3.0f})));
+        CHECK(at::equal(x.grad().flatten(), at::tensor({1.0f, 1.0f, 100.0f, 0.0f})));
+        const at::Tensor none =
+            function({x.detach().slice(0, 0, 0), w, at::zeros({3}, at::kLong)}).toTensor();
+        CHECK(none.sizes() == at::IntArrayRef({0, 1}));
+    }
     CHECK_THAT(why_refused({node(kTarget, {argument("input", tensor("x"))}, {tensor("y")})}, "y"),
                Contains("it has 1 arguments where 3 are known"));
 }

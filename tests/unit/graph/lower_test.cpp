@@ -17,6 +17,8 @@
 #include "support/catch.h"
 #include "support/fixtures.h"
 #include "support/script_module.h"
+#include "support/script_names.h"
+#include "support/text_tools.h"
 #include "support/whole_run.h"
 
 namespace dslaunch {
@@ -26,6 +28,7 @@ using namespace graph;
 using namespace plan;
 namespace {
 
+using Catch::Contains;
 using test::ramp;
 using test::run_segments;
 using test::script_model;
@@ -232,6 +235,40 @@ TEST_CASE("the losses that a config can name are those of PyTorch, in closed for
     const at::Tensor labels = at::tensor({2, -100, 1, 0, 3, -100}, at::kLong).view({2, 3});
     CHECK(run_segments(cut, {at::zeros({2, 3, 4}), labels}, {}, false).loss ==
           Approx(std::log(4.0)).epsilon(1e-6));
+}
+
+TEST_CASE("what is forked is computed where it stands, and a future elsewhere is refused") {
+    const auto forked = [](const std::string& body) {
+        torch::jit::Module module("Scripted");
+        module.register_parameter("w", at::ones({3}).set_requires_grad(true), false);
+        module.define(
+            "def twice(self, x: Tensor) -> Tensor:\n"
+            "    return x * 2.0\n"
+            "def square(self, x: Tensor) -> Tensor:\n"
+            "    inner = fork(self.twice, x)\n"
+            "    return x * torch.wait(inner)\n"
+            "def forward(self, x: Tensor) -> Tensor:\n" +
+                body,
+            std::make_shared<test::ScriptNames>(test::ScriptNames::Names{
+                {"fork", torch::jit::SpecialFormValue::create(c10::prim::fork)}}));
+        return module;
+    };
+    const at::Tensor x = at::tensor({1.0f, 2.0f, 3.0f});
+    Model model =
+        Model::adopt(forked("    left = fork(self.square, x * self.w)\n"
+                            "    right = torch.sum(x)\n"
+                            "    return torch.wait(left).sum() + right\n"));
+    const test::RunResult run = run_segments(SegmentedModel::make(model, {}, 1), {x}, {}, false);
+    CHECK(run.loss == 34);  // 2 (1 + 4 + 9) + 6
+    CHECK(at::equal(run.gradients.at("w"), 4 * x * x));
+    Model listed =
+        Model::adopt(forked("    all = [fork(self.square, x), fork(self.square, self.w)]\n"
+                            "    total = torch.sum(x)\n"
+                            "    for one in all:\n"
+                            "        total = total + torch.wait(one).sum()\n"
+                            "    return total\n"));
+    CHECK_THAT(test::error_of(ExitCode::kInput, [&] { (void)lower(listed, {}); }),
+               Contains("a future of torch.jit.fork that is kept in a list"));
 }
 
 TEST_CASE("no cut is where a later node writes to an alias of a live value") {

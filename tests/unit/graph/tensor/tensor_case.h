@@ -67,7 +67,10 @@ struct TensorCase {
             tensors.emplace_back(
                 name, (at::arange(numel, at::kFloat) * 1.7 + ++phase).sin().mul(0.5).view(shape));
         }
-        Model model = script_model(text, tensors);
+        return of_module(script_model(text, tensors), loss);
+    }
+    // The same of a module.
+    static TensorCase of_module(Model model, const LossConfig& loss = {}) {
         LowerOptions options;
         options.loss = loss;
         const SegmentedModel segmented = SegmentedModel::make(model, options, 1);

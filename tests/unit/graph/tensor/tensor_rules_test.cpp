@@ -260,7 +260,6 @@ TEST_CASE("heads and widths that do not divide are refused with parameter, shape
 
 TEST_CASE("what stands between attention's layers and has no rule is refused by name") {
     const std::vector<std::pair<std::string, std::string>> ways = {
-        {"    a = torch.scaled_dot_product_attention(q, k, v, None, 0.5, True)\n", "draws dropout"},
         {"    a = torch.scaled_dot_product_attention(torch.roll(q, [1], [1]), k, v)\n",
          "aten::roll in the model's forward"},
         {"    a = torch.scaled_dot_product_attention(torch.softmax(q, 1), k, v)\n",

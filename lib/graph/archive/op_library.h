@@ -1,0 +1,14 @@
+// Libraries with operators that a model calls and LibTorch lacks, as torchvision's _C.so. Used
+// before the model is loaded, by every role that loads one. Any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dslaunch::graph {
+
+// Loads the libraries FILES into this process, which registers their operators; one that is loaded
+// already stays. Throws Error{kInput} for a file that is none, or that needs what is not here.
+void load_op_libraries(const std::vector<std::string>& files);
+
+}  // namespace dslaunch::graph

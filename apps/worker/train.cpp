@@ -205,16 +205,14 @@ class TrainRole {
 
     // True if each rank's buffers change on their own while it trains.
     [[nodiscard]] bool own_buffers(const runtime::ModelBuffers& buffers) const {
-        return buffers.drift() && environment_.world_size > 1 && !setup_.config().broadcast_buffers;
+        return buffers.drift() && environment_.world_size > 1 &&
+               !setup_.config().broadcast_buffers && !setup_.config().average_buffers;
     }
 
     void train() {
         runtime::ModelBuffers buffers(*setup_.model, *comms_.own().collectives);
         if (saving_->saved() == nullptr) buffers.broadcast();
-        if (first() && own_buffers(buffers))
-            log_info("train",
-                     "buffers (running averages) are each rank's own while training; rank 0's are "
-                     "evaluated and saved");
+        if (first() && own_buffers(buffers)) log_info("train", "{}", job::own_buffers_text(setup_));
         const std::unique_ptr<runtime::ParameterState> state =
             states_->make(comms_, saving_->saved(), arguments_.threads);
         if (first()) states_->describe_offload();

@@ -2,7 +2,10 @@
 // alone computes, and what it cannot check is refused by name.
 #include <fmt/core.h>
 
+#include <torch/csrc/jit/api/module.h>
+
 #include "fixture_runs.h"
+#include "support/script_module.h"
 
 namespace dslaunch::test {
 namespace {
@@ -108,6 +111,38 @@ TEST_CASE("verify says what it cannot check, and keeps nothing") {
     CHECK(interface.code == 66);
     CHECK_THAT(interface.err, Catch::Contains("needs the module itself"));
     CHECK(!std::filesystem::exists(folder.path() + "/out"));
+}
+
+TEST_CASE("buffers that forward moves and computes with: each rank's own, the mean, or rank 0's") {
+    const TemporaryFolder models;
+    const std::string model = models.path() + "/running.pt";
+    script_module(
+        "def forward(self, x: Tensor) -> Tensor:\n"
+        "    h = torch.linear(x, self.w)\n"
+        "    self.mean.mul_(0.5).add_(torch.mean(h.detach(), [0]), alpha=0.5)\n"
+        "    return (h - self.mean) * self.scale\n",
+        {{"w", wave({10, 64}, 1)}}, {{"mean", wave({10}, 2)}, {"scale", ramp(10)}})
+        .save(model);
+    Json config = fixture_config(facts_of("mlp"), 2, 3);
+    for (const char* key : {"", "average_buffers", "broadcast_buffers"}) {
+        for (const int stage : {0, 2}) {
+            const TemporaryFolder folder;
+            Json changed = config;
+            if (key[0] != 0) changed["dslaunch"][key] = true;
+            changed["zero_optimization"] = {{"stage", stage}};
+            const Verified verified = verify(ranks(3), model, changed, folder);
+            INFO(key << " " << stage << "\n" << verified.out << verified.err);
+            CHECK(verified.code == 0);
+            CHECK_THAT(verified.out,
+                       Catch::Contains("have the same bits") && Catch::Contains("buffers"));
+            const bool says = verified.err.find("The model computes with mean, which it moves") !=
+                              std::string::npos;
+            CHECK(says == (key[0] == 0));
+        }
+    }
+    config["dslaunch"]["average_buffers"] = config["dslaunch"]["broadcast_buffers"] = true;
+    const TemporaryFolder folder;
+    CHECK(verify(ranks(2), model, config, folder).code == 65);
 }
 
 }  // namespace dslaunch::test

@@ -18,6 +18,7 @@ struct ExportArguments {
     std::string path;
     std::string format = "safetensors";
     std::string dtype, shard_max, config_from, model;
+    std::vector<std::string> op_libraries;
     bool all_names = false;
     bool json = false;
     storage::ExportOptions options;
@@ -33,6 +34,8 @@ void check_combination(const ExportArguments& arguments) {
              "graph comes from there");
     if (!torchscript && !arguments.model.empty())
         fail(ExitCode::kUsage, "--model is for --format torchscript alone");
+    if (!torchscript && !arguments.op_libraries.empty())
+        fail(ExitCode::kUsage, "--op-library is for --format torchscript alone");
     if (arguments.all_names && arguments.format != "hf")
         fail(ExitCode::kUsage, "--all-names is for --format hf; safetensors has all names anyway");
     if (!torchscript) return;
@@ -40,7 +43,8 @@ void check_combination(const ExportArguments& arguments) {
         !arguments.config_from.empty() || options.exclude_frozen || !options.exclude.empty() ||
         !options.strip_prefix.empty() || !options.add_prefix.empty())
         fail(ExitCode::kUsage,
-             "--format torchscript takes PATH, OUT, --model and --force alone: the archive has its "
+             "--format torchscript takes PATH, OUT, --model, --op-library and --force alone: the "
+             "archive has its "
              "own names and dtypes");
 }
 
@@ -87,6 +91,8 @@ void run_export(const ExportArguments& arguments) {
             "export",  storage::choose_checkpoint(*tree, arguments.path),
             "--model", arguments.model,
             "--out",   arguments.options.out};
+        for (const std::string& library : arguments.op_libraries)
+            words.push_back("--op-library=" + library);
         if (arguments.options.force) words.emplace_back("--force");
         if (arguments.json) words.emplace_back("--json");
         become_worker(words);
@@ -152,6 +158,8 @@ int ckpt_export(CommandLine& command, const Parse& parse) {
                 "hf: write a tied tensor under each of its names");
     declare_names(command, arguments.options);
     command.add("--model FILE", arguments.model, "torchscript: the archive that was trained");
+    command.add("--op-library FILE", arguments.op_libraries,
+                "torchscript: load this library (.so) of operators before the model; repeatable");
     command.add("--force", arguments.options.force, "replace a model that is in OUT");
     command.add("--json", arguments.json, "one JSON object");
     if (parse()) run_export(arguments);

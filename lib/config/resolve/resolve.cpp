@@ -389,6 +389,9 @@ void Resolver::training() {
     run.eval_interval = take_integer("dslaunch.eval_interval");
     run.trace_step = take_integer("dslaunch.trace_step");
     run.broadcast_buffers = take_bool("dslaunch.broadcast_buffers");
+    run.average_buffers = take_bool("dslaunch.average_buffers");
+    if (run.broadcast_buffers && run.average_buffers)
+        problem("dslaunch.average_buffers", "excludes dslaunch.broadcast_buffers: one of them");
     run.tf32 = take_bool("dslaunch.tf32");
 }
 

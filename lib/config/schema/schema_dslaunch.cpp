@@ -56,6 +56,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.eval_interval", kInt, "null", ">0", "Steps between evaluations, null: only at the end"},
     {"dslaunch.trace_step", kInt, "null", ">0", "Step whose instructions rank 0 writes to trace.json under --output, null: none"},
     {"dslaunch.broadcast_buffers", kBool, "false", "", "Broadcast buffers from rank 0 at each step"},
+    {"dslaunch.average_buffers", kBool, "false", "", "Give buffers (running averages, codebooks) the mean over all ranks after each step"},
     {"dslaunch.communication", kObject, "null", "", "How ranks talk"},
     {"dslaunch.communication.reduce", kString, "once", "once|micro_step", "Reduce once a step or after each micro step; always micro_step at ZeRO stages 2 and 3"},
     {"dslaunch.shard", kString, "flat", "flat|layer|group|row|auto", kShardDoc},

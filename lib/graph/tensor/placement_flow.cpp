@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/tensor/written_values.h"
+#include "graph/lower/written_values.h"
 
 namespace dslaunch::graph {
 

@@ -16,6 +16,10 @@ void JobSteps::before_step() {
     if (setup_.config().broadcast_buffers) buffers_.broadcast();
 }
 
+void JobSteps::end_step(int64_t /*step*/, double /*loss*/, bool /*skipped*/) {
+    if (setup_.config().average_buffers) buffers_.average();
+}
+
 const plan::StepPlan* JobSteps::after_step(const runtime::StepRun& run) {
     return placement_ ? placement_->after_step(run) : nullptr;
 }

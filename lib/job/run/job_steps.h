@@ -27,6 +27,7 @@ class JobSteps final : public runtime::BetweenSteps {
              runtime::ModelBuffers& buffers, StepsOptions options);
 
     void before_step() override;
+    void end_step(int64_t step, double loss, bool skipped) override;
     [[nodiscard]] const plan::StepPlan* after_step(const runtime::StepRun& run) override;
     void trace_step(const runtime::StepRun& run) override;
 

@@ -1,10 +1,12 @@
 #include "job/setup/describe_run.h"
 
 #include <fmt/format.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text/json.h"
+#include "graph/lower/written_values.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
@@ -112,6 +114,25 @@ void describe_run(const JobSetup& setup, const std::string& memory, const RunPla
         .field("plan_hash", fmt::format("{:016x}", setup.plan.hash()));
     json.end_object();
     reporter.run_info(json.text());
+}
+
+std::string own_buffers_text(const JobSetup& setup) {
+    const graph::LoweredGraph& lowered = setup.segmented->lowered();
+    const auto moved = graph::find_inputs_written_and_read(*lowered.graph);
+    std::vector<std::string> names;
+    for (size_t i = 0; i < lowered.buffers.size(); ++i)
+        if (moved.count(lowered.graph->inputs()[lowered.first_buffer() + i]) > 0)
+            names.push_back(setup.model->buffers()[lowered.buffers[i]].name);
+    std::string text =
+        "buffers (running averages) are each rank's own while training; rank 0's are evaluated and "
+        "saved";
+    if (names.empty()) return text;
+    const size_t others = names.size() - 1;
+    return text + fmt::format(
+                      ". The model computes with {}{}, which it moves by its own rank's data: "
+                      "dslaunch.average_buffers: true gives all ranks the mean after each step, "
+                      "dslaunch.broadcast_buffers: true rank 0's before it",
+                      names.front(), others == 0 ? "" : fmt::format(" and {} others", others));
 }
 
 }  // namespace dslaunch::job

@@ -19,4 +19,8 @@ struct RunPlaces {
 void describe_run(const JobSetup& setup, const std::string& memory, const RunPlaces& places,
                   const launch::WorkerEnvironment& environment, runtime::Reporter& reporter);
 
+// What it means that each rank's buffers move on their own; names those that the model computes
+// with, since one process would have other values in them.
+[[nodiscard]] std::string own_buffers_text(const JobSetup& setup);
+
 }  // namespace dslaunch::job

@@ -437,6 +437,7 @@ void JobVerifier::agree(const Finding& loss, const Finding& mine) {
 }
 
 void JobVerifier::end_step(int64_t step, double loss, bool skipped) {
+    parts_.inner->end_step(step, loss, skipped);
     step_ = step;
     parts_.state->settle();
     const double scale = loss_scale();

@@ -213,22 +213,34 @@ void WholeReference::add_in_double(const std::vector<c10::IValue>& batch, const 
     sums.add(mine);
 }
 
+void WholeReference::average_buffers() {
+    const at::NoGradGuard no_grad;
+    for (size_t b = 0; b < model_.buffers().size(); ++b) {
+        if (!model_.buffers()[b].tensor.is_floating_point()) continue;
+        at::Tensor sum = to_double(buffers_[0][b]).clone();
+        for (size_t rank = 1; rank < buffers_.size(); ++rank) sum += to_double(buffers_[rank][b]);
+        for (std::vector<at::Tensor>& own : buffers_)
+            own[b] = (sum / static_cast<double>(buffers_.size())).to(own[b].scalar_type());
+    }
+}
+
 ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
     const config::BatchConfig& batch = setup_.config().batch;
     std::vector<std::vector<std::vector<c10::IValue>>> all;
     for (size_t rank = 0; rank < loaders_.size(); ++rank) all.push_back(batches_of(rank, step));
     const double weight = loss_weight(all);
     const size_t ranks = all.size(), micro_steps = all.front().size();
-    std::vector<std::vector<at::Tensor>> buffers(ranks, buffers_now());  // each rank has its own
+    if (buffers_.empty() || setup_.config().broadcast_buffers)
+        buffers_.assign(ranks, buffers_now());
     Sums exact;
     const auto add = [&](size_t rank, size_t m, Sums& sums) {
         const graph::DrawKey key{
             setup_.config().seed, step - 1,
             static_cast<int64_t>(m) * batch.data_parallel_size + static_cast<int64_t>(rank)};
-        put_buffers(buffers[rank]);
+        put_buffers(buffers_[rank]);
         add_in_double(all[rank][m], key, weight, loss_scale, exact);
         add_step(all[rank][m], key, weight, loss_scale, sums);
-        buffers[rank] = buffers_now();
+        buffers_[rank] = buffers_now();
     };
     // The order in which ZeRO adds up, for equal bits: up to stage 1 each rank its micro steps and
     // then all ranks, from stage 2 on all ranks in each micro step.
@@ -242,7 +254,8 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
         if (by_micro_step) part.scale(1.0 / static_cast<double>(ranks));
         sums.add(part);
     }
-    put_buffers(buffers.front());
+    if (setup_.config().average_buffers) average_buffers();
+    put_buffers(buffers_.front());
     const at::NoGradGuard no_grad;
     if (!by_micro_step) sums.scale(1.0 / static_cast<double>(ranks));
     exact.scale(1.0 / static_cast<double>(ranks));

@@ -36,7 +36,8 @@ class WholeReference {
     // attributes and several ranks have batches.
     WholeReference(const JobSetup& setup, const std::string& path);
 
-    // The values that the next step begins with. Buffers are the first data rank's.
+    // The values that the next step begins with. Buffers are the first data rank's; each has its
+    // own, unless the config broadcasts or averages them.
     [[nodiscard]] const graph::Model& model() const { return model_; }
     // Computes step STEP (from 1) and moves the buffers.
     [[nodiscard]] ReferenceStep run(int64_t step, double loss_scale);
@@ -56,6 +57,7 @@ class WholeReference {
                        double weight, double loss_scale, Sums& sums);
     [[nodiscard]] std::vector<at::Tensor> buffers_now() const;
     void put_buffers(const std::vector<at::Tensor>& values);
+    void average_buffers();
     void require_room() const;
 
     const JobSetup& setup_;
@@ -63,6 +65,7 @@ class WholeReference {
     graph::SegmentedModel whole_;  // one segment
     graph::LoweredGraph in_double_;
     std::vector<std::unique_ptr<runtime::BatchLoader>> loaders_;  // by data rank
+    std::vector<std::vector<at::Tensor>> buffers_;                // by data rank
 };
 
 }  // namespace dslaunch::job

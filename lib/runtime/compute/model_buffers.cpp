@@ -22,6 +22,20 @@ void ModelBuffers::broadcast() {
     }
 }
 
+void ModelBuffers::average() {
+    const int ranks = collectives_.topology().world_size();
+    if (ranks == 1) return;
+    const at::NoGradGuard no_grad;
+    for (const graph::ModelBuffer& buffer : model_.buffers()) {
+        if (!buffer.tensor.is_floating_point() || buffer.tensor.numel() == 0) continue;
+        const at::Tensor sums = at::empty(buffer.tensor.sizes(), at::kDouble);
+        sums.copy_(buffer.tensor);
+        collectives_.sum_ordered(
+            {sums.mutable_data_ptr<double>(), static_cast<size_t>(sums.numel())});
+        buffer.tensor.copy_(sums.div_(ranks));
+    }
+}
+
 void ModelBuffers::bring_from_stages(Collectives& job, int own_stage,
                                      std::span<const std::vector<int>> stages_of) {
     const at::NoGradGuard no_grad;

@@ -18,6 +18,8 @@ class ModelBuffers {
 
     // Copies rank 0's values to all ranks. Does nothing without buffers or in a world of one.
     void broadcast();
+    // Gives every floating-point buffer the mean over the ranks, added up in rank order in fp64.
+    void average();
     // True if any buffer is floating-point, since training may move it differently on each rank.
     [[nodiscard]] bool drift() const;
 

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "graph/archive/python_operators.h"
-#include "graph/tensor/written_values.h"
+#include "graph/lower/written_values.h"
 #include "support/catch.h"
 #include "support/script_names.h"
 #include "unit/graph/tensor/tensor_case.h"
@@ -29,7 +29,7 @@ std::string around_attention(const std::string& attention) {
 }
 
 // A decoder of width 12 around BODY, which makes y of x [2, 6, 12].
-std::string decoder(const std::string& body) {
+std::string model_around(const std::string& body) {
     return "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
            "    x = torch.embedding(self.wte, tokens)\n"
            "    B, T, C = x.size()\n" +
@@ -39,14 +39,14 @@ std::string decoder(const std::string& body) {
            "-100, 0.0)\n";
 }
 
-Sizes projections(Sizes more = {}) {
+Sizes attention_sizes(Sizes more = {}) {
     Sizes sizes = {{"wte", {13, 12}}, {"wq", {8, 12}}, {"wk", {8, 12}},
                    {"wv", {8, 12}},   {"bk", {8}},     {"wo", {12, 8}}};
     sizes.insert(sizes.end(), more.begin(), more.end());
     return sizes;
 }
 
-Sizes feed_forward(Sizes more = {}) {
+Sizes feed_forward_sizes(Sizes more = {}) {
     Sizes sizes = {{"wte", {13, 12}}, {"fc", {8, 12}}, {"fb", {8}}, {"out", {12, 8}}};
     sizes.insert(sizes.end(), more.begin(), more.end());
     return sizes;
@@ -60,43 +60,44 @@ struct Form {
     const char* row;     // and one by its inputs
 };
 
-const std::string kPlain = "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True)\n";
+const std::string kAttention =
+    "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True)\n";
 
 const std::vector<Form> kForms = {
     {"keys behind an empty cache",
      around_attention("    empty = torch.zeros([0], dtype=x.dtype)\n"
                       "    k = torch.cat([empty, k], -2)\n"
                       "    v = torch.cat([empty, v], -2)\n" +
-                      kPlain),
-     projections(), "wq", "wo"},
+                      kAttention),
+     attention_sizes(), "wq", "wo"},
     {"dropout of attention's own",
      around_attention("    a = torch.scaled_dot_product_attention(q, k, v, None, 0.5, True)\n"),
-     projections(), "wq", "wo"},
+     attention_sizes(), "wq", "wo"},
     {"einsum",
      around_attention("    s = torch.einsum('bhqd,bhkd->bhqk', [q, k]) * 0.5\n"
                       "    a = torch.einsum('bhqk,bhkd->bhqd', [torch.softmax(s, -1), v])\n"),
-     projections(), "wq", "wo"},
+     attention_sizes(), "wq", "wo"},
     {"batch and heads in one dimension",
      around_attention("    q = q.reshape([B * 2, T, 4])\n"
                       "    k = k.reshape([-1, T, 4])\n"
                       "    v = v.reshape([B * 2, -1, 4])\n"
                       "    s = torch.softmax(torch.bmm(q, k.transpose(1, 2)) * 0.5, -1)\n"
                       "    a = torch.bmm(s, v).view([B, 2, T, 4])\n"),
-     projections(), "wq", "wo"},
+     attention_sizes(), "wq", "wo"},
     {"rotation of complex numbers",
      around_attention("    turns = torch.arange(6).unsqueeze(1) * torch.arange(1, 3) * 0.3\n"
                       "    turn = torch.polar(torch.ones([6, 2]), turns)\n"
                       "    pairs = torch.view_as_complex(q.reshape([B, 2, T, 2, 2]))\n"
                       "    q = torch.view_as_real(pairs * turn).flatten(3)\n" +
-                      kPlain),
-     projections(), "wq", "wo"},
+                      kAttention),
+     attention_sizes(), "wq", "wo"},
     {"sinks and a bias of heads, made of parameters",
      around_attention("    s = torch.matmul(q, k.transpose(-2, -1)) + self.near.t().view([1, 2, 6, "
                       "6])\n"
                       "    sinks = self.sinks.reshape([1, -1, 1, 1]).expand([B, -1, T, 1])\n"
                       "    s = torch.softmax(torch.cat([s, sinks], -1), -1)\n"
                       "    a = torch.matmul(s[:, :, :, :6], v)\n"),
-     projections({{"near", {36, 2}}, {"sinks", {2}}}), "wq", "wo"},
+     attention_sizes({{"near", {36, 2}}, {"sinks", {2}}}), "wq", "wo"},
     {"keys in another order, and scores written elsewhere",
      around_attention("    back = torch.arange(5, -1, -1)\n"
                       "    at = back.view([1, 1, 6, 1]).expand([B, 2, 6, 4])\n"
@@ -105,27 +106,27 @@ const std::vector<Form> kForms = {
                       "    where = back.view([1, 1, 1, 6]).expand([B, 2, 6, 6])\n"
                       "    s = torch.scatter(torch.zeros_like(s), -1, where, s)\n"
                       "    a = torch.matmul(torch.softmax(s, -1), v)\n"),
-     projections(), "wq", "wo"},
+     attention_sizes(), "wq", "wo"},
     {"heads that are repeated, padded and cut",
      around_attention("    v = torch.constant_pad_nd(v, [0, 0, 1, 0], 0.5)[:, :, :-1]\n"
                       "    v = v.repeat([1, 1, 1, 2])[:, :, :, 4:]\n" +
-                      kPlain),
-     projections(), "wq", "wo"},
+                      kAttention),
+     attention_sizes(), "wq", "wo"},
     {"a norm over what is split",
      "    h = torch.linear(x, self.fc, self.fb)\n"
      "    h = h * torch.rsqrt(h.pow(2).mean([-1], True) + 1e-6) * self.norm\n"
      "    y = torch.linear(h - h.sum([-1], True), self.out)\n",
-     feed_forward({{"norm", {8}}}), "fc", "out"},
+     feed_forward_sizes({{"norm", {8}}}), "fc", "out"},
     {"a convolution of each channel",
      "    h = torch.linear(x, self.fc, self.fb).transpose(1, 2)\n"
      "    h = torch.conv1d(h, self.taps, self.tb, [1], [2], [1], 8)[:, :, :6]\n"
      "    y = torch.linear(torch.silu(h).transpose(1, 2), self.out)\n",
-     feed_forward({{"taps", {8, 1, 3}}, {"tb", {8}}}), "fc", "out"},
+     feed_forward_sizes({{"taps", {8, 1, 3}}, {"tb", {8}}}), "fc", "out"},
     {"the largest of several",
      "    h = torch.linear(x, self.fc, self.fb).view([B, T, 4, 2])\n"
      "    h = h * torch.topk(h, 1, -1)[0] + torch.maximum(h, torch.sort(h, -1)[0])\n"
      "    y = torch.linear(h.view_as(torch.linear(x, self.fc, self.fb)), self.out)\n",
-     feed_forward(), "fc", "out"},
+     feed_forward_sizes(), "fc", "out"},
 };
 
 }  // namespace
@@ -133,7 +134,7 @@ const std::vector<Form> kForms = {
 TEST_CASE("what models write between split layers is split too, and computes the same") {
     for (const Form& form : kForms) {
         INFO(form.name);
-        const TensorCase made = TensorCase::script(decoder(form.body), form.sizes);
+        const TensorCase made = TensorCase::script(model_around(form.body), form.sizes);
         const TensorPlan plan = made.split_and_check(ranks(2));
         CHECK(named(plan, form.column).rule == TensorRule::kColumn);
         CHECK(named(plan, form.row).rule == TensorRule::kRow);
@@ -143,7 +144,7 @@ TEST_CASE("what models write between split layers is split too, and computes the
 TEST_CASE("positions shared everywhere: what models write computes what it computes whole") {
     for (const Form& form : kForms) {
         INFO(form.name);
-        const TensorCase made = TensorCase::script(decoder(form.body), form.sizes);
+        const TensorCase made = TensorCase::script(model_around(form.body), form.sizes);
         const TensorModel tensor = make_sequence_parallel(made.model, made.lowered, made.inputs, 2);
         const TensorCheck check = made.check(tensor, made.whole());
         CHECK(check.difference < check.bound);
@@ -153,7 +154,7 @@ TEST_CASE("positions shared everywhere: what models write computes what it compu
 
 TEST_CASE("experts' products of their own rows are split by their width") {
     // The code calls the experts' function, as the programs of transformers do.
-    const std::string text = decoder(
+    const std::string text = model_around(
         "    rows = x.view([-1, 12])\n"
         "    ends = torch.tensor([5, 5, 12])\n"
         "    gate, up = torch.chunk(grouped_mm(rows, self.first.transpose(1, 2), ends), 2, -1)\n"
@@ -217,10 +218,11 @@ TEST_CASE("values that a later node writes are found, and no others") {
 
 TEST_CASE("a value that its reader's rank would change behind another reader is refused") {
     // The table's rows are read by a split layer, and written behind it.
-    const TensorCase made = TensorCase::script(decoder("    h = torch.linear(x, self.fc, self.fb)\n"
-                                                       "    x = torch.mul_(x, 2.0)\n"
-                                                       "    y = torch.linear(h, self.out)\n"),
-                                               feed_forward());
+    const TensorCase made =
+        TensorCase::script(model_around("    h = torch.linear(x, self.fc, self.fb)\n"
+                                        "    x = torch.mul_(x, 2.0)\n"
+                                        "    y = torch.linear(h, self.out)\n"),
+                           feed_forward_sizes());
     try {
         const TensorPlan plan = made.split_and_check(ranks(2));
         CHECK(named(plan, "fc").rule == TensorRule::kReplicated);

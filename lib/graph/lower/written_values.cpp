@@ -1,4 +1,4 @@
-#include "graph/tensor/written_values.h"
+#include "graph/lower/written_values.h"
 
 #include <ATen/core/alias_info.h>
 #include <ATen/core/function_schema.h>
@@ -100,13 +100,29 @@ void visit_writes(const Node& node, const std::function<void(const Value*)>& use
         for (const Node* inner : block->nodes()) visit_writes(*inner, use);
 }
 
+// Calls USE with each value whose elements NODE or a node in its blocks reads.
+void visit_reads(const Node& node, const std::function<void(const Value*)>& use) {
+    const c10::FunctionSchema* schema = node.maybeSchema();
+    for (size_t i = 0; schema != nullptr && i < node.inputs().size(); ++i)
+        if (may_hold_tensors(*node.input(i)) && !is_aliased(schema->arguments(), i))
+            use(node.input(i));
+    for (const Block* block : node.blocks())
+        for (const Node* inner : block->nodes()) visit_reads(*inner, use);
+}
+
+// The sets of all values of GRAPH.
+MemorySets memory_sets(const torch::jit::Graph& graph) {
+    MemorySets sets;
+    for (const Node* node : graph.nodes())
+        node->blocks().empty() ? unite_by_schema(*node, sets) : unite_blocks(*node, sets);
+    return sets;
+}
+
 }  // namespace
 
 std::set<const Value*> find_written_values(const torch::jit::Graph& graph) {
     constexpr int64_t kInput = -1;
-    MemorySets sets;
-    for (const Node* node : graph.nodes())
-        node->blocks().empty() ? unite_by_schema(*node, sets) : unite_blocks(*node, sets);
+    MemorySets sets = memory_sets(graph);
     std::unordered_map<const Value*, int64_t> last_write;  // by set
     std::vector<const Node*> nodes(graph.nodes().begin(), graph.nodes().end());
     for (size_t i = 0; i < nodes.size(); ++i)
@@ -123,6 +139,20 @@ std::set<const Value*> find_written_values(const torch::jit::Graph& graph) {
     for (size_t i = 0; i < nodes.size(); ++i)
         for (const Value* output : nodes[i]->outputs()) look_at(output, static_cast<int64_t>(i));
     return written;
+}
+
+std::set<const Value*> find_inputs_written_and_read(const torch::jit::Graph& graph) {
+    MemorySets sets = memory_sets(graph);
+    std::set<const Value*> written, read;  // sets
+    for (const Node* node : graph.nodes()) {
+        visit_writes(*node, [&](const Value* value) { written.insert(sets.set_of(value)); });
+        visit_reads(*node, [&](const Value* value) { read.insert(sets.set_of(value)); });
+    }
+    std::set<const Value*> both;
+    for (const Value* input : graph.inputs())
+        if (written.count(sets.set_of(input)) > 0 && read.count(sets.set_of(input)) > 0)
+            both.insert(input);
+    return both;
 }
 
 }  // namespace dslaunch::graph

@@ -1,0 +1,106 @@
+// Models with operators of a library that is not LibTorch's: named when it is missing, trained when
+// --op-library or the config names it, and not loaded on the word of what came with the model.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include "fixture_runs.h"
+#include "graph/archive/op_library.h"
+#include "support/script_module.h"
+#include "support/script_names.h"
+
+namespace dslaunch::test {
+namespace {
+
+const std::string kLibrary = std::string(binary_dir()) + "/libdsl_test_operators.so";
+
+// A classifier of the digits that halves its logits by the library's operator.
+void write_model(const std::string& path) {
+    load_op_libraries({kLibrary});
+    torch::jit::Module module("Classifier");
+    module.register_parameter("w", wave({10, 64}, 1), false);
+    module.define(
+        "def forward(self, x: Tensor) -> Tensor:\n    return halve(torch.linear(x, self.w))\n",
+        std::make_shared<ScriptNames>(ScriptNames::Names{
+            {"halve", std::make_shared<torch::jit::BuiltinFunction>(
+                          c10::Symbol::fromQualString("dsl_test::halve"), std::nullopt)}}));
+    module.save(path);
+}
+
+struct Ran {
+    int code = -1;
+    std::string out, err;
+};
+
+Ran run(const TemporaryFolder& folder, std::vector<std::string> words) {
+    words.insert(words.begin(), kDslaunch);
+    JobProcess process(folder, words);
+    Ran ran;
+    ran.code = process.wait();
+    ran.out = process.out();
+    ran.err = process.err();
+    return ran;
+}
+
+}  // namespace
+
+TEST_CASE("a library of operators is loaded before the model, on every rank") {
+    const TemporaryFolder folder;
+    const std::string model = folder.path() + "/model.pt";
+    write_model(model);
+    Json config = fixture_config(facts_of("mlp"), 1, 3);
+
+    // Without it the operator is named, and a file that is no such library is refused.
+    TrainResult result = train(folder, ranks(2), model, config);
+    CHECK(result.code == 66);
+    CHECK_THAT(result.err, Catch::Contains("LibTorch has no operator dsl_test::halve") &&
+                               Catch::Contains("--op-library FILE.so"));
+    std::vector<std::string> where = ranks(2);
+    where.insert(where.end(), {"--op-library", folder.path() + "/config.json"});
+    result = train(folder, where, model, config);
+    CHECK(result.code == 66);
+    CHECK_THAT(result.err, Catch::Contains("config.json: ") && Catch::Contains("TORCH_LIBRARY"));
+
+    // With it the model trains on two hosts, and is verified, planned and shown.
+    where = hosts(folder, {1, 1});
+    where.insert(where.end(), {"--op-library", kLibrary});
+    result = train(folder, where, model, config);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    CHECK(result.losses().size() == 3);
+    const std::string path = folder.path() + "/config.json";
+    for (const char* role : {"plan", "verify"}) {
+        const Ran ran = run(folder, {role, model, "--config", path, "--op-library", kLibrary});
+        INFO(role << ran.err);
+        CHECK(ran.code == 0);
+    }
+    CHECK(run(folder, {"model", "show", model, "--op-library", kLibrary}).code == 0);
+
+    // The config names it, by a path from its own folder.
+    const TemporaryFolder other;
+    std::filesystem::copy(kLibrary, other.path() + "/operators.so");
+    config["dslaunch"]["op_libraries"] = {"operators.so"};
+    result = train(other, ranks(2), model, config);
+    INFO(result.err);
+    CHECK(result.code == 0);
+}
+
+TEST_CASE("a config that came with the model may not name a library") {
+    const TemporaryFolder folder;
+    const std::string model = folder.path() + "/model.pt";
+    write_model(model);
+    Json config = fixture_config(facts_of("mlp"), 1, 3);
+    config["dslaunch"]["op_libraries"] = kLibrary;
+    write_file(folder.path() + "/ds_config.json", config.dump());
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{model, "--num_gpus", "1"}, {"plan", model}}) {
+        const Ran ran = run(folder, words);
+        INFO(ran.err);
+        CHECK(ran.code == 65);
+        CHECK_THAT(ran.err, Catch::Contains("would run as a program"));
+    }
+    // Who names the file of the config has named the library.
+    CHECK(run(folder, {"plan", model, "--config", folder.path() + "/ds_config.json"}).code == 0);
+}
+
+}  // namespace dslaunch::test

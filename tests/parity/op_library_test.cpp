@@ -18,7 +18,7 @@ const std::string kLibrary = std::string(binary_dir()) + "/libdsl_test_operators
 void write_model(const std::string& path) {
     load_op_libraries({kLibrary});
     torch::jit::Module module("Classifier");
-    module.register_parameter("w", wave({10, 64}, 1), false);
+    module.register_parameter("w", wave({10, 64}, 1).set_requires_grad(true), false);
     module.define(
         "def forward(self, x: Tensor) -> Tensor:\n    return halve(torch.linear(x, self.w))\n",
         std::make_shared<ScriptNames>(ScriptNames::Names{

@@ -41,7 +41,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.seed", kInt, "1234", ">=0", "Seed of data order and of every random operator"},
     {"dslaunch.device", kString, "auto", "auto|cpu|cuda", "Where to compute"},
     {"dslaunch.tf32", kBool, "false", "", "On GPUs, products and convolutions in fp32 may round their factors to TF32, as PyTorch does it with allow_tf32"},
-    {"dslaunch.op_libraries", kStrings, "null", "", "Libraries (.so) with operators that the model calls, one file or a list; loaded before the model, and only where --config or --op-library names them"},
+    {"dslaunch.op_libraries", kStrings, "null", "", "Libraries (.so) of operators that are loaded before the model, one file or a list"},
     {"dslaunch.loss", kObject, "null", "", "The loss when forward returns an output"},
     {"dslaunch.loss.name", kString, "null", "cross_entropy|mse|l1|bce_with_logits|null", "Which loss, null: forward returns it"},
     {"dslaunch.loss.target", kString, "null", "", "Column that holds the target, null: the one of its type that is left"},

@@ -311,7 +311,7 @@ struct Subscript {
 bool einsum_rule(PlacementFlow& flow, Node& node) {
     const auto text = torch::jit::toIValue(node.input(0));
     Node* const list = node.input(1)->node();
-    const std::vector<Placement> operands = flow.list_of(node.input(1));
+    std::vector<Placement> operands = flow.list_of(node.input(1));
     if (!text || !text->isString() || list->kind() != c10::prim::ListConstruct)
         return flow.obstruct(node, -1, "its operands are not known");
     std::string equation = text->toStringRef();
@@ -325,9 +325,19 @@ bool einsum_rule(PlacementFlow& flow, Node& node) {
     for (size_t i = 0; i < operands.size(); ++i) {
         if (!operands[i].is_shard()) continue;
         const char letter = terms.at(i).at(static_cast<size_t>(operands[i].shard.dim));
-        if (found && found->letter != letter)
-            return flow.obstruct(node, operands[i].parameter,
-                                 "its operands are split in different dimensions");
+        if (found && found->letter != letter) {
+            // Keys of other positions than a rank's queries are gathered.
+            if (!operands[i].is_positions() ||
+                flow.position_split() != PositionSplit::kEverywhere ||
+                node.input(1)->uses().size() != 1)
+                return flow.obstruct(node, operands[i].parameter,
+                                     "its operands are split in different dimensions");
+            const bool sums = flow.needs_gradient(list->input(i));
+            flow.edit(
+                {sums ? EditKind::kGatherSum : EditKind::kGather, list, i, operands[i].shard, 0});
+            operands[i] = copied_placement();
+            continue;
+        }
         if (!found) found = Subscript{letter, operands[i]};
     }
     for (size_t i = 0; i < operands.size(); ++i) {

@@ -2,7 +2,6 @@
 #include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/ir/irparser.h>
 
-#include "base/error.h"
 #include "graph/archive/python_operators.h"
 #include "graph/lower/written_values.h"
 #include "support/catch.h"
@@ -214,21 +213,6 @@ TEST_CASE("values that a later node writes are found, and no others") {
                   "    block1():\n"
                   "      -> ()\n")
               .count("c") == 1);
-}
-
-TEST_CASE("a value that its reader's rank would change behind another reader is refused") {
-    // The table's rows are read by a split layer, and written behind it.
-    const TensorCase made =
-        TensorCase::script(model_around("    h = torch.linear(x, self.fc, self.fb)\n"
-                                        "    x = torch.mul_(x, 2.0)\n"
-                                        "    y = torch.linear(h, self.out)\n"),
-                           feed_forward_sizes());
-    try {
-        const TensorPlan plan = made.split_and_check(ranks(2));
-        CHECK(named(plan, "fc").rule == TensorRule::kReplicated);
-    } catch (const Error& error) {
-        CHECK_THAT(error.what(), Catch::Contains("is written in place"));
-    }
 }
 
 }  // namespace dslaunch

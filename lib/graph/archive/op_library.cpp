@@ -20,12 +20,19 @@ void load(const std::string& file) {
     void* library = nullptr;
     std::string reason;
     try {
-        // What only Python would call may stay open.
-        library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+        // Functions that only Python would call may stay open; a library that is named later finds
+        // what this one has.
+        library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
         if (library == nullptr) reason = ::dlerror();
     } catch (const std::exception& error) {  // of the library's own registrations
         reason = torch_reason(error);
     }
+    if (reason.find("undefined symbol: Py") != std::string::npos)
+        fail(
+            ExitCode::kInput,
+            "--op-library {}: {}; it was built for Python: name Python's own library before it, as "
+            "--op-library libpython3.11.so.1.0, which runs nothing, or a build for C++ alone",
+            printable(file), printable(reason));
     if (!reason.empty())
         fail(ExitCode::kInput,
              "--op-library {}: {}; give a shared library that was built with LibTorch 2.11 and "

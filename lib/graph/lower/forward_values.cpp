@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/lower/dict_values.h"
 
 namespace dslaunch::graph {
 
@@ -26,12 +27,6 @@ namespace {
 
 bool is_tensor(const Value* value) {
     return value->type()->isSubtypeOf(*c10::TensorType::get());
-}
-
-std::optional<std::string> constant_text(const Value* value) {
-    const auto constant = torch::jit::toIValue(value);
-    if (!constant || !constant->isString()) return std::nullopt;
-    return constant->toStringRef();
 }
 
 // The key of NODE if it reads one value of DICT.

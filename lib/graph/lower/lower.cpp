@@ -20,6 +20,7 @@
 #include "graph/archive/python_operators.h"
 #include "graph/lower/attribute_lifter.h"
 #include "graph/lower/device_rewrite.h"
+#include "graph/lower/dict_values.h"
 #include "graph/lower/forward_values.h"
 #include "graph/lower/loss.h"
 #include "graph/lower/precision.h"
@@ -88,6 +89,7 @@ void simplify(std::shared_ptr<Graph>& graph) {
     torch::jit::ConstantPropagation(graph);
     // Shapes seen by a tracer are not promises: they must not be folded.
     torch::jit::PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
+    fold_dicts(*graph);
     torch::jit::ConstantPropagation(graph);
     torch::jit::UnrollConstantLoops(graph);
     torch::jit::ConstantPropagation(graph);

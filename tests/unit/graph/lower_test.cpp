@@ -5,7 +5,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/ScalarType.h>
@@ -235,6 +237,60 @@ TEST_CASE("the losses that a config can name are those of PyTorch, in closed for
     const at::Tensor labels = at::tensor({2, -100, 1, 0, 3, -100}, at::kLong).view({2, 3});
     CHECK(run_segments(cut, {at::zeros({2, 3, 4}), labels}, {}, false).loss ==
           Approx(std::log(4.0)).epsilon(1e-6));
+}
+
+TEST_CASE("a dict that forward makes and fills on its way holds up no cut") {
+    const auto model_of = [](const std::string& between, const std::string& end) {
+        return script_model(
+            "def forward(self, x: Tensor) -> Tensor:\n"
+            "    kept: Dict[str, Tensor] = {'first': x}\n"
+            "    x = torch.tanh(torch.linear(x, self.a))\n"
+            "    kept['second'] = x\n" +
+                between +
+                "    x = torch.tanh(torch.linear(x, self.b))\n"
+                "    kept['first'] = x * 2.0\n"
+                "    if 'third' in kept:\n"
+                "        x = x * 5.0\n" +
+                end,
+            {{"a", test::wave({4, 4}, 1)}, {"b", test::wave({4, 4}, 2)}});
+    };
+    const std::string end = "    return (kept['first'] + kept['second']).sum() + len(kept)\n";
+    const at::Tensor x = test::wave({3, 4}, 3);
+    // Read by name alone, it is gone, and the model is cut; one whose length is asked stays.
+    Model folded = model_of("", "    return (kept['first'] + kept['second']).sum()\n");
+    Model kept = model_of("", end);
+    const at::Tensor a = folded.parameters()[0].tensor, b = folded.parameters()[1].tensor;
+    const at::Tensor second = at::tanh(at::linear(x, a));
+    const double expected = (at::tanh(at::linear(second, b)) * 2.0 + second).sum().item<double>();
+    const auto dicts = [](const LoweredGraph& lowered) {
+        int count = 0;
+        for (const torch::jit::Node* node : lowered.graph->nodes())
+            for (const torch::jit::Value* output : node->outputs())
+                count += output->type()->kind() == c10::TypeKind::DictType ? 1 : 0;
+        return count;
+    };
+    CHECK(dicts(lower(folded, {})) == 0);
+    CHECK(dicts(lower(kept, {})) == 1);
+    const SegmentedModel cut = SegmentedModel::make(folded, {}, 2);
+    CHECK(cut.segments().size() == 2);
+    CHECK(run_segments(cut, {x}, {}, false).loss == Approx(expected));
+    CHECK(run_segments(SegmentedModel::make(kept, {}, 1), {x}, {}, false).loss ==
+          Approx(expected + 2));
+    // A dict that a branch changes is no straight line.
+    Model branched = model_of("    if bool(x.sum() > 0):\n        kept['second'] = x * 3.0\n",
+                              "    return (kept['first'] + kept['second']).sum()\n");
+    CHECK(dicts(lower(branched, {})) == 1);
+    // One that forward returns is made at its end, from the last values.
+    Model returned = script_model(
+        "def forward(self, x: Tensor) -> Dict[str, Tensor]:\n"
+        "    out: Dict[str, Tensor] = {}\n"
+        "    out['loss'] = torch.linear(x, self.a).sum()\n"
+        "    out['logits'] = x\n"
+        "    out['loss'] = out['loss'] * 2.0\n"
+        "    return out\n",
+        {{"a", a.detach()}});
+    CHECK(run_segments(SegmentedModel::make(returned, {}, 1), {x}, {}, false).loss ==
+          Approx(2 * at::linear(x, a).sum().item<double>()));
 }
 
 TEST_CASE("what is forked is computed where it stands, and a future elsewhere is refused") {

@@ -55,6 +55,7 @@ struct TrainArguments {
     std::string resume;  // see ResumeRequest::from
     std::string expected_sha256;
     double timeout_s = std::chrono::duration<double>(runtime::kHangLimit).count();
+    std::string scratch;  // of verify: a folder for what does not fit in memory
     bool verify = false;  // each step is compared with one rank that computes all alone
     int threads = 1;      // threads of this rank
     std::string pinned;   // processors of the threads, in words
@@ -71,6 +72,7 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     app.add("--resume DIR", arguments.resume, "auto, or a folder of checkpoints");
     app.add("--expect-sha256 HASH", arguments.expected_sha256, "refuse any other archive");
     app.add("--verify", arguments.verify, "compare each step with one rank alone");
+    app.add("--scratch DIR", arguments.scratch, "where verify keeps what does not fit in memory");
     app.add("--segments N", arguments.job.segments,
             "pieces to cut the model into, 0: by whole layers");
     app.add("--timeout SECONDS", arguments.timeout_s, "seconds that a rank waits for another one")
@@ -230,8 +232,8 @@ class TrainRole {
             fail(ExitCode::kUsage,
                  "verify looks at values in the host's memory: give --device cpu; a GPU's plan "
                  "has the same instructions");
-        verifier_.emplace(
-            job::VerifierParts{&setup_, &comms_, &state, &*steps_, arguments_.job.model_path});
+        verifier_.emplace(job::VerifierParts{&setup_, &comms_, &state, &*steps_,
+                                             arguments_.job.model_path, arguments_.scratch});
         state.set_witness(&*verifier_);
     }
 

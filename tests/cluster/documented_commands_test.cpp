@@ -145,6 +145,8 @@ class Reader {
         std::ofstream(at("smollm2/config.json")) << "{}\n";
         for (const char* folder : {"Qwen2.5-0.5B", "Qwen2.5-14B"})
             fs::copy(kSource + "/tests/fixtures/huggingface/qwen2", at(folder));
+        fs::create_directory(at("torchvision"));
+        fs::copy(kBinaries + "/libdsl_test_operators.so", at("torchvision/_C.so"));
         // Bytes below the 61 entries of its vocabulary.
         std::ofstream numbers(at("numbers.txt"));
         for (int i = 0; i < 4'000; ++i) numbers << i << ' ';

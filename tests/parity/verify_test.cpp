@@ -145,4 +145,21 @@ TEST_CASE("buffers that forward moves and computes with: each rank's own, the me
     CHECK(verify(ranks(2), model, config, folder).code == 65);
 }
 
+TEST_CASE("a reference that lies on a disk finds the same, and only verify takes --scratch") {
+    const TemporaryFolder folder;
+    std::vector<std::string> where = ranks(2);
+    where.insert(where.end(), {"--scratch", folder.path()});
+    const Verified verified =
+        verify(where, archive_of("qwen2"), config_with("qwen2", zero(3)), folder);
+    INFO(verified.err);
+    CHECK(verified.code == 0);
+    CHECK_THAT(verified.out, Catch::Contains("have the same bits"));
+    where.back() = folder.path() + "/none";
+    const Verified refused = verify(where, archive_of("gpt"), config_with("gpt", zero(3)), folder);
+    CHECK(refused.code == 72);
+    CHECK_THAT(refused.err, Catch::Contains("none: no file can be made there"));
+    const TrainResult run = train(folder, where, archive_of("gpt"), config_with("gpt", zero(3)));
+    CHECK(run.code == 64);
+}
+
 }  // namespace dslaunch::test

@@ -266,6 +266,7 @@ void Builder::write_command(launch::PlanRequest& request) {
     add("expect-sha256", options_.expect_sha256);
     add("resume", resume_argument());
     if (options_.verifies) request.command_tail.emplace_back("--verify");
+    add("scratch", options_.scratch.empty() ? "" : absolute(options_.scratch, machine_.directory));
     if (options_.timeout_s) add("timeout", fmt::format("{}", *options_.timeout_s));
     job_.spec.required_files = {worker, absolute(options_.target, job_.spec.working_directory)};
     if (job_.spec.transport != launch::TransportKind::kLocal && options_.check_hosts)

@@ -115,6 +115,8 @@ void settle_run_options(RunOptions& options) {
     if (!options.op_libraries.empty())
         options.set.push_back(config::op_libraries_override(options.op_libraries));
     if (options.verifies) settle_verify(options);
+    if (!options.verifies && !options.scratch.empty())
+        fail(ExitCode::kUsage, "--scratch is for `dslaunch verify`; leave it out");
 }
 
 RunOptions parse_run_options(std::span<const std::string> arguments, bool verify) {

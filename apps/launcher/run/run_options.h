@@ -60,6 +60,7 @@ struct RunOptions {
     bool deepspeed = false;                 // --deepspeed: a word behind it may be the config
     std::vector<std::string> set;           // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
     std::vector<std::string> op_libraries;  // --op-library; `set` has them too
+    std::string scratch;                    // --scratch, for `dslaunch verify`
     bool verifies = false;                  // `dslaunch verify`
     std::optional<double> timeout_s;    // limit of a rank's wait for another; nullopt: dsworker's
                                         // default

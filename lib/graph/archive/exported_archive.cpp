@@ -40,7 +40,7 @@ class ProgramImporter {
     explicit ProgramImporter(const std::shared_ptr<const storage::MappedFile>& file)
         : records_(file), unit_(std::make_shared<torch::jit::CompilationUnit>()) {}
 
-    Module load() {
+    LoadedArchive load() {
         const std::string name = model_name();
         check_order_of_bytes();
         const std::string model = fmt::format("{}{}{}", kModels, name, kJson);
@@ -64,7 +64,11 @@ class ProgramImporter {
                      "when it was exported; to train with them call module.train() before "
                      "torch.export.export",
                      forward.fixed_to_evaluation);
-        return root;
+        LoadedArchive loaded{std::move(root), {}};
+        for (const ExportedInput& input : program.inputs)
+            if (input.kind == ExportedInput::Kind::kUser && !input.sizes.empty())
+                loaded.argument_sizes.emplace(input.value, input.sizes);
+        return loaded;
     }
 
   private:
@@ -212,7 +216,9 @@ class ProgramImporter {
 LoadedArchive load_exported(const std::string& path) {
     const auto file =
         std::make_shared<const storage::MappedFile>(path, storage::MapMode::kCopyOnWrite);
-    return {ProgramImporter(file).load(), {file}};
+    LoadedArchive loaded = ProgramImporter(file).load();
+    loaded.files = {file};
+    return loaded;
 }
 
 }  // namespace dslaunch::graph

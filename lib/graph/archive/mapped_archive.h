@@ -7,6 +7,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct LoadedArchive {
     // Shared by the storages that lie in them. Empty if torch::jit::load had to read the archive.
     std::vector<std::shared_ptr<const storage::MappedFile>> files;
     bool has_weights = true;  // false: zeros stand for all of them
+    // Of an exported program: the sizes of forward's arguments, -1 where they may differ.
+    std::map<std::string, std::vector<int64_t>> argument_sizes = {};
 };
 
 // Loads the archive at PATH. A record that is compressed, not aligned to 64 bytes, or used twice is

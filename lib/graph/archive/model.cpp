@@ -104,6 +104,7 @@ Model Model::load(const std::string& path, Weights weights) {
         Model model = adopt(std::move(loaded.module));
         model.files_ = std::move(loaded.files);
         model.has_weights_ = loaded.has_weights;
+        model.argument_sizes_ = std::move(loaded.argument_sizes);
         return model;
     } catch (const Error& error) {
         // Errors of the zip begin with the path already.

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -56,6 +57,12 @@ class Model {
     // False: all weights are zeros that stand for those of a folder without any.
     [[nodiscard]] bool has_weights() const { return has_weights_; }
 
+    // Sizes that an exported program has for forward's arguments, by name: -1 where they may
+    // differ. A program may still take others, if nothing in it depends on them.
+    [[nodiscard]] const std::map<std::string, std::vector<int64_t>>& argument_sizes() const {
+        return argument_sizes_;
+    }
+
     // Index of the parameter (buffer) that is the same object as TENSOR; -1: none.
     [[nodiscard]] int parameter_index(const at::Tensor& tensor) const;
     [[nodiscard]] int buffer_index(const at::Tensor& tensor) const;
@@ -79,6 +86,7 @@ class Model {
     // Shared with the tensors in them; empty: none lie in a file.
     std::vector<std::shared_ptr<const storage::MappedFile>> files_;
     bool has_weights_ = true;
+    std::map<std::string, std::vector<int64_t>> argument_sizes_;
 };
 
 }  // namespace dslaunch::graph

@@ -156,6 +156,28 @@ void blame_indices(const JobSetup& setup, const std::vector<c10::IValue>& batch)
     }
 }
 
+// What to do where the model was exported for other sizes than BATCH has; or empty.
+std::string exported_sizes_text(const JobSetup& setup, const std::vector<c10::IValue>& batch) {
+    const std::vector<std::string>& names = setup.segmented->arguments();
+    for (size_t i = 0; i < std::min(names.size(), batch.size()); ++i) {
+        const auto exported = setup.model->argument_sizes().find(names[i]);
+        if (exported == setup.model->argument_sizes().end() || !batch[i].isTensor()) continue;
+        const at::IntArrayRef sizes = batch[i].toTensor().sizes();
+        const std::vector<int64_t>& known = exported->second;
+        if (known.size() != sizes.size()) continue;
+        for (size_t dim = 0; dim < known.size(); ++dim) {
+            if (known[dim] == -1 || known[dim] == sizes[dim]) continue;
+            return fmt::format(
+                "; the program was exported for {} elements in dimension {} of `{}`, and the batch "
+                "has {}: {}, or export it with dynamic_shapes (docs/models.md)",
+                known[dim], dim, printable(names[i]), sizes[dim],
+                dim == 0 ? fmt::format("set train_micro_batch_size_per_gpu to {}", known[dim])
+                         : std::string("give it data of that size"));
+        }
+    }
+    return "";
+}
+
 // Runs BATCH through the model and measures it for the plan.
 plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IValue>& batch,
                               const runtime::Topology& place, graph::LossFacts* loss = nullptr) {
@@ -168,8 +190,9 @@ plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IVal
     } catch (const Error& error) {
         if (setup.data && setup.sharing.place.size == 1) blame_indices(setup, batch);
         if (has_labels) blame_labels(setup, batch);
-        fail(error.code(), "{}: the first batch does not pass through the model: {}",
-             setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what());
+        fail(error.code(), "{}: the first batch does not pass through the model: {}{}",
+             setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what(),
+             exported_sizes_text(setup, batch));
     }
     if (has_labels) check_labels(setup, info.loss_classes);
     return info;

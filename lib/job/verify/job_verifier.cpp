@@ -92,7 +92,7 @@ JobVerifier::JobVerifier(VerifierParts parts)
       begin_(whole().parameters().size()),
       end_(begin_.size()),
       last_(begin_.size()) {
-    if (first()) reference_.emplace(*parts_.setup, parts_.model_path);
+    if (first()) reference_.emplace(*parts_.setup, parts_.model_path, parts_.scratch);
 }
 
 bool JobVerifier::first() const {

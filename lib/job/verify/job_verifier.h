@@ -27,6 +27,7 @@ struct VerifierParts {
     runtime::SteppingState* state = nullptr;
     runtime::BetweenSteps* inner = nullptr;  // what a job does between steps anyway
     std::string model_path;
+    std::string scratch;  // see WholeReference; empty: none
 };
 
 class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWitness {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -26,17 +27,6 @@ namespace {
 
 // Rounding differs between orders of sums; so many times what one order is off by is allowed.
 constexpr double kOrders = 8;
-
-// The model at PATH with weights in fp32, which training keeps them in.
-graph::Model load_in_fp32(const std::string& path) {
-    const at::NoGradGuard no_grad;
-    graph::Model model = graph::Model::load(path);
-    for (const graph::ModelParameter& parameter : model.parameters()) {
-        at::Tensor tensor = parameter.tensor;
-        if (tensor.is_floating_point()) tensor.set_data(tensor.to(at::kFloat));
-    }
-    return model;
-}
 
 // GRADIENT's elements in the order of PARAMETER's memory.
 at::Tensor flat_like(const at::Tensor& parameter, const at::Tensor& gradient, at::ScalarType type) {
@@ -69,14 +59,15 @@ graph::LowerOptions options_in(const JobSetup& setup, at::ScalarType dtype) {
 
 }  // namespace
 
-WholeReference::WholeReference(const JobSetup& setup, const std::string& path)
+WholeReference::WholeReference(const JobSetup& setup, const std::string& path,
+                               const std::string& scratch)
     : setup_(setup),
+      scratch_(scratch.empty() ? nullptr : std::make_unique<ScratchMemory>(scratch)),
       model_(load_in_fp32(path)),
       whole_(graph::SegmentedModel::make(
           model_, options_in(setup, graph::scalar_type_of(setup.config().precision.compute)), 1)),
       in_double_(graph::in_double(graph::lower(model_, options_in(setup, at::kFloat)))) {
     const config::RunConfig& config = setup.config();
-    require_room();
     if (in_double_.module_input)
         fail(ExitCode::kInput,
              "{} needs the module itself, so that the graph cannot be computed in fp64 to say what "
@@ -93,18 +84,45 @@ WholeReference::WholeReference(const JobSetup& setup, const std::string& path)
             runtime::BatchLoader::Options{config.batch, rank, config.seed, config.data.shuffle}));
 }
 
-// Weights and gradients in fp32 and fp64, the compute dtype's copy, and sums of both kinds.
-void WholeReference::require_room() const {
-    constexpr int64_t kBytesPerElement = 4 + 4 + 2 + 2 * (4 + 8) + 8 + 8;
+// The model at PATH with weights in fp32, which training keeps them in.
+graph::Model WholeReference::load_in_fp32(const std::string& path) const {
+    const at::NoGradGuard no_grad;
+    graph::Model model = graph::Model::load(path);
     int64_t numel = 0;
-    for (const graph::ModelParameter& parameter : model_.parameters())
+    for (const graph::ModelParameter& parameter : model.parameters())
         numel += parameter.tensor.numel();
+    require_room(numel);
+    std::optional<ScratchMemory::Scope> scope;
+    if (scratch_) scope.emplace(*scratch_);
+    for (const graph::ModelParameter& parameter : model.parameters()) {
+        at::Tensor tensor = parameter.tensor;
+        if (tensor.is_floating_point())
+            tensor.set_data(
+                tensor.to(at::kFloat, /*non_blocking=*/false, /*copy=*/scope.has_value()));
+    }
+    return model;
+}
+
+// Weights and gradients in fp32 and fp64, the compute dtype's copy, and sums of both kinds, of
+// NUMEL parameters.
+void WholeReference::require_room(int64_t numel) const {
+    constexpr int64_t kBytesPerElement = 4 + 4 + 2 + 2 * (4 + 8) + 8 + 8;
     const Bytes need{numel * kBytesPerElement};
+    if (scratch_ != nullptr) {
+        if (need > scratch_->left())
+            fail(ExitCode::kDisk,
+                 "--scratch {}: verify computes the whole model on rank 0, which takes {} for {} "
+                 "parameters, and {} are left on that disk",
+                 printable(scratch_->folder()), to_text(need), numel, to_text(scratch_->left()));
+        return;
+    }
     for (const MemoryLimit& limit : read_memory_state().limits)
         if (need > limit.left)
             fail(ExitCode::kSetup,
                  "verify computes the whole model on rank 0 beside the job: that takes {} for {} "
-                 "parameters, and by {} {} are left on its host; verify a model of fewer layers",
+                 "parameters, and by {} {} are left on its host; name a folder on a disk that has "
+                 "as much with --scratch DIR, or "
+                 "verify a model of fewer layers",
                  to_text(need), numel, limit.name, to_text(limit.left));
 }
 
@@ -225,6 +243,8 @@ void WholeReference::average_buffers() {
 }
 
 ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
+    std::optional<ScratchMemory::Scope> scope;
+    if (scratch_) scope.emplace(*scratch_);
     const config::BatchConfig& batch = setup_.config().batch;
     std::vector<std::vector<std::vector<c10::IValue>>> all;
     for (size_t rank = 0; rank < loaders_.size(); ++rank) all.push_back(batches_of(rank, step));

@@ -14,6 +14,7 @@
 #include "graph/lower/lowered_graph.h"
 #include "graph/segment/segment.h"
 #include "job/setup/job_setup.h"
+#include "job/verify/scratch_memory.h"
 #include "runtime/data/batch_loader.h"
 
 namespace dslaunch::job {
@@ -31,10 +32,11 @@ struct ReferenceStep {
 
 class WholeReference {
   public:
-    // Loads the model at PATH anew. SETUP, whose data and config count, must outlive this. Throws
-    // Error{kSetup} if the memory left on this host is too little, Error{kInput} if forward writes
-    // attributes and several ranks have batches.
-    WholeReference(const JobSetup& setup, const std::string& path);
+    // Loads the model at PATH anew. SETUP, whose data and config count, must outlive this. SCRATCH
+    // is a folder whose disk holds what is large, for models that do not fit in memory; empty:
+    // none. Throws Error{kSetup} if the memory left on this host is too little, Error{kDisk} for
+    // SCRATCH, Error{kInput} if forward writes attributes and several ranks have batches.
+    WholeReference(const JobSetup& setup, const std::string& path, const std::string& scratch);
 
     // The values that the next step begins with. Buffers are the first data rank's; each has its
     // own, unless the config broadcasts or averages them.
@@ -58,9 +60,11 @@ class WholeReference {
     [[nodiscard]] std::vector<at::Tensor> buffers_now() const;
     void put_buffers(const std::vector<at::Tensor>& values);
     void average_buffers();
-    void require_room() const;
+    void require_room(int64_t numel) const;
+    [[nodiscard]] graph::Model load_in_fp32(const std::string& path) const;
 
     const JobSetup& setup_;
+    std::unique_ptr<ScratchMemory> scratch_;  // null: memory alone
     graph::Model model_;
     graph::SegmentedModel whole_;  // one segment
     graph::LoweredGraph in_double_;

@@ -203,6 +203,16 @@ ExportedInput user_input(const JsonPlace& spec) {
     return input;
 }
 
+// The sizes of a tensor in the table of values.
+std::vector<int64_t> sizes_of(const JsonPlace& meta) {
+    std::vector<int64_t> sizes;
+    meta.at("sizes").for_elements([&](const JsonPlace& size) {
+        const auto [kind, extent] = size.only();
+        sizes.push_back(kind == "as_int" ? extent.integer() : -1);
+    });
+    return sizes;
+}
+
 ExportedInput held_input(const JsonPlace& spec, ExportedInput::Kind kind, const char* target) {
     ExportedInput input;
     input.kind = kind;
@@ -343,6 +353,11 @@ ExportedProgram parse_exported_program(const std::string& path, std::string_view
     if (program.inputs.size() != program.graph.inputs.size())
         signature.refuse(fmt::format("it has {} inputs, the graph {}", program.inputs.size(),
                                      program.graph.inputs.size()));
+    const JsonPlace values = module.at("graph").at("tensor_values");
+    for (ExportedInput& input : program.inputs) {
+        if (input.kind != ExportedInput::Kind::kUser || !values.has(input.value.c_str())) continue;
+        input.sizes = sizes_of(values.at(input.value.c_str()));
+    }
     read_outputs(path, module, program);
     return program;
 }

@@ -86,6 +86,8 @@ struct ExportedInput {
     // kUser: the type of the value, and a constant that a traced argument was fixed to.
     bool is_tensor = true;
     std::optional<ExportedValue> fixed;
+    std::vector<int64_t> sizes;  // of a user's tensor when it was exported, -1: may differ; empty:
+                                 // not said
 };
 
 struct ExportedOutput {

@@ -125,7 +125,7 @@ class Rank {
                                             gpu_.device.type());
         runtime::BetweenSteps nothing;
         if (job_.watch)
-            parts.between = job_.watch({&setup_, &comms_, &state, &nothing, job_.model});
+            parts.between = job_.watch({&setup_, &comms_, &state, &nothing, job_.model, ""});
         const runtime::TrainResult result = runtime::Trainer(std::move(parts)).run();
         job_.trained();
         Outcome outcome;

@@ -94,6 +94,11 @@ TEST_CASE("a program is read with its names, its places in the source and its ou
     CHECK(read.inputs[0].kind == ExportedInput::Kind::kParameter);
     CHECK(read.inputs[0].target == "head.weight");
     CHECK(read.inputs[1].kind == ExportedInput::Kind::kUser);
+    CHECK(read.inputs[1].sizes == std::vector<int64_t>{3});
+    Json dynamic = program();
+    dynamic["graph_module"]["graph"]["tensor_values"]["x"]["sizes"] = {
+        {{"as_expr", {{"expr_str", "s0"}}}}};
+    CHECK(parse_exported_program("p", dynamic.dump()).inputs[1].sizes == std::vector<int64_t>{-1});
     REQUIRE(read.outputs.size() == 1);
     CHECK(read.is_dict);
     CHECK(read.outputs[0].key == "loss");

@@ -1,5 +1,6 @@
-// Models with operators of a library that is not LibTorch's: named when it is missing, trained when
-// --op-library or the config names it, and not loaded on the word of what came with the model.
+// What a model needs of its surroundings. A library of operators that is not LibTorch's is named
+// when it is missing, loaded when --op-library or the config names it, and not on the word of what
+// came with the model. Sizes that a program was exported for are named when a batch has others.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
 #include <torch/csrc/jit/api/module.h>
@@ -101,6 +102,20 @@ TEST_CASE("a config that came with the model may not name a library") {
     }
     // Who names the file of the config has named the library.
     CHECK(run(folder, {"plan", model, "--config", folder.path() + "/ds_config.json"}).code == 0);
+}
+
+TEST_CASE("a program that was exported for other sizes says for which, and what to do") {
+    const TemporaryFolder folder;
+    const std::string model = archive_of("exported-llama");
+    const Ran longer = run(folder, {"plan", model, "--context", "24"});
+    CHECK(longer.code == 66);
+    CHECK_THAT(longer.err,
+               Catch::Contains("the program was exported for 32 elements in dimension 1 of "
+                               "`input_ids`, and the batch has 24: give it data of that size"));
+    const Ran more = run(
+        folder, {"plan", model, "--context", "32", "--set", "train_micro_batch_size_per_gpu=5"});
+    INFO(more.err);
+    CHECK(more.code == 0);  // rows may differ there
 }
 
 }  // namespace dslaunch::test

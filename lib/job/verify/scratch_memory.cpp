@@ -1,0 +1,80 @@
+#include "job/verify/scratch_memory.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+namespace dslaunch::job {
+
+namespace {
+
+struct Mapping {
+    void* begin = nullptr;
+    size_t bytes = 0;
+};
+
+void unmap(void* context) {
+    const std::unique_ptr<Mapping> mapping(static_cast<Mapping*>(context));
+    ::munmap(mapping->begin, mapping->bytes);
+}
+
+[[noreturn]] void refuse(const std::string& folder, size_t bytes, int error_number) {
+    fail(ExitCode::kDisk, "--scratch {}: {} for the copy of the model: {}", printable(folder),
+         to_text(Bytes{static_cast<int64_t>(bytes)}), errno_text(error_number));
+}
+
+// A file that goes when its last mapping does.
+UniqueFd nameless_file(const std::string& folder) {
+    return UniqueFd(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+}
+
+}  // namespace
+
+ScratchMemory::ScratchMemory(std::string folder)
+    : folder_(std::move(folder)), small_(c10::GetCPUAllocator()) {
+    if (!nameless_file(folder_).valid())
+        fail(ExitCode::kDisk, "--scratch {}: no file can be made there: {}", printable(folder_),
+             errno_text(errno));
+}
+
+Bytes ScratchMemory::left() const {
+    struct statvfs state {};
+    if (::statvfs(folder_.c_str(), &state) != 0) refuse(folder_, 0, errno);
+    return Bytes{static_cast<int64_t>(state.f_bavail * state.f_frsize)};
+}
+
+c10::DataPtr ScratchMemory::allocate(size_t bytes) {
+    if (bytes < static_cast<size_t>(kLeast.value)) return small_->allocate(bytes);
+    const UniqueFd file = nameless_file(folder_);
+    if (!file.valid()) refuse(folder_, bytes, errno);
+    // Blocks are taken now: a full disk would end the process later.
+    const int error_number = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
+    if (error_number != 0) refuse(folder_, bytes, error_number);
+    void* const begin = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    if (begin == MAP_FAILED) refuse(folder_, bytes, errno);
+    return {begin, new Mapping{begin, bytes}, &unmap, c10::Device(c10::kCPU)};
+}
+
+void ScratchMemory::copy_data(void* to, const void* from, size_t bytes) const {
+    std::memcpy(to, from, bytes);
+}
+
+ScratchMemory::Scope::Scope(ScratchMemory& memory) : before_(c10::GetCPUAllocator()) {
+    c10::SetCPUAllocator(&memory);
+}
+
+ScratchMemory::Scope::~Scope() {
+    c10::SetCPUAllocator(before_);
+}
+
+}  // namespace dslaunch::job

@@ -67,4 +67,8 @@ struct GraphFacts {
 [[nodiscard]] GraphFacts observe(const Model& model, const LoweredGraph& lowered,
                                  const GraphInputs& inputs);
 
+[[nodiscard]] bool is_tensor(const torch::jit::Value& value);
+// True if NODE writes to one of its inputs.
+[[nodiscard]] bool writes(const torch::jit::Node& node);
+
 }  // namespace dslaunch::graph

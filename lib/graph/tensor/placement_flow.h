@@ -216,6 +216,8 @@ class PlacementFlow {
     [[nodiscard]] bool apply_rule(torch::jit::Node& node);
     [[nodiscard]] bool compute_whole(torch::jit::Node& node);
     [[nodiscard]] bool may_write_copies(const torch::jit::Node& node) const;
+    [[nodiscard]] bool gather_list(torch::jit::Node& node, size_t index);
+    [[nodiscard]] bool keeps_writes(size_t edits_before);
     void place_copied(torch::jit::Node& node);
     // The placement of a tensor, or of each tensor of a list; empty if the input is gathered or
     // whole.

@@ -561,7 +561,7 @@ void add_shape_rules(PlacementRules& rules) {
     rules.add({"prim::ListConstruct"}, list_construct_rule);
     rules.add({"prim::ListUnpack"}, list_unpack_rule);
     rules.add({"aten::__getitem__"}, list_item_rule);
-    rules.add({"aten::cat", "aten::stack"}, join_rule);
+    rules.add({"aten::cat", "aten::concat", "aten::stack"}, join_rule);
     rules.add({"aten::repeat_interleave"}, repeat_interleave_rule);
     rules.add({"aten::size"}, size_rule);
     rules.add({"aten::new_zeros", "aten::new_empty", "aten::new_ones", "aten::new_full"},

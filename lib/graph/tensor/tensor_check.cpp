@@ -41,10 +41,20 @@ bool is_sum(const Node& node) {
     return kinds.count(node.kind()) > 0;
 }
 
+// A constant tensor of fp32, as the folding of constants makes them, becomes one of fp64.
+void widen_constant(Node& node) {
+    const auto value = torch::jit::toIValue(node.output());
+    if (!value || !value->isTensor() || value->toTensor().scalar_type() != at::kFloat) return;
+    const torch::jit::WithInsertPoint here(&node);
+    node.output()->replaceAllUsesWith(
+        node.owningGraph()->insertConstant(value->toTensor().to(at::kDouble)));
+}
+
 void widen(Block& block) {
     for (auto it = block.nodes().begin(); it != block.nodes().end(); ++it) {
         Node* node = *it;
         for (Block* inner : node->blocks()) widen(*inner);
+        if (node->kind() == c10::prim::Constant) widen_constant(*node);
         const c10::FunctionSchema* schema = node->maybeSchema();
         if (schema == nullptr) continue;
         const auto index = schema->argumentIndexWithName("dtype");

@@ -65,12 +65,25 @@ class Rewriter {
             }
         }
         for (Node* node : replaced_) node->destroy();
+        loosen_views();
     }
 
     [[nodiscard]] TensorModel take() { return std::move(made_); }
 
   private:
     [[nodiscard]] Graph& graph() { return *made_.lowered.graph; }
+
+    // A rank's part may lie in memory as the whole does not: a view of it may need a copy.
+    void loosen_views() {
+        for (const auto& [original, node] : nodes_) {
+            if (original->kind() != c10::aten::view) continue;
+            if (flow_.placement_of(original->input(0)).is_whole()) continue;
+            Node* const loose = node->replaceWithNewSymbol(c10::aten::reshape);
+            Value*& twin = made_.twins.at(original->output());
+            if (twin == node->output()) twin = loose->output();
+            node->destroy();
+        }
+    }
 
     Value* insert(Node* like, c10::Symbol kind, const std::vector<NamedValue>& arguments) {
         Value* value = graph().insert(kind, arguments);

@@ -18,6 +18,8 @@ namespace dslaunch::job {
 
 namespace {
 
+constexpr uint8_t kPriority = 1;  // that of the allocator which lends memory (runtime/memory)
+
 struct Mapping {
     void* begin = nullptr;
     size_t bytes = 0;
@@ -70,11 +72,11 @@ void ScratchMemory::copy_data(void* to, const void* from, size_t bytes) const {
 }
 
 ScratchMemory::Scope::Scope(ScratchMemory& memory) : before_(c10::GetCPUAllocator()) {
-    c10::SetCPUAllocator(&memory);
+    c10::SetCPUAllocator(&memory, kPriority);
 }
 
 ScratchMemory::Scope::~Scope() {
-    c10::SetCPUAllocator(before_);
+    c10::SetCPUAllocator(before_, kPriority);
 }
 
 }  // namespace dslaunch::job

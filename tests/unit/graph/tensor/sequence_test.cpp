@@ -261,6 +261,48 @@ TEST_CASE("what needs keys or values of all positions gets them gathered") {
     }
 }
 
+TEST_CASE("what is written in place is followed or refused, and never written to a copy") {
+    const auto checks = [](const std::string& behind) {
+        const TensorCase made = decoder(2, 2, kPlain, behind);
+        const TensorModel tensor = sequence(made, 2);
+        const TensorCheck check = made.check(tensor, made.whole());
+        return check.difference < check.bound;
+    };
+    // Experts put their rows into new memory.
+    CHECK(
+        checks("    at = torch.arange(5, -1, -1)\n"
+               "    new = torch.zeros([2, 6, 12], dtype=7)\n"
+               "    new = torch.index_put_(new, [None, at], torch.tanh(x).to(7))\n"
+               "    x = x + new\n"));
+    CHECK(
+        checks("    new = torch.zeros([6, 2, 12], dtype=7)\n"
+               "    new = new.index_add_(0, torch.arange(6), torch.flip(x, [1]).transpose(0, 1))\n"
+               "    x = x + new.transpose(0, 1)\n"));
+    // A position that is written to a view of what is split.
+    const std::string view = refusal(decoder(2, 2, kPlain,
+                                             "    out = torch.zeros_like(x)\n"
+                                             "    torch.copy_(torch.select(out, 1, 2), x[:, 0])\n"
+                                             "    x = x + out\n"),
+                                     2);
+    CHECK_THAT(view, Catch::Contains("is written in place"));
+}
+
+TEST_CASE("lists and views of what is split") {
+    const auto checks = [](const std::string& behind) {
+        const TensorCase made = decoder(2, 2, kPlain, behind);
+        const TensorModel tensor = sequence(made, 2);
+        const TensorCheck check = made.check(tensor, made.whole());
+        return check.difference < check.bound;
+    };
+    CHECK(
+        checks("    first = x[:, :2]\n    rest = x[:, 2:]\n    x = torch.cat([rest, first], 1)\n"));
+    CHECK(checks("    x = torch.concat([x, x], -1)[:, :, 6:18]\n"));
+    CHECK(
+        checks("    parts = torch.split(torch.tanh(x), 1, 1)\n"
+               "    x = x + torch.cat([parts[5], parts[0], parts[1], parts[2], parts[3], "
+               "parts[4]], 1)\n"));
+}
+
 TEST_CASE("a loss that every rank computes of all positions counts once") {
     // Nothing is split where the loss is: its mean over the samples' last positions needs them all.
     const TensorCase made = TensorCase::script(

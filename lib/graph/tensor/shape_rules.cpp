@@ -352,6 +352,17 @@ bool demand_borders(PlacementFlow& flow, Node& node, const Placement& x, Sizes b
     return flow.demand_blocks(node, x.parameter, blocks, reason);
 }
 
+// True if the slice takes every second (third, …) element of all that is split, and a share has as
+// many of each sort, so that the elements of a share are those of a share of the slice.
+bool takes_each(PlacementFlow& flow, Node& node, const Placement& x) {
+    const int64_t extent = flow.sizes(node.input(0))[static_cast<size_t>(x.shard.dim)];
+    const int64_t step = flow.integer(node.input(4)).value_or(1);
+    const int64_t begin = flow.integer(node.input(2)).value_or(0);
+    return step > 1 && begin >= 0 && begin < step && x.shard.blocks.size() == 1 &&
+           extent % (flow.size() * step) == 0 &&
+           flow.integer(node.input(3)).value_or(extent) >= extent;
+}
+
 bool slice_rule(PlacementFlow& flow, Node& node) {
     const Placement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
@@ -373,6 +384,10 @@ bool slice_rule(PlacementFlow& flow, Node& node) {
     }
     const bool constant = is_constant(*node.input(2)) && is_constant(*node.input(3));
     const auto last = flow.integer(node.input(3));
+    if (constant && !is_narrow && takes_each(flow, node, x)) {
+        flow.place(node.output(), shard_of(x, *dim, {out[*dim]}));
+        return true;
+    }
     if (!constant || (!is_narrow && flow.integer(node.input(4)) != 1))
         return flow.obstruct(node, x.parameter, "takes a part of what is split");
     const int64_t from = begin ? (*begin < 0 ? *begin + extent : *begin) : 0;

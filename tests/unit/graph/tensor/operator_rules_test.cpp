@@ -121,6 +121,12 @@ const std::vector<Form> kForms = {
      "    h = torch.conv1d(h, self.taps, self.tb, [1], [2], [1], 8)[:, :, :6]\n"
      "    y = torch.linear(torch.silu(h).transpose(1, 2), self.out)\n",
      feed_forward_sizes({{"taps", {8, 1, 3}}, {"tb", {8}}}), "fc", "out"},
+    {"gate and up in turns",
+     "    h = torch.linear(x, self.fc, self.fb)\n"
+     "    y = torch.linear(torch.silu(h[:, :, ::2]) * h[:, :, 1::2], self.out)\n",
+     {{"wte", {13, 12}}, {"fc", {8, 12}}, {"fb", {8}}, {"out", {12, 4}}},
+     "fc",
+     "out"},
     {"the largest of several",
      "    h = torch.linear(x, self.fc, self.fb).view([B, T, 4, 2])\n"
      "    h = h * torch.topk(h, 1, -1)[0] + torch.maximum(h, torch.sort(h, -1)[0])\n"

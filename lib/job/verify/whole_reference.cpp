@@ -28,6 +28,15 @@ namespace {
 // Rounding differs between orders of sums; so many times what one order is off by is allowed.
 constexpr double kOrders = 8;
 
+// The same for a tensor of NUMEL elements, whose largest error is the measure: one element may by
+// luck be nearly exact, all of several hardly. The ratio of two errors of normal distribution is
+// above 6000 once in 10^4 times, and that of one to the largest of N above the N-th root of that.
+double orders_of(int64_t numel) {
+    constexpr double kOfOne = 6000;
+    return std::max(kOrders,
+                    std::pow(kOfOne, 1.0 / static_cast<double>(std::max<int64_t>(1, numel))));
+}
+
 // GRADIENT's elements in the order of PARAMETER's memory.
 at::Tensor flat_like(const at::Tensor& parameter, const at::Tensor& gradient, at::ScalarType type) {
     const at::NoGradGuard no_grad;
@@ -291,7 +300,8 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
         if (!gradient.defined()) continue;
         const double size = largest(exact.gradients[p]);
         result.bounds[p] =
-            kOrders * largest(gradient.to(at::kDouble) - exact.gradients[p]) + 1e-6 * size;
+            orders_of(gradient.numel()) * largest(gradient.to(at::kDouble) - exact.gradients[p]) +
+            1e-6 * size;
         const at::Tensor real = gradient.to(at::kDouble) / loss_scale;
         squares += real.square().sum().item<double>();
     }

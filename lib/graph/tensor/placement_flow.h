@@ -273,7 +273,6 @@ class PlacementRules {
 };
 void add_operator_rules(PlacementRules& rules);  // operator_rules.cpp
 void add_product_rules(PlacementRules& rules);   // product_rules.cpp
-void add_index_rules(PlacementRules& rules);     // index_rules.cpp
 void add_shape_rules(PlacementRules& rules);     // shape_rules.cpp
 
 }  // namespace dslaunch::graph

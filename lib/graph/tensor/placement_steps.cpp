@@ -161,7 +161,6 @@ bool PlacementFlow::apply_rule(Node& node) {
         PlacementRules all;
         add_operator_rules(all);
         add_product_rules(all);
-        add_index_rules(all);
         add_shape_rules(all);
         return all;
     }();

@@ -62,6 +62,14 @@ TEST_CASE("a library of operators is loaded before the model, on every rank") {
     CHECK(result.code == 66);
     CHECK_THAT(result.err, Catch::Contains("config.json: ") && Catch::Contains("TORCH_LIBRARY"));
 
+    // The same operators twice.
+    const std::string again = folder.path() + "/again.so";
+    std::filesystem::copy(kLibrary, again);
+    const Ran twice =
+        run(folder, {"model", "show", model, "--op-library", kLibrary, "--op-library", again});
+    CHECK(twice.code == 66);
+    CHECK_THAT(twice.err, Catch::Contains("again.so: Only a single TORCH_LIBRARY"));
+
     // With it the model trains on two hosts, and is verified, planned and shown.
     where = hosts(folder, {1, 1});
     where.insert(where.end(), {"--op-library", kLibrary});

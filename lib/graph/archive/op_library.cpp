@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <exception>
 
 #include "base/error.h"
@@ -14,19 +15,36 @@ namespace dslaunch::graph {
 
 namespace {
 
+std::string& loading() {
+    static std::string file;  // the one that is being loaded
+    return file;
+}
+
+// What a library throws when it registers its operators does not pass dlopen: the process ends,
+// with the reason.
+[[noreturn]] void end_loading() {
+    std::string reason = "it failed";
+    try {
+        if (const std::exception_ptr error = std::current_exception())
+            std::rethrow_exception(error);
+    } catch (const std::exception& error) {
+        reason = torch_reason(error);
+    }
+    log_error("model", "--op-library {}: {}; another build of it may be loaded already",
+              printable(loading()), printable(reason));
+    std::_Exit(static_cast<int>(ExitCode::kInput));
+}
+
 void load(const std::string& file) {
     const std::string path = file.find('/') == std::string::npos ? "./" + file : file;
     const size_t before = c10::Dispatcher::singleton().getAllOpNames().size();
-    void* library = nullptr;
-    std::string reason;
-    try {
-        // Functions that only Python would call may stay open; a library that is named later finds
-        // what this one has.
-        library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
-        if (library == nullptr) reason = ::dlerror();
-    } catch (const std::exception& error) {  // of the library's own registrations
-        reason = torch_reason(error);
-    }
+    loading() = file;
+    const std::terminate_handler handler = std::set_terminate(end_loading);
+    // Functions that only Python would call may stay open; a library that is named later finds what
+    // this one has.
+    void* const library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
+    std::set_terminate(handler);
+    const std::string reason = library == nullptr ? ::dlerror() : "";
     if (reason.find("undefined symbol: Py") != std::string::npos)
         fail(
             ExitCode::kInput,

@@ -1,5 +1,5 @@
 // Libraries with operators that a model calls and LibTorch lacks, as torchvision's _C.so. Used
-// before the model is loaded, by every role that loads one. Any thread.
+// before the model is loaded, by every role that loads one. One thread.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 namespace dslaunch::graph {
 
 // Loads the libraries FILES into this process, which registers their operators; one that is loaded
-// already stays. Throws Error{kInput} for a file that is none, or that needs what is not here.
+// already stays. Throws Error{kInput} for a file that is none, or that needs what is not here; ends
+// the process with that code if a library throws while it registers its operators.
 void load_op_libraries(const std::vector<std::string>& files);
 
 }  // namespace dslaunch::graph

@@ -2,10 +2,12 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <mutex>
+#include <optional>
 
 namespace dslaunch::graph {
 
@@ -57,6 +59,16 @@ void register_operators() {
     });
 }
 
+// LibTorch calls attention random, whatever its dropout is.
+bool attends_without_dropout(const Node& node) {
+    const c10::FunctionSchema* schema = node.maybeSchema();
+    const auto index =
+        schema == nullptr ? std::nullopt : schema->argumentIndexWithName("dropout_p");
+    if (!index) return false;
+    const auto dropout = torch::jit::toIValue(node.input(static_cast<size_t>(*index)));
+    return dropout && dropout->isDouble() && dropout->toDouble() == 0;
+}
+
 // splitmix64's finalizer (Steele, Lea & Flood 2014): every input bit moves every output bit.
 uint64_t mix(uint64_t value) {
     value += 0x9E3779B97F4A7C15ULL;
@@ -86,6 +98,7 @@ uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip) {
 }
 
 bool draws(const Node& node) {
+    if (attends_without_dropout(node)) return false;
     // A call that was not inlined may draw inside; dropout and attention of a tensor group's share
     // replace LibTorch's and take their ordinals.
     static const auto dropout = c10::Symbol::fromQualString("dslaunch::tensor_dropout");

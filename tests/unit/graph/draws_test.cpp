@@ -2,10 +2,13 @@
 #include "graph/lower/dropout_seeds.h"
 
 #include <ATen/ops/full.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include <set>
 #include <thread>
+#include <vector>
 
+#include "graph/lower/lower.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 #include "support/whole_run.h"
@@ -52,6 +55,21 @@ TEST_CASE("a draw inside a loop is another one in each trip") {
     CHECK(loss(2) > loss(1));
     CHECK(loss(4) > loss(2));
     CHECK(loss(4) == loss(4));
+}
+
+TEST_CASE("attention draws where it has dropout, and only there") {
+    Model model = test::script_model(
+        "def forward(self, x: Tensor) -> Tensor:\n"
+        "    q = torch.linear(x, self.w).unsqueeze(1)\n"
+        "    a = torch.scaled_dot_product_attention(q, q, q, None, 0.0, True)\n"
+        "    b = torch.scaled_dot_product_attention(q, q, q, None, 0.5, True)\n"
+        "    return (a + b).sum()\n",
+        {{"w", test::wave({4, 4}, 1)}});
+    const LoweredGraph lowered = lower(model, {});
+    std::vector<bool> found;
+    for (const torch::jit::Node* node : lowered.graph->nodes())
+        if (node->kind() == c10::aten::scaled_dot_product_attention) found.push_back(draws(*node));
+    CHECK(found == std::vector<bool>{false, true});
 }
 
 TEST_CASE("ranks as threads draw what each draws alone") {

@@ -65,6 +65,14 @@ const char* const kGrouped =
     "enable_gqa=True)\n";
 const char* const kPlain = "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True)\n";
 
+// True if a decoder with BEHIND behind its attention computes on two ranks what it computes whole.
+bool checks(const std::string& behind) {
+    const TensorCase made = decoder(2, 2, kPlain, behind);
+    const TensorModel tensor = sequence(made, 2);
+    const TensorCheck check = made.check(tensor, made.whole());
+    return check.difference < check.bound;
+}
+
 // Puts REPLACEMENT in place of TENSOR's collective SITE, with its other arguments; "": its input.
 void disable(TensorModel& tensor, int64_t site, const char* replacement) {
     for (torch::jit::Node* node : tensor.lowered.graph->nodes()) {
@@ -262,12 +270,6 @@ TEST_CASE("what needs keys or values of all positions gets them gathered") {
 }
 
 TEST_CASE("what is written in place is followed or refused, and never written to a copy") {
-    const auto checks = [](const std::string& behind) {
-        const TensorCase made = decoder(2, 2, kPlain, behind);
-        const TensorModel tensor = sequence(made, 2);
-        const TensorCheck check = made.check(tensor, made.whole());
-        return check.difference < check.bound;
-    };
     // Experts put their rows into new memory.
     CHECK(
         checks("    at = torch.arange(5, -1, -1)\n"
@@ -288,12 +290,6 @@ TEST_CASE("what is written in place is followed or refused, and never written to
 }
 
 TEST_CASE("lists and views of what is split") {
-    const auto checks = [](const std::string& behind) {
-        const TensorCase made = decoder(2, 2, kPlain, behind);
-        const TensorModel tensor = sequence(made, 2);
-        const TensorCheck check = made.check(tensor, made.whole());
-        return check.difference < check.bound;
-    };
     CHECK(
         checks("    first = x[:, :2]\n    rest = x[:, 2:]\n    x = torch.cat([rest, first], 1)\n"));
     CHECK(checks("    x = torch.concat([x, x], -1)[:, :, 6:18]\n"));

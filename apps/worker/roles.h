@@ -6,7 +6,7 @@
 
 namespace dslaunch::worker {
 
-// Of the option --op-library, in every role that loads a model.
+// The help of --op-library, an option of every role that loads a model.
 inline constexpr const char* kOpLibraryHelp =
     "load this library (.so) of operators before the model, as torchvision's; repeatable";
 

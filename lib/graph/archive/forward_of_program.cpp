@@ -212,7 +212,7 @@ class ForwardBuilder {
             "torch.export.export(…, strict=False), or write it with operators of torch");
     }
 
-    // By the matching of arguments that scripts have: implicit conversions included.
+    // Arguments are matched as in scripts, with implicit conversions.
     Value* insert(const char* operation, const ExportedNode& node) {
         std::vector<NamedValue> arguments;
         for (const ExportedArgument& input : node.inputs)

@@ -21,7 +21,7 @@ struct LoadedArchive {
     // Shared by the storages that lie in them. Empty if torch::jit::load had to read the archive.
     std::vector<std::shared_ptr<const storage::MappedFile>> files;
     bool has_weights = true;  // false: zeros stand for all of them
-    // Of an exported program: the sizes of forward's arguments, -1 where they may differ.
+    // The sizes of forward's arguments in an exported program, -1 where they may differ.
     std::map<std::string, std::vector<int64_t>> argument_sizes = {};
 };
 

@@ -20,8 +20,8 @@ std::string& loading() {
     return file;
 }
 
-// What a library throws when it registers its operators does not pass dlopen: the process ends,
-// with the reason.
+// An exception that a library throws as it registers operators does not pass dlopen: the process
+// ends, with the reason.
 [[noreturn]] void end_loading() {
     std::string reason = "it failed";
     try {

@@ -59,7 +59,7 @@ void register_operators() {
     });
 }
 
-// LibTorch calls attention random, whatever its dropout is.
+// True for attention whose dropout is 0; LibTorch calls that random too.
 bool attends_without_dropout(const Node& node) {
     const c10::FunctionSchema* schema = node.maybeSchema();
     const auto index =

@@ -16,8 +16,8 @@
 #include "graph/segment/compute_context.h"
 #include "graph/segment/cut.h"
 #include "graph/segment/segment_builder.h"
-#include "graph/tensor/tensor_group.h"
-#include "graph/tensor/tensor_operators.h"
+#include "graph/sharing/tensor_group.h"
+#include "graph/sharing/tensor_operators.h"
 
 namespace dslaunch::graph {
 

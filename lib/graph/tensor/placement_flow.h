@@ -93,6 +93,7 @@ struct TensorEdit {
         kCrossEntropy,  // tensor_cross_entropy
         kDropout,       // tensor_dropout
         kAttention,     // tensor_attention
+        kRing,          // tensor_ring_attention
         kExtent,        // the output is a rank's extent: made whole (of a list: entry `count`)
         kShape,         // input is a list of extents: entry `count` is made the rank's
         kDivide,        // input is an integer that becomes `count`, or a list: each by the ranks

@@ -153,11 +153,50 @@ bool attention_mask(PlacementFlow& flow, Node& node, int64_t query_heads) {
     return true;
 }
 
-// Queries of some positions against all keys: gathers keys and values. For heads that do not divide
-// among the ranks, and keys that lie elsewhere than their queries.
-bool gathered_keys_rule(PlacementFlow& flow, Node& node) {
+// The rows of a mask [.., queries or 1, keys] of attention whose queries are split as QUERY.
+bool mask_of_queries(PlacementFlow& flow, Node& node, const Placement& query) {
+    if (!flow.has_sizes(node.input(3))) return true;
+    const int64_t rows = dims_of(flow, node.input(3)) - 2;
+    const Placement mask = flow.input(node, 3);
+    if (mask.is_shard() && mask.shard.dim != rows)
+        return flow.obstruct(node, Placement::kPositions, "its mask is split, but not by rows");
+    const bool has_rows = rows >= 0 && flow.sizes(node.input(3))[rows] > 1;
+    if (!mask.is_shard()) flow.read_for_share(node, 3);
+    if (!mask.is_shard() && has_rows)
+        flow.edit({EditKind::kShare, &node, 3, {rows, query.shard.blocks}, 0});
+    return true;
+}
+
+// True if blocks of keys and values, which lie as the queries do, can go round the ranks.
+bool fits_ring(PlacementFlow& flow, const Node& node) {
+    const std::vector<int64_t>& query = flow.sizes(node.input(0));
+    const auto dims = static_cast<int64_t>(query.size());
+    const Placement& place = flow.input(node, 0);
+    if ((dims != 3 && dims != 4) || constant_number(node, "dropout_p") != 0) return false;
+    for (size_t i = 0; i < 3; ++i) {
+        const std::vector<int64_t>& sizes = flow.sizes(node.input(i));
+        const Placement& here = flow.input(node, i);
+        if (!here.is_positions() || !here.same_place(place) || here.shard.dim != dims - 2 ||
+            here.shard.blocks.size() != 1 || std::ssize(sizes) != dims ||
+            sizes.front() != (dims == 4 ? query.front() : sizes.front()) ||
+            query[dims - 3] % sizes[dims - 3] != 0)
+            return false;
+    }
+    const Value* const mask = node.input(3);
+    return !flow.has_sizes(mask) || (dims_of(flow, mask) <= 4 && !flow.needs_gradient(mask));
+}
+
+// Queries of some positions against all keys, for heads that do not divide among the ranks and keys
+// that lie elsewhere than their queries. Keys and values go round the ranks, or are gathered.
+bool all_keys_rule(PlacementFlow& flow, Node& node) {
     const Placement query = flow.input(node, 0);
     const int64_t position_dim = dims_of(flow, node.input(0)) - 2;
+    if (fits_ring(flow, node)) {
+        if (!mask_of_queries(flow, node, query)) return false;
+        flow.edit({EditKind::kRing, &node, 0, query.shard, 0});
+        flow.place(node.output(), query);
+        return true;
+    }
     for (size_t i = 1; i < 3; ++i) {
         if (flow.input(node, i).is_positions()) flow.gather_positions(node, i);
         flow.read_for_share(node, i);
@@ -169,16 +208,7 @@ bool gathered_keys_rule(PlacementFlow& flow, Node& node) {
     }
     if (query.shard.dim != position_dim || query.shard.blocks.size() != 1)
         return flow.obstruct(node, Placement::kPositions, "its queries are not split by positions");
-    if (flow.has_sizes(node.input(3))) {
-        const int64_t rows = dims_of(flow, node.input(3)) - 2;
-        const Placement mask = flow.input(node, 3);
-        if (mask.is_shard() && mask.shard.dim != rows)
-            return flow.obstruct(node, Placement::kPositions, "its mask is split, but not by rows");
-        const bool has_rows = rows >= 0 && flow.sizes(node.input(3))[rows] > 1;
-        if (!mask.is_shard()) flow.read_for_share(node, 3);
-        if (!mask.is_shard() && has_rows)
-            flow.edit({EditKind::kShare, &node, 3, {rows, query.shard.blocks}, 0});
-    }
+    if (!mask_of_queries(flow, node, query)) return false;
     flow.edit({EditKind::kAttention, &node, 0, query.shard, 0});
     flow.place(node.output(), query);
     return true;
@@ -192,12 +222,12 @@ bool exchange_rule(PlacementFlow& flow, Node& node) {
     const auto heads_of = [&](size_t i) { return flow.sizes(node.input(i))[head_dim]; };
     if (!constant_number(node, "dropout_p"))
         return flow.obstruct(node, Placement::kPositions, "its dropout is not a constant");
-    if (head_dim < 0 || heads_of(0) % flow.size() != 0) return gathered_keys_rule(flow, node);
+    if (head_dim < 0 || heads_of(0) % flow.size() != 0) return all_keys_rule(flow, node);
     for (size_t i = 0; i < 3; ++i) {
         const Placement operand = flow.input(node, i);
         if (!operand.is_positions() || operand.shard.dim != position_dim ||
             operand.shard.blocks.size() != 1)
-            return gathered_keys_rule(flow, node);
+            return all_keys_rule(flow, node);
     }
     for (size_t i = 0; i < 3; ++i) {
         // Heads of keys that do not divide by the ranks are repeated as attention would repeat

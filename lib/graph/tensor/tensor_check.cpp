@@ -19,7 +19,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "graph/segment/compute_context.h"
-#include "graph/tensor/share_of.h"
+#include "graph/sharing/share_of.h"
 
 namespace dslaunch::graph {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/tensor/tensor_group.h"
+#include "graph/sharing/tensor_group.h"
 #include "graph/tensor/tensor_rewrite.h"
 
 namespace dslaunch::graph {

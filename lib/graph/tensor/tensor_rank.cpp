@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "base/check.h"
-#include "graph/tensor/share_of.h"
+#include "graph/sharing/share_of.h"
 
 namespace dslaunch::graph {
 
@@ -52,6 +52,10 @@ std::vector<at::Tensor> LoneTensorGroup::gather(const at::Tensor& mine, int64_t 
 std::vector<at::Tensor> LoneTensorGroup::exchange(const std::vector<at::Tensor>& parts,
                                                   int64_t /*site*/) {
     return parts;
+}
+
+at::Tensor LoneTensorGroup::shift(const at::Tensor& mine, int64_t /*site*/) {
+    return mine.clone();
 }
 
 }  // namespace dslaunch::graph

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "graph/archive/model.h"
-#include "graph/tensor/tensor_group.h"
+#include "graph/sharing/tensor_group.h"
 #include "plan/tensor/tensor_plan.h"
 
 namespace dslaunch::graph {
@@ -43,6 +43,7 @@ class LoneTensorGroup final : public TensorGroup {
     [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) override;
     [[nodiscard]] std::vector<at::Tensor> exchange(const std::vector<at::Tensor>& parts,
                                                    int64_t site) override;
+    [[nodiscard]] at::Tensor shift(const at::Tensor& mine, int64_t site) override;
 
   private:
     PartOf part_;

@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/tensor/share_of.h"
-#include "graph/tensor/tensor_operators.h"
+#include "graph/sharing/share_of.h"
+#include "graph/sharing/tensor_operators.h"
 #include "graph/tensor/tensor_search.h"
 
 namespace dslaunch::graph {
@@ -224,6 +224,8 @@ class Rewriter {
                                  {node->input(0), node->input(1), node->input(2), dim, blocks}));
             case EditKind::kAttention:
                 return attention(edit, node);
+            case EditKind::kRing:
+                return ring_attention(edit, node);
             case EditKind::kExtent:
                 return whole_extent(edit, node);
             case EditKind::kCopy:
@@ -295,6 +297,18 @@ class Rewriter {
         arguments.emplace_back(edit.shard.dim);
         arguments.emplace_back(edit.shard.blocks.front());
         stand_in(edit, insert(node, own("tensor_attention"), arguments));
+    }
+
+    void ring_attention(const TensorEdit& edit, Node* node) {
+        const int64_t forward = flow_.bytes(edit.node->input(1)) + flow_.bytes(edit.node->input(2));
+        const int64_t site = add_site(plan::TensorCollectiveKind::kRing, *edit.node, Bytes{forward},
+                                      Bytes{2 * forward});
+        const auto at = [&](const char* name) {
+            return node->input(node->schema().argumentIndexWithName(name).value());
+        };
+        stand_in(edit, insert(node, own("tensor_ring_attention"),
+                              {at("query"), at("key"), at("value"), at("attn_mask"),
+                               at("is_causal"), at("scale"), at("enable_gqa"), site}));
     }
 
     void embedding(const TensorEdit& edit, Node* node) {

@@ -15,8 +15,8 @@
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/precision.h"
 #include "graph/measure/measure.h"
-#include "graph/tensor/share_of.h"
-#include "graph/tensor/thread_group.h"
+#include "graph/sharing/share_of.h"
+#include "graph/sharing/thread_group.h"
 #include "plan/step/recompute_groups.h"
 #include "runtime/comm/collectives.h"
 

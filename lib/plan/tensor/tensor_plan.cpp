@@ -146,6 +146,8 @@ std::string_view tensor_collective_name(TensorCollectiveKind kind) {
             return "scatter";
         case TensorCollectiveKind::kExchange:
             return "exchange";
+        case TensorCollectiveKind::kRing:
+            return "ring";
         case TensorCollectiveKind::kLoss:
             return "loss";
     }

@@ -68,6 +68,7 @@ enum class TensorCollectiveKind {
     kAllGather,      // forward a concatenation, backward the rank's share of a sum
     kScatter,        // forward nothing, backward a concatenation
     kExchange,       // forward and backward each rank's share of every other rank's share
+    kRing,           // blocks of all ranks, one after the other; backward their gradients too
 };
 [[nodiscard]] std::string_view tensor_collective_name(TensorCollectiveKind kind);
 

@@ -83,6 +83,7 @@ class HierarchicalCollectives final : public Collectives {
     void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                        std::span<const NodeRange> owned) override;
     std::vector<std::string> all_gather(std::string_view mine) override;
+    std::string shift(std::string_view mine) override;
     void sum_ordered(std::span<double> values) override;
     void barrier() override;
 
@@ -282,6 +283,16 @@ std::vector<std::string> HierarchicalCollectives::all_gather(std::string_view mi
     std::vector<std::string> local = group_.all_gather(mine);
     if (one_host()) return local;
     return gather_over_hosts(local);
+}
+
+std::string HierarchicalCollectives::shift(std::string_view mine) {
+    const OneAtATime one(busy_);
+    std::vector<std::string> local = group_.all_gather(mine);
+    if (topology_.local_rank > 0) return std::move(local[topology_.local_rank - 1]);
+    std::string before = std::move(local.back());
+    // Ranks count host by host: the first of a host follows the last of the host before.
+    if (!one_host()) over_link([&] { before = exchange_->shift(before); });
+    return before;
 }
 
 std::vector<std::string> HierarchicalCollectives::gather_over_hosts(

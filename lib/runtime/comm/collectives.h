@@ -119,6 +119,9 @@ class Collectives {
     virtual void settle() {}
     // Returns one string from each rank, by rank. Lengths may differ.
     [[nodiscard]] virtual std::vector<std::string> all_gather(std::string_view mine) = 0;
+    // Returns what the rank before this one gave, at rank 0 the last one. Between hosts each string
+    // goes to the next rank alone. REQUIRES: equal lengths.
+    [[nodiscard]] virtual std::string shift(std::string_view mine) = 0;
     // Replaces values[i] by the sum of values[i] over ranks, added in rank order in fp64. REQUIRES:
     // equal lengths.
     virtual void sum_ordered(std::span<double> values) = 0;

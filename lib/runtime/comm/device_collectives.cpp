@@ -118,6 +118,7 @@ class DeviceCollectives final : public Collectives {
     std::vector<std::string> all_gather(std::string_view mine) override {
         return control_.all_gather(mine);
     }
+    std::string shift(std::string_view mine) override { return control_.shift(mine); }
     void sum_ordered(std::span<double> values) override { control_.sum_ordered(values); }
     void barrier() override { control_.barrier(); }
 

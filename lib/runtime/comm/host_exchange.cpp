@@ -234,4 +234,17 @@ std::vector<std::string> HostExchange::all_gather(std::string_view mine) {
     return all;
 }
 
+std::string HostExchange::shift(std::string_view mine) {
+    std::string theirs(mine.size(), '\0');
+    const int next = (node_ + 1) % node_count_, before = (node_ + node_count_ - 1) % node_count_;
+    std::vector<LinkSend> sends;
+    std::vector<LinkReceive> receives;
+    if (!mine.empty()) {
+        sends.push_back({next, tag_, std::as_bytes(std::span(mine))});
+        receives.push_back({before, tag_, std::as_writable_bytes(std::span(theirs))});
+    }
+    transfer(sends, receives);
+    return theirs;
+}
+
 }  // namespace dslaunch::runtime

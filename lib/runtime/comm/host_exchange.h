@@ -44,6 +44,9 @@ class HostExchange {
     void broadcast(std::span<std::byte> bytes);
     // Returns one string from each host, by node rank.
     [[nodiscard]] std::vector<std::string> all_gather(std::string_view mine);
+    // Sends MINE to the next host by node rank, and returns what the one before sent. REQUIRES:
+    // equal lengths.
+    [[nodiscard]] std::string shift(std::string_view mine);
 
     void abort(std::string_view text) { link_->abort(text); }
     [[nodiscard]] Traffic traffic() const { return link_->traffic(); }

@@ -69,8 +69,7 @@ CollectivesTensorGroup::Header CollectivesTensorGroup::header_of(const at::Tenso
     return header;
 }
 
-void CollectivesTensorGroup::check_sites(const std::vector<Header>& headers) const {
-    const int64_t own = headers[rank()].site;
+void CollectivesTensorGroup::check_sites(const std::vector<Header>& headers, int64_t own) const {
     for (const Header& header : headers)
         if (header.site != own)
             fail(ExitCode::kDiverged,
@@ -107,7 +106,7 @@ void CollectivesTensorGroup::share_on_host(const at::Tensor& mine, int64_t site,
                 std::memcpy(&headers[r], bytes[r], sizeof own);
                 most = std::max(most, headers[r].bytes);
             }
-            check_sites(headers);
+            check_sites(headers, site);
         }
         for (const std::byte*& place_of_rank : bytes) place_of_rank += kHeaderBytes;
         use({begin, headers, bytes}, capacity);
@@ -115,22 +114,26 @@ void CollectivesTensorGroup::share_on_host(const at::Tensor& mine, int64_t site,
     }
 }
 
-void CollectivesTensorGroup::share_by_messages(const at::Tensor& mine, int64_t site,
-                                               const Use& use) {
+std::string CollectivesTensorGroup::message_of(const at::Tensor& mine, int64_t site) {
     const Header own = header_of(mine, site);
     std::string message(kHeaderBytes + mine.nbytes(), '\0');
     std::memcpy(message.data(), &own, sizeof own);
     if (own.bytes > 0) std::memcpy(message.data() + kHeaderBytes, data_of(mine), mine.nbytes());
-    const std::vector<std::string> all = collectives_.all_gather(message);
+    return message;
+}
+
+void CollectivesTensorGroup::share_by_messages(const at::Tensor& mine, int64_t site,
+                                               const Use& use) {
+    const std::vector<std::string> all = collectives_.all_gather(message_of(mine, site));
     std::vector<Header> headers(all.size());
     std::vector<const std::byte*> bytes;
     int64_t most = 0;
     for (size_t r = 0; r < all.size(); ++r) {
-        std::memcpy(&headers[r], all[r].data(), sizeof own);
+        std::memcpy(&headers[r], all[r].data(), sizeof(Header));
         bytes.push_back(reinterpret_cast<const std::byte*>(all[r].data()) + kHeaderBytes);
         most = std::max(most, headers[r].bytes);
     }
-    check_sites(headers);
+    check_sites(headers, site);
     use({0, headers, bytes}, std::max<int64_t>(most, 1));
 }
 
@@ -239,6 +242,32 @@ std::vector<at::Tensor> CollectivesTensorGroup::exchange(const std::vector<at::T
         }
     });
     return all.to(parts.front().device()).unbind(0);
+}
+
+at::Tensor CollectivesTensorGroup::shift(const at::Tensor& mine, int64_t site) {
+    const at::Tensor own = on_host(mine);
+    const auto bytes = static_cast<int64_t>(own.nbytes());
+    const auto before = static_cast<size_t>(rank_before());
+    at::Tensor theirs = at::empty_like(own);
+    const auto require_equal = [&](const Header& header) {
+        DSL_CHECK(header.bytes == bytes, "tensor rank {} shifts {} bytes, rank {} {}", before,
+                  header.bytes, rank(), bytes);
+    };
+    if (on_one_host()) {
+        share(own, site, [&](const Chunk& chunk, int64_t capacity) {
+            require_equal(chunk.headers[before]);
+            std::memcpy(data_of(theirs) + chunk.begin, chunk.bytes[before],
+                        static_cast<size_t>(std::min(capacity, bytes - chunk.begin)));
+        });
+    } else {
+        const std::string message = collectives_.shift(message_of(own, site));
+        Header header;
+        std::memcpy(&header, message.data(), sizeof header);
+        check_sites({header}, site);
+        require_equal(header);
+        std::memcpy(data_of(theirs), message.data() + kHeaderBytes, static_cast<size_t>(bytes));
+    }
+    return theirs.to(mine.device());
 }
 
 }  // namespace dslaunch::runtime

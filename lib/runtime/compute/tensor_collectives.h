@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "graph/tensor/tensor_group.h"
+#include "graph/sharing/tensor_group.h"
 #include "runtime/comm/collectives.h"
 
 namespace dslaunch::runtime {
@@ -39,6 +39,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
     [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) override;
     [[nodiscard]] std::vector<at::Tensor> exchange(const std::vector<at::Tensor>& parts,
                                                    int64_t site) override;
+    [[nodiscard]] at::Tensor shift(const at::Tensor& mine, int64_t site) override;
 
   private:
     // A rank's description of its tensor, before its bytes.
@@ -59,10 +60,13 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
 
     [[nodiscard]] bool on_one_host() const { return collectives_.topology().node_count() == 1; }
     [[nodiscard]] static Header header_of(const at::Tensor& mine, int64_t site);
-    void check_sites(const std::vector<Header>& headers) const;
+    // Throws Error{kDiverged} if one of HEADERS is not of site OWN.
+    void check_sites(const std::vector<Header>& headers, int64_t own) const;
     // Calls USE with every rank's bytes, chunk by chunk. MINE is contiguous, on the CPU.
     void share(const at::Tensor& mine, int64_t site, const Use& use);
     void share_on_host(const at::Tensor& mine, int64_t site, const Use& use);
+    // A header and the bytes of MINE.
+    [[nodiscard]] static std::string message_of(const at::Tensor& mine, int64_t site);
     void share_by_messages(const at::Tensor& mine, int64_t site, const Use& use);
     using Combine = std::function<void(at::Tensor& into, const at::Tensor& next)>;
     [[nodiscard]] at::Tensor combine(const at::Tensor& mine, int64_t site, at::ScalarType dtype,

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "graph/archive/memory_order.h"
-#include "graph/tensor/share_of.h"
+#include "graph/sharing/share_of.h"
 #include "runtime/save/save_weights.h"
 
 namespace dslaunch::runtime {

@@ -92,7 +92,7 @@ TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.b
         slices = CollectivesTensorGroup::add_slices(arena);
         bucket = arena.add_bucket("reduced", kNumel);
     });
-    double summed = 0, gathered = 0, exchanged = 0, reduced = 0;
+    double summed = 0, gathered = 0, exchanged = 0, shifted = 0, reduced = 0;
     testing::run_world(world, [&](testing::InProcessRank& self, int rank) {
         at::set_num_threads(1);
         CollectivesTensorGroup group(*self.collectives, slices);
@@ -102,6 +102,7 @@ TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.b
         const double sum = seconds_of(self, [&] { use(group.sum(mine, 0)); });
         const double gather = seconds_of(self, [&] { use(group.gather(mine, 0)); });
         const double exchange = seconds_of(self, [&] { use(group.exchange(parts, 0)); });
+        const double shift = seconds_of(self, [&] { use(group.shift(mine, 0)); });
         Generation generation = 0;
         at::Tensor result = at::empty({kNumel});
         // The measured work is that of autograd: in, reduce, out.
@@ -116,14 +117,14 @@ TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.b
             self.collectives->release(bucket, generation);
         });
         if (rank > 0) return;
-        summed = sum, gathered = gather, exchanged = exchange, reduced = reduce;
+        summed = sum, gathered = gather, exchanged = exchange, shifted = shift, reduced = reduce;
     });
     const auto rate = [](double seconds) {
         return static_cast<double>(kNumel * 4) / seconds / 1e9;
     };
-    WARN("GB/s of 4 MiB between two ranks: sum " << rate(summed) << ", gather " << rate(gathered)
-                                                 << ", exchange " << rate(exchanged)
-                                                 << "; reduced bucket " << rate(reduced));
+    WARN("GB/s of 4 MiB between two ranks: sum "
+         << rate(summed) << ", gather " << rate(gathered) << ", exchange " << rate(exchanged)
+         << ", shift " << rate(shifted) << "; reduced bucket " << rate(reduced));
     CHECK(summed < 3 * reduced);
 }
 
@@ -147,7 +148,8 @@ TEST_CASE("sums are those of the ranks in order, bit for bit, of any dtype and l
     }
 }
 
-TEST_CASE("maxima, gathered tensors of different shapes, and exchanged parts arrive") {
+TEST_CASE(
+    "maxima, gathered tensors of different shapes, exchanged parts and shifted tensors arrive") {
     for (const std::vector<int>& sizes : kShapes) {
         const auto thrown = run_groups(sizes, [&](CollectivesTensorGroup& group) {
             const int64_t rows = 3;
@@ -170,6 +172,12 @@ TEST_CASE("maxima, gathered tensors of different shapes, and exchanged parts arr
             const std::vector<at::Tensor> mine = group.exchange(parts, 2);
             for (int from = 0; from < group.size(); ++from)
                 fits = fits && mine[from].equal(part(from, group.rank()));
+            // Longer than a chunk, and empty.
+            for (const int64_t numel : {900, 1, 0}) {
+                const int before = (group.rank() + group.size() - 1) % group.size();
+                const at::Tensor theirs = group.shift(term(group.rank(), numel, at::kFloat), 3);
+                fits = fits && theirs.equal(term(before, numel, at::kFloat));
+            }
             if (!fits) fail(ExitCode::kDiverged, "something else arrived");
         });
         for (const auto& error : thrown) CHECK(!error);
@@ -184,6 +192,11 @@ TEST_CASE("ranks at different collectives end with the reason") {
         for (const auto& error : thrown) REQUIRE(error);
         CHECK(thrown[2]->code() == ExitCode::kDiverged);
         CHECK_THAT(thrown[2]->what(), Catch::Contains("their graphs differ"));
+        const auto shifting = run_groups(sizes, [](CollectivesTensorGroup& group) {
+            static_cast<void>(group.shift(at::ones({2}), group.rank() / 2));
+        });
+        REQUIRE(shifting[2]);
+        CHECK_THAT(shifting[2]->what(), Catch::Contains("their graphs differ"));
     }
 }
 

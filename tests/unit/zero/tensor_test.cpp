@@ -5,7 +5,7 @@
 #include <cmath>
 #include <thread>
 
-#include "graph/tensor/share_of.h"
+#include "graph/sharing/share_of.h"
 #include "graph/tensor/tensor_rank.h"
 #include "graph/tensor/tensor_rewrite.h"
 #include "runtime/compute/tensor_collectives.h"

@@ -238,12 +238,11 @@ TEST_CASE("what needs keys or values of all positions gets them gathered") {
         int64_t gathers;
     };
     const Way ways[] = {
-        {"heads that do not divide", decoder(9, 3, kGrouped), 2, 2},
-        {"a mask with a row for each query",
+        {"a learned mask of heads that do not divide",
          decoder(3, 3,
-                 "    m = torch.ones([T, T], dtype=11).tril()\n"
+                 "    m = (x.mean([0, 2]) * x.mean([0, 2])[:, None])\n"
                  "    a = torch.scaled_dot_product_attention(q, k, v, m)\n"),
-         2, 2},
+         2, 4},
         {"attention written as products",
          decoder(2, 2,
                  "    a = torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-2, -1)), -1), "
@@ -267,6 +266,55 @@ TEST_CASE("what needs keys or values of all positions gets them gathered") {
         CHECK(count_of(tensor.plan, Kind::kGather) + count_of(tensor.plan, Kind::kAllGather) ==
               way.gathers);
     }
+}
+
+TEST_CASE("blocks of keys go round the ranks where heads do not divide") {
+    const char* const plain = "    a = torch.scaled_dot_product_attention(q, k, v)\n";
+    const char* const masked = "    a = torch.scaled_dot_product_attention(q, k, v, m)\n";
+    const auto with = [&](const char* mask) { return std::string(mask) + masked; };
+    const std::vector<std::pair<std::string, std::string>> ways = {
+        {"every key", plain},
+        {"keys up to a query's place", kPlain},
+        {"a scale",
+         "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True, scale=0.3)\n"},
+        {"a mask of truths", with("    m = torch.ones([T, T], dtype=11).tril()\n")},
+        {"a mask of one row", with("    m = torch.arange(T) != 2\n    m = m[None, None, None]\n")},
+        {"a window, which leaves blocks without a key for some queries",
+         with("    m = torch.ones([T, T], dtype=11).tril().triu(-1)\n")},
+        {"queries that no key counts for", with("    m = torch.ones([T, T], dtype=11).tril(-2)\n")},
+        {"a mask that is added, of each head",
+         with("    m = torch.arange(3 * T * T, dtype=7).sin().view([1, 3, T, T])\n")},
+        {"values of another width than the keys",
+         "    w = torch.cat([v, v.tanh()], 3)\n"
+         "    a = torch.scaled_dot_product_attention(q, k, w, None, 0.0, True)[:, :, :, 2:6]\n"},
+    };
+    for (const auto& [name, attention] : ways) {
+        const TensorCase made = decoder(3, 3, attention);
+        const TensorReference whole = made.whole();
+        for (const int size : {2, 6}) {
+            INFO(name << " on " << size);
+            const TensorModel tensor = sequence(made, size);
+            const TensorCheck check = made.check(tensor, whole);
+            CHECK(check.difference < check.bound);
+            CHECK(count_of(tensor.plan, Kind::kRing) == 1);
+            CHECK(tensor.plan.collectives.size() == 2);  // the other one is the loss's sum
+        }
+    }
+    const TensorCase flat =
+        decoder(1, 1,
+                "    a = torch.scaled_dot_product_attention(q.flatten(0, 1), k.flatten(0, 1), "
+                "v.flatten(0, 1), None, 0.0, True).view([B, 1, T, 4])\n");
+    CHECK(count_of(sequence(flat, 3).plan, Kind::kRing) == 1);
+    CHECK(flat.check(sequence(flat, 3), flat.whole()).where != "");
+    const TensorCase grouped = decoder(9, 3, kGrouped);
+    const TensorModel tensor = sequence(grouped, 2);
+    CHECK(count_of(tensor.plan, Kind::kRing) == 1);
+    CHECK(grouped.check(tensor, grouped.whole()).where != "");
+    // Keys and values [2, 3, 6, 4] in fp64, and backward their gradients too.
+    const auto ring =
+        std::ranges::find(tensor.plan.collectives, Kind::kRing, &TensorCollective::kind);
+    CHECK(ring->forward.value == 2 * 2 * 3 * 6 * 4 * 8);
+    CHECK(ring->backward.value == 2 * ring->forward.value);
 }
 
 TEST_CASE("what is written in place is followed or refused, and never written to a copy") {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "graph/sharing/thread_group.h"
 #include "graph/tensor/tensor_check.h"
-#include "graph/tensor/thread_group.h"
 #include "support/fixtures.h"
 #include "support/script_module.h"
 

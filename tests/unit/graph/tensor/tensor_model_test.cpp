@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "graph/segment/compute_context.h"
 #include "graph/segment/segment_builder.h"
-#include "graph/tensor/share_of.h"
+#include "graph/sharing/share_of.h"
 #include "support/catch.h"
 #include "support/whole_run.h"
 #include "unit/graph/tensor/tensor_case.h"

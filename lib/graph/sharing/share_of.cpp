@@ -1,4 +1,4 @@
-#include "graph/tensor/share_of.h"
+#include "graph/sharing/share_of.h"
 
 #include <ATen/ops/cat.h>
 

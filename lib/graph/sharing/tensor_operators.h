@@ -30,6 +30,8 @@ namespace dslaunch::graph {
 //   tensor_dropout(x, p, train, dim, blocks): draws for the whole, uses the rank's share.
 //   tensor_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, dim,
 //     extent): of the rank's share of DIM, the heads or the queries; draws for the whole.
+//   tensor_ring_attention(query, key, value, attn_mask, is_causal, scale, enable_gqa, site): of the
+//     rank's queries; blocks of keys and values go round, and backward their gradients too.
 //   tensor_extent(extent, blocks): the whole extent of a rank's.
 //   tensor_shape(shape, dim, blocks): SHAPE with the rank's extent of DIM; -1 stays.
 void register_tensor_operators();

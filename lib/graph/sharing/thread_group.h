@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/tensor/tensor_group.h"
+#include "graph/sharing/tensor_group.h"
 
 namespace dslaunch::graph {
 
@@ -58,6 +58,7 @@ class ThreadTensorGroup : public TensorGroup {
     [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) override;
     [[nodiscard]] std::vector<at::Tensor> exchange(const std::vector<at::Tensor>& parts,
                                                    int64_t site) override;
+    [[nodiscard]] at::Tensor shift(const at::Tensor& mine, int64_t site) override;
 
   private:
     TensorMeeting& meeting_;

@@ -1,4 +1,4 @@
-#include "graph/tensor/thread_group.h"
+#include "graph/sharing/thread_group.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/maximum.h>
@@ -87,6 +87,14 @@ std::vector<at::Tensor> ThreadTensorGroup::exchange(const std::vector<at::Tensor
                 given.at(static_cast<size_t>(rank_)).clone(at::MemoryFormat::Contiguous));
     });
     return mine;
+}
+
+at::Tensor ThreadTensorGroup::shift(const at::Tensor& mine, int64_t site) {
+    at::Tensor theirs;
+    meeting_.exchange({rank_, site}, {mine}, [&](const std::vector<TensorMeeting::Tensors>& all) {
+        theirs = all[static_cast<size_t>(rank_before())][0].clone();
+    });
+    return theirs;
 }
 
 void run_tensor_ranks(int size, const std::function<void(TensorGroup& group)>& body) {

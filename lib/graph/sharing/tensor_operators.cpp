@@ -1,4 +1,4 @@
-#include "graph/tensor/tensor_operators.h"
+#include "graph/sharing/tensor_operators.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
@@ -21,9 +21,10 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "graph/segment/autocast_mode.h"
-#include "graph/tensor/share_attention.h"
-#include "graph/tensor/share_of.h"
-#include "graph/tensor/tensor_group.h"
+#include "graph/sharing/ring_attention.h"
+#include "graph/sharing/share_attention.h"
+#include "graph/sharing/share_of.h"
+#include "graph/sharing/tensor_group.h"
 
 namespace dslaunch::graph {
 
@@ -396,6 +397,20 @@ void attention_operator(Stack& stack) {
     push(stack, attention_of_share(operands, options, part_of(group())));
 }
 
+void ring_attention_operator(Stack& stack) {
+    const int64_t site = pop(stack).toInt();
+    AttentionOptions options;
+    options.repeats_heads = pop(stack).toBool();
+    options.scale = pop(stack).toOptional<double>();
+    options.causal = pop(stack).toBool();
+    AttentionOperands operands;
+    if (const auto mask = pop(stack).toOptional<at::Tensor>()) operands.mask = *mask;
+    operands.value = pop(stack).toTensor();
+    operands.key = pop(stack).toTensor();
+    operands.query = pop(stack).toTensor();
+    push(stack, ring_attention(std::move(operands), options, group(), site));
+}
+
 bool is_even(const std::vector<int64_t>& blocks) {
     return plan::divides_evenly({0, blocks}, group().size());
 }
@@ -465,6 +480,9 @@ void register_tensor_operators() {
                  "attn_mask, float dropout_p, bool is_causal, float? scale, bool enable_gqa, int "
                  "dim, int extent) -> Tensor",
                  attention_operator, kPure),
+        Operator("dslaunch::tensor_ring_attention(Tensor query, Tensor key, Tensor value, Tensor? "
+                 "attn_mask, bool is_causal, float? scale, bool enable_gqa, int site) -> Tensor",
+                 ring_attention_operator, kPure),
         Operator("dslaunch::tensor_extent(int extent, int[] blocks) -> int", extent_operator,
                  kPure),
         Operator("dslaunch::tensor_shape(int[] shape, int dim, int[] blocks) -> int[]",

@@ -1,4 +1,4 @@
-#include "graph/tensor/share_attention.h"
+#include "graph/sharing/share_attention.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_safe_softmax.h>
@@ -13,7 +13,7 @@
 #include <numeric>
 
 #include "graph/segment/autocast_mode.h"
-#include "graph/tensor/share_of.h"
+#include "graph/sharing/share_of.h"
 
 namespace dslaunch::graph {
 
@@ -33,28 +33,6 @@ at::Tensor empty_whole(const at::Tensor& x, const std::vector<int64_t>& sizes) {
     }
     return at::empty_strided(sizes, strides, x.options().requires_grad(false));
 }
-
-// Autocast computes attention in its dtype, and nothing inside of it.
-class AttentionInAutocast {
-  public:
-    explicit AttentionInAutocast(AttentionOperands& operands)
-        : device_(operands.query.device().type()),
-          enabled_(at::autocast::is_autocast_enabled(device_)) {
-        if (!enabled_) return;
-        const at::ScalarType dtype = at::autocast::get_autocast_dtype(device_);
-        for (at::Tensor* operand :
-             {&operands.query, &operands.key, &operands.value, &operands.mask})
-            if (operand->defined() && operand->is_floating_point()) *operand = operand->to(dtype);
-        at::autocast::set_autocast_enabled(device_, false);
-    }
-    ~AttentionInAutocast() { at::autocast::set_autocast_enabled(device_, enabled_); }
-    AttentionInAutocast(const AttentionInAutocast&) = delete;
-    AttentionInAutocast& operator=(const AttentionInAutocast&) = delete;
-
-  private:
-    c10::DeviceType device_;
-    bool enabled_;
-};
 
 // A query sees the keys up to its own place.
 at::Tensor causal_mask(const AttentionOperands& operands, const AttentionOptions& options,
@@ -91,6 +69,20 @@ at::Tensor dropped(AttentionOperands operands, const AttentionOptions& options, 
 }
 
 }  // namespace
+
+AttentionInAutocast::AttentionInAutocast(AttentionOperands& operands)
+    : device_(operands.query.device().type()),
+      enabled_(at::autocast::is_autocast_enabled(device_)) {
+    if (!enabled_) return;
+    const at::ScalarType dtype = at::autocast::get_autocast_dtype(device_);
+    for (at::Tensor* operand : {&operands.query, &operands.key, &operands.value, &operands.mask})
+        if (operand->defined() && operand->is_floating_point()) *operand = operand->to(dtype);
+    at::autocast::set_autocast_enabled(device_, false);
+}
+
+AttentionInAutocast::~AttentionInAutocast() {
+    at::autocast::set_autocast_enabled(device_, enabled_);
+}
 
 at::Tensor share_of_noise(const at::Tensor& x, const std::vector<int64_t>& sizes, double dropout,
                           const plan::TensorShard& shard, PartOf part) {

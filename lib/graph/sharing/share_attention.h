@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceType.h>
 
 #include <cstdint>
 #include <optional>
@@ -25,6 +26,19 @@ struct AttentionOptions {
     bool repeats_heads = false;   // fewer heads of keys and values
     int64_t dim = 0;     // the one that is split: of the heads, or of the query's positions
     int64_t extent = 0;  // of that dimension, all ranks together
+};
+
+// A scope of attention's inside: OPERANDS get autocast's dtype, and nothing in the scope does.
+class AttentionInAutocast {
+  public:
+    explicit AttentionInAutocast(AttentionOperands& operands);
+    AttentionInAutocast(const AttentionInAutocast&) = delete;
+    AttentionInAutocast& operator=(const AttentionInAutocast&) = delete;
+    ~AttentionInAutocast();
+
+  private:
+    c10::DeviceType device_;
+    bool enabled_;
 };
 
 // The attention of PART's share of the heads with the keys and values of those heads, or of its

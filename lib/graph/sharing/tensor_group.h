@@ -34,6 +34,13 @@ class TensorGroup {
     // parts of all ranks have one shape.
     [[nodiscard]] virtual std::vector<at::Tensor> exchange(const std::vector<at::Tensor>& parts,
                                                            int64_t site) = 0;
+    // What the rank before this one gave, at rank 0 the last one. REQUIRES: tensors of all ranks
+    // have one shape.
+    [[nodiscard]] virtual at::Tensor shift(const at::Tensor& mine, int64_t site) = 0;
+
+  protected:
+    // The rank whose tensor shift() returns.
+    [[nodiscard]] int rank_before() const { return (rank() + size() - 1) % size(); }
 };
 
 // A scope in which the graphs that this thread runs use GROUP (null: none). Their backward uses

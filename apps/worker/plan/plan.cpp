@@ -18,6 +18,7 @@
 #include "job/setup/set_up_job.h"
 #include "job/setup/stored_rates.h"
 #include "plan/predict/known_devices.h"
+#include "plan/predict/memory_choice.h"
 #include "plan/predict/step_times.h"
 #include "plan/print/plan_text.h"
 #include "runtime/compute/rank_device.h"
@@ -143,6 +144,7 @@ PlannedAdmission admit_here(const job::JobSetup& setup, const PlanArguments& arg
     job::AdmissionOptions options;
     if (!arguments.mesh.device_memory.empty())
         options.device = plan::device_room_of(arguments.mesh.device_memory);
+    options.finds_most_rows = true;
     std::optional<PlannedAdmission> most;
     for (const runtime::Topology& place : places_unlike(setup, arguments)) {
         PlannedAdmission one;
@@ -165,6 +167,11 @@ void print_admission(const job::JobSetup& setup, const PlanArguments& arguments)
     fmt::print("{} hosts like this machine\n{}",
                plan::all_fit(host.verdicts) ? "fits" : "does not fit",
                plan::admission_table(host.need, host.verdicts));
+    const int64_t rows = setup.config().batch.micro_rows;
+    if (host.most_rows > rows)
+        fmt::print("there is room for micro batches of {}{} rows, {} asked for\n",
+                   *host.most_rows < rows * plan::kMostTimes ? "" : "at least ", *host.most_rows,
+                   rows == 1 ? "1 is" : fmt::format("{} are", rows));
     if (!host.advice.empty())
         fmt::print("a run on hosts like this machine would be refused: {}\n", host.advice);
 }
@@ -173,7 +180,14 @@ void admission_json(const job::JobSetup& setup, const PlanArguments& arguments, 
     json.key("admission");
     const auto [host, node] = admit_here(setup, arguments);
     plan::begin_admission_json(host.need, host.verdicts, json);
-    json.field("node", node).field("advice", host.advice).end_object();
+    json.field("node", node).field("advice", host.advice);
+    json.key("most_rows");
+    if (host.most_rows) {
+        json.value(*host.most_rows);
+    } else {
+        json.null();
+    }
+    json.end_object();
 }
 
 // The forecast of a step on this machine, for the first rank of the fullest host: the others wait

@@ -306,6 +306,40 @@ LossFacts facts_of_loss(const std::vector<IValue>& outputs) {
     return {outputs[0].toTensor().numel(), outputs[0].toTensor().requires_grad()};
 }
 
+// What the work of segment INDEX depends on in a model without weights: its code, and the shapes of
+// what it reads. Empty: INPUTS hold what has no shape.
+std::string shapes_read(const SegmentedModel& segmented, size_t index,
+                        const plan::SegmentInfo& info, const std::vector<IValue>& inputs) {
+    std::string key =
+        fmt::format("{}", static_cast<const void*>(segmented.segments()[index].code.get()));
+    const auto add = [&](const at::Tensor& tensor) {
+        key +=
+            fmt::format(" {} {}", static_cast<int>(tensor.scalar_type()), tensor.requires_grad());
+        for (const int64_t size : tensor.sizes()) key += fmt::format(",{}", size);
+    };
+    for (const int parameter : info.parameters)
+        add(segmented.model().parameters()[parameter].tensor);
+    for (const IValue& input : inputs) {
+        if (input.isTensor()) {
+            add(input.toTensor());
+        } else if (input.isInt()) {
+            key += fmt::format(" {}", input.toInt());
+        } else {
+            return "";
+        }
+    }
+    return key;
+}
+
+// INFO's measurements become those of LIKE.
+void measure_like(plan::SegmentInfo& info, const plan::SegmentInfo& like) {
+    plan::SegmentInfo made = like;
+    made.name = info.name;
+    made.parameters = info.parameters;
+    made.nodes = info.nodes;
+    info = std::move(made);
+}
+
 LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs, bool split,
                          plan::ModelInfo& info) {
     const c10::Device device = segmented.lowered().device;
@@ -313,6 +347,8 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
     OperatorTrace trace;
     BackwardTrials backwards(segmented, meter, split);
     for (const at::Tensor& tensor : tensors_of(segmented.model())) trace.ignore(tensor);
+    // Without weights, equal layers of equal shapes do equal work: one of each sort runs.
+    std::map<std::string, std::pair<size_t, std::vector<IValue>>> done;
     for (size_t s = 0; s < info.segments.size(); ++s) {
         plan::SegmentInfo& segment = info.segments[s];
         for (const IValue& input : inputs) {
@@ -320,6 +356,13 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
                 trace.ignore(tensor);
                 return tensor;
             }));
+        }
+        const std::string key =
+            segmented.model().has_weights() ? "" : shapes_read(segmented, s, segment, inputs);
+        if (const auto found = done.find(key); found != done.end()) {
+            measure_like(segment, info.segments[found->second.first]);
+            inputs = found->second.second;
+            continue;
         }
         // Parameters are brought as long as the segment runs: no rank ever holds the whole model in
         // 16 bit, or on its GPU.
@@ -343,6 +386,7 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
         trace.forget();
         parameters.reset();
         inputs = std::move(outputs);
+        if (!key.empty()) done.try_emplace(key, s, inputs);
         // Pages that this segment read from the archive are not needed soon: a rank's peak while it
         // loads is one segment, not the model.
         for (const int parameter : segment.parameters)

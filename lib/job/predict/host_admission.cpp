@@ -90,13 +90,14 @@ plan::HostNeed need_of_host(const JobSetup& setup, const runtime::Topology& plac
 
 namespace {
 
-plan::MemoryChoice choice_of(const config::RunConfig& config) {
+plan::MemoryChoice choice_of(const config::RunConfig& config, const runtime::Topology& place) {
     plan::MemoryChoice choice;
     choice.stage = config.zero.stage;
     choice.recompute_groups = config.recompute_groups;
     choice.optimizer_on_disk = config.offload.optimizer == config::OffloadDevice::kNvme;
     choice.parameters_on_disk = config.offload.parameters == config::OffloadDevice::kNvme;
     choice.micro_rows = config.batch.micro_rows;
+    choice.hosts = place.node_count();
     return choice;
 }
 
@@ -106,9 +107,18 @@ config::RunConfig with_choice(config::RunConfig config, const plan::MemoryChoice
     config.recompute_groups = choice.recompute_groups;
     if (choice.optimizer_on_disk) config.offload.optimizer = config::OffloadDevice::kNvme;
     if (choice.parameters_on_disk) config.offload.parameters = config::OffloadDevice::kNvme;
-    config.batch.accumulation_steps *= config.batch.micro_rows / choice.micro_rows;
+    if (choice.micro_rows < config.batch.micro_rows)
+        config.batch.accumulation_steps *= config.batch.micro_rows / choice.micro_rows;
     config.batch.micro_rows = choice.micro_rows;
     return config;
+}
+
+// PLACE among HOSTS, or more than it has: as many ranks on each as on those, in turns.
+runtime::Topology among_hosts(runtime::Topology place, int64_t hosts) {
+    const auto given = static_cast<int64_t>(place.node_count());
+    for (int64_t node = given; node < hosts; ++node)
+        place.node_sizes.push_back(place.node_sizes[static_cast<size_t>(node % given)]);
+    return place;
 }
 
 // Bytes of the largest gradient of a parameter that the backward of SEGMENT makes.
@@ -152,6 +162,7 @@ std::optional<plan::HostNeed> need_with(const JobSetup& setup, const runtime::To
     if (choice.parameters_on_disk && choice.stage < 3) return {};
     const bool on_disk = choice.optimizer_on_disk || choice.parameters_on_disk;
     if (on_disk && (setup.sharing.plan || setup.on_gpu)) return {};
+    const runtime::Topology ranks = among_hosts(place, choice.hosts);
     JobSetup other;
     other.on_gpu = setup.on_gpu;
     other.resolved.config = with_choice(setup.config(), choice);
@@ -159,14 +170,14 @@ std::optional<plan::HostNeed> need_with(const JobSetup& setup, const runtime::To
     other.model_info =
         with_rows(setup.model_info, choice.micro_rows, setup.config().batch.micro_rows);
     try {
-        lay_out_job(other, place);
+        lay_out_job(other, ranks);
     } catch (const Error& error) {
         if (error.code() != ExitCode::kConfig) throw;
         return {};  // a job that would be refused is no choice
     }
     if (!why_no_plan(other).empty()) return {};
     other.plan = make_plan(other, other.place.of_stage);
-    return need_of_host(other, place, program);
+    return need_of_host(other, ranks, program);
 }
 
 // The buffers of a rank's two files of a checkpoint, its part of the weights and of the states.
@@ -198,6 +209,11 @@ Bytes exchange_memory(const JobSetup& setup) {
     return Bytes{(stripe + own * (ranks.node_count() - 1)) * static_cast<int64_t>(sizeof(float))};
 }
 
+bool limits_known(const std::vector<plan::TierVerdict>& verdicts) {
+    return std::ranges::all_of(verdicts,
+                               [](const plan::TierVerdict& one) { return one.limit.has_value(); });
+}
+
 // The buffers of the stage on PLACE's host that needs most.
 Bytes saving_memory(const JobSetup& setup, const runtime::Topology& place) {
     Bytes most = saving_memory_of_stage(setup);
@@ -216,7 +232,7 @@ HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
     program.own += exchange_memory(setup);
     if (options.saves) program.own += saving_memory(setup, place);
     plan::ChoiceSearch search;
-    search.from = choice_of(setup.config());
+    search.from = choice_of(setup.config(), place);
     search.segments = std::ssize(setup.model_info.segments);
     search.limits = {read_memory_state(), options.processes,
                      read_disk_room(setup.config().offload.nvme_paths), options.device};
@@ -229,6 +245,8 @@ HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
     admission.verdicts = plan::admit(admission.need, search.limits);
     if (!plan::all_fit(admission.verdicts))
         admission.advice = plan::admission_advice(search, admission.verdicts);
+    else if (options.finds_most_rows && limits_known(admission.verdicts))
+        admission.most_rows = plan::most_rows(search);
     return admission;
 }
 

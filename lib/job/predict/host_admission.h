@@ -17,6 +17,9 @@ struct HostAdmission {
     plan::HostNeed need;
     std::vector<plan::TierVerdict> verdicts;
     std::string advice;  // empty: everything fits
+    // The most rows in a micro batch with which everything would fit; nullopt: it does not fit as
+    // it is, no limit is known, or nobody asked.
+    std::optional<int64_t> most_rows;
 };
 
 // The need of the plans of all ranks on PLACE's host, whatever their stage, with PROGRAM in each
@@ -28,6 +31,7 @@ struct AdmissionOptions {
     int processes = 1;  // processes like this one that hold their memory already: ranks of the job,
                         // or one that stands for a rank
     bool saves = true;  // true: the job saves checkpoints, which takes buffers
+    bool finds_most_rows = false;  // true: HostAdmission::most_rows is searched
     // The memory of a rank's GPU; nullopt: not known, or there is none.
     std::optional<plan::DeviceRoom> device = {};
 };

@@ -17,6 +17,23 @@ bool device_is_short(std::span<const TierVerdict> verdicts) {
     });
 }
 
+// The largest count from BEGIN to BEGIN * kMostTimes that FITS, by doubling and halving; BEGIN if
+// no other does. REQUIRES: FITS(BEGIN).
+template <typename Fits>
+int64_t largest_that(int64_t begin, const Fits& fits) {
+    int64_t low = begin, high = begin * 2;
+    while (high <= begin * kMostTimes && fits(high)) {
+        low = high;
+        high *= 2;
+    }
+    high = std::min(high, begin * kMostTimes + 1);
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        (fits(middle) ? low : high) = middle;
+    }
+    return low;
+}
+
 class Ladder {
   public:
     explicit Ladder(const ChoiceSearch& search) : search_(search), best_(search.from) {
@@ -26,7 +43,7 @@ class Ladder {
 
     std::optional<FittingChoice> climb() {
         const bool found = higher_stage() || recompute() || optimizer_to_disk() ||
-                           parameters_to_disk() || fewer_rows();
+                           parameters_to_disk() || fewer_rows() || more_hosts();
         if (!found) return {};
         take_back(&MemoryChoice::parameters_on_disk);
         take_back(&MemoryChoice::optimizer_on_disk);
@@ -100,6 +117,17 @@ class Ladder {
         return false;
     }
 
+    // Ranks of more hosts have smaller shards.
+    bool more_hosts() {
+        const auto short_with = [&](int64_t hosts) {
+            MemoryChoice choice = best_;
+            choice.hosts = hosts;
+            return !fits(choice);
+        };
+        best_.hosts = largest_that(best_.hosts, short_with) + 1;
+        return fits(best_);
+    }
+
     template <typename Field>
     void take_back(Field MemoryChoice::*field) {
         MemoryChoice choice = best_;
@@ -129,6 +157,15 @@ std::optional<FittingChoice> nearest_fitting(const ChoiceSearch& search) {
     return Ladder(search).climb();
 }
 
+int64_t most_rows(const ChoiceSearch& search) {
+    return largest_that(search.from.micro_rows, [&](int64_t rows) {
+        MemoryChoice choice = search.from;
+        choice.micro_rows = rows;
+        const std::optional<HostNeed> need = search.need_of(choice);
+        return need && all_fit(admit(*need, search.limits));
+    });
+}
+
 std::string choice_text(const MemoryChoice& from, const MemoryChoice& to) {
     std::vector<std::string> changes;
     if (to.stage != from.stage)
@@ -145,6 +182,9 @@ std::string choice_text(const MemoryChoice& from, const MemoryChoice& to) {
             fmt::format("train_micro_batch_size_per_gpu: {} (and {} times the "
                         "gradient_accumulation_steps)",
                         to.micro_rows, from.micro_rows / to.micro_rows));
+    if (to.hosts != from.hosts)
+        changes.push_back(
+            fmt::format("{} like these in place of {}", counted(to.hosts, "host"), from.hosts));
     return join(changes, ", ");
 }
 
@@ -160,10 +200,10 @@ std::string admission_advice(const ChoiceSearch& search, std::span<const TierVer
                            device ? "a GPU's memory" : "memory",
                            choice_text(search.from, nearest->choice));
     if (device)
-        return "no higher stage, recompute or smaller micro batch would make it fit: take more "
-               "GPUs";
-    return "no higher stage, recompute, offload that is available or smaller micro batch would "
-           "make it fit: take more hosts, fewer ranks on each, or raise the limit";
+        return "no higher stage, recompute, smaller micro batch or number of hosts would make it "
+               "fit: take GPUs with more memory";
+    return "no higher stage, recompute, offload that is available, smaller micro batch or number "
+           "of hosts would make it fit: take fewer ranks on each host, or raise the limit";
 }
 
 }  // namespace dslaunch::plan

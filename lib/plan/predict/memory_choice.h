@@ -18,6 +18,7 @@ struct MemoryChoice {
     bool optimizer_on_disk = false;
     bool parameters_on_disk = false;
     int64_t micro_rows = 1;
+    int64_t hosts = 1;  // hosts like those that there are
 
     bool operator==(const MemoryChoice&) const = default;
 };
@@ -38,13 +39,20 @@ struct FittingChoice {
 };
 
 // Returns the first choice that fits of: a higher stage, recompute, optimizer states on disk,
-// parameters on disk, a smaller micro batch, each on top of those before it. Changes that are not
-// needed are then undone. Returns nullopt if none fits.
+// parameters on disk, a smaller micro batch, more hosts, each on top of those before it. Changes
+// that are not needed are then undone. Returns nullopt if none fits.
 [[nodiscard]] std::optional<FittingChoice> nearest_fitting(const ChoiceSearch& search);
 
 // Returns the changes as keys of a config: "zero_optimization.stage: 3,
 // activation_checkpointing.number_checkpoints: 4".
 [[nodiscard]] std::string choice_text(const MemoryChoice& from, const MemoryChoice& to);
+
+// How many times the rows or hosts that there are the search looks at.
+inline constexpr int64_t kMostTimes = 64;
+
+// Returns the most rows in a micro batch with which SEARCH.from fits: its own, or more. REQUIRES:
+// SEARCH.from fits.
+[[nodiscard]] int64_t most_rows(const ChoiceSearch& search);
 
 // Returns advice for a job that VERDICTS refuse, a clause; searches a choice that fits.
 [[nodiscard]] std::string admission_advice(const ChoiceSearch& search,

@@ -29,7 +29,7 @@ std::optional<HostNeed> pretended_need(const MemoryChoice& choice) {
     return HostNeed{1, mib(own), mib(own), mib(own), {}, {}, {}, {}, {}};
 }
 
-ChoiceSearch search_with(int64_t room_mib, MemoryChoice from = {0, 0, false, false, 4}) {
+ChoiceSearch search_with(int64_t room_mib, MemoryChoice from = {0, 0, false, false, 4, 1}) {
     ChoiceSearch search;
     search.from = from;
     search.segments = 8;
@@ -83,7 +83,40 @@ TEST_CASE("a change that another one makes needless is taken back") {
     };
     const std::optional<FittingChoice> nearest = nearest_fitting(search);
     REQUIRE(nearest);
-    CHECK(nearest->choice == MemoryChoice{0, 2, false, false, 4});
+    CHECK(nearest->choice == MemoryChoice{0, 2, false, false, 4, 1});
+}
+
+TEST_CASE("more hosts are the last rung: as few as fit") {
+    ChoiceSearch search = search_with(400);
+    search.from.hosts = 3;
+    // 6000 MiB of states over the hosts from stage 3 on, 50 of a row.
+    search.need_of = [](const MemoryChoice& choice) -> std::optional<HostNeed> {
+        if (choice.optimizer_on_disk || choice.parameters_on_disk) return {};
+        const int64_t own =
+            (choice.stage == 3 ? 6000 / choice.hosts : 6000) + 50 * choice.micro_rows;
+        return HostNeed{1, mib(own), mib(own), mib(own), {}, {}, {}, {}, {}};
+    };
+    std::optional<FittingChoice> nearest = nearest_fitting(search);
+    REQUIRE(nearest);
+    CHECK(nearest->choice == MemoryChoice{3, 0, false, false, 1, 18});  // 333 + 50, and 17: 352 +
+                                                                        // 50
+    CHECK_THAT(choice_text(search.from, nearest->choice),
+               Catch::EndsWith("18 hosts like these in place of 3"));
+    search.limits = search_with(81).limits;  // 192 hosts are looked at, with 31 + 50
+    nearest = nearest_fitting(search);
+    REQUIRE(nearest);
+    CHECK(nearest->choice.hosts == 188);
+    search.limits = search_with(50).limits;
+    CHECK_FALSE(nearest_fitting(search));
+}
+
+TEST_CASE("the most rows are found, and are those that there are where no more fit") {
+    ChoiceSearch search = search_with(2000);
+    CHECK(most_rows(search) == 4);
+    search = search_with(2370);
+    CHECK(most_rows(search) == 7);  // 1600 + 700, and 8 would take 2400
+    search = search_with(1 << 20);
+    CHECK(most_rows(search) == 4 * 64);  // nobody looks further
 }
 
 TEST_CASE("what cannot be run is never proposed") {
@@ -96,7 +129,7 @@ TEST_CASE("what cannot be run is never proposed") {
     CHECK_FALSE(nearest_fitting(search));
     search.limits = search_with(425).limits;
     REQUIRE(nearest_fitting(search));
-    CHECK(nearest_fitting(search)->choice == MemoryChoice{3, 4, false, false, 1});
+    CHECK(nearest_fitting(search)->choice == MemoryChoice{3, 4, false, false, 1, 1});
 }
 
 TEST_CASE("advice names what would fit, or says that nothing does, or to make room on the disk") {

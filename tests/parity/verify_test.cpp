@@ -66,6 +66,7 @@ TEST_CASE("jobs of every kind are what one rank alone computes") {
         {"gpt-tied", 2, false, false, pipeline(2, "zb-v")},
         {"llama", 2, false, false, {{"dslaunch", {{"tensor", {{"size", 2}}}}}}},
         {"gpt", 2, false, false, {{"dslaunch", {{"sequence", {{"size", 2}}}}}}},
+        {"llama", 8, false, false, {{"dslaunch", {{"sequence", {{"size", 8}}}}}}},  // a ring
         {"qwen2", 2, false, false, {{"bf16", {{"enabled", true}}}}},
         {"gpt2", 2, false, false, {{"fp16", {{"enabled", true}, {"initial_scale_power", 8}}}}}};
     for (const Kind& kind : kinds) {

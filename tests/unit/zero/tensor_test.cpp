@@ -375,6 +375,19 @@ TEST_CASE("ranks that share positions, between layers or everywhere, train as on
             }
 }
 
+TEST_CASE("blocks of keys go round ranks of one host, and of several") {
+    // Four heads do not divide among eight ranks.
+    for (const std::vector<int>& hosts : {std::vector<int>{8}, {3, 5}, {2, 2, 4}}) {
+        TensorJob split{decoder_job()};
+        split.ranks = 8;
+        split.tensor_hosts = hosts;
+        split.sequence = true;
+        split.job.stage = 1;
+        split.job.node_sizes = {1};
+        check_as_one(split);
+    }
+}
+
 TEST_CASE("ranks that share positions may be part of the world that ZeRO shards over") {
     for (int stage = 0; stage <= 3; ++stage)
         for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {1, 1}}) {

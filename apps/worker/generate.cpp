@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "graph/adapter/adapter_folder.h"
 #include "graph/archive/model.h"
 #include "graph/archive/op_library.h"
 #include "graph/lower/device_rewrite.h"
@@ -20,7 +21,7 @@ namespace dslaunch::worker {
 namespace {
 
 struct GenerateArguments {
-    std::string archive, prompt, device = "cpu", as = "auto";
+    std::string archive, adapter, prompt, device = "cpu", as = "auto";
     std::vector<int64_t> prompt_ids;
     int64_t context = 0;
     std::vector<std::string> op_libraries;
@@ -48,6 +49,7 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
     app.add("--device NAME", arguments.device, "cpu, or cuda for the first GPU that is visible")
         .show_default()
         .one_of({"cpu", "cuda"});
+    app.add("--adapter DIR", arguments.adapter, "a trained adapter (LoRA), added to the weights");
     app.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
     app.add("--as NAME", arguments.as,
             "text (a token is a byte), ids, or auto: text up to 272 tokens of vocabulary")
@@ -97,7 +99,11 @@ int generate_main(int argc, char** argv) {
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
     const at::Device device = gpu ? runtime::torch_device(*gpu) : at::Device(at::kCPU);
     graph::load_op_libraries(arguments.op_libraries);
-    const torch::jit::Module module = graph::Model::load(arguments.archive).module();
+    graph::Model loaded = graph::Model::load(arguments.archive);
+    if (!arguments.adapter.empty())
+        static_cast<void>(graph::merge_adapter(loaded, graph::load_adapter(arguments.adapter),
+                                               arguments.adapter));
+    const torch::jit::Module& module = loaded.module();
     if (!device.is_cpu()) graph::rewrite_methods(module, device);
     graph::TextModel model(module, device, arguments.context);
     const bool as_text =

@@ -35,6 +35,7 @@
 #include "plan/step/recompute_groups.h"
 #include "runtime/comm/host/hang_limit.h"
 #include "runtime/compute/rank_device.h"
+#include "runtime/save/save_adapter.h"
 #include "runtime/save/save_weights.h"
 #include "runtime/train/heartbeat.h"
 #include "runtime/train/trainer.h"
@@ -119,7 +120,7 @@ class TrainRole {
         saving_.emplace(
             setup_, comms_,
             job::SavingOptions{arguments_.output, arguments_.resume, environment_.restart_count > 0,
-                               describe_owner(), claim_wait_max()});
+                               arguments_.job.model_path, describe_owner(), claim_wait_max()});
         saving_->resume();
         heartbeats.reset();
         train();
@@ -367,19 +368,25 @@ class TrainRole {
             text += fmt::format(" ({} of them skipped)", result.steps - result.updates);
         text += fmt::format(", loss {:.4f}", result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
-        if (wrote_weights) {
+        if (wrote_weights && setup_.config().lora.on()) {
+            text += fmt::format(", adapter in {}/{}", on_host(arguments_.output),
+                                runtime::kAdapterFolder);
+        } else if (wrote_weights) {
             // The folder is then one of Hugging Face, too.
             if (storage::model_folder_of(arguments_.job.model_path))
                 storage::copy_model_config(arguments_.job.model_path, arguments_.output);
-            const char* host = std::getenv(launch::kHostVariable);
             text += fmt::format(", weights in {0}/model.safetensors and {0}/model.pt",
-                                host == nullptr
-                                    ? arguments_.output
-                                    : fmt::format("{}:{}", printable(host), arguments_.output));
+                                on_host(arguments_.output));
         }
         if (result.asked_to_end) text += " (ended early, as asked)";
         fmt::print("{}\n", text);
         std::fflush(stdout);
+    }
+
+    // PATH with the host that it is on, where the job has hosts.
+    [[nodiscard]] static std::string on_host(const std::string& path) {
+        const char* const host = std::getenv(launch::kHostVariable);
+        return host == nullptr ? path : fmt::format("{}:{}", printable(host), path);
     }
 
     std::chrono::system_clock::time_point start_ = std::chrono::system_clock::now();

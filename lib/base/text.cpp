@@ -92,6 +92,26 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
     return best;
 }
 
+bool fits_pattern(std::string_view pattern, std::string_view name) {
+    size_t p = 0, n = 0;
+    size_t star = pattern.npos, resume = 0;  // the last `*`, and its end in NAME so far
+    while (n < name.size()) {
+        if (p < pattern.size() && pattern[p] == '*') {
+            star = p++;
+            resume = n;
+        } else if (p < pattern.size() && pattern[p] == name[n]) {
+            ++p;
+            ++n;
+        } else if (star != pattern.npos) {
+            p = star + 1;
+            n = ++resume;
+        } else {
+            return false;
+        }
+    }
+    return pattern.substr(p).find_first_not_of('*') == pattern.npos;
+}
+
 size_t utf8_length(std::string_view text, size_t i) {
     const auto at = [&](size_t k) {
         return k < text.size() ? static_cast<unsigned char>(text[k]) : 0U;

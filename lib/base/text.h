@@ -38,6 +38,9 @@ namespace dslaunch {
 [[nodiscard]] std::optional<std::string> nearest(std::string_view word,
                                                  std::span<const std::string> candidates);
 
+// True if NAME fits PATTERN, whose `*` stand for any number of characters.
+[[nodiscard]] bool fits_pattern(std::string_view pattern, std::string_view name);
+
 // Length of the valid UTF-8 sequence that starts at I, 0 if there is none.
 [[nodiscard]] size_t utf8_length(std::string_view text, size_t i);
 

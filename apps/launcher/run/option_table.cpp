@@ -12,6 +12,7 @@
 #include "base/text/byte_size.h"
 #include "base/text/json.h"
 #include "base/text/words.h"
+#include "config/resolve/lora_option.h"
 #include "launch/machine/machine_topology.h"
 #include "launch/transport/join/join_endpoint.h"
 
@@ -66,6 +67,10 @@ void set_positive(RunOptions& o, const char* key, const std::string& value) {
 
 void set_text(RunOptions& o, const char* key, const std::string& value) {
     o.set.push_back(fmt::format("{}={}", key, json_quote(value)));
+}
+
+void set_lora(RunOptions& o, const std::string& value) {
+    for (std::string& set : config::lora_overrides(value)) o.set.push_back(std::move(set));
 }
 
 void set_device(RunOptions& o, const std::string& value) {
@@ -346,6 +351,7 @@ constexpr OptionRow kRows[] = {
     {"seed", Group::kTraining, "N", "of every random number, default 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
     {"loss", Group::kTraining, "NAME", "cross_entropy, mse, l1 or bce_with_logits, for a model that returns no loss", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
     {"op-library", Group::kTraining, "FILE", "load this library (.so) of operators before the model, as torchvision's; repeatable", [](O& o, V& v) { o.op_libraries.push_back(v); }, true},
+    {"lora", Group::kTraining, "SPEC", "train low-rank adapters: r=16,alpha=32,targets=*.q_proj,*.v_proj", set_lora},
     {"scratch", Group::kTraining, "DIR", "for verify: a folder on a disk of the first host, where the copy of a model lies that does not fit in its memory", [](O& o, V& v) { o.scratch = v; }},
     {"save-interval,save-steps", Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.interval", v); }},
     {"save-via", Group::kTraining, "WHERE", "rank0: hosts share no file system, checkpoints go to rank 0's disk", [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }},

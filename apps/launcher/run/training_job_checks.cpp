@@ -12,6 +12,7 @@
 #include "config/resolve/op_libraries.h"
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_count.h"
+#include "storage/adapter/adapter_config.h"
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/files/input_file.h"
 #include "storage/files/zip_archive.h"
@@ -99,6 +100,19 @@ void require_library(const std::string& path, const FoundConfig& found, launch::
     spec.required_files.push_back(file);
 }
 
+// Requires the adapter to begin with on every host.
+void require_adapter(const std::string& path, const FoundConfig& found, launch::JobSpec& spec) {
+    const std::string beside = placed(path, found.folder);
+    const std::string folder = exists(beside) ? beside : placed(path, spec.working_directory);
+    for (const char* name : {storage::kAdapterConfig, storage::kAdapterWeights}) {
+        const std::string file = fmt::format("{}/{}", folder, name);
+        if (access(file.c_str(), R_OK) != 0)
+            fail(ExitCode::kInput, "dslaunch.lora.init: {}: {}", printable(file),
+                 errno_text(errno));
+        spec.required_files.push_back(file);
+    }
+}
+
 // Settles the device by the config, if there is no --device. The devices that were found must allow
 // it.
 void settle_device(config::DeviceChoice choice, launch::JobSpec& spec) {
@@ -146,6 +160,10 @@ void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     if (!found.path.empty() && options.config.empty()) spec.required_files.push_back(found.path);
     config::require_named_libraries(resolved, !options.config.empty());
     for (const std::string& file : resolved.config.op_libraries) require_library(file, found, spec);
+    if (resolved.config.lora.on())
+        spec.weight_files = {std::string("adapter/") + storage::kAdapterWeights,
+                             std::string("adapter/") + storage::kAdapterConfig};
+    if (!resolved.config.lora.init.empty()) require_adapter(resolved.config.lora.init, found, spec);
     const config::DataConfig& data = resolved.config.data;
     require_data(data.train_path, kTrain, found, spec);
     require_data(data.eval_path, kEval, found, spec);

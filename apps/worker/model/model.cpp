@@ -1,5 +1,6 @@
-// dsworker model new|import|show: archives that are made and looked into without Python.
+// dsworker model new|import|merge|show: archives that are made and looked into without Python.
 #include "worker/model/model_import.h"
+#include "worker/model/model_merge.h"
 #include "worker/model/model_new.h"
 #include "worker/model/model_show.h"
 #include "worker/roles.h"
@@ -15,13 +16,16 @@ int model_main(int argc, char** argv) {
                     "dslaunch model");
     NewArguments made;
     ImportArguments imported;
+    MergeArguments merged;
     ShowArguments shown;
     add_new(app, made);
     add_import(app, imported);
+    add_merge(app, merged);
     add_show(app, shown);
     if (!app.parse({argv + 1, argv + argc})) return 0;
     if (app.chose("new")) run_new(made);
     if (app.chose("import")) run_import(imported);
+    if (app.chose("merge")) run_merge(merged);
     if (app.chose("show")) run_show(shown);
     return 0;
 }

@@ -68,6 +68,7 @@ Resolver::Resolver(const TrainConfig& config, const ResolveOptions& options)
 Resolved Resolver::run() {
     pipeline();
     tensor();
+    lora();
     batch();
     steps();
     optimizer();

@@ -102,6 +102,9 @@ class Resolver {
     void cosine();
     void total_steps();
 
+    // resolve_lora.cpp
+    void lora();
+
     // resolve_precision.cpp
     void precision();
     bool take_half(const std::string& path, DType dtype, const std::string& other);

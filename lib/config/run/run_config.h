@@ -7,6 +7,7 @@
 #include "base/kinds/dtype.h"
 #include "base/kinds/schedule_kind.h"
 #include "base/kinds/shard_kind.h"
+#include "config/run/lora_config.h"
 #include "config/run/offload_config.h"
 #include "config/run/precision_config.h"
 
@@ -159,6 +160,7 @@ struct SequenceConfig {
 };
 
 struct RunConfig {
+    LoraConfig lora;
     BatchConfig batch;
     PipelineConfig pipeline;
     TensorConfig tensor;

@@ -24,6 +24,10 @@ constexpr const char* kPlacementDoc =
     "What of the offloaded chunks stays in memory: what ratio and max_in_cpu say, or, from step to "
     "step, what was measured says (docs/offload.md)";
 
+constexpr const char* kBaseDoc =
+    "How the model's own weights are held; int8, int4 and nf4 are not available yet in this "
+    "version";
+
 // clang-format off
 constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch", kObject, "null", "", "What DeepSpeed has no key for"},
@@ -74,7 +78,15 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.sequence", kObject, "null", "", "Sequence parallelism"},
     {"dslaunch.sequence.size", kInt, "1", ">0", "Ranks that share the positions of every sample (docs/tensor-parallel.md)"},
     {"dslaunch.sequence.check", kBool, "true", "", "Compare the split graph with the whole one on one batch before training"},
-    {"dslaunch.lora", kFree, "null", "", "Low-rank adapters", kNotYet, "LoRA is not available yet in this version"},
+    {"dslaunch.lora", kObject, "null", "", "Low-rank adapters: they train, and the model's weights do not (docs/lora.md)"},
+    {"dslaunch.lora.r", kInt, "8", ">0", "Rank of the adapters"},
+    {"dslaunch.lora.alpha", kFloat, "null", ">0", "What an adapter gives is multiplied by alpha / r; null: by 1"},
+    {"dslaunch.lora.dropout", kFloat, "0", "0..1", "Dropout of what goes into an adapter"},
+    {"dslaunch.lora.rslora", kBool, "false", "", "Multiply by alpha / sqrt(r)"},
+    {"dslaunch.lora.targets", kStrings, "null", "", "Linear layers that get an adapter, by pattern or by the end of their names; null: all but the last"},
+    {"dslaunch.lora.modules_to_save", kStrings, "null", "", "Modules that train as they are and are saved beside the adapters"},
+    {"dslaunch.lora.base", kString, "as_is", "as_is|int8|int4|nf4", kBaseDoc},
+    {"dslaunch.lora.init", kString, "null", "", "Folder of an adapter to begin with, as PEFT writes it; null: a new one"},
     {"dslaunch.offload", kObject, "null", "", "Offload to nvme, beside zero_optimization and aio"},
     {"dslaunch.offload.chunk_numel", kInt, "null", ">0", "Elements of optimizer states that pass through memory together, null: the plan chooses"},
     {"dslaunch.offload.placement", kString, "fixed", "fixed|auto", kPlacementDoc},

@@ -173,6 +173,13 @@ void Model::collect() {
     unify_attributes(*module_, kept);
 }
 
+int Model::add_parameter(std::string name, at::Tensor tensor) {
+    const int index = static_cast<int>(parameters_.size());
+    parameter_of_.emplace(tensor.unsafeGetTensorImpl(), index);
+    parameters_.push_back({std::move(name), {}, std::move(tensor)});
+    return index;
+}
+
 int Model::parameter_index(const at::Tensor& tensor) const {
     const auto found = parameter_of_.find(tensor.unsafeGetTensorImpl());
     return found == parameter_of_.end() ? -1 : found->second;

@@ -63,6 +63,10 @@ class Model {
         return argument_sizes_;
     }
 
+    // Adds a parameter that is not the module's, and returns its index. REQUIRES: TENSOR is a leaf;
+    // no parameter has NAME.
+    int add_parameter(std::string name, at::Tensor tensor);
+
     // Index of the parameter (buffer) that is the same object as TENSOR; -1: none.
     [[nodiscard]] int parameter_index(const at::Tensor& tensor) const;
     [[nodiscard]] int buffer_index(const at::Tensor& tensor) const;

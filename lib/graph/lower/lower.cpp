@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/adapter/adapters.h"
 #include "graph/archive/python_operators.h"
 #include "graph/lower/attribute_lifter.h"
 #include "graph/lower/device_rewrite.h"
@@ -172,6 +173,8 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     // A tracer's types name its device too; by now device constants may have been folded from them.
     rewrite_devices(*lowered.graph->block(), options.device);
     append_loss(options.loss, lowered);
+    if (options.lora.on())
+        add_adapters(model, lowered, {options.lora, options.adapter_seed, options.training});
     if (lowered.compute_dtype != at::kFloat)
         insert_precision_casts(*lowered.graph, lowered.compute_dtype);
     drop_unused_inputs(lowered);

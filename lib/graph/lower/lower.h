@@ -23,6 +23,8 @@ struct LowerOptions {
                                          // these names are supplied though they have a default
     config::LossConfig loss;             // kModel: forward's output is the loss
     c10::Device device = c10::kCPU;      // constants of the graph are rewritten to this
+    config::LoraConfig lora;             // adapters are added if it is on
+    uint64_t adapter_seed = 0;           // with which new adapters begin
     at::ScalarType compute_dtype = at::kFloat;  // kBFloat16, kHalf: the graph is for 16-bit
                                                 // parameters under autocast (precision.h)
 };

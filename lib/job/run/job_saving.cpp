@@ -39,7 +39,8 @@ void JobSaving::resume() {
                           {options_.resume, options_.output, options_.restarted, via_first()});
     if (reader_ == nullptr) return;
     saved_.emplace(*reader_, setup_.whole_model(),
-                   zero::ShardOptimizer::state_names(setup_.config().optimizer));
+                   zero::ShardOptimizer::state_names(setup_.config().optimizer),
+                   /*leaves_out_frozen=*/setup_.config().lora.on());
     if (const graph::TensorRank* const shares = comms_.shares())
         saved_->read_shares(*setup_.sharing.plan, shares->part());
     const std::vector<int> untrained = setup_.model_info.untrained();
@@ -86,6 +87,7 @@ void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBu
     parts.goes_on = save.goes_on;
     parts.via_first = via_first();
     parts.model = &setup_.whole_model();
+    parts.leaves_out_frozen = setup_.config().lora.on();
     parts.state = &state;
     parts.collectives = &comms_.job();
     parts.replicas = own_buffers ? own.world_size() : 1;
@@ -119,7 +121,8 @@ bool JobSaving::write_weights(runtime::SavableState& state, runtime::ModelBuffer
     if (comms_.stages() != nullptr && saves()) bring_buffers(buffers);
     return runtime::write_final_weights(
         {setup_.model.get(), &setup_.whole_model(), &state, &setup_.layout, comms_.stages(),
-         comms_.shares(), comms_.own().collectives.get(), read_earlier(setup_), options_.output});
+         comms_.shares(), comms_.own().collectives.get(), read_earlier(setup_), options_.output,
+         setup_.config().lora, options_.model_path});
 }
 
 }  // namespace dslaunch::job

@@ -22,6 +22,7 @@ struct SavingOptions {
     std::string output;      // folder of the run; empty: nothing is saved
     std::string resume;      // see ResumeRequest::from
     bool restarted = false;  // see ResumeRequest::restarted
+    std::string model_path;  // that adapters are said to belong to
     std::string owner;       // of the folder's checkpoints, for messages: job, attempt, host
     // After a restart a rank of the attempt before may still save, until its agent ends it.
     std::chrono::milliseconds claim_wait_max{0};

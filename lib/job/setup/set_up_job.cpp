@@ -96,6 +96,7 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     config::RunConfig& placed = setup.resolved.config;
     place_path(placed.data.train_path, found.folder);
     place_path(placed.data.eval_path, found.folder);
+    place_path(placed.lora.init, found.folder);
     for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
 }
 
@@ -245,6 +246,8 @@ graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device d
         options.offered = runtime::offered_names(config.data);
     if (names_loss) std::erase(options.offered, config.loss.target);
     options.loss = config.loss;
+    options.lora = config.lora;
+    options.adapter_seed = config.seed;
     options.device = device;
     options.compute_dtype = graph::scalar_type_of(config.precision.compute);
     return options;

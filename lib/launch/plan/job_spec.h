@@ -106,6 +106,8 @@ struct JobSpec {
     // The trained weights come from rank 0's host to the launcher's output_directory, if it has not
     // got them and they have no more bytes than this; 0: never.
     int64_t bring_bytes_max = kBringBytesMax;
+    // The names of those files below output_directory.
+    std::vector<std::string> weight_files = {"model.safetensors", "model.pt"};
     std::string state_directory;             // folder of this user's job records; empty: none
     std::string ssh_config_path;             // empty: the user's and the system's
     std::vector<std::string> launcher_args;  // for srun, pdsh, mpirun or ssh, as the user gave them

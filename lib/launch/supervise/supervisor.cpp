@@ -64,8 +64,9 @@ ExitCode Supervisor::bring_weights() {
         return ExitCode::kOk;
     }
     constexpr size_t kHost = 0;  // of rank 0
-    const std::vector<std::string> paths = {spec_.output_directory + "/model.safetensors",
-                                            spec_.output_directory + "/model.pt"};
+    std::vector<std::string> paths;
+    for (const std::string& name : spec_.weight_files)
+        paths.push_back(spec_.output_directory + "/" + name);
     bringer_.emplace(fleet_, kHost, BringRules{paths, spec_.bring_bytes_max});
     const Brought brought = bringer_->run();
     tell_brought(fleet_.nodes()[kHost].address, paths, brought);
@@ -79,8 +80,8 @@ void Supervisor::tell_brought(const HostAddress& from, const std::vector<std::st
     if (brought.state == Brought::State::kBrought) {
         if (!spec_.log.quiet)
             output_.note(fmt::format(
-                "dslaunch: brought from {} to {}: model.safetensors, model.pt, {}", name,
-                printable(spec_.output_directory), to_text(Bytes{brought.bytes})));
+                "dslaunch: brought from {} to {}: {}, {}", name, printable(spec_.output_directory),
+                join(spec_.weight_files, ", "), to_text(Bytes{brought.bytes})));
         return;
     }
     std::string command = "scp";

@@ -19,27 +19,6 @@ namespace {
 constexpr std::array<TensorRule, 4> kRules = {TensorRule::kColumn, TensorRule::kRow,
                                               TensorRule::kVocabulary, TensorRule::kReplicated};
 
-// True if NAME fits PATTERN, whose `*` stand for any number of characters.
-bool matches(std::string_view pattern, std::string_view name) {
-    size_t p = 0, n = 0;
-    size_t star = pattern.npos, resume = 0;  // the last `*`, and its end in NAME so far
-    while (n < name.size()) {
-        if (p < pattern.size() && pattern[p] == '*') {
-            star = p++;
-            resume = n;
-        } else if (p < pattern.size() && pattern[p] == name[n]) {
-            ++p;
-            ++n;
-        } else if (star != pattern.npos) {
-            p = star + 1;
-            n = ++resume;
-        } else {
-            return false;
-        }
-    }
-    return pattern.substr(p).find_first_not_of('*') == pattern.npos;
-}
-
 // "blocks.3.qkv.weight" -> "blocks.*.qkv.weight": the same for equal layers.
 std::string layer_name(const std::string& name) {
     std::vector<std::string> parts = split(name, '.');
@@ -198,7 +177,7 @@ std::vector<std::optional<TensorRule>> match_tensor_rules(const TensorRules& rul
     for (const auto& [pattern, rule] : rules.patterns) {
         bool fits = false;
         for (size_t i = 0; i < names.size(); ++i) {
-            if (!matches(pattern, names[i])) continue;
+            if (!fits_pattern(pattern, names[i])) continue;
             fits = true;
             if (!found[i]) found[i] = rule;
         }

@@ -75,7 +75,15 @@ std::string shard_name(const char* what, const Topology& topology) {
 
 Checkpointer::Checkpointer(CheckpointerParts parts)
     : parts_(std::move(parts)),
-      store_(*parts_.tree, parts_.root, parts_.keep, std::move(parts_.claim)) {}
+      store_(*parts_.tree, parts_.root, parts_.keep, std::move(parts_.claim)),
+      tensor_of_(parts_.model->parameters().size(), -1) {
+    for (int p = 0; p < std::ssize(tensor_of_); ++p) {
+        if (parts_.leaves_out_frozen && !parts_.model->parameters()[p].tensor.requires_grad())
+            continue;
+        tensor_of_[p] = static_cast<int>(saved_.size());
+        saved_.push_back(p);
+    }
+}
 
 Checkpointer::~Checkpointer() = default;
 
@@ -102,7 +110,7 @@ void Checkpointer::add_tensors(Save& save) const {
     const graph::Model& model = *parts_.model;
     const std::vector<std::optional<int64_t>> all_updates = this->updates();
     storage::Checkpoint& checkpoint = save.checkpoint;
-    for (int i = 0; i < std::ssize(model.parameters()); ++i) {
+    for (const int i : saved_) {
         const graph::ModelParameter& parameter = model.parameters()[i];
         const std::optional<int64_t> updates = all_updates[i];
         storage::CheckpointTensor tensor;
@@ -145,7 +153,7 @@ void Checkpointer::add_untrained(Save& save) const {
     const graph::Model& model = *parts_.model;
     const Topology& topology = parts_.collectives->topology();
     std::vector<int64_t> load(static_cast<size_t>(topology.world_size()), 0);
-    const auto parameters = std::ssize(model.parameters());
+    const auto parameters = std::ssize(saved_);
     for (int t = 0; t < std::ssize(save.checkpoint.tensors); ++t) {
         const storage::CheckpointTensor& tensor = save.checkpoint.tensors[t];
         if (tensor.kind == storage::TensorKind::kTrained) continue;
@@ -161,9 +169,10 @@ void Checkpointer::add_untrained(Save& save) const {
         const auto least = std::ranges::min_element(load);
         *least += all.numel * dtype_bytes(tensor.dtype);
         if (least - load.begin() == topology.rank())
-            save.wholes.push_back({{t, storage::kWeights, all},
-                                   graph::in_memory_order(parts_.state->untrained_values(t)).cpu(),
-                                   t});
+            save.wholes.push_back(
+                {{t, storage::kWeights, all},
+                 graph::in_memory_order(parts_.state->untrained_values(saved_[t])).cpu(),
+                 saved_[t]});
     }
 }
 
@@ -183,7 +192,7 @@ std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(
     const std::vector<SavedPiece> pieces = parts_.state->saved_pieces();
     const auto add = [&](const SavedPiece& piece) {
         storage::ShardPlan& plan = piece.state < 0 ? save->weights : save->states;
-        plan.pieces.push_back({piece.parameter, piece.state, piece.elements});
+        plan.pieces.push_back(piece_of(piece));
     };
     // Pieces on disk come first, since they are read and written before training goes on.
     for (const SavedPiece& piece : pieces) {
@@ -308,7 +317,7 @@ void Checkpointer::write_disk_units(Save& save) {
     for (const int unit : save.disk_units)
         parts_.state->bring_saved(unit, [&](std::span<const SavedPiece> pieces) {
             for (const SavedPiece& piece : pieces)
-                save.writer({piece.parameter, piece.state, piece.elements})
+                save.writer(piece_of(piece))
                     .write(
                         {piece.values, static_cast<size_t>(piece.elements.numel) * sizeof(float)});
         });
@@ -317,7 +326,7 @@ void Checkpointer::write_disk_units(Save& save) {
 void Checkpointer::write_part(Save& save) {
     open_writers(save);
     save.snapshot->write_all([&](const SavedPiece& piece, std::span<const std::byte> bytes) {
-        save.writer({piece.parameter, piece.state, piece.elements}).write(bytes);
+        save.writer(piece_of(piece)).write(bytes);
     });
     for (Whole& whole : save.wholes) {
         save.writer(whole.piece).write(bytes_of(whole.values));

@@ -39,6 +39,9 @@ struct CheckpointerParts {
     bool goes_on = false;    // true if a failed save does not end the run
     bool via_first = false;  // true if rank 0's disk gets all files, since hosts share none
     const graph::Model* model = nullptr;
+    // True if parameters that do not train are left out, since a resumed run reads them from its
+    // model again: those beside adapters.
+    bool leaves_out_frozen = false;
     SavableState* state = nullptr;
     Collectives* collectives = nullptr;
     // The number of data-parallel ranks whose buffers differ, which each save their own. 1 means
@@ -105,10 +108,16 @@ class Checkpointer {
     void fail_together();
     void run_in_thread(std::function<void()> work);
     void give_up(const std::string& why);
+    // The checkpoint's tensor of a parameter of the model.
+    [[nodiscard]] storage::CheckpointPiece piece_of(const SavedPiece& piece) const {
+        return {tensor_of_[piece.parameter], piece.state, piece.elements};
+    }
     [[nodiscard]] bool first() const { return parts_.collectives->topology().rank() == 0; }
 
     CheckpointerParts parts_;
     storage::CheckpointStore store_;
+    std::vector<int> saved_;      // the parameters of the model that are saved
+    std::vector<int> tensor_of_;  // by parameter: its place in saved_; -1: it is left out
     std::unique_ptr<Save> save_;
     std::atomic<SavePhase> phase_{SavePhase::kIdle};
     std::string failure_;  // why this rank's part failed, if phase_ is kFailed

@@ -8,12 +8,13 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
-#include <optional>
 
 #include "base/clock.h"
 #include "graph/archive/memory_order.h"
 #include "graph/sharing/share_of.h"
+#include "runtime/save/save_adapter.h"
 #include "runtime/save/save_weights.h"
 
 namespace dslaunch::runtime {
@@ -138,7 +139,7 @@ class Writer {
         }
         waiting_.resize(count_of_stage_.size());
         std::iota(waiting_.begin(), waiting_.end(), 1);
-        if (!weights_.folder.empty()) writer_.emplace(*weights_.whole, weights_.folder, elsewhere);
+        if (!weights_.folder.empty()) writer_ = make_sink(elsewhere);
         const Put own = [this](int parameter, std::span<const float> values) {
             put(parameter, values);
         };
@@ -156,6 +157,14 @@ class Writer {
     }
 
   private:
+    [[nodiscard]] std::unique_ptr<WeightSink> make_sink(std::span<const int> elsewhere) const {
+        if (weights_.lora.on())
+            return std::make_unique<AdapterWriter>(*weights_.whole, weights_.lora,
+                                                   weights_.base_model,
+                                                   weights_.folder + "/" + kAdapterFolder);
+        return std::make_unique<WeightWriter>(*weights_.whole, weights_.folder, elsewhere);
+    }
+
     [[nodiscard]] int stages() const {
         return weights_.link == nullptr ? 1 : weights_.link->stages();
     }
@@ -179,7 +188,7 @@ class Writer {
     }
 
     const FinalWeights& weights_;
-    std::optional<WeightWriter> writer_;
+    std::unique_ptr<WeightSink> writer_;  // null: nothing is written
     std::vector<size_t> count_of_stage_;  // one per stage 1, 2, …: the parameters that it brings
     std::vector<int> waiting_;            // stages whose turn is still to come
     SystemClock clock_;

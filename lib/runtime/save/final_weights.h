@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "config/run/lora_config.h"
 #include "graph/archive/model.h"
 #include "graph/tensor/tensor_rank.h"
 #include "plan/layout/flat_layout.h"
@@ -26,11 +27,14 @@ struct FinalWeights {
     Collectives* peers = nullptr;               // ranks that have this stage's parameters
     std::vector<int> brought_earlier;           // parameters that an earlier stage has too
     std::string folder;                         // empty: nothing is written
+    config::LoraConfig lora{};                  // on: only the adapter is written
+    std::string base_model{};                   // what an adapter is said to belong to
 };
 
-// Writes model.safetensors and model.pt. Returns false if there is no folder. All ranks call it.
-// Blocks. No single wait for another rank is longer than its link's time limit, but all of them
-// together may be. Throws Error{kDisk}, and the errors of links and collectives.
+// Writes model.safetensors and model.pt, or an adapter into FOLDER/adapter. Returns false if there
+// is no folder. All ranks call it. Blocks. No single wait for another rank is longer than its
+// link's time limit, but all of them together may be. Throws Error{kDisk}, and the errors of links
+// and collectives.
 bool write_final_weights(const FinalWeights& weights);
 
 }  // namespace dslaunch::runtime

@@ -27,12 +27,6 @@ namespace dslaunch::runtime {
 
 namespace {
 
-void make_folder(const std::string& folder) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) fail(ExitCode::kDisk, "{}: cannot be made: {}", folder, error.message());
-}
-
 // Lets TENSOR read its elements, fp32 in the order of its memory, from FILE at OFFSET.
 void read_from(const std::shared_ptr<const storage::MappedFile>& file, int64_t offset,
                at::Tensor tensor) {
@@ -54,7 +48,7 @@ void give_back(const storage::MappedFile& file, std::span<const std::byte> memor
 }  // namespace
 
 void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
-    make_folder(need.folder);
+    storage::make_folder(need.folder);
     Bytes weights, checkpoint{need.states_numel * need.states * int64_t{sizeof(float)}};
     // model.safetensors holds a tensor under each of its names, model.pt once, and on its way to
     // model.pt it may lie in the strided file. A checkpoint holds it once.
@@ -82,7 +76,7 @@ void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
 
 WeightWriter::WeightWriter(graph::Model& model, std::string folder, std::span<const int> elsewhere)
     : model_(model), folder_(std::move(folder)), homes_(model.parameters().size()) {
-    make_folder(folder_);
+    storage::make_folder(folder_);
     for (const int parameter : elsewhere) homes_[parameter].elsewhere = true;
     weights_.emplace(folder_ + "/model.safetensors", entries(),
                      std::map<std::string, std::string>{{"format", "pt"}});

@@ -15,21 +15,30 @@
 
 namespace dslaunch::runtime {
 
+// What final weights are brought to.
+class WeightSink {
+  public:
+    virtual ~WeightSink() = default;
+
+    // Takes the values of a parameter, [numel] fp32 in the order of its tensor's memory, before it
+    // returns.
+    virtual void put(int parameter, std::span<const float> values) = 0;
+    virtual void finish() = 0;
+};
+
 // Writes both files into FOLDER, made if missing, each whole or not at all. A tied parameter is
 // written under all its names. Throws Error{kDisk} naming path, cause and bytes.
-class WeightWriter {
+class WeightWriter final : public WeightSink {
   public:
     // ELSEWHERE are the parameters of MODEL, by index, that put() will bring, fp32. All others and
     // the buffers are written as their tensors hold them in finish(). MODEL must outlive the
     // writer.
     WeightWriter(graph::Model& model, std::string folder, std::span<const int> elsewhere);
 
-    // Writes the values of a parameter, [numel] fp32 in the order of its tensor's memory, before it
-    // returns.
-    void put(int parameter, std::span<const float> values);
+    void put(int parameter, std::span<const float> values) override;
     // Writes the rest. REQUIRES: put() has brought all parameters of ELSEWHERE. Their tensors read
     // the written file from now on, and may only be read.
-    void finish();
+    void finish() override;
 
   private:
     struct Home {

@@ -68,7 +68,7 @@ void convert(const std::byte* from, DType from_dtype, std::byte* into, DType dty
 }  // namespace
 
 SavedState::SavedState(const storage::CheckpointReader& reader, const graph::Model& model,
-                       const std::vector<std::string>& states)
+                       const std::vector<std::string>& states, bool leaves_out_frozen)
     : reader_(reader),
       checkpoint_(reader.checkpoint()),
       model_(model),
@@ -94,6 +94,8 @@ SavedState::SavedState(const storage::CheckpointReader& reader, const graph::Mod
     };
     for (size_t i = 0; i < homes_.size(); ++i) {
         const graph::ModelParameter& parameter = model.parameters()[i];
+        const bool may_lack = leaves_out_frozen && !parameter.tensor.requires_grad();
+        if (may_lack && find_in(checkpoint_, parameter) < 0) continue;
         homes_[i].tensor = take(parameter);
         if (homes_[i].tensor >= 0)
             homes_[i].other_strides = checkpoint_.tensors[homes_[i].tensor].strides !=
@@ -199,6 +201,7 @@ void SavedState::restore(at::Tensor tensor, int from) {
 
 void SavedState::restore_untrained(const std::vector<int>& parameters, int replica, int replicas) {
     for (const int parameter : parameters) {
+        if (homes_[parameter].tensor < 0) continue;
         restore(model_.parameters()[parameter].tensor, homes_[parameter].tensor);
         static_cast<void>(model_.release_pages(parameter));
     }

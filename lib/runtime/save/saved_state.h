@@ -20,11 +20,13 @@ namespace dslaunch::runtime {
 
 class SavedState {
   public:
-    // STATES are the names of the optimizer states that the run keeps. A checkpoint without states
-    // starts them anew. READER and MODEL must outlive this. Throws Error{kCheckpoint} naming the
-    // mismatch: tensors that only one of the two has, other shapes, another optimizer.
+    // STATES are the names of the optimizer states that the run keeps. LEAVES_OUT_FROZEN:
+    // parameters that do not train may be missing, and stay as the model has them. A checkpoint
+    // without states starts them anew. READER and MODEL must outlive this. Throws
+    // Error{kCheckpoint} naming the mismatch: tensors that only one of the two has, other shapes,
+    // another optimizer.
     SavedState(const storage::CheckpointReader& reader, const graph::Model& model,
-               const std::vector<std::string>& states);
+               const std::vector<std::string>& states, bool leaves_out_frozen = false);
 
     // Elements of parameters that PLAN splits are those of rank PART.index's shares from here on.
     // MODEL is whole and its split parameters are row-major. PLAN must outlive this.

@@ -20,6 +20,7 @@ std::unique_ptr<graph::SegmentedModel> Evaluator::lower_for(at::ScalarType compu
     graph::LowerOptions options;
     options.training = false;
     options.loss = parts_.config->loss;
+    options.lora = parts_.config->lora;
     options.device = parts_.device;
     options.compute_dtype = compute_dtype;
     // Several pieces are needed only if their parameters are gathered one piece at a time, or lie

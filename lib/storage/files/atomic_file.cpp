@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <utility>
 
 #include "base/check.h"
@@ -29,6 +30,12 @@ std::string free_space(const std::string& path, int fd, int error_number) {
 }
 
 }  // namespace
+
+void make_folder(const std::string& folder) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) fail(ExitCode::kDisk, "{}: cannot be made: {}", folder, error.message());
+}
 
 AtomicFile::AtomicFile(std::string path, Bytes need)
     : path_(std::move(path)), temporary_(fmt::format("{}.tmp-{}", path_, ::getpid())), need_(need) {

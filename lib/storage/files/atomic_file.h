@@ -13,6 +13,9 @@
 
 namespace dslaunch::storage {
 
+// Makes FOLDER and those above it, where they are missing. Throws Error{kDisk} naming it.
+void make_folder(const std::string& folder);
+
 class AtomicFile {
   public:
     // NEED: what will be written, for the message when the disk is full. Throws Error{kDisk} naming

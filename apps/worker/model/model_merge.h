@@ -1,0 +1,18 @@
+// `dslaunch model merge`. Used by model.cpp.
+#pragma once
+
+#include <string>
+
+#include "base/text/command_line.h"
+
+namespace dslaunch::worker {
+
+struct MergeArguments {
+    std::string model, adapter, out;
+};
+
+void add_merge(CommandLine& app, MergeArguments& arguments);
+// Throws Error{kInput} for an adapter of another model, Error{kDisk}.
+void run_merge(const MergeArguments& arguments);
+
+}  // namespace dslaunch::worker

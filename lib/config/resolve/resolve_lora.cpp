@@ -1,0 +1,40 @@
+// The run config's adapters.
+#include "config/resolve/resolver.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace dslaunch::config {
+
+void Resolver::lora() {
+    const std::string section = "dslaunch.lora";
+    if (given(section) == nullptr) return;
+    LoraConfig& lora = run_config().lora;
+    lora.r = take_integer(section + ".r");
+    const std::string alpha = section + ".alpha";
+    if (given(alpha) != nullptr) {
+        lora.alpha = take_number(alpha);
+    } else {
+        lora.alpha = static_cast<double>(lora.r);
+        derive(alpha, make_value(lora.alpha), "dslaunch.lora.r when not given");
+    }
+    lora.dropout = take_number(section + ".dropout");
+    if (lora.dropout >= 1) problem(section + ".dropout", "must be below 1");
+    lora.rslora = take_bool(section + ".rslora");
+    lora.targets = take_texts(section + ".targets");
+    lora.modules_to_save = take_texts(section + ".modules_to_save");
+    lora.init = take_text(section + ".init");
+    const std::string base = take_text(section + ".base");
+    if (base != "as_is")
+        problem(section + ".base",
+                fmt::format("{} is not available yet in this version: take as_is", base));
+    for (const auto& [size, name] : {std::pair(run_config().tensor.size, "tensor"),
+                                     std::pair(run_config().sequence.size, "sequence")})
+        if (size > 1)
+            problem(section, fmt::format("beside dslaunch.{}.size is not available yet in this "
+                                         "version",
+                                         name));
+}
+
+}  // namespace dslaunch::config

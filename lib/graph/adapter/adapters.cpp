@@ -1,0 +1,366 @@
+#include "graph/adapter/adapters.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/interned_strings.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "graph/adapter/adapter_folder.h"
+
+namespace dslaunch::graph {
+
+using torch::jit::Block;
+using torch::jit::Node;
+using torch::jit::Value;
+using torch::jit::WithInsertPoint;
+
+namespace {
+
+// A product with a parameter: INPUT [.., in] times the weight, which is [out, in], or [in, out] if
+// TRANSPOSED.
+struct LinearUse {
+    Node* node = nullptr;
+    size_t input = 0;
+    int parameter = -1;
+    bool transposed = false;
+};
+
+struct Layer {
+    int parameter = -1;
+    std::string name;  // "blocks.0.attn.q_proj"
+    bool transposed = false;
+    std::vector<LinearUse> uses;  // in the order of the graph
+};
+
+// The layer of the weight NAME: its module, or NAME itself where a module has several weights.
+std::string layer_of(const std::string& name) {
+    constexpr std::string_view kWeight = ".weight";
+    return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
+}
+
+class Finder {
+  public:
+    Finder(const Model& model, const LoweredGraph& lowered) : model_(model) {
+        for (size_t i = 0; i < lowered.parameters.size(); ++i)
+            parameter_of_[lowered.graph->inputs()[lowered.first_parameter() + i]] =
+                lowered.parameters[i];
+        search(*lowered.graph->block());
+    }
+
+    // In the order in which forward computes them.
+    [[nodiscard]] const std::vector<Layer>& layers() const { return layers_; }
+
+  private:
+    void search(Block& block) {
+        for (Node* node : block.nodes()) {
+            if (const std::optional<LinearUse> use = use_of(*node)) add(*use);
+            for (Block* inner : node->blocks()) search(*inner);
+        }
+    }
+
+    void add(const LinearUse& use) {
+        const std::string& name = model_.parameters()[use.parameter].name;
+        if (is_of_adapter(name) || model_.parameters()[use.parameter].tensor.dim() != 2) return;
+        for (Layer& layer : layers_)
+            if (layer.parameter == use.parameter) return layer.uses.push_back(use);
+        layers_.push_back({use.parameter, layer_of(name), use.transposed, {use}});
+    }
+
+    [[nodiscard]] std::optional<LinearUse> use_of(Node& node) const {
+        const auto kind = node.kind();
+        if (kind == c10::aten::linear) return with_weight(node, 0, 1, false);
+        if (kind == c10::aten::matmul || kind == c10::aten::mm)
+            return with_weight(node, 0, 1, true);
+        const bool plain_sum = kind == c10::aten::addmm && is_one(node, "alpha");
+        return plain_sum ? with_weight(node, 1, 2, true) : std::nullopt;
+    }
+
+    [[nodiscard]] static bool is_one(const Node& node, const char* name) {
+        const auto index = node.schema().argumentIndexWithName(name);
+        if (!index) return false;
+        const auto value = torch::jit::toIValue(node.input(*index));
+        return value && value->isScalar() && value->toScalar().equal(1);
+    }
+
+    // The parameter is read as it is, or transposed or cast on its way.
+    [[nodiscard]] std::optional<LinearUse> with_weight(Node& node, size_t input, size_t weight,
+                                                       bool transposed) const {
+        const Value* value = node.input(weight);
+        for (;;) {
+            if (const auto found = parameter_of_.find(value); found != parameter_of_.end())
+                return LinearUse{&node, input, found->second, transposed};
+            const auto kind = value->node()->kind();
+            if (kind == c10::aten::t || kind == c10::aten::numpy_T ||
+                kind == c10::aten::transpose) {
+                transposed = !transposed;
+            } else if (kind != c10::aten::to && kind != c10::aten::type_as &&
+                       kind != c10::aten::contiguous && kind != c10::aten::detach) {
+                return std::nullopt;
+            }
+            value = value->node()->input(0);
+        }
+    }
+
+    const Model& model_;
+    std::unordered_map<const Value*, int> parameter_of_;
+    std::vector<Layer> layers_;
+};
+
+// True if NAME fits PATTERN, or ends in it.
+bool is_meant(std::string_view pattern, std::string_view name) {
+    return fits_pattern(pattern, name) || name.ends_with("." + std::string(pattern));
+}
+
+bool is_meant_by_any(const std::vector<std::string>& patterns, std::string_view name) {
+    return std::ranges::any_of(patterns,
+                               [&](const std::string& one) { return is_meant(one, name); });
+}
+
+void require_meant(const std::vector<std::string>& patterns, const std::vector<std::string>& names,
+                   const char* key, const char* what) {
+    for (const std::string& pattern : patterns) {
+        if (std::ranges::any_of(names,
+                                [&](const std::string& name) { return is_meant(pattern, name); }))
+            continue;
+        const std::optional<std::string> guess = nearest(pattern, names);
+        std::string hint;
+        if (guess) hint = fmt::format("; did you mean `{}`?", printable(*guess));
+        if (!guess && !names.empty())
+            hint = fmt::format("; its first one is `{}`", printable(names.front()));
+        fail(ExitCode::kConfig, "{}: `{}` fits no {} of the model{}", key, printable(pattern), what,
+             hint);
+    }
+}
+
+std::vector<Layer> chosen_layers(const Model& model, const LoweredGraph& lowered,
+                                 const config::LoraConfig& lora) {
+    std::vector<Layer> layers = Finder(model, lowered).layers();
+    if (layers.empty())
+        fail(ExitCode::kInput,
+             "dslaunch.lora: forward computes no product with a parameter of two dimensions, so "
+             "there is nothing to adapt");
+    std::vector<std::string> names;
+    for (const Layer& layer : layers) names.push_back(layer.name);
+    require_meant(lora.targets, names, "dslaunch.lora.targets", "linear layer");
+    if (lora.targets.empty()) {
+        if (layers.size() > 1) layers.pop_back();
+    } else {
+        std::erase_if(
+            layers, [&](const Layer& layer) { return !is_meant_by_any(lora.targets, layer.name); });
+    }
+    return layers;
+}
+
+std::string module_of(const std::string& parameter) {
+    const size_t dot = parameter.rfind('.');
+    return dot == std::string::npos ? "" : parameter.substr(0, dot);
+}
+
+void freeze(const Model& model, const config::LoraConfig& lora) {
+    std::vector<std::string> modules;
+    for (const ModelParameter& parameter : model.parameters())
+        modules.push_back(module_of(parameter.name));
+    require_meant(lora.modules_to_save, modules, "dslaunch.lora.modules_to_save", "module");
+    for (size_t i = 0; i < modules.size(); ++i)
+        if (!is_of_adapter(model.parameters()[i].name) &&
+            !is_meant_by_any(lora.modules_to_save, modules[i])) {
+            at::Tensor tensor = model.parameters()[i].tensor;
+            tensor.set_requires_grad(false);
+        }
+}
+
+// FNV-1a: the same number on every machine.
+uint64_t hash_of(std::string_view text) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    return hash;
+}
+
+class Adder {
+  public:
+    Adder(Model& model, LoweredGraph& lowered, const AdapterOptions& options)
+        : model_(model), lowered_(lowered), options_(options) {
+        for (int i = 0; i < std::ssize(model.parameters()); ++i)
+            index_of_[model.parameters()[i].name] = i;
+        if (!options.lora.init.empty() && !has_adapters()) init_.emplace(load());
+    }
+
+    void add(const Layer& layer) {
+        const at::Tensor& weight = model_.parameters()[layer.parameter].tensor;
+        const int64_t in = weight.size(layer.transposed ? 0 : 1);
+        const int64_t out = weight.size(layer.transposed ? 1 : 0);
+        Value* const a = input_of(layer.name + std::string(kAdapterA), {options_.lora.r, in});
+        Value* const b = input_of(layer.name + std::string(kAdapterB), {out, options_.lora.r});
+        for (const LinearUse& use : layer.uses) add_beside(use, a, b);
+    }
+
+    // What the folder has for layers that were not chosen would be lost.
+    void require_all_taken() const {
+        if (!init_) return;
+        for (const auto& [name, tensor] : init_->tensors)
+            if (taken_.count(name) == 0 && index_of_.count(name) == 0)
+                fail(ExitCode::kInput,
+                     "{}: `{}` belongs to no layer that dslaunch.lora.targets name",
+                     printable(options_.lora.init), printable(name));
+    }
+
+    // Values of modules_to_save that the folder has.
+    void take_saved_modules() {
+        if (!init_) return;
+        const at::NoGradGuard no_grad;
+        for (const auto& [name, tensor] : init_->tensors) {
+            const auto found = index_of_.find(name);
+            if (found == index_of_.end() || is_of_adapter(name)) continue;
+            at::Tensor parameter = model_.parameters()[found->second].tensor;
+            if (parameter.sizes() != tensor.sizes()) refuse_sizes(name, parameter.sizes(), tensor);
+            parameter.detach().copy_(tensor);
+        }
+    }
+
+  private:
+    [[nodiscard]] bool has_adapters() const {
+        return std::ranges::any_of(model_.parameters(), [](const ModelParameter& parameter) {
+            return is_of_adapter(parameter.name);
+        });
+    }
+
+    [[nodiscard]] AdapterFolder load() const {
+        AdapterFolder folder = load_adapter(options_.lora.init);
+        const double scale = folder.config.scale();
+        if (std::abs(scale - options_.lora.scale()) > 1e-9 * std::abs(scale))
+            fail(ExitCode::kConfig,
+                 "dslaunch.lora.init: the adapter of {} is multiplied by {:g}, and dslaunch.lora "
+                 "multiplies by {:g}: set r to {}, alpha to {:g} and rslora to {}",
+                 printable(options_.lora.init), scale, options_.lora.scale(), folder.config.r,
+                 folder.config.alpha, folder.config.rslora);
+        return folder;
+    }
+
+    [[noreturn]] void refuse_sizes(const std::string& name, at::IntArrayRef wanted,
+                                   const at::Tensor& there) const {
+        const auto text = [](at::IntArrayRef sizes) {
+            std::vector<std::string> parts;
+            for (const int64_t size : sizes) parts.push_back(std::to_string(size));
+            return join(parts, ", ");
+        };
+        fail(ExitCode::kInput, "{}: `{}` is [{}], and the model's is [{}]",
+             printable(options_.lora.init), printable(name), text(there.sizes()), text(wanted));
+    }
+
+    // The graph's input for the parameter NAME, which is made if it is not there.
+    Value* input_of(const std::string& name, const std::vector<int64_t>& sizes) {
+        const auto found = index_of_.find(name);
+        const int index = found != index_of_.end()
+                              ? found->second
+                              : model_.add_parameter(name, initial(name, sizes));
+        index_of_[name] = index;
+        const size_t at = lowered_.first_buffer();
+        lowered_.parameters.push_back(index);
+        Value* const input = lowered_.graph->insertInput(at);
+        input->setType(c10::TensorType::get());
+        return input;
+    }
+
+    at::Tensor initial(const std::string& name, const std::vector<int64_t>& sizes) {
+        const at::NoGradGuard no_grad;
+        taken_.insert(name);
+        at::Tensor tensor = at::zeros(sizes, at::kFloat);
+        if (init_) {
+            const auto found = init_->tensors.find(name);
+            if (found == init_->tensors.end())
+                fail(ExitCode::kInput, "{}: has no `{}`, which dslaunch.lora.targets ask for",
+                     printable(options_.lora.init), printable(name));
+            if (found->second.sizes() != at::IntArrayRef(sizes))
+                refuse_sizes(name, sizes, found->second);
+            tensor.copy_(found->second);
+        } else if (name.ends_with(kAdapterA)) {
+            const double bound = 1 / std::sqrt(static_cast<double>(sizes[1]));
+            at::Generator generator = at::detail::createCPUGenerator(options_.seed ^ hash_of(name));
+            tensor.uniform_(-bound, bound, generator);
+        }
+        return tensor.set_requires_grad(true);
+    }
+
+    Value* insert(const Node& like, c10::Symbol kind,
+                  const std::vector<torch::jit::NamedValue>& arguments) const {
+        Value* const value = lowered_.graph->insert(kind, arguments);
+        value->node()->copyMetadata(const_cast<Node*>(&like));
+        return value;
+    }
+
+    void add_beside(const LinearUse& use, Value* a, Value* b) const {
+        Node& node = *use.node;
+        const config::LoraConfig& lora = options_.lora;
+        const WithInsertPoint behind(node.next());
+        Value* x = node.input(use.input);
+        if (options_.training && lora.dropout > 0)
+            x = insert(node, c10::aten::dropout, {x, lora.dropout, true});
+        const c10::IValue none;
+        Value* const narrow = insert(node, c10::aten::linear, {x, a, none});
+        Value* const wide = insert(node, c10::aten::linear, {narrow, b, none});
+        Value* const scaled = insert(node, c10::aten::mul, {wide, lora.scale()});
+        Value* const sum = insert(node, c10::aten::add, {node.output(), scaled});
+        sum->setType(node.output()->type());
+        node.output()->replaceAllUsesAfterNodeWith(sum->node(), sum);
+    }
+
+    Model& model_;
+    LoweredGraph& lowered_;
+    const AdapterOptions& options_;
+    std::map<std::string, int> index_of_;
+    std::optional<AdapterFolder> init_;
+    std::set<std::string> taken_;
+};
+
+}  // namespace
+
+bool is_of_adapter(std::string_view name) {
+    return name.ends_with(kAdapterA) || name.ends_with(kAdapterB);
+}
+
+void add_adapters(Model& model, LoweredGraph& lowered, const AdapterOptions& options) {
+    const std::vector<Layer> layers = chosen_layers(model, lowered, options.lora);
+    freeze(model, options.lora);
+    Adder adder(model, lowered, options);
+    adder.take_saved_modules();
+    for (const Layer& layer : layers) adder.add(layer);
+    adder.require_all_taken();
+}
+
+storage::AdapterConfig describe_adapters(const Model& model, const config::LoraConfig& lora) {
+    storage::AdapterConfig config;
+    config.r = lora.r;
+    config.alpha = lora.alpha;
+    config.dropout = lora.dropout;
+    config.rslora = lora.rslora;
+    config.modules_to_save = lora.modules_to_save;
+    std::map<std::string, at::Tensor> tensors;
+    for (const ModelParameter& parameter : model.parameters())
+        tensors[parameter.name] = parameter.tensor;
+    for (const auto& [name, tensor] : tensors) {
+        if (!name.ends_with(kAdapterA)) continue;
+        const std::string layer = name.substr(0, name.size() - kAdapterA.size());
+        config.targets.push_back(layer);
+        auto weight = tensors.find(layer + ".weight");
+        if (weight == tensors.end()) weight = tensors.find(layer);
+        // A square weight does not show how it is read; the other layers of a model do.
+        config.transposed = config.transposed ||
+                            (weight != tensors.end() && weight->second.size(1) != tensor.size(1));
+    }
+    return config;
+}
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,38 @@
+// Low-rank adapters (LoRA, arXiv:2106.09685) in a lowered graph: beside the product of a linear
+// layer with its weight W runs a product with B A, which are small and train while W does not. Data
+// path: lower.h -> [here] -> cuts, segments. No shared state.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/run/lora_config.h"
+#include "graph/archive/model.h"
+#include "graph/lower/lowered_graph.h"
+#include "storage/adapter/adapter_config.h"
+
+namespace dslaunch::graph {
+
+struct AdapterOptions {
+    config::LoraConfig lora;
+    uint64_t seed = 0;     // of new adapters
+    bool training = true;  // false: no dropout
+};
+
+// Adds an adapter to every linear layer of LOWERED that OPTIONS name, and freezes all parameters
+// but those of adapters and of modules_to_save. A layer's parameters A [r, in] and B [out, r] are
+// LAYER.lora_A.weight and LAYER.lora_B.weight of MODEL, in fp32; those that are there already stay
+// as they are. New ones begin as PEFT's do: A uniform below 1 / sqrt(in), B zeros; or as
+// OPTIONS.lora.init has them. Throws Error{kInput} for a pattern that fits no layer, an adapter of
+// other layers or another rank.
+void add_adapters(Model& model, LoweredGraph& lowered, const AdapterOptions& options);
+
+// What adapter_config.json says of MODEL's adapters. REQUIRES: add_adapters() has been called.
+[[nodiscard]] storage::AdapterConfig describe_adapters(const Model& model,
+                                                       const config::LoraConfig& lora);
+
+// True if NAME is that of a parameter of an adapter.
+[[nodiscard]] bool is_of_adapter(std::string_view name);
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,183 @@
+// Adapters trained beside a Hugging Face folder, against what PEFT made of the same beginning
+// (tests/fixtures/make_lora.py), and their way through checkpoints, merging and stock names.
+#include <cmath>
+
+#include "fixture_runs.h"
+
+namespace dslaunch::test {
+namespace {
+
+// A folder of huggingface/NAME with the adapter of lora/NAME.
+struct Tuned {
+    std::string name;
+    std::vector<std::string> targets;
+    std::vector<std::string> modules_to_save;
+    bool rslora = false;
+
+    [[nodiscard]] std::string model() const { return fixture_file("huggingface/" + name); }
+    // The same below FOLDER, without the model's own dropout.
+    [[nodiscard]] std::string model_in(const TemporaryFolder& folder) const {
+        const std::string copy = folder.path() + "/model";
+        std::filesystem::copy(model(), copy);
+        Json facts = Json::parse(content_of(copy + "/config.json"));
+        for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"})
+            if (facts.contains(key)) facts[key] = 0;
+        write_file(copy + "/config.json", facts.dump());
+        return copy;
+    }
+    [[nodiscard]] std::string file(const std::string& path) const {
+        return fixture_file("lora/" + name + "/" + path);
+    }
+    [[nodiscard]] Json config(int rows) const {
+        Json config;
+        config["train_micro_batch_size_per_gpu"] = rows;
+        config["gradient_clipping"] = 0;
+        config["optimizer"] = {{"type", "AdamW"},
+                               {"params", {{"lr", 0.01}, {"weight_decay", 0.01}}}};
+        config["dslaunch"] = {
+            {"steps", 50},
+            {"data", {{"train", file("tokens.u16.bin")}, {"context", 16}, {"shuffle", false}}},
+            {"lora",
+             {{"r", 4},
+              {"alpha", 8},
+              {"rslora", rslora},
+              {"targets", targets},
+              {"init", file("begin")}}}};
+        if (!modules_to_save.empty())
+            config["dslaunch"]["lora"]["modules_to_save"] = modules_to_save;
+        return config;
+    }
+};
+
+const std::vector<Tuned> kTuned = {{"llama", {"q_proj", "v_proj", "down_proj"}, {"lm_head"}, false},
+                                   {"gpt2", {"*.c_attn", "*.c_fc"}, {}, true}};
+
+std::vector<float> floats(const Stored& stored) {
+    REQUIRE(stored.dtype == "F32");
+    std::vector<float> values(stored.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
+    return values;
+}
+
+double largest_difference(const Stored& a, const Stored& b) {
+    CHECK(a.shape == b.shape);
+    const std::vector<float> left = floats(a), right = floats(b);
+    return test::largest_difference({left.begin(), left.end()}, {right.begin(), right.end()});
+}
+
+TrainResult train_tuned(const TemporaryFolder& folder, const std::vector<std::string>& where,
+                        const Tuned& tuned, const Json& config) {
+    TrainResult result = train(folder, where, tuned.model_in(folder), config);
+    INFO(tuned.name << "\n" << result.err);
+    REQUIRE(result.code == 0);
+    return result;
+}
+
+std::string run_well(const TemporaryFolder& folder, std::vector<std::string> words) {
+    words.insert(words.begin(), kDslaunch);
+    JobProcess process(folder, words);
+    const int code = process.wait();
+    INFO(words[1] << "\n" << process.out() << process.err());
+    REQUIRE(code == 0);
+    return process.out();
+}
+
+}  // namespace
+
+TEST_CASE("adapters train as PEFT trains them, on one rank and on shards") {
+    for (const Tuned& tuned : kTuned) {
+        const auto expected = read_safetensors(tuned.file("expected.safetensors"));
+        const std::vector<float> losses = floats(expected.at("losses"));
+        for (const int count : {1, 2}) {
+            INFO(tuned.name << " on " << count);
+            const TemporaryFolder folder;
+            Json config = tuned.config(2 / count);
+            // Shards on the disk: then no tensor of the model has the trained values at the end.
+            const Json disk = {{"device", "nvme"}, {"nvme_path", folder.path()}};
+            if (count > 1)
+                config["zero_optimization"] = {
+                    {"stage", 3}, {"offload_param", disk}, {"offload_optimizer", disk}};
+            const TrainResult result = train_tuned(folder, ranks(count), tuned, config);
+            CHECK(test::largest_difference(result.losses(), {losses.begin(), losses.end()}) < 1e-4);
+            const auto made =
+                read_safetensors(folder.path() + "/out/adapter/adapter_model.safetensors");
+            CHECK(made.size() + 1 == expected.size());
+            for (const auto& [name, tensor] : made) {
+                INFO(name);
+                REQUIRE(expected.count(name) == 1);
+                CHECK(largest_difference(tensor, expected.at(name)) < 1e-3);
+            }
+            // Nothing of the base is written, here or in a checkpoint.
+            CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/model.safetensors"));
+        }
+    }
+}
+
+TEST_CASE("a run with adapters resumes as if it had not stopped, at another number of ranks") {
+    const Tuned& tuned = kTuned.front();
+    const TemporaryFolder folder, other;
+    Json config = tuned.config(2);
+    config["dslaunch"]["steps"] = 20;
+    train_tuned(folder, ranks(1), tuned, config);
+    config["dslaunch"]["steps"] = 10;
+    train_tuned(other, ranks(1), tuned, config);
+    config["dslaunch"]["steps"] = 20;
+    config["train_micro_batch_size_per_gpu"] = 1;
+    config["zero_optimization"] = {{"stage", 3}};
+    auto where = ranks(2);
+    where.emplace_back("--resume=auto");
+    std::filesystem::remove_all(other.path() + "/model");
+    train_tuned(other, where, tuned, config);
+    const auto whole = read_safetensors(folder.path() + "/out/adapter/adapter_model.safetensors");
+    const auto resumed = read_safetensors(other.path() + "/out/adapter/adapter_model.safetensors");
+    REQUIRE(whole.size() == resumed.size());
+    for (const auto& [name, tensor] : whole) {
+        INFO(name);
+        CHECK(largest_difference(tensor, resumed.at(name)) < 1e-4);
+    }
+}
+
+TEST_CASE("a merged model is the model with its adapter") {
+    for (const Tuned& tuned : kTuned) {
+        const TemporaryFolder folder;
+        const std::string adapter = tuned.file("begin"), merged = folder.path() + "/merged";
+        // The beginning adds nothing. With weights that it did add, the text is another one.
+        const std::vector<std::string> prompt = {"--prompt-ids", "5,17,2", "--temperature", "0",
+                                                 "--tokens",     "8",      "--as",          "ids"};
+        const auto generate = [&](std::vector<std::string> words) {
+            words.insert(words.begin(), "generate");
+            words.insert(words.end(), prompt.begin(), prompt.end());
+            return run_well(folder, words);
+        };
+        CHECK(generate({tuned.model()}) == generate({tuned.model(), "--adapter", adapter}));
+        Json config = tuned.config(2);
+        train_tuned(folder, ranks(1), tuned, config);
+        const std::string trained = folder.path() + "/out/adapter";
+        run_well(folder, {"model", "merge", tuned.model(), trained, "-o", merged});
+        const std::string with_adapter = generate({tuned.model(), "--adapter", trained});
+        CHECK(with_adapter != generate({tuned.model()}));
+        CHECK(generate({merged}) == with_adapter);
+        CHECK(generate({merged + "/model.pt"}) == with_adapter);
+    }
+}
+
+TEST_CASE("what is no adapter of this model is refused by name") {
+    const Tuned& llama = kTuned.front();
+    const TemporaryFolder folder;
+    Json config = llama.config(2);
+    config["dslaunch"]["lora"]["targets"] = {"q_porj"};
+    TrainResult result = train(folder, ranks(1), llama.model(), config);
+    CHECK(result.code == 65);
+    CHECK_THAT(result.err, Catch::Contains("`q_porj` fits no linear layer of the model"));
+    config = llama.config(2);
+    config["dslaunch"]["lora"]["init"] = kTuned.back().file("begin");
+    result = train(folder, ranks(1), llama.model(), config);
+    INFO(result.err);
+    CHECK(result.code == 65);  // its scale is another one
+    JobProcess merge(folder, {kDslaunch, "model", "merge", llama.model(),
+                              kTuned.back().file("begin"), "-o", folder.path() + "/merged"});
+    CHECK(merge.wait() == 66);
+    CHECK_THAT(merge.err(), Catch::Contains("belongs to no layer of the model"));
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,22 @@
+// --lora as overrides of the config.
+#include "config/resolve/lora_option.h"
+
+#include "support/catch.h"
+#include "support/text_tools.h"
+
+namespace dslaunch {
+
+using config::lora_overrides;
+
+TEST_CASE("--lora sets keys one by one, and lists go on without a key") {
+    CHECK(lora_overrides("r=16,targets=*.q_proj,*.v_proj,alpha=32,modules_to_save=lm_head") ==
+          std::vector<std::string>{
+              "dslaunch.lora.r=16", R"(dslaunch.lora.targets=["*.q_proj", "*.v_proj"])",
+              "dslaunch.lora.alpha=32", R"(dslaunch.lora.modules_to_save=["lm_head"])"});
+    for (const char* bad : {"", "r", "16,r=2", "r=16,q_proj", "=3", "r=1,,alpha=2"})
+        CHECK_THAT(
+            test::error_of(ExitCode::kUsage, [&] { static_cast<void>(lora_overrides(bad)); }),
+            Catch::Contains("is no KEY=VALUE"));
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,176 @@
+// Adapters in a lowered graph, beside products that are written out by hand.
+#include "graph/adapter/adapters.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+
+#include <cmath>
+
+#include "graph/adapter/adapter_folder.h"
+#include "graph/lower/lower.h"
+#include "graph/segment/segment.h"
+#include "support/catch.h"
+#include "support/script_module.h"
+#include "support/temporary_folder.h"
+
+namespace dslaunch {
+
+using namespace graph;
+
+namespace {
+
+at::Tensor wave(const std::vector<int64_t>& sizes, double phase) {
+    int64_t numel = 1;
+    for (const int64_t size : sizes) numel *= size;
+    return (at::arange(numel, at::kFloat) * 1.7 + phase).sin().mul(0.5).view(sizes);
+}
+
+// Two layers, one of them with its weight as [in, out], and a head.
+Model model() {
+    return test::script_model(
+        "def forward(self, x: Tensor) -> Tensor:\n"
+        "    h = torch.tanh(torch.linear(x, self.first_weight))\n"
+        "    h = torch.tanh(torch.addmm(self.bias, h, self.second_weight))\n"
+        "    return torch.matmul(h, self.head_weight.t()).square().mean()\n",
+        {{"first_weight", wave({5, 3}, 1)},
+         {"second_weight", wave({5, 4}, 2)},
+         {"bias", wave({4}, 3)},
+         {"head_weight", wave({2, 4}, 4)}});
+}
+
+LowerOptions with(const config::LoraConfig& lora) {
+    LowerOptions options;
+    options.lora = lora;
+    options.adapter_seed = 7;
+    return options;
+}
+
+config::LoraConfig rank_2() {
+    config::LoraConfig lora;
+    lora.r = 2;
+    lora.alpha = 6;
+    return lora;
+}
+
+at::Tensor named(const Model& model, const std::string& name) {
+    for (const ModelParameter& parameter : model.parameters())
+        if (parameter.name == name) return parameter.tensor;
+    FAIL("no parameter " << name);
+    return {};
+}
+
+at::Tensor loss_of(const SegmentedModel& segmented, const at::Tensor& x) {
+    return segmented.forward(0, segmented.first_inputs({x}), {}, c10::kCPU)
+        .values.front()
+        .toTensor();
+}
+
+}  // namespace
+
+TEST_CASE("an adapter beside a product is a product with B A, and begins as nothing") {
+    Model plain = model(), adapted = model();
+    const at::Tensor x = wave({6, 3}, 5);
+    const SegmentedModel before = SegmentedModel::make(plain, {}, 1);
+    const SegmentedModel after = SegmentedModel::make(adapted, with(rank_2()), 1);
+    CHECK(loss_of(before, x).equal(loss_of(after, x)));
+    // The last product has none.
+    CHECK(adapted.parameters().size() == 8);
+    for (const ModelParameter& parameter : adapted.parameters())
+        CHECK(parameter.tensor.requires_grad() == is_of_adapter(parameter.name));
+    const at::Tensor a = named(adapted, "first_weight.lora_A.weight");
+    CHECK(a.sizes() == at::IntArrayRef({2, 3}));
+    CHECK(a.abs().max().item<float>() <= 1 / std::sqrt(3.0F));
+    CHECK(a.abs().max().item<float>() > 0.2F);
+    CHECK(named(adapted, "second_weight.lora_A.weight").sizes() == at::IntArrayRef({2, 5}));
+    CHECK(named(adapted, "second_weight.lora_B.weight").sizes() == at::IntArrayRef({4, 2}));
+    {
+        const at::NoGradGuard no_grad;
+        named(adapted, "first_weight.lora_B.weight").copy_(wave({5, 2}, 6));
+        named(adapted, "second_weight.lora_B.weight").copy_(wave({4, 2}, 7));
+        for (const auto& [layer, transposed] :
+             {std::pair("first_weight", false), std::pair("second_weight", true)}) {
+            const std::string name = layer;
+            const at::Tensor change = at::matmul(named(adapted, name + ".lora_B.weight"),
+                                                 named(adapted, name + ".lora_A.weight")) *
+                                      3;  // alpha / r
+            named(plain, name).add_(transposed ? change.t() : change);
+        }
+    }
+    CHECK(at::allclose(loss_of(before, x), loss_of(after, x), 1e-5));
+}
+
+TEST_CASE("layers are chosen by pattern or by the end of a name, and what fits none is refused") {
+    config::LoraConfig lora = rank_2();
+    lora.targets = {"first*"};
+    lora.modules_to_save = {};
+    Model first = model();
+    static_cast<void>(lower(first, with(lora)));
+    CHECK(first.parameters().size() == 6);
+    lora.targets = {"head_weight"};  // the last one may be named
+    Model head = model();
+    static_cast<void>(lower(head, with(lora)));
+    CHECK(named(head, "head_weight.lora_A.weight").sizes() == at::IntArrayRef({2, 4}));
+    lora.targets = {"frist_weight"};
+    Model none = model();
+    CHECK_THROWS_WITH(lower(none, with(lora)),
+                      Catch::Contains("dslaunch.lora.targets: `frist_weight` fits no linear layer "
+                                      "of the model; did you mean `first_weight`?"));
+}
+
+TEST_CASE("a graph that is lowered again has the same adapters, and evaluation no dropout") {
+    config::LoraConfig lora = rank_2();
+    lora.dropout = 0.5;
+    Model made = model();
+    static_cast<void>(lower(made, with(lora)));
+    const at::Tensor a = named(made, "first_weight.lora_A.weight");
+    LowerOptions options = with(lora);
+    options.training = false;
+    const LoweredGraph again = lower(made, options);
+    CHECK(made.parameters().size() == 8);
+    CHECK(named(made, "first_weight.lora_A.weight").is_same(a));
+    CHECK(again.graph->toString().find("aten::dropout") == std::string::npos);
+    // Another process with the same seed begins with the same values, with another seed not.
+    Model other = model();
+    options.lora.dropout = 0;
+    static_cast<void>(lower(other, options));
+    CHECK(named(other, "first_weight.lora_A.weight").equal(a));
+    options.adapter_seed = 8;
+    Model third = model();
+    static_cast<void>(lower(third, options));
+    CHECK_FALSE(named(third, "first_weight.lora_A.weight").equal(a));
+}
+
+TEST_CASE("an adapter's folder is read as it was written, and another model's is refused") {
+    const test::TemporaryFolder folder;
+    config::LoraConfig lora = rank_2();
+    Model made = model();
+    static_cast<void>(lower(made, with(lora)));
+    AdapterFolder adapter;
+    adapter.config = describe_adapters(made, lora);
+    CHECK(adapter.config.targets == std::vector<std::string>{"first_weight", "second_weight"});
+    for (const ModelParameter& parameter : made.parameters())
+        if (is_of_adapter(parameter.name))
+            adapter.tensors[parameter.name] = parameter.tensor.detach() + 1;
+    write_adapter(adapter, folder.path());
+    lora.init = folder.path();
+    Model begun = model();
+    static_cast<void>(lower(begun, with(lora)));
+    CHECK(named(begun, "second_weight.lora_B.weight")
+              .equal(adapter.tensors["second_weight.lora_B.weight"]));
+    config::LoraConfig fewer = lora;
+    fewer.targets = {"first_weight"};
+    Model refused = model();
+    CHECK_THROWS_WITH(lower(refused, with(fewer)),
+                      Catch::Contains("belongs to no layer that dslaunch.lora.targets name"));
+    fewer = lora;
+    fewer.alpha = 2;
+    Model other = model();
+    CHECK_THROWS_WITH(lower(other, with(fewer)),
+                      Catch::Contains("is multiplied by 3, and dslaunch.lora multiplies by 1"));
+}
+
+}  // namespace dslaunch

@@ -1,5 +1,5 @@
 // The folder of a low-rank adapter, as PEFT writes it: adapter_config.json and
-// adapter_model.safetensors. Feeds adapters.h, model merge and generate. No threads.
+// adapter_model.safetensors. Feeds lower/adapters.h, model merge and generate. No threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -20,8 +20,13 @@ std::string& loading() {
     return file;
 }
 
-// An exception that a library throws as it registers operators does not pass dlopen: the process
-// ends, with the reason.
+std::string refusal(const std::string& reason) {
+    return fmt::format("--op-library {}: {}; another build of it may be loaded already",
+                       printable(loading()), printable(reason));
+}
+
+// An exception that a library throws as it registers operators passes dlopen on some systems. On
+// others the process ends, with the reason.
 [[noreturn]] void end_loading() {
     std::string reason = "it failed";
     try {
@@ -30,8 +35,7 @@ std::string& loading() {
     } catch (const std::exception& error) {
         reason = torch_reason(error);
     }
-    log_error("model", "--op-library {}: {}; another build of it may be loaded already",
-              printable(loading()), printable(reason));
+    log_error("model", "{}", refusal(reason));
     std::_Exit(static_cast<int>(ExitCode::kInput));
 }
 
@@ -42,7 +46,12 @@ void load(const std::string& file) {
     const std::terminate_handler handler = std::set_terminate(end_loading);
     // Functions that only Python would call may stay open; a library that is named later finds what
     // this one has.
-    void* const library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
+    void* library = nullptr;
+    try {
+        library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
+    } catch (const std::exception& error) {
+        fail(ExitCode::kInput, "{}", refusal(torch_reason(error)));
+    }
     std::set_terminate(handler);
     const std::string reason = library == nullptr ? ::dlerror() : "";
     if (reason.find("undefined symbol: Py") != std::string::npos)

@@ -1,4 +1,4 @@
-#include "graph/adapter/adapters.h"
+#include "graph/lower/adapters.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>

@@ -37,15 +37,6 @@ double orders_of(int64_t numel) {
                     std::pow(kOfOne, 1.0 / static_cast<double>(std::max<int64_t>(1, numel))));
 }
 
-// What rounding may make of a gradient of NUMEL elements besides, of its largest. One of few
-// elements is a sum over nearly all that the model computes: sqrt(n) 2^-24 is 10^-5 for 3 10^4
-// terms. The two orders that are measured may agree by luck, and all elements at once where a model
-// begins with equal branches.
-double share_of_largest(int64_t numel) {
-    constexpr int64_t kFew = 64;
-    return numel < kFew ? 1e-5 : 1e-6;
-}
-
 // GRADIENT's elements in the order of PARAMETER's memory.
 at::Tensor flat_like(const at::Tensor& parameter, const at::Tensor& gradient, at::ScalarType type) {
     const at::NoGradGuard no_grad;
@@ -310,7 +301,7 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
         const double size = largest(exact.gradients[p]);
         result.bounds[p] =
             orders_of(gradient.numel()) * largest(gradient.to(at::kDouble) - exact.gradients[p]) +
-            share_of_largest(gradient.numel()) * size;
+            1e-6 * size;
         const at::Tensor real = gradient.to(at::kDouble) / loss_scale;
         squares += real.square().sum().item<double>();
     }

@@ -370,7 +370,7 @@ class TrainRole {
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
         if (wrote_weights && setup_.config().lora.on()) {
             text += fmt::format(", adapter in {}/{}", on_host(arguments_.output),
-                                runtime::kAdapterFolder);
+                                storage::kAdapterFolder);
         } else if (wrote_weights) {
             // The folder is then one of Hugging Face, too.
             if (storage::model_folder_of(arguments_.job.model_path))

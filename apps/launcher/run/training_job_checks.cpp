@@ -161,8 +161,9 @@ void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     config::require_named_libraries(resolved, !options.config.empty());
     for (const std::string& file : resolved.config.op_libraries) require_library(file, found, spec);
     if (resolved.config.lora.on())
-        spec.weight_files = {std::string("adapter/") + storage::kAdapterWeights,
-                             std::string("adapter/") + storage::kAdapterConfig};
+        spec.weight_files = {
+            fmt::format("{}/{}", storage::kAdapterFolder, storage::kAdapterWeights),
+            fmt::format("{}/{}", storage::kAdapterFolder, storage::kAdapterConfig)};
     if (!resolved.config.lora.init.empty()) require_adapter(resolved.config.lora.init, found, spec);
     const config::DataConfig& data = resolved.config.data;
     require_data(data.train_path, kTrain, found, spec);

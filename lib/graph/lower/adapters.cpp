@@ -17,6 +17,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/fnv1a.h"
 #include "base/text.h"
 #include "graph/adapter/adapter_folder.h"
 
@@ -182,13 +183,6 @@ void freeze(const Model& model, const config::LoraConfig& lora) {
         }
 }
 
-// FNV-1a: the same number on every machine.
-uint64_t hash_of(std::string_view text) {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    return hash;
-}
-
 class Adder {
   public:
     Adder(Model& model, LoweredGraph& lowered, const AdapterOptions& options)
@@ -288,7 +282,8 @@ class Adder {
             tensor.copy_(found->second);
         } else if (name.ends_with(kAdapterA)) {
             const double bound = 1 / std::sqrt(static_cast<double>(sizes[1]));
-            at::Generator generator = at::detail::createCPUGenerator(options_.seed ^ hash_of(name));
+            at::Generator generator =
+                at::detail::createCPUGenerator(options_.seed ^ fnv1a(kFnv1aBegin, name));
             tensor.uniform_(-bound, bound, generator);
         }
         return tensor.set_requires_grad(true);

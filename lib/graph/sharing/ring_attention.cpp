@@ -147,8 +147,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
                             const Variable& value, const Ring& ring) {
         const at::ScalarType dtype = wide(query);
         const at::TensorOptions options = query.options().dtype(dtype);
-        // Of the blocks so far: the largest logarithm, and sums of numerators and denominators over
-        // its exponential.
+        // The largest logarithm of the blocks so far, and their sums of numerators and denominators
+        // over its exponential.
         at::Tensor most =
             at::full({query.size(0), query.size(1), query.size(2)}, -INFINITY, options);
         at::Tensor denominator = at::zeros_like(most);

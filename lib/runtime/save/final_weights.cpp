@@ -161,7 +161,7 @@ class Writer {
         if (weights_.lora.on())
             return std::make_unique<AdapterWriter>(*weights_.whole, weights_.lora,
                                                    weights_.base_model,
-                                                   weights_.folder + "/" + kAdapterFolder);
+                                                   weights_.folder + "/" + storage::kAdapterFolder);
         return std::make_unique<WeightWriter>(*weights_.whole, weights_.folder, elsewhere);
     }
 

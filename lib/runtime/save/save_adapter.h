@@ -9,8 +9,6 @@
 
 namespace dslaunch::runtime {
 
-inline constexpr const char* kAdapterFolder = "adapter";  // below --output
-
 // Writes what MODEL trains beside its frozen weights: adapters, and modules_to_save. Values of
 // other parameters are not kept.
 class AdapterWriter final : public WeightSink {

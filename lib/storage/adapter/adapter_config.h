@@ -22,7 +22,8 @@ struct AdapterConfig {
     [[nodiscard]] double scale() const;
 };
 
-// The files of an adapter's folder.
+// The folder of a trained adapter below --output, and the files of any adapter's folder.
+inline constexpr const char* kAdapterFolder = "adapter";
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/fnv1a.h"
 #include "base/range.h"
 #include "runtime/comm/host/control_block.h"
 #include "runtime/comm/ranks/topology.h"
@@ -31,11 +32,6 @@ constexpr auto kNap = std::chrono::milliseconds(1);  // between looks at local r
 // gradients of a small model take.
 int64_t alignment_of(Bytes bytes) {
     return bytes.value >= kPageBytes ? kPageBytes : kLineBytes;
-}
-
-uint64_t fnv1a(uint64_t hash, std::string_view text) {
-    for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-    return hash;
 }
 
 [[noreturn]] void fail_without_memory(Bytes bytes, const char* what, int error_number) {
@@ -216,7 +212,7 @@ Bytes ArenaLayout::total_bytes() const {
 }
 
 uint64_t ArenaLayout::hash() const {
-    uint64_t hash = fnv1a(0xcbf29ce484222325, std::to_string(local_world_size_));
+    uint64_t hash = fnv1a(kFnv1aBegin, std::to_string(local_world_size_));
     for (const Slice& slice : slices_)
         hash = fnv1a(hash, fmt::format("{}:{}:{}:{};", slice.name, slice.bytes.value, slice.offset,
                                        slice.per_rank));

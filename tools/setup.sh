@@ -16,7 +16,8 @@ readonly wheel_folder=$cache/torch-$torch_version
 
 # Libraries whose headers are needed, and the King James text of the demo.
 readonly libraries=(libcli11-dev libssh-dev libyaml-cpp-dev libspdlog-dev libfmt-dev catch2
-    liburing-dev libgloo-dev nlohmann-json3-dev libxxhash-dev libssl-dev libzstd-dev bible-kjv)
+    liburing-dev libgloo-dev nlohmann-json3-dev libxxhash-dev libssl-dev libzstd-dev libcpp-httplib-dev
+    libonig-dev libutf8proc-dev bible-kjv)
 # Programs, as command:package; another way of having the command is as good.
 readonly programs=(g++:g++ cmake:cmake ninja:ninja-build ccache:ccache ld.lld:lld
     pkg-config:pkg-config ip:iproute2 ssh:openssh-client)

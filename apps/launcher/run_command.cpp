@@ -185,20 +185,11 @@ int join_by_hand(const RunOptions& options, const std::string& variable,
 
 }  // namespace
 
-int run_command(std::span<const std::string> arguments, RunAs as,
-                std::span<const std::string> subcommands) {
-    launch::hold_end_signals();
+namespace {
+
+// SUBCOMMANDS: empty where the target cannot be one that is mistyped.
+int start_job(RunOptions options, bool run_is_named, std::span<const std::string> subcommands) {
     const std::string token = launch::take_token_variable();  // no worker inherits it
-    const bool verifies = as == RunAs::kVerify;
-    RunOptions options = parse_run_options(arguments, verifies);
-    if (options.help) {
-        fmt::print("{}", run_options_help(verifies));
-        return 0;
-    }
-    if (options.version) {
-        fmt::print("dslaunch {}\n", DSL_VERSION);
-        return 0;
-    }
     set_log_level(options.log.quiet ? LogLevel::kWarn : parse_log_level(options.log.level));
     Machine machine = Machine::this_one();
     std::optional<MpiCopies> copies;
@@ -233,8 +224,7 @@ int run_command(std::span<const std::string> arguments, RunAs as,
     } else {
         give_token(options, token, job.spec);
     }
-    refuse_mistyped_subcommand(job.spec, options, as != RunAs::kUnnamed || options.no_python,
-                               subcommands);
+    refuse_mistyped_subcommand(job.spec, options, run_is_named || options.no_python, subcommands);
     refuse_folder(job.spec);
     refuse_model_as_program(job.spec);
     require_script(options, job.spec);
@@ -242,7 +232,7 @@ int run_command(std::span<const std::string> arguments, RunAs as,
     require_srun(job.spec);
     if (job.spec.target_kind == launch::TargetKind::kModel) {
         require_worker(job.spec.required_files.front());
-        look_into_training_job(options, job.spec);
+        if (options.role.empty()) look_into_training_job(options, job.spec);
     }
     print_notes(job, options);  // after all checks of the command line
     if (options.push && job.spec.transport != launch::TransportKind::kLocal) push_for_job(job.spec);
@@ -250,6 +240,29 @@ int run_command(std::span<const std::string> arguments, RunAs as,
     if (copies && code == 0) copies->finish();
     remove_old_jobs(job.spec.state_directory);
     return code;
+}
+
+}  // namespace
+
+int run_command(std::span<const std::string> arguments, RunAs as,
+                std::span<const std::string> subcommands) {
+    launch::hold_end_signals();
+    const bool verifies = as == RunAs::kVerify;
+    const RunOptions options = parse_run_options(arguments, verifies);
+    if (options.help) {
+        fmt::print("{}", run_options_help(verifies));
+        return 0;
+    }
+    if (options.version) {
+        fmt::print("dslaunch {}\n", DSL_VERSION);
+        return 0;
+    }
+    return start_job(options, as != RunAs::kUnnamed, subcommands);
+}
+
+int run_role(std::span<const std::string> words) {
+    launch::hold_end_signals();
+    return start_job(parse_role_options(words), true, {});
 }
 
 }  // namespace dslaunch::launcher

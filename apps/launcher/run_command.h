@@ -19,4 +19,8 @@ enum class RunAs {
 [[nodiscard]] int run_command(std::span<const std::string> arguments, RunAs as,
                               std::span<const std::string> subcommands);
 
+// Runs a role of dsworker that needs no training (`generate`) on the ranks of a job. WORDS: see
+// parse_role_options(). Result, errors and REQUIRES as run_command().
+[[nodiscard]] int run_role(std::span<const std::string> words);
+
 }  // namespace dslaunch::launcher

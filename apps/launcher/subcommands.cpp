@@ -24,6 +24,7 @@
 #include "launcher/jobs/ps_command.h"
 #include "launcher/jobs/report_command.h"
 #include "launcher/jobs/stop_command.h"
+#include "launcher/run/parse_run.h"
 #include "launcher/run/worker_program.h"
 #include "launcher/run_command.h"
 
@@ -40,6 +41,12 @@ int own(Words words) {
 
 // The name is that of a role of dsworker, which reads models.
 int worker_role(Words words) {
+    become_worker(words);
+}
+
+// The same, and it may be shared by the ranks of a job.
+int shared_role(Words words) {
+    if (chooses_ranks(words)) return run_role(words);
     become_worker(words);
 }
 
@@ -80,7 +87,7 @@ constexpr Subcommand kSubcommands[] = {
     {"ckpt", "lists, verifies, inspects, compares, exports and imports checkpoints", own<ckpt_command>},
     {"zero_to_fp32", "writes the weights of a DeepSpeed checkpoint as safetensors", own<zero_to_fp32_command>},
     {"pack", "puts config and data reference into a model archive", own<pack_command>},
-    {"generate", "lets a trained model write text", worker_role},
+    {"generate", "lets a language model write text, on one rank or on many", shared_role},
     {"tokens", "turns a text file into a token file", own<tokens_command>},
     {"hosts", "says what state all hosts are in; sets up keys and known_hosts for all", own<hosts_command>, kDropsToken},
     {"exec", "runs a command on all hosts, equal output shown once", own<exec_command>, kDropsToken},

@@ -1,25 +1,33 @@
-// The threads of one rank that share a long loop over flat arrays: the caller and helpers that
-// block in between, never spin. They run on the processors that the team's maker may use (ranks
-// that share a host have their own, apps/worker/train.cpp). Data path: optimizer state ->
-// thread team -> flat kernels. Threads: for_parts by one thread at a time.
+// The threads of one rank that share a long loop over flat arrays, or the many short ones of a
+// generated token: the caller and helpers that wait for the next loop, blocked or, for a bounded
+// time, spinning. They run on the processors that the team's maker may use (ranks that share a host
+// have their own, apps/worker/train.cpp). Data path: optimizer state -> thread team -> flat
+// kernels; activations -> thread team -> products. Threads: for_parts and for_chunks by one thread
+// at a time.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace dslaunch::kernels {
 
 class ThreadTeam {
   public:
-    // THREADS in all, the caller among them. REQUIRES: at least 1.
-    explicit ThreadTeam(int threads);
+    // THREADS in all, the caller among them. SPIN: how long a helper looks for the next loop, and
+    // the caller for the end of this one, before they block; a loop then begins within about a
+    // microsecond. 0: they block at once. REQUIRES: at least 1 thread.
+    explicit ThreadTeam(int threads, std::chrono::nanoseconds spin = {});
     ThreadTeam(const ThreadTeam&) = delete;
     ThreadTeam& operator=(const ThreadTeam&) = delete;
-    // REQUIRES: for_parts is not running.
+    // REQUIRES: no loop is running.
     ~ThreadTeam();
 
     // WORK on [BEGIN, BEGIN + NUMEL), in elements; called by several threads at once. Must not
@@ -31,21 +39,57 @@ class ThreadTeam {
     void for_parts(int64_t numel, const Work& work);
     static constexpr int64_t kBlockNumel = int64_t{16} * 1024;
 
+    // Calls WORK(chunk) for every chunk in [0, chunks), each once, by whichever thread is free, and
+    // returns when all are done. A helper that is late (its processor is another program's) is not
+    // waited for when nothing is left to do. WORK must not throw.
+    template <typename F>
+    void for_chunks(int64_t chunks, F&& work) {
+        auto& object = work;
+        using Object = std::remove_reference_t<decltype(object)>;
+        share({[](const void* f, int64_t chunk) {
+                   (*static_cast<Object*>(const_cast<void*>(f)))(chunk);
+               },
+               static_cast<const void*>(&object), chunks},
+              false);
+    }
+
     [[nodiscard]] int threads() const { return static_cast<int>(helpers_.size()) + 1; }
+    // The time of SPIN for loops that follow each other within a token.
+    static constexpr std::chrono::microseconds kTokenSpin{200};
 
   private:
-    void help(int64_t index);
-    void run_part(int64_t index) const;
+    struct Loop {
+        void (*call)(const void* work, int64_t chunk) = nullptr;
+        const void* work = nullptr;
+        int64_t chunks = 0;
+    };
+    // The caller offers a loop; the helper takes it, and ends it by kNone; the caller may withdraw
+    // what nobody took.
+    enum class Seat : uint8_t { kNone, kOffered, kTaken };
+    struct alignas(64) Place {
+        std::atomic<Seat> seat{Seat::kNone};
+    };
 
-    std::mutex mutex_;
+    // EACH_ITS_OWN: chunk i is that of thread i.
+    void share(const Loop& loop, bool each_its_own);
+    void offer(int64_t helpers);
+    void take_back(int64_t helpers);
+    void await_end(const Place& place);
+    void help(int64_t index);
+    [[nodiscard]] bool await_offer(const Place& place);
+    void run(int64_t thread);
+
+    std::chrono::nanoseconds spin_;
+    Loop loop_;  // the loop under way; changes while no seat is taken or offered
+    bool each_its_own_ = false;
+    alignas(64) std::atomic<int64_t> next_{0};  // the first chunk that nobody has
+    std::vector<Place> places_;                 // of the helpers
+    std::atomic<int64_t> sleepers_{0};          // helpers that are blocked, or about to be
+    std::atomic<bool> caller_sleeps_{false};
+    std::atomic<bool> ending_{false};
+    std::mutex mutex_;  // nothing is guarded but the moment between a look and blocking
     std::condition_variable begun_;
     std::condition_variable done_;
-    const Work* work_ = nullptr;  // the work of the loop under way, whose numel and parts follow
-    int64_t numel_ = 0;
-    int64_t parts_ = 0;
-    uint64_t loops_ = 0;  // begun since the start
-    int64_t busy_ = 0;    // helpers that have not ended their part
-    bool ending_ = false;
     std::vector<std::thread> helpers_;
 };
 

@@ -55,6 +55,7 @@ class Builder {
     void note_unused_options();
     void choose_device(launch::PlanRequest& request);
     void write_command(launch::PlanRequest& request);
+    void write_training_options(launch::PlanRequest& request) const;
     [[nodiscard]] std::string resume_argument() const;
     void require_script();
     void require_libraries();
@@ -247,12 +248,23 @@ void Builder::write_command(launch::PlanRequest& request) {
         require_script();
     }
     const std::string worker = machine_.binary_directory + "/dsworker";
-    if (kind == launch::TargetKind::kModel) request.command_head = {worker, "train"};
+    if (kind == launch::TargetKind::kModel)
+        request.command_head = {worker, options_.role.empty() ? "train" : options_.role};
     request.command_head.push_back(options_.target);
     request.append_local_rank =
         (kind == launch::TargetKind::kPython || options_.no_python) && !options_.no_local_rank;
     request.command_tail = options_.arguments;
     if (kind != launch::TargetKind::kModel) return;
+    if (options_.role.empty()) write_training_options(request);
+    job_.spec.required_files = {worker, absolute(options_.target, job_.spec.working_directory)};
+    if (job_.spec.transport != launch::TransportKind::kLocal && options_.check_hosts)
+        require_libraries();
+    if (!options_.config.empty()) {
+        job_.spec.required_files.push_back(absolute(options_.config, job_.spec.working_directory));
+    }
+}
+
+void Builder::write_training_options(launch::PlanRequest& request) const {
     const auto add = [&](const std::string& name, const std::string& value) {
         if (!value.empty()) request.command_tail.push_back(fmt::format("--{}={}", name, value));
     };
@@ -268,12 +280,6 @@ void Builder::write_command(launch::PlanRequest& request) {
     if (options_.verifies) request.command_tail.emplace_back("--verify");
     add("scratch", options_.scratch.empty() ? "" : absolute(options_.scratch, machine_.directory));
     if (options_.timeout_s) add("timeout", fmt::format("{}", *options_.timeout_s));
-    job_.spec.required_files = {worker, absolute(options_.target, job_.spec.working_directory)};
-    if (job_.spec.transport != launch::TransportKind::kLocal && options_.check_hosts)
-        require_libraries();
-    if (!options_.config.empty()) {
-        job_.spec.required_files.push_back(absolute(options_.config, job_.spec.working_directory));
-    }
 }
 
 // The --resume argument of dsworker, with a folder as an absolute path.

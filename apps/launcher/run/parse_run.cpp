@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/option_name.h"
 #include "config/resolve/op_libraries.h"
 #include "launcher/run/option_table.h"
 
@@ -138,6 +139,57 @@ RunOptions parse_run_options(std::span<const std::string> arguments, bool verify
     });
     options.arguments.assign(rest.begin(), rest.end());
     settle_run_options(options);
+    return options;
+}
+
+namespace {
+
+// The row of `run` that chooses hosts or ranks and that WORD names; null: none does.
+const OptionRow* ranks_row(const std::string& word) {
+    if (!word.starts_with("-") || word.size() < 2) return nullptr;
+    const bool is_long = word.starts_with("--");
+    const std::string spelt = with_dashes(word.substr(0, word.find('=')));
+    const std::string name = spelt.substr(is_long ? 2 : 1);
+    for (const OptionRow& row : option_rows()) {
+        if (row.group != Group::kHosts || row.apply == nullptr) continue;
+        for (const std::string& own : split(row.names, ','))
+            if (own == name && (own.size() > 1) == is_long) return &row;
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+bool chooses_ranks(std::span<const std::string> words) {
+    return std::ranges::any_of(words,
+                               [](const std::string& word) { return ranks_row(word) != nullptr; });
+}
+
+RunOptions parse_role_options(std::span<const std::string> words) {
+    const std::string& role = words.front();
+    if (words.size() < 2 || words[1].starts_with("-"))
+        fail(ExitCode::kUsage,
+             "{}: with options of hosts and ranks the model comes first: dslaunch {} MODEL "
+             "--hostfile FILE …",
+             role, role);
+    std::vector<std::string> launch, own;
+    for (size_t i = 2; i < words.size(); ++i) {
+        const OptionRow* row = ranks_row(words[i]);
+        std::vector<std::string>& into = row == nullptr ? own : launch;
+        into.push_back(words[i]);
+        const bool value_follows =
+            row != nullptr && !row->value_name.empty() && words[i].find('=') == std::string::npos;
+        if (value_follows && i + 1 < words.size()) launch.push_back(words[++i]);
+    }
+    launch.push_back(words[1]);
+    RunOptions options = parse_run_options(launch);
+    if (target_kind_of(options) != launch::TargetKind::kModel)
+        fail(ExitCode::kUsage,
+             "{}: {} is no model: a file that ends with .pt or .pt2, or a folder "
+             "with a config.json",
+             role, printable(words[1]));
+    options.role = role;
+    options.arguments = std::move(own);
     return options;
 }
 

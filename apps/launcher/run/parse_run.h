@@ -14,6 +14,14 @@ namespace dslaunch::launcher {
 [[nodiscard]] RunOptions parse_run_options(std::span<const std::string> arguments,
                                            bool verify = false);
 
+// Returns true if one of WORDS, those of a role of dsworker, is an option that chooses hosts or
+// ranks: the role is then a job.
+[[nodiscard]] bool chooses_ranks(std::span<const std::string> words);
+// WORDS: the role, the model, then options of hosts and ranks among the role's own words, which
+// become RunOptions::arguments. Throws Error{kUsage} as parse_options(), and if no model comes
+// first.
+[[nodiscard]] RunOptions parse_role_options(std::span<const std::string> words);
+
 // Checks options against each other and decides the device. Throws Error{kUsage}: no target, a
 // training option for a target that is no .pt, two options that exclude each other.
 void settle_run_options(RunOptions& options);

@@ -62,6 +62,8 @@ struct RunOptions {
     std::vector<std::string> op_libraries;  // --op-library; `set` has them too
     std::string scratch;                    // --scratch, for `dslaunch verify`
     bool verifies = false;                  // `dslaunch verify`
+    std::string role;                   // of dsworker, `generate`; empty: train. `arguments` are
+                                        // then the role's, behind the model
     std::optional<double> timeout_s;    // limit of a rank's wait for another; nullopt: dsworker's
                                         // default
     std::string resume;                 // "auto", or a folder of checkpoints; empty: start anew

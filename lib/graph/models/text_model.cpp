@@ -5,13 +5,8 @@
 #include "base/text.h"
 #include "base/text/torch_reason.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
-#include <ATen/ops/multinomial.h>
-#include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/ScalarType.h>
@@ -60,18 +55,6 @@ int64_t context_of(const Module& module) {
 
 }  // namespace
 
-int64_t draw_token(const at::Tensor& logits, const GenerateOptions& options,
-                   at::Generator& generator) {
-    DSL_CHECK(logits.dim() == 1 && options.temperature >= 0 && options.top_k >= 0, "draw_token");
-    if (options.temperature == 0) return logits.argmax().item<int64_t>();
-    const int64_t vocab = logits.size(0);
-    const int64_t kept = options.top_k == 0 ? vocab : std::min(options.top_k, vocab);
-    const auto [values, tokens] = (logits.to(at::kFloat) / options.temperature).topk(kept);
-    const at::Tensor drawn =
-        at::multinomial(at::softmax(values, 0), 1, /*replacement=*/false, generator);
-    return tokens[drawn.item<int64_t>()].item<int64_t>();
-}
-
 TextModel::TextModel(Module module, at::Device device, int64_t context_max)
     : module_(std::move(module)),
       method_(logits_method(module_)),
@@ -85,6 +68,7 @@ TextModel::TextModel(Module module, at::Device device, int64_t context_max)
 }
 
 at::Tensor TextModel::next_logits(const std::vector<int64_t>& tokens) {
+    DSL_CHECK(!tokens.empty(), "an empty text");
     const c10::InferenceMode no_gradients;
     const size_t seen =
         context_ > 0 ? std::min(tokens.size(), static_cast<size_t>(context_)) : tokens.size();
@@ -102,29 +86,6 @@ at::Tensor TextModel::next_logits(const std::vector<int64_t>& tokens) {
         fail(ExitCode::kInput,
              "the model's {} does not return logits of shape [batch, length, vocabulary]", method_);
     return output.toTensor()[0][-1].to(at::kCPU, at::kFloat);
-}
-
-void TextModel::generate(std::vector<int64_t> prompt, const GenerateOptions& options,
-                         const std::function<void(int64_t)>& on_token) {
-    DSL_CHECK(!prompt.empty(), "an empty prompt");
-    for (int64_t token : prompt)
-        if (token < 0 || token >= vocab_)
-            fail(ExitCode::kInput, "prompt token {} is outside the model's vocabulary of {}", token,
-                 vocab_);
-    at::Generator generator = at::detail::createCPUGenerator(options.seed);
-    for (int64_t made = 0; made < options.tokens; ++made) {
-        const int64_t token = draw_token(next_logits(prompt), options, generator);
-        prompt.push_back(token);
-        on_token(token);
-    }
-}
-
-std::string byte_token_text(int64_t token) {
-    if (token > 255) return fmt::format("<{}>", token);
-    const auto byte = static_cast<unsigned char>(token);
-    if (byte == '\n' || byte == '\t' || (byte >= 0x20 && byte != 0x7f))
-        return std::string(1, static_cast<char>(byte));
-    return fmt::format("\\x{:02x}", byte);
 }
 
 }  // namespace dslaunch::graph

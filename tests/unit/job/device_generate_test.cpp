@@ -1,5 +1,6 @@
 // Text from models on a test device: the tokens of the host.
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include "graph/lower/device_rewrite.h"
@@ -15,14 +16,14 @@ using namespace graph;
 namespace {
 
 std::vector<int64_t> greedy(const torch::jit::Module& module, at::Device device,
-                            const std::vector<int64_t>& prompt) {
+                            std::vector<int64_t> prompt) {
     if (!device.is_cpu()) rewrite_methods(module, device);
     TextModel model(module, device, 0);
-    GenerateOptions options;
-    options.tokens = 6;
-    options.temperature = 0;
     std::vector<int64_t> made;
-    model.generate(prompt, options, [&](int64_t token) { made.push_back(token); });
+    for (int i = 0; i < 6; ++i) {
+        made.push_back(model.next_logits(prompt).argmax().item<int64_t>());
+        prompt.push_back(made.back());
+    }
     return made;
 }
 

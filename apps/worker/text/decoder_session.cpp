@@ -1,0 +1,139 @@
+#include "worker/text/decoder_session.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "graph/models/transformer.h"
+#include "infer/model/weight_source.h"
+#include "kernels/matrix/matrix_isa.h"
+#include "runtime/comm/host/hang_limit.h"
+
+namespace dslaunch::worker {
+
+namespace {
+
+std::optional<kernels::MatrixForm> form_named(const std::string& name) {
+    using kernels::MatrixForm;
+    for (const MatrixForm form : {MatrixForm::kF32, MatrixForm::kBf16, MatrixForm::kFp16,
+                                  MatrixForm::kInt8, MatrixForm::kInt4, MatrixForm::kNf4})
+        if (name == kernels::matrix_form_name(form)) return form;
+    return std::nullopt;
+}
+
+DType dtype_named(const std::string& name) {
+    if (name == "bf16") return DType::kBF16;
+    return name == "fp16" ? DType::kF16 : DType::kF32;
+}
+
+// Processors that this process may use.
+int processors_allowed() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    return std::max(CPU_COUNT(&set), 1);
+}
+
+infer::RotaryFrequencies frequencies_of(const storage::TransformerConfig& config) {
+    infer::RotaryFrequencies frequencies;
+    if (config.learned_positions) return frequencies;
+    frequencies.all = graph::rope_frequencies(config.rope, false);
+    if (config.rope.kind == storage::RopeKind::kLong) {
+        frequencies.late = graph::rope_frequencies(config.rope, true);
+    } else if (config.has_window()) {
+        frequencies.window = graph::rope_frequencies(config.window_rope, false);
+    }
+    return frequencies;
+}
+
+}  // namespace
+
+void declare_decoder(CommandLine& app, DecoderArguments& arguments) {
+    app.add("--adapter DIR", arguments.adapter, "a trained adapter (LoRA), beside the weights");
+    app.add("--weights FORM", arguments.weights,
+            "as-is, or rounded when they are read: f32, bf16, fp16, int8, int4, nf4")
+        .show_default()
+        .one_of({"as-is", "f32", "bf16", "fp16", "int8", "int4", "nf4"});
+    app.add("--cache-dtype NAME", arguments.cache, "of keys and values: fp32, bf16, fp16")
+        .show_default()
+        .one_of({"fp32", "bf16", "fp16"});
+    app.add("--threads N", arguments.threads, "threads, 0: one for each processor")
+        .show_default()
+        .at_least(0);
+    app.add("--tensor-ranks N", arguments.tensor_ranks,
+            "ranks that share each layer, the others are stages; 0: those of a host")
+        .show_default()
+        .at_least(0);
+}
+
+DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
+    : arguments_(std::move(arguments)),
+      process_(process),
+      folder_(storage::open_model_folder(arguments_.model)),
+      ranks_(process.environment, folder_.config, static_cast<int>(arguments_.tensor_ranks)) {
+    process.on_failure = [this](const std::string& why) { ranks_.poison(why); };
+    if (arguments_.context > 0)
+        folder_.config.context = folder_.config.learned_positions
+                                     ? std::min(arguments_.context, folder_.config.context)
+                                     : arguments_.context;
+}
+
+// Ranks that share a host share its processors too.
+int DecoderSession::threads() const {
+    if (arguments_.threads > 0) return static_cast<int>(arguments_.threads);
+    const bool pinned = process_.environment.local_world_size == 1;
+    return std::max(processors_allowed() / (pinned ? 1 : process_.environment.local_world_size), 1);
+}
+
+void DecoderSession::open(int64_t pages) {
+    const auto begin = std::chrono::steady_clock::now();
+    const int threads = this->threads();
+    team_ = std::make_unique<kernels::ThreadTeam>(threads, kernels::ThreadTeam::kTokenSpin);
+    storage::require_weights(folder_);
+    infer::WeightSource source(folder_, arguments_.adapter, form_named(arguments_.weights), *team_);
+    infer::DecoderWeights weights =
+        infer::load_decoder(folder_.config, ranks_.part(folder_.config), source);
+    const int64_t bytes = weights.bytes;
+    infer::DecoderOptions options;
+    options.rows_max = arguments_.rows_max;
+    options.pages = pages;
+    options.cache = dtype_named(arguments_.cache);
+    options.frequencies = frequencies_of(folder_.config);
+    if (!ranks_.is_alone())
+        ranks_.open(std::max(arguments_.rows_max * folder_.config.width, folder_.config.vocabulary),
+                    runtime::kHangLimit);
+    decoder_ = std::make_unique<infer::Decoder>(folder_.config, std::move(weights), options, *team_,
+                                                ranks_.sum());
+    if (ranks_.is_alone()) {
+        runner_ = std::make_unique<infer::LoneRunner>(*decoder_);
+    } else {
+        auto group = std::make_unique<infer::GroupRunner>(ranks_.parts(*decoder_));
+        group_ = group.get();
+        runner_ = std::move(group);
+    }
+    if (!process_.is_first()) return;
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    log_info("decoder", "{}: {} of weights ({}){}, {}, {} kernels, open in {:.2f} s",
+             folder_.config.architecture, to_text(Bytes{bytes}), arguments_.weights,
+             ranks_.is_alone() ? ""
+                               : fmt::format(" on each of {} tensor ranks x {} stages",
+                                             ranks_.mesh().tensor_ranks, ranks_.mesh().stages),
+             counted(threads, "thread"), kernels::matrix_isa_name(kernels::matrix_isa_in_use()),
+             seconds.count());
+}
+
+void DecoderSession::finish() {
+    if (group_ == nullptr) return;
+    if (process_.is_first()) {
+        group_->end();
+    } else {
+        group_->follow();
+    }
+}
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,67 @@
+// A decoder of a Hugging Face folder, ready to compute batches in this process or with the other
+// ranks of its job: weights, threads and cache. Below `dslaunch generate`, `serve` and `eval`. One
+// thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/text/command_line.h"
+#include "infer/decode/decoder.h"
+#include "kernels/thread_team.h"
+#include "storage/huggingface/model_folder.h"
+#include "worker/text/decoder_ranks.h"
+#include "worker/text/rank_process.h"
+
+namespace dslaunch::worker {
+
+// What the commands that compute with a decoder have in common.
+struct DecoderArguments {
+    std::string model;    // a Hugging Face folder
+    std::string adapter;  // folder of a trained adapter; empty: none
+    std::string weights = "as-is";
+    std::string cache = "fp32";
+    int64_t threads = 0;  // 0: one for each processor that this process may use
+    int64_t context = 0;  // positions that a text may have; 0: the model's own limit
+    int64_t rows_max = 512;
+    int64_t tensor_ranks = 0;  // ranks that share each layer; 0: by the hosts
+};
+
+// Declares --adapter, --weights, --cache-dtype and --threads.
+void declare_decoder(CommandLine& app, DecoderArguments& arguments);
+
+class DecoderSession {
+  public:
+    // Opens the folder alone: its config is known afterwards. PROCESS must outlive this. Throws
+    // Error{kInput}, and Error{kUsage} as infer::choose_mesh().
+    DecoderSession(DecoderArguments arguments, RankProcess& process);
+
+    [[nodiscard]] const storage::ModelFolder& folder() const { return folder_; }
+    // Positions that a text may have.
+    [[nodiscard]] int64_t context() const { return folder_.config.context; }
+
+    // Takes the weights, and a cache of PAGES, with all ranks of the job. Throws Error{kInput} for
+    // weights, Error{kSetup} for memory, and what DecoderRanks::open() does.
+    void open(int64_t pages);
+    // REQUIRES: open(), on rank 0.
+    [[nodiscard]] infer::StepRunner& runner() { return *runner_; }
+    // On rank 0 it tells the others that the work is done; they compute until then.
+    void finish();
+
+  private:
+    [[nodiscard]] int threads() const;
+
+    DecoderArguments arguments_;
+    RankProcess& process_;
+    storage::ModelFolder folder_;
+    DecoderRanks ranks_;
+    infer::GroupRunner* group_ = nullptr;  // runner_, if ranks share the decoder
+    std::unique_ptr<kernels::ThreadTeam> team_;
+    std::unique_ptr<infer::Decoder> decoder_;
+    std::unique_ptr<infer::StepRunner> runner_;
+};
+
+}  // namespace dslaunch::worker

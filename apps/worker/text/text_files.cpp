@@ -1,0 +1,40 @@
+#include "worker/text/text_files.h"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "infer/text/byte_codec.h"
+#include "infer/text/tokenizer_codec.h"
+#include "storage/huggingface/generation_config.h"
+
+namespace dslaunch::worker {
+
+TextFiles::TextFiles(const std::string& folder, int64_t vocabulary)
+    : folder_(folder), vocabulary_(vocabulary) {
+    if (!folder.empty()) {
+        end_tokens_ = storage::end_tokens_of(folder);
+        const std::string path = fmt::format("{}/tokenizer.json", folder);
+        std::error_code unreadable;
+        if (std::filesystem::exists(path, unreadable)) {
+            tokenizer_ = tokens::Tokenizer::load(path);
+            codec_ = std::make_unique<infer::TokenizerCodec>(*tokenizer_);
+        }
+    }
+    if (!codec_ && vocabulary <= infer::kByteVocabMax)
+        codec_ = std::make_unique<infer::ByteCodec>();
+}
+
+const infer::TextCodec& TextFiles::require_codec() const {
+    if (!codec_)
+        fail(ExitCode::kInput,
+             "the model's {} tokens have no text here: {}; give the prompt as --prompt-ids",
+             vocabulary_,
+             folder_.empty() ? "a model's file has no tokenizer, a Hugging Face folder may"
+                             : fmt::format("{} has no tokenizer.json", printable(folder_)));
+    return *codec_;
+}
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,36 @@
+// What a model's folder says of text: its tokenizer and the tokens that end a text. Data path:
+// folder -> [here] -> generate, serve, eval. Const functions: any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "infer/text/text_codec.h"
+#include "tokens/tokenizer/tokenizer.h"
+
+namespace dslaunch::worker {
+
+class TextFiles {
+  public:
+    // FOLDER: of a Hugging Face model, or empty for a model without one. VOCABULARY: tokens that
+    // the model knows. Throws Error{kInput} naming the file that cannot be read.
+    TextFiles(const std::string& folder, int64_t vocabulary);
+
+    // Null: the model's tokens have no text here.
+    [[nodiscard]] const infer::TextCodec* codec() const { return codec_.get(); }
+    // Throws Error{kInput} that says what is missing where there is no codec.
+    [[nodiscard]] const infer::TextCodec& require_codec() const;
+    [[nodiscard]] const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
+
+  private:
+    std::string folder_;
+    int64_t vocabulary_;
+    std::optional<tokens::Tokenizer> tokenizer_;
+    std::unique_ptr<const infer::TextCodec> codec_;
+    std::vector<int32_t> end_tokens_;
+};
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,54 @@
+// The choice of the next token from a row of logits: the likeliest one, or a draw among those that
+// temperature, top-k, top-p and min-p leave. Data path: decoder -> [here] -> engine. The order of
+// the steps is that of transformers' generate(): penalty, temperature, top-k, top-p, min-p. Pure
+// but for the sampler's own random numbers; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+namespace dslaunch::infer {
+
+struct SamplingOptions {
+    double temperature = 0.8;       // divides the logits; 0: always the likeliest token
+    int64_t top_k = 40;             // draw among the k likeliest only; 0: among all
+    double top_p = 1;               // draw among the likeliest whose probabilities reach this sum
+    double min_p = 0;               // leave out what is less likely than this part of the likeliest
+    double repetition_penalty = 1;  // of tokens that stand in the text; 1: none
+    uint64_t seed = 1;              // equal seeds give equal tokens on one machine
+};
+
+class Sampler {
+  public:
+    // Throws Error{kUsage} naming the option that is out of range.
+    explicit Sampler(const SamplingOptions& options);
+
+    // The next token after TEXT, from its LOGITS. SHAPE: [vocabulary] fp32; they are changed.
+    // Of equal logits the lowest token counts as the likeliest. REQUIRES: not empty.
+    [[nodiscard]] int32_t next(std::span<float> logits, std::span<const int32_t> text);
+
+    [[nodiscard]] const SamplingOptions& options() const { return options_; }
+
+  private:
+    struct Candidate {
+        float logit = 0;
+        int32_t token = 0;
+    };
+    void penalize(std::span<float> logits, std::span<const int32_t> text);
+    void collect(std::span<const float> logits);
+    void keep_likely();
+    [[nodiscard]] int32_t draw();
+
+    SamplingOptions options_;
+    std::mt19937_64 random_;
+    std::vector<Candidate> candidates_;  // likeliest first once they are kept
+    std::vector<double> probabilities_;  // of the candidates, without a common factor
+    std::vector<bool> is_penalized_;     // by token
+};
+
+// The likeliest token of LOGITS; the lowest one of several. REQUIRES: not empty.
+[[nodiscard]] int32_t likeliest(std::span<const float> logits);
+
+}  // namespace dslaunch::infer

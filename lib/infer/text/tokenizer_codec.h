@@ -1,0 +1,23 @@
+// The codec of a tokenizer.json. See text_codec.h.
+#pragma once
+
+#include "infer/text/text_codec.h"
+#include "tokens/tokenizer/tokenizer.h"
+
+namespace dslaunch::infer {
+
+class TokenizerCodec final : public TextCodec {
+  public:
+    // TOKENIZER must outlive this.
+    explicit TokenizerCodec(const tokens::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+    [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
+                                              bool is_rendered) const override;
+    // Special tokens have no text.
+    [[nodiscard]] std::unique_ptr<TextStream> stream() const override;
+
+  private:
+    const tokens::Tokenizer& tokenizer_;
+};
+
+}  // namespace dslaunch::infer

@@ -1,0 +1,56 @@
+// Attention of single query rows over a cache of keys and values that lies in pages. Data path:
+// rotated q and the cache -> [here] -> the output projection. fp32 throughout but for the cache's
+// storage; the softmax is the online one (Milakov & Gimelshein 2018), in chunks of kAttendChunk
+// positions that are merged in order: a row of the result depends on that row alone, not on the
+// team or the instruction set. A key and a value are read once for all query heads that share them.
+// Threads: the team's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/kinds/dtype.h"
+#include "kernels/matrix/matrix_isa.h"
+#include "kernels/thread_team.h"
+
+namespace dslaunch::kernels {
+
+inline constexpr int64_t kAttendChunk = 1024;
+
+// What all rows of a call share.
+struct AttendShape {
+    int64_t heads = 0;  // of queries; a multiple of kv_heads: head h reads h / (heads / kv_heads)
+    int64_t kv_heads = 0;          // of the cache
+    int64_t width = 0;             // elements of a head; at most kAttendWidthMax
+    int64_t page_positions = 0;    // positions of a page
+    DType cache = DType::kF32;     // kF32, kBF16 or kF16
+    float scale = 1;               // times q · k
+    float softcap = 0;             // 0: none; else softcap · tanh(score / softcap)
+    const float* sinks = nullptr;  // [heads] a score without a value for each head, or none
+};
+inline constexpr int64_t kAttendWidthMax = 512;
+
+// One query row over one sequence's cache.
+struct AttendRow {
+    const float* q = nullptr;  // [heads, width]
+    float* out = nullptr;      // [heads, width]
+    // Page i has positions [i · page_positions, …) as [page_positions, kv_heads, width] of the
+    // cache's type. Pages that hold no position of [begin, length) are not read.
+    const void* const* key_pages = nullptr;
+    const void* const* value_pages = nullptr;
+    int64_t length = 0;  // positions that exist for this row, its own among them
+    int64_t begin = 0;   // the first one that it sees: max(0, length - window)
+};
+
+// Memory that calls reuse. Threads: one call at a time.
+struct AttendScratch {
+    std::vector<float> partial;
+};
+
+// For each row: out[h] = Σ softmax(score[h])[p] · value[p] over positions [begin, length).
+// REQUIRES: 0 <= begin < length for each row; what AttendShape says; no OUT overlaps what is read.
+void attend(const AttendShape& shape, std::span<const AttendRow> rows, AttendScratch& scratch,
+            ThreadTeam& team, MatrixIsa isa = matrix_isa_in_use());
+
+}  // namespace dslaunch::kernels

@@ -1,0 +1,16 @@
+// The loops of this folder compiled for AVX-512; see lib/kernels/CMakeLists.txt for the flags.
+#if defined(__x86_64__)
+#include "kernels/matrix/cpu/attend_loops.h"
+#include "kernels/matrix/cpu/packed_loops.h"
+#include "kernels/matrix/cpu/row_major_loops.h"
+// What follows uses both.
+#include "kernels/matrix/cpu/rounding_loops.h"
+
+namespace dslaunch::kernels {
+
+const MatrixKernels kAvx512Matrix = kMatrix;
+
+const TokenKernels kAvx512Token = kToken;
+
+}  // namespace dslaunch::kernels
+#endif

@@ -1,0 +1,78 @@
+// Sixteen fp32 numbers, or sixteen int32 sums of products of bytes, as the instruction set at hand
+// has them: one register of AVX-512, two of AVX2, or an array. Loops over them are written once and
+// have equal bits everywhere, since every lane does the same and sums over lanes have one order.
+// Everything here has internal linkage.
+#pragma once
+
+#if defined(__AVX512F__)
+#include "kernels/matrix/cpu/lanes_avx512.h"
+#elif defined(__AVX2__)
+#include "kernels/matrix/cpu/lanes_avx2.h"
+#else
+#include "kernels/matrix/cpu/lanes_scalar.h"
+#endif
+
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+namespace dslaunch::kernels {
+namespace {
+
+constexpr int64_t kLanes = 16;
+
+inline Floats operator+(Floats a, Floats b) {
+    return add(a, b);
+}
+
+inline Floats operator-(Floats a, Floats b) {
+    return subtract(a, b);
+}
+
+inline Floats operator*(Floats a, Floats b) {
+    return multiply(a, b);
+}
+
+inline Floats operator/(Floats a, Floats b) {
+    return divide(a, b);
+}
+
+// The first NUMEL of 16 numbers, zeros behind them. REQUIRES: 0 < numel.
+inline Floats load_part(const float* from, int64_t numel) {
+    if (numel >= kLanes) return load(from);
+    float all[kLanes] = {};
+    for (int64_t i = 0; i < numel; ++i) all[i] = from[i];
+    return load(all);
+}
+
+inline void store_part(float* to, Floats values, int64_t numel) {
+    if (numel >= kLanes) return store(to, values);
+    float all[kLanes];
+    store(all, values);
+    for (int64_t i = 0; i < numel; ++i) to[i] = all[i];
+}
+
+// Elements of a cache or a row-major matrix, widened.
+struct F32 {
+    using Type = float;
+    static Floats load16(const float* from) { return load(from); }
+};
+
+struct Bf16 {
+    using Type = uint16_t;
+    static Floats load16(const uint16_t* from) { return load_bf16(from); }
+};
+
+struct Fp16 {
+    using Type = uint16_t;
+    static Floats load16(const uint16_t* from) { return load_fp16(from); }
+};
+
+template <typename T>
+inline Floats load_as(const typename T::Type* from, int64_t numel) {
+    if (numel >= kLanes) return T::load16(from);
+    typename T::Type all[kLanes] = {};
+    for (int64_t i = 0; i < numel; ++i) all[i] = from[i];
+    return T::load16(all);
+}
+
+}  // namespace
+}  // namespace dslaunch::kernels
+// NOLINTEND(misc-definitions-in-headers)

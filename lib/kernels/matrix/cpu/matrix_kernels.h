@@ -1,0 +1,96 @@
+// The table of matrix kernels that each instruction set fills, over raw pointers; see
+// kernels/cpu/flat_kernels.h for what these files may include. Sizes are checked by the callers.
+#pragma once
+
+#include <cstdint>
+
+namespace dslaunch::kernels {
+
+// Rows of rounded activations that lie together, so that one pointer reads them all.
+inline constexpr int64_t kRoundedRows = 4;
+
+// Outputs that share one reading of many rows of activations.
+inline constexpr int64_t kOutputsTogether = 256;
+
+// Outputs [begin, end) of one product. Packed forms: `codes` are panels of 16 outputs,
+// [panels, groups, group · 16 codes], `scales` [panels, groups, 16 of each kind], `factors`
+// [panels, 2, 16].
+struct MatrixPart {
+    const void* codes;
+    const void* scales;
+    const float* factors;
+    int64_t in, out;
+    int64_t group, groups;
+    int64_t begin, end;
+    int64_t rows;
+    const float* x;  // row r at x + r * x_stride
+    int64_t x_stride;
+    // Rounded x in blocks of kRoundedRows rows: [blocks, inputs / 4, kRoundedRows, 4], and per
+    // group [blocks, groups, kRoundedRows].
+    const int8_t* x_codes;
+    const float* x_scales;
+    const int32_t* x_offsets;    // -128 · the sum of the codes
+    const float* x_scaled_sums;  // scale · the sum of the codes
+    float* y;                    // row r at y + r * y_stride
+    int64_t y_stride;
+    const float* bias;
+    bool adds;
+};
+
+// Where one row of activations rounded to int8 goes, in the arrays of MatrixPart.
+struct RoundedRow {
+    int8_t* codes;
+    float* scales;
+    int32_t* offsets;
+    float* scaled_sums;
+};
+
+// Up to 16 rows of weights, widened, and where their panel goes. A row that is missing is 0.
+struct PanelSource {
+    const float* rows[16];
+    int64_t in, group, groups;
+};
+
+struct PanelTarget {
+    uint8_t* codes;
+    void* scales;
+    float* factors;
+    float* scratch;  // [groups, 2, 16]
+};
+
+struct MatrixKernels {
+    void (*multiply[6])(const MatrixPart&);  // by MatrixForm
+    void (*round_row)(const float* x, int64_t in, int64_t group, const RoundedRow& to);
+    void (*to_int8)(const PanelSource&, const PanelTarget&);
+    void (*to_int4)(const PanelSource&, const PanelTarget&);
+    void (*to_nf4)(const PanelSource&, const PanelTarget&);
+};
+
+extern const MatrixKernels kScalarMatrix;
+extern const MatrixKernels kAvx2Matrix;
+extern const MatrixKernels kAvx2VnniMatrix;
+extern const MatrixKernels kAvx512Matrix;
+extern const MatrixKernels kAvx512VnniMatrix;
+
+// QLoRA's NormalFloat4 (Dettmers et al. 2023, appendix E), as bitsandbytes has it.
+inline constexpr float kNf4Numbers[16] = {
+    -1.0F,
+    -0.6961928009986877F,
+    -0.5250730514526367F,
+    -0.39491748809814453F,
+    -0.28444138169288635F,
+    -0.18477343022823334F,
+    -0.09105003625154495F,
+    0.0F,
+    0.07958029955625534F,
+    0.16093020141124725F,
+    0.24611230194568634F,
+    0.33791524171829224F,
+    0.44070982933044434F,
+    0.5626170039176941F,
+    0.7229568362236023F,
+    1.0F,
+};
+inline constexpr int kNf4Zero = 7;
+
+}  // namespace dslaunch::kernels

@@ -1,0 +1,296 @@
+// Activations and weights in fewer bits, compiled like row_major_loops.h. Everything here has
+// internal linkage.
+#pragma once
+
+#include "kernels/matrix/cpu/lanes.h"
+#include "kernels/matrix/cpu/matrix_kernels.h"
+
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+namespace dslaunch::kernels {
+namespace {
+
+constexpr int64_t kGroupMax = 128;
+constexpr float kNotANumber = __builtin_nanf("");
+
+// To the nearest whole number, even when two are: for magnitudes below 2^22.
+constexpr float kWhole = 12582912.0F;  // 1.5 · 2^23
+
+inline Floats nearest(Floats x) {
+    return (x + fill(kWhole)) - fill(kWhole);
+}
+
+// The largest magnitude by its bits, where a NaN is above all numbers.
+inline uint32_t largest_magnitude_bits(const float* x, int64_t numel) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < numel; ++i) {
+        const uint32_t bits = __builtin_bit_cast(uint32_t, x[i]) & 0x7FFFFFFFU;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest;
+}
+
+// Magnitudes whose 127th part has no reciprocal count as 0.
+constexpr float kSmallestScaled = 0x1p-118F;
+
+inline float round_group(const float* x, int64_t numel, int64_t group, int8_t* codes) {
+    const uint32_t bits = largest_magnitude_bits(x, numel);
+    const bool finite = bits < 0x7F800000U;
+    const float largest = finite ? __builtin_bit_cast(float, bits) : 0.0F;
+    const float reciprocal = largest < kSmallestScaled ? 0.0F : 127.0F / largest;
+    for (int64_t i = 0; i < numel; ++i) {
+        const float value = finite ? x[i] * reciprocal : 0.0F;
+        const auto whole = __builtin_bit_cast(int32_t, value + kWhole);
+        codes[i] = static_cast<int8_t>(whole - __builtin_bit_cast(int32_t, kWhole));
+    }
+    for (int64_t i = numel; i < group; ++i) codes[i] = 0;
+    if (!finite) return kNotANumber;
+    return largest < kSmallestScaled ? 0.0F : largest / 127.0F;
+}
+
+void round_row(const float* __restrict x, int64_t in, int64_t group, const RoundedRow& to) {
+    int8_t codes[kGroupMax];
+    for (int64_t g = 0, k = 0; k < in; ++g, k += group) {
+        const float scale = round_group(x + k, in - k < group ? in - k : group, group, codes);
+        int32_t sum = 0;
+        for (int64_t i = 0; i < group; ++i) sum += codes[i];
+        for (int64_t i = 0; i < group; i += 4)
+            __builtin_memcpy(to.codes + (k + i) * kRoundedRows, codes + i, 4);
+        to.scales[g * kRoundedRows] = scale;
+        to.offsets[g * kRoundedRows] = -128 * sum;
+        to.scaled_sums[g * kRoundedRows] = scale * static_cast<float>(sum);
+    }
+}
+
+// A group of a panel, [group][16 outputs], zeros where there is nothing.
+struct PanelGroup {
+    float values[kGroupMax * kLanes];
+
+    [[nodiscard]] Floats at(int64_t k) const { return load(values + k * kLanes); }
+};
+
+inline void read_group(const PanelSource& source, int64_t g, PanelGroup& to) {
+    const int64_t first = g * source.group;
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+        for (int64_t k = 0; k < source.group; ++k) {
+            const bool has = source.rows[lane] != nullptr && first + k < source.in;
+            to.values[k * kLanes + lane] = has ? source.rows[lane][first + k] : 0.0F;
+        }
+}
+
+// The largest magnitude of each output; NaN where a number is not finite.
+inline Floats largest_magnitudes(const PanelGroup& group, int64_t numel) {
+    Floats largest = fill(0), poison = fill(0);
+    for (int64_t k = 0; k < numel; ++k) {
+        largest = larger(magnitude(group.at(k)), largest);
+        poison = fma(group.at(k), fill(0), poison);
+    }
+    return largest + poison;
+}
+
+// The next bf16 above a number that is not negative, so that no code is above 127.
+inline uint16_t bf16_above(float value) {
+    const auto bits = __builtin_bit_cast(uint32_t, value);
+    return is_nan_bits(bits) ? uint16_t{0x7FC0} : static_cast<uint16_t>((bits + 0xFFFFU) >> 16);
+}
+
+void to_int8(const PanelSource& source, const PanelTarget& to) {
+    PanelGroup group;
+    uint8_t* codes = to.codes;
+    for (int64_t g = 0; g < source.groups; ++g) {
+        read_group(source, g, group);
+        float largest[kLanes], divisors[kLanes];
+        store(largest, largest_magnitudes(group, source.group));
+        uint16_t* const scales = static_cast<uint16_t*>(to.scales) + g * kLanes;
+        for (int i = 0; i < kLanes; ++i) {
+            scales[i] = bf16_above(largest[i] / 127.0F);
+            const float scale = fp32_of_bf16(scales[i]);
+            divisors[i] = scale > 0 ? scale : __builtin_inff();  // all codes are 0 elsewhere
+        }
+        for (int64_t k = 0; k < source.group; ++k) {
+            float wholes[kLanes];
+            // A number that is not finite has code 0 through the bounds below, or none that counts.
+            const Floats quotient = group.at(k) / load(divisors);
+            store(wholes, nearest(larger(smaller(quotient, fill(127)), fill(-127))));
+            uint8_t* const there = codes + k / 4 * 64 + k % 4;
+            for (int i = 0; i < kLanes; ++i)
+                there[4 * i] = static_cast<uint8_t>(static_cast<int32_t>(wholes[i]) + 128);
+        }
+        codes += source.group * kLanes;
+    }
+}
+
+// Codes 0..15 of 16 outputs go to input K of a group.
+inline void keep_nibbles(uint8_t* group_codes, int64_t k, Floats wholes) {
+    float codes[kLanes];
+    store(codes, wholes);
+    uint8_t* const there = group_codes + k / 8 * 64 + k % 4;
+    const int shift = k % 8 < 4 ? 0 : 4;
+    for (int i = 0; i < kLanes; ++i) {
+        const auto code = static_cast<uint32_t>(static_cast<int32_t>(codes[i]));
+        const uint32_t other = shift == 0 ? 0U : there[4 * i];
+        there[4 * i] = static_cast<uint8_t>(other | code << shift);
+    }
+}
+
+// x ~ scale · code + low, low <= 0.
+struct Grid {
+    Floats scale, low;
+};
+
+// A large magnitude counts more, as in llama.cpp's k-quants: its input's error is multiplied by as
+// much as the others', and it stands out because the loss depends on it.
+inline void weigh(const PanelGroup& group, int64_t numel, PanelGroup& weights) {
+    Floats squares = fill(0);
+    for (int64_t k = 0; k < numel; ++k) squares = fma(group.at(k), group.at(k), squares);
+    float roots[kLanes];
+    store(roots, squares);
+    for (float& root : roots) root = __builtin_sqrtf(root / static_cast<float>(numel));
+    for (int64_t k = 0; k < numel; ++k)
+        store(weights.values + k * kLanes, load(roots) + magnitude(group.at(k)));
+}
+
+// Weighted sums of the numbers x and of their codes l.
+struct GridSums {
+    Floats w, wx, wxx, wl, wll, wxl;
+};
+
+inline Floats code_of(Floats x, Floats low, Floats reciprocal) {
+    return smaller(larger(nearest((x - low) * reciprocal), fill(0)), fill(15));
+}
+
+inline GridSums sums_of(const PanelGroup& group, const PanelGroup& weights, int64_t numel,
+                        Floats low, Floats reciprocal) {
+    const Floats zero = fill(0);
+    GridSums s{zero, zero, zero, zero, zero, zero};
+    for (int64_t k = 0; k < numel; ++k) {
+        const Floats x = group.at(k), w = weights.at(k), l = code_of(x, low, reciprocal);
+        const Floats wx = w * x, wl = w * l;
+        s.w = s.w + w;
+        s.wx = s.wx + wx;
+        s.wxx = fma(wx, x, s.wxx);
+        s.wl = s.wl + wl;
+        s.wll = fma(wl, l, s.wll);
+        s.wxl = fma(wx, l, s.wxl);
+    }
+    return s;
+}
+
+// The grid of least weighted squares for the codes of SUMS, with low <= 0.
+inline Grid fitted(const GridSums& s) {
+    const Floats zero = fill(0), tiny = fill(1e-38F);
+    const Floats determinant = larger(s.w * s.wll - s.wl * s.wl, tiny);
+    const Floats scale = (s.w * s.wxl - s.wx * s.wl) / determinant;
+    const Floats low = (s.wll * s.wx - s.wl * s.wxl) / determinant;
+    return {where_less(zero, low, s.wxl / larger(s.wll, tiny), scale), smaller(low, zero)};
+}
+
+inline Floats error_of(const GridSums& s, Grid grid) {
+    const Floats two = fill(2);
+    const Floats squares = grid.scale * grid.scale * s.wll + grid.low * grid.low * s.w + s.wxx;
+    const Floats cross = grid.scale * grid.low * s.wl - grid.scale * s.wxl - grid.low * s.wx;
+    return fma(two, cross, squares);
+}
+
+// Tries grids a little finer and coarser than the one that spans the numbers, each fitted to its
+// codes (make_qkx2_quants of llama.cpp).
+inline Grid best_grid(const PanelGroup& group, const PanelGroup& weights, int64_t numel) {
+    const Floats zero = fill(0);
+    Floats low = zero, high = group.at(0);
+    for (int64_t k = 0; k < numel; ++k) {
+        low = smaller(group.at(k), low);
+        high = larger(group.at(k), high);
+    }
+    const Floats span = larger(high - low, fill(1e-38F));
+    Grid best{(high - low) / fill(15), low};
+    Floats least = error_of(sums_of(group, weights, numel, low, fill(15) / span), best);
+    constexpr int kSteps = 20;
+    for (int step = 0; step <= kSteps; ++step) {
+        const float levels = 14.0F + 0.1F * static_cast<float>(step);
+        const GridSums sums = sums_of(group, weights, numel, low, fill(levels) / span);
+        const Grid grid = fitted(sums);
+        const Floats error = error_of(sums, grid);
+        const Floats scale = where_less(error, least, grid.scale, best.scale);
+        // Codes of a fitted grid rise with the numbers, so its scale is positive.
+        const auto better = [&](Floats yes, Floats no) {
+            return where_less(zero, scale, where_less(error, least, yes, no), no);
+        };
+        best = {better(grid.scale, best.scale), better(grid.low, best.low)};
+        least = better(error, least);
+    }
+    return best;
+}
+
+// The 8-bit codes of all groups' scales or minima, at every 32nd byte, and their factor.
+inline void keep_factors(const float* values, int64_t groups, uint8_t* codes, float* factors) {
+    for (int i = 0; i < kLanes; ++i) {
+        float largest = 0;
+        for (int64_t g = 0; g < groups; ++g) {
+            const float value = values[g * 2 * kLanes + i];
+            largest = value > largest || value != value ? value : largest;
+        }
+        factors[i] = largest / 255.0F;
+        for (int64_t g = 0; g < groups; ++g) {
+            const float share = values[g * 2 * kLanes + i] / factors[i] + 0.5F;
+            codes[g * 2 * kLanes + i] =
+                static_cast<uint8_t>(factors[i] > 0 ? (share < 255.0F ? share : 255.0F) : 0.0F);
+        }
+    }
+}
+
+void to_int4(const PanelSource& source, const PanelTarget& to) {
+    PanelGroup group, weights;
+    for (int64_t g = 0; g < source.groups; ++g) {
+        read_group(source, g, group);
+        weigh(group, source.group, weights);
+        const Grid grid = best_grid(group, weights, source.group);
+        const Floats poison = largest_magnitudes(group, source.group) * fill(0);
+        store(to.scratch + g * 2 * kLanes, grid.scale + poison);
+        store(to.scratch + g * 2 * kLanes + kLanes, (fill(0) - grid.low) + poison);
+    }
+    auto* const scales = static_cast<uint8_t*>(to.scales);
+    keep_factors(to.scratch, source.groups, scales, to.factors);
+    keep_factors(to.scratch + kLanes, source.groups, scales + kLanes, to.factors + kLanes);
+    uint8_t* codes = to.codes;
+    for (int64_t g = 0; g < source.groups; ++g, codes += source.group * kLanes / 2) {
+        read_group(source, g, group);
+        const uint8_t* const there = scales + g * 2 * kLanes;
+        const Floats scale = load(to.factors) * load_u8(there);
+        const Floats low = fill(0) - load(to.factors + kLanes) * load_u8(there + kLanes);
+        const Floats reciprocal = where_less(fill(0), scale, fill(1) / scale, fill(0));
+        for (int64_t k = 0; k < source.group; ++k)
+            keep_nibbles(codes, k, code_of(group.at(k), low, reciprocal));
+    }
+}
+
+void to_nf4(const PanelSource& source, const PanelTarget& to) {
+    PanelGroup group;
+    uint8_t* codes = to.codes;
+    for (int64_t g = 0; g < source.groups; ++g, codes += source.group * kLanes / 2) {
+        read_group(source, g, group);
+        const Floats largest = largest_magnitudes(group, source.group);
+        store(static_cast<float*>(to.scales) + g * kLanes, largest);
+        const Floats zero = fill(0), one = fill(1);
+        const Floats reciprocal = where_less(zero, largest, one / largest, zero);
+        for (int64_t k = 0; k < source.group; ++k) {
+            const Floats x = group.at(k) * reciprocal;
+            Floats code = zero;
+            for (int i = 0; i < 15; ++i) {
+                const Floats border = fill((kNf4Numbers[i] + kNf4Numbers[i + 1]) * 0.5F);
+                code = code + where_less(border, x, one, zero);
+            }
+            keep_nibbles(codes, k, code);
+        }
+    }
+}
+
+constexpr MatrixKernels kMatrix{
+    {multiply_row_major<F32>, multiply_row_major<Bf16>, multiply_row_major<Fp16>,
+     multiply_panels<Int8Tiles>, multiply_panels<Int4Tiles>, multiply_panels<Nf4Tiles>},
+    round_row,
+    to_int8,
+    to_int4,
+    to_nf4};
+
+}  // namespace
+}  // namespace dslaunch::kernels
+// NOLINTEND(misc-definitions-in-headers)

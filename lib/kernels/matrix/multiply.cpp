@@ -1,0 +1,149 @@
+#include "kernels/matrix/multiply.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/matrix/matrix_tables.h"
+
+namespace dslaunch::kernels {
+namespace {
+
+// The forms whose products take rounded activations.
+bool rounds(MatrixForm form) {
+    return form == MatrixForm::kInt8 || form == MatrixForm::kInt4;
+}
+
+MatrixPart part_of(const Product& product, const Activations& activations) {
+    const MatrixShape& shape = product.matrix.shape;
+    const ActivationRows& x = activations.rows();
+    MatrixPart part{};
+    part.codes = product.matrix.data;
+    part.in = shape.in;
+    part.out = shape.out;
+    part.group = shape.group;
+    if (is_packed(shape.form)) {
+        const PackedLayout layout = packed_layout(shape);
+        part.groups = layout.groups;
+        part.scales = product.matrix.data + layout.scales_offset();
+        part.factors =
+            reinterpret_cast<const float*>(product.matrix.data + layout.factors_offset());
+    }
+    part.rows = x.rows;
+    part.x = x.data;
+    part.x_stride = x.stride;
+    part.x_codes = activations.codes();
+    part.x_scales = activations.scales();
+    part.x_offsets = activations.offsets();
+    part.x_scaled_sums = activations.scaled_sums();
+    part.y = product.y;
+    part.y_stride = product.stride;
+    part.bias = product.bias;
+    part.adds = product.adds;
+    return part;
+}
+
+// Panels that a thread takes at once: enough bytes for a stream of memory, or outputs enough for
+// many rows, and few enough that the threads end together.
+constexpr int64_t kChunkBytes = int64_t{2048} * 1024;
+constexpr int64_t kChunksAThread = 4;
+constexpr int64_t kManyRows = 16;
+
+struct Cut {
+    int64_t panels = 0;
+    int64_t step = 0;  // panels of a chunk
+    int64_t chunks = 0;
+};
+
+Cut cut_of(const MatrixShape& shape, int64_t rows, int threads) {
+    Cut cut;
+    cut.panels = (shape.out + kPanelOutputs - 1) / kPanelOutputs;
+    const int64_t bytes = std::max<int64_t>(1, matrix_bytes(shape) / cut.panels);
+    const int64_t even = cut.panels / (threads * kChunksAThread);
+    const int64_t most = rows > kManyRows ? kOutputsTogether / kPanelOutputs : kChunkBytes / bytes;
+    cut.step = std::clamp<int64_t>(even, 1, std::max<int64_t>(1, most));
+    cut.chunks = (cut.panels + cut.step - 1) / cut.step;
+    return cut;
+}
+
+void check_product(const Product& product, const Activations& activations) {
+    const MatrixShape& shape = product.matrix.shape;
+    DSL_CHECK(activations.serves(shape), "activations of {} inputs for {} in the form {}",
+              activations.rows().in, shape.in, matrix_form_name(shape.form));
+    DSL_CHECK(product.stride >= shape.out, "rows of y are {} apart for {} outputs", product.stride,
+              shape.out);
+}
+
+}  // namespace
+
+void Activations::assign(const ActivationRows& x, const MatrixShape& shape, ThreadTeam& team,
+                         MatrixIsa isa) {
+    DSL_CHECK(x.rows >= 0 && x.in == shape.in && x.stride >= x.in,
+              "{} rows of {} inputs, {} apart, for a matrix of {}", x.rows, x.in, x.stride,
+              shape.in);
+    x_ = x;
+    group_ = rounds(shape.form) ? shape.group : 0;
+    groups_ = group_ == 0 ? 0 : (x.in + group_ - 1) / group_;
+    if (group_ == 0) return;
+    const auto grow = [](auto& values, int64_t numel) {
+        if (std::ssize(values) < numel) values.resize(static_cast<size_t>(numel));
+    };
+    const int64_t blocks = (x.rows + kRoundedRows - 1) / kRoundedRows;
+    const int64_t numel = blocks * kRoundedRows * groups_;
+    grow(codes_, numel * group_);
+    grow(scales_, numel);
+    grow(offsets_, numel);
+    grow(scaled_sums_, numel);
+    const MatrixKernels& kernels = matrix_kernels_of(isa);
+    team.for_chunks(blocks, [&](int64_t block) {
+        for (int64_t i = 0; i < std::min(kRoundedRows, x.rows - block * kRoundedRows); ++i) {
+            const int64_t first = block * kRoundedRows * groups_;
+            kernels.round_row(x.data + (block * kRoundedRows + i) * x.stride, x.in, group_,
+                              {codes_.data() + first * group_ + i * 4, scales_.data() + first + i,
+                               offsets_.data() + first + i, scaled_sums_.data() + first + i});
+        }
+    });
+}
+
+bool Activations::serves(const MatrixShape& shape) const {
+    return x_.in == shape.in && group_ == (rounds(shape.form) ? shape.group : 0);
+}
+
+void multiply_outputs(const Product& product, const Activations& activations,
+                      dslaunch::Range outputs, MatrixIsa isa) {
+    check_product(product, activations);
+    const int64_t out = product.matrix.shape.out;
+    DSL_CHECK(outputs.begin >= 0 && outputs.numel >= 0 && outputs.end() <= out &&
+                  outputs.begin % kPanelOutputs == 0 &&
+                  (outputs.end() % kPanelOutputs == 0 || outputs.end() == out),
+              "outputs {} to {} of {}", outputs.begin, outputs.end(), out);
+    MatrixPart part = part_of(product, activations);
+    part.begin = outputs.begin;
+    part.end = outputs.end();
+    const auto form = static_cast<size_t>(product.matrix.shape.form);
+    matrix_kernels_of(isa).multiply[form](part);
+}
+
+void multiply(std::span<const Product> products, const Activations& activations, ThreadTeam& team,
+              MatrixIsa isa) {
+    int64_t chunks = 0;
+    for (const Product& product : products) {
+        check_product(product, activations);
+        chunks += cut_of(product.matrix.shape, activations.rows().rows, team.threads()).chunks;
+    }
+    const MatrixKernels& kernels = matrix_kernels_of(isa);
+    team.for_chunks(chunks, [&](int64_t chunk) {
+        for (const Product& product : products) {
+            const MatrixShape& shape = product.matrix.shape;
+            const Cut cut = cut_of(shape, activations.rows().rows, team.threads());
+            if (chunk < cut.chunks) {
+                MatrixPart part = part_of(product, activations);
+                part.begin = chunk * cut.step * kPanelOutputs;
+                part.end = std::min(shape.out, part.begin + cut.step * kPanelOutputs);
+                return kernels.multiply[static_cast<size_t>(shape.form)](part);
+            }
+            chunk -= cut.chunks;
+        }
+    });
+}
+
+}  // namespace dslaunch::kernels

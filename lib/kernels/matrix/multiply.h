@@ -1,0 +1,81 @@
+// Products of activations with a matrix of weights: y[rows, out] = x[rows, in] · Wᵀ (+ bias). Few
+// rows (tokens that are generated) read the weights from memory once; many rows (prompts) go by
+// blocks that stay in the caches. Data path: x -> Activations -> multiply -> y.
+//
+// Row-major forms: sums of fp32 products (fused multiply-adds). kInt8 and kInt4: each row of x is
+// rounded to int8 in the matrix's groups, its scale the group's largest magnitude / 127, and groups
+// are summed as integers: against exact activations that adds an error of at most scale / 2 for
+// each element, about 0.5 % of the result's root mean square for normal numbers. kNf4: fp32.
+// A row of y depends on that row of x and on the weights alone: not on the number of rows, the
+// threads or the instruction set.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/range.h"
+#include "kernels/matrix/matrix_isa.h"
+#include "kernels/matrix/packed_matrix.h"
+#include "kernels/thread_team.h"
+
+namespace dslaunch::kernels {
+
+// Rows of x: [rows, in] fp32, row r at data + r * stride, in elements. REQUIRES: stride >= in.
+struct ActivationRows {
+    const float* data = nullptr;
+    int64_t rows = 0;
+    int64_t in = 0;
+    int64_t stride = 0;
+};
+
+// Activations made ready for matrices of one form and group, to be used by several of them (q, k
+// and v; gate and up). Its memory grows to the largest use and is kept. Threads: assign by one at a
+// time; reading by any number.
+class Activations {
+  public:
+    // Row-major forms and kNf4: X must outlive the use, nothing is copied. kInt8, kInt4: copies, on
+    // the team's threads. A row with a number that is not finite gives rows of y that are NaN.
+    void assign(const ActivationRows& x, const MatrixShape& shape, ThreadTeam& team,
+                MatrixIsa isa = matrix_isa_in_use());
+    // True when what was assigned serves matrices of SHAPE.
+    [[nodiscard]] bool serves(const MatrixShape& shape) const;
+    [[nodiscard]] const ActivationRows& rows() const { return x_; }
+
+    // For the kernels: the arrays of MatrixPart (cpu/matrix_kernels.h).
+    [[nodiscard]] const int8_t* codes() const { return codes_.data(); }
+    [[nodiscard]] const float* scales() const { return scales_.data(); }
+    [[nodiscard]] const int32_t* offsets() const { return offsets_.data(); }
+    [[nodiscard]] const float* scaled_sums() const { return scaled_sums_.data(); }
+
+  private:
+    ActivationRows x_;
+    int64_t group_ = 0;  // 0: the rows as they are
+    int64_t groups_ = 0;
+    std::vector<int8_t> codes_;
+    std::vector<float> scales_;
+    std::vector<int32_t> offsets_;
+    std::vector<float> scaled_sums_;
+};
+
+// One matrix and where its product goes.
+struct Product {
+    PackedMatrix matrix;
+    float* y = nullptr;           // [rows, out], row r at y + r * stride
+    int64_t stride = 0;           // in elements; at least the matrix's out
+    const float* bias = nullptr;  // [out], or none
+    bool adds = false;            // to what y holds, as a residual does; else y is overwritten
+};
+
+// All products of one set of activations as one loop of the team. REQUIRES: ACTIVATIONS serves
+// every matrix; no y overlaps x, a bias or another y.
+void multiply(std::span<const Product> products, const Activations& activations, ThreadTeam& team,
+              MatrixIsa isa = matrix_isa_in_use());
+
+// The outputs OUTPUTS of one product, on the calling thread: for callers that split the work
+// themselves. REQUIRES: as multiply; OUTPUTS begins at a multiple of kPanelOutputs and ends at one
+// or at the matrix's out.
+void multiply_outputs(const Product& product, const Activations& activations,
+                      dslaunch::Range outputs, MatrixIsa isa = matrix_isa_in_use());
+
+}  // namespace dslaunch::kernels

@@ -1,0 +1,188 @@
+#include "kernels/matrix/packed_matrix.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "kernels/element/half_bits.h"
+#include "kernels/matrix/matrix_tables.h"
+
+namespace dslaunch::kernels {
+namespace {
+
+bool is_form(MatrixForm form) {
+    return form <= MatrixForm::kNf4;
+}
+
+bool has_group(MatrixForm form, int64_t group) {
+    if (!is_packed(form)) return group == 0;
+    if (form == MatrixForm::kNf4) return group == 64;
+    return group == 32 || group == 64 || group == 128;
+}
+
+int64_t element_bytes(MatrixForm form) {
+    return form == MatrixForm::kF32 ? 4 : 2;
+}
+
+float widened(const void* from, DType dtype, int64_t i) {
+    if (dtype == DType::kF32) return static_cast<const float*>(from)[i];
+    const uint16_t half = static_cast<const uint16_t*>(from)[i];
+    return dtype == DType::kBF16 ? fp32_of_bf16(half) : fp32_of_fp16(half);
+}
+
+// Reads numbers of one panel, in the memory of one thread.
+class PanelReader {
+  public:
+    PanelReader(const MatrixShape& shape, const SourceRows& source)
+        : shape_(shape),
+          source_(source),
+          layout_(packed_layout(shape)),
+          rows_(static_cast<size_t>(kPanelOutputs * shape.in)),
+          scratch_(static_cast<size_t>(layout_.groups * 2 * kPanelOutputs)) {}
+
+    void pack(int64_t panel, std::byte* packed, const MatrixKernels& kernels) {
+        PanelSource from{{}, shape_.in, shape_.group, layout_.groups};
+        for (int64_t i = 0; i < kPanelOutputs; ++i) {
+            const int64_t row = panel * kPanelOutputs + i - source_.rows.begin;
+            if (row >= source_.rows.numel) break;
+            float* const to = rows_.data() + i * shape_.in;
+            for (int64_t k = 0; k < shape_.in; ++k)
+                to[k] = widened(source_.data, source_.dtype, row * shape_.in + k);
+            from.rows[i] = to;
+        }
+        const PanelTarget to{reinterpret_cast<uint8_t*>(packed + panel * layout_.panel_code_bytes),
+                             packed + layout_.scales_offset() + panel * layout_.panel_scale_bytes,
+                             reinterpret_cast<float*>(packed + layout_.factors_offset() +
+                                                      panel * layout_.panel_factor_bytes),
+                             scratch_.data()};
+        if (shape_.form == MatrixForm::kInt8) return kernels.to_int8(from, to);
+        if (shape_.form == MatrixForm::kInt4) return kernels.to_int4(from, to);
+        kernels.to_nf4(from, to);
+    }
+
+  private:
+    MatrixShape shape_;
+    SourceRows source_;
+    PackedLayout layout_;
+    std::vector<float> rows_;
+    std::vector<float> scratch_;
+};
+
+// The numbers of one row of a packed matrix.
+struct PackedRow {
+    const uint8_t* codes;  // of the row's panel, and so the next two
+    const std::byte* scales;
+    const float* factors;
+    int64_t lane;  // of the panel
+
+    [[nodiscard]] int int8_code(int64_t k) const {
+        return codes[k / 4 * 64 + lane * 4 + k % 4] - 128;
+    }
+    [[nodiscard]] int nibble(int64_t k) const {
+        return codes[k / 8 * 64 + lane * 4 + k % 4] >> (k % 8 < 4 ? 0 : 4) & 0x0F;
+    }
+    template <typename T>
+    [[nodiscard]] T scale(int64_t index) const {
+        return reinterpret_cast<const T*>(scales)[index];
+    }
+    [[nodiscard]] float value(MatrixForm form, int64_t group, int64_t k) const {
+        const int64_t g = k / group;
+        if (form == MatrixForm::kInt8)
+            return fp32_of_bf16(scale<uint16_t>(g * 16 + lane)) * static_cast<float>(int8_code(k));
+        if (form == MatrixForm::kNf4) return scale<float>(g * 16 + lane) * kNf4Numbers[nibble(k)];
+        const float step = factors[lane] * static_cast<float>(scale<uint8_t>(g * 32 + lane));
+        const float low =
+            factors[16 + lane] * static_cast<float>(scale<uint8_t>(g * 32 + 16 + lane));
+        return step * static_cast<float>(nibble(k)) - low;
+    }
+};
+
+PackedRow packed_row(const PackedMatrix& matrix, int64_t row) {
+    const PackedLayout layout = packed_layout(matrix.shape);
+    const int64_t panel = row / kPanelOutputs;
+    return {reinterpret_cast<const uint8_t*>(matrix.data + panel * layout.panel_code_bytes),
+            matrix.data + layout.scales_offset() + panel * layout.panel_scale_bytes,
+            reinterpret_cast<const float*>(matrix.data + layout.factors_offset() +
+                                           panel * layout.panel_factor_bytes),
+            row % kPanelOutputs};
+}
+
+void widen_row(const PackedMatrix& matrix, int64_t row, float* out) {
+    const int64_t in = matrix.shape.in;
+    const std::byte* const from = matrix.data + row * in * element_bytes(matrix.shape.form);
+    const DType dtype = matrix.shape.form == MatrixForm::kF32    ? DType::kF32
+                        : matrix.shape.form == MatrixForm::kBf16 ? DType::kBF16
+                                                                 : DType::kF16;
+    for (int64_t k = 0; k < in; ++k) out[k] = widened(from, dtype, k);
+}
+
+}  // namespace
+
+MatrixShape matrix_shape(MatrixForm form, int64_t out, int64_t in) {
+    const int64_t group = form == MatrixForm::kNf4 ? 64 : kDefaultGroup;
+    return {form, out, in, is_packed(form) ? group : 0};
+}
+
+std::string_view matrix_form_name(MatrixForm form) {
+    constexpr std::string_view kNames[] = {"f32", "bf16", "fp16", "int8", "int4", "nf4"};
+    return is_form(form) ? kNames[static_cast<size_t>(form)] : "unknown";
+}
+
+bool is_packed(MatrixForm form) {
+    return form == MatrixForm::kInt8 || form == MatrixForm::kInt4 || form == MatrixForm::kNf4;
+}
+
+void check_shape(const MatrixShape& shape) {
+    const auto in_range = [](int64_t numel) { return numel >= 1 && numel <= kMatrixSizeMax; };
+    if (is_form(shape.form) && in_range(shape.out) && in_range(shape.in) &&
+        has_group(shape.form, shape.group))
+        return;
+    fail(ExitCode::kInput,
+         "a matrix of {} outputs and {} inputs in the form {} ({}) with groups of {}: no such "
+         "matrix can be read; the file is damaged or of another version",
+         shape.out, shape.in, matrix_form_name(shape.form), static_cast<int>(shape.form),
+         shape.group);
+}
+
+int64_t matrix_bytes(const MatrixShape& shape) {
+    if (is_packed(shape.form)) return packed_layout(shape).bytes();
+    return shape.out * shape.in * element_bytes(shape.form);
+}
+
+void quantize(const MatrixShape& shape, const SourceRows& source, std::span<std::byte> packed,
+              ThreadTeam& team, MatrixIsa isa) {
+    const dslaunch::Range rows = source.rows;
+    DSL_CHECK(is_packed(shape.form) && std::ssize(packed) == matrix_bytes(shape),
+              "{} bytes for a matrix of {} bytes in the form {}", packed.size(),
+              matrix_bytes(shape), matrix_form_name(shape.form));
+    DSL_CHECK(rows.begin >= 0 && rows.numel >= 0 && rows.end() <= shape.out &&
+                  rows.begin % kPanelOutputs == 0 &&
+                  (rows.end() % kPanelOutputs == 0 || rows.end() == shape.out),
+              "rows {} to {} of {}", rows.begin, rows.end(), shape.out);
+    const MatrixKernels& kernels = matrix_kernels_of(isa);
+    const int64_t first = rows.begin / kPanelOutputs;
+    const int64_t panels = (rows.numel + kPanelOutputs - 1) / kPanelOutputs;
+    const int64_t chunks = std::min<int64_t>(panels, int64_t{8} * team.threads());
+    team.for_chunks(chunks, [&](int64_t chunk) {
+        PanelReader reader(shape, source);
+        for (int64_t i = panels * chunk / chunks; i < panels * (chunk + 1) / chunks; ++i)
+            reader.pack(first + i, packed.data(), kernels);
+    });
+}
+
+void dequantize(const PackedMatrix& matrix, dslaunch::Range rows, float* out) {
+    const MatrixShape& shape = matrix.shape;
+    DSL_CHECK(rows.begin >= 0 && rows.numel >= 0 && rows.end() <= shape.out, "rows {} to {} of {}",
+              rows.begin, rows.end(), shape.out);
+    for (int64_t row = rows.begin; row < rows.end(); ++row, out += shape.in) {
+        if (!is_packed(shape.form)) {
+            widen_row(matrix, row, out);
+            continue;
+        }
+        const PackedRow from = packed_row(matrix, row);
+        for (int64_t k = 0; k < shape.in; ++k) out[k] = from.value(shape.form, shape.group, k);
+    }
+}
+
+}  // namespace dslaunch::kernels

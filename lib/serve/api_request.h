@@ -1,0 +1,52 @@
+// The requests of OpenAI's completions and chat protocol, read from JSON: what is asked for, or why
+// it cannot be. Data path: HTTP body -> [here] -> text_service.h. Pure.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "infer/sample/sampler.h"
+
+namespace dslaunch::serve {
+
+enum class ApiKind { kCompletion, kChat };
+
+struct ApiRequest {
+    ApiKind kind = ApiKind::kCompletion;
+    std::string model;  // as the client calls it; any name will do
+    // Of a completion: texts, or else texts as tokens.
+    std::vector<std::string> prompts;
+    std::vector<std::vector<int32_t>> prompt_tokens;
+    // Of a chat: what its template gets.
+    nlohmann::ordered_json messages, tools;
+    std::optional<int64_t> tokens_max;  // nothing: as many as the context has room for
+    infer::SamplingOptions sampling;
+    bool has_seed = false;
+    std::vector<std::string> stops;  // each ends the text, and is not part of it
+    int choices = 1;
+    bool stream = false;
+    bool stream_usage = false;  // the last event of a stream tells the numbers of tokens
+    bool echo = false;          // a completion's text begins with its prompt
+};
+
+// Why a request is not served, in the words of the protocol.
+struct ApiError {
+    int status = 400;
+    std::string message;
+    std::string parameter;  // the field of the request; empty: none
+};
+
+// Reads BODY. What is not known to the protocol is passed over; what it has and this server does
+// not do is refused, unless it is at its default. DEFAULTS: sampling where the request is silent.
+[[nodiscard]] std::variant<ApiRequest, ApiError> parse_api_request(
+    ApiKind kind, std::string_view body, const infer::SamplingOptions& defaults);
+
+// {"error": {…}} as clients read it.
+[[nodiscard]] std::string error_json(const ApiError& error);
+
+}  // namespace dslaunch::serve

@@ -1,0 +1,137 @@
+// Texts for many clients at once: a thread runs the engine, and each request has a channel in which
+// its text comes. Data path: api_request.h -> [here] -> engine, and back -> HTTP. Threads: submit,
+// cancel and counts by any; the engine's thread calls the runner, codec and sampler.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "infer/engine/engine.h"
+#include "infer/text/stop_texts.h"
+#include "infer/text/text_codec.h"
+
+namespace dslaunch::serve {
+
+struct TextRequest {
+    std::vector<int32_t> prompt;
+    int64_t tokens_max = 0;
+    infer::SamplingOptions sampling;
+    std::vector<std::string> stops;
+};
+
+enum class TextEnd {
+    kNone,    // goes on
+    kStop,    // the model ended it, or a stop text
+    kLength,  // tokens_max or the context
+    kFailed,  // the service has failed or ends
+};
+
+// A piece of a request's text.
+struct TextPiece {
+    std::string text;
+    int64_t tokens = 0;  // made since the last piece
+    TextEnd end = TextEnd::kNone;
+};
+
+// The text of one request as it comes. Its pieces join while nobody reads, so that a slow reader
+// takes no memory but that of its text. Threads: the service writes, one other reads.
+class TextChannel {
+  public:
+    // What has come since the last call. Waits for LIMIT at most; nothing: no more came.
+    [[nodiscard]] std::optional<TextPiece> next(Duration limit);
+    void push(TextPiece piece);
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::optional<TextPiece> waiting_;
+};
+
+struct ServiceCounts {
+    infer::EngineCounts engine;
+    int64_t requests = 0, refused = 0, cancelled = 0, finished = 0;
+    double step_seconds = 0;         // that the engine has computed
+    double first_token_seconds = 0;  // waited for first tokens, all requests together
+    int64_t first_tokens = 0;
+};
+
+class TextService {
+  public:
+    using TicketId = int64_t;
+    struct Ticket {
+        TicketId id = 0;
+        std::shared_ptr<TextChannel> channel;  // shared by the service and the reader
+    };
+
+    // RUNNER and CODEC must outlive this. IDLE is called each few seconds while nothing is to do,
+    // and at the end with false: ranks that wait for batches are told.
+    TextService(infer::StepRunner& runner, const infer::TextCodec& codec,
+                infer::EngineOptions options, std::vector<int32_t> end_tokens,
+                std::function<void(bool goes_on)> idle);
+    TextService(const TextService&) = delete;
+    TextService& operator=(const TextService&) = delete;
+    // Ends all texts that are under way.
+    ~TextService();
+
+    // Nothing: the queue is full, or the service has failed. Throws Error{kInput} or Error{kUsage}
+    // as Engine::add() does.
+    [[nodiscard]] std::optional<Ticket> submit(TextRequest request);
+    // Its reader is gone: no more is computed for it, and its memory is free.
+    void cancel(TicketId id);
+
+    [[nodiscard]] ServiceCounts counts() const;
+    // Why the service computes no more; empty: it does.
+    [[nodiscard]] std::string failure() const;
+
+  private:
+    struct Text {
+        TicketId id = 0;
+        std::shared_ptr<TextChannel> channel;
+        std::unique_ptr<infer::TextStream> stream;
+        infer::StopTexts stops;
+        TimePoint submitted;
+        bool has_begun = false;
+    };
+    struct Arrival {
+        infer::Request request;
+        Text text;
+    };
+    void run();
+    void take_in();
+    void step();
+    void deliver(const infer::MadeToken& made);
+    void forget(infer::RequestId id);
+    void end_all(TextEnd end);
+
+    infer::StepRunner& runner_;
+    const infer::TextCodec& codec_;
+    infer::EngineOptions options_;
+    std::vector<int32_t> end_tokens_;
+    std::function<void(bool)> idle_;
+    // The engine's thread alone uses these.
+    infer::Engine engine_;
+    std::map<infer::RequestId, Text> texts_;
+
+    mutable std::mutex mutex_;  // guards all that follows
+    std::condition_variable changed_;
+    std::deque<Arrival> arrivals_;
+    std::vector<TicketId> cancelled_;
+    int64_t open_ = 0;  // texts that have not ended
+    TicketId next_id_ = 1;
+    ServiceCounts counts_;
+    std::string failure_;
+    bool ending_ = false;
+    std::thread thread_;  // started last
+};
+
+}  // namespace dslaunch::serve

@@ -1,0 +1,58 @@
+// The weights of a Hugging Face folder by name, each in a mapping of its file, checked against the
+// shapes that config.json asks for. Data path: model_folder.h -> [here] -> modules that train
+// (graph/archive/huggingface_folder.h) and decoders that generate (infer/model). One thread at a
+// time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "storage/files/mapped_file.h"
+#include "storage/files/safetensors.h"
+#include "storage/huggingface/model_folder.h"
+
+namespace dslaunch::storage {
+
+struct FolderWeight {
+    std::shared_ptr<const MappedFile> file;  // shared by the weights that lie in it
+    SafetensorsEntry entry;                  // F32, BF16 or F16; its bytes may lie unaligned
+};
+
+class FolderWeights {
+  public:
+    // FOLDER must outlive this. Throws Error{kInput} naming the file as parse_safetensors() does,
+    // and for a tensor that two files have. REQUIRES: FOLDER has weights.
+    FolderWeights(const ModelFolder& folder, MapMode mode);
+
+    // The weight NAME, of SIZES. Throws Error{kInput} naming file and weight: it is not there, has
+    // another shape, or holds quantized numbers.
+    [[nodiscard]] FolderWeight take(const std::string& name, std::span<const int64_t> sizes);
+
+    // Throws for a weight that nobody took and that no release of the families has beside those.
+    void require_all_taken() const;
+
+    [[nodiscard]] const std::vector<std::shared_ptr<const MappedFile>>& files() const {
+        return files_;
+    }
+
+  private:
+    struct Weight {
+        FolderWeight found;
+        bool taken = false;
+    };
+    [[nodiscard]] Weight* find(const std::string& name);
+    [[nodiscard]] bool is_known_extra(const std::string& name) const;
+
+    const ModelFolder& folder_;
+    std::vector<std::shared_ptr<const MappedFile>> files_;
+    std::map<std::string, Weight> weights_;
+};
+
+// "[2, 3]", for messages.
+[[nodiscard]] std::string shape_text(std::span<const int64_t> sizes);
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,40 @@
+// What a tokenizer does to text before it cuts it: the `normalizer` of a tokenizer.json. Built
+// once, then only read: any threads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/text/json_place.h"
+
+namespace dslaunch::tokens {
+
+// Text on its way through a normalizer.
+struct NormalText {
+    std::string text;
+    // How many leading bytes stand for the first character of the original. A Metaspace
+    // pre-tokenizer with the scheme `first` asks for it.
+    size_t origin_bytes = 0;
+};
+
+class Normalizer {
+  public:
+    virtual ~Normalizer() = default;
+    // REQUIRES: valid UTF-8, which it stays. Throws Error{kInput} as Pattern::find_all does.
+    virtual void apply(NormalText& normal) const = 0;
+};
+
+// Appends the steps of PLACE, a Sequence's one after the other. Throws Error{kInput} that names the
+// place of what is not known or wrong.
+void read_normalizers(const JsonPlace& place,
+                      std::vector<std::unique_ptr<const Normalizer>>& steps);
+
+// The character map of sentencepiece, in base64. Throws Error{kInput} that names PLACE.
+[[nodiscard]] std::unique_ptr<const Normalizer> read_precompiled(const JsonPlace& place);
+
+// TEXT with the first character's bytes as origin.
+[[nodiscard]] NormalText normal_text(std::string_view text);
+
+}  // namespace dslaunch::tokens

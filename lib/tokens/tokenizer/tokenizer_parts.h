@@ -1,0 +1,77 @@
+// What a Tokenizer is made of, for its own sources.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tokens/model/model.h"
+#include "tokens/tokenizer/added_tokens.h"
+#include "tokens/tokenizer/decoder.h"
+#include "tokens/tokenizer/normalizer.h"
+#include "tokens/tokenizer/piece_cache.h"
+#include "tokens/tokenizer/post_processor.h"
+#include "tokens/tokenizer/pre_tokenizer.h"
+#include "tokens/tokenizer/tokenizer.h"
+
+namespace dslaunch::tokens {
+
+// What one call of encode works with; it is used again by later ones.
+struct EncodeScratch {
+    Pieces pieces;
+    ModelScratch model;
+    PieceCache cache;
+    NormalText normal;
+    std::vector<TextPart> parts;
+    std::vector<TextPart> normal_parts;
+    std::vector<int32_t> ids;
+};
+
+// Scratches that no call uses at the moment: as many as there ever were calls at once.
+class ScratchPool {
+  public:
+    [[nodiscard]] std::unique_ptr<EncodeScratch> take() {
+        const std::lock_guard lock(mutex_);
+        if (free_.empty()) return std::make_unique<EncodeScratch>();
+        std::unique_ptr<EncodeScratch> scratch = std::move(free_.back());
+        free_.pop_back();
+        return scratch;
+    }
+    void give_back(std::unique_ptr<EncodeScratch> scratch) {
+        const std::lock_guard lock(mutex_);
+        free_.push_back(std::move(scratch));
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<EncodeScratch>> free_;
+};
+
+struct Tokenizer::Parts {
+    explicit Parts(const JsonPlace& place);
+
+    // Appends the tokens of TEXT without what stands around it. REQUIRES: valid UTF-8.
+    void encode_text(std::string_view text, EncodeScratch& scratch) const;
+    // The text that the decoder gets for ID; nothing if there is none.
+    [[nodiscard]] std::optional<std::string_view> text_of(int32_t id) const;
+
+    std::vector<std::unique_ptr<const Normalizer>> normalizers;
+    PreTokenizers pre_tokenizers;
+    std::unique_ptr<const Model> model;
+    AddedTokens added;
+    std::unique_ptr<const TokenFinder> finder;         // in the text as it comes
+    std::unique_ptr<const TokenFinder> normal_finder;  // in normalized text
+    std::vector<PostPart> post_parts;
+    DecoderStages decoder;
+    std::vector<bool> specials;  // by number
+    mutable ScratchPool pool;
+
+  private:
+    void encode_plain(std::string_view text, bool at_origin, EncodeScratch& scratch) const;
+    void encode_normal(std::string_view text, bool at_origin, EncodeScratch& scratch) const;
+    void encode_piece(std::string_view text, Piece piece, EncodeScratch& scratch) const;
+    void encode_words(std::string_view text, Piece piece, EncodeScratch& scratch) const;
+};
+
+}  // namespace dslaunch::tokens

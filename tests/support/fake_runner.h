@@ -1,0 +1,78 @@
+// A decoder whose cache holds tokens: a wrong page, or a position that was not computed, gives
+// another successor.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "infer/cache/page_pool.h"
+#include "infer/decode/batch.h"
+#include "support/catch.h"
+
+namespace dslaunch::test {
+
+inline constexpr int32_t kFakeVocabulary = 97;
+
+// The likeliest token after TEXT.
+inline int32_t successor(const std::vector<int32_t>& text) {
+    uint64_t hash = 7;
+    for (const int32_t token : text)
+        hash = (hash * 31 + static_cast<uint64_t>(token) + 1) % 1'000'003;
+    return static_cast<int32_t>(hash % kFakeVocabulary);
+}
+
+inline std::vector<int32_t> continuation(std::vector<int32_t> text, int64_t tokens) {
+    std::vector<int32_t> made;
+    for (int64_t i = 0; i < tokens; ++i) {
+        made.push_back(successor(text));
+        text.push_back(made.back());
+    }
+    return made;
+}
+
+class FakeRunner : public infer::StepRunner {
+  public:
+    FakeRunner(int64_t pages, int64_t rows_max, int64_t context)
+        : cache_(static_cast<size_t>(pages * infer::kPagePositions), -1),
+          rows_max_(rows_max),
+          context_(context) {}
+
+    int64_t vocabulary() const override { return kFakeVocabulary; }
+    int64_t context() const override { return context_; }
+    int64_t pages() const override { return std::ssize(cache_) / infer::kPagePositions; }
+    int64_t rows_max() const override { return rows_max_; }
+
+    std::span<float> run(const infer::Batch& given) override {
+        const infer::Batch batch = infer::parse_batch(infer::batch_bytes(given));
+        most_rows = std::max(most_rows, std::ssize(batch.rows));
+        for (const infer::BatchRow& row : batch.rows) at(batch, row, row.position) = row.token;
+        logits_.clear();
+        for (const infer::BatchRow& row : batch.rows) {
+            if (!row.wants_logits) continue;
+            std::vector<int32_t> text;
+            for (int32_t p = 0; p <= row.position; ++p) text.push_back(at(batch, row, p));
+            std::vector<float> logits(kFakeVocabulary, 0);
+            logits[static_cast<size_t>(successor(text))] = 1;
+            logits_.insert(logits_.end(), logits.begin(), logits.end());
+        }
+        return logits_;
+    }
+
+    int64_t most_rows = 0;
+
+  private:
+    int32_t& at(const infer::Batch& batch, const infer::BatchRow& row, int32_t position) {
+        const auto& pages = batch.sequences.at(static_cast<size_t>(row.sequence)).pages;
+        const int32_t page = pages.at(static_cast<size_t>(position / infer::kPagePositions));
+        return cache_.at(
+            static_cast<size_t>(page * infer::kPagePositions + position % infer::kPagePositions));
+    }
+
+    std::vector<int32_t> cache_;
+    std::vector<float> logits_;
+    int64_t rows_max_, context_;
+};
+
+}  // namespace dslaunch::test

@@ -1,0 +1,146 @@
+#include "serve/api_request.h"
+
+#include "serve/api_reply.h"
+#include "support/catch.h"
+
+namespace dslaunch::serve {
+namespace {
+
+ApiRequest accepted(ApiKind kind, const std::string& body) {
+    const auto parsed = parse_api_request(kind, body, {.temperature = 0.5, .top_k = 7});
+    INFO(body);
+    if (const auto* error = std::get_if<ApiError>(&parsed)) FAIL(error->message);
+    return std::get<ApiRequest>(parsed);
+}
+
+ApiError refused(ApiKind kind, const std::string& body) {
+    const auto parsed = parse_api_request(kind, body, {});
+    INFO(body);
+    REQUIRE(std::holds_alternative<ApiError>(parsed));
+    return std::get<ApiError>(parsed);
+}
+
+TEST_CASE("a completion is read with its defaults") {
+    const ApiRequest plain = accepted(ApiKind::kCompletion, R"({"prompt": "a"})");
+    CHECK(plain.prompts == std::vector<std::string>{"a"});
+    CHECK(plain.tokens_max == 16);
+    CHECK(plain.sampling.temperature == 0.5);
+    CHECK(plain.sampling.top_k == 7);
+    CHECK_FALSE(plain.stream);
+    const ApiRequest full = accepted(ApiKind::kCompletion, R"({"model": "m", "prompt": ["a", "b"],
+        "max_tokens": 5, "temperature": 0, "top_p": 0.25, "top_k": -1, "min_p": 0.125, "seed": 9,
+        "n": 3, "stop": ["x", "yy"], "stream": true, "stream_options": {"include_usage": true},
+        "echo": true, "repetition_penalty": 1.5, "logprobs": null, "best_of": 1, "user": "u",
+        "presence_penalty": 0.0, "logit_bias": {}})");
+    CHECK(full.prompts.size() == 2);
+    CHECK(full.tokens_max == 5);
+    CHECK(full.sampling.temperature == 0);
+    CHECK(full.sampling.top_p == 0.25);
+    CHECK(full.sampling.top_k == 0);
+    CHECK(full.sampling.min_p == 0.125);
+    CHECK(full.sampling.repetition_penalty == 1.5);
+    CHECK(full.sampling.seed == 9);
+    CHECK(full.choices == 3);
+    CHECK(full.stops == std::vector<std::string>{"x", "yy"});
+    CHECK(full.stream);
+    CHECK(full.stream_usage);
+    CHECK(full.echo);
+    CHECK(accepted(ApiKind::kCompletion, R"({"prompt": [1, 2]})").prompt_tokens.size() == 1);
+    CHECK(accepted(ApiKind::kCompletion, R"({"prompt": [[1], [2, 3]]})").prompt_tokens.size() == 2);
+}
+
+TEST_CASE("a chat is read, with parts of text and tools") {
+    const ApiRequest chat = accepted(ApiKind::kChat, R"({"messages": [
+        {"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text",
+        "text": "hi"}]}, {"role": "assistant", "content": null, "tool_calls": []}],
+        "max_tokens": 4, "max_completion_tokens": 6, "tools": [{"type": "function"}],
+        "response_format": {"type": "text"}, "tool_choice": "auto", "stop": "x"})");
+    CHECK(chat.messages.size() == 3);
+    CHECK(chat.tools.size() == 1);
+    CHECK(chat.tokens_max == 6);
+    CHECK(chat.stops == std::vector<std::string>{"x"});
+    CHECK_FALSE(
+        accepted(ApiKind::kChat, R"({"messages": [{"role": "user", "content": "x"}]})").tokens_max);
+}
+
+TEST_CASE("wrong requests are refused by their field") {
+    struct Row {
+        ApiKind kind;
+        std::string body, field, word;
+    };
+    const auto chat = ApiKind::kChat;
+    const auto text = ApiKind::kCompletion;
+    const Row rows[] = {
+        {text, "", "", "JSON"},
+        {text, "{", "", "JSON"},
+        {text, "[]", "", "object"},
+        {text, "\"\xff\"", "", "JSON"},
+        {text, std::string(100, '[') + std::string(100, ']'), "", "deeper"},
+        {text, "{}", "prompt", "missing"},
+        {text, R"({"prompt": 5})", "prompt", "string"},
+        {text, R"({"prompt": []})", "prompt", "string"},
+        {text, R"({"prompt": ["a", 1]})", "prompt", "string"},
+        {text, R"({"prompt": [1, -1]})", "prompt", "token"},
+        {text, R"({"prompt": [1, 1e99]})", "prompt", "token"},
+        {text, R"({"prompt": "a", "max_tokens": 0})", "max_tokens", "between"},
+        {text, R"({"prompt": "a", "max_tokens": 1.5})", "max_tokens", "integer"},
+        {text, R"({"prompt": "a", "max_tokens": "5"})", "max_tokens", "integer"},
+        {text, R"({"prompt": "a", "temperature": -1})", "temperature", "between"},
+        {text, R"({"prompt": "a", "temperature": "hot"})", "temperature", "number"},
+        {text, R"({"prompt": "a", "top_p": 0})", "top_p", "between"},
+        {text, R"({"prompt": "a", "n": 1000})", "n", "between"},
+        {text, R"({"prompt": "a", "stream": 1})", "stream", "true or false"},
+        {text, R"({"prompt": "a", "stop": [""]})", "stop", "bytes"},
+        {text, R"({"prompt": "a", "stop": [1]})", "stop", "string"},
+        {text, R"({"prompt": "a", "logprobs": 5})", "logprobs", "not supported"},
+        {text, R"({"prompt": "a", "frequency_penalty": 1})", "frequency_penalty", "not supported"},
+        {text, R"({"prompt": "a", "logit_bias": {"5": 1}})", "logit_bias", "not supported"},
+        {chat, "{}", "messages", "missing"},
+        {chat, R"({"messages": []})", "messages", "at least one"},
+        {chat, R"({"messages": ["a"]})", "messages", "objects"},
+        {chat, R"({"messages": [{"content": "a"}]})", "messages", "role"},
+        {chat, R"({"messages": [{"role": "user"}]})", "messages", "content"},
+        {chat, R"({"messages": [{"role": "user", "content": 5}]})", "messages", "content"},
+        {chat, R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
+         "messages", "text alone"},
+        {chat,
+         R"({"messages": [{"role": "u", "content": "a"}], "response_format": {"type": "json_object"}})",
+         "response_format", "not supported"},
+    };
+    for (const Row& row : rows) {
+        const ApiError error = refused(row.kind, row.body);
+        INFO(row.body << " -> " << error.message);
+        CHECK(error.status == 400);
+        CHECK(error.parameter == row.field);
+        CHECK(error.message.find(row.word) != std::string::npos);
+        const auto json = nlohmann::json::parse(error_json(error));
+        CHECK(json["error"]["type"] == "invalid_request_error");
+    }
+}
+
+TEST_CASE("replies are the JSON of the protocol") {
+    const ReplyHead head{ApiKind::kChat, "chatcmpl-1", "m", 5};
+    const auto whole =
+        nlohmann::json::parse(whole_reply(head, {{0, "a\"b", TextEnd::kStop}}, {3, 2}));
+    CHECK(whole["object"] == "chat.completion");
+    CHECK(whole["choices"][0]["message"]["content"] == "a\"b");
+    CHECK(whole["choices"][0]["finish_reason"] == "stop");
+    CHECK(whole["usage"]["total_tokens"] == 5);
+    const std::string event = stream_event(head, {1, "x", TextEnd::kNone}, true);
+    REQUIRE(event.starts_with("data: "));
+    REQUIRE(event.ends_with("\n\n"));
+    const auto chunk = nlohmann::json::parse(event.substr(6));
+    CHECK(chunk["object"] == "chat.completion.chunk");
+    CHECK(chunk["choices"][0]["index"] == 1);
+    CHECK(chunk["choices"][0]["delta"]["role"] == "assistant");
+    CHECK(chunk["choices"][0]["finish_reason"].is_null());
+    const ReplyHead text{ApiKind::kCompletion, "cmpl-1", "m", 5};
+    const auto completion =
+        nlohmann::json::parse(whole_reply(text, {{0, "t", TextEnd::kLength}}, {3, 2}));
+    CHECK(completion["object"] == "text_completion");
+    CHECK(completion["choices"][0]["text"] == "t");
+    CHECK(completion["choices"][0]["finish_reason"] == "length");
+}
+
+}  // namespace
+}  // namespace dslaunch::serve

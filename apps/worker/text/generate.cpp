@@ -7,16 +7,16 @@
 #include "graph/archive/op_library.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/models/text_model.h"
-#include "infer/engine/engine.h"
-#include "infer/text/stop_texts.h"
 #include "runtime/comm/device_backend.h"
 #include "runtime/compute/rank_device.h"
 #include "storage/huggingface/model_folder.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
 #include "worker/text/module_runner.h"
+#include "worker/text/prompts.h"
 #include "worker/text/rank_process.h"
 #include "worker/text/text_files.h"
+#include "worker/text/text_output.h"
 
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
@@ -29,39 +29,51 @@ namespace {
 
 struct GenerateArguments {
     DecoderArguments decoder;  // its model is the archive too
-    std::string prompt, device = "cpu", as = "auto";
-    std::vector<int64_t> prompt_ids;
-    int64_t tokens = 200;
-    infer::SamplingOptions sampling;
-    std::vector<std::string> op_libraries, stops;
-    bool ignores_end = false;
+    PromptArguments prompt;
+    WritingOptions writing;
+    std::string device = "cpu", as = "auto";
+    std::vector<std::string> op_libraries;
 };
 
 void declare(CommandLine& app, GenerateArguments& arguments) {
     app.add("MODEL", arguments.decoder.model,
             "an archive with logits(tokens) or forward(tokens) -> logits, or a Hugging Face folder")
         .required();
-    app.add("--prompt TEXT", arguments.prompt, "text to continue");
-    app.add("--prompt-ids LIST", arguments.prompt_ids, "token ids to continue, as in 5,17,2");
-    app.add("--tokens N", arguments.tokens, "tokens to make at most").show_default().at_least(0);
-    app.add("--temperature X", arguments.sampling.temperature,
+    app.add("--prompt TEXT", arguments.prompt.text, "text to continue");
+    app.add("--prompt-ids LIST", arguments.prompt.ids, "token ids to continue, as in 5,17,2");
+    app.add("--chat TEXT", arguments.prompt.chat,
+            "what a user says to the model, in its chat template");
+    app.add("--system TEXT", arguments.prompt.system, "with --chat: what the model is told before");
+    app.add("--file FILE", arguments.prompt.file,
+            "a prompt each line: {\"prompt\": text}, {\"prompt_ids\": [5, 17]} or {\"messages\": "
+            "[...]}; a line of JSON comes for each");
+    app.add("--batch N", arguments.writing.sequences_max, "with --file: prompts at once")
+        .show_default()
+        .at_least(1);
+    app.add("--tokens N", arguments.writing.tokens_max, "tokens to make at most")
+        .show_default()
+        .at_least(0);
+    app.add("--temperature X", arguments.writing.sampling.temperature,
             "how freely tokens are drawn, 0: always the likeliest")
         .show_default()
         .at_least(0);
-    app.add("--top-k N", arguments.sampling.top_k, "draw among the k likeliest, 0: among all")
+    app.add("--top-k N", arguments.writing.sampling.top_k,
+            "draw among the k likeliest, 0: among all")
         .show_default()
         .at_least(0);
-    app.add("--seed N", arguments.sampling.seed, "of the draws").show_default();
-    app.add("--top-p X", arguments.sampling.top_p, "draw among the likeliest that reach this sum")
+    app.add("--seed N", arguments.writing.sampling.seed, "of the draws").show_default();
+    app.add("--top-p X", arguments.writing.sampling.top_p,
+            "draw among the likeliest that reach this sum")
         .show_default();
-    app.add("--min-p X", arguments.sampling.min_p,
+    app.add("--min-p X", arguments.writing.sampling.min_p,
             "leave out what is less likely than this part of the likeliest")
         .show_default();
-    app.add("--repetition-penalty X", arguments.sampling.repetition_penalty,
+    app.add("--repetition-penalty X", arguments.writing.sampling.repetition_penalty,
             "makes tokens of the text less likely, 1: does not")
         .show_default();
-    app.add("--stop TEXT", arguments.stops, "ends the text, which it is no part of; repeatable");
-    app.add("--ignore-eos", arguments.ignores_end, "go on behind tokens that end a text");
+    app.add("--stop TEXT", arguments.writing.stops,
+            "ends the text, which it is no part of; repeatable");
+    app.add("--ignore-eos", arguments.writing.ignores_end, "go on behind tokens that end a text");
     app.add("--context N", arguments.decoder.context, "tokens the model sees, 0: its own limit")
         .show_default()
         .at_least(0);
@@ -82,67 +94,45 @@ runtime::DeviceBackendPtr open_device(const std::string& name) {
     return runtime::open_device_backend(runtime::own_device_plugin(), 0);
 }
 
-// The prompt as tokens; without one a text begins with a newline.
-std::vector<int32_t> prompt_of(const GenerateArguments& arguments, const TextFiles& files) {
-    if (arguments.prompt_ids.empty())
-        return files.require_codec().encode(arguments.prompt.empty() ? "\n" : arguments.prompt,
-                                            /*is_rendered=*/false);
-    if (!arguments.prompt.empty())
-        fail(ExitCode::kUsage, "--prompt and --prompt-ids exclude each other");
-    std::vector<int32_t> tokens;
-    for (const int64_t token : arguments.prompt_ids) {
-        if (token < 0 || token > INT32_MAX)
-            fail(ExitCode::kInput, "--prompt-ids: {} is no token", token);
-        tokens.push_back(static_cast<int32_t>(token));
-    }
-    return tokens;
+std::vector<Prompt> prompts_of(const GenerateArguments& arguments, const TextFiles& files) {
+    const PromptArguments& given = arguments.prompt;
+    if (given.file.empty()) return {prompt_of(given, files)};
+    if (!given.text.empty() || !given.ids.empty() || !given.chat.empty())
+        fail(ExitCode::kUsage, "--file excludes --prompt, --prompt-ids and --chat");
+    return prompts_of_file(given.file, files);
 }
 
-void print(const std::string& text) {
-    std::fwrite(text.data(), 1, text.length(), stdout);
-    std::fflush(stdout);
+// Positions that the longest of PROMPTS may take, and pages for as many as run at once.
+int64_t pages_of(const GenerateArguments& arguments, const std::vector<Prompt>& prompts,
+                 int64_t context) {
+    int64_t longest = 1;
+    for (const Prompt& prompt : prompts) longest = std::max(longest, std::ssize(prompt.tokens));
+    const int64_t positions = std::min(longest + arguments.writing.tokens_max, context);
+    return infer::pages_for(positions) *
+           std::clamp<int64_t>(std::ssize(prompts), 1, arguments.writing.sequences_max);
 }
 
-// Lets RUNNER write, and prints the text as it is made.
-void write_text(infer::StepRunner& runner, const GenerateArguments& arguments,
-                const TextFiles& files, infer::Request request) {
-    const bool as_text =
+// Lets RUNNER write what ARGUMENTS ask for.
+void write(infer::StepRunner& runner, const GenerateArguments& arguments, const TextFiles& files,
+           const std::vector<Prompt>& prompts) {
+    WritingOptions options = arguments.writing;
+    options.as_text =
         arguments.as == "text" || (arguments.as == "auto" && files.codec() != nullptr);
-    const std::unique_ptr<infer::TextStream> stream =
-        as_text ? files.require_codec().stream() : nullptr;
-    infer::StopTexts stops(arguments.stops);
-    if (as_text) print(arguments.prompt);
-    if (request.tokens_max == 0) return;
-    infer::Engine engine(runner, {1, 1});
-    static_cast<void>(engine.add(std::move(request)));
-    while (!engine.idle() && !stops.is_stopped())
-        for (const infer::MadeToken& made : engine.step()) {
-            if (!as_text) {
-                print(std::to_string(made.token) + " ");
-            } else if (made.end != infer::EndReason::kEndToken) {
-                print(stops.push(stream->push(made.token)));
-            }
-        }
-    if (as_text && !stops.is_stopped()) print(stops.push(stream->finish()) + stops.finish());
-}
-
-infer::Request request_of(const GenerateArguments& arguments, const TextFiles& files) {
-    infer::Request request;
-    request.prompt = prompt_of(arguments, files);
-    request.tokens_max = arguments.tokens;
-    request.sampling = arguments.sampling;
-    if (!arguments.ignores_end) request.end_tokens = files.end_tokens();
-    return request;
+    if (arguments.prompt.file.empty()) {
+        write_one(runner, files, options, prompts.front());
+    } else {
+        options.sequences_max = std::min(options.sequences_max, runner.rows_max());
+        write_all(runner, files, options, prompts);
+    }
 }
 
 // A Hugging Face folder: a decoder with a cache of keys and values.
 void generate_with_decoder(const GenerateArguments& arguments, RankProcess& process) {
     DecoderSession session(arguments.decoder, process);
     const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
-    infer::Request request = request_of(arguments, files);
-    const int64_t positions = std::ssize(request.prompt) + arguments.tokens;
-    session.open(infer::pages_for(std::min(positions, session.context())));
-    if (process.is_first()) write_text(session.runner(), arguments, files, std::move(request));
+    const std::vector<Prompt> prompts = prompts_of(arguments, files);
+    session.open(pages_of(arguments, prompts, session.context()));
+    if (process.is_first()) write(session.runner(), arguments, files, prompts);
     session.finish();
 }
 
@@ -163,9 +153,9 @@ void generate_with_module(const GenerateArguments& arguments) {
     if (files.codec() == nullptr)
         log_info("generate", "vocabulary={}: more than bytes, so token ids are printed",
                  model.vocab());
-    infer::Request request = request_of(arguments, files);
-    ModuleRunner runner(model, infer::pages_for(std::ssize(request.prompt) + request.tokens_max));
-    write_text(runner, arguments, files, std::move(request));
+    const std::vector<Prompt> prompts = prompts_of(arguments, files);
+    ModuleRunner runner(model, pages_of(arguments, prompts, INT32_MAX));
+    write(runner, arguments, files, prompts);
 }
 
 }  // namespace
@@ -192,7 +182,6 @@ int generate_main(int argc, char** argv) {
                  "is run by one",
                  printable(arguments.decoder.model));
         }
-        if (process.is_first()) print("\n");
     });
 }
 

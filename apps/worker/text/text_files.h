@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "infer/text/text_codec.h"
+#include "tokens/template/chat_template.h"
 #include "tokens/tokenizer/tokenizer.h"
 
 namespace dslaunch::worker {
@@ -23,12 +25,18 @@ class TextFiles {
     [[nodiscard]] const infer::TextCodec* codec() const { return codec_.get(); }
     // Throws Error{kInput} that says what is missing where there is no codec.
     [[nodiscard]] const infer::TextCodec& require_codec() const;
+    [[nodiscard]] bool has_chat() const { return chat_.has_value(); }
+    // The text of a chat in the model's template, with the start of its answer. Throws
+    // Error{kInput} where there is no template, and for messages that it refuses.
+    [[nodiscard]] std::string chat_text(const nlohmann::ordered_json& messages,
+                                        const nlohmann::ordered_json& tools) const;
     [[nodiscard]] const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
 
   private:
     std::string folder_;
     int64_t vocabulary_;
     std::optional<tokens::Tokenizer> tokenizer_;
+    std::optional<tokens::ChatTemplate> chat_;
     std::unique_ptr<const infer::TextCodec> codec_;
     std::vector<int32_t> end_tokens_;
 };

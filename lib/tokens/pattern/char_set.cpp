@@ -107,9 +107,13 @@ std::vector<CharRange> ranges_of(const std::function<bool(char32_t)>& wanted) {
 }
 
 bool is_word_point(char32_t point) {
-    if (point == 0x200C || point == 0x200D) return false;
     if (point == 0xB2 || point == 0xB3 || point == 0xB9 || (point >= 0xBC && point <= 0xBE))
         return true;
+    return is_word_point_in_class(point);
+}
+
+bool is_word_point_in_class(char32_t point) {
+    if (point == 0x200C || point == 0x200D) return false;
     return (CodePoints::table().flags(point) & kWordFlag) != 0;
 }
 

@@ -42,9 +42,9 @@ std::string flagged_class(const std::function<bool(uint32_t)>& wanted, bool is_n
 }
 
 // Writes out the properties of an expression: \p{…}, \s, \d, \w and \b with their opposites.
-class Writer {
+class ExpressionWriter {
   public:
-    explicit Writer(std::string_view text) : text_(text) {}
+    explicit ExpressionWriter(std::string_view text) : text_(text) {}
 
     std::string written() {
         while (at_ < text_.size()) {
@@ -89,7 +89,8 @@ class Writer {
                 break;
             case 'w':
             case 'W':
-                out_ += as_class(ranges_of(is_word_point), letter == 'W');
+                out_ += as_class(ranges_of(depth_ > 0 ? is_word_point_in_class : is_word_point),
+                                 letter == 'W');
                 break;
             case 'b':
             case 'B':
@@ -165,7 +166,7 @@ class LibraryPattern : public Pattern {
             OnigEncoding encodings[] = {ONIG_ENCODING_UTF8};
             onig_initialize(encodings, 1);
         });
-        const std::string written = Writer(expression).written();
+        const std::string written = ExpressionWriter(expression).written();
         OnigErrorInfo info{};
         regex_t* regex = nullptr;
         const int code = onig_new(&regex, bytes(written), bytes(written) + written.size(),

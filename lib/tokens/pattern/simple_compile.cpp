@@ -16,27 +16,27 @@ constexpr int kPatternDepthMax = 4;
 // Pairs of letters that one character folds to: the library matches that character too.
 constexpr std::string_view kFoldedPairs[] = {"ss", "ff", "fi", "fl", "st"};
 
-struct Unknown {};  // thrown where the expression leaves this engine's language
+struct BeyondEngine {};  // thrown where the expression leaves this engine's language
 
-struct Node {
+struct PatternNode {
     SimpleStep step;
-    std::vector<std::vector<Node>> alternatives;  // of a group
+    std::vector<std::vector<PatternNode>> alternatives;  // of a group
 };
-using Sequence = std::vector<Node>;
+using PatternSequence = std::vector<PatternNode>;
 
-class Parser {
+class ExpressionParser {
   public:
-    explicit Parser(std::string_view text) : text_(text) {}
+    explicit ExpressionParser(std::string_view text) : text_(text) {}
 
     SimpleProgram program() {
-        const std::vector<Sequence> alternatives = read_alternatives(0);
-        if (at_ != text_.size() || alternatives.size() > kAlternativesMax) throw Unknown{};
+        const std::vector<PatternSequence> alternatives = read_alternatives(0);
+        if (at_ != text_.size() || alternatives.size() > kAlternativesMax) throw BeyondEngine{};
         const size_t steps_count = count(alternatives);
-        if (steps_count > kPatternStepsMax) throw Unknown{};
+        if (steps_count > kPatternStepsMax) throw BeyondEngine{};
         const auto accept = static_cast<uint16_t>(steps_count);
         program_.steps.reserve(steps_count);
-        for (const Sequence& sequence : alternatives) {
-            if (is_maybe_empty(sequence)) throw Unknown{};
+        for (const PatternSequence& sequence : alternatives) {
+            if (is_maybe_empty(sequence)) throw BeyondEngine{};
             program_.heads.push_back(place(sequence, accept));
         }
         for (SimpleStep& step : program_.steps) step.gives_back = gives_back(step, accept);
@@ -52,12 +52,12 @@ class Parser {
         return true;
     }
     void need(bool is_so) const {
-        if (!is_so) throw Unknown{};
+        if (!is_so) throw BeyondEngine{};
     }
 
-    std::vector<Sequence> read_alternatives(int depth) {
+    std::vector<PatternSequence> read_alternatives(int depth) {
         need(depth <= kPatternDepthMax);
-        std::vector<Sequence> alternatives(1);
+        std::vector<PatternSequence> alternatives(1);
         while (!ends() && peek() != ')') {
             if (take("|")) {
                 alternatives.emplace_back();
@@ -66,20 +66,20 @@ class Parser {
             }
         }
         if (ignores_case_)
-            for (const Sequence& sequence : alternatives) check_folding(sequence);
+            for (const PatternSequence& sequence : alternatives) check_folding(sequence);
         return alternatives;
     }
 
-    Node read_node(int depth) {
-        Node node;
+    PatternNode read_node(int depth) {
+        PatternNode node;
         if (peek() == '(') return read_group(depth);
         node.step.set = number_of(read_atom());
         read_repeat(node.step);
         return node;
     }
 
-    Node read_group(int depth) {
-        Node node;
+    PatternNode read_group(int depth) {
+        PatternNode node;
         node.step.kind = SimpleStep::Kind::kGroup;
         const bool before = ignores_case_;
         if (take("(?!") || take("(?=")) {
@@ -260,9 +260,9 @@ class Parser {
     }
 
     // In a sequence whose case is ignored no two letters are what one character folds to.
-    void check_folding(const Sequence& sequence) const {
+    void check_folding(const PatternSequence& sequence) const {
         std::string letters;
-        for (const Node& node : sequence) {
+        for (const PatternNode& node : sequence) {
             need(node.step.kind == SimpleStep::Kind::kSet);
             for (char c = 'a'; c <= 'z'; ++c)
                 if (program_.sets[node.step.set].has_ascii(static_cast<char32_t>(c))) letters += c;
@@ -271,29 +271,29 @@ class Parser {
             need(letters.find(pair) == std::string::npos);
     }
 
-    static size_t count(const std::vector<Sequence>& alternatives) {
+    static size_t count(const std::vector<PatternSequence>& alternatives) {
         size_t steps = 0;
-        for (const Sequence& sequence : alternatives)
-            for (const Node& node : sequence) steps += 1 + count(node.alternatives);
+        for (const PatternSequence& sequence : alternatives)
+            for (const PatternNode& node : sequence) steps += 1 + count(node.alternatives);
         return steps;
     }
 
-    static bool is_maybe_empty(const Sequence& sequence) {
-        return std::all_of(sequence.begin(), sequence.end(), [](const Node& node) {
+    static bool is_maybe_empty(const PatternSequence& sequence) {
+        return std::all_of(sequence.begin(), sequence.end(), [](const PatternNode& node) {
             if (node.step.kind == SimpleStep::Kind::kSet) return node.step.repeat_min == 0;
             if (node.step.kind == SimpleStep::Kind::kAhead || node.step.is_optional) return true;
             return std::any_of(node.alternatives.begin(), node.alternatives.end(),
-                               [](const Sequence& inner) { return is_maybe_empty(inner); });
+                               [](const PatternSequence& inner) { return is_maybe_empty(inner); });
         });
     }
 
     // Places the steps of SEQUENCE, after which AFTER follows; where they begin.
-    uint16_t place(const Sequence& sequence, uint16_t after) {
+    uint16_t place(const PatternSequence& sequence, uint16_t after) {
         uint16_t next = after;
         for (size_t i = sequence.size(); i-- > 0;) {
             SimpleStep step = sequence[i].step;
             step.next = next;
-            for (const Sequence& inner : sequence[i].alternatives)
+            for (const PatternSequence& inner : sequence[i].alternatives)
                 step.heads.push_back(place(inner, next));
             program_.steps.push_back(std::move(step));
             next = static_cast<uint16_t>(program_.steps.size() - 1);
@@ -320,8 +320,8 @@ class Parser {
 
 std::unique_ptr<const Pattern> compile_simple_pattern(std::string_view expression) {
     try {
-        return std::make_unique<SimplePattern>(Parser(expression).program());
-    } catch (const Unknown&) {
+        return std::make_unique<SimplePattern>(ExpressionParser(expression).program());
+    } catch (const BeyondEngine&) {
         return nullptr;
     }
 }

@@ -96,7 +96,8 @@ void TokenFinder::split(std::string_view text, std::vector<TextPart>& parts) con
         if (token.strips_left) begin = std::max(before_spaces(text, begin), done);
         if (token.strips_right) end = after_spaces(text, end);
         if (done < begin) parts.push_back({done, begin, kNoToken});
-        parts.push_back({begin, end, token.id});
+        // One that lies in blanks which the last one took is passed over, as the package does.
+        if (begin < end) parts.push_back({begin, end, token.id});
         done = end;
     }
     if (done < text.size()) parts.push_back({done, text.size(), kNoToken});

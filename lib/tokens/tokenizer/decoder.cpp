@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "tokens/model/byte_alphabet.h"
 #include "tokens/tokenizer/pattern_field.h"
+#include "tokens/tokenizer/step_fields.h"
 #include "tokens/unicode/code_points.h"
 
 namespace dslaunch::tokens {
@@ -319,8 +320,8 @@ size_t read_count(const JsonPlace& place) {
     return static_cast<size_t>(count);
 }
 
-std::unique_ptr<const DecoderStage> read_replace(const JsonPlace& place) {
-    place.expect_object({"type", "pattern", "content"});
+std::unique_ptr<const DecoderStage> read_replace_stage(const JsonPlace& place) {
+    expect_step_fields(place, {"type", "pattern", "content"});
     const auto [kind, value] = place.at("pattern").only();
     bool is_one = false;
     if (kind == "String" && !value.text().empty()) {
@@ -332,9 +333,8 @@ std::unique_ptr<const DecoderStage> read_replace(const JsonPlace& place) {
                                           place.at("content").text(), is_one);
 }
 
-std::unique_ptr<const DecoderStage> read_metaspace(const JsonPlace& place) {
-    place.expect_object(
-        {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
+std::unique_ptr<const DecoderStage> read_metaspace_stage(const JsonPlace& place) {
+    expect_step_fields(place, {"type", "replacement", "prepend_scheme", "split", "str_rep"});
     bool prepends = !place.has("prepend_scheme") || place.at("prepend_scheme").text() != "never";
     if (place.has("add_prefix_space") && !place.at("add_prefix_space").boolean()) prepends = false;
     return std::make_unique<MetaspaceStage>(read_one_character(place.at("replacement")), prepends);
@@ -342,38 +342,38 @@ std::unique_ptr<const DecoderStage> read_metaspace(const JsonPlace& place) {
 
 std::unique_ptr<const DecoderStage> read_stage(const JsonPlace& place, const std::string& type) {
     if (type == "ByteLevel") {
-        place.expect_object({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+        expect_step_fields(place, {"type"});
         return std::make_unique<ByteLevelStage>();
     }
     if (type == "ByteFallback") {
-        place.expect_object({"type"});
+        expect_step_fields(place, {"type"});
         return std::make_unique<ByteFallbackStage>();
     }
     if (type == "Fuse") {
-        place.expect_object({"type"});
+        expect_step_fields(place, {"type"});
         return std::make_unique<FuseStage>();
     }
-    if (type == "Metaspace") return read_metaspace(place);
-    if (type == "Replace") return read_replace(place);
+    if (type == "Metaspace") return read_metaspace_stage(place);
+    if (type == "Replace") return read_replace_stage(place);
     if (type == "Strip") {
-        place.expect_object({"type", "content", "start", "stop"});
+        expect_step_fields(place, {"type", "content", "start", "stop"});
         return std::make_unique<StripStage>(
             read_one_character(place.at("content")),
             StripCounts{read_count(place.at("start")), read_count(place.at("stop"))});
     }
     if (type == "WordPiece") {
-        place.expect_object({"type", "prefix", "cleanup"});
+        expect_step_fields(place, {"type", "prefix", "cleanup"});
         return std::make_unique<WordPieceStage>(place.at("prefix").text(),
                                                 place.at("cleanup").boolean());
     }
     if (type == "BPEDecoder") {
-        place.expect_object({"type", "suffix"});
+        expect_step_fields(place, {"type", "suffix"});
         return std::make_unique<SuffixStage>(place.at("suffix").text());
     }
     place.refuse(fmt::format("the decoder `{}` is not known to this version", printable(type)));
 }
 
-void read_nested(const JsonPlace& place, int depth, DecoderStages& stages) {
+void read_nested_stages(const JsonPlace& place, int depth, DecoderStages& stages) {
     if (depth > kDecoderDepthMax || stages.size() > kStagesMax)
         place.refuse("there are too many stages");
     const std::string& type = place.at("type").text();
@@ -381,9 +381,9 @@ void read_nested(const JsonPlace& place, int depth, DecoderStages& stages) {
         stages.push_back(read_stage(place, type));
         return;
     }
-    place.expect_object({"type", "decoders"});
+    expect_step_fields(place, {"type", "decoders"});
     place.at("decoders").for_elements([&](const JsonPlace& stage) {
-        read_nested(stage, depth + 1, stages);
+        read_nested_stages(stage, depth + 1, stages);
     });
 }
 
@@ -391,7 +391,7 @@ void read_nested(const JsonPlace& place, int depth, DecoderStages& stages) {
 
 DecoderStages read_decoder(const JsonPlace& place) {
     DecoderStages stages;
-    read_nested(place, 0, stages);
+    read_nested_stages(place, 0, stages);
     return stages;
 }
 

@@ -7,7 +7,7 @@
 namespace dslaunch::tokens {
 namespace {
 
-constexpr std::string_view kMeta = "\u2581";
+constexpr std::string_view kWordMark = "\u2581";
 
 }  // namespace
 
@@ -65,13 +65,13 @@ void Tokenizer::Parts::encode_words(std::string_view text, Piece piece,
     uint32_t begin = piece.begin;
     const std::string_view within = text.substr(0, piece.end);
     size_t last = begin;  // behind the last mark
-    for (size_t at = within.find(kMeta, begin); at != std::string_view::npos;
-         at = within.find(kMeta, last)) {
+    for (size_t at = within.find(kWordMark, begin); at != std::string_view::npos;
+         at = within.find(kWordMark, last)) {
         if (at > begin && at != last) {
             encode_piece(text, {begin, static_cast<uint32_t>(at), false}, scratch);
             begin = static_cast<uint32_t>(at);
         }
-        last = at + kMeta.size();
+        last = at + kWordMark.size();
     }
     if (begin < piece.end) encode_piece(text, {begin, piece.end, false}, scratch);
 }

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "tokens/model/byte_alphabet.h"
 #include "tokens/tokenizer/pattern_field.h"
+#include "tokens/tokenizer/step_fields.h"
 #include "tokens/unicode/code_points.h"
 #include "tokens/unicode/normal_form.h"
 
@@ -224,8 +225,8 @@ void write_byte_characters(std::string& out, char32_t point) {
 }
 
 std::unique_ptr<const Normalizer> read_bert(const JsonPlace& place) {
-    place.expect_object(
-        {"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
+    expect_step_fields(
+        place, {"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
     BertChoices choices;
     choices.cleans = place.at("clean_text").boolean();
     choices.spaces_chinese = place.at("handle_chinese_chars").boolean();
@@ -235,9 +236,10 @@ std::unique_ptr<const Normalizer> read_bert(const JsonPlace& place) {
     return std::make_unique<BertNormalizer>(choices);
 }
 
-std::unique_ptr<const Normalizer> read_one(const JsonPlace& place, const std::string& type) {
+std::unique_ptr<const Normalizer> read_one_normalizer(const JsonPlace& place,
+                                                      const std::string& type) {
     const auto simple = [&](auto&& made) {
-        place.expect_object({"type"});
+        expect_step_fields(place, {"type"});
         return std::move(made);
     };
     const auto rewriter = [&](Rewriter::Write write) {
@@ -254,40 +256,40 @@ std::unique_ptr<const Normalizer> read_one(const JsonPlace& place, const std::st
     if (type == "StripAccents") return rewriter(write_without_accents);
     if (type == "Nmt") return rewriter(write_nmt);
     if (type == "ByteLevel") {  // it may come with what its pre-tokenizer has, which it ignores
-        place.expect_object({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+        expect_step_fields(place, {"type"});
         return std::make_unique<Rewriter>(write_byte_characters);
     }
     if (type == "BertNormalizer" || type == "Bert") return read_bert(place);
     if (type == "Precompiled") return read_precompiled(place);
     if (type == "Strip") {
-        place.expect_object({"type", "strip_left", "strip_right"});
+        expect_step_fields(place, {"type", "strip_left", "strip_right"});
         return std::make_unique<StripNormalizer>(place.at("strip_left").boolean(),
                                                  place.at("strip_right").boolean());
     }
     if (type == "Prepend") {
-        place.expect_object({"type", "prepend"});
+        expect_step_fields(place, {"type", "prepend"});
         return std::make_unique<Prepend>(place.at("prepend").text());
     }
     if (type == "Replace") {
-        place.expect_object({"type", "pattern", "content"});
+        expect_step_fields(place, {"type", "pattern", "content"});
         return std::make_unique<Replace>(read_pattern(place.at("pattern")),
                                          place.at("content").text());
     }
     place.refuse(fmt::format("the normalizer `{}` is not known to this version", printable(type)));
 }
 
-void read_nested(const JsonPlace& place, int depth,
-                 std::vector<std::unique_ptr<const Normalizer>>& steps) {
+void read_nested_normalizers(const JsonPlace& place, int depth,
+                             std::vector<std::unique_ptr<const Normalizer>>& steps) {
     if (depth > kNormalizerDepthMax || steps.size() > kNormalizerStepsMax)
         place.refuse("there are too many steps");
     const std::string type = place.at("type").text();
     if (type != "Sequence") {
-        steps.push_back(read_one(place, type));
+        steps.push_back(read_one_normalizer(place, type));
         return;
     }
-    place.expect_object({"type", "normalizers"});
+    expect_step_fields(place, {"type", "normalizers"});
     place.at("normalizers").for_elements([&](const JsonPlace& step) {
-        read_nested(step, depth + 1, steps);
+        read_nested_normalizers(step, depth + 1, steps);
     });
 }
 
@@ -295,7 +297,7 @@ void read_nested(const JsonPlace& place, int depth,
 
 void read_normalizers(const JsonPlace& place,
                       std::vector<std::unique_ptr<const Normalizer>>& steps) {
-    read_nested(place, 0, steps);
+    read_nested_normalizers(place, 0, steps);
 }
 
 NormalText normal_text(std::string_view text) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "tokens/tokenizer/step_fields.h"
 
 namespace dslaunch::tokens {
 namespace {
@@ -30,7 +31,7 @@ int32_t read_pair(const JsonPlace& place) {
 }
 
 std::vector<PostPart> read_template(const JsonPlace& place) {
-    place.expect_object({"type", "single", "pair", "special_tokens"});
+    expect_step_fields(place, {"type", "single", "pair", "special_tokens"});
     std::vector<PostPart> parts;
     const JsonPlace tokens = place.at("special_tokens");
     place.at("single").for_elements([&](const JsonPlace& piece) {
@@ -54,13 +55,13 @@ std::vector<PostPart> read_template(const JsonPlace& place) {
     return parts;
 }
 
-void read_nested(const JsonPlace& place, int depth, std::vector<PostPart>& parts) {
+void read_nested_processors(const JsonPlace& place, int depth, std::vector<PostPart>& parts) {
     const std::string& type = place.at("type").text();
     if (depth > kPostProcessorDepthMax) place.refuse("it is nested too deep");
     if (type == "Sequence") {
-        place.expect_object({"type", "processors"});
+        expect_step_fields(place, {"type", "processors"});
         place.at("processors").for_elements([&](const JsonPlace& step) {
-            read_nested(step, depth + 1, parts);
+            read_nested_processors(step, depth + 1, parts);
         });
         return;
     }
@@ -69,7 +70,7 @@ void read_nested(const JsonPlace& place, int depth, std::vector<PostPart>& parts
     if (type == "TemplateProcessing") {
         parts = read_template(place);
     } else if (type == "BertProcessing" || type == "RobertaProcessing") {
-        place.expect_object({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});
+        expect_step_fields(place, {"type", "sep", "cls"});
         parts = {{false, {read_pair(place.at("cls"))}},
                  {true, {}},
                  {false, {read_pair(place.at("sep"))}}};
@@ -83,7 +84,7 @@ void read_nested(const JsonPlace& place, int depth, std::vector<PostPart>& parts
 
 std::vector<PostPart> read_post_processor(const JsonPlace& place) {
     std::vector<PostPart> parts;
-    read_nested(place, 0, parts);
+    read_nested_processors(place, 0, parts);
     if (parts.empty()) parts.push_back({true, {}});
     return parts;
 }

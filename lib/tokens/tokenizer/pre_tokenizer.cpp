@@ -10,6 +10,7 @@
 #include "tokens/pattern/simple_pattern.h"
 #include "tokens/tokenizer/pattern_field.h"
 #include "tokens/tokenizer/splitting.h"
+#include "tokens/tokenizer/step_fields.h"
 #include "tokens/unicode/code_points.h"
 
 namespace dslaunch::tokens {
@@ -179,9 +180,8 @@ std::string read_character(const JsonPlace& place) {
     return text;
 }
 
-std::unique_ptr<const PreTokenizer> read_metaspace(const JsonPlace& place) {
-    place.expect_object(
-        {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
+std::unique_ptr<const PreTokenizer> read_metaspace_step(const JsonPlace& place) {
+    expect_step_fields(place, {"type", "replacement", "prepend_scheme", "split", "str_rep"});
     PrependScheme scheme = PrependScheme::kAlways;
     if (place.has("prepend_scheme")) {
         const std::string& name = place.at("prepend_scheme").text();
@@ -204,16 +204,17 @@ std::unique_ptr<const PreTokenizer> read_metaspace(const JsonPlace& place) {
 
 using Steps = std::vector<std::unique_ptr<const PreTokenizer>>;
 
-class Reader {
+class PreTokenizerReader {
   public:
-    Reader(PreTokenizers& out, PreTokenizerReading reading) : out_(out), reading_(reading) {}
+    PreTokenizerReader(PreTokenizers& out, PreTokenizerReading reading)
+        : out_(out), reading_(reading) {}
 
     void read(const JsonPlace& place, int depth, bool is_last) {
         if (depth > kPreTokenizerDepthMax || out_.steps.size() > kPreTokenizerStepsMax)
             place.refuse("there are too many steps");
         const std::string& type = place.at("type").text();
         if (type != "Sequence") return read_one(place, type, is_last);
-        place.expect_object({"type", "pretokenizers"});
+        expect_step_fields(place, {"type", "pretokenizers"});
         size_t count = 0;
         place.at("pretokenizers").for_elements([&](const JsonPlace&) { ++count; });
         place.at("pretokenizers").for_elements([&](const JsonPlace& step) {
@@ -225,7 +226,7 @@ class Reader {
     void add(std::unique_ptr<const PreTokenizer> step) { out_.steps.push_back(std::move(step)); }
 
     void read_byte_level(const JsonPlace& place, bool is_last) {
-        place.expect_object({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+        expect_step_fields(place, {"type"});
         ByteLevelChoices choices;
         choices.adds_prefix_space = place.at("add_prefix_space").boolean();
         choices.uses_pattern = !place.has("use_regex") || place.at("use_regex").boolean();
@@ -236,16 +237,16 @@ class Reader {
     }
 
     void read_split(const JsonPlace& place) {
-        place.expect_object({"type", "pattern", "behavior", "invert"});
+        expect_step_fields(place, {"type", "pattern", "behavior", "invert"});
         add(split_by(read_pattern(place.at("pattern")),
                      {read_behavior(place.at("behavior")), place.at("invert").boolean()}));
     }
 
     void read_one(const JsonPlace& place, const std::string& type, bool is_last) {
-        const auto alone = [&] { place.expect_object({"type"}); };
+        const auto alone = [&] { expect_step_fields(place, {"type"}); };
         if (type == "ByteLevel") return read_byte_level(place, is_last);
         if (type == "Split") return read_split(place);
-        if (type == "Metaspace") return add(read_metaspace(place));
+        if (type == "Metaspace") return add(read_metaspace_step(place));
         if (type == "WhitespaceSplit") {
             alone();
             add(split_by(flag_pattern(kSpaceFlag), {Behavior::kRemoved}));
@@ -261,21 +262,21 @@ class Reader {
             add(split_by(flag_pattern(kSpaceFlag), {Behavior::kRemoved}));
             add(split_by(flag_pattern(kPunctuationFlag), {}));
         } else if (type == "Punctuation") {
-            place.expect_object({"type", "behavior"});
+            expect_step_fields(place, {"type", "behavior"});
             const Behavior behavior =
                 place.has("behavior") ? read_behavior(place.at("behavior")) : Behavior::kIsolated;
             add(split_by(flag_pattern(kPunctuationFlag), {behavior}));
         } else if (type == "Digits") {
-            place.expect_object({"type", "individual_digits"});
+            expect_step_fields(place, {"type", "individual_digits"});
             const bool alone_each = place.at("individual_digits").boolean();
             add(split_by(flag_pattern(kNumericFlag),
                          {alone_each ? Behavior::kIsolated : Behavior::kContiguous}));
         } else if (type == "CharDelimiterSplit" || type == "Delimiter") {
-            place.expect_object({"type", "delimiter"});
+            expect_step_fields(place, {"type", "delimiter"});
             add(split_by(literal_pattern(read_character(place.at("delimiter"))),
                          {Behavior::kRemoved}));
         } else if (type == "FixedLength") {
-            place.expect_object({"type", "length"});
+            expect_step_fields(place, {"type", "length"});
             const int64_t length = place.has("length") ? place.at("length").integer() : 5;
             if (length < 1) place.at("length").refuse("a length of 1 or more is expected");
             add(std::make_unique<FixedLength>(static_cast<size_t>(length)));
@@ -294,7 +295,7 @@ class Reader {
 
 PreTokenizers read_pre_tokenizers(const JsonPlace& place, PreTokenizerReading reading) {
     PreTokenizers out;
-    Reader(out, reading).read(place, 0, true);
+    PreTokenizerReader(out, reading).read(place, 0, true);
     return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "tokens/tokenizer/normalizer.h"
+#include "tokens/tokenizer/step_fields.h"
 #include "tokens/unicode/code_points.h"
 #include "tokens/unicode/graphemes.h"
 
@@ -126,7 +127,7 @@ class Precompiled : public Normalizer {
 }  // namespace
 
 std::unique_ptr<const Normalizer> read_precompiled(const JsonPlace& place) {
-    place.expect_object({"type", "precompiled_charsmap"});
+    expect_step_fields(place, {"type", "precompiled_charsmap"});
     const JsonPlace map = place.at("precompiled_charsmap");
     const std::optional<std::string> bytes = from_base64(map.text());
     if (!bytes) map.refuse("it is not base64");

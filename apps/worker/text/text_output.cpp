@@ -1,0 +1,158 @@
+#include "worker/text/text_output.h"
+
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "base/error.h"
+#include "base/text/json.h"
+#include "infer/engine/engine.h"
+#include "infer/text/stop_texts.h"
+
+namespace dslaunch::worker {
+
+namespace {
+
+void print(const std::string& text) {
+    std::fwrite(text.data(), 1, text.length(), stdout);
+    std::fflush(stdout);
+}
+
+infer::Request request_of(const Prompt& prompt, const WritingOptions& options,
+                          const TextFiles& files) {
+    infer::Request request{prompt.tokens, options.tokens_max, options.sampling, {}};
+    if (!options.ignores_end) request.end_tokens = files.end_tokens();
+    return request;
+}
+
+// The text of one prompt as its tokens come.
+class Writing {
+  public:
+    Writing(const TextFiles& files, const WritingOptions& options)
+        : stream_(options.as_text ? files.require_codec().stream() : nullptr),
+          stops_(options.stops) {}
+
+    // The text that is certain now. The token that ends a text is no part of it.
+    std::string push(const infer::MadeToken& made) {
+        if (stops_.is_stopped()) return {};
+        const bool is_end = made.end == infer::EndReason::kEndToken;
+        ids_.push_back(made.token);
+        if (!stream_) return std::to_string(made.token) + " ";
+        std::string text = is_end ? "" : stops_.push(stream_->push(made.token));
+        if (made.end != infer::EndReason::kNone && !stops_.is_stopped()) {
+            text += stops_.push(stream_->finish());
+            if (!stops_.is_stopped()) text += stops_.finish();
+        }
+        text_ += text;
+        has_ended_ = made.end != infer::EndReason::kNone || stops_.is_stopped();
+        is_stopped_ = is_end || stops_.is_stopped();
+        return text;
+    }
+
+    [[nodiscard]] bool has_ended() const { return has_ended_; }
+    void write_json(JsonWriter& json) const {
+        json.field("made_tokens", std::ssize(ids_));
+        if (stream_) json.field("text", text_);
+        json.key("ids").begin_array();
+        for (const int32_t id : ids_) json.value(id);
+        json.end_array().field("end", is_stopped_ ? "stop" : "length");
+    }
+
+  private:
+    std::unique_ptr<infer::TextStream> stream_;
+    infer::StopTexts stops_;
+    std::vector<int32_t> ids_;
+    std::string text_;
+    bool has_ended_ = false;
+    bool is_stopped_ = false;
+};
+
+// Lines of JSON in the order of the prompts, whichever ends first.
+class OrderedLines {
+  public:
+    explicit OrderedLines(const std::vector<Prompt>& prompts)
+        : prompts_(prompts), lines_(prompts.size()) {}
+
+    void fault(size_t index, const std::string& fault) {
+        JsonWriter json;
+        json.begin_object().field("index", index).field("error", fault).end_object();
+        add(index, json.text());
+    }
+    void end(size_t index, const Writing& writing) {
+        JsonWriter json;
+        json.begin_object().field("index", index);
+        json.field("prompt_tokens", std::ssize(prompts_[index].tokens));
+        writing.write_json(json);
+        json.end_object();
+        add(index, json.text());
+    }
+
+  private:
+    void add(size_t index, const std::string& line) {
+        lines_[index] = line;
+        std::string ready;
+        for (; next_ < lines_.size() && !lines_[next_].empty(); ++next_)
+            ready += std::exchange(lines_[next_], {}) + "\n";
+        print(ready);
+    }
+
+    const std::vector<Prompt>& prompts_;
+    std::vector<std::string> lines_;
+    size_t next_ = 0;
+};
+
+}  // namespace
+
+void write_one(infer::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
+               const Prompt& prompt) {
+    if (options.as_text) print(prompt.shown);
+    Writing writing(files, options);
+    if (options.tokens_max > 0) {
+        infer::Engine engine(runner, {1, 1});
+        static_cast<void>(engine.add(request_of(prompt, options, files)));
+        while (!engine.idle() && !writing.has_ended())
+            for (const infer::MadeToken& made : engine.step()) print(writing.push(made));
+    }
+    print("\n");
+}
+
+void write_all(infer::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
+               const std::vector<Prompt>& prompts) {
+    infer::Engine engine(runner, {options.sequences_max, 1});
+    OrderedLines lines(prompts);
+    struct Open {
+        size_t index = 0;
+        Writing writing;
+    };
+    std::map<infer::RequestId, Open> open;
+    size_t next = 0;
+    while (next < prompts.size() || !engine.idle()) {
+        for (; next < prompts.size() && engine.has_room(); ++next) {
+            Writing writing(files, options);
+            if (!prompts[next].fault.empty()) {
+                lines.fault(next, prompts[next].fault);
+            } else if (options.tokens_max == 0) {
+                lines.end(next, writing);
+            } else {
+                try {
+                    const infer::RequestId id =
+                        engine.add(request_of(prompts[next], options, files));
+                    open.emplace(id, Open{next, std::move(writing)});
+                } catch (const Error& error) {
+                    lines.fault(next, error.what());
+                }
+            }
+        }
+        if (engine.idle()) continue;
+        for (const infer::MadeToken& made : engine.step()) {
+            Open& text = open.at(made.request);
+            static_cast<void>(text.writing.push(made));
+            if (made.end == infer::EndReason::kNone && !text.writing.has_ended()) continue;
+            lines.end(text.index, text.writing);
+            engine.cancel(made.request);
+            open.erase(made.request);
+        }
+    }
+}
+
+}  // namespace dslaunch::worker

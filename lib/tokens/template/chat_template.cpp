@@ -1,0 +1,264 @@
+#include "tokens/template/chat_template.h"
+
+#include "tokens/template/language/statements.h"
+#include "tokens/template/language/syntax_fault.h"
+#include "tokens/template/language/syntax_fault.h"
+#include "tokens/template/run/filters.h"
+#include "tokens/template/run/interpreter.h"
+#include "tokens/template/run/tests.h"
+#include "tokens/template/values/compare.h"
+#include "tokens/template/values/json_text.h"
+#include "tokens/template/values/letters.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace dslaunch::tokens {
+namespace {
+
+using jinja::Kind;
+using jinja::Value;
+
+constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
+constexpr size_t kSourceBytesMax = size_t{4} << 20;
+constexpr size_t kMessageBytesMax = 2000;
+
+constexpr jinja::KnownNames kKnownNames{jinja::is_filter_name, jinja::is_test_name};
+
+Value plain_text(std::string text) {
+    return jinja::new_text(nullptr, std::move(text));
+}
+
+std::tm local_now() {
+    const std::time_t seconds = std::time(nullptr);
+    std::tm now{};
+    localtime_r(&seconds, &now);
+    return now;
+}
+
+// A message without the keys whose value is none; and its reasoning, which has had several names,
+// under those that templates read.
+Value prepared_message(const Value& message) {
+    std::vector<jinja::Entry> entries;
+    for (const auto& entry : message.dict().entries)
+        if (!entry.second.is(Kind::kNone)) entries.push_back(entry);
+    Value reasoning = Value::none();
+    for (const char* name : {"reasoning", "thinking", "reasoning_content"})
+        for (const auto& [key, value] : entries)
+            if (key.is(Kind::kText) && key.text() == name) reasoning = value;
+    if (reasoning.is(Kind::kNone)) return jinja::new_dict(nullptr, std::move(entries));
+    const auto find = [&](std::string_view name) {
+        return std::find_if(entries.begin(), entries.end(), [&](const jinja::Entry& entry) {
+            return entry.first.is(Kind::kText) && entry.first.text() == name;
+        });
+    };
+    if (find("thinking") == entries.end())
+        entries.insert(entries.begin(), {plain_text("thinking"), reasoning});
+    if (const auto held = find("reasoning_content"); held != entries.end()) {
+        held->second = reasoning;
+    } else {
+        entries.emplace_back(plain_text("reasoning_content"), reasoning);
+    }
+    return jinja::new_dict(nullptr, std::move(entries));
+}
+
+jinja::Values prepared_messages(const std::string& name, const Value& messages) {
+    if (!messages.is(Kind::kList)) {
+        fail(ExitCode::kInput,
+             "{}: the messages are no list: give a list of objects with role and "
+             "content",
+             name);
+    }
+    if (messages.items().empty())
+        fail(ExitCode::kInput, "{}: the conversation has no message: give one at least", name);
+    jinja::Values prepared;
+    for (const Value& message : messages.items()) {
+        if (!message.is(Kind::kDict)) {
+            fail(ExitCode::kInput, "{}: message {} is no object: give role and content", name,
+                 prepared.size() + 1);
+        }
+        prepared.push_back(prepared_message(message));
+    }
+    return prepared;
+}
+
+Value with_entry(const Value& dict, std::string_view key, Value value) {
+    std::vector<jinja::Entry> entries = dict.dict().entries;
+    for (auto& [name, held] : entries)
+        if (name.is(Kind::kText) && name.text() == key) held = value;
+    return jinja::new_dict(nullptr, std::move(entries));
+}
+
+// CONTENT with the tag behind its last text. FINAL becomes that text. Nothing: it has none.
+std::optional<Value> tagged_content(const Value& content, std::string& final) {
+    if (content.is(Kind::kText)) {
+        final = content.text();
+        return plain_text(final + std::string(kContinueTag));
+    }
+    if (!content.is(Kind::kList)) return std::nullopt;
+    jinja::Values parts = content.items();
+    for (size_t i = parts.size(); i-- > 0;) {
+        if (!parts[i].is(Kind::kDict)) continue;
+        const Value* text = jinja::find_key(parts[i].dict(), "text");
+        if (text == nullptr || !text->is(Kind::kText)) continue;
+        final = text->text();
+        parts[i] = with_entry(parts[i], "text", plain_text(final + std::string(kContinueTag)));
+        return jinja::new_list(nullptr, std::move(parts));
+    }
+    return std::nullopt;
+}
+
+// The chat up to the tag, FINAL being the text before it in the last message.
+std::string continued_text(const std::string& name, const std::string& text,
+                           const std::string& final) {
+    const std::string_view tag = jinja::strip_blanks(kContinueTag);
+    const size_t at = text.rfind(tag);
+    if (at == std::string::npos || text.find(jinja::strip_blanks(final)) == std::string::npos) {
+        fail(ExitCode::kInput,
+             "{}: the last message is not in the text as it was given, so it "
+             "cannot be continued: the template changes or drops it",
+             name);
+    }
+    if (text.compare(at, kContinueTag.size(), kContinueTag) == 0) return text.substr(0, at);
+    return std::string(
+        jinja::strip_blanks(std::string_view(text).substr(0, at), {.left = false, .right = true}));
+}
+
+}  // namespace
+
+struct ChatTemplate::Parts {
+    std::string name;
+    std::string source;
+    TemplateVariables special_tokens;
+    jinja::Tree tree;
+};
+
+ChatTemplate::ChatTemplate(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+ChatTemplate ChatTemplate::parse(std::string_view source, std::string name,
+                                 TemplateVariables special_tokens) {
+    if (source.size() > kSourceBytesMax) {
+        fail(ExitCode::kInput, "{}: a chat template of {} bytes, {} at most: is it another file?",
+             name, source.size(), kSourceBytesMax);
+    }
+    int line = 1;
+    for (size_t i = 0; i < source.size();) {
+        const size_t length = utf8_length(source, i);
+        if (length == 0)
+            fail(ExitCode::kInput, "{}:{}: a byte that is not UTF-8: save the file as UTF-8", name,
+                 line);
+        line += source[i] == '\n' ? 1 : 0;
+        i += length;
+    }
+    auto parts = std::make_unique<Parts>();
+    try {
+        parts->tree = jinja::parse_template(source, kKnownNames);
+    } catch (const jinja::SyntaxFault& fault) {
+        fail(ExitCode::kInput, "{}:{}: not a valid template: {}", name, fault.line(),
+             printable(fault.what()));
+    }
+    parts->name = std::move(name);
+    parts->source = source;
+    parts->special_tokens = std::move(special_tokens);
+    return ChatTemplate(std::move(parts));
+}
+
+RenderedChat ChatTemplate::render(const TemplateVariables& variables,
+                                  const TemplateOptions& options) const {
+    try {
+        jinja::Printed printed = jinja::run_template(parts_->tree, variables, options.limits,
+                                                     options.now ? *options.now : local_now());
+        RenderedChat chat;
+        chat.text = std::move(printed.text);
+        for (const auto& [begin, end] : printed.generated) chat.generated.push_back({begin, end});
+        chat.has_lost_mark = printed.has_lost_generation;
+        return chat;
+    } catch (const jinja::RunFault& fault) {
+        std::string message = printable(fault.what());
+        if (message.size() > kMessageBytesMax) message.resize(kMessageBytesMax);
+        fail(ExitCode::kInput, "{}:{}: {}", parts_->name, fault.line(), printable(message));
+    }
+}
+
+RenderedChat ChatTemplate::render(const nlohmann::ordered_json& variables,
+                                  const TemplateOptions& options) const {
+    TemplateVariables values;
+    for (const auto& [name, value] : variables.items())
+        values.emplace_back(name, template_value(value));
+    return render(values, options);
+}
+
+RenderedChat ChatTemplate::apply(const ChatInput& input, const TemplateOptions& options) const {
+    const std::string& name = parts_->name;
+    jinja::Values messages = prepared_messages(name, input.messages);
+    std::string final;
+    if (input.continue_final_message) {
+        if (input.add_generation_prompt) {
+            fail(ExitCode::kInput,
+                 "{}: continue_final_message goes on with the last message, and "
+                 "add_generation_prompt begins a new one: use one of them",
+                 name);
+        }
+        const Value* content = jinja::find_key(messages.back().dict(), "content");
+        const bool is_read = parts_->source.find("content") != std::string::npos;
+        const auto tagged =
+            content == nullptr || !is_read ? std::nullopt : tagged_content(*content, final);
+        if (!tagged) {
+            fail(ExitCode::kInput, "{}: the last message has no text that could be continued",
+                 name);
+        }
+        messages.back() = with_entry(messages.back(), "content", *tagged);
+    }
+    TemplateVariables variables = {
+        {"messages", jinja::new_list(nullptr, std::move(messages))},
+        {"tools", input.tools},
+        {"documents", input.documents},
+        {"add_generation_prompt", Value::boolean(input.add_generation_prompt)},
+    };
+    const auto add = [&](const TemplateVariables& more) {
+        for (const auto& one : more) {
+            const bool is_there = std::any_of(variables.begin(), variables.end(),
+                                              [&](const auto& v) { return v.first == one.first; });
+            if (!is_there) variables.push_back(one);
+        }
+    };
+    add(input.more);
+    add(parts_->special_tokens);
+    RenderedChat chat = render(variables, options);
+    if (input.continue_final_message) {
+        chat.text = continued_text(name, chat.text, final);
+        for (TextRange& range : chat.generated)
+            range.end_bytes = std::min(range.end_bytes, chat.text.size());
+        std::erase_if(chat.generated,
+                      [](const TextRange& range) { return range.begin_bytes >= range.end_bytes; });
+    }
+    return chat;
+}
+
+bool ChatTemplate::marks_answers() const {
+    return parts_->tree.has_generation;
+}
+
+const std::string& ChatTemplate::name() const {
+    return parts_->name;
+}
+
+jinja::Value template_value(const nlohmann::ordered_json& value) {
+    try {
+        return jinja::value_of_json(value.dump());
+    } catch (const jinja::Fault& fault) {
+        fail(ExitCode::kInput, "a value for a template: {}", fault.what());
+    } catch (const nlohmann::json::exception& error) {
+        fail(ExitCode::kInput, "a value for a template: {}", printable(error.what()));
+    }
+}
+
+}  // namespace dslaunch::tokens

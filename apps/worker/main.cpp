@@ -30,6 +30,7 @@ constexpr Role kRoles[] = {
     {"health", health_main, "one rank of a health check (dslaunch health starts it)"},
     {"model", model_main, "make a new model: model new gpt, model new mlp"},
     {"plan", plan_main, "print segments, instructions and memory of a training step"},
+    {"serve", serve_main, "serve a language model over HTTP"},
     {"train", train_main, "train one rank of a job (dslaunch starts it)"},
 };
 

@@ -17,6 +17,7 @@ int generate_main(int argc, char** argv);
 int health_main(int argc, char** argv);
 int model_main(int argc, char** argv);
 int plan_main(int argc, char** argv);
+int serve_main(int argc, char** argv);
 int train_main(int argc, char** argv);
 
 }  // namespace dslaunch::worker

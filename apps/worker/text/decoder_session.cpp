@@ -127,6 +127,10 @@ void DecoderSession::open(int64_t pages) {
              seconds.count());
 }
 
+void DecoderSession::keep_waiting() {
+    if (group_ != nullptr) group_->keep_waiting();
+}
+
 void DecoderSession::finish() {
     if (group_ == nullptr) return;
     if (process_.is_first()) {

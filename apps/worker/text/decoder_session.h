@@ -48,6 +48,9 @@ class DecoderSession {
     void open(int64_t pages);
     // REQUIRES: open(), on rank 0.
     [[nodiscard]] infer::StepRunner& runner() { return *runner_; }
+    // Tells the other ranks, while there is nothing to compute, that rank 0 is alive: they believe
+    // it lost otherwise. REQUIRES: rank 0.
+    void keep_waiting();
     // On rank 0 it tells the others that the work is done; they compute until then.
     void finish();
 

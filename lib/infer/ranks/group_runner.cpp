@@ -13,6 +13,9 @@ namespace {
 
 // Hidden rows between stages; nothing else uses these links.
 constexpr uint32_t kHiddenTag = 1;
+// What rank 0 tells in the place of a batch's length.
+constexpr int64_t kEnd = 0;
+constexpr int64_t kNothing = -1;
 
 }  // namespace
 
@@ -58,23 +61,24 @@ GroupRunner::GroupRunner(GroupParts parts) : parts_(std::move(parts)) {
               "links of a pipeline");
 }
 
-// Bytes of length 0 end it.
-void GroupRunner::tell(const std::string& bytes) {
-    auto length = static_cast<int64_t>(bytes.size());
+void GroupRunner::tell(int64_t length) {
     parts_.all.broadcast(std::as_writable_bytes(std::span(&length, 1)));
-    std::string copy = bytes;
-    if (length > 0) parts_.all.broadcast(std::as_writable_bytes(std::span(copy)));
+}
+
+void GroupRunner::keep_waiting() {
+    tell(kNothing);
 }
 
 void GroupRunner::end() {
-    tell({});
+    tell(kEnd);
 }
 
 void GroupRunner::follow() {
     for (;;) {
-        int64_t length = 0;
+        int64_t length = kEnd;
         parts_.all.broadcast(std::as_writable_bytes(std::span(&length, 1)));
-        if (length == 0) return;
+        if (length == kEnd) return;
+        if (length == kNothing) continue;
         std::string bytes(static_cast<size_t>(length), '\0');
         parts_.all.broadcast(std::as_writable_bytes(std::span(bytes)));
         const Batch batch = parse_batch(bytes);
@@ -113,7 +117,9 @@ std::span<float> GroupRunner::whole_logits(const Batch& batch) {
 }
 
 std::span<float> GroupRunner::run(const Batch& batch) {
-    tell(batch_bytes(batch));
+    std::string bytes = batch_bytes(batch);
+    tell(std::ssize(bytes));
+    parts_.all.broadcast(std::as_writable_bytes(std::span(bytes)));
     compute(batch);
     return whole_logits(batch);
 }

@@ -49,6 +49,8 @@ class GroupRunner final : public StepRunner {
     [[nodiscard]] int64_t rows_max() const override { return parts_.decoder.options().rows_max; }
     // Throws Error{kPeerLost} when a rank is lost. REQUIRES: rank 0.
     [[nodiscard]] std::span<float> run(const Batch& batch) override;
+    // Tells the other ranks that rank 0 is alive and has nothing to compute. REQUIRES: rank 0.
+    void keep_waiting();
     // Tells the other ranks that there is nothing more to compute. REQUIRES: rank 0.
     void end();
 
@@ -56,7 +58,7 @@ class GroupRunner final : public StepRunner {
     void follow();
 
   private:
-    void tell(const std::string& bytes);
+    void tell(int64_t length);
     void compute(const Batch& batch);
     [[nodiscard]] std::span<float> whole_logits(const Batch& batch);
 

@@ -2,7 +2,6 @@
 
 #include "tokens/template/language/statements.h"
 #include "tokens/template/language/syntax_fault.h"
-#include "tokens/template/language/syntax_fault.h"
 #include "tokens/template/run/filters.h"
 #include "tokens/template/run/interpreter.h"
 #include "tokens/template/run/tests.h"

@@ -11,7 +11,7 @@ constexpr std::string_view kWordMark = "\u2581";
 
 }  // namespace
 
-void Tokenizer::Parts::encode_text(std::string_view text, EncodeScratch& scratch) const {
+void TokenizerParts::encode_text(std::string_view text, EncodeScratch& scratch) const {
     scratch.parts.clear();
     finder->split(text, scratch.parts);
     for (const TextPart& part : scratch.parts) {
@@ -23,8 +23,8 @@ void Tokenizer::Parts::encode_text(std::string_view text, EncodeScratch& scratch
     }
 }
 
-void Tokenizer::Parts::encode_plain(std::string_view text, bool at_origin,
-                                    EncodeScratch& scratch) const {
+void TokenizerParts::encode_plain(std::string_view text, bool at_origin,
+                                  EncodeScratch& scratch) const {
     size_t origin_bytes = at_origin ? 1 : 0;
     if (!normalizers.empty()) {
         scratch.normal = normal_text(text);
@@ -44,8 +44,8 @@ void Tokenizer::Parts::encode_plain(std::string_view text, bool at_origin,
     }
 }
 
-void Tokenizer::Parts::encode_normal(std::string_view text, bool at_origin,
-                                     EncodeScratch& scratch) const {
+void TokenizerParts::encode_normal(std::string_view text, bool at_origin,
+                                   EncodeScratch& scratch) const {
     Pieces& pieces = scratch.pieces;
     pieces.text = text;
     pieces.list.assign(1, {0, static_cast<uint32_t>(text.size()), at_origin});
@@ -60,8 +60,8 @@ void Tokenizer::Parts::encode_normal(std::string_view text, bool at_origin,
     }
 }
 
-void Tokenizer::Parts::encode_words(std::string_view text, Piece piece,
-                                    EncodeScratch& scratch) const {
+void TokenizerParts::encode_words(std::string_view text, Piece piece,
+                                  EncodeScratch& scratch) const {
     uint32_t begin = piece.begin;
     const std::string_view within = text.substr(0, piece.end);
     size_t last = begin;  // behind the last mark
@@ -76,8 +76,8 @@ void Tokenizer::Parts::encode_words(std::string_view text, Piece piece,
     if (begin < piece.end) encode_piece(text, {begin, piece.end, false}, scratch);
 }
 
-void Tokenizer::Parts::encode_piece(std::string_view text, Piece piece,
-                                    EncodeScratch& scratch) const {
+void TokenizerParts::encode_piece(std::string_view text, Piece piece,
+                                  EncodeScratch& scratch) const {
     const std::string_view view = text.substr(piece.begin, piece.end - piece.begin);
     if (view.size() > PieceCache::kPieceBytesMax) {
         model->encode(view, scratch.model, scratch.ids);

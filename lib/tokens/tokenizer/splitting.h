@@ -3,7 +3,8 @@
 
 #include <memory>
 
-#include "tokens/tokenizer/pre_tokenizer.h"
+#include "base/text/json_place.h"
+#include "tokens/tokenizer/pieces.h"
 
 namespace dslaunch::tokens {
 

@@ -1,6 +1,5 @@
 #include "tokens/tokenizer/token_stream.h"
 
-#include "base/error.h"
 #include "tokens/tokenizer/tokenizer_parts.h"
 
 namespace dslaunch::tokens {
@@ -10,15 +9,8 @@ TokenStream::TokenStream(const Tokenizer& tokenizer, bool skip_special)
 
 std::string TokenStream::append(int32_t id) {
     std::string out;
-    append_to(id, out);
+    parts_->decode(id, skips_special_, run_, out);
     return out;
-}
-
-void TokenStream::append_to(int32_t id, std::string& out) {
-    if (id < 0) fail(ExitCode::kInput, "{} is no number of a token: it cannot be decoded", id);
-    const auto text = parts_->text_of(id);
-    if (!text || (skips_special_ && parts_->specials[static_cast<size_t>(id)])) return;
-    run_.push(*text, out);
 }
 
 std::string TokenStream::finish() {

@@ -22,10 +22,7 @@ class TokenStream {
     [[nodiscard]] std::string finish();
 
   private:
-    friend class Tokenizer;
-    void append_to(int32_t id, std::string& out);
-
-    const Tokenizer::Parts* parts_;
+    const TokenizerParts* parts_;
     DecoderRun run_;
     bool skips_special_;
 };

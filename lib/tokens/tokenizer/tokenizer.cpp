@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/json_place.h"
-#include "tokens/tokenizer/token_stream.h"
 #include "tokens/tokenizer/tokenizer_parts.h"
 #include "tokens/unicode/code_points.h"
 
@@ -37,39 +36,7 @@ std::string read_file(const std::string& path) {
 
 }  // namespace
 
-Tokenizer::Parts::Parts(const JsonPlace& place) {
-    place.expect_object({"version", "truncation", "padding", "added_tokens", "normalizer",
-                         "pre_tokenizer", "post_processor", "decoder", "model"});
-    if (place.has("version") && place.at("version").text() != "1.0")
-        place.at("version").refuse("1.0 is the only version that is known");
-    const JsonPlace model_place = place.at("model");
-    const bool is_bpe = model_type(model_place) == "BPE";
-    if (place.has("normalizer")) read_normalizers(place.at("normalizer"), normalizers);
-    if (place.has("pre_tokenizer"))
-        pre_tokenizers = read_pre_tokenizers(place.at("pre_tokenizer"), {is_bpe});
-    model = read_model(model_place, {is_bpe && pre_tokenizers.ends_in_bytes});
-    if (place.has("added_tokens"))
-        added = AddedTokens(place.at("added_tokens"), model->vocabulary(), normalizers);
-    finder = std::make_unique<TokenFinder>(added.all(), false);
-    normal_finder = std::make_unique<TokenFinder>(added.all(), true);
-    post_parts = place.has("post_processor") ? read_post_processor(place.at("post_processor"))
-                                             : std::vector<PostPart>{{true, {}}};
-    decoder = place.has("decoder") ? read_decoder(place.at("decoder")) : blank_decoder();
-    int64_t end = model->vocabulary().ids_end();
-    for (const AddedToken& token : added.all()) end = std::max<int64_t>(end, token.id + 1);
-    specials.resize(static_cast<size_t>(end));
-    for (int64_t id = 0; id < end; ++id) {
-        const auto text = text_of(static_cast<int32_t>(id));
-        specials[static_cast<size_t>(id)] = text && added.is_special(*text);
-    }
-}
-
-std::optional<std::string_view> Tokenizer::Parts::text_of(int32_t id) const {
-    if (const AddedToken* token = added.find(id)) return token->normal;
-    return model->vocabulary().text_of(id);
-}
-
-Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(std::unique_ptr<const TokenizerParts> parts) : parts_(std::move(parts)) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
@@ -80,7 +47,7 @@ Tokenizer Tokenizer::load(const std::string& path) {
 
 Tokenizer Tokenizer::parse(std::string_view text, const std::string& name) {
     const JsonPlace::Json json = JsonPlace::parse(name, text);
-    return Tokenizer(std::make_unique<const Parts>(JsonPlace(name, json)));
+    return Tokenizer(std::make_unique<const TokenizerParts>(JsonPlace(name, json)));
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
@@ -113,10 +80,10 @@ void Tokenizer::encode_to(std::string_view text, EncodeOptions options,
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
-    TokenStream stream(*this, skip_special);
+    DecoderRun run(parts_->decoder);
     std::string out;
-    for (const int32_t id : ids) stream.append_to(id, out);
-    out += stream.finish();
+    for (const int32_t id : ids) parts_->decode(id, skip_special, run, out);
+    run.finish(out);
     return out;
 }
 

@@ -13,6 +13,8 @@
 
 namespace dslaunch::tokens {
 
+struct TokenizerParts;
+
 struct EncodeOptions {
     bool add_special_tokens = true;  // what the post-processor puts around a text
 };
@@ -52,10 +54,9 @@ class Tokenizer {
 
   private:
     friend class TokenStream;
-    struct Parts;
-    explicit Tokenizer(std::unique_ptr<const Parts> parts);
+    explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
 
-    std::unique_ptr<const Parts> parts_;
+    std::unique_ptr<const TokenizerParts> parts_;
 };
 
 }  // namespace dslaunch::tokens

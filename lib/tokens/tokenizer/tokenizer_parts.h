@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,6 @@
 #include "tokens/tokenizer/piece_cache.h"
 #include "tokens/tokenizer/post_processor.h"
 #include "tokens/tokenizer/pre_tokenizer.h"
-#include "tokens/tokenizer/tokenizer.h"
 
 namespace dslaunch::tokens {
 
@@ -48,13 +48,15 @@ class ScratchPool {
     std::vector<std::unique_ptr<EncodeScratch>> free_;
 };
 
-struct Tokenizer::Parts {
-    explicit Parts(const JsonPlace& place);
+struct TokenizerParts {
+    explicit TokenizerParts(const JsonPlace& place);
 
     // Appends the tokens of TEXT without what stands around it. REQUIRES: valid UTF-8.
     void encode_text(std::string_view text, EncodeScratch& scratch) const;
     // The text that the decoder gets for ID; nothing if there is none.
     [[nodiscard]] std::optional<std::string_view> text_of(int32_t id) const;
+    // Appends to OUT what RUN has decided with the token ID. Throws Error{kInput} below 0.
+    void decode(int32_t id, bool skip_special, DecoderRun& run, std::string& out) const;
 
     std::vector<std::unique_ptr<const Normalizer>> normalizers;
     PreTokenizers pre_tokenizers;

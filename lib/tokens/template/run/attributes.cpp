@@ -63,6 +63,13 @@ bool python_attribute(Runtime& runtime, const Value& of, std::string_view name, 
             if (name == "grouper") return found = of.items()[0], true;
             if (name == "list") return found = of.items()[1], true;
             return false;
+        case Kind::kBool:
+        case Kind::kInt:
+            if (name == "real" || name == "numerator")
+                return found = Value::integer(of.integral()), true;
+            if (name == "imag") return found = Value::integer(0), true;
+            if (name == "denominator") return found = Value::integer(1), true;
+            return false;
         case Kind::kRange: {
             const Range& range = of.as<Range>();
             if (name == "start") return found = Value::integer(range.start), true;

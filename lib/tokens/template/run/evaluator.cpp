@@ -50,14 +50,6 @@ Value Evaluator::new_namespace() {
     return Value::of(Kind::kNamespace, std::move(made));
 }
 
-std::tm Evaluator::now() const { return now_; }
-
-
-Value name_value(const Name& name, const Scope* scope) {
-    const Value* value = scope->find(name.number);
-    return value != nullptr ? *value : Value::undefined(name.text);
-}
-
 Values Evaluator::all_values(const std::vector<ExpressionPtr>& parts, Scope* scope) {
     Values values;
     values.reserve(parts.size());
@@ -72,8 +64,7 @@ Arguments Evaluator::eval_arguments(const CallArguments& given, Scope* scope) {
         arguments.named.emplace_back(name, eval(*value, scope));
     if (given.more_positional != nullptr) {
         const Value more = eval(*given.more_positional, scope);
-        for (Value& value : all_of(meter(), more))
-            arguments.positional.push_back(std::move(value));
+        for (Value& value : all_of(meter(), more)) arguments.positional.push_back(std::move(value));
     }
     if (given.more_named != nullptr) {
         const Value more = eval(*given.more_named, scope);
@@ -155,6 +146,15 @@ Value Evaluator::eval_item(const Expression& expression, Scope* scope) {
     return slice_of(meter(), of, bounds[0], bounds[1], bounds[2]);
 }
 
+Value Evaluator::eval_filters(const Expression& filters, const Value& text, Scope* scope) {
+    struct Restores {
+        Value& place;
+        Value before;
+        ~Restores() { place = std::move(before); }
+    } const restores{filtered_, std::exchange(filtered_, text)};
+    return eval(filters, scope);
+}
+
 Value Evaluator::eval_filter(const Expression& expression, Scope* scope) {
     const ExpressionPtr& input = expression.parts[0];
     const Value value = input != nullptr ? eval(*input, scope) : filtered_;
@@ -193,7 +193,9 @@ Value Evaluator::eval(const Expression& expression, Scope* scope) {
         case Of::kConstant:
             return expression.constant;
         case Of::kName:
-            return name_value(expression.name, scope);
+            if (const Value* value = scope->find(expression.name.number); value != nullptr)
+                return *value;
+            return Value::undefined(expression.name.text);
         case Of::kList:
             return new_list(&meter(), all_values(expression.parts, scope));
         case Of::kTuple:

@@ -1,13 +1,8 @@
 #include "tokens/template/run/interpreter.h"
 
-#include "tokens/template/run/attributes.h"
-#include "tokens/template/run/filters.h"
+#include "tokens/template/run/evaluator.h"
 #include "tokens/template/run/globals.h"
 #include "tokens/template/run/loop_state.h"
-#include "tokens/template/run/methods.h"
-#include "tokens/template/run/scopes.h"
-#include "tokens/template/run/slices.h"
-#include "tokens/template/run/tests.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/printing.h"
 
@@ -21,18 +16,13 @@ namespace {
 
 enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
-class Interpreter : public Runtime {
+class Interpreter : public Evaluator {
   public:
     Interpreter(const Tree& tree, const Limits& limits, const std::tm& now)
-        : Runtime(limits), tree_(tree), now_(now), scopes_(meter()) {}
-    Interpreter(const Interpreter&) = delete;
-    Interpreter& operator=(const Interpreter&) = delete;
-    ~Interpreter() override {
-        for (const auto& held : namespaces_) held->fields.clear();
-    }
+        : Evaluator(limits, now), tree_(tree) {}
 
     Printed run(const std::vector<std::pair<std::string, Value>>& values) {
-        const OpenScope root(scopes_, nullptr);
+        const OpenScope root(scopes(), nullptr);
         root_ = root.get();
         root_->keep();
         for (size_t i = 0; i < tree_.names.size(); ++i) {
@@ -54,7 +44,7 @@ class Interpreter : public Runtime {
         try {
             static_cast<void>(body(tree_.body, root_));
         } catch (const Fault& fault) {
-            throw RunFault(line_, fault.what());
+            throw RunFault(line(), fault.what());
         }
         return std::move(printed_);
     }
@@ -129,7 +119,7 @@ class Interpreter : public Runtime {
         using Of = Statement::Kind;
         const Depth depth(*this);
         meter().step();
-        line_ = statement.line;
+        at_line(statement.line);
         switch (statement.kind) {
             case Of::kData:
                 print(std::string_view(statement.text));
@@ -160,13 +150,13 @@ class Interpreter : public Runtime {
             case Of::kWith:
                 return run_with(statement, scope);
             case Of::kBlock: {
-                const OpenScope inner(scopes_, statement.is_marked ? scope : root_);
+                const OpenScope inner(scopes(), statement.is_marked ? scope : root_);
                 return body(statement.body, inner.get());
             }
             case Of::kGeneration:
                 return run_generation(statement, scope);
             case Of::kScope: {
-                const OpenScope inner(scopes_, scope);
+                const OpenScope inner(scopes(), scope);
                 return body(statement.body, inner.get());
             }
             case Of::kBreak:
@@ -194,7 +184,7 @@ class Interpreter : public Runtime {
         const int depth = iterable.depth();
         return new_iterator(&meter(), depth, [this, cursor, &statement, scope](Value& item) {
             while (cursor->next(item)) {
-                const OpenScope inner(scopes_, scope);
+                const OpenScope inner(scopes(), scope);
                 assign(statement.target, item, inner.get());
                 if (is_true(eval(*statement.test, inner.get()))) return true;
             }
@@ -221,7 +211,7 @@ class Interpreter : public Runtime {
         // Jinja2's mark for "nothing ran", which a body that is left early does not clear.
         bool none_ran = true;
         {
-            const OpenScope inner(scopes_, scope);
+            const OpenScope inner(scopes(), scope);
             for (Value item; loop.advance(item);) {
                 meter().step();
                 inner.get()->variables.clear();
@@ -233,7 +223,7 @@ class Interpreter : public Runtime {
             }
         }
         if (none_ran && !statement.otherwise.empty()) {
-            const OpenScope inner(scopes_, scope);
+            const OpenScope inner(scopes(), scope);
             static_cast<void>(body(statement.otherwise, inner.get()));
         }
     }
@@ -241,40 +231,31 @@ class Interpreter : public Runtime {
     Flow run_set_block(const Statement& statement, Scope* scope) {
         Capture capture(*this);
         {
-            const OpenScope inner(scopes_, scope);
+            const OpenScope inner(scopes(), scope);
             const Flow flow = body(statement.body, inner.get());
             if (flow != Flow::kNext) return flow;
         }
         Value value = capture.take();
-        if (statement.value != nullptr) value = filter_text(*statement.value, value, scope);
+        if (statement.value != nullptr) value = eval_filters(*statement.value, value, scope);
         assign(statement.target, std::move(value), scope);
         return Flow::kNext;
     }
 
-    Value filter_text(const Expression& filters, const Value& text, Scope* scope) {
-        struct Restores {
-            Value& place;
-            Value before;
-            ~Restores() { place = std::move(before); }
-        } const restores{filtered_, std::exchange(filtered_, text)};
-        return eval(filters, scope);
-    }
-
     Flow run_filter_block(const Statement& statement, Scope* scope) {
         Value text;
-        const OpenScope inner(scopes_, scope);
+        const OpenScope inner(scopes(), scope);
         {
             Capture capture(*this);
             const Flow flow = body(statement.body, inner.get());
             if (flow != Flow::kNext) return flow;
             text = capture.take();
         }
-        print(filter_text(*statement.value, text, inner.get()));
+        print(eval_filters(*statement.value, text, inner.get()));
         return Flow::kNext;
     }
 
     Flow run_with(const Statement& statement, Scope* scope) {
-        const OpenScope inner(scopes_, scope);
+        const OpenScope inner(scopes(), scope);
         for (const auto& [target, value] : statement.assignments)
             assign(target, eval(*value, scope), inner.get());
         return body(statement.body, inner.get());
@@ -284,7 +265,7 @@ class Interpreter : public Runtime {
         const bool is_placed = out_ == &printed_.text;
         if (!is_placed) printed_.has_lost_generation = true;
         const size_t begin = out_->size();
-        const OpenScope inner(scopes_, scope);
+        const OpenScope inner(scopes(), scope);
         static_cast<void>(body(statement.body, inner.get()));
         if (is_placed) printed_.generated.emplace_back(begin, out_->size());
         return Flow::kNext;
@@ -311,7 +292,7 @@ class Interpreter : public Runtime {
 
     Value call_macro(const Statement& statement, Scope* outer, Arguments& arguments) {
         const Signature& signature = statement.signature;
-        const OpenScope inner(scopes_, outer);
+        const OpenScope inner(scopes(), outer);
         Scope* scope = inner.get();
         std::vector<bool> is_used(arguments.named.size(), false);
         const size_t by_place = std::min(arguments.positional.size(), signature.parameters.size());
@@ -368,18 +349,12 @@ class Interpreter : public Runtime {
     }
 
     const Tree& tree_;
-    std::tm now_;
     Printed printed_;
     std::string* out_ = &printed_.text;
-    int depth_ = 0;
-    int line_ = 1;
     int loop_name_ = -1;
     int caller_name_ = -1;
     int positional_name_ = -1;
     int named_name_ = -1;
-    Value filtered_;  // what the filters of a block work on
-    std::vector<std::shared_ptr<Namespace>> namespaces_;
-    ScopePool scopes_;
     Scope* root_ = nullptr;
 };
 

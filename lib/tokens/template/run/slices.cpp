@@ -18,7 +18,7 @@ bool is_bound_given(const Value& bound) {
 }
 
 struct Stride {
-    int64_t start, step, count;
+    int64_t start, stop, step, count;
 };
 
 // As Python's slice.indices().
@@ -39,7 +39,7 @@ Stride stride_of(int64_t length, const Value& start, const Value& stop, const Va
     int64_t count = 0;
     if (by > 0 && from < to) count = (to - from - 1) / by + 1;
     if (by < 0 && to < from) count = (from - to - 1) / -by + 1;
-    return {from, by, count};
+    return {from, to, by, count};
 }
 
 Value text_slice(Meter& meter, const Value& value, const Stride& stride) {
@@ -75,16 +75,17 @@ Value slice_of(Meter& meter, const Value& value, const Value& start, const Value
     if (value.is(Kind::kText)) return text_slice(meter, value, stride);
     if (is_range) {
         const Range& range = value.as<Range>();
-        if (stride.count == 0) return new_range(&meter, range.start, range.start, 1);
-        const int64_t first = range.start + range.step * stride.start;
+        const auto at = [&](int64_t index) {
+            int64_t number = 0;
+            if (__builtin_mul_overflow(range.step, index, &number) ||
+                __builtin_add_overflow(range.start, number, &number))
+                throw Fault("a slice of a range ends beyond 64 bits");
+            return number;
+        };
         int64_t by = 0;
         if (__builtin_mul_overflow(range.step, stride.step, &by))
             throw Fault("a slice of a range has a step that does not fit 64 bits");
-        int64_t stop_at = 0;
-        if (__builtin_mul_overflow(by, stride.count, &stop_at) ||
-            __builtin_add_overflow(first, stop_at, &stop_at))
-            throw Fault("a slice of a range ends beyond 64 bits");
-        return new_range(&meter, first, stop_at, by);
+        return new_range(&meter, at(stride.start), at(stride.stop), by);
     }
     const Values& items = value.items();
     Values part;

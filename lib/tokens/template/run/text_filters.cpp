@@ -109,14 +109,15 @@ Value indent_filter(Runtime& runtime, const Value& input, const Arguments& argum
 
 Value truncate_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
     const Bound bound = bind("truncate", arguments, {"length", "killwords", "end", "leeway"}, 0);
-    const std::string& text = required_text("truncate", input);
     const std::string end = bound[2] == nullptr ? "..." : required_text("truncate", *bound[2]);
     const int64_t length = whole_number("truncate", bound[0], 255);
     const bool has_leeway = bound[3] != nullptr && !bound[3]->is(Kind::kNone);
     const int64_t leeway = has_leeway ? whole_number("truncate", bound[3]) : 5;
     const int64_t kept = length - count_points(end);
     if (kept < 0 || leeway < 0) throw Fault("truncate has a length below that of its end");
-    if (input.text_object().points - leeway <= length) return input;
+    const auto given = length_of(input);
+    if (given && *given - leeway <= length) return input;
+    const std::string& text = required_text("truncate", input);
     std::string result = text.substr(0, point_offset(text, kept));
     if (!is_on(bound[1])) result = result.substr(0, result.rfind(' '));
     return made(runtime, result + end);

@@ -1,0 +1,162 @@
+// dsworker serve: a model behind OpenAI's protocol, on one rank or shared by those of a job.
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/text_bytes.h"
+#include "serve/http_server.h"
+#include "storage/files/mapped_file.h"
+#include "worker/roles.h"
+#include "worker/text/decoder_session.h"
+#include "worker/text/rank_process.h"
+#include "worker/text/text_files.h"
+
+namespace dslaunch::worker {
+namespace {
+
+struct ServeArguments {
+    DecoderArguments decoder;
+    serve::ServerOptions server;
+    infer::EngineOptions engine;
+    int64_t cache_tokens = 0;
+    int64_t port = 8000;
+    std::string api_key_file;
+};
+
+void declare(CommandLine& app, ServeArguments& arguments) {
+    app.add("MODEL", arguments.decoder.model, "a Hugging Face folder").required();
+    app.add("--host ADDRESS", arguments.server.host, "where to listen").show_default();
+    app.add("--port N", arguments.port, "0: one that is free")
+        .show_default()
+        .range(int64_t{0}, int64_t{65'535});
+    app.add("--api-key-file FILE", arguments.api_key_file,
+            "clients must send the first line of FILE as their API key");
+    app.add("--name NAME", arguments.server.model, "of the model; default: its folder's");
+    app.add("--sequences N", arguments.engine.sequences_max, "texts that share each step")
+        .show_default()
+        .range(int64_t{1}, int64_t{512});
+    app.add("--queue N", arguments.engine.queue_max, "texts that wait; more are refused (429)")
+        .show_default()
+        .at_least(0);
+    app.add("--cache-tokens N", arguments.cache_tokens,
+            "positions in the cache of keys and values, all texts together; 0: two contexts, at "
+            "least 16384")
+        .show_default()
+        .at_least(0);
+    app.add("--context N", arguments.decoder.context, "tokens of a text, 0: the model's own limit")
+        .show_default()
+        .at_least(0);
+    declare_decoder(app, arguments.decoder);
+    app.group("where a request is silent");
+    infer::SamplingOptions& sampling = arguments.server.sampling;
+    app.add("--temperature X", sampling.temperature, "").show_default();
+    app.add("--top-k N", sampling.top_k, "").show_default();
+    app.add("--top-p X", sampling.top_p, "").show_default();
+}
+
+int64_t pages_of(const ServeArguments& arguments, int64_t context) {
+    constexpr int64_t kPositionsMin = 16'384;
+    const int64_t positions =
+        arguments.cache_tokens > 0 ? arguments.cache_tokens : std::max(2 * context, kPositionsMin);
+    if (positions < context)
+        log_info("serve",
+                 "a text may have {} tokens, as many as --cache-tokens: the model's "
+                 "context is {}",
+                 positions, context);
+    return infer::pages_for(positions);
+}
+
+std::string first_line_of(const std::string& path) {
+    const storage::MappedFile file(path);
+    const std::string_view text = text_in(file.bytes());
+    const std::string key(trim(text.substr(0, text.find('\n'))));
+    if (key.empty()) fail(ExitCode::kInput, "{}: its first line is empty", printable(path));
+    return key;
+}
+
+// Serves until SIGINT or SIGTERM, or until the launcher asks to end. The signals are blocked in all
+// threads.
+void serve_until_asked(serve::HttpServer& server, const RankProcess& process) {
+    std::atomic<bool> has_ended = false;
+    std::thread watcher([&] {
+        sigset_t ends;
+        sigemptyset(&ends);
+        sigaddset(&ends, SIGINT);
+        sigaddset(&ends, SIGTERM);
+        constexpr timespec kInterval{0, 200'000'000};
+        while (!has_ended && !process.asked_to_end() &&
+               ::sigtimedwait(&ends, nullptr, &kInterval) < 0) {
+        }
+        server.stop();
+    });
+    server.run();
+    has_ended = true;
+    watcher.join();
+}
+
+void block_end_signals() {
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+}
+
+void serve_model(ServeArguments& arguments, RankProcess& process) {
+    block_end_signals();
+    DecoderSession session(arguments.decoder, process);
+    const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
+    const infer::TextCodec& codec = files.require_codec();
+    const int64_t pages = pages_of(arguments, session.context());
+    session.open(pages);
+    if (!process.is_first()) return session.finish();
+    serve::ServerOptions& options = arguments.server;
+    options.port = static_cast<int>(arguments.port);
+    options.context = std::min(session.context(), pages * infer::kPagePositions);
+    if (!arguments.api_key_file.empty()) options.api_key = first_line_of(arguments.api_key_file);
+    if (options.model.empty())
+        options.model =
+            std::filesystem::path(arguments.decoder.model + "/").parent_path().filename();
+    serve::ChatRenderer render;
+    if (files.has_chat())
+        render = [&files](const nlohmann::ordered_json& messages,
+                          const nlohmann::ordered_json& tools) {
+            return files.chat_text(messages, tools);
+        };
+    infer::EngineOptions engine = arguments.engine;
+    engine.sequences_max = std::min(engine.sequences_max, session.runner().rows_max());
+    {
+        serve::TextService service(session.runner(), codec, engine, files.end_tokens(),
+                                   [&](bool goes_on) {
+                                       if (goes_on) session.keep_waiting();
+                                   });
+        serve::HttpServer server(service, codec, render, options);
+        const int port = server.bind();
+        log_info("serve", "`{}` at http://{}:{}/v1, {} texts at once, {} tokens of cache",
+                 printable(options.model), options.host, port, engine.sequences_max,
+                 pages * infer::kPagePositions);
+        serve_until_asked(server, process);
+    }
+    session.finish();
+}
+
+}  // namespace
+
+int serve_main(int argc, char** argv) {
+    CommandLine app(
+        {.does = "Serves a language model over HTTP, as OpenAI's completions and chat protocol.",
+         .examples = {"dslaunch serve SmolLM2-135M-Instruct --port 8000",
+                      "dslaunch serve Qwen2.5-7B-Instruct --hostfile hostfile --weights int8"},
+         .docs = "docs/generate.md"},
+        "dslaunch serve");
+    ServeArguments arguments;
+    declare(app, arguments);
+    if (!app.parse({argv + 1, argv + argc})) return 0;
+    return run_as_rank([&](RankProcess& process) { serve_model(arguments, process); });
+}
+
+}  // namespace dslaunch::worker

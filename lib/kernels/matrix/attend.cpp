@@ -127,7 +127,6 @@ class Attention {
         part.last = chunk * kAttendChunk;
         part.first = (chunk + 1) * kAttendChunk;
         const auto run_queries = [&] {
-            part.first = part.first / kAttendBlock * kAttendBlock;
             kernels.attend[cache_kind()](part);
             part.query_count = 0;
         };

@@ -49,7 +49,9 @@ struct AttendScratch {
 };
 
 // For each row: out[h] = Σ softmax(score[h])[p] · value[p] over positions [begin, length).
-// REQUIRES: 0 <= begin < length for each row; what AttendShape says; no OUT overlaps what is read.
+// Rows that follow each other and name the same page tables (a prompt's) share readings of the
+// cache; a number in it that is not finite may then reach rows that do not see it. REQUIRES: 0 <=
+// begin < length for each row; what AttendShape says; no OUT overlaps what is read.
 void attend(const AttendShape& shape, std::span<const AttendRow> rows, AttendScratch& scratch,
             ThreadTeam& team, MatrixIsa isa = matrix_isa_in_use());
 

@@ -67,7 +67,8 @@ struct Product {
     bool adds = false;            // to what y holds, as a residual does; else y is overwritten
 };
 
-// All products of one set of activations as one loop of the team. REQUIRES: ACTIVATIONS serves
+// All products of one set of activations as one loop of the team. Many rows take 1 MiB of each
+// thread's stack. REQUIRES: ACTIVATIONS serves
 // every matrix; no y overlaps x, a bias or another y.
 void multiply(std::span<const Product> products, const Activations& activations, ThreadTeam& team,
               MatrixIsa isa = matrix_isa_in_use());

@@ -4,26 +4,11 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "kernels/element/half_bits.h"
 #include "kernels/matrix/matrix_tables.h"
 
 namespace dslaunch::kernels {
 namespace {
-
-bool is_form(MatrixForm form) {
-    return form <= MatrixForm::kNf4;
-}
-
-bool has_group(MatrixForm form, int64_t group) {
-    if (!is_packed(form)) return group == 0;
-    if (form == MatrixForm::kNf4) return group == 64;
-    return group == 32 || group == 64 || group == 128;
-}
-
-int64_t element_bytes(MatrixForm form) {
-    return form == MatrixForm::kF32 ? 4 : 2;
-}
 
 float widened(const void* from, DType dtype, int64_t i) {
     if (dtype == DType::kF32) return static_cast<const float*>(from)[i];
@@ -110,7 +95,8 @@ PackedRow packed_row(const PackedMatrix& matrix, int64_t row) {
 
 void widen_row(const PackedMatrix& matrix, int64_t row, float* out) {
     const int64_t in = matrix.shape.in;
-    const std::byte* const from = matrix.data + row * in * element_bytes(matrix.shape.form);
+    const std::byte* const from =
+        matrix.data + row * (matrix_bytes(matrix.shape) / matrix.shape.out);
     const DType dtype = matrix.shape.form == MatrixForm::kF32    ? DType::kF32
                         : matrix.shape.form == MatrixForm::kBf16 ? DType::kBF16
                                                                  : DType::kF16;
@@ -118,37 +104,6 @@ void widen_row(const PackedMatrix& matrix, int64_t row, float* out) {
 }
 
 }  // namespace
-
-MatrixShape matrix_shape(MatrixForm form, int64_t out, int64_t in) {
-    const int64_t group = form == MatrixForm::kNf4 ? 64 : kDefaultGroup;
-    return {form, out, in, is_packed(form) ? group : 0};
-}
-
-std::string_view matrix_form_name(MatrixForm form) {
-    constexpr std::string_view kNames[] = {"f32", "bf16", "fp16", "int8", "int4", "nf4"};
-    return is_form(form) ? kNames[static_cast<size_t>(form)] : "unknown";
-}
-
-bool is_packed(MatrixForm form) {
-    return form == MatrixForm::kInt8 || form == MatrixForm::kInt4 || form == MatrixForm::kNf4;
-}
-
-void check_shape(const MatrixShape& shape) {
-    const auto in_range = [](int64_t numel) { return numel >= 1 && numel <= kMatrixSizeMax; };
-    if (is_form(shape.form) && in_range(shape.out) && in_range(shape.in) &&
-        has_group(shape.form, shape.group))
-        return;
-    fail(ExitCode::kInput,
-         "a matrix of {} outputs and {} inputs in the form {} ({}) with groups of {}: no such "
-         "matrix can be read; the file is damaged or of another version",
-         shape.out, shape.in, matrix_form_name(shape.form), static_cast<int>(shape.form),
-         shape.group);
-}
-
-int64_t matrix_bytes(const MatrixShape& shape) {
-    if (is_packed(shape.form)) return packed_layout(shape).bytes();
-    return shape.out * shape.in * element_bytes(shape.form);
-}
 
 void quantize(const MatrixShape& shape, const SourceRows& source, std::span<std::byte> packed,
               ThreadTeam& team, MatrixIsa isa) {

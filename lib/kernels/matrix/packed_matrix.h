@@ -8,57 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "base/kinds/dtype.h"
 #include "base/range.h"
 #include "kernels/matrix/matrix_isa.h"
+#include "kernels/matrix/matrix_shape.h"
 #include "kernels/thread_team.h"
 
 namespace dslaunch::kernels {
-
-enum class MatrixForm : uint8_t {
-    kF32,   // row-major, unchanged
-    kBf16,  // row-major, unchanged
-    kFp16,  // row-major, unchanged
-    kInt8,  // groups of inputs, each with a bf16 scale: 8.5 bits a weight in groups of 32
-    kInt4,  // groups with an 8-bit scale and minimum that each row scales: 4.5 bits, groups of 32
-    kNf4,   // QLoRA's table of 16 numbers (Dettmers et al. 2023), groups with an fp32 scale: 4.5
-            // bits in groups of 64
-};
-
-// What the bytes of a matrix mean; it is saved beside them.
-struct MatrixShape {
-    MatrixForm form = MatrixForm::kF32;
-    int64_t out = 0;    // rows: outputs of the product
-    int64_t in = 0;     // columns: its inputs
-    int64_t group = 0;  // inputs of a row that share a scale; 0 in the row-major forms
-
-    bool operator==(const MatrixShape&) const = default;
-};
-
-// The layout that a saved matrix was written in; another number is another layout.
-inline constexpr int64_t kMatrixLayout = 1;
-// Packed outputs lie in panels of so many, the last one filled up with zeros.
-inline constexpr int64_t kPanelOutputs = 16;
-// Groups that kInt8 and kInt4 take: 32, 64, 128 (kNf4: 64). A group of 32 costs 0.5 bits a weight
-// and has the least error of weights and of activations; the products are as fast a byte.
-inline constexpr int64_t kDefaultGroup = 32;
-// No size of a matrix is larger, so that no count of its bytes overflows.
-inline constexpr int64_t kMatrixSizeMax = int64_t{1} << 28;
-
-// The shape of FORM with its default group.
-[[nodiscard]] MatrixShape matrix_shape(MatrixForm form, int64_t out, int64_t in);
-// "f32", "bf16", "fp16", "int8", "int4", "nf4".
-[[nodiscard]] std::string_view matrix_form_name(MatrixForm form);
-// True for the forms that quantize makes; the others are used as they lie in a file.
-[[nodiscard]] bool is_packed(MatrixForm form);
-
-// Throws Error{kInput} when SHAPE, which may come from a file, is none: a size below 1 or above
-// kMatrixSizeMax, an unknown form, or a group that the form does not have.
-void check_shape(const MatrixShape& shape);
-// Bytes of the matrix. REQUIRES: check_shape passes.
-[[nodiscard]] int64_t matrix_bytes(const MatrixShape& shape);
 
 // Weights that somebody else owns. DATA: matrix_bytes(shape) of them; aligned to the element
 // (kF32: 4, kBf16, kFp16: 2) or to 4 bytes in a packed form; fastest when aligned to 64.

@@ -17,14 +17,16 @@ struct AttendBlock {
     int64_t first, numel;  // positions
 };
 
+// Positions before the part's first one are not read: that one stands for them.
 template <typename T>
 inline void find_block(const AttendPart& part, int64_t first, AttendBlock<T>& block) {
     block.first = first;
     block.numel = part.last - first < kAttendBlock ? part.last - first : kAttendBlock;
     for (int64_t i = 0; i < block.numel; ++i) {
-        const int64_t page = (first + i) / part.page_positions;
+        const int64_t position = first + i < part.first ? part.first : first + i;
+        const int64_t page = position / part.page_positions;
         const int64_t offset =
-            (first + i) % part.page_positions * part.position_stride + part.head_offset;
+            position % part.page_positions * part.position_stride + part.head_offset;
         block.keys[i] = static_cast<const typename T::Type*>(part.key_pages[page]) + offset;
         block.values[i] = static_cast<const typename T::Type*>(part.value_pages[page]) + offset;
     }
@@ -151,7 +153,8 @@ inline void attend_queries(const AttendPart& part, const AttendQuery* const* que
 
 template <typename T>
 void attend_part(const AttendPart& part) {
-    for (int64_t first = part.first; first < part.last; first += kAttendBlock) {
+    const int64_t begin = part.first / kAttendBlock * kAttendBlock;
+    for (int64_t first = begin; first < part.last; first += kAttendBlock) {
         AttendBlock<T> block;
         find_block(part, first, block);
         const AttendQuery* waiting[kScoreHeads];

@@ -1,0 +1,82 @@
+#include "kernels/matrix/matrix_shape.h"
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch::kernels {
+namespace {
+
+bool is_form(MatrixForm form) {
+    return form <= MatrixForm::kNf4;
+}
+
+bool has_group(MatrixForm form, int64_t group) {
+    if (!is_packed(form)) return group == 0;
+    if (form == MatrixForm::kNf4) return group == 64;
+    return group == 32 || group == 64 || group == 128;
+}
+
+int64_t element_bytes(MatrixForm form) {
+    return form == MatrixForm::kF32 ? 4 : 2;
+}
+
+}  // namespace
+
+MatrixShape matrix_shape(MatrixForm form, int64_t out, int64_t in) {
+    const int64_t group = form == MatrixForm::kNf4 ? 64 : kDefaultGroup;
+    return {form, out, in, is_packed(form) ? group : 0};
+}
+
+std::string_view matrix_form_name(MatrixForm form) {
+    constexpr std::string_view kNames[] = {"f32", "bf16", "fp16", "int8", "int4", "nf4"};
+    return is_form(form) ? kNames[static_cast<size_t>(form)] : "unknown";
+}
+
+bool is_packed(MatrixForm form) {
+    return form == MatrixForm::kInt8 || form == MatrixForm::kInt4 || form == MatrixForm::kNf4;
+}
+
+void check_shape(const MatrixShape& shape) {
+    const auto in_range = [](int64_t numel) { return numel >= 1 && numel <= kMatrixSizeMax; };
+    if (is_form(shape.form) && in_range(shape.out) && in_range(shape.in) &&
+        has_group(shape.form, shape.group))
+        return;
+    fail(ExitCode::kInput,
+         "a matrix of {} outputs and {} inputs in the form {} ({}) with groups of {}: no such "
+         "matrix can be read; the file is damaged or of another version",
+         shape.out, shape.in, matrix_form_name(shape.form), static_cast<int>(shape.form),
+         shape.group);
+}
+
+int64_t matrix_bytes(const MatrixShape& shape) {
+    if (is_packed(shape.form)) return packed_layout(shape).bytes();
+    return shape.out * shape.in * element_bytes(shape.form);
+}
+
+PackedLayout packed_layout(const MatrixShape& shape) {
+    PackedLayout layout;
+    layout.groups = (shape.in + shape.group - 1) / shape.group;
+    layout.panels = (shape.out + kPanelOutputs - 1) / kPanelOutputs;
+    const int64_t panel_scales = layout.groups * kPanelOutputs;
+    const int64_t panel_codes = panel_scales * shape.group;
+    switch (shape.form) {
+        case MatrixForm::kInt8:
+            layout.panel_code_bytes = panel_codes;
+            layout.panel_scale_bytes = panel_scales * 2;  // bf16
+            break;
+        case MatrixForm::kInt4:
+            layout.panel_code_bytes = panel_codes / 2;
+            layout.panel_scale_bytes = panel_scales * 2;        // 16 scales, then 16 minima
+            layout.panel_factor_bytes = 2 * kPanelOutputs * 4;  // fp32, in the same order
+            break;
+        case MatrixForm::kNf4:
+            layout.panel_code_bytes = panel_codes / 2;
+            layout.panel_scale_bytes = panel_scales * 4;  // fp32
+            break;
+        default:
+            DSL_CHECK(false, "{} is not packed", matrix_form_name(shape.form));
+    }
+    return layout;
+}
+
+}  // namespace dslaunch::kernels

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "infer/text/text_codec.h"
-#include "tokens/template/chat_template.h"
+#include "tokens/template/template_files.h"
 #include "tokens/tokenizer/tokenizer.h"
 
 namespace dslaunch::worker {
@@ -36,7 +36,7 @@ class TextFiles {
     std::string folder_;
     int64_t vocabulary_;
     std::optional<tokens::Tokenizer> tokenizer_;
-    std::optional<tokens::ChatTemplate> chat_;
+    std::optional<tokens::ChatTemplates> chat_;
     std::unique_ptr<const infer::TextCodec> codec_;
     std::vector<int32_t> end_tokens_;
 };

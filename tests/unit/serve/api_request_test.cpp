@@ -104,7 +104,8 @@ TEST_CASE("wrong requests are refused by their field") {
         {chat, R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
          "messages", "text alone"},
         {chat,
-         R"({"messages": [{"role": "u", "content": "a"}], "response_format": {"type": "json_object"}})",
+         R"({"messages": [{"role": "u", "content": "a"}],
+            "response_format": {"type": "json_object"}})",
          "response_format", "not supported"},
     };
     for (const Row& row : rows) {

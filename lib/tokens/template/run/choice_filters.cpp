@@ -109,8 +109,13 @@ Value unique_filter(Runtime& runtime, const Value& input, const Arguments& argum
 
 Value items_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
     static_cast<void>(bind("items", arguments, {}, 0));
-    if (!input.is(Kind::kUndefined) && !input.is(Kind::kDict))
-        throw Fault(fmt::format("items needs a dict and has a value of type {}", type_name(input)));
+    if (!input.is(Kind::kUndefined) && !input.is(Kind::kDict)) {
+        // As all else that is given one by one, it fails when it is asked for.
+        const std::string type = type_name(input);
+        return new_iterator(&runtime.meter(), 0, [type](Value& /*item*/) -> bool {
+            throw Fault(fmt::format("items needs a dict and has a value of type {}", type));
+        });
+    }
     const Value source =
         input.is(Kind::kDict) ? new_view(&runtime.meter(), input, View::What::kItems) : input;
     auto cursor = std::make_shared<Cursor>(runtime.meter(), source);

@@ -1,0 +1,60 @@
+// A row of training text: one line of a .jsonl file -> the sample it says, whichever of the usual
+// forms it has. Pure: a bad line is a reason, not an error.
+#pragma once
+
+#include "tokens/template/values/value.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dslaunch::tokens {
+
+// In the order in which they are looked for, as a line may have the keys of several.
+enum class ChatFormat {
+    kPreference,     // {"chosen", "rejected"[, "prompt"]}, texts or lists of messages
+    kMessages,       // {"messages": [{"role", "content"}…]}
+    kConversations,  // {"conversations": [{"from", "value"}…]}, ShareGPT's
+    kInstruction,    // {"instruction", "output"[, "input"]}, Alpaca's
+    kCompletion,     // {"prompt", "completion"}, texts or lists of messages
+    kQuery,          // {"query", "response"}
+    kText,           // {"text"}
+};
+[[nodiscard]] const char* chat_format_name(ChatFormat format);
+
+struct ChatSample {
+    ChatFormat format = ChatFormat::kText;
+    std::string text;  // kText: all of it
+
+    // The conversation as a template takes it: objects with role and content, tool_calls and the
+    // like as they were given. kPreference: that with the chosen answer. Empty for kText.
+    jinja::Values messages;
+    jinja::Values rejected;  // kPreference: the other one
+    // So many messages at the beginning are no answers even where the assistant says them.
+    size_t prompt_messages = 0;
+
+    // The row gave texts and no messages: it can be rendered without a template, too.
+    bool is_plain = false;
+    std::string instruction, input;  // kInstruction: as given
+
+    jinja::Value tools = jinja::Value::none();      // a list, or none
+    jinja::Value documents = jinja::Value::none();  // a list, or none
+    // Further variables of the template, from `chat_template_kwargs`.
+    std::vector<std::pair<std::string, jinja::Value>> more;
+};
+
+// A sample, or the reason why there is none: what is wrong and where in the line.
+struct [[nodiscard]] ChatLine {
+    std::optional<ChatSample> sample;
+    std::string reason;
+};
+
+// The longest line that is read.
+constexpr size_t kChatLineBytesMax = size_t{64} << 20;
+
+// Throws nothing but out of memory.
+ChatLine parse_chat_line(std::string_view line);
+
+}  // namespace dslaunch::tokens

@@ -1,0 +1,43 @@
+// The chat templates of a model's folder, with its special tokens, where Hugging Face's files keep
+// them.
+#pragma once
+
+#include "tokens/template/chat_template.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dslaunch::tokens {
+
+// The texts of a folder's files; none for one that is not there.
+struct TemplateSources {
+    std::optional<std::string> template_file;                     // chat_template.jinja
+    std::vector<std::pair<std::string, std::string>> more_files;  // chat_templates/NAME.jinja
+    std::optional<std::string> tokenizer_config;                  // tokenizer_config.json
+    std::optional<std::string> template_json;                     // chat_template.json
+    std::optional<std::string> special_tokens;                    // special_tokens_map.json
+};
+
+class ChatTemplates {
+  public:
+    // FOLDER stands in messages. Nothing: the model has no template. Throws Error kInput: a file is
+    // not what it should be, or a template has a mistake.
+    [[nodiscard]] static std::optional<ChatTemplates> parse(const std::string& folder,
+                                                            const TemplateSources& sources);
+    // The same of the files in FOLDER. Throws Error kInput or kDisk too. Blocks for the disk.
+    [[nodiscard]] static std::optional<ChatTemplates> read(const std::string& folder);
+
+    // The template NAME; without one "tool_use" for a conversation with tools, else "default", and
+    // the only one whatever its name. Throws Error kInput when there is none.
+    [[nodiscard]] const ChatTemplate& choose(bool with_tools, const std::string& name = "") const;
+    [[nodiscard]] std::vector<std::string> names() const;
+
+  private:
+    ChatTemplates() = default;
+    std::string folder_;
+    std::vector<std::pair<std::string, ChatTemplate>> templates_;
+};
+
+}  // namespace dslaunch::tokens

@@ -89,6 +89,7 @@ constexpr Subcommand kSubcommands[] = {
     {"pack", "puts config and data reference into a model archive", own<pack_command>},
     {"generate", "lets a language model write text, on one rank or on many", shared_role},
     {"serve", "serves a language model over HTTP, as OpenAI's protocol", shared_role},
+    {"data", "turns lines of text and chats into rows of tokens, and shows them", worker_role},
     {"tokens", "turns a text file into a token file", own<tokens_command>},
     {"hosts", "says what state all hosts are in; sets up keys and known_hosts for all", own<hosts_command>, kDropsToken},
     {"exec", "runs a command on all hosts, equal output shown once", own<exec_command>, kDropsToken},

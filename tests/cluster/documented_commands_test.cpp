@@ -151,6 +151,12 @@ class Reader {
             << R"( "pre_tokenizer": {"type": "Whitespace"}})";
         std::ofstream(at("Qwen2.5-0.5B/chat_template.jinja"))
             << "{% for message in messages %}{{ message.content }}{% endfor %}";
+        std::ofstream chats(at("chats.jsonl"));
+        for (int i = 0; i < 200; ++i)
+            chats << R"({"messages": [{"role": "user", "content": "What is )" << i
+                  << R"(?"}, {"role": "assistant", "content": "A number, as )" << i + 1
+                  << R"( is."}]})" << '\n';
+        chats.close();
         fs::create_directory(at("torchvision"));
         fs::copy(kBinaries + "/libdsl_test_operators.so", at("torchvision/_C.so"));
         // Bytes below the 61 entries of its vocabulary.

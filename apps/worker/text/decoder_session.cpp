@@ -1,7 +1,5 @@
 #include "worker/text/decoder_session.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 
@@ -13,6 +11,7 @@
 #include "infer/model/weight_source.h"
 #include "kernels/matrix/matrix_isa.h"
 #include "runtime/comm/host/hang_limit.h"
+#include "worker/text/processors.h"
 
 namespace dslaunch::worker {
 
@@ -29,14 +28,6 @@ std::optional<kernels::MatrixForm> form_named(const std::string& name) {
 DType dtype_named(const std::string& name) {
     if (name == "bf16") return DType::kBF16;
     return name == "fp16" ? DType::kF16 : DType::kF32;
-}
-
-// Processors that this process may use.
-int processors_allowed() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return std::max(CPU_COUNT(&set), 1);
 }
 
 infer::RotaryFrequencies frequencies_of(const storage::TransformerConfig& config) {

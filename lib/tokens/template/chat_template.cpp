@@ -1,10 +1,10 @@
 #include "tokens/template/chat_template.h"
 
+#include "tokens/template/filters/filters.h"
+#include "tokens/template/filters/tests.h"
 #include "tokens/template/language/statements.h"
 #include "tokens/template/language/syntax_fault.h"
-#include "tokens/template/run/filters.h"
 #include "tokens/template/run/interpreter.h"
-#include "tokens/template/run/tests.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/json_text.h"
 #include "tokens/template/values/letters.h"
@@ -86,7 +86,7 @@ jinja::Values prepared_messages(const std::string& name, const Value& messages) 
     return prepared;
 }
 
-Value with_entry(const Value& dict, std::string_view key, Value value) {
+Value with_entry(const Value& dict, std::string_view key, const Value& value) {
     std::vector<jinja::Entry> entries = dict.dict().entries;
     for (auto& [name, held] : entries)
         if (name.is(Kind::kText) && name.text() == key) held = value;

@@ -25,7 +25,8 @@ constexpr uintmax_t kTemplateFileBytesMax = uintmax_t{64} << 20;
 Value json_object_of(const std::string& path, const std::string& text) {
     Value value;
     try {
-        value = jinja::value_of_json(text);
+        // transformers writes a model_max_length of 1e30 as a whole number.
+        value = jinja::value_of_json(text, jinja::LargeIntegers::kAsFloats);
     } catch (const jinja::Fault& fault) {
         fail(ExitCode::kInput, "{}: {}: is the file whole?", path, printable(fault.what()));
     }

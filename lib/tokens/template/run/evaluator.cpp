@@ -1,11 +1,11 @@
 #include "tokens/template/run/evaluator.h"
 
-#include "tokens/template/run/attributes.h"
-#include "tokens/template/run/filters.h"
-#include "tokens/template/run/loop_state.h"
-#include "tokens/template/run/methods.h"
-#include "tokens/template/run/slices.h"
-#include "tokens/template/run/tests.h"
+#include "tokens/template/filters/filters.h"
+#include "tokens/template/filters/tests.h"
+#include "tokens/template/objects/attributes.h"
+#include "tokens/template/objects/loop_state.h"
+#include "tokens/template/objects/methods.h"
+#include "tokens/template/objects/slices.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/printing.h"
 
@@ -17,10 +17,7 @@ namespace dslaunch::tokens::jinja {
 
 Value Evaluator::call(const Value& callee, Arguments arguments) {
     const Depth depth(*this);
-    if (callee.is(Kind::kFunction)) {
-        const Value keeps = callee;
-        return keeps.as<Function>().run(*this, arguments);
-    }
+    if (callee.is(Kind::kFunction)) return callee.as<Function>().run(*this, arguments);
     if (callee.is(Kind::kLoop)) {
         const auto bound = bind("loop()", arguments, {"iterable"}, 1);
         const auto recurse = callee.as<LoopState>().recurse;

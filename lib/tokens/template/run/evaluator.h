@@ -3,7 +3,7 @@
 #pragma once
 
 #include "tokens/template/language/syntax.h"
-#include "tokens/template/run/runtime.h"
+#include "tokens/template/objects/runtime.h"
 #include "tokens/template/run/scopes.h"
 
 #include <ctime>

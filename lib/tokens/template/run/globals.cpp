@@ -1,6 +1,6 @@
 #include "tokens/template/run/globals.h"
 
-#include "tokens/template/run/attributes.h"
+#include "tokens/template/objects/attributes.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/printing.h"
 

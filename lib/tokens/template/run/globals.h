@@ -2,7 +2,7 @@
 // `joiner`, and transformers' `raise_exception` and `strftime_now`.
 #pragma once
 
-#include "tokens/template/run/runtime.h"
+#include "tokens/template/objects/runtime.h"
 
 #include <span>
 #include <string_view>

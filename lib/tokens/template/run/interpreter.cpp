@@ -1,8 +1,8 @@
 #include "tokens/template/run/interpreter.h"
 
+#include "tokens/template/objects/loop_state.h"
 #include "tokens/template/run/evaluator.h"
 #include "tokens/template/run/globals.h"
-#include "tokens/template/run/loop_state.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/printing.h"
 

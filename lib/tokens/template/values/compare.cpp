@@ -18,10 +18,16 @@ std::partial_ordering order_mixed(int64_t a, double b) {
     return 0.0 <=> b - whole;
 }
 
+std::partial_ordering turned(std::partial_ordering order) {
+    if (order == std::partial_ordering::less) return std::partial_ordering::greater;
+    if (order == std::partial_ordering::greater) return std::partial_ordering::less;
+    return order;
+}
+
 std::partial_ordering order_numbers(const Value& a, const Value& b) {
     if (a.is_integral() && b.is_integral()) return a.integral() <=> b.integral();
     if (a.is_integral()) return order_mixed(a.integral(), b.as_double());
-    if (b.is_integral()) return 0 <=> order_mixed(b.integral(), a.as_double());
+    if (b.is_integral()) return turned(order_mixed(b.integral(), a.as_double()));
     return a.as_double() <=> b.as_double();
 }
 

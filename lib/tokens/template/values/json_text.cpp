@@ -74,9 +74,7 @@ class JsonWriter {
             if (named != std::string_view::npos) {
                 out_ += '\\';
                 out_ += "\"\\nrtfb"[named];
-            } else if (point < 0x20) {
-                escape(point);
-            } else if (point < 0x80 || !style_.ascii_only) {
+            } else if (point >= 0x20 && (point < 0x80 || !style_.ascii_only)) {
                 out_ += text.substr(i, point_bytes(c));
             } else if (point < 0x10000) {
                 escape(point);
@@ -153,16 +151,18 @@ class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
   public:
     Value result;
     std::string problem;
+    bool large_as_floats = false;
 
     bool null() override { return add(Value::none()); }
     bool boolean(bool flag) override { return add(Value::boolean(flag)); }
     bool number_integer(number_integer_t number) override { return add(Value::integer(number)); }
     bool number_unsigned(number_unsigned_t number) override {
-        if (number > uint64_t(INT64_MAX)) return stop("a whole number does not fit 64 bits");
-        return add(Value::integer(int64_t(number)));
+        if (number <= uint64_t(INT64_MAX)) return add(Value::integer(int64_t(number)));
+        if (large_as_floats) return add(Value::real(double(number)));
+        return stop("a whole number does not fit 64 bits");
     }
     bool number_float(number_float_t number, const string_t& text) override {
-        if (text.find_first_of(".eE") == std::string::npos)
+        if (!large_as_floats && text.find_first_of(".eE") == std::string::npos)
             return stop("a whole number does not fit 64 bits");
         return add(Value::real(number));
     }
@@ -256,8 +256,9 @@ std::string json_of(Meter& meter, const JsonStyle& style, const Value& value) {
     return JsonWriter(meter, style).run(value);
 }
 
-Value value_of_json(std::string_view text) {
+Value value_of_json(std::string_view text, LargeIntegers large) {
     ValueBuilder builder;
+    builder.large_as_floats = large == LargeIntegers::kAsFloats;
     const bool ok = nlohmann::json::sax_parse(text, &builder);
     if (!ok) throw Fault(builder.problem.empty() ? "no JSON" : builder.problem);
     return builder.result;

@@ -1,4 +1,4 @@
-#include "tokens/template/run/methods.h"
+#include "tokens/template/objects/methods.h"
 #include "tokens/template/values/letters.h"
 #include "tokens/template/values/points.h"
 

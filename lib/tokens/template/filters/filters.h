@@ -1,7 +1,7 @@
 // Jinja2's filters, and transformers' `tojson`.
 #pragma once
 
-#include "tokens/template/run/runtime.h"
+#include "tokens/template/objects/runtime.h"
 
 #include <span>
 #include <string_view>

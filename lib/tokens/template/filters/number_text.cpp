@@ -1,4 +1,4 @@
-#include "tokens/template/run/number_text.h"
+#include "tokens/template/filters/number_text.h"
 
 #include "tokens/template/values/letters.h"
 #include "tokens/template/values/limits.h"

@@ -1,7 +1,7 @@
-#include "tokens/template/run/methods.h"
+#include "tokens/template/objects/methods.h"
 
-#include "tokens/template/run/brace_format.h"
-#include "tokens/template/run/slices.h"
+#include "tokens/template/objects/brace_format.h"
+#include "tokens/template/objects/slices.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/letters.h"
 #include "tokens/template/values/points.h"

@@ -1,7 +1,7 @@
 // The variable `loop` of a `for`: where it is, and a look at the next element.
 #pragma once
 
-#include "tokens/template/run/runtime.h"
+#include "tokens/template/objects/runtime.h"
 
 #include <functional>
 #include <string_view>

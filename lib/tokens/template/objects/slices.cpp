@@ -1,4 +1,4 @@
-#include "tokens/template/run/slices.h"
+#include "tokens/template/objects/slices.h"
 
 #include "tokens/template/values/points.h"
 

@@ -1,5 +1,5 @@
-#include "tokens/template/run/filters.h"
-#include "tokens/template/run/methods.h"
+#include "tokens/template/filters/filters.h"
+#include "tokens/template/objects/methods.h"
 #include "tokens/template/values/arithmetic.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/json_text.h"

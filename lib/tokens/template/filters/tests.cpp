@@ -1,7 +1,7 @@
-#include "tokens/template/run/tests.h"
+#include "tokens/template/filters/tests.h"
 
-#include "tokens/template/run/filters.h"
-#include "tokens/template/run/methods.h"
+#include "tokens/template/filters/filters.h"
+#include "tokens/template/objects/methods.h"
 #include "tokens/template/values/arithmetic.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/printing.h"

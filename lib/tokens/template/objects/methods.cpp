@@ -1,6 +1,6 @@
-#include "tokens/template/run/methods.h"
+#include "tokens/template/objects/methods.h"
 
-#include "tokens/template/run/slices.h"
+#include "tokens/template/objects/slices.h"
 #include "tokens/template/values/compare.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // `'{} of {name:>5}'.format(…)`: Python's str.format.
 #pragma once
 
-#include "tokens/template/run/runtime.h"
+#include "tokens/template/objects/runtime.h"
 
 #include <string>
 #include <string_view>

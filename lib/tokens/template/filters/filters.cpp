@@ -1,7 +1,7 @@
-#include "tokens/template/run/filters.h"
+#include "tokens/template/filters/filters.h"
 
-#include "tokens/template/run/attributes.h"
-#include "tokens/template/run/number_text.h"
+#include "tokens/template/filters/number_text.h"
+#include "tokens/template/objects/attributes.h"
 #include "tokens/template/values/arithmetic.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/number_format.h"

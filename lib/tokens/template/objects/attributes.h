@@ -1,7 +1,7 @@
 // `value.name` and `value[key]` in Jinja2's sense: each tries attributes and keys, in its order.
 #pragma once
 
-#include "tokens/template/run/runtime.h"
+#include "tokens/template/objects/runtime.h"
 
 #include <string>
 

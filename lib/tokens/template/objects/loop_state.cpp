@@ -1,4 +1,4 @@
-#include "tokens/template/run/loop_state.h"
+#include "tokens/template/objects/loop_state.h"
 
 #include "tokens/template/values/compare.h"
 

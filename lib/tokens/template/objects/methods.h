@@ -1,7 +1,7 @@
 // The methods of Python's str, list, tuple, dict and range, as far as a template may call them.
 #pragma once
 
-#include "tokens/template/run/runtime.h"
+#include "tokens/template/objects/runtime.h"
 
 #include <span>
 #include <string_view>

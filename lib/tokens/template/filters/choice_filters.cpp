@@ -1,5 +1,5 @@
-#include "tokens/template/run/attributes.h"
-#include "tokens/template/run/filters.h"
+#include "tokens/template/filters/filters.h"
+#include "tokens/template/objects/attributes.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/letters.h"
 

@@ -1,4 +1,4 @@
-#include "tokens/template/run/brace_format.h"
+#include "tokens/template/objects/brace_format.h"
 
 #include "tokens/template/values/number_format.h"
 #include "tokens/template/values/printing.h"

@@ -1,7 +1,7 @@
 // Jinja2's tests, what stands behind `is`.
 #pragma once
 
-#include "tokens/template/run/runtime.h"
+#include "tokens/template/objects/runtime.h"
 
 #include <string_view>
 

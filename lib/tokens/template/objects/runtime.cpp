@@ -1,4 +1,4 @@
-#include "tokens/template/run/runtime.h"
+#include "tokens/template/objects/runtime.h"
 
 #include <fmt/format.h>
 

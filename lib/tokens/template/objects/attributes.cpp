@@ -1,8 +1,8 @@
-#include "tokens/template/run/attributes.h"
+#include "tokens/template/objects/attributes.h"
 
-#include "tokens/template/run/loop_state.h"
-#include "tokens/template/run/methods.h"
-#include "tokens/template/run/slices.h"
+#include "tokens/template/objects/loop_state.h"
+#include "tokens/template/objects/methods.h"
+#include "tokens/template/objects/slices.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/letters.h"
 #include "tokens/template/values/points.h"
@@ -62,6 +62,9 @@ bool python_attribute(Runtime& runtime, const Value& of, std::string_view name, 
             if (!of.as<Sequence>().is_group) return false;
             if (name == "grouper") return found = of.items()[0], true;
             if (name == "list") return found = of.items()[1], true;
+            return false;
+        case Kind::kFloat:
+            if (name == "real") return found = of, true;
             return false;
         case Kind::kBool:
         case Kind::kInt:

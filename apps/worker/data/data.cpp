@@ -1,0 +1,87 @@
+// dsworker data: rows of tokens from lines of text, and what such rows hold.
+#include "base/error.h"
+#include "worker/data/data_prepare.h"
+#include "worker/data/data_show.h"
+#include "worker/roles.h"
+
+namespace dslaunch::worker {
+namespace {
+
+constexpr const char* kDocs = "docs/data.md";
+
+void declare_prepare(CommandLine& app, PrepareArguments& arguments, std::string& long_documents) {
+    app.add("FILE", arguments.files,
+            "lines of JSON: text, messages, conversations, instruction and output, or prompt and "
+            "completion; - for stdin")
+        .required();
+    app.add("--model DIR", arguments.model, "the folder with tokenizer.json and the chat template")
+        .required();
+    app.add("-o,--out FILE", arguments.out, "the file of rows, .safetensors").required();
+    app.add("--context N", arguments.rows.length, "tokens of a row").required().at_least(2);
+    app.add("--pack", arguments.rows.packs, "put several documents into a row where they fit");
+    app.add("--long NAME", long_documents,
+            "what becomes of a document longer than a row: split, cut or drop")
+        .show_default()
+        .one_of({"split", "cut", "drop"});
+    app.add("--learn-all", arguments.learns_all, "learn questions too, not the answers alone");
+    app.add("!--no-end", arguments.ends_texts,
+            "no end token behind texts that no chat template has ended");
+    app.add("--max-bad-lines N", arguments.bad_lines_max, "more bad lines than that are an error")
+        .show_default()
+        .at_least(0);
+    app.add("--threads N", arguments.threads, "threads, 0: one for each processor")
+        .show_default()
+        .at_least(0);
+}
+
+}  // namespace
+
+int data_main(int argc, char** argv) {
+    CommandLine app({.does = "Turns lines of training text into rows of tokens, and shows them.",
+                     .examples = {"dslaunch data prepare chats.jsonl --model Qwen2.5-0.5B "
+                                  "--context 512 -o rows.safetensors"},
+                     .docs = kDocs},
+                    "dslaunch data");
+    PrepareArguments prepare;
+    std::string long_documents = "split";
+    CommandLine& prepare_app = app.subcommand(
+        "prepare",
+        {.does = "Encodes text and chats with a model's tokenizer and template, and writes rows of "
+                 "tokens, and of targets in which only the answers count.",
+         .examples = {"dslaunch data prepare chats.jsonl --model Qwen2.5-0.5B --context 512 --pack "
+                      "-o rows.safetensors"},
+         .docs = kDocs});
+    declare_prepare(prepare_app, prepare, long_documents);
+    ShowArguments show;
+    CommandLine& show_app = app.subcommand(
+        "show", {.does = "Prints a row; what is learned stands in [[double brackets]].",
+                 .examples = {"dslaunch data show rows.safetensors --model Qwen2.5-0.5B --row 3"},
+                 .docs = kDocs});
+    show_app.add("FILE", show.file, "a file of rows").required();
+    show_app.add("--model DIR", show.model, "the folder with tokenizer.json");
+    show_app.add("--row N", show.row, "its number, from 0").show_default();
+    std::string stats_file;
+    CommandLine& stats_app =
+        app.subcommand("stats", {.does = "Prints how many rows, tokens and targets a file has.",
+                                 .examples = {"dslaunch data stats rows.safetensors"},
+                                 .docs = kDocs});
+    stats_app.add("FILE", stats_file, "a file of rows").required();
+    if (!app.parse({argv + 1, argv + argc})) return 0;
+    if (app.chose("prepare")) {
+        using tokens::LongDocuments;
+        prepare.rows.long_documents = long_documents == "split" ? LongDocuments::kSplit
+                                      : long_documents == "cut" ? LongDocuments::kCut
+                                                                : LongDocuments::kDrop;
+        if (!prepare.out.ends_with(".safetensors"))
+            fail(ExitCode::kUsage, "--out {}: the name of a file of rows ends with .safetensors",
+                 prepare.out);
+        prepare_data(prepare);
+    } else if (app.chose("show")) {
+        show_row(show);
+    } else {
+        show_stats(stats_file);
+    }
+    return 0;
+}
+
+}  // namespace dslaunch::worker

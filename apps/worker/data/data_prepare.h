@@ -1,0 +1,29 @@
+// `dslaunch data prepare`: lines of training text -> rows of tokens and targets that a model trains
+// on. Lines are encoded by several threads, and rows come in the order of the lines whatever their
+// number. Data path: .jsonl -> lib/tokens -> a .safetensors file of rows. Blocks on the disk.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tokens/rows/row_packer.h"
+
+namespace dslaunch::worker {
+
+struct PrepareArguments {
+    std::vector<std::string> files;  // of lines of JSON; "-" is stdin
+    std::string model;               // the folder with the tokenizer and the chat template
+    std::string out;
+    tokens::PackRules rows;
+    bool learns_all = false;
+    bool ends_texts = true;  // the model's end token goes behind what no template has ended
+    int64_t bad_lines_max = 100;
+    int64_t threads = 0;  // 0: one for each processor
+};
+
+// Writes ARGUMENTS.out, whole or not at all, and says what was found. Throws Error{kInput} for
+// files that cannot be read, too many bad lines, or no row; Error{kDisk}.
+void prepare_data(const PrepareArguments& arguments);
+
+}  // namespace dslaunch::worker

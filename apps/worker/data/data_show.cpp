@@ -1,0 +1,116 @@
+#include "worker/data/data_show.h"
+
+#include <fmt/core.h>
+
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "storage/files/safetensors.h"
+#include "tokens/tokenizer/tokenizer.h"
+
+namespace dslaunch::worker {
+
+namespace {
+
+constexpr int32_t kNotLearned = -100;
+
+class Rows {
+  public:
+    explicit Rows(const std::string& path)
+        : file_(path), tokens_(file_.find("tokens")), targets_(file_.find("targets")) {
+        const auto fits = [](const storage::SafetensorsEntry* column) {
+            return column != nullptr && column->dtype == DType::kI32 && column->shape.size() == 2;
+        };
+        if (!fits(tokens_) || !fits(targets_) || tokens_->shape != targets_->shape)
+            fail(ExitCode::kInput,
+                 "{}: has no columns `tokens` and `targets` of int32, as `dslaunch data prepare` "
+                 "writes them",
+                 printable(path));
+    }
+    [[nodiscard]] int64_t count() const { return tokens_->shape[0]; }
+    [[nodiscard]] int64_t length() const { return tokens_->shape[1]; }
+    [[nodiscard]] std::vector<int32_t> tokens(int64_t row) const { return of(*tokens_, row); }
+    [[nodiscard]] std::vector<int32_t> targets(int64_t row) const { return of(*targets_, row); }
+
+  private:
+    [[nodiscard]] std::vector<int32_t> of(const storage::SafetensorsEntry& column,
+                                          int64_t row) const {
+        std::vector<int32_t> numbers(static_cast<size_t>(length()));
+        std::memcpy(numbers.data(),
+                    column.bytes.data() + static_cast<size_t>(row) * numbers.size() * 4,
+                    numbers.size() * 4);
+        return numbers;
+    }
+
+    storage::SafetensorsFile file_;
+    const storage::SafetensorsEntry* tokens_;
+    const storage::SafetensorsEntry* targets_;
+};
+
+// The number of tokens at the end of a row that are all the last one and teach nothing.
+size_t padding_of(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) {
+    size_t padding = 0;
+    while (padding + 1 < tokens.size() && tokens[tokens.size() - 1 - padding] == tokens.back() &&
+           targets[tokens.size() - 1 - padding] == kNotLearned &&
+           targets[tokens.size() - 2 - padding] != tokens.back())
+        ++padding;
+    return padding;
+}
+
+}  // namespace
+
+void show_row(const ShowArguments& arguments) {
+    const Rows rows(arguments.file);
+    if (arguments.row < 0 || arguments.row >= rows.count())
+        fail(ExitCode::kInput, "{}: has rows 0 to {}, and no {}", printable(arguments.file),
+             rows.count() - 1, arguments.row);
+    std::optional<tokens::Tokenizer> tokenizer;
+    if (!arguments.model.empty())
+        tokenizer = tokens::Tokenizer::load(arguments.model + "/tokenizer.json");
+    const std::vector<int32_t> tokens = rows.tokens(arguments.row);
+    const std::vector<int32_t> targets = rows.targets(arguments.row);
+    const size_t padding = padding_of(tokens, targets);
+    std::string text;
+    std::vector<int32_t> run;
+    bool is_learned = false;
+    const auto flush = [&] {
+        if (run.empty()) return;
+        std::string part;
+        if (tokenizer) {
+            part = tokenizer->decode(run, /*skip_special=*/false);
+        } else {
+            for (const int32_t token : run) part += fmt::format("{} ", token);
+        }
+        text += is_learned ? fmt::format("[[{}]]", part) : part;
+        run.clear();
+    };
+    for (size_t i = 0; i + padding < tokens.size(); ++i) {
+        // A token is learned where it is the target of the one before.
+        const bool learned = i > 0 && targets[i - 1] != kNotLearned;
+        if (learned != is_learned) flush();
+        is_learned = learned;
+        run.push_back(tokens[i]);
+    }
+    flush();
+    fmt::print("{}\n", printable_lines(text, 0));
+    if (padding > 0) fmt::print("({} tokens of padding)\n", padding);
+}
+
+void show_stats(const std::string& file) {
+    const Rows rows(file);
+    int64_t learned = 0, padding = 0;
+    for (int64_t row = 0; row < rows.count(); ++row) {
+        const std::vector<int32_t> targets = rows.targets(row);
+        padding += static_cast<int64_t>(padding_of(rows.tokens(row), targets));
+        for (const int32_t target : targets) learned += target != kNotLearned ? 1 : 0;
+    }
+    const int64_t places = rows.count() * rows.length();
+    fmt::print("rows     {}\nlength   {}\ntokens   {}\nlearned  {}\npadding  {} ({:.1f} %)\n",
+               rows.count(), rows.length(), places - padding, learned, padding,
+               100.0 * static_cast<double>(padding) / static_cast<double>(places));
+}
+
+}  // namespace dslaunch::worker

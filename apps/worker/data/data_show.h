@@ -1,0 +1,23 @@
+// `dslaunch data show` and `data stats`: what a file of rows holds, as text and as numbers. Data
+// path: .safetensors -> [here] -> stdout. No threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace dslaunch::worker {
+
+struct ShowArguments {
+    std::string file;
+    std::string model;  // the folder with the tokenizer; empty: tokens are shown as numbers
+    int64_t row = 0;
+};
+
+// Prints a row: what is learned stands in [[double brackets]], padding is counted. Throws
+// Error{kInput} for a file without rows of tokens and targets, and a row that it has not.
+void show_row(const ShowArguments& arguments);
+
+// Prints rows, tokens, targets that count, and padding.
+void show_stats(const std::string& file);
+
+}  // namespace dslaunch::worker

@@ -90,6 +90,7 @@ constexpr Subcommand kSubcommands[] = {
     {"generate", "lets a language model write text, on one rank or on many", shared_role},
     {"serve", "serves a language model over HTTP, as OpenAI's protocol", shared_role},
     {"data", "turns lines of text and chats into rows of tokens, and shows them", worker_role},
+    {"eval", "says how well a language model foretells held-out text, and chooses answers", shared_role},
     {"tokens", "turns a text file into a token file", own<tokens_command>},
     {"hosts", "says what state all hosts are in; sets up keys and known_hosts for all", own<hosts_command>, kDropsToken},
     {"exec", "runs a command on all hosts, equal output shown once", own<exec_command>, kDropsToken},

@@ -25,6 +25,7 @@ struct Role {
 
 constexpr Role kRoles[] = {
     {"data", data_main, "rows of tokens from lines of text"},
+    {"eval", eval_main, "held-out loss and multiple choice of a language model"},
     {"export", export_main,
      "a checkpoint's weights in a TorchScript archive (dslaunch ckpt export)"},
     {"generate", generate_main, "continue a prompt with a trained language model"},

@@ -13,6 +13,7 @@ inline constexpr const char* kOpLibraryHelp =
 // Each function is a role, whose arguments start with its own name. It returns the exit code, and
 // throws Error for problems that the user or the world causes. stdout is for results only.
 int data_main(int argc, char** argv);
+int eval_main(int argc, char** argv);
 int export_main(int argc, char** argv);
 int generate_main(int argc, char** argv);
 int health_main(int argc, char** argv);

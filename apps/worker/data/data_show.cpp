@@ -2,53 +2,19 @@
 
 #include <fmt/core.h>
 
-#include <cstring>
 #include <optional>
 #include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "storage/files/safetensors.h"
 #include "tokens/tokenizer/tokenizer.h"
+#include "worker/data/token_rows.h"
 
 namespace dslaunch::worker {
 
 namespace {
 
 constexpr int32_t kNotLearned = -100;
-
-class Rows {
-  public:
-    explicit Rows(const std::string& path)
-        : file_(path), tokens_(file_.find("tokens")), targets_(file_.find("targets")) {
-        const auto fits = [](const storage::SafetensorsEntry* column) {
-            return column != nullptr && column->dtype == DType::kI32 && column->shape.size() == 2;
-        };
-        if (!fits(tokens_) || !fits(targets_) || tokens_->shape != targets_->shape)
-            fail(ExitCode::kInput,
-                 "{}: has no columns `tokens` and `targets` of int32, as `dslaunch data prepare` "
-                 "writes them",
-                 printable(path));
-    }
-    [[nodiscard]] int64_t count() const { return tokens_->shape[0]; }
-    [[nodiscard]] int64_t length() const { return tokens_->shape[1]; }
-    [[nodiscard]] std::vector<int32_t> tokens(int64_t row) const { return of(*tokens_, row); }
-    [[nodiscard]] std::vector<int32_t> targets(int64_t row) const { return of(*targets_, row); }
-
-  private:
-    [[nodiscard]] std::vector<int32_t> of(const storage::SafetensorsEntry& column,
-                                          int64_t row) const {
-        std::vector<int32_t> numbers(static_cast<size_t>(length()));
-        std::memcpy(numbers.data(),
-                    column.bytes.data() + static_cast<size_t>(row) * numbers.size() * 4,
-                    numbers.size() * 4);
-        return numbers;
-    }
-
-    storage::SafetensorsFile file_;
-    const storage::SafetensorsEntry* tokens_;
-    const storage::SafetensorsEntry* targets_;
-};
 
 // The number of tokens at the end of a row that are all the last one and teach nothing.
 size_t padding_of(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) {
@@ -63,7 +29,7 @@ size_t padding_of(const std::vector<int32_t>& tokens, const std::vector<int32_t>
 }  // namespace
 
 void show_row(const ShowArguments& arguments) {
-    const Rows rows(arguments.file);
+    const TokenRows rows(arguments.file);
     if (arguments.row < 0 || arguments.row >= rows.count())
         fail(ExitCode::kInput, "{}: has rows 0 to {}, and no {}", printable(arguments.file),
              rows.count() - 1, arguments.row);
@@ -100,7 +66,7 @@ void show_row(const ShowArguments& arguments) {
 }
 
 void show_stats(const std::string& file) {
-    const Rows rows(file);
+    const TokenRows rows(file);
     int64_t learned = 0, padding = 0;
     for (int64_t row = 0; row < rows.count(); ++row) {
         const std::vector<int32_t> targets = rows.targets(row);

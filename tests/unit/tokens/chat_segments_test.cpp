@@ -7,20 +7,20 @@ using namespace dslaunch::tokens;
 
 namespace {
 
-const char* const kTurns =
+constexpr const char* kTurns =
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}";
 // Drops the reasoning of all but the last answer.
-const char* const kThinking =
+constexpr const char* kThinking =
     "{% for m in messages %}{% set text = m.content %}"
     "{% if not loop.last %}{% set text = text.split('</think>')[-1] %}{% endif %}"
     "<|{{ m.role }}|>{{ text.strip() }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}";
-const char* const kMarked =
+constexpr const char* kMarked =
     "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}"
     "{% generation %}{{ m.content }}<|end|>{% endgeneration %}{% else %}{{ m.content }}<|end|>"
     "{% endif %}{% endfor %}";
-const char* const kChanging =
+constexpr const char* kChanging =
     "{% for m in messages %}{{ loop.length }}{{ m.content | upper }}{% endfor %}";
 
 struct SegmentRow {

@@ -13,7 +13,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-const char* const kPlainChat =
+constexpr const char* kPlainChat =
     "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}{{ '' if tools is none else tools | "
     "length }}";

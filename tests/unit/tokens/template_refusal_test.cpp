@@ -62,7 +62,7 @@ TEST_CASE("a template can neither hang nor fill the memory nor overflow the stac
         {"{{ '%1000000d' % 1 }}", "too many characters"},
         {"{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}"
          "{% endfor %}",
-         "too much memory"},
+         ""},
         {"{% set ns = namespace(x=[1]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}"
          "{% endfor %}{{ ns.x }}",
          ""},

@@ -17,6 +17,7 @@
 #include "graph/models/transformer.h"
 #include "infer/cache/page_pool.h"
 #include "infer/ranks/group_runner.h"
+#include "infer/score/text_scores.h"
 #include "storage/files/safetensors.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
@@ -160,6 +161,30 @@ TEST_CASE("every family's logits are those of transformers, whole, in pieces and
             if (first.empty()) first = logits;
             CHECK(logits == first);
         }
+    }
+}
+
+TEST_CASE("the loss of held-out text is that of transformers") {
+    for (const std::string& path : fixtures()) {
+        INFO(path);
+        const Fixture fixture(path);
+        const SafetensorsEntry& entry = *fixture.expected.find("targets");
+        std::vector<int64_t> numbers(fixture.tokens.size());
+        std::memcpy(numbers.data(), entry.bytes.data(), entry.bytes.size());
+        const std::vector<int32_t> targets(numbers.begin(), numbers.end());
+        float expected = 0;
+        std::memcpy(&expected, fixture.expected.find("loss")->bytes.data(), sizeof expected);
+        DecoderOptions options;
+        options.rows_max = 5;
+        Rank rank(fixture, whole_of(fixture), nullptr, options);
+        LoneRunner runner(*rank.decoder);
+        TextScorer scorer(runner);
+        TextScore sum;
+        const auto length = static_cast<size_t>(fixture.length);
+        for (size_t begin = 0; begin < targets.size(); begin += length)
+            sum += scorer.score(std::span(fixture.tokens).subspan(begin, length),
+                                std::span(targets).subspan(begin, length));
+        CHECK(std::abs(sum.loss / static_cast<double>(sum.targets) - expected) < kRounding);
     }
 }
 

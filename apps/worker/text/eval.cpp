@@ -1,0 +1,275 @@
+// dsworker eval: how well a language model foretells held-out text, and which of several answers it
+// finds likeliest.
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/text/json.h"
+#include "infer/cache/page_pool.h"
+#include "infer/score/text_scores.h"
+#include "storage/files/token_file.h"
+#include "worker/data/token_rows.h"
+#include "worker/roles.h"
+#include "worker/text/decoder_session.h"
+#include "worker/text/text_files.h"
+
+namespace dslaunch::worker {
+namespace {
+
+struct EvalArguments {
+    DecoderArguments decoder;
+    std::string data, choices;
+    std::string dtype = "uint16";
+    int64_t samples_max = 0;
+    bool json = false;
+};
+
+void declare(CommandLine& app, EvalArguments& arguments) {
+    app.add("MODEL", arguments.decoder.model, "a Hugging Face folder").required();
+    app.add("--data FILE", arguments.data,
+            "held-out text: rows of `dslaunch data prepare`, or a file of tokens");
+    app.add("--choices FILE", arguments.choices,
+            "lines of JSON: {\"prompt\": text, \"choices\": [texts], \"answer\": index}");
+    app.add("--context N", arguments.decoder.context,
+            "tokens of a sample of a file of tokens; 0: the model's own limit")
+        .show_default()
+        .at_least(0);
+    app.add("--dtype NAME", arguments.dtype, "of a file of tokens")
+        .show_default()
+        .one_of({"uint16", "uint32", "int32", "int64"});
+    app.add("--samples N", arguments.samples_max, "the first N rows or lines, 0: all")
+        .show_default()
+        .at_least(0);
+    app.add("--json", arguments.json, "print the result as JSON");
+    declare_decoder(app, arguments.decoder);
+}
+
+DType token_dtype(const std::string& name) {
+    if (name == "uint16") return DType::kU16;
+    if (name == "uint32") return DType::kU32;
+    return name == "int32" ? DType::kI32 : DType::kI64;
+}
+
+// Held-out text as samples of tokens and targets.
+class HeldOut {
+  public:
+    HeldOut(const EvalArguments& arguments, int64_t context) : context_(context) {
+        if (arguments.data.ends_with(".safetensors")) {
+            rows_.emplace(arguments.data);
+            samples_ = rows_->count();
+        } else {
+            tokens_.emplace(arguments.data, token_dtype(arguments.dtype));
+            samples_ = (tokens_->token_count() - 1) / context;
+            if (samples_ == 0)
+                fail(ExitCode::kInput, "{}: has {} tokens, and a sample takes {}: give a --context",
+                     printable(arguments.data), tokens_->token_count(), context + 1);
+        }
+        if (arguments.samples_max > 0) samples_ = std::min(samples_, arguments.samples_max);
+    }
+    [[nodiscard]] int64_t samples() const { return samples_; }
+    [[nodiscard]] int64_t length() const { return rows_ ? rows_->length() : context_; }
+
+    void read(int64_t sample, std::vector<int32_t>& tokens, std::vector<int32_t>& targets) const {
+        if (rows_) {
+            tokens = rows_->tokens(sample);
+            targets = rows_->targets(sample);
+            // Nothing behind the last target changes it.
+            while (tokens.size() > 1 && targets.back() == infer::kNoTarget) {
+                tokens.pop_back();
+                targets.pop_back();
+            }
+            return;
+        }
+        std::vector<int64_t> numbers(static_cast<size_t>(context_ + 1));
+        tokens_->read(sample * context_, numbers);
+        tokens.assign(numbers.begin(), numbers.end() - 1);
+        targets.assign(numbers.begin() + 1, numbers.end());
+    }
+
+  private:
+    int64_t context_;
+    std::optional<TokenRows> rows_;
+    std::optional<storage::TokenFile> tokens_;
+    int64_t samples_ = 0;
+};
+
+struct Question {
+    std::vector<int32_t> prompt;
+    std::vector<std::vector<int32_t>> choices;
+    std::vector<size_t> bytes;  // of the choices' texts
+    size_t answer = 0;
+};
+
+std::vector<Question> read_questions(const EvalArguments& arguments, const TextFiles& files) {
+    using Json = nlohmann::json;
+    std::ifstream in(arguments.choices);
+    if (!in)
+        fail(ExitCode::kInput, "--choices {}: cannot be read: {}", printable(arguments.choices),
+             errno_text(errno));
+    std::vector<Question> questions;
+    int64_t number = 0;
+    for (std::string line; std::getline(in, line);) {
+        ++number;
+        if (trim(line).empty()) continue;
+        const Json json = Json::parse(line, nullptr, false);
+        const auto refuse = [&](const char* why) {
+            fail(ExitCode::kInput,
+                 "{}:{}: {}; a line is {{\"prompt\": text, \"choices\": [texts], "
+                 "\"answer\": index}}",
+                 printable(arguments.choices), number, why);
+        };
+        if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string() ||
+            !json.contains("choices") || !json["choices"].is_array() ||
+            json["choices"].size() < 2 || !json.contains("answer") ||
+            !json["answer"].is_number_unsigned())
+            refuse("is no question");
+        Question question;
+        question.prompt = files.require_codec().encode(json["prompt"].get<std::string>(), false);
+        question.answer = json["answer"].get<size_t>();
+        if (question.answer >= json["choices"].size()) refuse("the answer is none of the choices");
+        if (question.prompt.empty()) refuse("the prompt has no tokens");
+        for (const Json& choice : json["choices"]) {
+            if (!choice.is_string()) refuse("a choice is no text");
+            const auto text = choice.get<std::string>();
+            question.choices.push_back(files.require_codec().encode(text, /*is_rendered=*/true));
+            question.bytes.push_back(text.size());
+            if (question.choices.back().empty()) refuse("a choice has no tokens");
+        }
+        questions.push_back(std::move(question));
+        if (std::ssize(questions) == arguments.samples_max) break;
+    }
+    if (questions.empty())
+        fail(ExitCode::kInput, "{}: has no questions", printable(arguments.choices));
+    return questions;
+}
+
+class Evaluation {
+  public:
+    Evaluation(const EvalArguments& arguments, infer::StepRunner& runner)
+        : arguments_(arguments), scorer_(runner) {}
+
+    void held_out(const HeldOut& data) {
+        infer::TextScore sum;
+        std::vector<int32_t> tokens, targets;
+        for (int64_t sample = 0; sample < data.samples(); ++sample) {
+            data.read(sample, tokens, targets);
+            sum += scorer_.score(tokens, targets);
+        }
+        if (sum.targets == 0) fail(ExitCode::kInput, "no target counts in the held-out text");
+        const auto targets_total = static_cast<double>(sum.targets);
+        const double loss = sum.loss / targets_total;
+        json_.field("samples", data.samples()).field("targets", sum.targets);
+        json_.field("loss", loss).field("perplexity", std::exp(loss));
+        json_.field("accuracy", static_cast<double>(sum.likeliest) / targets_total);
+        text_ += fmt::format(
+            "held-out loss {:.4f}, perplexity {:.3f}, {} targets in {} samples, "
+            "{:.1f} % of them the likeliest token\n",
+            loss, std::exp(loss), sum.targets, data.samples(),
+            100 * static_cast<double>(sum.likeliest) / targets_total);
+    }
+
+    // By the likelihood of the choices, and by that for each byte of them.
+    void choices(const std::vector<Question>& questions) {
+        int64_t right = 0, right_by_byte = 0;
+        for (const Question& question : questions) {
+            size_t best = 0, best_by_byte = 0;
+            std::vector<double> losses;
+            for (const std::vector<int32_t>& choice : question.choices)
+                losses.push_back(loss_of(question.prompt, choice));
+            const auto by_byte = [&](size_t i) {
+                return losses[i] / static_cast<double>(question.bytes[i]);
+            };
+            for (size_t i = 1; i < losses.size(); ++i) {
+                if (losses[i] < losses[best]) best = i;
+                if (by_byte(i) < by_byte(best_by_byte)) best_by_byte = i;
+            }
+            right += best == question.answer ? 1 : 0;
+            right_by_byte += best_by_byte == question.answer ? 1 : 0;
+        }
+        const auto total = static_cast<double>(questions.size());
+        json_.field("questions", questions.size());
+        json_.field("right", static_cast<double>(right) / total);
+        json_.field("right_by_byte", static_cast<double>(right_by_byte) / total);
+        text_ += fmt::format(
+            "{} questions: {:.1f} % right by likelihood, {:.1f} % by likelihood a "
+            "byte\n",
+            questions.size(), 100 * static_cast<double>(right) / total,
+            100 * static_cast<double>(right_by_byte) / total);
+    }
+
+    void begin() { json_.begin_object(); }
+    void print() {
+        json_.end_object();
+        fmt::print("{}", arguments_.json ? json_.text() + "\n" : text_);
+    }
+
+  private:
+    double loss_of(const std::vector<int32_t>& prompt, const std::vector<int32_t>& choice) {
+        std::vector<int32_t> tokens = prompt;
+        tokens.insert(tokens.end(), choice.begin(), choice.end() - 1);
+        std::vector<int32_t> targets(prompt.size() - 1, infer::kNoTarget);
+        targets.insert(targets.end(), choice.begin(), choice.end());
+        return scorer_.score(tokens, targets).loss;
+    }
+
+    const EvalArguments& arguments_;
+    infer::TextScorer scorer_;
+    JsonWriter json_;
+    std::string text_;
+};
+
+void evaluate(const EvalArguments& arguments, RankProcess& process) {
+    if (arguments.data.empty() && arguments.choices.empty())
+        fail(ExitCode::kUsage, "nothing to evaluate: give --data or --choices");
+    DecoderSession session(arguments.decoder, process);
+    std::optional<HeldOut> data;
+    std::vector<Question> questions;
+    int64_t longest = 1;
+    if (!arguments.data.empty()) {
+        data.emplace(arguments, session.context());
+        longest = data->length();
+    }
+    if (!arguments.choices.empty()) {
+        const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
+        questions = read_questions(arguments, files);
+        for (const Question& question : questions)
+            for (const std::vector<int32_t>& choice : question.choices)
+                longest = std::max(longest, std::ssize(question.prompt) + std::ssize(choice));
+    }
+    session.open(infer::pages_for(longest));
+    if (process.is_first()) {
+        const auto begin = std::chrono::steady_clock::now();
+        Evaluation evaluation(arguments, session.runner());
+        evaluation.begin();
+        if (data) evaluation.held_out(*data);
+        if (!questions.empty()) evaluation.choices(questions);
+        evaluation.print();
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+        log_info("eval", "{:.1f} s", seconds.count());
+    }
+    session.finish();
+}
+
+}  // namespace
+
+int eval_main(int argc, char** argv) {
+    CommandLine app(
+        {.does = "Says how well a language model foretells held-out text, and which of several "
+                 "answers it finds likeliest.",
+         .examples = {"dslaunch eval Qwen2.5-0.5B --data rows.safetensors",
+                      "dslaunch eval Qwen2.5-0.5B --choices questions.jsonl --weights int8"},
+         .docs = "docs/generate.md"},
+        "dslaunch eval");
+    EvalArguments arguments;
+    declare(app, arguments);
+    if (!app.parse({argv + 1, argv + argc})) return 0;
+    return run_as_rank([&](RankProcess& process) { evaluate(arguments, process); });
+}
+
+}  // namespace dslaunch::worker

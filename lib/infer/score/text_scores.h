@@ -1,0 +1,41 @@
+// How likely a model finds texts: the negative logarithm of the probability of each target. Data
+// path: rows, choices -> [here] -> decoder -> loss, perplexity, accuracy. One thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "infer/decode/batch.h"
+
+namespace dslaunch::infer {
+
+// Targets of which the model is not asked.
+inline constexpr int32_t kNoTarget = -100;
+
+struct TextScore {
+    double loss = 0;        // sum over the targets that count, in nats
+    int64_t targets = 0;    // that count
+    int64_t likeliest = 0;  // of them, those that were the likeliest token
+
+    TextScore& operator+=(const TextScore& other);
+};
+
+class TextScorer {
+  public:
+    // RUNNER must outlive this; nobody else uses its cache meanwhile.
+    explicit TextScorer(StepRunner& runner) : runner_(runner) {}
+
+    // TARGETS[i] is the token that should follow TOKENS[0..i], or kNoTarget. Throws Error{kInput}
+    // for a text beyond the context or the cache, and for tokens outside the vocabulary. REQUIRES:
+    // as many targets as tokens, at least one.
+    [[nodiscard]] TextScore score(std::span<const int32_t> tokens,
+                                  std::span<const int32_t> targets);
+
+  private:
+    void check(std::span<const int32_t> tokens, std::span<const int32_t> targets) const;
+
+    StepRunner& runner_;
+};
+
+}  // namespace dslaunch::infer

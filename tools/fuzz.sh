@@ -33,7 +33,7 @@ command -v clang++ >/dev/null || {
     exit 0
 }
 names=("$@")
-[ $# -gt 0 ] || mapfile -t names < <(basename -a -s .cpp tests/fuzz/*_fuzz.cpp)
+[ $# -gt 0 ] || mapfile -t names < <(find tests/fuzz -name "*_fuzz.cpp" -exec basename -a -s .cpp {} + | sort)
 
 build_with() {
     [ -e "build/$1/build.ninja" ] || cmake --preset "$1" >/dev/null
@@ -52,12 +52,13 @@ common=(-print_funcs=0 -timeout="${DSL_FUZZ_TIMEOUT:-10}" -rss_limit_mb=2048 -ve
 fast=(-entropic=0 -use_counters=0 -reduce_inputs=0)
 
 run_one() {
-    local name=$1 corpus=build/fuzz/corpus/$1 log=build/fuzz/$1.log options=("${common[@]}") status=0
+    local name=$1 corpus=build/fuzz/corpus/$1 log=build/fuzz/$1.log options=("${common[@]}") status=0 dict
     local seeds=("$corpus")
     mkdir -p "$corpus"
     [ -d "tests/fuzz/corpus/$name" ] && seeds+=("tests/fuzz/corpus/$name")
     [ "$name" = hostfile_fuzz ] && seeds+=(hostfiles hostfiles/bad)
-    [ -e "tests/fuzz/$name.dict" ] && options+=(-dict="tests/fuzz/$name.dict")
+    dict=$(find tests/fuzz -name "$name.dict")
+    [ -n "$dict" ] && options+=(-dict="$dict")
     [ "$build" = fuzz-fast ] && options+=("${fast[@]}")
     "build/$build/bin/$name" "${options[@]}" "$limit" -max_len="$(bytes_max "$name")" -print_final_stats=1 \
         -artifact_prefix="build/fuzz/$name-" "${seeds[@]}" >"$log" 2>&1 || status=$?

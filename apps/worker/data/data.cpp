@@ -52,7 +52,7 @@ int data_main(int argc, char** argv) {
                       "-o rows.safetensors"},
          .docs = kDocs});
     declare_prepare(prepare_app, prepare, long_documents);
-    ShowArguments show;
+    ShowRowArguments show;
     CommandLine& show_app = app.subcommand(
         "show", {.does = "Prints a row; what is learned stands in [[double brackets]].",
                  .examples = {"dslaunch data show rows.safetensors --model Qwen2.5-0.5B --row 3"},

@@ -19,7 +19,7 @@
 #include "storage/huggingface/model_folder.h"
 #include "tokens/chat/chat_line.h"
 #include "tokens/rows/encode_sample.h"
-#include "worker/text/processors.h"
+#include "worker/processors.h"
 
 namespace dslaunch::worker {
 

@@ -28,7 +28,7 @@ size_t padding_of(const std::vector<int32_t>& tokens, const std::vector<int32_t>
 
 }  // namespace
 
-void show_row(const ShowArguments& arguments) {
+void show_row(const ShowRowArguments& arguments) {
     const TokenRows rows(arguments.file);
     if (arguments.row < 0 || arguments.row >= rows.count())
         fail(ExitCode::kInput, "{}: has rows 0 to {}, and no {}", printable(arguments.file),

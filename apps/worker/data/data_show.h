@@ -7,7 +7,7 @@
 
 namespace dslaunch::worker {
 
-struct ShowArguments {
+struct ShowRowArguments {
     std::string file;
     std::string model;  // the folder with the tokenizer; empty: tokens are shown as numbers
     int64_t row = 0;
@@ -15,7 +15,7 @@ struct ShowArguments {
 
 // Prints a row: what is learned stands in [[double brackets]], padding is counted. Throws
 // Error{kInput} for a file without rows of tokens and targets, and a row that it has not.
-void show_row(const ShowArguments& arguments);
+void show_row(const ShowRowArguments& arguments);
 
 // Prints rows, tokens, targets that count, and padding.
 void show_stats(const std::string& file);

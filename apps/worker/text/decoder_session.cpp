@@ -11,7 +11,7 @@
 #include "infer/model/weight_source.h"
 #include "kernels/matrix/matrix_isa.h"
 #include "runtime/comm/host/hang_limit.h"
-#include "worker/text/processors.h"
+#include "worker/processors.h"
 
 namespace dslaunch::worker {
 

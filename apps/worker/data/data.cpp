@@ -19,6 +19,9 @@ void declare_prepare(CommandLine& app, PrepareArguments& arguments, std::string&
     app.add("-o,--out FILE", arguments.out, "the file of rows, .safetensors").required();
     app.add("--context N", arguments.rows.length, "tokens of a row").required().at_least(2);
     app.add("--pack", arguments.rows.packs, "put several documents into a row where they fit");
+    app.add("!--attend-all", arguments.keeps_apart,
+            "with --pack: no column `documents`, for a model whose forward does not take it: its "
+            "documents see those before them in the row");
     app.add("--long NAME", long_documents,
             "what becomes of a document longer than a row: split, cut or drop")
         .show_default()

@@ -29,12 +29,12 @@ constexpr size_t kLinesOfBlock = 512;
 constexpr size_t kBytesOfBlock = size_t{8} << 20;
 constexpr int64_t kBadLinesShown = 10;
 constexpr std::chrono::seconds kTellInterval{5};
-constexpr const char* kColumns[] = {"tokens", "targets"};
 
 // Rows on the disk until their number is known, which the header of a .safetensors file has.
 class RowSpool {
   public:
-    explicit RowSpool(const std::string& beside) {
+    RowSpool(const std::string& beside, bool with_documents) {
+        if (with_documents) columns_.push_back({"documents", &tokens::TokenRow::documents});
         std::string path = beside + ".rows-XXXXXX";
         file_ = UniqueFd(::mkostemp(path.data(), O_CLOEXEC));
         if (!file_.valid())
@@ -44,9 +44,10 @@ class RowSpool {
     }
 
     void add(const tokens::TokenRow& row) {
-        for (const std::vector<int32_t>* column : {&row.tokens, &row.targets}) {
-            const auto* bytes = reinterpret_cast<const char*>(column->data());
-            buffer_.append(bytes, column->size() * sizeof(int32_t));
+        for (const Column& column : columns_) {
+            const std::vector<int32_t>& numbers = row.*column.of_row;
+            buffer_.append(reinterpret_cast<const char*>(numbers.data()),
+                           numbers.size() * sizeof(int32_t));
         }
         ++rows_;
         if (buffer_.size() > kBytesOfBlock) flush();
@@ -56,8 +57,8 @@ class RowSpool {
     void write(const std::string& path, int64_t length) {
         flush();
         std::vector<storage::SafetensorsEntry> entries;
-        for (const char* column : kColumns)
-            entries.push_back({column, DType::kI32, {rows_, length}, {}});
+        for (const Column& column : columns_)
+            entries.push_back({column.name, DType::kI32, {rows_, length}, {}});
         storage::SafetensorsWriter writer(path, entries);
         const auto row_bytes = static_cast<size_t>(length) * sizeof(int32_t);
         for (size_t column = 0; column < entries.size(); ++column)
@@ -88,6 +89,12 @@ class RowSpool {
         buffer_.clear();
     }
 
+    struct Column {
+        const char* name;
+        std::vector<int32_t> tokens::TokenRow::*of_row;
+    };
+    std::vector<Column> columns_ = {{"tokens", &tokens::TokenRow::tokens},
+                                    {"targets", &tokens::TokenRow::targets}};
     UniqueFd file_;
     std::string path_;
     std::string buffer_;
@@ -162,7 +169,7 @@ class Preparation {
           chat_(tokens::ChatTemplates::read(arguments.model)),
           team_(arguments.threads > 0 ? static_cast<int>(arguments.threads) : processors_allowed()),
           lines_(arguments.files),
-          spool_(arguments.out),
+          spool_(arguments.out, arguments.rows.packs && arguments.keeps_apart),
           packer_(rules_of(arguments), [this](const tokens::TokenRow& row) { spool_.add(row); }) {
         rules_.tokenizer = &tokenizer_;
         rules_.chat = chat_ ? &*chat_ : nullptr;

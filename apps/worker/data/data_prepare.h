@@ -17,7 +17,8 @@ struct PrepareArguments {
     std::string out;
     tokens::PackRules rows;
     bool learns_all = false;
-    bool ends_texts = true;  // the model's end token goes behind what no template has ended
+    bool keeps_apart = true;  // packed rows tell the model which tokens are of one document
+    bool ends_texts = true;   // the model's end token goes behind what no template has ended
     int64_t bad_lines_max = 100;
     int64_t threads = 0;  // 0: one for each processor
 };

@@ -1,6 +1,11 @@
 // Folders of Hugging Face as modules: each family's logits, loss and gradients beside those of
 // transformers, which wrote the folder. HUGGINGFACE_FOLDERS names another folder of such folders.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <cstdlib>
@@ -73,6 +78,53 @@ TEST_CASE("a family's folder gives the logits, loss and gradients of transformer
         for (const SafetensorsEntry& entry : expected.entries())
             if (entry.name.starts_with("gradient.")) ++gradients;
         CHECK(compared == gradients);
+    }
+}
+
+TEST_CASE("documents that share a row have the losses that each has alone") {
+    constexpr int64_t kNotLearned = -100;
+    for (const auto& entry : fs::directory_iterator(test::fixture_path("huggingface"))) {
+        const std::string path = entry.path().string();
+        // Its frequencies are chosen by the length of the row.
+        if (path.ends_with("/phi3-long")) continue;
+        INFO(path);
+        const c10::InferenceMode no_gradients;
+        Model model = Model::load(path);
+        torch::jit::Module& module = model.module();
+        module.eval();
+        const SafetensorsFile expected(path + "/expected.safetensors");
+        const at::Tensor tokens = tensor_of(*expected.find("tokens"));
+        // Two documents of 7 and 9 tokens, and padding, of which nothing is learned.
+        const std::vector<at::Tensor> documents = {tokens[0].slice(0, 0, 7),
+                                                   tokens[1].slice(0, 2, 11)};
+        const auto targets_of = [&](const at::Tensor& document) {
+            at::Tensor targets = document.roll({-1}, {0}).clone();
+            targets[-1].fill_(kNotLearned);
+            return targets;
+        };
+        const at::Tensor padding = at::zeros({3}, at::kLong);
+        double sum = 0;
+        int64_t counted = 0;
+        for (const at::Tensor& document : documents) {
+            const int64_t count = document.numel() - 1;
+            sum += static_cast<double>(count) *
+                   module.forward({document.unsqueeze(0), targets_of(document).unsqueeze(0)})
+                       .toTensor()
+                       .item<double>();
+            counted += count;
+        }
+        const at::Tensor row = at::cat({documents[0], documents[1], padding}).unsqueeze(0);
+        const at::Tensor targets =
+            at::cat({targets_of(documents[0]), targets_of(documents[1]), padding + kNotLearned})
+                .unsqueeze(0);
+        const at::Tensor numbers =
+            at::cat({at::zeros({7}, at::kLong), at::ones({9}, at::kLong), padding + 2})
+                .unsqueeze(0);
+        const auto loss = module.forward({row, targets, numbers}).toTensor().item<double>();
+        CHECK(std::abs(loss - sum / static_cast<double>(counted)) < 1e-5);
+        // Without their numbers the second document sees the first.
+        const auto mixed = module.forward({row, targets}).toTensor().item<double>();
+        CHECK(std::abs(loss - mixed) > 1e-4);
     }
 }
 

@@ -113,6 +113,29 @@ TEST_CASE("adapters train as PEFT trains them, on one rank and on shards") {
     }
 }
 
+TEST_CASE("adapters train on ranks that share layers or positions as PEFT trains them") {
+    for (const Tuned& tuned : kTuned) {
+        const auto expected = read_safetensors(tuned.file("expected.safetensors"));
+        const std::vector<float> losses = floats(expected.at("losses"));
+        for (const char* shared : {"tensor", "sequence"}) {
+            INFO(tuned.name << " " << shared);
+            const TemporaryFolder folder;
+            Json config = tuned.config(2);
+            config["dslaunch"][shared] = {{"size", 2}};
+            const TrainResult result = train_tuned(folder, ranks(2), tuned, config);
+            CHECK(test::largest_difference(result.losses(), {losses.begin(), losses.end()}) < 1e-4);
+            const auto made =
+                read_safetensors(folder.path() + "/out/adapter/adapter_model.safetensors");
+            CHECK(made.size() + 1 == expected.size());
+            for (const auto& [name, tensor] : made) {
+                INFO(name);
+                REQUIRE(expected.count(name) == 1);
+                CHECK(largest_difference(tensor, expected.at(name)) < 1e-3);
+            }
+        }
+    }
+}
+
 TEST_CASE("a run with adapters resumes as if it had not stopped, at another number of ranks") {
     const Tuned& tuned = kTuned.front();
     const TemporaryFolder folder, other;

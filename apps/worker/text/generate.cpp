@@ -138,6 +138,12 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
 
 // Any other model: the whole text is computed again for each token.
 void generate_with_module(const GenerateArguments& arguments) {
+    const DecoderArguments defaults;
+    if (arguments.decoder.weights != defaults.weights || arguments.decoder.cache != defaults.cache)
+        fail(ExitCode::kUsage,
+             "--weights and --cache-dtype are for a Hugging Face folder on CPUs: {} is run by its "
+             "graph, which has neither",
+             printable(arguments.decoder.model));
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
     const at::Device device = gpu ? runtime::torch_device(*gpu) : at::Device(at::kCPU);
     graph::load_op_libraries(arguments.op_libraries);
@@ -162,9 +168,13 @@ void generate_with_module(const GenerateArguments& arguments) {
 
 int generate_main(int argc, char** argv) {
     CommandLine app(
-        {.does = "Lets a trained model write text: continues a prompt.",
-         .examples = {"dslaunch generate run/model.pt --prompt \"In the beginning\" --tokens 400"},
-         .docs = "docs/cli.md"},
+        {.does = "Lets a language model write: continues a prompt, answers a chat, or does so for "
+                 "each line of a file. With options of hosts and ranks (dslaunch run --help), as "
+                 "--hostfile, MODEL comes first and the ranks share it.",
+         .examples = {"dslaunch generate run/model.pt --prompt \"In the beginning\" --tokens 400",
+                      "dslaunch generate Qwen2.5-0.5B --chat \"What is the capital of France?\"",
+                      "dslaunch generate Qwen2.5-0.5B --hostfile hostfile --file prompts.jsonl"},
+         .docs = "docs/generate.md"},
         "dslaunch generate");
     GenerateArguments arguments;
     declare(app, arguments);

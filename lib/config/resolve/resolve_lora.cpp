@@ -29,12 +29,6 @@ void Resolver::lora() {
     if (base != "as_is")
         problem(section + ".base",
                 fmt::format("{} is not available yet in this version: take as_is", base));
-    for (const auto& [size, name] : {std::pair(run_config().tensor.size, "tensor"),
-                                     std::pair(run_config().sequence.size, "sequence")})
-        if (size > 1)
-            problem(section, fmt::format("beside dslaunch.{}.size is not available yet in this "
-                                         "version",
-                                         name));
 }
 
 }  // namespace dslaunch::config

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/machine/memory_limits.h"
 #include "graph/lower/device_rewrite.h"
@@ -67,6 +68,7 @@ graph::TensorCheck check_with_threads(const JobSetup& setup,
                                       const TensorRequest& request) {
     graph::LowerOptions options;
     options.loss = setup.config().loss;
+    options.lora = setup.config().lora;
     const graph::LoweredGraph lowered = graph::in_double(graph::lower(*setup.model, options));
     const graph::GraphInputs inputs = graph::inputs_in_double(*setup.model, first_inputs);
     const graph::TensorModel tensor = rewritten(*setup.model, lowered, inputs, request);
@@ -192,6 +194,7 @@ void make_held_out(JobSetup& setup, const JobArguments& arguments,
     graph::LowerOptions options;
     options.training = false;
     options.loss = config.loss;
+    options.lora = config.lora;
     options.compute_dtype = graph::scalar_type_of(config.precision.compute);
     const graph::LoweredGraph lowered = graph::lower(*setup.model, options);
     setup.model->module().train();
@@ -212,6 +215,19 @@ void keep_whole(JobSetup& setup, const JobArguments& arguments) {
         arguments.model_path,
         setup.model->has_weights() ? graph::Weights::kRequired : graph::Weights::kIfThere));
     graph::Model& whole = *setup.sharing.whole;
+    // Adapters are not in the archive, and what they leave frozen is trained there.
+    const std::vector<graph::ModelParameter>& own = setup.model->parameters();
+    for (size_t p = 0; p < own.size(); ++p) {
+        const bool trained = own[p].tensor.requires_grad();
+        if (p < whole.parameters().size()) {
+            at::Tensor tensor = whole.parameters()[p].tensor;
+            tensor.set_requires_grad(trained);
+        } else {
+            const int added = whole.add_parameter(
+                own[p].name, own[p].tensor.detach().clone().set_requires_grad(trained));
+            DSL_CHECK(added == static_cast<int>(p), "parameter {} became {}", p, added);
+        }
+    }
     for (size_t i = 0; i < whole.buffers().size(); ++i) {
         at::Tensor buffer = whole.buffers()[i].tensor;
         buffer.set_data(setup.model->buffers()[i].tensor);  // shared with the model, which training

@@ -232,7 +232,11 @@ int start_job(RunOptions options, bool run_is_named, std::span<const std::string
     require_srun(job.spec);
     if (job.spec.target_kind == launch::TargetKind::kModel) {
         require_worker(job.spec.required_files.front());
-        if (options.role.empty()) look_into_training_job(options, job.spec);
+        if (options.role.empty()) {
+            look_into_training_job(options, job.spec);
+        } else {
+            require_role_files(options, job.spec);
+        }
     }
     print_notes(job, options);  // after all checks of the command line
     if (options.push && job.spec.transport != launch::TransportKind::kLocal) push_for_job(job.spec);

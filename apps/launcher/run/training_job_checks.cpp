@@ -143,6 +143,18 @@ void require_target(const RunOptions& options, const std::string& model, launch:
 
 }  // namespace
 
+void require_role_files(const RunOptions& options, launch::JobSpec& spec) {
+    const std::string model = placed(options.target, spec.working_directory);
+    require_target(options, model, spec);
+    const std::optional<std::string> folder = storage::model_folder_of(model);
+    if (!folder) return;
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                             "generation_config.json"}) {
+        const std::string file = placed(name, *folder);
+        if (exists(file)) spec.required_files.push_back(file);
+    }
+}
+
 void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     // Hosts with disks of their own look again.
     if (options.resume.empty() && !spec.output_directory.empty())

@@ -19,4 +19,8 @@ namespace dslaunch::launcher {
 // nothing.
 void look_into_training_job(const RunOptions& options, launch::JobSpec& spec);
 
+// The same of a job that trains nothing (RunOptions::role): the files of its model, with the
+// tokenizer's, become those that every host needs. Throws Error{kInput} for what is no model.
+void require_role_files(const RunOptions& options, launch::JobSpec& spec);
+
 }  // namespace dslaunch::launcher

@@ -41,8 +41,8 @@ void declare_prepare(CommandLine& app, PrepareArguments& arguments, std::string&
 
 int data_main(int argc, char** argv) {
     CommandLine app({.does = "Turns lines of training text into rows of tokens, and shows them.",
-                     .examples = {"dslaunch data prepare chats.jsonl --model Qwen2.5-0.5B "
-                                  "--context 512 -o rows.safetensors"},
+                     .examples = {"dslaunch data prepare chats.jsonl --model DIR "
+                                  "--context 512 -o r.safetensors"},
                      .docs = kDocs},
                     "dslaunch data");
     PrepareArguments prepare;
@@ -51,8 +51,8 @@ int data_main(int argc, char** argv) {
         "prepare",
         {.does = "Encodes text and chats with a model's tokenizer and template, and writes rows of "
                  "tokens, and of targets in which only the answers count.",
-         .examples = {"dslaunch data prepare chats.jsonl --model Qwen2.5-0.5B --context 512 --pack "
-                      "-o rows.safetensors"},
+         .examples = {"dslaunch data prepare c.jsonl --model DIR --context 64 "
+                      "--pack -o r.safetensors"},
          .docs = kDocs});
     declare_prepare(prepare_app, prepare, long_documents);
     ShowRowArguments show;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -74,9 +75,13 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
                                      : arguments_.context;
 }
 
-// Ranks that share a host share its processors too.
+// Ranks that share a host share its processors too; dslaunch tells each rank of a job its part.
 int DecoderSession::threads() const {
     if (arguments_.threads > 0) return static_cast<int>(arguments_.threads);
+    const char* const told = std::getenv("OMP_NUM_THREADS");
+    if (process_.reporter && told != nullptr)
+        if (const auto threads = parse_int(told); threads && *threads > 0)
+            return static_cast<int>(*threads);
     const bool pinned = process_.environment.local_world_size == 1;
     return std::max(processors_allowed() / (pinned ? 1 : process_.environment.local_world_size), 1);
 }

@@ -52,9 +52,9 @@ void declare(CommandLine& app, ServeArguments& arguments) {
     declare_decoder(app, arguments.decoder);
     app.group("where a request is silent");
     infer::SamplingOptions& sampling = arguments.server.sampling;
-    app.add("--temperature X", sampling.temperature, "").show_default();
-    app.add("--top-k N", sampling.top_k, "").show_default();
-    app.add("--top-p X", sampling.top_p, "").show_default();
+    app.add("--temperature X", sampling.temperature, "how freely tokens are drawn").show_default();
+    app.add("--top-k N", sampling.top_k, "draw among the N likeliest, 0: among all").show_default();
+    app.add("--top-p X", sampling.top_p, "draw among the likeliest that reach X").show_default();
 }
 
 int64_t pages_of(const ServeArguments& arguments, int64_t context) {
@@ -148,9 +148,11 @@ void serve_model(ServeArguments& arguments, RankProcess& process) {
 
 int serve_main(int argc, char** argv) {
     CommandLine app(
-        {.does = "Serves a language model over HTTP, as OpenAI's completions and chat protocol.",
+        {.does = "Serves a language model over HTTP, as OpenAI's completions and chat protocol. "
+                 "With options of hosts and ranks (dslaunch run --help), as --hostfile, MODEL "
+                 "comes first and the ranks share it.",
          .examples = {"dslaunch serve SmolLM2-135M-Instruct --port 8000",
-                      "dslaunch serve Qwen2.5-7B-Instruct --hostfile hostfile --weights int8"},
+                      "dslaunch serve Qwen2.5-7B --hostfile hostfile --weights int8"},
          .docs = "docs/generate.md"},
         "dslaunch serve");
     ServeArguments arguments;

@@ -11,9 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/machine/memory_shortage.h"
 #include "base/text.h"
-#include "base/text/torch_reason.h"
 #include "graph/lower/precision.h"
 #include "graph/segment/compute_context.h"
 #include "job/predict/job_room.h"
@@ -41,6 +39,7 @@
 #include "runtime/train/trainer.h"
 #include "storage/export/weight_export.h"
 #include "storage/huggingface/model_folder.h"
+#include "worker/rank_failure.h"
 #include "worker/roles.h"
 
 namespace dslaunch::worker {
@@ -129,18 +128,7 @@ class TrainRole {
     // Ends the process for ERROR: frees the ranks that wait for this one, and tells why. Lanes may
     // be stuck in calls that nothing can end, so no destructor runs.
     [[noreturn]] void leave(const std::exception_ptr& error) {
-        ExitCode code = ExitCode::kInternal;
-        std::string message;
-        try {
-            std::rethrow_exception(error);
-        } catch (const Error& known) {
-            code = known.code();
-            message = known.what();
-        } catch (const std::exception& other) {
-            if (is_memory_shortage(other)) code = ExitCode::kSetup;
-            message = torch_reason(other);
-            if (code == ExitCode::kSetup) message = memory_shortage_text(message);
-        }
+        const auto [code, message] = failure_of(error);
         comms_.poison(fmt::format("rank {} failed: {}", environment_.rank, message));
         if (gpu_.backend) gpu_.backend->abort();
         reporter_.failure(code, message);  // before the log line, so that the launcher does not

@@ -72,8 +72,11 @@ TextService::~TextService() {
 std::optional<TextService::Ticket> TextService::submit(TextRequest request) {
     DSL_CHECK(request.tokens_max > 0, "no token is wanted");
     Arrival arrival{{std::move(request.prompt), request.tokens_max, request.sampling, end_tokens_},
-                    {0, std::make_shared<TextChannel>(), codec_.stream(),
-                     infer::StopTexts(std::move(request.stops)), SystemClock().now(), false}};
+                    {0,
+                     std::make_shared<TextChannel>(),
+                     {codec_.stream(), std::move(request.stops)},
+                     SystemClock().now(),
+                     false}};
     engine_.check(arrival.request);
     Ticket ticket{0, arrival.text.channel};
     {
@@ -156,14 +159,8 @@ void TextService::deliver(const infer::MadeToken& made) {
         ++counts_.first_tokens;
     }
     TextPiece piece{"", 1, end_of(made.end)};
-    // The token that ends a text is no part of it.
-    if (made.end != infer::EndReason::kEndToken)
-        piece.text = text.stops.push(text.stream->push(made.token));
-    if (made.end != infer::EndReason::kNone && !text.stops.is_stopped()) {
-        piece.text += text.stops.push(text.stream->finish());
-        if (!text.stops.is_stopped()) piece.text += text.stops.finish();
-    }
-    if (text.stops.is_stopped()) piece.end = TextEnd::kStop;
+    piece.text = text.written.push(made);
+    if (text.written.is_stopped()) piece.end = TextEnd::kStop;
     const bool has_ended = piece.end != TextEnd::kNone;
     text.channel->push(std::move(piece));
     if (!has_ended) return;

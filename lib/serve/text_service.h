@@ -17,8 +17,8 @@
 
 #include "base/clock.h"
 #include "infer/engine/engine.h"
-#include "infer/text/stop_texts.h"
 #include "infer/text/text_codec.h"
+#include "infer/text/written_text.h"
 
 namespace dslaunch::serve {
 
@@ -97,8 +97,7 @@ class TextService {
     struct Text {
         TicketId id = 0;
         std::shared_ptr<TextChannel> channel;
-        std::unique_ptr<infer::TextStream> stream;
-        infer::StopTexts stops;
+        infer::WrittenText written;
         TimePoint submitted;
         bool has_begun = false;
     };

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tokens/rows/row_packer.h"
 #include "tokens/tokenizer/tokenizer.h"
 #include "worker/data/token_rows.h"
 
@@ -14,7 +15,7 @@ namespace dslaunch::worker {
 
 namespace {
 
-constexpr int32_t kNotLearned = -100;
+using tokens::kNotLearned;
 
 // The number of tokens at the end of a row that are all the last one and teach nothing.
 size_t padding_of(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) {

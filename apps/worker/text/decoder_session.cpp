@@ -82,8 +82,7 @@ int DecoderSession::threads() const {
     if (process_.reporter && told != nullptr)
         if (const auto threads = parse_int(told); threads && *threads > 0)
             return static_cast<int>(*threads);
-    const bool pinned = process_.environment.local_world_size == 1;
-    return std::max(processors_allowed() / (pinned ? 1 : process_.environment.local_world_size), 1);
+    return std::max(processors_allowed() / process_.environment.local_world_size, 1);
 }
 
 void DecoderSession::open(int64_t pages) {

@@ -3,34 +3,22 @@
 #include <c10/util/Logging.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/text/torch_reason.h"
-#include "job/process/pinning.h"
 #include "launch/process/timing.h"
 #include "runtime/train/heartbeat.h"
+#include "worker/rank_failure.h"
 
 namespace dslaunch::worker {
 
 namespace {
 
 [[noreturn]] void end_rank(const RankProcess& process, const std::exception_ptr& error) {
-    ExitCode code = ExitCode::kInternal;
-    std::string message;
-    try {
-        std::rethrow_exception(error);
-    } catch (const Error& known) {
-        code = known.code();
-        message = known.what();
-    } catch (const std::exception& other) {
-        message = torch_reason(other);
-    }
+    const auto [code, message] = failure_of(error);
     if (process.on_failure)
         process.on_failure(fmt::format("rank {} failed: {}", process.environment.rank, message));
     process.reporter->failure(code, message);  // before the log line, so that the launcher does not

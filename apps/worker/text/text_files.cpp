@@ -22,8 +22,8 @@ TextFiles::TextFiles(const std::string& folder, int64_t vocabulary)
             tokenizer_ = tokens::Tokenizer::load(path);
             codec_ = std::make_unique<infer::TokenizerCodec>(*tokenizer_);
         }
+        chat_ = tokens::ChatTemplates::read(folder);
     }
-    if (!folder.empty()) chat_ = tokens::ChatTemplates::read(folder);
     if (!codec_ && vocabulary <= infer::kByteVocabMax)
         codec_ = std::make_unique<infer::ByteCodec>();
 }

@@ -2,12 +2,12 @@
 
 #include <cstdio>
 #include <map>
-#include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text/json.h"
 #include "infer/engine/engine.h"
-#include "infer/text/stop_texts.h"
+#include "infer/text/written_text.h"
 
 namespace dslaunch::worker {
 
@@ -28,39 +28,33 @@ infer::Request request_of(const Prompt& prompt, const WritingOptions& options,
 // The text of one prompt as its tokens come.
 class Writing {
   public:
-    Writing(const TextFiles& files, const WritingOptions& options)
-        : stream_(options.as_text ? files.require_codec().stream() : nullptr),
-          stops_(options.stops) {}
+    Writing(const TextFiles& files, const WritingOptions& options) {
+        if (options.as_text) written_.emplace(files.require_codec().stream(), options.stops);
+    }
 
-    // The text that is certain now. The token that ends a text is no part of it.
+    // What is to be printed of MADE: the text that is certain now, or its number.
     std::string push(const infer::MadeToken& made) {
-        if (stops_.is_stopped()) return {};
-        const bool is_end = made.end == infer::EndReason::kEndToken;
+        if (has_ended_) return {};
         ids_.push_back(made.token);
-        if (!stream_) return std::to_string(made.token) + " ";
-        std::string text = is_end ? "" : stops_.push(stream_->push(made.token));
-        if (made.end != infer::EndReason::kNone && !stops_.is_stopped()) {
-            text += stops_.push(stream_->finish());
-            if (!stops_.is_stopped()) text += stops_.finish();
-        }
-        text_ += text;
-        has_ended_ = made.end != infer::EndReason::kNone || stops_.is_stopped();
-        is_stopped_ = is_end || stops_.is_stopped();
+        const std::string text = written_ ? written_->push(made) : std::to_string(made.token) + " ";
+        if (written_) text_ += text;
+        const bool meets_stop = written_ && written_->is_stopped();
+        has_ended_ = made.end != infer::EndReason::kNone || meets_stop;
+        is_stopped_ = made.end == infer::EndReason::kEndToken || meets_stop;
         return text;
     }
 
     [[nodiscard]] bool has_ended() const { return has_ended_; }
     void write_json(JsonWriter& json) const {
         json.field("made_tokens", std::ssize(ids_));
-        if (stream_) json.field("text", text_);
+        if (written_) json.field("text", text_);
         json.key("ids").begin_array();
         for (const int32_t id : ids_) json.value(id);
         json.end_array().field("end", is_stopped_ ? "stop" : "length");
     }
 
   private:
-    std::unique_ptr<infer::TextStream> stream_;
-    infer::StopTexts stops_;
+    std::optional<infer::WrittenText> written_;  // empty: numbers are wanted
     std::vector<int32_t> ids_;
     std::string text_;
     bool has_ended_ = false;

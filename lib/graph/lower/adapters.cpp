@@ -20,6 +20,7 @@
 #include "base/fnv1a.h"
 #include "base/text.h"
 #include "graph/adapter/adapter_folder.h"
+#include "storage/huggingface/folder_weights.h"
 
 namespace dslaunch::graph {
 
@@ -246,11 +247,9 @@ class Adder {
     [[noreturn]] void refuse_sizes(const std::string& name, at::IntArrayRef wanted,
                                    const at::Tensor& there) const {
         const auto text = [](at::IntArrayRef sizes) {
-            std::vector<std::string> parts;
-            for (const int64_t size : sizes) parts.push_back(std::to_string(size));
-            return join(parts, ", ");
+            return storage::shape_text({sizes.data(), sizes.size()});
         };
-        fail(ExitCode::kInput, "{}: `{}` is [{}], and the model's is [{}]",
+        fail(ExitCode::kInput, "{}: `{}` is {}, and the model's is {}",
              printable(options_.lora.init), printable(name), text(there.sizes()), text(wanted));
     }
 

@@ -3,12 +3,15 @@
 // -> [here] -> decoder. A value.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "infer/cache/page_pool.h"
 
 namespace dslaunch::infer {
 
@@ -45,6 +48,10 @@ class StepRunner {
     [[nodiscard]] virtual int64_t context() const = 0;  // positions that a sequence can have
     [[nodiscard]] virtual int64_t pages() const = 0;    // of the cache
     [[nodiscard]] virtual int64_t rows_max() const = 0;
+    // Positions that a text alone can have, by the context and by the cache.
+    [[nodiscard]] int64_t positions_max() const {
+        return std::min(context(), pages() * kPagePositions);
+    }
     // Computes BATCH. Returns the logits of the rows that want them, in order. SHAPE:
     // [logits_rows, vocabulary] fp32, to be changed at will, valid until the next call. REQUIRES:
     // at most rows_max() rows; tokens, positions and pages are in range.

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "infer/cache/page_pool.h"
-#include "kernels/element/half_bits.h"
+#include "kernels/flat_optimizer.h"
 
 namespace dslaunch::infer {
 
@@ -26,9 +26,7 @@ void store_numbers(const float* from, DType dtype, int64_t numel, std::byte* to)
         std::memcpy(to, from, static_cast<size_t>(numel) * sizeof(float));
         return;
     }
-    auto* halves = reinterpret_cast<uint16_t*>(to);
-    for (int64_t i = 0; i < numel; ++i)
-        halves[i] = dtype == DType::kBF16 ? kernels::bf16_of(from[i]) : kernels::fp16_of(from[i]);
+    kernels::to_half(from, reinterpret_cast<uint16_t*>(to), numel, dtype);
 }
 
 void grow(std::vector<float>& buffer, int64_t numel) {

@@ -27,7 +27,7 @@ void Engine::check(const Request& request) const {
         if (token < 0 || token >= runner_.vocabulary())
             fail(ExitCode::kInput, "prompt token {} is outside the model's vocabulary of {}", token,
                  runner_.vocabulary());
-    const int64_t positions = std::min(runner_.context(), runner_.pages() * kPagePositions);
+    const int64_t positions = runner_.positions_max();
     const int64_t prompt_numel = std::ssize(request.prompt);
     if (prompt_numel > positions)
         fail(ExitCode::kInput, "the prompt has {} tokens, and {} is {}: shorten it", prompt_numel,
@@ -123,7 +123,7 @@ EndReason Engine::end_of(const Sequence& sequence) const {
         return EndReason::kEndToken;
     if (sequence.tokens_left == 0) return EndReason::kTokens;
     // The next step would compute the position of the last token.
-    const int64_t positions = std::min(runner_.context(), runner_.pages() * kPagePositions);
+    const int64_t positions = runner_.positions_max();
     return std::ssize(sequence.text) > positions ? EndReason::kContext : EndReason::kNone;
 }
 

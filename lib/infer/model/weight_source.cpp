@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/text_bytes.h"
 #include "kernels/element/half_bits.h"
+#include "kernels/flat_optimizer.h"
 
 namespace dslaunch::infer {
 
@@ -41,10 +42,7 @@ void from_fp32(const float* from, MatrixForm form, int64_t numel, std::byte* to)
         std::memcpy(to, from, static_cast<size_t>(numel) * sizeof(float));
         return;
     }
-    auto* halves = reinterpret_cast<uint16_t*>(to);
-    for (int64_t i = 0; i < numel; ++i)
-        halves[i] =
-            form == MatrixForm::kBf16 ? kernels::bf16_of(from[i]) : kernels::fp16_of(from[i]);
+    kernels::to_half(from, reinterpret_cast<uint16_t*>(to), numel, dtype_of(form));
 }
 
 bool is_aligned(const std::byte* data, DType dtype) {

@@ -34,7 +34,7 @@ TextScore& TextScore::operator+=(const TextScore& other) {
 void TextScorer::check(std::span<const int32_t> tokens, std::span<const int32_t> targets) const {
     DSL_CHECK(!tokens.empty() && tokens.size() == targets.size(), "{} tokens, {} targets",
               tokens.size(), targets.size());
-    const int64_t positions = std::min(runner_.context(), runner_.pages() * kPagePositions);
+    const int64_t positions = runner_.positions_max();
     if (std::ssize(tokens) > positions)
         fail(ExitCode::kInput, "a text has {} tokens, and the model sees {}", tokens.size(),
              positions);

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "infer/decode/batch.h"
+#include "tokens/rows/row_packer.h"
 
 namespace dslaunch::infer {
 
 // Targets of which the model is not asked.
-inline constexpr int32_t kNoTarget = -100;
+inline constexpr int32_t kNoTarget = tokens::kNotLearned;
 
 struct TextScore {
     double loss = 0;        // sum over the targets that count, in nats

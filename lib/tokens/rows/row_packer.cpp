@@ -9,7 +9,6 @@ namespace dslaunch::tokens {
 namespace {
 
 constexpr size_t kOpenRowsMax = 64;
-constexpr int32_t kNotLearned = -100;  // cross entropy leaves it out
 
 }  // namespace
 

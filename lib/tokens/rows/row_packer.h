@@ -11,10 +11,14 @@
 
 namespace dslaunch::tokens {
 
-// A row of training: the model reads `tokens` and is to say `targets`, of which -100 do not count.
+// A target that does not count: cross entropy leaves it out.
+inline constexpr int32_t kNotLearned = -100;
+
+// A row of training: the model reads `tokens` and is to say `targets`, of which kNotLearned do not
+// count.
 struct TokenRow {
     std::vector<int32_t> tokens;     // [length]
-    std::vector<int32_t> targets;    // [length]; of the last token of a document -100
+    std::vector<int32_t> targets;    // [length]; of the last token of a document kNotLearned
     std::vector<int32_t> documents;  // [length]; 0, 1, …; padding has the number behind the last
 };
 

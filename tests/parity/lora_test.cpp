@@ -136,6 +136,64 @@ TEST_CASE("adapters train on ranks that share layers or positions as PEFT trains
     }
 }
 
+TEST_CASE("a base in fewer bits is trained beside as one rank alone computes it, everywhere") {
+    const TemporaryFolder disk;
+    const Json nvme = {{"device", "nvme"}, {"nvme_path", disk.path()}};
+    const Json shards = {{"stage", 3}, {"offload_param", nvme}, {"offload_optimizer", nvme}};
+    struct Kind {
+        const Tuned& tuned;
+        const char* base;
+        int count;
+        Json changes;
+    };
+    const std::vector<Kind> kinds = {
+        {kTuned[0], "nf4", 2, {{"zero_optimization", shards}}},
+        {kTuned[0], "int4", 3, {{"zero_optimization", {{"stage", 3}}}}},
+        {kTuned[1], "int8", 1, Json::object()},
+        {kTuned[1], "nf4", 2, {{"dslaunch", {{"pipeline", {{"stages", 2}}}}}}},
+        {kTuned[0], "int8", 2, {{"dslaunch", {{"sequence", {{"size", 2}}}}}}},
+        {kTuned[0], "int4", 2, {{"bf16", {{"enabled", true}}}}}};
+    for (const Kind& kind : kinds) {
+        const TemporaryFolder folder;
+        Json config = kind.tuned.config(2);
+        config.merge_patch(kind.changes);
+        config["dslaunch"]["lora"]["base"] = kind.base;
+        write_file(folder.path() + "/config.json", config.dump());
+        std::vector<std::string> words = {kDslaunch, "verify"};
+        for (const std::string& word : ranks(kind.count)) words.push_back(word);
+        words.insert(words.end(), {"--device", "cpu", "--config", folder.path() + "/config.json",
+                                   kind.tuned.model_in(folder)});
+        JobProcess process(folder, words);
+        const int code = process.wait();
+        INFO(config.dump() << "\n" << process.out() << process.err());
+        CHECK(code == 0);
+        CHECK_THAT(process.out(), Catch::Contains("as one rank alone computes them"));
+    }
+}
+
+TEST_CASE("fewer bits of a base change its losses a little, and shards of them not at all") {
+    const Tuned& tuned = kTuned.front();
+    const auto losses = [&](const char* base, int count) {
+        const TemporaryFolder folder;
+        Json config = tuned.config(2 / count);
+        config["dslaunch"]["lora"]["base"] = base;
+        if (count > 1) config["zero_optimization"] = {{"stage", 3}};
+        return train_tuned(folder, ranks(count), tuned, config).losses();
+    };
+    const std::vector<double> exact = losses("as_is", 1);
+    std::map<std::string, double> off;
+    for (const char* base : {"int8", "int4", "nf4"}) {
+        const std::vector<double> alone = losses(base, 1);
+        off[base] = test::largest_difference(alone, exact);
+        CHECK(test::largest_difference(losses(base, 2), alone) < 1e-4);
+    }
+    INFO(off["int8"] << " " << off["int4"] << " " << off["nf4"]);
+    CHECK(off["int8"] > 0);
+    CHECK(off["int8"] < off["int4"]);
+    CHECK(off["int8"] < off["nf4"]);
+    CHECK(std::max(off["int4"], off["nf4"]) < 0.3);
+}
+
 TEST_CASE("a run with adapters resumes as if it had not stopped, at another number of ranks") {
     const Tuned& tuned = kTuned.front();
     const TemporaryFolder folder, other;
@@ -158,6 +216,26 @@ TEST_CASE("a run with adapters resumes as if it had not stopped, at another numb
         INFO(name);
         CHECK(largest_difference(tensor, resumed.at(name)) < 1e-4);
     }
+}
+
+TEST_CASE("adapters are not resumed beside other weights") {
+    const Tuned& tuned = kTuned.front();
+    const TemporaryFolder folder;
+    Json config = tuned.config(2);
+    config["dslaunch"]["steps"] = 2;
+    train_tuned(folder, ranks(1), tuned, config);
+    config["dslaunch"]["steps"] = 4;
+    const std::string weights = folder.path() + "/model/model-00003-of-00004.safetensors";
+    std::string bytes = content_of(weights);
+    // The last elements of the file, of 16 or 32 bits: those of some weight that is frozen.
+    REQUIRE(bytes.size() > 4096);
+    for (size_t i = bytes.size() - 4096; i < bytes.size(); i += 2) bytes[i] ^= 1;
+    write_file(weights, bytes);
+    TrainResult result =
+        train(folder, {"--num_gpus", "1", "--resume=auto"}, folder.path() + "/model", config);
+    INFO(result.err);
+    CHECK(result.code == 73);
+    CHECK_THAT(result.err, Catch::Contains("its adapters were trained beside other weights"));
 }
 
 TEST_CASE("a merged model is the model with its adapter") {

@@ -1,10 +1,6 @@
 // The run config's adapters.
 #include "config/resolve/resolver.h"
 
-#include <fmt/format.h>
-
-#include <utility>
-
 namespace dslaunch::config {
 
 void Resolver::lora() {
@@ -26,9 +22,10 @@ void Resolver::lora() {
     lora.modules_to_save = take_texts(section + ".modules_to_save");
     lora.init = take_text(section + ".init");
     const std::string base = take_text(section + ".base");
-    if (base != "as_is")
-        problem(section + ".base",
-                fmt::format("{} is not available yet in this version: take as_is", base));
+    lora.base = base == "int8"   ? LoraBase::kInt8
+                : base == "int4" ? LoraBase::kInt4
+                : base == "nf4"  ? LoraBase::kNf4
+                                 : LoraBase::kAsIs;
 }
 
 }  // namespace dslaunch::config

@@ -21,6 +21,8 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
         add("dslaunch.tensor.size", "ranks that share layers are", "leave the key out");
     if (config.sequence.size > 1)
         add("dslaunch.sequence.size", "ranks that share positions are", "leave the key out");
+    if (config.lora.base != LoraBase::kAsIs)
+        add("dslaunch.lora.base", "weights in 8 or 4 bits are", "take as_is");
     return faults;
 }
 

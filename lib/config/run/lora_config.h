@@ -8,6 +8,9 @@
 
 namespace dslaunch::config {
 
+// How the model's own weights are held beside adapters.
+enum class LoraBase : uint8_t { kAsIs, kInt8, kInt4, kNf4 };
+
 struct LoraConfig {
     int64_t r = 0;     // rank of the adapters; 0: the model trains without any
     double alpha = 0;  // what an adapter gives is multiplied by alpha / r
@@ -19,6 +22,7 @@ struct LoraConfig {
     // Names of modules, likewise, whose parameters train as they are and are saved beside the
     // adapters.
     std::vector<std::string> modules_to_save;
+    LoraBase base = LoraBase::kAsIs;
     std::string init;  // folder of an adapter to begin with; empty: a new one
 
     [[nodiscard]] bool on() const { return r > 0; }

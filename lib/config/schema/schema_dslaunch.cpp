@@ -25,8 +25,8 @@ constexpr const char* kPlacementDoc =
     "step, what was measured says (docs/offload.md)";
 
 constexpr const char* kBaseDoc =
-    "How the model's own weights are held; int8, int4 and nf4 are not available yet in this "
-    "version";
+    "How the weights of the model's own linear layers are held: as they are, or in 8 or 4 bits "
+    "(docs/lora.md)";
 
 // clang-format off
 constexpr KeySpec kDslaunchKeys[] = {

@@ -1,5 +1,5 @@
 // The folder of a low-rank adapter, as PEFT writes it: adapter_config.json and
-// adapter_model.safetensors. Feeds lower/adapters.h, model merge and generate. No threads.
+// adapter_model.safetensors. Feeds adapters.h, model merge and generate. No threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +15,11 @@ namespace dslaunch::graph {
 
 // The ends of the names of an adapter's parameters A [r, in] and B [out, r], behind a layer's.
 inline constexpr std::string_view kAdapterA = ".lora_A.weight", kAdapterB = ".lora_B.weight";
+
+// True if NAME is that of a parameter of an adapter.
+[[nodiscard]] inline bool is_of_adapter(std::string_view name) {
+    return name.ends_with(kAdapterA) || name.ends_with(kAdapterB);
+}
 
 struct AdapterFolder {
     storage::AdapterConfig config;

@@ -12,6 +12,7 @@
 #include <span>
 #include <tuple>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/machine/memory_shortage.h"
 #include "base/text.h"
@@ -19,6 +20,7 @@
 #include "graph/archive/exported_archive.h"
 #include "graph/archive/huggingface_folder.h"
 #include "graph/archive/mapped_archive.h"
+#include "graph/packed/packed_weight.h"
 #include "storage/files/file_kind.h"
 #include "storage/files/input_file.h"
 #include "storage/huggingface/model_folder.h"
@@ -173,11 +175,22 @@ void Model::collect() {
     unify_attributes(*module_, kept);
 }
 
+int64_t ModelParameter::weight_numel() const {
+    return packed ? packed->source().numel() : tensor.numel();
+}
+
 int Model::add_parameter(std::string name, at::Tensor tensor) {
     const int index = static_cast<int>(parameters_.size());
     parameter_of_.emplace(tensor.unsafeGetTensorImpl(), index);
     parameters_.push_back({std::move(name), {}, std::move(tensor)});
     return index;
+}
+
+void Model::pack_parameter(int index, std::shared_ptr<const PackedWeight> packed) {
+    ModelParameter& parameter = parameters_[index];
+    DSL_CHECK(!parameter.tensor.requires_grad(), "{} is trained", parameter.name);
+    parameter.tensor.set_data(packed->placeholder());
+    parameter.packed = std::move(packed);
 }
 
 int Model::parameter_index(const at::Tensor& tensor) const {
@@ -191,7 +204,8 @@ int Model::buffer_index(const at::Tensor& tensor) const {
 }
 
 Bytes Model::release_pages(int index) const {
-    const at::Tensor& tensor = parameters_[index].tensor;
+    const ModelParameter& parameter = parameters_[index];
+    const at::Tensor& tensor = parameter.packed ? parameter.packed->source() : parameter.tensor;
     if (!tensor.has_storage() || tensor.storage().nbytes() == 0) return Bytes{0};
     const auto* const begin = static_cast<const std::byte*>(tensor.storage().data());
     const std::less<> before;

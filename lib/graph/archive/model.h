@@ -21,10 +21,17 @@ struct Module;
 
 namespace dslaunch::graph {
 
+class PackedWeight;
+
 struct ModelParameter {
     std::string name;                  // first of the module's names for the tensor
     std::vector<std::string> aliases;  // the other names of a tied parameter
     at::Tensor tensor;                 // leaf; requires_grad as in the archive
+    // What TENSOR stands for where it is a weight in fewer bits; null: the parameter as it is.
+    std::shared_ptr<const PackedWeight> packed = nullptr;
+
+    // Elements of the weight, packed or not.
+    [[nodiscard]] int64_t weight_numel() const;
 };
 
 struct ModelBuffer {
@@ -66,6 +73,11 @@ class Model {
     // Adds a parameter that is not the module's, and returns its index. REQUIRES: TENSOR is a leaf;
     // no parameter has NAME.
     int add_parameter(std::string name, at::Tensor tensor);
+
+    // Puts PACKED in the place of parameter INDEX, whose tensor becomes PACKED's elements: zeros
+    // that take no memory, until somebody moves them to where PACKED->read() has written them.
+    // REQUIRES: the parameter is not trained.
+    void pack_parameter(int index, std::shared_ptr<const PackedWeight> packed);
 
     // Index of the parameter (buffer) that is the same object as TENSOR; -1: none.
     [[nodiscard]] int parameter_index(const at::Tensor& tensor) const;

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "graph/archive/model.h"
-#include "graph/lower/lowered_graph.h"
+#include "graph/lowered/lowered_graph.h"
 
 namespace dslaunch::graph {
 

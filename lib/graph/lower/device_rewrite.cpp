@@ -13,7 +13,7 @@
 #include <set>
 
 #include "graph/lower/live_values.h"
-#include "graph/lower/lowered_graph.h"
+#include "graph/lowered/lowered_graph.h"
 
 namespace dslaunch::graph {
 

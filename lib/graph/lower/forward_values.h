@@ -6,7 +6,7 @@
 #include <string>
 
 #include "config/run/run_config.h"
-#include "graph/lower/lowered_graph.h"
+#include "graph/lowered/lowered_graph.h"
 
 namespace torch::jit {
 struct Value;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/run/run_config.h"
-#include "graph/lower/lowered_graph.h"
+#include "graph/lowered/lowered_graph.h"
 
 namespace dslaunch::graph {
 

@@ -17,8 +17,9 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/adapter/adapters.h"
+#include "graph/adapter/packed_base.h"
 #include "graph/archive/python_operators.h"
-#include "graph/lower/adapters.h"
 #include "graph/lower/attribute_lifter.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/dict_values.h"
@@ -175,6 +176,7 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     append_loss(options.loss, lowered);
     if (options.lora.on())
         add_adapters(model, lowered, {options.lora, options.adapter_seed, options.training});
+    if (options.lora.base != config::LoraBase::kAsIs) pack_base(model, lowered, options.lora.base);
     if (lowered.compute_dtype != at::kFloat)
         insert_precision_casts(*lowered.graph, lowered.compute_dtype);
     drop_unused_inputs(lowered);

@@ -11,7 +11,7 @@
 
 #include "config/run/run_config.h"
 #include "graph/archive/model.h"
-#include "graph/lower/lowered_graph.h"
+#include "graph/lowered/lowered_graph.h"
 
 namespace dslaunch::graph {
 

@@ -15,7 +15,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/lower/lowered_graph.h"
+#include "graph/lowered/lowered_graph.h"
 
 namespace dslaunch::graph {
 

@@ -177,7 +177,7 @@ class CutFinder {
             int64_t first = static_cast<int64_t>(map_.nodes.size());
             visit_uses(lowered_.graph->inputs()[lowered_.first_parameter() + i], first);
             if (first < static_cast<int64_t>(map_.nodes.size()))
-                numel[first] += model_.parameters()[lowered_.parameters[i]].tensor.numel();
+                numel[first] += model_.parameters()[lowered_.parameters[i]].weight_numel();
         }
         return numel;
     }

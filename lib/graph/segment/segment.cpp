@@ -49,7 +49,7 @@ SegmentedModel SegmentedModel::of_graph(Model& model, LoweredGraph lowered, int6
     const CutMap map = find_cuts(made.lowered_, model);
     int64_t numel = 0;
     for (const int parameter : made.lowered_.parameters)
-        numel += model.parameters()[parameter].tensor.numel();
+        numel += model.parameters()[parameter].weight_numel();
     made.cut_places_ = static_cast<int64_t>(map.places.size());
     made.cut(map, plan::choose_cuts(map.places, numel, segments));
     return made;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "graph/archive/model.h"
-#include "graph/lower/lowered_graph.h"
+#include "graph/lowered/lowered_graph.h"
 #include "graph/segment/cut.h"
 
 namespace torch::jit {

@@ -1,6 +1,9 @@
 #include "job/run/job_saving.h"
 
+#include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "graph/adapter/base_fingerprint.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
 #include "job/setup/resume.h"
@@ -37,7 +40,9 @@ void JobSaving::resume() {
     if (saves() && !via_first()) require_shared_folder(*files_, comms_.job(), options_.output);
     reader_ = find_resume(*files_, comms_.job(),
                           {options_.resume, options_.output, options_.restarted, via_first()});
+    if (setup_.config().lora.on()) base_ = graph::base_fingerprint(setup_.whole_model());
     if (reader_ == nullptr) return;
+    require_same_base();
     saved_.emplace(*reader_, setup_.whole_model(),
                    zero::ShardOptimizer::state_names(setup_.config().optimizer),
                    /*leaves_out_frozen=*/setup_.config().lora.on());
@@ -48,6 +53,17 @@ void JobSaving::resume() {
                               setup_.own_ranks().world_size());
     share_untrained(setup_, untrained);
     if (place().rank() == 0) describe_resume();
+}
+
+// Adapters are of use beside the weights that they were trained with alone.
+void JobSaving::require_same_base() const {
+    const std::string& saved = reader_->checkpoint().base_fingerprint;
+    if (saved.empty() || saved == base_) return;
+    fail(ExitCode::kCheckpoint,
+         "{}: its adapters were trained beside other weights than those of {} (fingerprint {}, "
+         "here {}): resume with the model that the run began with, or begin a run of its own with "
+         "the adapter (dslaunch.lora.init)",
+         reader_->folder(), printable(options_.model_path), saved, base_.empty() ? "none" : base_);
 }
 
 void JobSaving::describe_resume() const {
@@ -109,6 +125,7 @@ storage::Checkpoint JobSaving::about() const {
     checkpoint.zero_stage = setup_.plan_options.stage;
     checkpoint.optimizer = zero::ShardOptimizer::name(config.optimizer);
     checkpoint.states = zero::ShardOptimizer::state_names(config.optimizer);
+    checkpoint.base_fingerprint = base_;
     checkpoint.config_json = config::resolved_json(setup_.resolved);
     return checkpoint;
 }

@@ -63,6 +63,7 @@ class JobSaving {
     [[nodiscard]] std::string checkpoint_root() const { return options_.output + "/checkpoints"; }
     void claim();
     [[nodiscard]] const runtime::Topology& place() const { return comms_.job().topology(); }
+    void require_same_base() const;
     void describe_resume() const;
     void open_checkpointer(runtime::SavableState& state, runtime::ModelBuffers& buffers,
                            bool own_buffers);
@@ -76,6 +77,7 @@ class JobSaving {
     std::unique_ptr<storage::FileLock> claim_;  // of rank 0, from resume() to begin()
     std::unique_ptr<storage::CheckpointReader> reader_;
     std::optional<runtime::SavedState> saved_;
+    std::string base_;  // graph::base_fingerprint(), empty without adapters
     std::optional<runtime::Checkpointer> checkpointer_;
 };
 

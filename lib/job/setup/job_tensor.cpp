@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/machine/memory_limits.h"
+#include "graph/adapter/packed_base.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/precision.h"
 #include "graph/measure/measure.h"
@@ -69,6 +70,7 @@ graph::TensorCheck check_with_threads(const JobSetup& setup,
     graph::LowerOptions options;
     options.loss = setup.config().loss;
     options.lora = setup.config().lora;
+    options.lora.base = config::LoraBase::kAsIs;
     const graph::LoweredGraph lowered = graph::in_double(graph::lower(*setup.model, options));
     const graph::GraphInputs inputs = graph::inputs_in_double(*setup.model, first_inputs);
     const graph::TensorModel tensor = rewritten(*setup.model, lowered, inputs, request);
@@ -146,6 +148,12 @@ void check_sharing(const JobSetup& setup) {
              "{}: ranks share batches on CPUs only in this version; leave the key out, or set "
              "dslaunch.device to cpu",
              key);
+    if (config.tensor.size > 1 && config.lora.base != config::LoraBase::kAsIs)
+        fail(ExitCode::kConfig,
+             "{}: ranks that share layers would round the weights of their shares otherwise than "
+             "one rank rounds the whole (dslaunch.lora.base), which is not available in this "
+             "version; share positions (dslaunch.sequence.size), take stages, or leave base out",
+             key);
     if (config.offload.on_disk())
         fail(ExitCode::kConfig,
              "{}: offload to nvme is not available beside it in this version; leave one of the two "
@@ -187,6 +195,12 @@ void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
                 request.sequence ? "sequence" : "tensor");
 }
 
+// Positions are shared, weights are whole.
+void pack_shared(JobSetup& setup, graph::LoweredGraph& lowered) {
+    const config::LoraBase base = setup.config().lora.base;
+    if (base != config::LoraBase::kAsIs) graph::pack_base(*setup.model, lowered, base);
+}
+
 void make_held_out(JobSetup& setup, const JobArguments& arguments,
                    const std::vector<c10::IValue>& first_inputs, const TensorRequest& request,
                    const plan::TensorPlan& plan) {
@@ -195,11 +209,13 @@ void make_held_out(JobSetup& setup, const JobArguments& arguments,
     options.training = false;
     options.loss = config.loss;
     options.lora = config.lora;
+    options.lora.base = config::LoraBase::kAsIs;
     options.compute_dtype = graph::scalar_type_of(config.precision.compute);
     const graph::LoweredGraph lowered = graph::lower(*setup.model, options);
     setup.model->module().train();
     graph::TensorModel tensor = rewrite_for_group(*setup.model, lowered, first_inputs, request);
     require_same_shares(plan, tensor.plan);
+    pack_shared(setup, tensor.lowered);
     const bool pieces = setup.config().zero.stage == 3;
     const int64_t segments = config.pipeline.stages > 1 ? arguments.segments : pieces ? 0 : 1;
     setup.sharing.held_out = std::make_unique<graph::SegmentedModel>(
@@ -285,6 +301,7 @@ void share_job(JobSetup& setup, const JobArguments& arguments,
     }
     if (setup.data && setup.data->eval)
         make_held_out(setup, arguments, inputs, request, tensor.plan);
+    pack_shared(setup, tensor.lowered);
     setup.segmented = std::make_unique<graph::SegmentedModel>(graph::SegmentedModel::of_graph(
         *setup.model, std::move(tensor.lowered), arguments.segments));
     if (!sharing.splits()) return;

@@ -17,8 +17,8 @@
 #include "config/resolve/resolve.h"
 #include "graph/archive/op_library.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/index_limits.h"
 #include "graph/lower/precision.h"
+#include "graph/lowered/index_limits.h"
 #include "graph/measure/measure.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
@@ -247,6 +247,8 @@ graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device d
     if (names_loss) std::erase(options.offered, config.loss.target);
     options.loss = config.loss;
     options.lora = config.lora;
+    if (config.tensor.size * config.sequence.size > 1)
+        options.lora.base = config::LoraBase::kAsIs;  // share_job() packs what it has shared
     options.adapter_seed = config.seed;
     options.device = device;
     options.compute_dtype = graph::scalar_type_of(config.precision.compute);

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "graph/lower/index_limits.h"
+#include "graph/lowered/index_limits.h"
 
 namespace dslaunch::job {
 

@@ -16,6 +16,7 @@
 #include "graph/archive/memory_order.h"
 #include "graph/lower/loss.h"
 #include "graph/lower/precision.h"
+#include "graph/packed/packed_weight.h"
 #include "graph/segment/compute_context.h"
 #include "graph/tensor/graph_facts.h"
 #include "graph/tensor/tensor_check.h"
@@ -63,6 +64,7 @@ std::vector<int> all_parameters(const graph::Model& model) {
 graph::LowerOptions options_in(const JobSetup& setup, at::ScalarType dtype) {
     graph::LowerOptions options = lower_options(setup.config(), c10::kCPU);
     options.compute_dtype = dtype;
+    options.lora.base = config::LoraBase::kAsIs;  // load_in_fp32() has rounded its weights
     return options;
 }
 
@@ -93,7 +95,8 @@ WholeReference::WholeReference(const JobSetup& setup, const std::string& path,
             runtime::BatchLoader::Options{config.batch, rank, config.seed, config.data.shuffle}));
 }
 
-// The model at PATH with weights in fp32, which training keeps them in.
+// The model at PATH with weights in fp32, which training keeps them in; those that the job holds in
+// fewer bits have the values that products see.
 graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     const at::NoGradGuard no_grad;
     graph::Model model = graph::Model::load(path);
@@ -103,11 +106,15 @@ graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     require_room(numel);
     std::optional<ScratchMemory::Scope> scope;
     if (scratch_) scope.emplace(*scratch_);
-    for (const graph::ModelParameter& parameter : model.parameters()) {
-        at::Tensor tensor = parameter.tensor;
-        if (tensor.is_floating_point())
+    for (size_t p = 0; p < model.parameters().size(); ++p) {
+        at::Tensor tensor = model.parameters()[p].tensor;
+        const auto& packed = setup_.model->parameters()[p].packed;
+        if (packed) {
+            tensor.set_data(packed->rounded());
+        } else if (tensor.is_floating_point()) {
             tensor.set_data(
                 tensor.to(at::kFloat, /*non_blocking=*/false, /*copy=*/scope.has_value()));
+        }
     }
     return model;
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "graph/archive/model.h"
-#include "graph/lower/lowered_graph.h"
+#include "graph/lowered/lowered_graph.h"
 #include "graph/segment/segment.h"
 #include "job/setup/job_setup.h"
 #include "job/verify/scratch_memory.h"

@@ -1,6 +1,7 @@
 #include "kernels/matrix/packed_matrix.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "base/check.h"
@@ -61,25 +62,61 @@ struct PackedRow {
     const float* factors;
     int64_t lane;  // of the panel
 
-    [[nodiscard]] int int8_code(int64_t k) const {
-        return codes[k / 4 * 64 + lane * 4 + k % 4] - 128;
-    }
-    [[nodiscard]] int nibble(int64_t k) const {
-        return codes[k / 8 * 64 + lane * 4 + k % 4] >> (k % 8 < 4 ? 0 : 4) & 0x0F;
-    }
     template <typename T>
     [[nodiscard]] T scale(int64_t index) const {
         return reinterpret_cast<const T*>(scales)[index];
     }
-    [[nodiscard]] float value(MatrixForm form, int64_t group, int64_t k) const {
-        const int64_t g = k / group;
-        if (form == MatrixForm::kInt8)
-            return fp32_of_bf16(scale<uint16_t>(g * 16 + lane)) * static_cast<float>(int8_code(k));
-        if (form == MatrixForm::kNf4) return scale<float>(g * 16 + lane) * kNf4Numbers[nibble(k)];
-        const float step = factors[lane] * static_cast<float>(scale<uint8_t>(g * 32 + lane));
-        const float low =
-            factors[16 + lane] * static_cast<float>(scale<uint8_t>(g * 32 + 16 + lane));
-        return step * static_cast<float>(nibble(k)) - low;
+    // Writes inputs [BEGIN, END), which are of the group G. REQUIRES: BEGIN is a multiple of 32.
+    void write(MatrixForm form, int64_t g, int64_t begin, int64_t end, float* out) const {
+        if (form == MatrixForm::kInt8) {
+            const float step = fp32_of_bf16(scale<uint16_t>(g * 16 + lane));
+            for (int64_t k = begin; k < end; k += 4)
+                put(step *
+                        (__builtin_convertvector(codes_at(codes + k / 4 * 64 + lane * 4), Numbers) -
+                         128.0F),
+                    end - k, out + k);
+        } else if (form == MatrixForm::kNf4) {
+            float numbers[16];
+            for (int i = 0; i < 16; ++i) numbers[i] = scale<float>(g * 16 + lane) * kNf4Numbers[i];
+            write_nibbles(begin, end, out, [&](const Codes& nibbles) {
+                return Numbers{numbers[nibbles[0]], numbers[nibbles[1]], numbers[nibbles[2]],
+                               numbers[nibbles[3]]};
+            });
+        } else {
+            const float step = factors[lane] * static_cast<float>(scale<uint8_t>(g * 32 + lane));
+            const float low =
+                factors[16 + lane] * static_cast<float>(scale<uint8_t>(g * 32 + 16 + lane));
+            write_nibbles(begin, end, out, [&](const Codes& nibbles) {
+                return step * __builtin_convertvector(nibbles, Numbers) - low;
+            });
+        }
+    }
+
+  private:
+    // Four neighbouring inputs. GCC's and clang's own vectors, for a compiler makes none of bytes.
+    using Codes = uint8_t __attribute__((vector_size(4)));
+    using Numbers = float __attribute__((vector_size(16)));
+
+    static Codes codes_at(const uint8_t* from) {
+        Codes codes;
+        std::memcpy(&codes, from, sizeof codes);
+        return codes;
+    }
+    static void put(const Numbers& numbers, int64_t count, float* out) {
+        if (count >= 4) {
+            std::memcpy(out, &numbers, sizeof numbers);
+        } else {
+            std::memcpy(out, &numbers, static_cast<size_t>(count) * sizeof(float));
+        }
+    }
+    // Four bytes hold inputs k to k + 3 in their low halves, and the next four in the high ones.
+    template <typename Values>
+    void write_nibbles(int64_t begin, int64_t end, float* out, Values&& values) const {
+        for (int64_t k = begin; k < end; k += 8) {
+            const Codes both = codes_at(codes + k / 8 * 64 + lane * 4);
+            put(values(both & 0x0F), end - k, out + k);
+            if (end - k > 4) put(values(both >> 4), end - k - 4, out + k + 4);
+        }
     }
 };
 
@@ -136,7 +173,9 @@ void dequantize(const PackedMatrix& matrix, dslaunch::Range rows, float* out) {
             continue;
         }
         const PackedRow from = packed_row(matrix, row);
-        for (int64_t k = 0; k < shape.in; ++k) out[k] = from.value(shape.form, shape.group, k);
+        for (int64_t g = 0; g * shape.group < shape.in; ++g)
+            from.write(shape.form, g, g * shape.group, std::min(shape.in, (g + 1) * shape.group),
+                       out);
     }
 }
 

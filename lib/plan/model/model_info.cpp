@@ -4,7 +4,8 @@ namespace dslaunch::plan {
 
 int64_t ModelInfo::parameter_numel() const {
     int64_t total = 0;
-    for (const ParameterInfo& parameter : parameters) total += parameter.numel;
+    for (const ParameterInfo& parameter : parameters)
+        total += parameter.weight_numel > 0 ? parameter.weight_numel : parameter.numel;
     return total;
 }
 

@@ -19,7 +19,8 @@ struct ParameterInfo {
     int64_t numel = 0;
     int64_t element_bytes = 4;
     bool trainable = true;
-    int64_t rows = 1;  // extent of the first dimension
+    int64_t rows = 1;          // extent of the first dimension
+    int64_t weight_numel = 0;  // of the weight, where NUMEL elements hold it packed; 0: NUMEL
 };
 
 struct SegmentInfo {
@@ -50,6 +51,7 @@ struct ModelInfo {
     Bytes batch_bytes;         // one micro batch
     int64_t loss_classes = 0;  // classes of the loss's cross entropy; 0: another loss
 
+    // Elements of the weights, packed or not.
     [[nodiscard]] int64_t parameter_numel() const;
     [[nodiscard]] int64_t trainable_numel() const;
     [[nodiscard]] int64_t forward_flops() const;

@@ -7,8 +7,8 @@
 
 #include <utility>
 
+#include "graph/adapter/adapters.h"
 #include "graph/archive/memory_order.h"
-#include "graph/lower/adapters.h"
 
 namespace dslaunch::runtime {
 

@@ -120,6 +120,8 @@ std::string manifest_text(const Checkpoint& checkpoint) {
         .field("zero_stage", checkpoint.zero_stage)
         .field("optimizer", checkpoint.optimizer);
     words(json, "states", checkpoint.states);
+    if (!checkpoint.base_fingerprint.empty())
+        json.field("base_fingerprint", checkpoint.base_fingerprint);
     json.field("finite", checkpoint.finite()).field("config", checkpoint.config_json);
     json.key("tensors").begin_array();
     for (const CheckpointTensor& tensor : checkpoint.tensors) write_tensor(json, tensor);

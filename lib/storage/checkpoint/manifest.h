@@ -96,7 +96,9 @@ struct Checkpoint {
     int64_t zero_stage = 0;
     std::string optimizer;            // "adamw", … as config names it
     std::vector<std::string> states;  // "exp_avg", "exp_avg_sq"
-    std::string config_json;          // resolved, as run.json has it
+    // Of adapters: the mark of the weights that they train beside (graph/adapter); else empty.
+    std::string base_fingerprint;
+    std::string config_json;  // resolved, as run.json has it
     std::vector<CheckpointTensor> tensors;
     std::vector<CheckpointFile> files;
 

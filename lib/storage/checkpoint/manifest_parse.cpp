@@ -181,6 +181,8 @@ Checkpoint checkpoint_of(const Json& json) {
     checkpoint.zero_stage = integer(json, "zero_stage", 0);
     checkpoint.optimizer = text(json, "optimizer");
     checkpoint.states = texts(json, "states");
+    if (json.contains("base_fingerprint"))
+        checkpoint.base_fingerprint = text(json, "base_fingerprint");
     checkpoint.config_json = text(json, "config");
     for (const Json& tensor : array(json, "tensors"))
         checkpoint.tensors.push_back(tensor_of(tensor));

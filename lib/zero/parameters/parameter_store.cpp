@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "graph/archive/memory_order.h"
 #include "graph/lower/precision.h"
+#include "graph/packed/packed_weight.h"
 #include "zero/parameters/flat_view.h"
 #include "zero/parameters/host_values.h"
 
@@ -180,6 +181,8 @@ void ParameterStore::copy_range(int b, const Range& range, const Values& values,
         write_from_host(*device_.device, to, both.numel * dtype_bytes(dtype), [&](std::byte* host) {
             if (values.saved != nullptr && i < map_.layout().trained_slices)
                 return values.saved->read_weights(slice.parameter, elements, host, dtype);
+            const auto& packed = model_.parameters()[slice.parameter].packed;
+            if (packed) return packed->read(elements, host);
             at::from_blob(host, {elements.numel}, graph::scalar_type_of(dtype))
                 .copy_(values.loaded[i].narrow(0, elements.begin, elements.numel));
         });

@@ -1,5 +1,5 @@
 // Adapters in a lowered graph, beside products that are written out by hand.
-#include "graph/lower/adapters.h"
+#include "graph/adapter/adapters.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/lower/lower.h"
+#include "graph/lowered/lowered_graph.h"
 
 namespace dslaunch::graph {
 

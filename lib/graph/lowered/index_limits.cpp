@@ -1,4 +1,4 @@
-#include "graph/lower/index_limits.h"
+#include "graph/lowered/index_limits.h"
 
 #include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/ir/ir.h>

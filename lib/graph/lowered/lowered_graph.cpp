@@ -1,4 +1,4 @@
-#include "graph/lower/lowered_graph.h"
+#include "graph/lowered/lowered_graph.h"
 
 #include <fmt/core.h>
 #include <torch/csrc/jit/ir/ir.h>

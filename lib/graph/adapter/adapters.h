@@ -9,7 +9,7 @@
 
 #include "config/run/lora_config.h"
 #include "graph/archive/model.h"
-#include "graph/lower/lowered_graph.h"
+#include "graph/lowered/lowered_graph.h"
 #include "storage/adapter/adapter_config.h"
 
 namespace dslaunch::graph {
@@ -31,8 +31,5 @@ void add_adapters(Model& model, LoweredGraph& lowered, const AdapterOptions& opt
 // What adapter_config.json says of MODEL's adapters. REQUIRES: add_adapters() has been called.
 [[nodiscard]] storage::AdapterConfig describe_adapters(const Model& model,
                                                        const config::LoraConfig& lora);
-
-// True if NAME is that of a parameter of an adapter.
-[[nodiscard]] bool is_of_adapter(std::string_view name);
 
 }  // namespace dslaunch::graph

@@ -1,4 +1,4 @@
-#include "graph/lower/adapters.h"
+#include "graph/adapter/adapters.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
@@ -6,7 +6,6 @@
 #include <ATen/core/interned_strings.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -14,112 +13,22 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "base/fnv1a.h"
 #include "base/text.h"
 #include "graph/adapter/adapter_folder.h"
+#include "graph/adapter/linear_layers.h"
+#include "graph/packed/packed_weight.h"
 #include "storage/huggingface/folder_weights.h"
 
 namespace dslaunch::graph {
 
-using torch::jit::Block;
 using torch::jit::Node;
 using torch::jit::Value;
 using torch::jit::WithInsertPoint;
 
 namespace {
-
-// A product with a parameter: INPUT [.., in] times the weight, which is [out, in], or [in, out] if
-// TRANSPOSED.
-struct LinearUse {
-    Node* node = nullptr;
-    size_t input = 0;
-    int parameter = -1;
-    bool transposed = false;
-};
-
-struct Layer {
-    int parameter = -1;
-    std::string name;  // "blocks.0.attn.q_proj"
-    bool transposed = false;
-    std::vector<LinearUse> uses;  // in the order of the graph
-};
-
-// The layer of the weight NAME: its module, or NAME itself where a module has several weights.
-std::string layer_of(const std::string& name) {
-    constexpr std::string_view kWeight = ".weight";
-    return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
-}
-
-class Finder {
-  public:
-    Finder(const Model& model, const LoweredGraph& lowered) : model_(model) {
-        for (size_t i = 0; i < lowered.parameters.size(); ++i)
-            parameter_of_[lowered.graph->inputs()[lowered.first_parameter() + i]] =
-                lowered.parameters[i];
-        search(*lowered.graph->block());
-    }
-
-    // In the order in which forward computes them.
-    [[nodiscard]] const std::vector<Layer>& layers() const { return layers_; }
-
-  private:
-    void search(Block& block) {
-        for (Node* node : block.nodes()) {
-            if (const std::optional<LinearUse> use = use_of(*node)) add(*use);
-            for (Block* inner : node->blocks()) search(*inner);
-        }
-    }
-
-    void add(const LinearUse& use) {
-        const std::string& name = model_.parameters()[use.parameter].name;
-        if (is_of_adapter(name) || model_.parameters()[use.parameter].tensor.dim() != 2) return;
-        for (Layer& layer : layers_)
-            if (layer.parameter == use.parameter) return layer.uses.push_back(use);
-        layers_.push_back({use.parameter, layer_of(name), use.transposed, {use}});
-    }
-
-    [[nodiscard]] std::optional<LinearUse> use_of(Node& node) const {
-        const auto kind = node.kind();
-        if (kind == c10::aten::linear) return with_weight(node, 0, 1, false);
-        if (kind == c10::aten::matmul || kind == c10::aten::mm)
-            return with_weight(node, 0, 1, true);
-        const bool plain_sum = kind == c10::aten::addmm && is_one(node, "alpha");
-        return plain_sum ? with_weight(node, 1, 2, true) : std::nullopt;
-    }
-
-    [[nodiscard]] static bool is_one(const Node& node, const char* name) {
-        const auto index = node.schema().argumentIndexWithName(name);
-        if (!index) return false;
-        const auto value = torch::jit::toIValue(node.input(*index));
-        return value && value->isScalar() && value->toScalar().equal(1);
-    }
-
-    // The parameter is read as it is, or transposed or cast on its way.
-    [[nodiscard]] std::optional<LinearUse> with_weight(Node& node, size_t input, size_t weight,
-                                                       bool transposed) const {
-        const Value* value = node.input(weight);
-        for (;;) {
-            if (const auto found = parameter_of_.find(value); found != parameter_of_.end())
-                return LinearUse{&node, input, found->second, transposed};
-            const auto kind = value->node()->kind();
-            if (kind == c10::aten::t || kind == c10::aten::numpy_T ||
-                kind == c10::aten::transpose) {
-                transposed = !transposed;
-            } else if (kind != c10::aten::to && kind != c10::aten::type_as &&
-                       kind != c10::aten::contiguous && kind != c10::aten::detach) {
-                return std::nullopt;
-            }
-            value = value->node()->input(0);
-        }
-    }
-
-    const Model& model_;
-    std::unordered_map<const Value*, int> parameter_of_;
-    std::vector<Layer> layers_;
-};
 
 // True if NAME fits PATTERN, or ends in it.
 bool is_meant(std::string_view pattern, std::string_view name) {
@@ -147,21 +56,22 @@ void require_meant(const std::vector<std::string>& patterns, const std::vector<s
     }
 }
 
-std::vector<Layer> chosen_layers(const Model& model, const LoweredGraph& lowered,
-                                 const config::LoraConfig& lora) {
-    std::vector<Layer> layers = Finder(model, lowered).layers();
+std::vector<LinearLayer> chosen_layers(const Model& model, const LoweredGraph& lowered,
+                                       const config::LoraConfig& lora) {
+    std::vector<LinearLayer> layers = find_linear_layers(model, lowered);
     if (layers.empty())
         fail(ExitCode::kInput,
              "dslaunch.lora: forward computes no product with a parameter of two dimensions, so "
              "there is nothing to adapt");
     std::vector<std::string> names;
-    for (const Layer& layer : layers) names.push_back(layer.name);
+    for (const LinearLayer& layer : layers) names.push_back(layer.name);
     require_meant(lora.targets, names, "dslaunch.lora.targets", "linear layer");
     if (lora.targets.empty()) {
         if (layers.size() > 1) layers.pop_back();
     } else {
-        std::erase_if(
-            layers, [&](const Layer& layer) { return !is_meant_by_any(lora.targets, layer.name); });
+        std::erase_if(layers, [&](const LinearLayer& layer) {
+            return !is_meant_by_any(lora.targets, layer.name);
+        });
     }
     return layers;
 }
@@ -193,8 +103,9 @@ class Adder {
         if (!options.lora.init.empty() && !has_adapters()) init_.emplace(load());
     }
 
-    void add(const Layer& layer) {
-        const at::Tensor& weight = model_.parameters()[layer.parameter].tensor;
+    void add(const LinearLayer& layer) {
+        const ModelParameter& parameter = model_.parameters()[layer.parameter];
+        const at::Tensor& weight = parameter.packed ? parameter.packed->source() : parameter.tensor;
         const int64_t in = weight.size(layer.transposed ? 0 : 1);
         const int64_t out = weight.size(layer.transposed ? 1 : 0);
         Value* const a = input_of(layer.name + std::string(kAdapterA), {options_.lora.r, in});
@@ -321,16 +232,12 @@ class Adder {
 
 }  // namespace
 
-bool is_of_adapter(std::string_view name) {
-    return name.ends_with(kAdapterA) || name.ends_with(kAdapterB);
-}
-
 void add_adapters(Model& model, LoweredGraph& lowered, const AdapterOptions& options) {
-    const std::vector<Layer> layers = chosen_layers(model, lowered, options.lora);
+    const std::vector<LinearLayer> layers = chosen_layers(model, lowered, options.lora);
     freeze(model, options.lora);
     Adder adder(model, lowered, options);
     adder.take_saved_modules();
-    for (const Layer& layer : layers) adder.add(layer);
+    for (const LinearLayer& layer : layers) adder.add(layer);
     adder.require_all_taken();
 }
 
@@ -341,18 +248,22 @@ storage::AdapterConfig describe_adapters(const Model& model, const config::LoraC
     config.dropout = lora.dropout;
     config.rslora = lora.rslora;
     config.modules_to_save = lora.modules_to_save;
-    std::map<std::string, at::Tensor> tensors;
+    std::map<std::string, const ModelParameter*> parameters;
     for (const ModelParameter& parameter : model.parameters())
-        tensors[parameter.name] = parameter.tensor;
-    for (const auto& [name, tensor] : tensors) {
+        parameters[parameter.name] = &parameter;
+    for (const auto& [name, parameter] : parameters) {
         if (!name.ends_with(kAdapterA)) continue;
         const std::string layer = name.substr(0, name.size() - kAdapterA.size());
         config.targets.push_back(layer);
-        auto weight = tensors.find(layer + ".weight");
-        if (weight == tensors.end()) weight = tensors.find(layer);
+        auto weight = parameters.find(layer + ".weight");
+        if (weight == parameters.end()) weight = parameters.find(layer);
+        if (weight == parameters.end()) continue;
         // A square weight does not show how it is read; the other layers of a model do.
-        config.transposed = config.transposed ||
-                            (weight != tensors.end() && weight->second.size(1) != tensor.size(1));
+        const auto& packed = weight->second->packed;
+        const bool transposed = packed
+                                    ? packed->is_transposed()
+                                    : weight->second->tensor.size(1) != parameter->tensor.size(1);
+        config.transposed = config.transposed || transposed;
     }
     return config;
 }

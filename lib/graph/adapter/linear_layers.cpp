@@ -1,0 +1,132 @@
+#include "graph/adapter/linear_layers.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include "graph/adapter/adapter_folder.h"
+
+namespace dslaunch::graph {
+
+using torch::jit::Block;
+using torch::jit::Node;
+using torch::jit::Use;
+using torch::jit::Value;
+
+namespace {
+
+struct FoundUse {
+    LinearUse use;
+    int parameter = -1;
+};
+
+// The layer of the weight NAME: its module, or NAME itself where a module has several weights.
+std::string layer_of(const std::string& name) {
+    constexpr std::string_view kWeight = ".weight";
+    return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
+}
+
+bool turns(const Node& node) {
+    const auto kind = node.kind();
+    return kind == c10::aten::t || kind == c10::aten::numpy_T || kind == c10::aten::transpose;
+}
+
+bool passes_on(const Node& node) {
+    const auto kind = node.kind();
+    return kind == c10::aten::to || kind == c10::aten::type_as || kind == c10::aten::contiguous ||
+           kind == c10::aten::detach;
+}
+
+class Finder {
+  public:
+    Finder(const Model& model, const LoweredGraph& lowered) : model_(model) {
+        for (size_t i = 0; i < lowered.parameters.size(); ++i)
+            parameter_of_[lowered.graph->inputs()[lowered.first_parameter() + i]] =
+                lowered.parameters[i];
+        search(*lowered.graph->block());
+        for (size_t i = 0; i < lowered.parameters.size(); ++i)
+            for (LinearLayer& layer : layers_)
+                if (layer.parameter == lowered.parameters[i])
+                    layer.read_elsewhere = !only_multiplied(
+                        *lowered.graph->inputs()[lowered.first_parameter() + i], layer);
+    }
+
+    [[nodiscard]] std::vector<LinearLayer> take() { return std::move(layers_); }
+
+  private:
+    void search(Block& block) {
+        for (Node* node : block.nodes()) {
+            if (const std::optional<FoundUse> found = use_of(*node)) add(*found);
+            for (Block* inner : node->blocks()) search(*inner);
+        }
+    }
+
+    void add(const FoundUse& found) {
+        const ModelParameter& parameter = model_.parameters()[found.parameter];
+        if (is_of_adapter(parameter.name)) return;
+        if (!parameter.packed && parameter.tensor.dim() != 2) return;
+        for (LinearLayer& layer : layers_)
+            if (layer.parameter == found.parameter) return layer.uses.push_back(found.use);
+        layers_.push_back(
+            {found.parameter, layer_of(parameter.name), found.use.transposed, {found.use}, false});
+    }
+
+    [[nodiscard]] std::optional<FoundUse> use_of(Node& node) const {
+        const auto kind = node.kind();
+        if (kind == c10::aten::linear) return with_weight({&node, 0, 1, false});
+        if (kind == c10::aten::matmul || kind == c10::aten::mm)
+            return with_weight({&node, 0, 1, true});
+        const bool plain_sum = kind == c10::aten::addmm && is_one(node, "alpha");
+        return plain_sum ? with_weight({&node, 1, 2, true}) : std::nullopt;
+    }
+
+    [[nodiscard]] static bool is_one(const Node& node, const char* name) {
+        const auto index = node.schema().argumentIndexWithName(name);
+        if (!index) return false;
+        const auto value = torch::jit::toIValue(node.input(*index));
+        return value && value->isScalar() && value->toScalar().equal(1);
+    }
+
+    // The parameter is read as it is, or transposed or cast on its way.
+    [[nodiscard]] std::optional<FoundUse> with_weight(LinearUse use) const {
+        const Value* value = use.node->input(use.weight);
+        for (;;) {
+            if (const auto found = parameter_of_.find(value); found != parameter_of_.end())
+                return FoundUse{use, found->second};
+            if (turns(*value->node())) {
+                use.transposed = !use.transposed;
+            } else if (!passes_on(*value->node())) {
+                return std::nullopt;
+            }
+            value = value->node()->input(0);
+        }
+    }
+
+    // True if VALUE, the weight of LAYER or a view of it, goes into its products alone.
+    [[nodiscard]] static bool only_multiplied(const Value& value, const LinearLayer& layer) {
+        return std::ranges::all_of(value.uses(), [&](const Use& use) {
+            if (use.offset == 0 && (turns(*use.user) || passes_on(*use.user)))
+                return only_multiplied(*use.user->output(), layer);
+            return std::ranges::any_of(layer.uses, [&](const LinearUse& known) {
+                return known.node == use.user && known.weight == use.offset;
+            });
+        });
+    }
+
+    const Model& model_;
+    std::unordered_map<const Value*, int> parameter_of_;
+    std::vector<LinearLayer> layers_;
+};
+
+}  // namespace
+
+std::vector<LinearLayer> find_linear_layers(const Model& model, const LoweredGraph& lowered) {
+    return Finder(model, lowered).take();
+}
+
+}  // namespace dslaunch::graph

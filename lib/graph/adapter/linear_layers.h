@@ -1,0 +1,38 @@
+// The linear layers of a lowered graph: its products with a parameter of two dimensions, whatever
+// way the weight lies. Data path: lower.h -> [here] -> adapters.h, packed_base.h. No shared state.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "graph/archive/model.h"
+#include "graph/lowered/lowered_graph.h"
+
+namespace dslaunch::graph {
+
+// A product with a parameter: input INPUT of NODE, [.., in], times the weight, which is read as
+// [out, in], or [in, out] if TRANSPOSED.
+struct LinearUse {
+    torch::jit::Node* node = nullptr;
+    size_t input = 0;
+    size_t weight = 0;
+    bool transposed = false;
+};
+
+struct LinearLayer {
+    int parameter = -1;  // of the model
+    std::string name;    // that of the weight's module, "blocks.0.attn.q_proj"; or the weight's own
+                         // where a module has several weights
+    bool transposed = false;
+    std::vector<LinearUse> uses;  // in the order of the graph
+    // True if forward reads the weight in another way too, as a tied table of tokens is.
+    bool read_elsewhere = false;
+};
+
+// The layers of LOWERED, a graph of MODEL, in the order in which forward computes them. Parameters
+// of adapters make none.
+[[nodiscard]] std::vector<LinearLayer> find_linear_layers(const Model& model,
+                                                          const LoweredGraph& lowered);
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,58 @@
+// A frozen weight in 8 or 4 bits (QLoRA, arXiv:2305.14314), held as a parameter like any other: its
+// bytes are the elements of a flat tensor of the type that the other parameters have, so that they
+// are sharded, gathered, offloaded and counted as those are. Data path: a model's weight -> [here]
+// -> zero/parameters -> packed_base.h, whose products unpack it. Threads: reads only, by any.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/range.h"
+#include "kernels/matrix/matrix_shape.h"
+
+namespace dslaunch::graph {
+
+// The elements are panels of kernels::kPanelOutputs rows, one after the other, each a packed matrix
+// of its own (kernels/matrix/packed_matrix.h): a rank makes the panels that its shard meets, and no
+// others.
+class PackedWeight {
+  public:
+    // WEIGHT, [out, in], or [in, out] if TRANSPOSED, of floats, in FORM, a packed one; ELEMENT is
+    // kFloat, kBFloat16 or kHalf. WEIGHT's values must stay as they are.
+    PackedWeight(at::Tensor weight, bool transposed, kernels::MatrixForm form,
+                 at::ScalarType element);
+
+    // The matrix, [out, in].
+    [[nodiscard]] const kernels::MatrixShape& shape() const { return shape_; }
+    // True if the weight that it was made of is [in, out].
+    [[nodiscard]] bool is_transposed() const { return transposed_; }
+    [[nodiscard]] const at::Tensor& source() const { return source_; }
+    // The elements that hold it.
+    [[nodiscard]] int64_t numel() const;
+    // Zeros in the place of the elements, [numel]: memory that must not be written, and that is
+    // taken up by nobody.
+    [[nodiscard]] at::Tensor placeholder() const;
+    // Makes ELEMENTS. INTO: so many. The bytes depend on the weight alone.
+    void read(const Range& elements, std::byte* into) const;
+    // The weight as products see it, of SOURCE's sizes, fp32.
+    [[nodiscard]] at::Tensor rounded() const;
+
+  private:
+    [[nodiscard]] kernels::MatrixShape panel_shape(int64_t panel) const;
+    void make_panel(int64_t panel, std::byte* into) const;
+
+    at::Tensor source_;
+    bool transposed_;
+    at::ScalarType element_;
+    kernels::MatrixShape shape_;
+    int64_t panels_;
+    int64_t panel_bytes_;
+};
+
+// Writes the matrix of SHAPE that PACKED holds to DENSE, [out, in], contiguous, of PACKED's type.
+void unpack(const at::Tensor& packed, const kernels::MatrixShape& shape, const at::Tensor& dense);
+
+}  // namespace dslaunch::graph

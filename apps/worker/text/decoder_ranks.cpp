@@ -1,6 +1,7 @@
 #include "worker/text/decoder_ranks.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "runtime/comm/host_link.h"
@@ -34,6 +35,11 @@ void DecoderRanks::open(int64_t rows_numel, Duration time_limit) {
     }
     if (mesh_.stages > 1)
         links_ = runtime::open_stage_links(environment_, *all_, place_, messages, time_limit);
+}
+
+int64_t DecoderRanks::of_first(int64_t value) {
+    all_->collectives->broadcast(std::as_writable_bytes(std::span(&value, 1)));
+    return value;
 }
 
 infer::GroupParts DecoderRanks::parts(infer::Decoder& decoder) {

@@ -2,6 +2,7 @@
 // worker environment -> [here] -> infer/ranks/group_runner.h. One thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -26,6 +27,8 @@ class DecoderRanks {
     // Connects to all ranks. ROWS_NUMEL: the most numbers that ranks add up at once. Throws what
     // open_job_comm() does. REQUIRES: not alone.
     void open(int64_t rows_numel, Duration time_limit);
+    // VALUE of rank 0. REQUIRES: open().
+    [[nodiscard]] int64_t of_first(int64_t value);
     // REQUIRES: open(). Null: no other rank shares this one's layers.
     [[nodiscard]] infer::GroupSum* sum() { return sum_ ? &*sum_ : nullptr; }
     [[nodiscard]] infer::GroupParts parts(infer::Decoder& decoder);

@@ -96,12 +96,12 @@ void DecoderSession::open(int64_t pages) {
     const int64_t bytes = weights.bytes;
     infer::DecoderOptions options;
     options.rows_max = arguments_.rows_max;
-    options.pages = pages;
     options.cache = dtype_named(arguments_.cache);
     options.frequencies = frequencies_of(folder_.config);
     if (!ranks_.is_alone())
         ranks_.open(std::max(arguments_.rows_max * folder_.config.width, folder_.config.vocabulary),
                     runtime::kHangLimit);
+    options.pages = ranks_.is_alone() ? pages : ranks_.of_first(pages);
     decoder_ = std::make_unique<infer::Decoder>(folder_.config, std::move(weights), options, *team_,
                                                 ranks_.sum());
     if (ranks_.is_alone()) {

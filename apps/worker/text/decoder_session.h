@@ -43,7 +43,9 @@ class DecoderSession {
     // Positions that a text may have.
     [[nodiscard]] int64_t context() const { return folder_.config.context; }
 
-    // Takes the weights, and a cache of PAGES, with all ranks of the job. Throws Error{kInput} for
+    // Takes the weights, and a cache of as many PAGES as rank 0 says, with all ranks of the job.
+    // What is to be written or scored concerns rank 0 alone: its files need not be on other hosts.
+    // Throws Error{kInput} for
     // weights, Error{kSetup} for memory, and what DecoderRanks::open() does.
     void open(int64_t pages);
     // REQUIRES: open(), on rank 0.

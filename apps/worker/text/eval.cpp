@@ -228,6 +228,10 @@ void evaluate(const EvalArguments& arguments, RankProcess& process) {
     if (arguments.data.empty() && arguments.choices.empty())
         fail(ExitCode::kUsage, "nothing to evaluate: give --data or --choices");
     DecoderSession session(arguments.decoder, process);
+    if (!process.is_first()) {
+        session.open(0);
+        return session.finish();
+    }
     std::optional<HeldOut> data;
     std::vector<Question> questions;
     int64_t longest = 1;
@@ -243,16 +247,14 @@ void evaluate(const EvalArguments& arguments, RankProcess& process) {
                 longest = std::max(longest, std::ssize(question.prompt) + std::ssize(choice));
     }
     session.open(infer::pages_for(longest));
-    if (process.is_first()) {
-        const auto begin = std::chrono::steady_clock::now();
-        Evaluation evaluation(arguments, session.runner());
-        evaluation.begin();
-        if (data) evaluation.held_out(*data);
-        if (!questions.empty()) evaluation.choices(questions);
-        evaluation.print();
-        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-        log_info("eval", "{:.1f} s", seconds.count());
-    }
+    const auto begin = std::chrono::steady_clock::now();
+    Evaluation evaluation(arguments, session.runner());
+    evaluation.begin();
+    if (data) evaluation.held_out(*data);
+    if (!questions.empty()) evaluation.choices(questions);
+    evaluation.print();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    log_info("eval", "{:.1f} s", seconds.count());
     session.finish();
 }
 

@@ -129,10 +129,14 @@ void write(infer::StepRunner& runner, const GenerateArguments& arguments, const 
 // A Hugging Face folder: a decoder with a cache of keys and values.
 void generate_with_decoder(const GenerateArguments& arguments, RankProcess& process) {
     DecoderSession session(arguments.decoder, process);
-    const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
-    const std::vector<Prompt> prompts = prompts_of(arguments, files);
-    session.open(pages_of(arguments, prompts, session.context()));
-    if (process.is_first()) write(session.runner(), arguments, files, prompts);
+    if (process.is_first()) {
+        const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
+        const std::vector<Prompt> prompts = prompts_of(arguments, files);
+        session.open(pages_of(arguments, prompts, session.context()));
+        write(session.runner(), arguments, files, prompts);
+    } else {
+        session.open(0);
+    }
     session.finish();
 }
 

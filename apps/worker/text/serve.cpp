@@ -109,11 +109,14 @@ void block_end_signals() {
 void serve_model(ServeArguments& arguments, RankProcess& process) {
     block_end_signals();
     DecoderSession session(arguments.decoder, process);
+    const int64_t pages = pages_of(arguments, session.context());
+    if (!process.is_first()) {
+        session.open(pages);
+        return session.finish();
+    }
     const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
     const infer::TextCodec& codec = files.require_codec();
-    const int64_t pages = pages_of(arguments, session.context());
     session.open(pages);
-    if (!process.is_first()) return session.finish();
     serve::ServerOptions& options = arguments.server;
     options.port = static_cast<int>(arguments.port);
     options.context = std::min(session.context(), pages * infer::kPagePositions);

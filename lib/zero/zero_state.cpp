@@ -348,6 +348,7 @@ void ZeroState::show(const plan::Instruction& instruction, const ShownUpdate& sh
         seen.elements = elements;
         seen.update = shown.step;
         seen.lr = settings_.lr;
+        seen.betas = settings_.betas;
         seen.loss_scale = settings_.loss_scale;
         seen.gradients = part(std::span<const float>(gradients));
         seen.factor = clip_factor_;
@@ -396,7 +397,7 @@ void ZeroState::update_part(const plan::Instruction& instruction, const ChunkPar
         }
         const bool shows = witness_ != nullptr && piece.writes;
         if (shows) show(instruction, {update, range, scale, run.step, /*done=*/false});
-        optimizer_->update(update, settings_.lr, run.step);
+        optimizer_->update(update, settings_.lr, run.step, settings_.betas);
         if (shows) show(instruction, {update, range, scale, run.step, /*done=*/true});
     };
     if (view.sums == nullptr) return gradients_->for_each_in(b, both, update_range);

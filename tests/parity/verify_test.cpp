@@ -56,9 +56,13 @@ Json pipeline(int stages, const char* schedule) {
 }  // namespace
 
 TEST_CASE("jobs of every kind are what one rank alone computes") {
+    const Json one_cycle = {
+        {"type", "OneCycle"},
+        {"params", {{"cycle_min_lr", 1e-3}, {"cycle_max_lr", 1e-2}, {"cycle_first_step_size", 3}}}};
     const std::vector<Kind> kinds = {
         {"gpt-dropout", 3, false, true, zero(1)},
         {"gpt", 2, true, true, zero(2)},
+        {"gpt", 1, false, true, {{"scheduler", one_cycle}}},  // moves the betas too
         {"gpt-tied", 2, true, true, zero(3)},
         {"convnet", 2, false, false, zero(3)},  // buffers
         {"exported-convnet", 2, false, false, zero(2)},

@@ -22,6 +22,7 @@
 #include "plan/predict/step_times.h"
 #include "plan/print/plan_text.h"
 #include "runtime/compute/rank_device.h"
+#include "worker/plan/learning_rate_text.h"
 #include "worker/plan/plan_cache.h"
 #include "worker/plan/plan_hosts.h"
 #include "worker/plan/plan_pipeline.h"
@@ -45,6 +46,7 @@ struct PlanArguments {
     std::string compare;  // "shard", "cache"; empty: nothing
     bool forecast = false;
     bool instructions = false;
+    bool learning_rate = false;
     int beside_ranks = 0;  // ranks of the host; not 0: this process only measures beside one of
                            // them
     job::TensorRequest tensor;
@@ -311,6 +313,8 @@ void add_job_options(CommandLine& app, PlanArguments& arguments) {
     app.add("--segments N", arguments.job.segments,
             "pieces to cut the model into, 0: by whole layers");
     app.add("--instructions", arguments.instructions, "list every instruction of a step");
+    app.add("--lr", arguments.learning_rate,
+            "draw the learning rate over the steps, in place of the plan");
     app.add("--json", arguments.json, "one JSON object, with the instructions of every rank");
     app.add(job::kMeasureBesideOption, arguments.beside_ranks).hidden();
 }
@@ -536,6 +540,10 @@ int plan_main(int argc, char** argv) {
     const job::JobSetup setup = job::set_up_job(arguments.job, place);
     if (arguments.beside_ranks > 0) {
         job::measure_beside_rank(setup, arguments.beside_ranks);
+        return 0;
+    }
+    if (arguments.learning_rate) {
+        fmt::print("{}", learning_rate_text(setup.config(), arguments.json));
         return 0;
     }
     const bool shares = app.count("--tensor") + app.count("--sequence") > 0;

@@ -96,10 +96,16 @@ class Resolver {
     // The number given at PATH, else VALUE, the default of WHOSE optimizer where the schema has
     // another.
     double number_or(const std::string& path, double value, const std::string& whose);
+    int64_t integer_or(const std::string& path, int64_t value, const std::string& whose);
+
+    // resolve_scheduler.cpp
     void scheduler();
     WarmupType take_warmup_type();
     void warmup(const std::string& type);
     void cosine();
+    void one_cycle();
+    void range_test();
+    void ratio_schedule(const std::string& type);
     void total_steps();
 
     // resolve_lora.cpp

@@ -10,6 +10,7 @@
 #include "config/run/lora_config.h"
 #include "config/run/offload_config.h"
 #include "config/run/precision_config.h"
+#include "config/run/scheduler_config.h"
 
 #include <cstdint>
 #include <limits>
@@ -22,8 +23,6 @@ namespace dslaunch::config {
 
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 enum class OptimizerKind { kAdam, kAdamW, kSgd, kAdagrad, kLion };
-enum class SchedulerKind { kConstant, kWarmupLr, kWarmupDecayLr, kWarmupCosineLr };
-enum class WarmupType { kLog, kLinear };
 enum class LossKind { kModel, kCrossEntropy, kMse, kL1, kBceWithLogits };
 enum class LossMean { kMicroBatch, kToken };
 enum class ReduceWhen { kOnce, kMicroStep };
@@ -65,19 +64,6 @@ struct OptimizerConfig {
 };
 
 // The fields that the kind uses; formulas in runtime/schedules/learning_rate.h.
-struct SchedulerConfig {
-    SchedulerKind kind = SchedulerKind::kConstant;
-    double warmup_min_lr = 0.0;
-    double warmup_max_lr = 1e-3;
-    int64_t warmup_num_steps = 1000;
-    WarmupType warmup_type = WarmupType::kLog;
-    int64_t total_num_steps = 0;
-    double warmup_min_ratio = 0.0;  // WarmupCosineLR
-    double cos_min_ratio = 1e-4;    // WarmupCosineLR
-
-    bool operator==(const SchedulerConfig&) const = default;
-};
-
 // Sizes are in elements, as DeepSpeed's are. What a stage does not read keeps its default.
 struct ZeroConfig {
     int64_t stage = 0;

@@ -26,6 +26,8 @@ namespace dslaunch::config {
 
 // The values of SECTION.type, SECTION one of "optimizer" and "scheduler", that this version has.
 [[nodiscard]] const std::vector<std::string>& available_types(std::string_view section);
+// "A, B or C": those in words.
+[[nodiscard]] std::string types_text(std::string_view section);
 
 // True when the word `auto` leaves the value to us; where any word is a value, it is that value.
 [[nodiscard]] bool takes_auto(const KeySpec& key);

@@ -287,9 +287,17 @@ class Checker {
 
 const std::vector<std::string>& available_types(std::string_view section) {
     static const std::vector<std::string> optimizers = {"Adam", "AdamW", "SGD", "Adagrad", "Lion"};
-    static const std::vector<std::string> schedulers = {"WarmupLR", "WarmupDecayLR",
-                                                        "WarmupCosineLR"};
+    static const std::vector<std::string> schedulers = {
+        "WarmupLR",    "WarmupDecayLR", "WarmupCosineLR", "OneCycle",
+        "LRRangeTest", "Linear",        "Cosine",         "WSD"};
     return section == "optimizer" ? optimizers : schedulers;
+}
+
+std::string types_text(std::string_view section) {
+    std::vector<std::string> types = available_types(section);
+    const std::string last = types.back();
+    types.pop_back();
+    return join(types, ", ") + " or " + last;
 }
 
 bool is_ignored(const std::string& path, const std::string& name, const Value& value) {

@@ -7,11 +7,9 @@ namespace {
 using enum KeyType;
 using enum KeyStatus;
 
-constexpr const char* kNoOneCycle = "OneCycle is not available yet in this version";
 constexpr const char* kNotAvailable = "not available yet in this version";
 constexpr const char* kNoLamb = "LAMB is not available yet in this version";
 constexpr const char* kNoZeroOneAdam = "0/1 Adam is not available yet in this version";
-constexpr const char* kNoRangeTest = "LRRangeTest is not available yet in this version";
 constexpr const char* kNoApex = "Apex is not used: use bf16 or fp16";
 constexpr const char* kNoAutocastSection =
     "use bf16 or fp16: both run under autocast, with fp32 master weights; weights that stay fp32 "
@@ -93,32 +91,35 @@ constexpr KeySpec kTrainingKeys[] = {
     {"optimizer.params.lr_decay", kFloat, "0.0", ">=0", "Update u of a parameter has the rate lr / (1 + (u - 1) * lr_decay)", kSupported, "", "adagrad"},
     {"optimizer.params.initial_accumulator_value", kFloat, "0.0", ">=0", "Start of the sum of squares", kSupported, "", "adagrad"},
     {"scheduler", kObject, "null", "", "The learning rate over the steps, absent: constant"},
-    {"scheduler.type", kString, "null", "", "WarmupLR, WarmupDecayLR, WarmupCosineLR (OneCycle, LRRangeTest are not available yet)"},
+    {"scheduler.type", kString, "null", "", "WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest; or as transformers has them: Linear, Cosine, WSD"},
     {"scheduler.params", kObject, "null", "", "The scheduler's parameters"},
     {"scheduler.params.warmup_min_lr", kFloat, "0.0", ">=0", "Rate at the start", kSupported, "", "warmuplr|warmupdecaylr"},
     {"scheduler.params.warmup_max_lr", kFloat, "0.001", ">=0", "Rate after the warm-up (WarmupLR: default optimizer.params.lr)", kSupported, "", "warmuplr|warmupdecaylr"},
-    {"scheduler.params.warmup_num_steps", kInt, "1000", ">=0", "Steps of the warm-up, at least 2 are taken", kSupported, "", "warmuplr|warmupdecaylr|warmupcosinelr"},
+    {"scheduler.params.warmup_num_steps", kInt, "1000", ">=0", "Steps of the warm-up: at least 2 are taken; Linear, Cosine and WSD: 0 when not given", kSupported, "", "warmuplr|warmupdecaylr|warmupcosinelr|linear|cosine|wsd"},
     {"scheduler.params.warmup_type", kString, "log", "log|linear", "Shape of the warm-up", kSupported, "", "warmuplr|warmupdecaylr|warmupcosinelr"},
-    {"scheduler.params.total_num_steps", kInt, "null", ">0", "Step at which the decay ends", kSupported, "", "warmupdecaylr|warmupcosinelr"},
+    {"scheduler.params.total_num_steps", kInt, "null", ">0", "Step at which the decay ends", kSupported, "", "warmupdecaylr|warmupcosinelr|linear|cosine|wsd"},
     {"scheduler.params.warmup_min_ratio", kFloat, "0.0", "0..1", "Start of the warm-up as a part of the rate", kSupported, "", "warmupcosinelr"},
     {"scheduler.params.cos_min_ratio", kFloat, "0.0001", "0..1", "End of the cosine as a part of the rate", kSupported, "", "warmupcosinelr"},
+    {"scheduler.params.min_ratio", kFloat, "0.0", "0..1", "End of the decay as a part of the rate; WSD: start of the warm-up too", kSupported, "", "linear|cosine|wsd"},
+    {"scheduler.params.decay_num_steps", kInt, "null", ">0", "Steps of the decay, the last ones; null: a tenth of total_num_steps", kSupported, "", "wsd"},
+    {"scheduler.params.decay_type", kString, "linear", "linear|cosine|1-sqrt", "Shape of the decay", kSupported, "", "wsd"},
     {"scheduler.params.last_batch_iteration", kInt, "-1", "", "Iteration to start from", kNotYet, "`--resume` restores it", "warmuplr|warmupdecaylr|warmupcosinelr|onecycle|lrrangetest"},
-    {"scheduler.params.cycle_min_lr", kFloat, "null", ">=0", "Lowest rate of the cycle", kNotYet, kNoOneCycle, "onecycle"},
-    {"scheduler.params.cycle_max_lr", kFloat, "null", ">=0", "Highest rate of the cycle", kNotYet, kNoOneCycle, "onecycle"},
-    {"scheduler.params.decay_lr_rate", kFloat, "0.0", ">=0", "Decay after the cycle", kNotYet, kNoOneCycle, "onecycle"},
-    {"scheduler.params.cycle_first_step_size", kInt, "2000", ">0", "Steps of the rise", kNotYet, kNoOneCycle, "onecycle"},
-    {"scheduler.params.cycle_second_step_size", kInt, "null", ">0", "Steps of the fall", kNotYet, kNoOneCycle, "onecycle"},
-    {"scheduler.params.cycle_first_stair_count", kInt, "0", ">=0", "Stairs of the rise", kNotYet, kNoOneCycle, "onecycle"},
-    {"scheduler.params.cycle_second_stair_count", kInt, "null", ">=0", "Stairs of the fall", kNotYet, kNoOneCycle, "onecycle"},
-    {"scheduler.params.decay_step_size", kInt, "0", ">=0", "Steps of one decay", kNotYet, kNoOneCycle, "onecycle"},
-    {"scheduler.params.cycle_momentum", kBool, "true", "", "Cycle the momentum too", kNotYet, kNoOneCycle, "onecycle"},
-    {"scheduler.params.cycle_min_mom", kFloat, "0.8", "0..1", "Lowest momentum", kNotYet, kNoOneCycle, "onecycle"},
-    {"scheduler.params.cycle_max_mom", kFloat, "0.9", "0..1", "Highest momentum", kNotYet, kNoOneCycle, "onecycle"},
-    {"scheduler.params.decay_mom_rate", kFloat, "0.0", ">=0", "Decay of the momentum", kNotYet, kNoOneCycle, "onecycle"},
-    {"scheduler.params.lr_range_test_min_lr", kFloat, "0.001", ">0", "Lowest rate of the test", kNotYet, kNoRangeTest, "lrrangetest"},
-    {"scheduler.params.lr_range_test_step_size", kInt, "2000", ">0", "Steps of one rate", kNotYet, kNoRangeTest, "lrrangetest"},
-    {"scheduler.params.lr_range_test_step_rate", kFloat, "1.0", ">0", "Growth of the rate", kNotYet, kNoRangeTest, "lrrangetest"},
-    {"scheduler.params.lr_range_test_staircase", kBool, "false", "", "Grow in stairs", kNotYet, kNoRangeTest, "lrrangetest"},
+    {"scheduler.params.cycle_min_lr", kFloat, "null", ">=0", "Lowest rate of the cycle", kSupported, "", "onecycle"},
+    {"scheduler.params.cycle_max_lr", kFloat, "null", ">=0", "Highest rate of the cycle", kSupported, "", "onecycle"},
+    {"scheduler.params.decay_lr_rate", kFloat, "0.0", ">=0", "Decay after the cycle", kSupported, "", "onecycle"},
+    {"scheduler.params.cycle_first_step_size", kInt, "2000", ">0", "Steps of the rise", kSupported, "", "onecycle"},
+    {"scheduler.params.cycle_second_step_size", kInt, "null", ">0", "Steps of the fall", kSupported, "", "onecycle"},
+    {"scheduler.params.cycle_first_stair_count", kInt, "0", ">=0", "Stairs of the rise", kSupported, "", "onecycle"},
+    {"scheduler.params.cycle_second_stair_count", kInt, "null", ">=0", "Stairs of the fall", kSupported, "", "onecycle"},
+    {"scheduler.params.decay_step_size", kInt, "0", ">=0", "Steps of one decay", kSupported, "", "onecycle"},
+    {"scheduler.params.cycle_momentum", kBool, "true", "", "Cycle the momentum too", kSupported, "", "onecycle"},
+    {"scheduler.params.cycle_min_mom", kFloat, "0.8", "0..1", "Lowest momentum", kSupported, "", "onecycle"},
+    {"scheduler.params.cycle_max_mom", kFloat, "0.9", "0..1", "Highest momentum", kSupported, "", "onecycle"},
+    {"scheduler.params.decay_mom_rate", kFloat, "0.0", ">=0", "Decay of the momentum", kSupported, "", "onecycle"},
+    {"scheduler.params.lr_range_test_min_lr", kFloat, "0.001", ">0", "Lowest rate of the test", kSupported, "", "lrrangetest"},
+    {"scheduler.params.lr_range_test_step_size", kInt, "2000", ">0", "Steps of one rate", kSupported, "", "lrrangetest"},
+    {"scheduler.params.lr_range_test_step_rate", kFloat, "1.0", ">0", "Growth of the rate", kSupported, "", "lrrangetest"},
+    {"scheduler.params.lr_range_test_staircase", kBool, "false", "", "Grow in stairs", kSupported, "", "lrrangetest"},
     {"fp16", kObject, "null", "", "Training in fp16 with a scaled loss; master weights, gradient sums and optimizer state are fp32"},
     {"fp16.enabled", kBool, "false", "", "Turn it on: forward and backward run under autocast on fp16 weights"},
     {"fp16.auto_cast", kBool, "false", "", "Cast the inputs", kWithoutEffect, "autocast casts what each operator takes"},

@@ -128,12 +128,17 @@ void JobVerifier::after_update(const runtime::SeenUpdate& update) {
     const auto value = [](std::span<const float> values, size_t i) {
         return values.empty() ? 0.0 : static_cast<double>(values[i]);
     };
+    config::OptimizerConfig optimizer = parts_.setup->config().optimizer;
+    if (update.betas) {
+        optimizer.beta1 = update.betas->beta1;
+        optimizer.beta2 = update.betas->beta2;
+    }
     for (size_t i = 0; i < piece.end.size(); ++i) {
         const UpdateFacts facts{static_cast<double>(piece.gradients[i]) * piece.factor, piece.lr,
                                 piece.update};
         const ElementValues before{piece.begin[i], value(piece.first, i), value(piece.second, i)};
         const ElementValues after{piece.end[i], value(update.first, i), value(update.second, i)};
-        const double error = update_error(parts_.setup->config().optimizer, facts, before, after);
+        const double error = update_error(optimizer, facts, before, after);
         if (!(error > piece.update_error)) continue;
         piece.update_error = error;
         piece.worst = static_cast<int64_t>(i);

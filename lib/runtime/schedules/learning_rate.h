@@ -1,10 +1,11 @@
-// The learning rate of each update, by DeepSpeed's formulas (runtime/lr_schedules.py of 0.19). Pure
-// functions.
+// The learning rate of each update, by DeepSpeed's formulas (runtime/lr_schedules.py of 0.19) and
+// transformers' (optimization.py of 5.23). Pure functions.
 #pragma once
 
 #include "config/run/run_config.h"
 
 #include <cstdint>
+#include <optional>
 
 namespace dslaunch::runtime {
 
@@ -19,8 +20,23 @@ namespace dslaunch::runtime {
 //                  then base * max(0, c + (1 - c) * (1 + cos(pi * p)) / 2)
 //                  with r = warmup_min_ratio, c = cos_min_ratio,
 //                  p = min(1, (i - N + 1) / max(1, total - N))
+//   OneCycle       at u < first + second: min + (max - min) * s, where s rises from 0 to 1 over the
+//                  first steps and falls back over the second ones, in stairs if asked for;
+//                  then min / (1 + decay_lr_rate * (u - first - second) / decay_step_size)
+//   LRRangeTest    min * (1 + step_rate * u / step_size), u / step_size as an integer by staircase
+// Those of transformers count updates: with u < W = warmup_num_steps the rate is base * u / W, and
+//   Linear, Cosine base * (r + (1 - r) * f), p = (u - W) / (total - W) and f = 1 - p,
+//                  or (1 + cos(pi * p)) / 2; r = min_ratio
+//   WSD            base, and over the last decay_num_steps base * (r + (1 - r) * f) with p from
+//                  there, f also 1 - sqrt(p); its warm-up begins at base * r
 // REQUIRES: update >= 0.
 [[nodiscard]] double learning_rate(const config::SchedulerConfig& scheduler, double base_lr,
                                    int64_t update);
+
+// The betas of update UPDATE where the scheduler moves them (OneCycle): the first one falls from
+// cycle_max_mom and rises again, and is cycle_min_mom at the very first update, as in DeepSpeed;
+// the second one is 0.99. Nothing: they are the optimizer's.
+[[nodiscard]] std::optional<config::Betas> scheduled_betas(const config::SchedulerConfig& scheduler,
+                                                           int64_t update);
 
 }  // namespace dslaunch::runtime

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "config/run/scheduler_config.h"
 #include "plan/step/step_plan.h"
 
 namespace dslaunch::runtime {
@@ -19,6 +20,7 @@ struct StepSettings {
     double lr = 0;
     double loss_scale = 1;  // factor of the loss whose gradients these are
     bool logged = false;  // true if the log tells of this step; costly figures may then be measured
+    std::optional<config::Betas> betas = {};  // in place of the optimizer's
 };
 
 // Gradients that were not finite, as agreed by all ranks.

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/range.h"
+#include "config/run/scheduler_config.h"
 
 namespace dslaunch::runtime {
 
@@ -17,6 +19,7 @@ struct SeenUpdate {
     Range elements;      // in the order of the memory of the parameter, or of this rank's share
     int64_t update = 1;  // number of the parameter's update, from 1
     double lr = 0;
+    std::optional<config::Betas> betas;  // in place of the optimizer's
     double loss_scale = 1;
     // The mean over the ranks of the scaled loss's gradients, [elements.numel]; and the number by
     // which the update multiplies them, which undoes the loss scale and clips.

@@ -362,7 +362,8 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     lr_ = learning_rate(config.scheduler, config.optimizer.lr, updates_);
     if (parts_.between != nullptr) parts_.between->before_step();
     const double scale = scaler_.scale();
-    parts_.state->begin_step({step, lr_, scale, is_logged(step)});
+    parts_.state->begin_step(
+        {step, lr_, scale, is_logged(step), scheduled_betas(config.scheduler, updates_)});
     const double weight = loss_weight(step - 1);
     parts_.segments->begin_step(step - 1, weight * scale);
     executor_.run_step();

@@ -60,14 +60,17 @@ float ShardOptimizer::initial_state(const config::OptimizerConfig& config) {
                : 0.0F;
 }
 
-void ShardOptimizer::update(const kernels::FlatRange& range, double lr, int64_t step) {
+void ShardOptimizer::update(const kernels::FlatRange& range, double lr, int64_t step,
+                            const std::optional<config::Betas>& betas) {
+    const double beta1 = betas ? betas->beta1 : config_.beta1;
+    const double beta2 = betas ? betas->beta2 : config_.beta2;
     switch (config_.kind) {
         case config::OptimizerKind::kAdam:
         case config::OptimizerKind::kAdamW:
             return queue_.adam_step(
                 range, {.lr = lr,
-                        .beta1 = config_.beta1,
-                        .beta2 = config_.beta2,
+                        .beta1 = beta1,
+                        .beta2 = beta2,
                         .eps = config_.eps,
                         .weight_decay = config_.weight_decay,
                         .decoupled_decay = config_.kind == config::OptimizerKind::kAdamW,
@@ -80,10 +83,9 @@ void ShardOptimizer::update(const kernels::FlatRange& range, double lr, int64_t 
                                                .weight_decay = config_.weight_decay,
                                                .step = step});
         case config::OptimizerKind::kLion:
-            return queue_.lion_step(range, {.lr = lr,
-                                            .beta1 = config_.beta1,
-                                            .beta2 = config_.beta2,
-                                            .weight_decay = config_.weight_decay});
+            return queue_.lion_step(
+                range,
+                {.lr = lr, .beta1 = beta1, .beta2 = beta2, .weight_decay = config_.weight_decay});
         case config::OptimizerKind::kSgd:
             return queue_.sgd_step(range, {.lr = lr,
                                            .momentum = config_.momentum,

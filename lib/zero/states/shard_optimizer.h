@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,10 @@ class ShardOptimizer {
     [[nodiscard]] static float initial_state(const config::OptimizerConfig& config);
 
     // Updates RANGE, from 0 on and with its states, with the learning rate LR as the slice's
-    // STEP-th update (from 1). One thread at a time may call it.
-    void update(const kernels::FlatRange& range, double lr, int64_t step);
+    // STEP-th update (from 1). BETAS, if given, take the place of the config's. One thread at a
+    // time may call it.
+    void update(const kernels::FlatRange& range, double lr, int64_t step,
+                const std::optional<config::Betas>& betas = {});
 
   private:
     config::OptimizerConfig config_;

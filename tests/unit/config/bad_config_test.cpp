@@ -194,11 +194,16 @@ const std::vector<Bad>& bad_configs() {
         {R"({"dslaunch": {"tensor": {"size": 2}, "sequence": {"size": 2}}})",
          {"c:1:59: dslaunch.sequence.size: beside dslaunch.tensor.size is not available yet in "
           "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
+        {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_max_lr": 0.1}}})",
+         {"scheduler.params.cycle_min_lr: is required: a bound of the cycle's learning rates"}},
+        {R"({"scheduler": {"type": "WSD", "params": {"total_num_steps": 9, "warmup_num_steps": 9}}})",
+         {"scheduler.params.decay_num_steps: 9 steps of warm-up and 1 of decay are more than "
+          "total_num_steps, 9"}},
         {R"({"quantize_training": {"enabled": true, "quantize_groups": 8}})",
          {"c:1:23: quantize_training: quantization is not available in this version, and DeepSpeed "
           "has removed this section: remove the key"}},
         {R"({"dslaunch": {"lora": {"r": 8, "base": "nf4", "dropout": 1}}})",
-         {"c:1:55: dslaunch.lora.dropout: must be below 1"}},
+         {"c:1:58: dslaunch.lora.dropout: must be below 1"}},
     };
     return table;
 }

@@ -62,22 +62,23 @@ std::optional<Value> other_value(const KeySpec& key) {
 }
 
 TEST_CASE("each parameter of each optimizer and scheduler is used or refused, none is ignored") {
-    struct Section {
-        std::string name;
-        std::string needs;  // parameters without which the type is refused
-    };
     int used = 0, refused = 0, without_effect = 0;
-    for (const Section& section :
-         {Section{"optimizer", ""}, Section{"scheduler", R"("total_num_steps": 50)"}}) {
-        for (const std::string& type : available_types(section.name)) {
-            const bool needs = type == "WarmupDecayLR" || type == "WarmupCosineLR";
+    const std::set<std::string> with_end = {"WarmupDecayLR", "WarmupCosineLR", "Linear", "Cosine",
+                                            "WSD"};
+    for (const std::string section : {"optimizer", "scheduler"}) {
+        for (const std::string& type : available_types(section)) {
+            // Parameters without which the type is refused.
+            const std::string needs = with_end.contains(type) ? R"("total_num_steps": 50)"
+                                      : type == "OneCycle"
+                                          ? R"("cycle_min_lr": 0.1, "cycle_max_lr": 0.2)"
+                                          : "";
             const std::string text = fmt::format(R"({{"{}": {{"type": "{}", "params": {{{}}}}}}})",
-                                                 section.name, type, needs ? section.needs : "");
+                                                 section, type, needs);
             const Resolved plain = resolve(parse_config(text, "c"));
             INFO(text);
             REQUIRE(plain.problems.empty());
             for (const KeySpec& key : schema()) {
-                if (!std::string_view(key.path).starts_with(section.name + ".params.")) continue;
+                if (!std::string_view(key.path).starts_with(section + ".params.")) continue;
                 const auto value = other_value(key);
                 INFO(key.path);
                 REQUIRE(value);

@@ -3,6 +3,7 @@
 #include "support/catch.h"
 
 #include <cmath>
+#include <vector>
 
 using namespace dslaunch;
 using namespace dslaunch::config;
@@ -67,4 +68,84 @@ TEST_CASE("WarmupCosineLR starts at 0, warms up from its ratio, and ends at cos_
     CHECK(learning_rate(config, 2.0, 16) == Approx(2.0 * 0.55));
     CHECK(learning_rate(config, 2.0, 24) == Approx(0.2));
     CHECK(learning_rate(config, 2.0, 99) == Approx(0.2));
+}
+
+// The expected values of this and the next cases are DeepSpeed's own (0.19.8), update by update.
+TEST_CASE("OneCycle rises, falls and decays, in stairs if asked for, and moves the first beta") {
+    SchedulerConfig config;
+    config.kind = SchedulerKind::kOneCycle;
+    config.cycle.min_lr = 0.1;
+    config.cycle.max_lr = 0.9;
+    config.cycle.first_steps = 4;
+    config.cycle.second_steps = 8;
+    config.cycle.decay_steps = 2;
+    config.cycle.lr_decay_rate = 0.5;
+    config.cycle.beta_decay_rate = 0.25;
+    const std::vector<double> rates = {0.1, 0.3, 0.5, 0.7, 0.9, 0.8,  0.7,      0.6,
+                                       0.5, 0.4, 0.3, 0.2, 0.1, 0.08, 1.0 / 15, 0.4 / 7};
+    const std::vector<double> betas = {0.8,  0.875,  0.85,  0.825,  0.8, 0.8125, 0.825, 0.8375,
+                                       0.85, 0.8625, 0.875, 0.8875, 0.9, 1.0125, 1.125, 1.2375};
+    for (int64_t u = 0; u < std::ssize(rates); ++u) {
+        INFO(u);
+        CHECK(learning_rate(config, 7.0, u) == Approx(rates[static_cast<size_t>(u)]));
+        const auto moved = scheduled_betas(config, u);
+        REQUIRE(moved);
+        CHECK(moved->beta1 == Approx(betas[static_cast<size_t>(u)]));
+        CHECK(moved->beta2 == 0.99);
+    }
+    config.cycle.first_stairs = config.cycle.second_stairs = 2;
+    const std::vector<double> stairs = {0.1, 0.1, 0.5, 0.5, 0.9, 0.5, 0.5, 0.5, 0.5, 0.1, 0.1, 0.1};
+    for (int64_t u = 0; u < std::ssize(stairs); ++u)
+        CHECK(learning_rate(config, 7.0, u) == Approx(stairs[static_cast<size_t>(u)]));
+    config.cycle.betas = false;
+    CHECK_FALSE(scheduled_betas(config, 3));
+    CHECK_FALSE(scheduled_betas(SchedulerConfig{}, 3));
+    config.cycle.decay_steps = 0;
+    CHECK(learning_rate(config, 7.0, 1000) == 0.1);
+}
+
+TEST_CASE("LRRangeTest grows by its rate every step_size updates, in stairs if asked for") {
+    SchedulerConfig config;
+    config.kind = SchedulerKind::kLrRangeTest;
+    config.range_test = {0.01, 4, 2.0, false};
+    CHECK(learning_rate(config, 7.0, 0) == Approx(0.01));
+    CHECK(learning_rate(config, 7.0, 1) == Approx(0.015));
+    CHECK(learning_rate(config, 7.0, 6) == Approx(0.04));
+    config.range_test.staircase = true;
+    CHECK(learning_rate(config, 7.0, 3) == Approx(0.01));
+    CHECK(learning_rate(config, 7.0, 7) == Approx(0.03));
+}
+
+// By transformers' formulas, which count updates from 0.
+TEST_CASE("Linear, Cosine and WSD warm up from update 0 and end at min_ratio") {
+    SchedulerConfig config;
+    config.kind = SchedulerKind::kLinear;
+    config.warmup_num_steps = 4;
+    config.total_num_steps = 12;
+    CHECK(learning_rate(config, 2.0, 0) == 0.0);
+    CHECK(learning_rate(config, 2.0, 1) == Approx(0.5));
+    CHECK(learning_rate(config, 2.0, 4) == Approx(2.0));
+    CHECK(learning_rate(config, 2.0, 8) == Approx(1.0));
+    CHECK(learning_rate(config, 2.0, 99) == 0.0);
+    config.kind = SchedulerKind::kCosine;
+    config.min_ratio = 0.2;
+    CHECK(learning_rate(config, 2.0, 2) == Approx(1.0));
+    CHECK(learning_rate(config, 2.0, 8) == Approx(2.0 * 0.6));
+    CHECK(learning_rate(config, 2.0, 12) == Approx(0.4));
+    CHECK(learning_rate(config, 2.0, 99) == Approx(0.4));
+    config.kind = SchedulerKind::kWsd;
+    config.decay_num_steps = 4;
+    CHECK(learning_rate(config, 2.0, 0) == Approx(0.4));
+    CHECK(learning_rate(config, 2.0, 2) == Approx(2.0 * 0.6));
+    CHECK(learning_rate(config, 2.0, 7) == 2.0);
+    CHECK(learning_rate(config, 2.0, 8) == 2.0);
+    CHECK(learning_rate(config, 2.0, 10) == Approx(2.0 * 0.6));
+    config.decay_type = DecayType::kOneMinusSqrt;
+    CHECK(learning_rate(config, 2.0, 9) == Approx(2.0 * (0.2 + 0.8 * 0.5)));
+    config.decay_type = DecayType::kCosine;
+    CHECK(learning_rate(config, 2.0, 10) == Approx(2.0 * 0.6));
+    CHECK(learning_rate(config, 2.0, 99) == Approx(0.4));
+    // Without a warm-up the first update has the whole rate.
+    config.warmup_num_steps = 0;
+    CHECK(learning_rate(config, 2.0, 0) == 2.0);
 }

@@ -62,7 +62,7 @@ TEST_CASE("jobs of every kind are what one rank alone computes") {
     const std::vector<Kind> kinds = {
         {"gpt-dropout", 3, false, true, zero(1)},
         {"gpt", 2, true, true, zero(2)},
-        {"gpt", 1, false, true, {{"scheduler", one_cycle}}},  // moves the betas too
+        {"gpt", 2, false, true, {{"scheduler", one_cycle}}},  // moves the betas too
         {"gpt-tied", 2, true, true, zero(3)},
         {"convnet", 2, false, false, zero(3)},  // buffers
         {"exported-convnet", 2, false, false, zero(2)},

@@ -499,6 +499,17 @@ HelpPage plan_help() {
             .docs = "docs/plan.md, docs/pipelines.md, docs/tensor-parallel.md"};
 }
 
+void override_config(PlanArguments& arguments) {
+    std::vector<std::string>& overrides = arguments.job.overrides;
+    if (!arguments.op_libraries.empty())
+        overrides.push_back(config::op_libraries_override(arguments.op_libraries));
+    if (!arguments.device.empty()) overrides.push_back("dslaunch.device=" + arguments.device);
+    if (!arguments.data.empty())
+        overrides.push_back("dslaunch.data.train=" + json_quote(arguments.data));
+    if (arguments.context > 0)
+        overrides.push_back(fmt::format("dslaunch.data.context={}", arguments.context));
+}
+
 }  // namespace
 
 int plan_main(int argc, char** argv) {
@@ -527,15 +538,7 @@ int plan_main(int argc, char** argv) {
         if (config.device == config::DeviceChoice::kCuda) runtime::check_gpu_support(config);
         return c10::Device(c10::kCPU);
     };
-    if (!arguments.op_libraries.empty())
-        arguments.job.overrides.push_back(config::op_libraries_override(arguments.op_libraries));
-    if (!arguments.device.empty())
-        arguments.job.overrides.push_back("dslaunch.device=" + arguments.device);
-    if (!arguments.data.empty())
-        arguments.job.overrides.push_back("dslaunch.data.train=" + json_quote(arguments.data));
-    if (arguments.context > 0)
-        arguments.job.overrides.push_back(
-            fmt::format("dslaunch.data.context={}", arguments.context));
+    override_config(arguments);
     const runtime::Topology place = place_of(arguments, 0);
     const job::JobSetup setup = job::set_up_job(arguments.job, place);
     if (arguments.beside_ranks > 0) {

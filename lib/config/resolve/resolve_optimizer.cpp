@@ -8,8 +8,6 @@
 
 namespace dslaunch::config {
 
-using Kind = Value::Kind;
-
 void Resolver::optimizer() {
     const std::vector<std::string> later = {"lamb",   "onebitadam", "onebitlamb", "zerooneadam",
                                             "muadam", "muadamw",    "musgd",      "muon"};
@@ -18,7 +16,7 @@ void Resolver::optimizer() {
     if (type == nullptr) {
         // --lr alone changes the default optimizer.
         const bool is_written = section != nullptr && section->origin != "--set";
-        if (is_written && section->is(Kind::kObject) && !section->items.empty()) {
+        if (is_written && section->is(Value::Kind::kObject) && !section->items.empty()) {
             problem("optimizer", fmt::format("has no `type`: give {}", types_text("optimizer")));
         }
         record("optimizer.type", make_value(std::string("AdamW")), "default");
@@ -49,7 +47,7 @@ void Resolver::optimizer() {
 
 void Resolver::betas(const Value& value) {
     auto share = [](const Value& one) {
-        bool number = one.is(Kind::kInt) || one.is(Kind::kFloat);
+        bool number = one.is(Value::Kind::kInt) || one.is(Value::Kind::kFloat);
         return number && one.as_double() >= 0 && one.as_double() < 1;
     };
     if (value.items.size() != 2 || !share(value.items[0]) || !share(value.items[1])) {

@@ -10,13 +10,11 @@
 
 namespace dslaunch::config {
 
-using Kind = Value::Kind;
-
 void Resolver::scheduler() {
     const Value* type = given("scheduler.type");
     const Value* section = find_path(root_, "scheduler");
     if (type == nullptr) {
-        if (section != nullptr && section->is(Kind::kObject) && !section->items.empty()) {
+        if (section != nullptr && section->is(Value::Kind::kObject) && !section->items.empty()) {
             problem("scheduler", fmt::format("has no `type`: give {}", types_text("scheduler")));
         }
         return;

@@ -196,7 +196,8 @@ const std::vector<Bad>& bad_configs() {
           "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
         {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_max_lr": 0.1}}})",
          {"scheduler.params.cycle_min_lr: is required: a bound of the cycle's learning rates"}},
-        {R"({"scheduler": {"type": "WSD", "params": {"total_num_steps": 9, "warmup_num_steps": 9}}})",
+        {R"({"scheduler": {"type": "WSD",
+              "params": {"total_num_steps": 9, "warmup_num_steps": 9}}})",
          {"scheduler.params.decay_num_steps: 9 steps of warm-up and 1 of decay are more than "
           "total_num_steps, 9"}},
         {R"({"quantize_training": {"enabled": true, "quantize_groups": 8}})",

@@ -15,23 +15,35 @@
 
 namespace dslaunch::storage {
 
+// What is divided by its size, and the factor behind it.
 enum class NormKind {
-    kLayer,     // with a bias
-    kRms,       // times the weight
-    kRmsOfOne,  // times 1 + the weight, as Gemma has it
+    kLayer,       // the distances from the mean; the weight
+    kLayerOfOne,  // ... 1 + the weight, as Nemotron has it
+    kRms,         // the numbers themselves; the weight
+    kRmsOfOne,    // ... 1 + the weight, as Gemma has it
 };
 
-enum class ActivationKind { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu };
+// Norms of queries and keys before they turn.
+enum class HeadNormKind {
+    kNone,
+    kShared,  // of each head alone, with one weight for all of them
+    kEach,    // ... with a row of the weight for each
+    kList,    // ... with a module for each
+    kWhole,   // of all heads together
+};
+
+enum class ActivationKind { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kReluSquared };
 
 enum class ProjectionKind {
-    kSeparate,     // queries, keys and values have a matrix each
-    kFused,        // one matrix: all queries, then all keys, then all values
-    kFusedByHead,  // one matrix: query, key and value of a head, then those of the next
+    kSeparate,    // queries, keys and values have a matrix each
+    kFused,       // one matrix: all queries, then all keys, then all values
+    kFusedByKey,  // one matrix: the queries that share a key, the key, its value, then the next ones
 };
 
 struct TransformerLayer {
     bool window = false;   // sees the last `window` positions alone
     bool experts = false;  // has a router and experts in the place of one MLP
+    bool turns = true;     // queries and keys turn with their position
 };
 
 struct TransformerConfig {
@@ -47,34 +59,46 @@ struct TransformerConfig {
     std::vector<TransformerLayer> layers;
 
     NormKind norm = NormKind::kRms;
+    bool norm_weight = true;  // else the factor is 1
+    bool norm_bias = false;   // of kLayer and kLayerOfOne
     double norm_epsilon = 1e-6;
-    bool norms_behind = false;  // a norm behind attention and MLP too, as Gemma 2 has them
+    bool norms_before = true;   // a norm before attention and MLP
+    bool norms_behind = false;  // a norm behind attention and MLP, as Gemma 2 has them
     bool parallel = false;      // attention and MLP read the same residual stream
+    bool shared_norm = false;   // ... by way of the same norm
     ActivationKind activation = ActivationKind::kSilu;
     bool gated = true;        // the MLP multiplies two projections
     bool gate_fused = false;  // ... which are one matrix
     bool mlp_bias = false;
     ProjectionKind projection = ProjectionKind::kSeparate;
     bool projection_bias = false;  // of queries, keys and values
+    double projection_cap = 0;     // queries, keys and values are cut off there; 0: nowhere
     bool output_bias = false;      // of the projection behind attention
-    bool head_norms = false;       // a norm of each head's queries and keys
+    HeadNormKind head_norm = HeadNormKind::kNone;
+    bool head_norm_bias = false;
     bool transposed = false;       // matrices of layers are [in, out], as those of GPT-2
     double scale = 0;              // of the products of queries and keys
     double score_cap = 0;          // tanh bounds them by this; 0: they have no bound
     double logit_cap = 0;
+    double logit_scale = 1;  // before they are capped
     double embedding_scale = 1;
+    double residual_scale = 1;  // of what a layer adds to the residual stream
     int64_t padding = -1;  // the token whose row of the embedding gets no gradient; -1: none
-    bool learned_positions = false;  // else rotary
-    Rope rope;                       // of layers that see all positions
-    Rope window_rope;                // of layers with a window
+    bool learned_positions = false;   // then no layer turns
+    Rope rope;                        // of layers that see all positions
+    Rope window_rope;                 // of layers with a window
+    bool turns_neighbours = false;    // element 2i turns with 2i + 1, else i with i + rope.width / 2
     int64_t window = 0;
-    bool tied = false;  // the output layer is the embedding
+    bool tied = false;       // the output layer is the embedding
+    bool head_bias = false;  // of the output layer
     double embedding_dropout = 0, residual_dropout = 0, attention_dropout = 0;
 
     int64_t experts = 0;         // of a layer that has some
     int64_t experts_chosen = 0;  // for each token
     int64_t expert_width = 0;
     bool expert_weights_sum_to_one = false;
+    int64_t shared_expert_width = 0;  // of one that computes every token; 0: there is none
+    bool shared_expert_gate = false;  // ... times a sigmoid of the token
 
     // Names in the family's modules of what graph/models/transformer.torchscript calls $embed,
     // $query, …
@@ -82,6 +106,7 @@ struct TransformerConfig {
 
     [[nodiscard]] bool has_window() const;
     [[nodiscard]] bool has_experts() const;
+    [[nodiscard]] bool has_rotary() const;
 };
 
 // Reads TEXT, the config.json at PATH. Throws Error{kInput} that begins with PATH and names the

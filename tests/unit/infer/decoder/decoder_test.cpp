@@ -65,7 +65,7 @@ std::vector<std::string> fixtures() {
 
 RotaryFrequencies frequencies_of(const storage::TransformerConfig& config) {
     RotaryFrequencies made;
-    if (config.learned_positions) return made;
+    if (!config.has_rotary()) return made;
     made.all = graph::rope_frequencies(config.rope, false);
     if (config.rope.kind == storage::RopeKind::kLong)
         made.late = graph::rope_frequencies(config.rope, true);

@@ -135,15 +135,17 @@ class TransformerMaker {
         const auto add_norm = [&](const char* ours) {
             parts.children.emplace_back(name(ours), norm(in(path, ours), config_.width));
         };
+        const bool has_mlp_norm = config_.norms_before && !config_.shared_norm;
         if (config_.norms_before) add_norm("attention_norm");
         parts.children.emplace_back(name("attention"), attention(in(path, "attention"), what));
         if (config_.norms_behind) add_norm("attention_post_norm");
-        if (config_.norms_before && !config_.shared_norm) add_norm("mlp_norm");
+        if (has_mlp_norm) add_norm("mlp_norm");
         parts.children.emplace_back(name("mlp"), what.experts
                                                      ? experts(in(path, "mlp"))
                                                      : mlp(in(path, "mlp"), config_.mlp_width));
         if (config_.norms_behind) add_norm("mlp_post_norm");
-        parts.constants = {{"has_norms_before", config_.norms_before},
+        parts.constants = {{"has_attention_norm", config_.norms_before},
+                           {"has_mlp_norm", has_mlp_norm},
                            {"has_norms_behind", config_.norms_behind},
                            {"is_parallel", config_.parallel},
                            {"shares_norm", config_.shared_norm},

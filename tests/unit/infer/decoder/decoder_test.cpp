@@ -59,7 +59,7 @@ std::vector<std::string> fixtures() {
     std::vector<std::string> paths;
     for (const auto& entry : fs::directory_iterator(fixture_path("huggingface")))
         paths.push_back(entry.path().string());
-    REQUIRE(paths.size() >= 17);
+    REQUIRE(paths.size() >= 43);
     return paths;
 }
 
@@ -161,6 +161,46 @@ TEST_CASE("every family's logits are those of transformers, whole, in pieces and
             if (first.empty()) first = logits;
             CHECK(logits == first);
         }
+    }
+}
+
+TEST_CASE("each switch of a family is seen in the logits of its fixture") {
+    using storage::TransformerConfig;
+    struct Change {
+        const char* fixture;
+        void (*make)(TransformerConfig& config);
+    };
+    using storage::ActivationKind;
+    using storage::NormKind;
+    const Change changes[] = {
+        {"arcee", [](auto& config) { config.activation = ActivationKind::kRelu; }},
+        {"cohere", [](auto& config) { config.logit_scale = 1; }},
+        {"cohere", [](auto& config) { config.turns_neighbours = false; }},
+        {"cohere2", [](auto& config) { config.layers[3].turns = true; }},
+        {"glm4", [](auto& config) { config.turns_neighbours = false; }},
+        {"granite", [](auto& config) { config.embedding_scale = 1; }},
+        {"granite", [](auto& config) { config.residual_scale = 1; }},
+        {"granite", [](auto& config) { config.logit_scale = 1; }},
+        {"granite", [](auto& config) { config.scale *= 2; }},
+        {"nemotron", [](auto& config) { config.norm = NormKind::kLayer; }},
+        {"olmo", [](auto& config) { config.norm = NormKind::kRms; }},
+        {"olmo", [](auto& config) { config.projection_cap = 0; }},
+        {"olmo2", [](auto& config) { config.norm_epsilon = 0.1; }},
+        {"qwen2-moe", [](auto& config) { config.expert_weights_sum_to_one = true; }},
+        {"smollm3", [](auto& config) { config.layers[3].turns = true; }},
+        {"smollm3", [](auto& config) { config.layers[3].window = false; }},
+    };
+    for (const Change& change : changes) {
+        Fixture fixture(fixture_path(std::string("huggingface/") + change.fixture));
+        INFO(change.fixture << ", change " << &change - changes);
+        const auto logits = [&] {
+            Rank rank(fixture, whole_of(fixture), nullptr, {});
+            LoneRunner runner(*rank.decoder);
+            return run(runner, fixture, fixture.length);
+        };
+        CHECK(difference(logits(), fixture.logits) < kRounding);
+        change.make(fixture.folder.config);
+        CHECK(difference(logits(), fixture.logits) > 100 * kRounding);
     }
 }
 

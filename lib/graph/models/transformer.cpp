@@ -42,9 +42,9 @@ class TransformerMaker {
         const std::string decoder = name("decoder");
         parts.children.emplace_back(decoder, decoder_of(decoder));
         if (!config_.tied) {
-            parts.children.emplace_back(name("head"), linear(name("head"), config_.width,
-                                                             config_.vocabulary,
-                                                             config_.head_bias));
+            parts.children.emplace_back(
+                name("head"),
+                linear(name("head"), config_.width, config_.vocabulary, config_.head_bias));
         } else if (config_.head_bias) {
             ModuleParts bias;
             bias.parameters.emplace_back("bias",
@@ -243,8 +243,7 @@ class TransformerMaker {
         const bool has_gate = has_shared && config_.shared_expert_gate;
         if (has_shared)
             parts.children.emplace_back(
-                name("shared_expert"),
-                mlp(in(path, "shared_expert"), config_.shared_expert_width));
+                name("shared_expert"), mlp(in(path, "shared_expert"), config_.shared_expert_width));
         if (has_gate)
             parts.children.emplace_back(
                 name("shared_expert_gate"),
@@ -300,6 +299,7 @@ class TransformerMaker {
                 std::to_string(i),
                 norm(fmt::format("{}.{}", in(path, "norms"), i), width, 0, bias));
         parts.children.emplace_back(name("norms"), builder_.make("List", list));
+        parts.constants = {{"width", width}, {"epsilon", config_.norm_epsilon}};
         return builder_.make("HeadNorms", parts);
     }
 

@@ -57,8 +57,8 @@ class DecoderLoader {
             rows.outputs = made_.vocabulary;
             made_.head.weight = matrix(rows);
             if (config_.head_bias)
-                made_.head.bias = source_.vector(name("head") + ".bias", {config_.vocabulary},
-                                                 made_.vocabulary);
+                made_.head.bias =
+                    source_.vector(name("head") + ".bias", {config_.vocabulary}, made_.vocabulary);
             made_.head.adapter = source_.low_rank(rows);
         }
         if (part.first_layer == 0 && is_last) source_.require_all_taken();

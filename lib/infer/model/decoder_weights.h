@@ -11,7 +11,7 @@
 
 #include "base/range.h"
 #include "infer/model/weight_source.h"
-#include "storage/huggingface/transformer_config.h"
+#include "storage/huggingface/transformer_switches.h"
 
 namespace dslaunch::infer {
 

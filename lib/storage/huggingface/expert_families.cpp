@@ -73,8 +73,7 @@ void read_mixtral(const JsonPlace& config, TransformerConfig& model) {
     model.projection_bias = model.output_bias = model.mlp_bias = false;
     read_window_of_all(config, model);
     require_zero(config, "router_jitter_noise", "noise at the router");
-    rename(model,
-           {{"mlp", "block_sparse_moe"}, {"gate", "w1"}, {"up", "w3"}, {"down", "w2"}});
+    rename(model, {{"mlp", "block_sparse_moe"}, {"gate", "w1"}, {"up", "w3"}, {"down", "w2"}});
     read_experts(config, model, "num_local_experts");
     model.expert_width = model.mlp_width;
     model.expert_weights_sum_to_one = true;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/text/json_place.h"
-#include "storage/huggingface/transformer_config.h"
+#include "storage/huggingface/transformer_switches.h"
 
 namespace dslaunch::storage {
 

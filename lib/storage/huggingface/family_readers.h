@@ -1,10 +1,10 @@
 // One reader for each family of decoders: CONFIG's fields become the switches of MODEL. Each throws
 // Error{kInput} that names a field. Source: the config classes of transformers 5.23. Data path:
-// family_fields.h -> [here] -> transformer_config.h. Pure.
+// family_fields.h -> [here] -> transformer_switches.h. Pure.
 #pragma once
 
 #include "base/text/json_place.h"
-#include "storage/huggingface/transformer_config.h"
+#include "storage/huggingface/transformer_switches.h"
 
 namespace dslaunch::storage {
 

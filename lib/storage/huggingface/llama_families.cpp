@@ -83,11 +83,9 @@ void read_stablelm(const JsonPlace& config, TransformerConfig& model) {
 }
 
 void read_glm(const JsonPlace& config, TransformerConfig& model) {
-    read_like_llama(config, model,
-                    {.rotary_part = 0.5,
-                     .norm_epsilon = 1.5625e-7,
-                     .head_width = 128,
-                     .padding = 151329});
+    read_like_llama(
+        config, model,
+        {.rotary_part = 0.5, .norm_epsilon = 1.5625e-7, .head_width = 128, .padding = 151329});
     model.projection_bias = flag_or(config, "attention_bias", true);
     model.output_bias = false;
     model.turns_neighbours = true;
@@ -120,8 +118,7 @@ void read_ernie(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(
         config, model,
         {.theta = 5e5, .norm_epsilon = 1e-5, .head_width = 128, .padding = 0, .tied = true});
-    model.projection_bias = model.output_bias = model.mlp_bias =
-        flag_or(config, "use_bias", false);
+    model.projection_bias = model.output_bias = model.mlp_bias = flag_or(config, "use_bias", false);
     model.attention_dropout = 0;
     model.turns_neighbours = true;
 }

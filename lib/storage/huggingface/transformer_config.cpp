@@ -1,7 +1,5 @@
 #include "storage/huggingface/transformer_config.h"
 
-#include <algorithm>
-
 #include "base/text.h"
 #include "base/text/json_place.h"
 #include "storage/huggingface/family_readers.h"
@@ -91,18 +89,6 @@ void check(const JsonPlace& config, const TransformerConfig& model) {
 }
 
 }  // namespace
-
-bool TransformerConfig::has_window() const {
-    return std::ranges::any_of(layers, &TransformerLayer::window);
-}
-
-bool TransformerConfig::has_experts() const {
-    return std::ranges::any_of(layers, &TransformerLayer::experts);
-}
-
-bool TransformerConfig::has_rotary() const {
-    return std::ranges::any_of(layers, &TransformerLayer::turns);
-}
 
 std::vector<std::string> known_architectures() {
     std::vector<std::string> names;

@@ -196,12 +196,12 @@ TEST_CASE("layers turn but for those of which the config says otherwise") {
     CHECK(windows(read(cohere)) == "www-");
     CHECK(turns(cohere) == "ttt-");
     CHECK(turns(llama()) == "tttt");
-    for (const auto& [family, width] : {std::pair{"PhiForCausalLM", 4},
-                                        std::pair{"StableLmForCausalLM", 2},
-                                        std::pair{"NemotronForCausalLM", 4}})
+    for (const auto& [family, width] :
+         {std::pair{"PhiForCausalLM", 4}, std::pair{"StableLmForCausalLM", 2},
+          std::pair{"NemotronForCausalLM", 4}})
         CHECK(read(as(family)).rope.width == width);
-    for (const char* family : {"CohereForCausalLM", "GlmForCausalLM", "HeliumForCausalLM",
-                               "Ernie4_5ForCausalLM"})
+    for (const char* family :
+         {"CohereForCausalLM", "GlmForCausalLM", "HeliumForCausalLM", "Ernie4_5ForCausalLM"})
         CHECK(read(as(family)).turns_neighbours);
 }
 
@@ -249,8 +249,8 @@ TEST_CASE("Falcon's old and new layers, StarCoder's one key, GPT-J's width that 
     CHECK_FALSE(read(falcon).shared_norm);
     CHECK(read(with(falcon, "num_ln_in_parallel_attn", 1)).shared_norm);
     CHECK_THAT(refusal(with(falcon, "parallel_attn", false)), Contains("parallel_attn"));
-    const Json gpt = {{"vocab_size", 100}, {"n_embd", 32}, {"n_head", 4}, {"n_layer", 2},
-                      {"n_positions", 64}, {"rotary_dim", 4}};
+    const Json gpt = {{"vocab_size", 100}, {"n_embd", 32},      {"n_head", 4},
+                      {"n_layer", 2},      {"n_positions", 64}, {"rotary_dim", 4}};
     const Json coder = with(gpt, "architectures", {"GPTBigCodeForCausalLM"});
     CHECK(read(coder).key_heads == 1);
     CHECK_FALSE(read(coder).has_rotary());

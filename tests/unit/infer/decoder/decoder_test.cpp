@@ -374,6 +374,27 @@ TEST_CASE("rounded weights and caches stay near the logits, the nearer the more 
     CHECK(cache < 8.0 / 256);
 }
 
+TEST_CASE("every family takes weights of every form") {
+    for (const std::string& path : fixtures()) {
+        INFO(path);
+        const Fixture fixture(path);
+        const auto error = [&](MatrixForm form) {
+            Rank rank(fixture, whole_of(fixture), nullptr, {}, form);
+            LoneRunner runner(*rank.decoder);
+            return relative_error(run(runner, fixture, 9), fixture.logits);
+        };
+        CHECK(error(MatrixForm::kF32) < kRounding);
+        // As in the test before; a router that chooses another expert is further away.
+        CHECK(error(MatrixForm::kFp16) < 8.0 / 2048);
+        if (fixture.folder.config.has_experts()) continue;
+        CHECK(error(MatrixForm::kInt8) < 8.0 / 256);
+        const double int4 = error(MatrixForm::kInt4), nf4 = error(MatrixForm::kNf4);
+        CHECK(int4 > error(MatrixForm::kBf16));
+        CHECK(int4 < 8.0 / 16);
+        CHECK(nf4 < 8.0 / 16);
+    }
+}
+
 TEST_CASE("an adapter beside the weights changes them as its file says") {
     for (const char* name : {"llama", "gpt2"}) {
         INFO(name);

@@ -12,7 +12,6 @@
 namespace dslaunch::infer {
 
 using storage::ActivationKind;
-using storage::HeadNormKind;
 using storage::NormKind;
 using storage::TransformerConfig;
 

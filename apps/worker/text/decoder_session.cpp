@@ -33,7 +33,7 @@ DType dtype_named(const std::string& name) {
 
 infer::RotaryFrequencies frequencies_of(const storage::TransformerConfig& config) {
     infer::RotaryFrequencies frequencies;
-    if (config.learned_positions) return frequencies;
+    if (!config.has_rotary()) return frequencies;
     frequencies.all = graph::rope_frequencies(config.rope, false);
     if (config.rope.kind == storage::RopeKind::kLong) {
         frequencies.late = graph::rope_frequencies(config.rope, true);

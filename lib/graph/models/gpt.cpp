@@ -26,7 +26,7 @@ class GptMaker {
   public:
     explicit GptMaker(const GptOptions& options)
         : options_(options),
-          builder_(kGptSource, "gpt", {{}, {{"blocks", options.layers}}}),
+          builder_(kGptSource, "gpt", {}),
           generator_(at::detail::createCPUGenerator(options.seed)) {}
 
     Module model() {

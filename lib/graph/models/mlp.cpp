@@ -23,8 +23,7 @@ torch::jit::Module make_mlp(const MlpOptions& options) {
         if (width < 1) fail(ExitCode::kUsage, "--widths {}: must be at least 1", width);
 
     const size_t hidden_total = widths.size() - 2;
-    ModuleBuilder builder(kMlpSource, "mlp",
-                          {{}, {{"hidden", static_cast<int64_t>(hidden_total)}}});
+    ModuleBuilder builder(kMlpSource, "mlp", {});
     at::Generator generator = at::detail::createCPUGenerator(options.seed);
     const auto linear = [&](size_t layer) {
         const int64_t inputs = widths[layer], outputs = widths[layer + 1];

@@ -47,29 +47,13 @@ bool parse_loop(std::string_view line, Loop& loop) {
     return true;
 }
 
-void write_out(const Loop& loop, const SourceChoices& choices, std::string& out) {
+void write_out(const Loop& loop, int64_t children_total, std::string& out) {
     const std::string indent(loop.indent, ' ');
-    const int64_t children_total = choices.children_total.at(loop.list.substr(kSelf.length()));
     for (int64_t child = 0; child < children_total; ++child) {
         if (!loop.index.empty()) out += fmt::format("{}{} = {}\n", indent, loop.index, child);
         out += fmt::format("{}{} = getattr({}, \"{}\")\n", indent, loop.variable, loop.list, child);
         for (const std::string& line : loop.body) out += line + '\n';
     }
-}
-
-std::string unroll(const std::vector<std::string>& lines, const SourceChoices& choices) {
-    std::string out;
-    for (size_t at = 0; at < lines.size();) {
-        Loop loop;
-        if (!parse_loop(lines[at], loop)) {
-            out += lines[at++] + '\n';
-            continue;
-        }
-        for (++at; at < lines.size() && indent_of(lines[at]) > loop.indent; ++at)
-            loop.body.push_back(lines[at].substr(kIndent));
-        write_out(loop, choices, out);
-    }
-    return out;
 }
 
 bool is_name_part(char c) {
@@ -134,29 +118,45 @@ std::string with_literal(const std::string& body, const std::string& name,
 }  // namespace
 
 std::map<std::string, std::string> class_bodies(std::string_view source,
-                                                const SourceChoices& choices) {
-    std::map<std::string, std::vector<std::string>> lines_of;
+                                                const std::map<std::string, std::string>& names) {
+    std::map<std::string, std::string> bodies;
     std::string current;
     for (const std::string& line : split(source, '\n')) {
         const std::string_view text = trim(line);
         if (text.empty() || text.starts_with("#") || text == "pass") continue;
         if (line.starts_with("class ") && line.ends_with(":")) {
             current = line.substr(6, line.length() - 7);
-            lines_of[current];
+            bodies[current];
             continue;
         }
         DSL_CHECK(!current.empty() && indent_of(line) >= kIndent, "line outside a class: {}", line);
-        lines_of[current].push_back(with_names(line.substr(kIndent), choices.names));
+        bodies[current] += with_names(line.substr(kIndent), names) + '\n';
     }
-    std::map<std::string, std::string> bodies;
-    for (const auto& [name, lines] : lines_of) bodies[name] = unroll(lines, choices);
     return bodies;
 }
 
+std::string with_loops_written_out(const std::string& body,
+                                   const std::map<std::string, int64_t>& children_total) {
+    if (body.empty()) return body;
+    const std::vector<std::string> lines = split(body.substr(0, body.length() - 1), '\n');
+    std::string out;
+    for (size_t at = 0; at < lines.size();) {
+        Loop loop;
+        if (!parse_loop(lines[at], loop)) {
+            out += lines[at++] + '\n';
+            continue;
+        }
+        for (++at; at < lines.size() && indent_of(lines[at]) > loop.indent; ++at)
+            loop.body.push_back(lines[at].substr(kIndent));
+        write_out(loop, children_total.at(loop.list.substr(kSelf.length())), out);
+    }
+    return out;
+}
+
 ModuleBuilder::ModuleBuilder(std::string_view source, std::string package,
-                             const SourceChoices& choices)
+                             const std::map<std::string, std::string>& names)
     : package_(std::move(package)),
-      bodies_(class_bodies(source, choices)),
+      bodies_(class_bodies(source, names)),
       unit_(std::make_shared<torch::jit::CompilationUnit>()) {}
 
 torch::jit::Module ModuleBuilder::make(const std::string& class_name, const ModuleParts& parts) {
@@ -179,7 +179,10 @@ torch::jit::Module ModuleBuilder::make(const std::string& class_name, const Modu
         module.register_parameter(name, tensor, /*is_buffer=*/false);
     for (const auto& [name, child] : parts.children) module.register_module(name, child);
     if (!first) return module;
-    std::string methods = body->second;
+    std::map<std::string, int64_t> children_total;
+    for (const auto& [name, child] : parts.children)
+        children_total[name] = static_cast<int64_t>(child.children().size());
+    std::string methods = with_loops_written_out(body->second, children_total);
     for (const auto& [name, constant] : parts.constants) {
         module.type()->addConstant(name, constant);  // for hasattr, and for readers of the archive
         methods = with_literal(methods, name, constant);

@@ -28,27 +28,28 @@ struct ModuleParts {
     std::vector<std::pair<std::string, c10::IValue>> constants;
 };
 
-// What differs between models that share a source text.
-struct SourceChoices {
-    std::map<std::string, std::string> names;       // what stands for `$NAME`
-    std::map<std::string, int64_t> children_total;  // of a list of children, by its name
-};
+// SOURCE cut at its `class NAME:` lines, each body moved left by one level. `$NAME` is replaced by
+// the name in NAMES; comments and lone `pass` go.
+[[nodiscard]] std::map<std::string, std::string> class_bodies(
+    std::string_view source, const std::map<std::string, std::string>& names);
 
-// SOURCE cut at its `class NAME:` lines, each body moved left by one level. `for x in self.LIST:`
-// and `for i, x in enumerate(self.LIST):` and their indented bodies are written out once for each
-// child of LIST, which are named "0", "1", …; `$NAME` is replaced; comments and lone `pass` go.
-[[nodiscard]] std::map<std::string, std::string> class_bodies(std::string_view source,
-                                                              const SourceChoices& choices);
+// BODY with `for x in self.LIST:` and `for i, x in enumerate(self.LIST):` and their indented lines
+// written out once for each child of LIST, which are named "0", "1", …. CHILDREN_TOTAL: by LIST.
+[[nodiscard]] std::string with_loops_written_out(
+    const std::string& body, const std::map<std::string, int64_t>& children_total);
 
 // Objects of the classes of one source text. Objects of a class whose parts have the same names,
 // types and constants share one type, so equal layers share one graph.
 class ModuleBuilder {
   public:
     // PACKAGE becomes part of the type names: __torch__.dslaunch.PACKAGE.CLASS.
-    ModuleBuilder(std::string_view source, std::string package, const SourceChoices& choices);
+    // NAMES: what stands for `$NAME`.
+    ModuleBuilder(std::string_view source, std::string package,
+                  const std::map<std::string, std::string>& names);
 
-    // A new object of CLASS_NAME; its methods are compiled with the first object of its type.
-    // REQUIRES: the class is in the source.
+    // A new object of CLASS_NAME; its methods are compiled with the first object of its type. Its
+    // loops over children are written out for as many as PARTS have. REQUIRES: the class is in the
+    // source.
     [[nodiscard]] torch::jit::Module make(const std::string& class_name, const ModuleParts& parts);
 
   private:

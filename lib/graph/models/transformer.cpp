@@ -21,6 +21,7 @@ namespace dslaunch::graph {
 namespace {
 
 using storage::ActivationKind;
+using storage::HeadNormKind;
 using storage::NormKind;
 using storage::ProjectionKind;
 using storage::Rope;
@@ -34,19 +35,26 @@ class TransformerMaker {
     TransformerMaker(const TransformerConfig& config, const WeightOf& weight_of)
         : config_(config),
           weight_of_(weight_of),
-          builder_(kTransformerSource, "transformer",
-                   {config.names,
-                    {{config.names.at("layers"), std::ssize(config.layers)},
-                     {config.names.at("experts"), config.experts}}}) {}
+          builder_(kTransformerSource, "transformer", config.names) {}
 
     Module model() {
         ModuleParts parts;
         const std::string decoder = name("decoder");
         parts.children.emplace_back(decoder, decoder_of(decoder));
-        if (!config_.tied)
+        if (!config_.tied) {
             parts.children.emplace_back(
-                name("head"), linear(name("head"), config_.width, config_.vocabulary, false));
+                name("head"),
+                linear(name("head"), config_.width, config_.vocabulary, config_.head_bias));
+        } else if (config_.head_bias) {
+            ModuleParts bias;
+            bias.parameters.emplace_back("bias",
+                                         weight(name("head") + ".bias", {config_.vocabulary}));
+            parts.children.emplace_back(name("head"), builder_.make("List", bias));
+        }
         parts.constants = {{"is_tied", config_.tied},
+                           {"has_head_bias", config_.head_bias},
+                           {"scales_logits", config_.logit_scale != 1},
+                           {"logit_scale", config_.logit_scale},
                            {"caps_logits", config_.logit_cap > 0},
                            {"logit_cap", config_.logit_cap},
                            {"vocabulary", config_.vocabulary},
@@ -86,7 +94,7 @@ class TransformerMaker {
 
     void add_positions(ModuleParts& parts) const {
         const Rope& rope = config_.rope;
-        const bool rotary = !config_.learned_positions;
+        const bool rotary = config_.has_rotary();
         const bool is_long = rotary && rope.kind == RopeKind::kLong;
         std::vector<double> all, late, window;
         if (rotary) all = rope_frequencies(rope, false);
@@ -98,6 +106,8 @@ class TransformerMaker {
             parts.constants.emplace_back(constant, value);
         };
         add("has_learned_positions", config_.learned_positions);
+        add("has_rotary", rotary);
+        add("turns_neighbours", config_.turns_neighbours);
         add("frequencies", all);
         add("magnitude", rope.magnitude);
         add("has_long_frequencies", is_long);
@@ -125,16 +135,22 @@ class TransformerMaker {
         const auto add_norm = [&](const char* ours) {
             parts.children.emplace_back(name(ours), norm(in(path, ours), config_.width));
         };
-        add_norm("attention_norm");
+        const bool has_mlp_norm = config_.norms_before && !config_.shared_norm;
+        if (config_.norms_before) add_norm("attention_norm");
         parts.children.emplace_back(name("attention"), attention(in(path, "attention"), what));
         if (config_.norms_behind) add_norm("attention_post_norm");
-        add_norm("mlp_norm");
+        if (has_mlp_norm) add_norm("mlp_norm");
         parts.children.emplace_back(name("mlp"), what.experts
                                                      ? experts(in(path, "mlp"))
                                                      : mlp(in(path, "mlp"), config_.mlp_width));
         if (config_.norms_behind) add_norm("mlp_post_norm");
-        parts.constants = {{"has_norms_behind", config_.norms_behind},
+        parts.constants = {{"has_attention_norm", config_.norms_before},
+                           {"has_mlp_norm", has_mlp_norm},
+                           {"has_norms_behind", config_.norms_behind},
                            {"is_parallel", config_.parallel},
+                           {"shares_norm", config_.shared_norm},
+                           {"scales_residual", config_.residual_scale != 1},
+                           {"residual_scale", config_.residual_scale},
                            {"has_window", what.window}};
         add_dropout(parts, config_.residual_dropout);
         return builder_.make("Layer", parts);
@@ -156,20 +172,29 @@ class TransformerMaker {
         } else {
             add_linear("fused", config_.width, queries + 2 * keys, config_.projection_bias);
         }
-        if (config_.head_norms) {
-            parts.children.emplace_back(name("query_norm"), norm(in(path, "query_norm"), head));
-            parts.children.emplace_back(name("key_norm"), norm(in(path, "key_norm"), head));
+        const HeadNormKind norms = config_.head_norm;
+        if (norms != HeadNormKind::kNone) {
+            parts.children.emplace_back(name("query_norm"),
+                                        head_norm(in(path, "query_norm"), config_.heads));
+            parts.children.emplace_back(name("key_norm"),
+                                        head_norm(in(path, "key_norm"), config_.key_heads));
         }
         add_linear("output", queries, config_.width, config_.output_bias);
         const int64_t turned = config_.rope.width;
+        const bool has_whole_norms = norms == HeadNormKind::kWhole;
         parts.constants = {{"heads", config_.heads},
                            {"key_heads", config_.key_heads},
                            {"head_width", head},
                            {"shares_keys", config_.heads != config_.key_heads},
                            {"is_fused", config_.projection == ProjectionKind::kFused},
-                           {"is_fused_by_head", config_.projection == ProjectionKind::kFusedByHead},
-                           {"has_head_norms", config_.head_norms},
-                           {"turns", !config_.learned_positions},
+                           {"is_fused_by_key", config_.projection == ProjectionKind::kFusedByKey},
+                           {"group_width", (config_.heads / config_.key_heads + 2) * head},
+                           {"caps_projections", config_.projection_cap > 0},
+                           {"projection_cap", config_.projection_cap},
+                           {"has_whole_norms", has_whole_norms},
+                           {"has_head_norms", norms != HeadNormKind::kNone && !has_whole_norms},
+                           {"turns", what.turns},
+                           {"turns_neighbours", config_.turns_neighbours},
                            {"turns_a_part", turned < head},
                            {"turned_width", turned},
                            {"scale", config_.scale},
@@ -200,7 +225,8 @@ class TransformerMaker {
                            {"is_silu", config_.activation == ActivationKind::kSilu},
                            {"is_gelu", config_.activation == ActivationKind::kGelu},
                            {"is_gelu_tanh", config_.activation == ActivationKind::kGeluTanh},
-                           {"is_quick_gelu", config_.activation == ActivationKind::kQuickGelu}};
+                           {"is_quick_gelu", config_.activation == ActivationKind::kQuickGelu},
+                           {"is_relu_squared", config_.activation == ActivationKind::kReluSquared}};
         return builder_.make("Mlp", parts);
     }
 
@@ -213,21 +239,68 @@ class TransformerMaker {
                 std::to_string(i),
                 mlp(fmt::format("{}.{}", in(path, "experts"), i), config_.expert_width));
         parts.children.emplace_back(name("experts"), builder_.make("List", list));
+        const bool has_shared = config_.shared_expert_width > 0;
+        const bool has_gate = has_shared && config_.shared_expert_gate;
+        if (has_shared)
+            parts.children.emplace_back(
+                name("shared_expert"), mlp(in(path, "shared_expert"), config_.shared_expert_width));
+        if (has_gate)
+            parts.children.emplace_back(
+                name("shared_expert_gate"),
+                linear(in(path, "shared_expert_gate"), config_.width, 1, false));
         parts.constants = {{"experts_chosen", config_.experts_chosen},
+                           {"has_shared_expert", has_shared},
+                           {"gates_shared_expert", has_gate},
                            {"weights_sum_to_one", config_.expert_weights_sum_to_one}};
         return builder_.make("Experts", parts);
     }
 
+    // Of the residual stream.
     Module norm(const std::string& path, int64_t width) {
+        return norm(path, width, 0, config_.norm_bias);
+    }
+
+    // HEADS: rows of the weight, [heads, width]; 0: it is [width].
+    Module norm(const std::string& path, int64_t width, int64_t heads, bool bias) {
         ModuleParts parts;
-        const bool is_layer_norm = config_.norm == NormKind::kLayer;
-        parts.parameters.emplace_back("weight", weight(path + ".weight", {width}));
-        if (is_layer_norm) parts.parameters.emplace_back("bias", weight(path + ".bias", {width}));
-        parts.constants = {{"is_layer_norm", is_layer_norm},
-                           {"is_of_one", config_.norm == NormKind::kRmsOfOne},
-                           {"width", width},
-                           {"epsilon", config_.norm_epsilon}};
+        const std::vector<int64_t> sizes =
+            heads == 0 ? std::vector{width} : std::vector{heads, width};
+        if (config_.norm_weight)
+            parts.parameters.emplace_back("weight", weight(path + ".weight", sizes));
+        if (bias) parts.parameters.emplace_back("bias", weight(path + ".bias", {width}));
+        const NormKind kind = config_.norm;
+        parts.constants = {
+            {"is_layer_norm", kind == NormKind::kLayer || kind == NormKind::kLayerOfOne},
+            {"is_of_one", kind == NormKind::kLayerOfOne || kind == NormKind::kRmsOfOne},
+            {"is_by_head", heads > 0},
+            {"width", width},
+            {"epsilon", config_.norm_epsilon}};
         return builder_.make("Norm", parts);
+    }
+
+    // Of queries, or of keys.
+    Module head_norm(const std::string& path, int64_t heads) {
+        const int64_t width = config_.head_width;
+        const bool bias = config_.head_norm_bias;
+        switch (config_.head_norm) {
+            case HeadNormKind::kEach:
+                return norm(path, width, heads, bias);
+            case HeadNormKind::kWhole:
+                return norm(path, heads * width, 0, bias);
+            case HeadNormKind::kList:
+                break;
+            case HeadNormKind::kShared:
+            case HeadNormKind::kNone:
+                return norm(path, width, 0, bias);
+        }
+        ModuleParts parts, list;
+        for (int64_t i = 0; i < heads; ++i)
+            list.children.emplace_back(
+                std::to_string(i),
+                norm(fmt::format("{}.{}", in(path, "norms"), i), width, 0, bias));
+        parts.children.emplace_back(name("norms"), builder_.make("List", list));
+        parts.constants = {{"width", width}, {"epsilon", config_.norm_epsilon}};
+        return builder_.make("HeadNorms", parts);
     }
 
     Module embedding(const std::string& path, int64_t rows, int64_t padding, double scale) {

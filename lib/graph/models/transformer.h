@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "storage/huggingface/transformer_config.h"
+#include "storage/huggingface/transformer_switches.h"
 
 namespace dslaunch::graph {
 

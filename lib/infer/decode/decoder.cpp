@@ -59,6 +59,12 @@ void activate(ActivationKind kind, const float* gate, const float* up, float* ou
             for (int64_t i = 0; i < width; ++i)
                 out[i] = std::max(gate[i], 0.0F) * (up == nullptr ? 1.0F : up[i]);
             return;
+        case ActivationKind::kReluSquared:
+            for (int64_t i = 0; i < width; ++i) {
+                const float positive = std::max(gate[i], 0.0F);
+                out[i] = positive * positive * (up == nullptr ? 1.0F : up[i]);
+            }
+            return;
     }
 }
 
@@ -102,14 +108,21 @@ void Decoder::for_rows(int64_t rows, const std::function<void(int64_t row)>& wor
 void Decoder::norm_rows(const NormWeights& norm, const float* x, int64_t width, float* out,
                         int64_t rows) {
     const auto epsilon = static_cast<float>(config_.norm_epsilon);
+    if (!norm.is_there) {
+        std::copy_n(x, rows * width, out);
+        return;
+    }
+    const int64_t weight_rows = std::max<int64_t>(std::ssize(norm.weight) / width, 1);
+    const float* bias = norm.bias.empty() ? nullptr : norm.bias.data();
     for_rows(rows, [&](int64_t row) {
         const float* from = x + row * width;
         float* to = out + row * width;
-        if (config_.norm == NormKind::kLayer) {
-            kernels::layer_norm(from, width, {norm.weight.data(), norm.bias.data(), epsilon}, to);
+        const float* weight =
+            norm.weight.empty() ? nullptr : norm.weight.data() + row % weight_rows * width;
+        if (config_.norm == NormKind::kLayer || config_.norm == NormKind::kLayerOfOne) {
+            kernels::layer_norm(from, width, {weight, bias, epsilon}, to);
         } else {
-            kernels::rms_norm(from, width,
-                              {norm.weight.data(), epsilon, config_.norm == NormKind::kRmsOfOne},
+            kernels::rms_norm(from, width, {weight, epsilon, config_.norm == NormKind::kRmsOfOne},
                               to);
         }
     });
@@ -192,7 +205,7 @@ void Decoder::turn(const Batch& batch, const std::vector<double>& frequencies,
 }
 
 void Decoder::turn_rows(const Batch& batch) {
-    if (config_.learned_positions) return;
+    if (!config_.has_rotary()) return;
     const RotaryFrequencies& frequencies = options_.frequencies;
     turn(batch, frequencies.all, frequencies.late, config_.rope.magnitude, rows_.cos, rows_.sin);
     if (!frequencies.window.empty())
@@ -210,10 +223,13 @@ void Decoder::run_layers(const Batch& batch) {
         const LayerWeights& layer = weights_.layers[index];
         if (config_.parallel) {
             // Both read the residual stream of before.
-            norm_rows(layer.mlp_norm, hidden_.data(), config_.width, normed_.data(), rows);
+            norm_rows(config_.shared_norm ? layer.attention_norm : layer.mlp_norm, hidden_.data(),
+                      config_.width, normed_.data(), rows);
             mlp(layer, rows);
             std::vector<float> of_mlp(branch_.begin(), branch_.begin() + rows * config_.width);
-            norm_rows(layer.attention_norm, hidden_.data(), config_.width, normed_.data(), rows);
+            if (!config_.shared_norm)
+                norm_rows(layer.attention_norm, hidden_.data(), config_.width, normed_.data(),
+                          rows);
             attention(batch, layer, index);
             kernels::add(of_mlp.data(), branch_.data(), branch_.data(), rows * config_.width);
             add_branch({}, rows);
@@ -233,8 +249,11 @@ void Decoder::run_layers(const Batch& batch) {
 void Decoder::add_branch(const NormWeights& post_norm, int64_t rows) {
     const int64_t width = config_.width;
     if (ranks_ != nullptr) ranks_->sum({branch_.data(), static_cast<size_t>(rows * width)});
-    if (!post_norm.weight.empty())
-        norm_rows(post_norm, branch_.data(), width, branch_.data(), rows);
+    if (post_norm.is_there) norm_rows(post_norm, branch_.data(), width, branch_.data(), rows);
+    if (config_.residual_scale != 1) {
+        const auto scale = static_cast<float>(config_.residual_scale);
+        for (int64_t i = 0; i < rows * width; ++i) branch_[i] *= scale;
+    }
     kernels::add(hidden_.data(), branch_.data(), hidden_.data(), rows * width);
 }
 
@@ -242,6 +261,7 @@ void Decoder::add_branch(const NormWeights& post_norm, int64_t rows) {
 void Decoder::attention(const Batch& batch, const LayerWeights& layer, size_t index) {
     const int64_t rows = std::ssize(batch.rows);
     project(layer, rows);
+    norm_heads(layer, rows);
     turn_heads(layer, rows);
     store(batch, index);
     attend(batch, layer, index);
@@ -261,32 +281,29 @@ void Decoder::project(const LayerWeights& layer, int64_t rows) {
                             {&layer.value, value_.data()}};
         return multiply(uses, normed_.data(), config_.width, rows);
     }
-    grow(fused_, rows * 3 * queries);
+    grow(fused_, rows * (queries + 2 * keys));
     const Use fused{&layer.fused, fused_.data()};
     multiply({&fused, 1}, normed_.data(), config_.width, rows);
-    // Query, key and value of a head, then those of the next.
-    for (int64_t i = 0; i < rows * weights_.heads; ++i) {
-        const float* from = fused_.data() + i * 3 * head;
-        std::copy_n(from, head, query_.data() + i * head);
-        std::copy_n(from + head, head, key_.data() + i * head);
-        std::copy_n(from + 2 * head, head, value_.data() + i * head);
+    // The queries that share a key, the key and its value, then those of the next key.
+    const int64_t shared = queries / weights_.key_heads;
+    for (int64_t i = 0; i < rows * weights_.key_heads; ++i) {
+        const float* from = fused_.data() + i * (shared + 2 * head);
+        std::copy_n(from, shared, query_.data() + i * shared);
+        std::copy_n(from + shared, head, key_.data() + i * head);
+        std::copy_n(from + shared + head, head, value_.data() + i * head);
     }
 }
 
 void Decoder::turn_heads(const LayerWeights& layer, int64_t rows) {
     const int64_t head = config_.head_width, heads = weights_.heads, keys = weights_.key_heads;
-    if (config_.head_norms) {
-        norm_rows(layer.query_norm, query_.data(), head, query_.data(), rows * heads);
-        norm_rows(layer.key_norm, key_.data(), head, key_.data(), rows * keys);
-    }
-    if (config_.learned_positions) return;
+    if (!layer.turns) return;
     const bool in_window = layer.window && !options_.frequencies.window.empty();
     const std::vector<float>& cos = in_window ? rows_.window_cos : rows_.cos;
     const std::vector<float>& sin = in_window ? rows_.window_sin : rows_.sin;
     const int64_t pairs = std::ssize(options_.frequencies.all);
     for_rows(rows, [&](int64_t row) {
         const kernels::Rotation rotation{cos.data() + row * pairs, sin.data() + row * pairs, pairs,
-                                         false};
+                                         config_.turns_neighbours};
         kernels::rotate(query_.data() + row * heads * head, {heads, head}, rotation);
         kernels::rotate(key_.data() + row * keys * head, {keys, head}, rotation);
     });
@@ -406,6 +423,21 @@ void Decoder::experts(const LayerWeights& layer, int64_t rows) {
             for (int64_t k = 0; k < width; ++k) sum[k] += own[i].weight * to[i * width + k];
         }
     }
+    if (config_.shared_expert_width > 0) add_shared_expert(layer, rows);
+}
+
+// Every row goes through it, times a sigmoid of the row if it has a gate.
+void Decoder::add_shared_expert(const LayerWeights& layer, int64_t rows) {
+    const int64_t width = config_.width;
+    std::vector<float> factors(static_cast<size_t>(rows), 1.0F);
+    if (!is_empty(layer.shared_expert_gate)) {
+        const Use gate{&layer.shared_expert_gate, factors.data()};
+        multiply({&gate, 1}, normed_.data(), width, rows);
+        for (float& factor : factors) factor = 1.0F / (1.0F + std::exp(-factor));
+    }
+    std::vector<float> made(static_cast<size_t>(rows * width));
+    dense_mlp(layer.shared_expert, normed_.data(), rows, made.data());
+    for (int64_t i = 0; i < rows * width; ++i) branch_[i] += factors[i / width] * made[i];
 }
 
 std::span<float> Decoder::logits(const Batch& batch) {
@@ -419,6 +451,10 @@ std::span<float> Decoder::logits(const Batch& batch) {
     grow(logits_, rows * classes);
     const Use head{&weights_.head, logits_.data()};
     multiply({&head, 1}, normed_.data(), width, rows);
+    if (config_.logit_scale != 1) {
+        const auto scale = static_cast<float>(config_.logit_scale);
+        for (int64_t i = 0; i < rows * classes; ++i) logits_[i] *= scale;
+    }
     if (config_.logit_cap > 0) {
         const auto cap = static_cast<float>(config_.logit_cap);
         for (int64_t i = 0; i < rows * classes; ++i) logits_[i] = std::tanh(logits_[i] / cap) * cap;

@@ -70,12 +70,17 @@ class Decoder {
               std::vector<float>& sin) const;
     void attention(const Batch& batch, const LayerWeights& layer, size_t index);
     void project(const LayerWeights& layer, int64_t rows);
+    void norm_heads(const LayerWeights& layer, int64_t rows);
+    void norm_whole(const LayerWeights& layer, int64_t rows);
     void turn_heads(const LayerWeights& layer, int64_t rows);
     void store(const Batch& batch, size_t layer);
     void attend(const Batch& batch, const LayerWeights& layer, size_t index);
     void mlp(const LayerWeights& layer, int64_t rows);
     void dense_mlp(const MlpWeights& mlp, const float* x, int64_t rows, float* y);
     void experts(const LayerWeights& layer, int64_t rows);
+    void add_shared_expert(const LayerWeights& layer, int64_t rows);
+    // Row i takes row i modulo their number of the norm's weights. A norm that is not there: OUT is
+    // a copy.
     void norm_rows(const NormWeights& norm, const float* x, int64_t width, float* out,
                    int64_t rows);
     void add_branch(const NormWeights& post_norm, int64_t rows);
@@ -102,6 +107,7 @@ class Decoder {
     kernels::AttendScratch scratch_;
     std::vector<kernels::AttendRow> attend_rows_;
     std::vector<const void*> key_pages_, value_pages_;
+    std::vector<float> squares_;  // [rows, 2]: sums of the squares of queries and of keys
     // [rows_max, ...] fp32
     std::vector<float> hidden_, normed_, query_, key_, value_, fused_, mixed_, branch_, gate_, up_,
         adapter_, logits_;

@@ -8,6 +8,8 @@
 
 namespace dslaunch::infer {
 
+using storage::HeadNormKind;
+using storage::NormKind;
 using storage::ProjectionKind;
 using storage::TransformerConfig;
 
@@ -54,6 +56,9 @@ class DecoderLoader {
             MatrixPart rows = whole(head + ".weight", config_.vocabulary, config_.width);
             rows.outputs = made_.vocabulary;
             made_.head.weight = matrix(rows);
+            if (config_.head_bias)
+                made_.head.bias =
+                    source_.vector(name("head") + ".bias", {config_.vocabulary}, made_.vocabulary);
             made_.head.adapter = source_.low_rank(rows);
         }
         if (part.first_layer == 0 && is_last) source_.require_all_taken();
@@ -86,7 +91,7 @@ class DecoderLoader {
     LinearWeights by_outputs(const std::string& path, MatrixPart part, bool bias) {
         LinearWeights made;
         made.weight = matrix(part);
-        if (bias) made.bias = source_.vector(path + ".bias", part.out, part.outputs);
+        if (bias) made.bias = source_.vector(path + ".bias", {part.out}, part.outputs);
         made.adapter = source_.low_rank(part);
         return made;
     }
@@ -104,20 +109,60 @@ class DecoderLoader {
         return made;
     }
 
+    // Of the residual stream.
     NormWeights norm(const std::string& path, int64_t width) {
+        return norm(path, {width}, {0, width}, config_.norm_bias);
+    }
+
+    // OWN: this rank's numbers of the weight.
+    NormWeights norm(const std::string& path, const std::vector<int64_t>& sizes, Range own,
+                     bool bias) {
         NormWeights made;
-        made.weight = source_.vector(path + ".weight", width);
-        if (config_.norm == storage::NormKind::kLayer)
-            made.bias = source_.vector(path + ".bias", width);
+        made.is_there = true;
+        if (config_.norm_weight) made.weight = source_.vector(path + ".weight", sizes, own);
+        if (config_.norm == NormKind::kLayerOfOne)
+            for (float& number : made.weight) number += 1;
+        if (bias) made.bias = source_.vector(path + ".bias", sizes.back());
         return made;
+    }
+
+    // Of this rank's HEADS of TOTAL heads of queries, or of keys.
+    NormWeights head_norm(const std::string& path, int64_t total, int64_t heads) {
+        const int64_t width = config_.head_width;
+        const Range own{tensor_.index * heads * width, heads * width};
+        const bool bias = config_.head_norm_bias;
+        switch (config_.head_norm) {
+            case HeadNormKind::kNone:
+                return {};
+            case HeadNormKind::kShared:
+                return norm(path, {width}, {0, width}, bias);
+            case HeadNormKind::kEach:
+                return norm(path, {total, width}, own, bias);
+            case HeadNormKind::kWhole:
+                return norm(path, {total * width}, own, bias);
+            case HeadNormKind::kList:
+                break;
+        }
+        NormWeights rows;
+        rows.is_there = true;
+        for (int64_t i = 0; i < total; ++i) {
+            const NormWeights one =
+                norm(fmt::format("{}.{}", in(path, "norms"), i), {width}, {0, width}, bias);
+            if (i / heads == tensor_.index)
+                rows.weight.insert(rows.weight.end(), one.weight.begin(), one.weight.end());
+        }
+        return rows;
     }
 
     LayerWeights layer(const std::string& path, const storage::TransformerLayer& what) {
         LayerWeights made;
         made.window = what.window;
-        made.attention_norm = norm(in(path, "attention_norm"), config_.width);
+        made.turns = what.turns;
+        if (config_.norms_before)
+            made.attention_norm = norm(in(path, "attention_norm"), config_.width);
         attention(in(path, "attention"), made);
-        made.mlp_norm = norm(in(path, "mlp_norm"), config_.width);
+        if (config_.norms_before && !config_.shared_norm)
+            made.mlp_norm = norm(in(path, "mlp_norm"), config_.width);
         if (config_.norms_behind) {
             made.attention_post_norm = norm(in(path, "attention_post_norm"), config_.width);
             made.mlp_post_norm = norm(in(path, "mlp_post_norm"), config_.width);
@@ -133,6 +178,12 @@ class DecoderLoader {
         for (int64_t i = 0; i < config_.experts; ++i)
             made.experts.push_back(
                 mlp(fmt::format("{}.{}", in(mlp_path, "experts"), i), config_.expert_width));
+        if (config_.shared_expert_width == 0) return made;
+        made.shared_expert = mlp(in(mlp_path, "shared_expert"), config_.shared_expert_width);
+        const std::string gate = in(mlp_path, "shared_expert_gate");
+        if (config_.shared_expert_gate)
+            made.shared_expert_gate =
+                by_outputs(gate, whole(gate + ".weight", 1, config_.width), false);
         return made;
     }
 
@@ -159,14 +210,17 @@ class DecoderLoader {
                 made.key = rows(fused, queries + 2 * keys, own_keys, queries);
                 made.value = rows(fused, queries + 2 * keys, own_keys, queries + keys);
                 break;
-            case ProjectionKind::kFusedByHead:
-                made.fused = rows(fused, queries + 2 * keys,
-                                  {3 * own_queries.begin, 3 * own_queries.numel}, 0);
+            case ProjectionKind::kFusedByKey: {
+                const int64_t heads_of_key = config_.heads / config_.key_heads + 2;
+                made.fused =
+                    rows(fused, queries + 2 * keys,
+                         {heads_of_key * own_keys.begin, heads_of_key * own_keys.numel}, 0);
                 break;
+            }
         }
-        if (config_.head_norms) {
-            made.query_norm = norm(in(path, "query_norm"), head);
-            made.key_norm = norm(in(path, "key_norm"), head);
+        if (config_.head_norm != HeadNormKind::kNone) {
+            made.query_norm = head_norm(in(path, "query_norm"), config_.heads, made_.heads);
+            made.key_norm = head_norm(in(path, "key_norm"), config_.key_heads, made_.key_heads);
         }
         made.output =
             by_inputs(in(path, "output"), config_.width, queries, own_queries, config_.output_bias);

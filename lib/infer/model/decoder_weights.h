@@ -11,7 +11,7 @@
 
 #include "base/range.h"
 #include "infer/model/weight_source.h"
-#include "storage/huggingface/transformer_config.h"
+#include "storage/huggingface/transformer_switches.h"
 
 namespace dslaunch::infer {
 
@@ -30,7 +30,9 @@ struct LinearWeights {
 };
 
 struct NormWeights {
-    std::vector<float> weight, bias;  // [width]; no bias of an RMS norm
+    bool is_there = false;
+    std::vector<float> weight;  // [width], or a row for each head; empty: 1
+    std::vector<float> bias;    // [width]; empty: 0
 };
 
 struct MlpWeights {
@@ -39,14 +41,17 @@ struct MlpWeights {
 
 struct LayerWeights {
     bool window = false;  // sees the last positions alone
+    bool turns = true;    // queries and keys turn with their position
     NormWeights attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
-    LinearWeights query, key, value;  // or all three in `fused`, head by head
+    LinearWeights query, key, value;  // or all three in `fused`, key by key
     LinearWeights fused;
     NormWeights query_norm, key_norm;
     LinearWeights output;
     MlpWeights mlp;  // of a layer without experts
     LinearWeights router;
     std::vector<MlpWeights> experts;
+    MlpWeights shared_expert;          // `up` is empty: there is none
+    LinearWeights shared_expert_gate;  // [1, width]; empty: its factor is 1
 };
 
 struct DecoderWeights {

@@ -126,8 +126,9 @@ FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> si
     return {nullptr, *instead->entry};
 }
 
-std::vector<float> WeightSource::vector(const std::string& name, int64_t numel, Range part) {
-    const FolderWeight weight = take(name, {numel});
+std::vector<float> WeightSource::vector(const std::string& name, std::vector<int64_t> sizes,
+                                        Range part) {
+    const FolderWeight weight = take(name, std::move(sizes));
     std::vector<float> numbers(static_cast<size_t>(part.numel));
     to_fp32(weight.entry.bytes.data() + part.begin * dtype_bytes(weight.entry.dtype),
             weight.entry.dtype, part.numel, numbers.data());

@@ -46,9 +46,11 @@ class WeightSource {
     [[nodiscard]] OwnedMatrix matrix(const MatrixPart& part);
     // The same tensor as it is stored, to look up rows.
     [[nodiscard]] OwnedMatrix table(const std::string& name, int64_t rows, int64_t columns);
-    [[nodiscard]] std::vector<float> vector(const std::string& name, int64_t numel, Range part);
+    // PART of the numbers of a tensor of SIZES, in its order.
+    [[nodiscard]] std::vector<float> vector(const std::string& name, std::vector<int64_t> sizes,
+                                            Range part);
     [[nodiscard]] std::vector<float> vector(const std::string& name, int64_t numel) {
-        return vector(name, numel, {0, numel});
+        return vector(name, {numel}, {0, numel});
     }
     // The adapter's change of the layer whose weight is PART; nothing: it has none.
     [[nodiscard]] std::optional<LowRank> low_rank(const MatrixPart& part);

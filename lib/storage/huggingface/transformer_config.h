@@ -1,88 +1,15 @@
-// What the config.json of a Hugging Face folder says of a decoder: its sizes, the switches in which
-// the families of transformers differ, and the names that its weights have. Data path: config.json
-// -> [here] -> graph/models/transformer.h, which makes a module of it. Source: the config classes
-// of transformers 5.23 and the formulas of its modeling_rope_utils.py. Pure, no LibTorch.
+// What the config.json of a Hugging Face folder says of a decoder. Data path: config.json ->
+// [here], by the reader of its family -> transformer_switches.h. Source: the config classes of
+// transformers 5.23 and the formulas of its modeling_rope_utils.py. Pure, no LibTorch.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/kinds/dtype.h"
-#include "storage/huggingface/rope_config.h"
+#include "storage/huggingface/transformer_switches.h"
 
 namespace dslaunch::storage {
-
-enum class NormKind {
-    kLayer,     // with a bias
-    kRms,       // times the weight
-    kRmsOfOne,  // times 1 + the weight, as Gemma has it
-};
-
-enum class ActivationKind { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu };
-
-enum class ProjectionKind {
-    kSeparate,     // queries, keys and values have a matrix each
-    kFused,        // one matrix: all queries, then all keys, then all values
-    kFusedByHead,  // one matrix: query, key and value of a head, then those of the next
-};
-
-struct TransformerLayer {
-    bool window = false;   // sees the last `window` positions alone
-    bool experts = false;  // has a router and experts in the place of one MLP
-};
-
-struct TransformerConfig {
-    std::string architecture;   // "LlamaForCausalLM"
-    DType dtype = DType::kF32;  // of the weights, by config.json; their files have the last word
-    int64_t vocabulary = 0;     // rows of the embedding
-    int64_t width = 0;          // of the residual stream
-    int64_t heads = 0;
-    int64_t key_heads = 0;  // of keys and values, a divisor of heads
-    int64_t head_width = 0;
-    int64_t mlp_width = 0;
-    int64_t context = 0;  // positions that the model was made for
-    std::vector<TransformerLayer> layers;
-
-    NormKind norm = NormKind::kRms;
-    double norm_epsilon = 1e-6;
-    bool norms_behind = false;  // a norm behind attention and MLP too, as Gemma 2 has them
-    bool parallel = false;      // attention and MLP read the same residual stream
-    ActivationKind activation = ActivationKind::kSilu;
-    bool gated = true;        // the MLP multiplies two projections
-    bool gate_fused = false;  // ... which are one matrix
-    bool mlp_bias = false;
-    ProjectionKind projection = ProjectionKind::kSeparate;
-    bool projection_bias = false;  // of queries, keys and values
-    bool output_bias = false;      // of the projection behind attention
-    bool head_norms = false;       // a norm of each head's queries and keys
-    bool transposed = false;       // matrices of layers are [in, out], as those of GPT-2
-    double scale = 0;              // of the products of queries and keys
-    double score_cap = 0;          // tanh bounds them by this; 0: they have no bound
-    double logit_cap = 0;
-    double embedding_scale = 1;
-    int64_t padding = -1;  // the token whose row of the embedding gets no gradient; -1: none
-    bool learned_positions = false;  // else rotary
-    Rope rope;                       // of layers that see all positions
-    Rope window_rope;                // of layers with a window
-    int64_t window = 0;
-    bool tied = false;  // the output layer is the embedding
-    double embedding_dropout = 0, residual_dropout = 0, attention_dropout = 0;
-
-    int64_t experts = 0;         // of a layer that has some
-    int64_t experts_chosen = 0;  // for each token
-    int64_t expert_width = 0;
-    bool expert_weights_sum_to_one = false;
-
-    // Names in the family's modules of what graph/models/transformer.torchscript calls $embed,
-    // $query, …
-    std::map<std::string, std::string> names;
-
-    [[nodiscard]] bool has_window() const;
-    [[nodiscard]] bool has_experts() const;
-};
 
 // Reads TEXT, the config.json at PATH. Throws Error{kInput} that begins with PATH and names the
 // field or the architecture: what is no decoder that is known here, has a switch that this version

@@ -51,7 +51,7 @@ std::vector<std::string> folder_names() {
 
 TEST_CASE("a family's folder gives the logits, loss and gradients of transformers") {
     const std::vector<std::string> names = folder_names();
-    REQUIRE(names.size() >= (std::getenv("HUGGINGFACE_FOLDERS") == nullptr ? 17 : 1));
+    REQUIRE(names.size() >= (std::getenv("HUGGINGFACE_FOLDERS") == nullptr ? 43 : 1));
     for (const std::string& name : names) {
         INFO(name);
         const std::string folder = folders() + "/" + name;

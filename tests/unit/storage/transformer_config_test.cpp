@@ -149,6 +149,119 @@ TEST_CASE("experts are in the layers that the config says") {
                Contains("output_router_logits"));
 }
 
+TEST_CASE("norms stand where the family has them, and are of its kind") {
+    const TransformerConfig olmo = read(as("OlmoForCausalLM"));
+    CHECK_FALSE(olmo.norm_weight);
+    CHECK(olmo.norm == NormKind::kLayer);
+    CHECK(olmo.projection_cap == 0);
+    CHECK(read(with(as("OlmoForCausalLM"), "clip_qkv", 8.0)).projection_cap == 8);
+    const TransformerConfig olmo2 = read(as("Olmo2ForCausalLM"));
+    CHECK_FALSE(olmo2.norms_before);
+    CHECK(olmo2.norms_behind);
+    CHECK(olmo2.head_norm == HeadNormKind::kWhole);
+    CHECK(olmo2.names.at("attention_post_norm") == "post_attention_layernorm");
+    const Json cohere = as("CohereForCausalLM");
+    CHECK(read(cohere).shared_norm);
+    CHECK_FALSE(read(cohere).norm_bias);
+    CHECK(read(cohere).logit_scale == 0.0625);
+    CHECK(read(cohere).head_norm == HeadNormKind::kNone);
+    CHECK(read(with(cohere, "use_qk_norm", true)).head_norm == HeadNormKind::kEach);
+    const Json stablelm = as("StableLmForCausalLM");
+    CHECK_FALSE(read(stablelm).parallel);
+    CHECK(read(with(stablelm, "use_parallel_residual", true)).shared_norm);
+    CHECK(read(with(stablelm, "qk_layernorm", true)).head_norm == HeadNormKind::kList);
+    const TransformerConfig phi = read(with(as("PhiForCausalLM"), "qk_layernorm", true));
+    CHECK(phi.head_norm == HeadNormKind::kShared);
+    CHECK(phi.head_norm_bias);
+    CHECK(phi.head_bias);
+    CHECK(read(as("NemotronForCausalLM")).norm == NormKind::kLayerOfOne);
+}
+
+TEST_CASE("layers turn but for those of which the config says otherwise") {
+    const auto turns = [](const Json& config) {
+        std::string text;
+        for (const TransformerLayer& layer : read(config).layers) text += layer.turns ? 't' : '-';
+        return text;
+    };
+    Json smol = as("SmolLM3ForCausalLM");
+    CHECK(turns(smol) == "ttt-");
+    CHECK(turns(with(smol, "no_rope_layer_interval", 2)) == "t-t-");
+    smol["no_rope_layers"] = {0, 1, 1, 0, 1};
+    CHECK(turns(smol) == "-tt-");
+    CHECK_THAT(refusal(with(smol, "no_rope_layers", {1, 0})), Contains("fewer numbers than"));
+    smol["use_sliding_window"] = true;
+    smol["sliding_window"] = 16;
+    CHECK(windows(read(smol)) == "w--w");
+    const Json cohere = with(as("Cohere2ForCausalLM"), "sliding_window", 16);
+    CHECK(windows(read(cohere)) == "www-");
+    CHECK(turns(cohere) == "ttt-");
+    CHECK(turns(llama()) == "tttt");
+    for (const auto& [family, width] :
+         {std::pair{"PhiForCausalLM", 4}, std::pair{"StableLmForCausalLM", 2},
+          std::pair{"NemotronForCausalLM", 4}})
+        CHECK(read(as(family)).rope.width == width);
+    for (const char* family :
+         {"CohereForCausalLM", "GlmForCausalLM", "HeliumForCausalLM", "Ernie4_5ForCausalLM"})
+        CHECK(read(as(family)).turns_neighbours);
+}
+
+TEST_CASE("factors of Granite, and the shared expert of Qwen 2") {
+    Json granite = as("GraniteForCausalLM");
+    CHECK(read(granite).scale == 1);
+    granite["attention_multiplier"] = 0.5;
+    granite["embedding_multiplier"] = 12;
+    granite["residual_multiplier"] = 0.25;
+    granite["logits_scaling"] = 8;
+    const TransformerConfig model = read(granite);
+    CHECK(model.scale == 0.5);
+    CHECK(model.embedding_scale == 12);
+    CHECK(model.residual_scale == 0.25);
+    CHECK(model.logit_scale == 0.125);
+    Json qwen = as("Qwen2MoeForCausalLM");
+    qwen["num_experts"] = 8;
+    qwen["num_experts_per_tok"] = 2;
+    qwen["moe_intermediate_size"] = 16;
+    qwen["shared_expert_intermediate_size"] = 48;
+    CHECK(read(qwen).shared_expert_width == 48);
+    CHECK(read(qwen).shared_expert_gate);
+    CHECK(read(qwen).projection_bias);
+    CHECK_FALSE(read(with(qwen, "qkv_bias", false)).projection_bias);
+    qwen["use_sliding_window"] = true;
+    qwen["sliding_window"] = 16;
+    qwen["max_window_layers"] = 2;
+    CHECK(windows(read(qwen)) == "w---");
+}
+
+TEST_CASE("Falcon's old and new layers, StarCoder's one key, GPT-J's width that turns") {
+    Json falcon = as("FalconForCausalLM");
+    CHECK(read(falcon).key_heads == 1);
+    CHECK(read(falcon).projection == ProjectionKind::kFused);
+    CHECK(read(falcon).shared_norm);
+    CHECK(read(falcon).mlp_width == 128);
+    CHECK(read(with(falcon, "multi_query", false)).key_heads == 4);
+    CHECK_THAT(refusal(with(falcon, "alibi", true)), Contains("alibi: a slope of scores"));
+    CHECK_THAT(refusal(with(falcon, "hidden_dropout", 0.1)), Contains("hidden_dropout"));
+    falcon["new_decoder_architecture"] = true;
+    falcon["num_kv_heads"] = 2;
+    CHECK(read(falcon).key_heads == 2);
+    CHECK(read(falcon).projection == ProjectionKind::kFusedByKey);
+    CHECK(read(falcon).names.at("mlp_norm") == "ln_mlp");
+    CHECK_FALSE(read(falcon).shared_norm);
+    CHECK(read(with(falcon, "num_ln_in_parallel_attn", 1)).shared_norm);
+    CHECK_THAT(refusal(with(falcon, "parallel_attn", false)), Contains("parallel_attn"));
+    const Json gpt = {{"vocab_size", 100}, {"n_embd", 32},      {"n_head", 4},
+                      {"n_layer", 2},      {"n_positions", 64}, {"rotary_dim", 4}};
+    const Json coder = with(gpt, "architectures", {"GPTBigCodeForCausalLM"});
+    CHECK(read(coder).key_heads == 1);
+    CHECK_FALSE(read(coder).has_rotary());
+    CHECK(read(with(coder, "multi_query", false)).projection == ProjectionKind::kFusedByKey);
+    const Json gptj = with(gpt, "architectures", {"GPTJForCausalLM"});
+    CHECK(read(gptj).rope.width == 4);
+    CHECK(read(gptj).head_bias);
+    CHECK_THAT(refusal(with(gptj, "rotary_dim", 10)), Contains("rotary_dim: must be even"));
+    CHECK_THAT(refusal(with(gptj, "rotary_dim", nullptr)), Contains("rotary_dim"));
+}
+
 TEST_CASE("what is not computed here is refused by its field") {
     CHECK_THAT(refusal(as("T5ForConditionalGeneration")),
                Contains("the architecture `T5ForConditionalGeneration` is not known") &&

@@ -59,13 +59,13 @@ std::vector<std::string> fixtures() {
     std::vector<std::string> paths;
     for (const auto& entry : fs::directory_iterator(fixture_path("huggingface")))
         paths.push_back(entry.path().string());
-    REQUIRE(paths.size() >= 17);
+    REQUIRE(paths.size() >= 43);
     return paths;
 }
 
 RotaryFrequencies frequencies_of(const storage::TransformerConfig& config) {
     RotaryFrequencies made;
-    if (config.learned_positions) return made;
+    if (!config.has_rotary()) return made;
     made.all = graph::rope_frequencies(config.rope, false);
     if (config.rope.kind == storage::RopeKind::kLong)
         made.late = graph::rope_frequencies(config.rope, true);
@@ -161,6 +161,46 @@ TEST_CASE("every family's logits are those of transformers, whole, in pieces and
             if (first.empty()) first = logits;
             CHECK(logits == first);
         }
+    }
+}
+
+TEST_CASE("each switch of a family is seen in the logits of its fixture") {
+    using storage::TransformerConfig;
+    struct Change {
+        const char* fixture;
+        void (*make)(TransformerConfig& config);
+    };
+    using storage::ActivationKind;
+    using storage::NormKind;
+    const Change changes[] = {
+        {"arcee", [](auto& config) { config.activation = ActivationKind::kRelu; }},
+        {"cohere", [](auto& config) { config.logit_scale = 1; }},
+        {"cohere", [](auto& config) { config.turns_neighbours = false; }},
+        {"cohere2", [](auto& config) { config.layers[3].turns = true; }},
+        {"glm4", [](auto& config) { config.turns_neighbours = false; }},
+        {"granite", [](auto& config) { config.embedding_scale = 1; }},
+        {"granite", [](auto& config) { config.residual_scale = 1; }},
+        {"granite", [](auto& config) { config.logit_scale = 1; }},
+        {"granite", [](auto& config) { config.scale *= 2; }},
+        {"nemotron", [](auto& config) { config.norm = NormKind::kLayer; }},
+        {"olmo", [](auto& config) { config.norm = NormKind::kRms; }},
+        {"olmo", [](auto& config) { config.projection_cap = 0; }},
+        {"olmo2", [](auto& config) { config.norm_epsilon = 0.1; }},
+        {"qwen2-moe", [](auto& config) { config.expert_weights_sum_to_one = true; }},
+        {"smollm3", [](auto& config) { config.layers[3].turns = true; }},
+        {"smollm3", [](auto& config) { config.layers[3].window = false; }},
+    };
+    for (const Change& change : changes) {
+        Fixture fixture(fixture_path(std::string("huggingface/") + change.fixture));
+        INFO(change.fixture << ", change " << &change - changes);
+        const auto logits = [&] {
+            Rank rank(fixture, whole_of(fixture), nullptr, {});
+            LoneRunner runner(*rank.decoder);
+            return run(runner, fixture, fixture.length);
+        };
+        CHECK(difference(logits(), fixture.logits) < kRounding);
+        change.make(fixture.folder.config);
+        CHECK(difference(logits(), fixture.logits) > 100 * kRounding);
     }
 }
 
@@ -332,6 +372,30 @@ TEST_CASE("rounded weights and caches stay near the logits, the nearer the more 
     const double cache = error(std::nullopt, DType::kBF16);
     CHECK(cache > 1e-6);
     CHECK(cache < 8.0 / 256);
+}
+
+TEST_CASE("every family takes weights of every form") {
+    for (const std::string& path : fixtures()) {
+        INFO(path);
+        const Fixture fixture(path);
+        const auto error = [&](MatrixForm form) {
+            Rank rank(fixture, whole_of(fixture), nullptr, {}, form);
+            LoneRunner runner(*rank.decoder);
+            return relative_error(run(runner, fixture, 9), fixture.logits);
+        };
+        CHECK(error(MatrixForm::kF32) < kRounding);
+        // As in the test before, by the number of layers, of which that has two. A router that
+        // chooses another expert is further away.
+        const auto products = static_cast<double>(4 * fixture.folder.config.layers.size());
+        CHECK(error(MatrixForm::kFp16) < products / 2048);
+        if (fixture.folder.config.has_experts()) continue;
+        const double bf16 = error(MatrixForm::kBf16), int4 = error(MatrixForm::kInt4);
+        CHECK(bf16 < products / 256);
+        CHECK(error(MatrixForm::kInt8) < products / 256);
+        CHECK(int4 > bf16);
+        CHECK(int4 < products / 16);
+        CHECK(error(MatrixForm::kNf4) < products / 16);
+    }
 }
 
 TEST_CASE("an adapter beside the weights changes them as its file says") {

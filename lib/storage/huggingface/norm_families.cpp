@@ -1,0 +1,121 @@
+// Families whose norms are of other kinds, or stand in other places, than Llama's.
+#include <cmath>
+
+#include "storage/huggingface/config_values.h"
+#include "storage/huggingface/family_fields.h"
+#include "storage/huggingface/family_readers.h"
+
+namespace dslaunch::storage {
+
+namespace {
+
+// What all Gemmas share, without their positions.
+void read_gemma_block(const JsonPlace& config, TransformerConfig& model) {
+    read_sizes(config, model, {.head_width = 256, .padding = 0});
+    model.mlp_width = size_at(config, "intermediate_size");
+    require_off(config, "use_bidirectional_attention", "attention to later tokens");
+    model.norm = NormKind::kRmsOfOne;
+    model.norm_epsilon = positive_or(config, "rms_norm_eps", 1e-6);
+    model.activation = ActivationKind::kGeluTanh;
+    read_activation(config, "hidden_activation", model);
+    model.projection_bias = model.output_bias = flag_or(config, "attention_bias", false);
+    model.embedding_scale = std::sqrt(static_cast<double>(model.width));
+    model.tied = flag_or(config, "tie_word_embeddings", true);
+}
+
+// A cap of null is none; one that is left out is that of the family's class.
+double cap_of(const JsonPlace& config, const char* key, double of_class) {
+    if (!config.mentions(key)) return of_class;
+    return config.has(key) ? positive_or(config, key, 0) : 0;
+}
+
+// Gemma 2 and 3: norms behind each part, and a scale of its own.
+void read_later_gemma(const JsonPlace& config, TransformerConfig& model) {
+    read_gemma_block(config, model);
+    model.norms_behind = true;
+    rename(model, {{"attention_post_norm", "post_attention_layernorm"},
+                   {"mlp_norm", "pre_feedforward_layernorm"},
+                   {"mlp_post_norm", "post_feedforward_layernorm"}});
+    model.scale = 1.0 / std::sqrt(positive_or(config, "query_pre_attn_scalar", 256));
+}
+
+// Command-R: one norm without a bias, and one residual stream that both parts read.
+void read_cohere_block(const JsonPlace& config, TransformerConfig& model,
+                       const FamilyDefaults& defaults) {
+    read_like_llama(config, model, defaults);
+    read_layer_norm(config, "layer_norm_eps", model);
+    model.norm_bias = false;
+    model.mlp_bias = false;
+    model.parallel = model.shared_norm = true;
+    model.turns_neighbours = true;
+    model.logit_scale = positive_or(config, "logit_scale", 0.0625);
+}
+
+}  // namespace
+
+void read_gemma(const JsonPlace& config, TransformerConfig& model) {
+    read_gemma_block(config, model);
+    read_rope_of_all(config, model, 10000);
+}
+
+void read_gemma2(const JsonPlace& config, TransformerConfig& model) {
+    read_later_gemma(config, model);
+    model.score_cap = cap_of(config, "attn_logit_softcapping", 50);
+    model.logit_cap = cap_of(config, "final_logit_softcapping", 30);
+    read_windows(config, model, [](size_t layer) { return (layer + 1) % 2 != 0; });
+    read_rope_of_all(config, model, 10000);
+}
+
+void read_gemma3(const JsonPlace& config, TransformerConfig& model) {
+    read_later_gemma(config, model);
+    model.head_norm = HeadNormKind::kShared;
+    // transformers reads attn_logit_softcapping and does not apply it in this family.
+    model.logit_cap = cap_of(config, "final_logit_softcapping", 0);
+    const auto pattern = static_cast<size_t>(size_or(config, "sliding_window_pattern", 6));
+    read_windows(config, model, [&](size_t layer) { return (layer + 1) % pattern != 0; });
+    read_ropes_by_type(config, model, positive_or(config, "rope_theta", 1e6),
+                       positive_or(config, "rope_local_base_freq", 1e4));
+}
+
+// Norms without a weight.
+void read_olmo(const JsonPlace& config, TransformerConfig& model) {
+    read_like_llama(config, model, {.padding = 1});
+    model.norm = NormKind::kLayer;
+    model.norm_weight = false;
+    model.norm_epsilon = 1e-5;
+    model.mlp_bias = false;
+    if (config.has("clip_qkv")) model.projection_cap = positive_or(config, "clip_qkv", 0);
+}
+
+// Norms behind each part and none before it.
+void read_olmo2(const JsonPlace& config, TransformerConfig& model) {
+    read_like_llama(config, model, {.norm_epsilon = 1e-5, .padding = 1});
+    model.mlp_bias = false;
+    model.norms_before = false;
+    model.norms_behind = true;
+    model.head_norm = HeadNormKind::kWhole;
+    rename(model, {{"attention_post_norm", "post_attention_layernorm"},
+                   {"mlp_post_norm", "post_feedforward_layernorm"}});
+}
+
+void read_olmo3(const JsonPlace& config, TransformerConfig& model) {
+    read_olmo2(config, model);
+    read_windows(config, model, [](size_t layer) { return (layer + 1) % 4 != 0; });
+    // transformers gives a rope_theta outside of rope_parameters to layers without a window alone.
+    read_ropes_by_type(config, model, positive_or(config, "rope_theta", 5e5), 5e5);
+}
+
+void read_cohere(const JsonPlace& config, TransformerConfig& model) {
+    read_cohere_block(config, model, {.theta = 5e5, .padding = 0, .tied = true});
+    if (flag_or(config, "use_qk_norm", false)) model.head_norm = HeadNormKind::kEach;
+}
+
+// Layers that see all positions do not turn.
+void read_cohere2(const JsonPlace& config, TransformerConfig& model) {
+    read_cohere_block(config, model, {.padding = 0, .tied = true});
+    const auto pattern = static_cast<size_t>(size_or(config, "sliding_window_pattern", 4));
+    read_windows(config, model, [&](size_t layer) { return (layer + 1) % pattern != 0; });
+    for (TransformerLayer& layer : model.layers) layer.turns = layer.window;
+}
+
+}  // namespace dslaunch::storage

@@ -289,7 +289,8 @@ constexpr MatrixKernels kMatrix{
     round_row,
     to_int8,
     to_int4,
-    to_nf4};
+    to_nf4,
+    nullptr};
 
 }  // namespace
 }  // namespace dslaunch::kernels

@@ -125,7 +125,11 @@ void Decoder::multiply(std::span<const Use> uses, const float* x, int64_t in, in
         has_adapters = has_adapters || layer.adapter.has_value();
     }
     const kernels::ActivationRows x_rows{x, rows, in, in};
-    activations_.assign(x_rows, products.front().matrix.shape, team_);
+    // A file may have matrices of several types; what is ready for bf16 serves all of them.
+    const kernels::Product* first = &products.front();
+    for (const kernels::Product& product : products)
+        if (product.matrix.shape.form == kernels::MatrixForm::kBf16) first = &product;
+    activations_.assign(x_rows, first->matrix.shape, team_);
     kernels::multiply(products, activations_, team_);
     if (!has_adapters) return;
     for (const Use& use : uses) {

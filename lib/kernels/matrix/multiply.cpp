@@ -54,10 +54,11 @@ MatrixPart part_of(const Product& product, const Activations& activations) {
 }
 
 // Panels that a thread takes at once: enough bytes for a stream of memory, or outputs enough for
-// many rows, and few enough that the threads end together.
+// many rows to be read but once for several of them, and few enough that the threads end together.
 constexpr int64_t kChunkBytes = int64_t{2048} * 1024;
 constexpr int64_t kChunksAThread = 4;
 constexpr int64_t kManyRows = 16;
+constexpr int64_t kPanelsTogether = 4;
 
 struct Cut {
     int64_t panels = 0;
@@ -71,7 +72,8 @@ Cut cut_of(const MatrixShape& shape, int64_t rows, int threads) {
     const int64_t bytes = std::max<int64_t>(1, matrix_bytes(shape) / cut.panels);
     const int64_t even = cut.panels / (threads * kChunksAThread);
     const int64_t most = rows > kManyRows ? kOutputsTogether / kPanelOutputs : kChunkBytes / bytes;
-    cut.step = std::clamp<int64_t>(even, 1, std::max<int64_t>(1, most));
+    const int64_t least = rows > kManyRows ? kPanelsTogether : 1;
+    cut.step = std::clamp<int64_t>(even, least, std::max<int64_t>(least, most));
     cut.chunks = (cut.panels + cut.step - 1) / cut.step;
     return cut;
 }
@@ -102,7 +104,7 @@ void Activations::assign(const ActivationRows& x, const MatrixShape& shape, Thre
 
 void Activations::split(ThreadTeam& team) {
     const auto split_rows = matrix_kernels_of(isa_).split_rows;
-    const int64_t row_numel = 2 * ((x_.in + 31) / 32 * 32);
+    const int64_t row_numel = 2 * ((x_.in + kTileInputs - 1) / kTileInputs * kTileInputs);
     grow(halves_, x_.rows * row_numel);
     team.for_chunks((x_.rows + kTileRowsMax - 1) / kTileRowsMax, [&](int64_t block) {
         const int64_t row = block * kTileRowsMax;

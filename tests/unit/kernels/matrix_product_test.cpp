@@ -75,32 +75,33 @@ float bf16_of(float x) {
 
 // A sum of two chains of additions, the pairs' first numbers and their second ones (Intel's manual,
 // TDPBF16PS): that of 16 pairs of inputs. What is missing counts as 0.
-float of_tile(const std::vector<float>& x, const float* w, int64_t numel) {
+float of_tile(const float* x, const float* w, int64_t numel) {
     float chains[2] = {0, 0};
     for (int64_t k = 0; k < numel; ++k) chains[k % 2] = std::fma(x[k], w[k], chains[k % 2]);
     return chains[0] + chains[1];
 }
 
-// What kAmx computes from bf16 weights: of each 32 inputs the high parts, then the low parts.
+// What kAmx computes from bf16 weights: the sum of the high parts' products, and that of the low
+// parts', each by 32 inputs.
 std::vector<float> product_in_tiles(const Matrix& matrix, const std::vector<float>& x, int64_t rows,
                                     const float* bias) {
     const int64_t out = matrix.shape.out, in = matrix.shape.in;
-    std::vector<float> y(static_cast<size_t>(rows * out), 0.0F);
+    std::vector<float> high, low, y;
+    for (const float number : x) {
+        high.push_back(bf16_of(number));
+        low.push_back(bf16_of(number - high.back()));
+    }
     for (int64_t r = 0; r < rows; ++r)
-        for (int64_t k = 0; k < in; k += 32) {
-            const int64_t numel = std::min<int64_t>(32, in - k);
-            std::vector<float> high, low;
-            for (int64_t i = k; i < k + numel; ++i) {
-                high.push_back(bf16_of(x[r * in + i]));
-                low.push_back(bf16_of(x[r * in + i] - high.back()));
-            }
-            for (int64_t o = 0; o < out; ++o) {
+        for (int64_t o = 0; o < out; ++o) {
+            float sums[2] = {0, 0};
+            for (int64_t k = 0; k < in; k += 32) {
                 const float* const w = matrix.meaning.data() + o * in + k;
-                y[r * out + o] += of_tile(high, w, numel);
-                y[r * out + o] += of_tile(low, w, numel);
+                const int64_t numel = std::min<int64_t>(32, in - k);
+                sums[0] += of_tile(high.data() + r * in + k, w, numel);
+                sums[1] += of_tile(low.data() + r * in + k, w, numel);
             }
+            y.push_back(sums[0] + sums[1] + bias[o]);
         }
-    for (size_t i = 0; i < y.size(); ++i) y[i] += bias[static_cast<int64_t>(i) % out];
     return y;
 }
 

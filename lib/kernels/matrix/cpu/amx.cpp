@@ -1,21 +1,23 @@
 // Products with bf16 weights in tiles of AMX; see lib/kernels/CMakeLists.txt for the flags. A tile
 // multiplies 16 outputs' weights, as they lie in memory, by the activations of up to 16 rows, each
-// the sum of two bf16 numbers. Every output and row has one chain of additions, in the order of its
-// inputs, whatever is beside it.
+// the sum of two bf16 numbers. Every output and row has a sum for each of the two, in the order of
+// its inputs, whatever is beside it.
 #if defined(__x86_64__)
 #include "kernels/matrix/cpu/packed_loops.h"
 
 namespace dslaunch::kernels {
 namespace {
 
-constexpr int64_t kTileInputs = 32;
-// Outputs whose tiles share one reading of the activations: four chains of additions.
-constexpr int64_t kTilesTogether = 4;
-// How far ahead of the loop weights are asked for, in bytes of a row.
-constexpr int64_t kTileAhead = 512;
+// How far ahead of the loop weights are asked for, in inputs of each output.
+constexpr int64_t kAheadInputs = 64;
 
-// Tiles 0 to 3 are sums [outputs, rows], 4 and 5 weights [outputs, 32], 6 and 7 activations
-// [16 pairs of inputs, rows, 2].
+// GCC does not know that loading a tile or a configuration reads memory.
+inline void is_read(const void* at) {
+    asm volatile("" : : "r"(at) : "memory");
+}
+
+// Tiles 0 to 3 are sums [outputs, columns], 4 and 5 weights [outputs, 32], 6 and 7 activations
+// [16 pairs of inputs, columns, 2].
 struct alignas(64) TileShapes {
     uint8_t palette = 1;
     uint8_t first_row = 0;
@@ -23,11 +25,14 @@ struct alignas(64) TileShapes {
     uint16_t row_bytes[16] = {};
     uint8_t rows[16] = {};
 
-    TileShapes(int64_t outputs, int64_t x_rows) {
+    void become(int64_t outputs, int64_t columns) {
+        if (rows[0] == outputs && row_bytes[0] == 4 * columns) return;
         for (int i = 0; i < 8; ++i) {
-            row_bytes[i] = static_cast<uint16_t>(i == 4 || i == 5 ? 64 : 4 * x_rows);
+            row_bytes[i] = static_cast<uint16_t>(i == 4 || i == 5 ? 64 : 4 * columns);
             rows[i] = static_cast<uint8_t>(i < 6 ? outputs : 16);
         }
+        is_read(this);
+        _tile_loadconfig(this);
     }
 };
 
@@ -77,97 +82,144 @@ inline void turn_over(const float* from, float* to) {
     }
 }
 
-// The sums of a tile, [outputs, rows], go to rows of y.
-inline void finish_tile(const TileRun& run, const float* sums) {
-    alignas(64) float turned[16 * 16];
-    if (run.rows == 16)
-        turn_over(sums, turned);
-    else
-        for (int64_t o = 0; o < run.outputs; ++o)
-            for (int64_t r = 0; r < run.rows; ++r) turned[16 * r + o] = sums[run.rows * o + r];
-    const PanelTile tile{run.part, run.output / kLanes, run.row};
-    for (int64_t r = 0; r < run.rows; ++r)
-        finish_row(tile, static_cast<int>(r), load(turned + 16 * r));
+// A matrix [rows, columns] of 32-bit numbers becomes [columns, rows].
+inline void turn_over(const float* from, int64_t rows, int64_t columns, float* to) {
+    if (rows == 16 && columns == 16) return turn_over(from, to);
+    for (int64_t c = 0; c < columns; ++c)
+        for (int64_t r = 0; r < rows; ++r) to[c * rows + r] = from[r * columns + c];
 }
 
-// The products of 32 inputs. W: [outputs of all tiles, STRIDE bytes].
+// 16 outputs of one block of rows and 32 inputs at a time. A narrow block's tile of activations has
+// the high parts of its rows, then the low parts: up to four tiles of weights share it.
 template <int kTiles>
-inline void add_tiles(const uint16_t* w, int64_t stride, const uint16_t* x, int64_t rows) {
-    const int64_t x_stride = 4 * rows, next = 8 * stride;
-    _tile_loadd(6, x, x_stride);
-    _tile_loadd(7, x + 32 * rows, x_stride);
-    _tile_loadd(4, w, stride);
-    _tile_dpbf16ps(0, 4, 6);
-    if constexpr (kTiles > 1) {
-        _tile_loadd(5, w + next, stride);
-        _tile_dpbf16ps(1, 5, 6);
-    }
-    _tile_dpbf16ps(0, 4, 7);
-    if constexpr (kTiles > 2) {
-        _tile_loadd(4, w + 2 * next, stride);
-        _tile_dpbf16ps(2, 4, 6);
-    }
-    if constexpr (kTiles > 1) _tile_dpbf16ps(1, 5, 7);
-    if constexpr (kTiles > 3) {
-        _tile_loadd(5, w + 3 * next, stride);
-        _tile_dpbf16ps(3, 5, 6);
-    }
-    if constexpr (kTiles > 2) _tile_dpbf16ps(2, 4, 7);
-    if constexpr (kTiles > 3) _tile_dpbf16ps(3, 5, 7);
-}
+struct NarrowTiles {
+    static constexpr int kOutputs = kTiles * kLanes;
+    static int64_t columns(int64_t rows) { return 2 * rows; }
 
-template <int kTiles>
-inline void finish_tiles(TileRun run) {
-    alignas(64) float sums[kTiles][16 * 16];
-    const int64_t stride = 4 * run.rows;
-    _tile_stored(0, sums[0], stride);
-    if constexpr (kTiles > 1) _tile_stored(1, sums[1], stride);
-    if constexpr (kTiles > 2) _tile_stored(2, sums[2], stride);
-    if constexpr (kTiles > 3) _tile_stored(3, sums[3], stride);
-    for (int t = 0; t < kTiles; ++t, run.output += kLanes) finish_tile(run, sums[t]);
-}
+    static void add(const uint16_t* w, int64_t stride, const uint16_t* x, int64_t rows) {
+        const int64_t next = kLanes * stride, bytes = stride * int64_t{sizeof(*w)};
+        _tile_loadd(6, x, 8 * rows);
+        _tile_loadd(4, w, bytes);
+        _tile_dpbf16ps(0, 4, 6);
+        if constexpr (kTiles > 1) {
+            _tile_loadd(5, w + next, bytes);
+            _tile_dpbf16ps(1, 5, 6);
+        }
+        if constexpr (kTiles > 2) {
+            _tile_loadd(4, w + 2 * next, bytes);
+            _tile_dpbf16ps(2, 4, 6);
+        }
+        if constexpr (kTiles > 3) {
+            _tile_loadd(5, w + 3 * next, bytes);
+            _tile_dpbf16ps(3, 5, 6);
+        }
+    }
+    static void finish(TileRun run) {
+        alignas(64) float sums[kTiles][16 * 16], turned[16 * 16];
+        const int64_t columns = 2 * run.rows;
+        _tile_stored(0, sums[0], 4 * columns);
+        if constexpr (kTiles > 1) _tile_stored(1, sums[1], 4 * columns);
+        if constexpr (kTiles > 2) _tile_stored(2, sums[2], 4 * columns);
+        if constexpr (kTiles > 3) _tile_stored(3, sums[3], 4 * columns);
+        for (int t = 0; t < kTiles; ++t, run.output += kLanes) {
+            turn_over(sums[t], run.outputs, columns, turned);
+            const PanelTile tile{run.part, run.output / kLanes, run.row};
+            for (int r = 0; r < run.rows; ++r)
+                finish_row(tile, r,
+                           load(turned + r * run.outputs) +
+                               load(turned + (run.rows + r) * run.outputs));
+        }
+    }
+};
 
+// A wide block has a tile of each part.
 template <int kTiles>
-void run_tiles(const TileRun& run) {
+struct WideTiles {
+    static constexpr int kOutputs = kTiles * kLanes;
+    static int64_t columns(int64_t rows) { return rows; }
+
+    static void add(const uint16_t* w, int64_t stride, const uint16_t* x, int64_t rows) {
+        const int64_t bytes = stride * int64_t{sizeof(*w)};
+        _tile_loadd(6, x, 4 * rows);
+        _tile_loadd(4, w, bytes);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, x + kTileInputs * rows, 4 * rows);
+        _tile_dpbf16ps(1, 4, 7);
+        if constexpr (kTiles > 1) {
+            _tile_loadd(5, w + kLanes * stride, bytes);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    static void finish(TileRun run) {
+        alignas(64) float high[kTiles][16 * 16], low[kTiles][16 * 16], turned[16 * 16];
+        _tile_stored(0, high[0], 4 * run.rows);
+        _tile_stored(1, low[0], 4 * run.rows);
+        if constexpr (kTiles > 1) _tile_stored(2, high[1], 4 * run.rows);
+        if constexpr (kTiles > 1) _tile_stored(3, low[1], 4 * run.rows);
+        for (int t = 0; t < kTiles; ++t, run.output += kLanes) {
+            for (int64_t i = 0; i < run.outputs * run.rows; i += kLanes)
+                store(high[t] + i, load(high[t] + i) + load(low[t] + i));
+            turn_over(high[t], run.outputs, run.rows, turned);
+            const PanelTile tile{run.part, run.output / kLanes, run.row};
+            for (int r = 0; r < run.rows; ++r)
+                finish_row(tile, r, load(turned + r * run.outputs));
+        }
+    }
+};
+
+template <typename Tiles>
+void run_tiles(const TileRun& run, TileShapes& shapes) {
     const MatrixPart& part = *run.part;
-    const TileShapes shapes(run.outputs, run.rows);
-    _tile_loadconfig(&shapes);  // which sets all tiles to 0
+    shapes.become(run.outputs, Tiles::columns(run.rows));
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
     const auto* w = static_cast<const uint16_t*>(part.codes) + run.output * part.in;
     const uint16_t* x = part.x_halves + run.row * 2 * tiles_of(part.in) * kTileInputs;
-    const int64_t outputs = (kTiles - 1) * kLanes + run.outputs;
+    const int64_t outputs = Tiles::kOutputs - kLanes + run.outputs;
     int64_t k = 0;
-    for (; k + kTileInputs <= part.in; k += kTileInputs, x += 64 * run.rows) {
-        if (run.row == 0)
-            for (int64_t o = 0; o < outputs; ++o)
-                prefetch(w + o * part.in + k + kTileAhead / int64_t{sizeof(*w)});
-        add_tiles<kTiles>(w + k, 2 * part.in, x, run.rows);
+    for (; k + kTileInputs <= part.in; k += kTileInputs, x += 2 * kTileInputs * run.rows) {
+        if (run.row == 0) {
+            // Behind its end a row goes on where the row that follows these outputs begins.
+            const bool inside = k + kAheadInputs < part.in;
+            const uint16_t* const next = w + k + kAheadInputs + (inside ? 0 : outputs - 1) * part.in;
+            for (int64_t o = 0; o < outputs; ++o) prefetch(next + o * part.in);
+        }
+        Tiles::add(w + k, part.in, x, run.rows);
     }
     if (k < part.in) {
-        alignas(64) uint16_t last[kTiles * kLanes * kTileInputs] = {};
+        alignas(64) uint16_t last[Tiles::kOutputs * kTileInputs] = {};
         for (int64_t o = 0; o < outputs; ++o)
             __builtin_memcpy(last + o * kTileInputs, w + o * part.in + k,
                              static_cast<size_t>(part.in - k) * sizeof(*w));
-        add_tiles<kTiles>(last, 64, x, run.rows);
+        is_read(last);
+        Tiles::add(last, kTileInputs, x, run.rows);
     }
-    finish_tiles<kTiles>(run);
+    Tiles::finish(run);
 }
 
 }  // namespace
 
 void multiply_bf16_tiles(const MatrixPart& part) {
+    TileShapes shapes;
     for (int64_t o = part.begin; o < part.end;) {
         const int64_t left = part.end - o;
-        const int64_t whole = left / kLanes;
-        const int64_t tiles = whole < 1 ? 1 : whole < kTilesTogether ? whole : kTilesTogether;
+        const int64_t outputs = left < 4 * kLanes ? left < kLanes ? left : kLanes : 4 * kLanes;
         for (int64_t r = 0; r < part.rows; r += kTileRowsMax) {
             const int64_t rows = part.rows - r < kTileRowsMax ? part.rows - r : kTileRowsMax;
-            const TileRun run{&part, o, left < kLanes ? left : kLanes, r, rows};
-            if (tiles == 4) run_tiles<4>(run);
-            if (tiles == 3) run_tiles<3>(run);
-            if (tiles == 2) run_tiles<2>(run);
-            if (tiles == 1) run_tiles<1>(run);
+            TileRun run{&part, o, outputs < kLanes ? outputs : kLanes, r, rows};
+            if (rows <= kNarrowRows) {
+                if (outputs > kLanes) run_tiles<NarrowTiles<4>>(run, shapes);
+                if (outputs <= kLanes) run_tiles<NarrowTiles<1>>(run, shapes);
+                continue;
+            }
+            if (outputs <= kLanes) run_tiles<WideTiles<1>>(run, shapes);
+            for (; outputs > kLanes && run.output < o + outputs; run.output += 2 * kLanes)
+                run_tiles<WideTiles<2>>(run, shapes);
         }
-        o += tiles * kLanes;
+        o += outputs;
     }
     _tile_release();
 }
@@ -175,7 +227,7 @@ void multiply_bf16_tiles(const MatrixPart& part) {
 // x ~ high + low, both rounded to the nearest bf16.
 void split_rows(const float* x, int64_t stride, int64_t in, int64_t rows, uint16_t* to) {
     for (int64_t k = 0; k < in; k += kTileInputs) {
-        alignas(64) float high[16 * 16], low[16 * 16];
+        alignas(64) float parts[2 * 16 * 16];  // [high and low, rows, 16 pairs]
         for (int64_t r = 0; r < rows; ++r) {
             const float* const from = x + r * stride + k;
             const __m512 first = load_part(from, in - k).v;
@@ -187,20 +239,14 @@ void split_rows(const float* x, int64_t stride, int64_t in, int64_t rows, uint16
             };
             const __m512 first_rest = first - widened(_mm512_castsi512_si256(halves));
             const __m512 second_rest = second - widened(_mm512_extracti64x4_epi64(halves, 1));
-            _mm512_store_si512(high + 16 * r, halves);
-            _mm512_store_si512(low + 16 * r,
+            _mm512_store_si512(parts + 16 * r, halves);
+            _mm512_store_si512(parts + 16 * (rows + r),
                                (__m512i)_mm512_cvtne2ps_pbh(second_rest, first_rest));
         }
-        const float* const parts[] = {high, low};
-        for (const float* const from : parts) {
-            auto* const turned = reinterpret_cast<float*>(to);
-            if (rows == 16)
-                turn_over(from, turned);
-            else
-                for (int64_t p = 0; p < 16; ++p)
-                    for (int64_t r = 0; r < rows; ++r) turned[p * rows + r] = from[16 * r + p];
-            to += 32 * rows;
-        }
+        auto* const there = reinterpret_cast<float*>(to);
+        turn_over(parts, rows <= kNarrowRows ? 2 * rows : rows, 16, there);
+        if (rows > kNarrowRows) turn_over(parts + 16 * rows, rows, 16, there + 16 * rows);
+        to += 2 * kTileInputs * rows;
     }
 }
 

@@ -9,8 +9,11 @@ namespace dslaunch::kernels {
 // Rows of rounded activations that lie together, so that one pointer reads them all.
 inline constexpr int64_t kRoundedRows = 4;
 
-// Rows of activations that a tile of AMX takes.
+// Rows of activations, and inputs of each, that a tile of AMX takes; up to kNarrowRows rows the
+// high and the low parts of the activations fit one tile.
 inline constexpr int64_t kTileRowsMax = 16;
+inline constexpr int64_t kTileInputs = 32;
+inline constexpr int64_t kNarrowRows = 8;
 
 // Outputs that share one reading of many rows of activations.
 inline constexpr int64_t kOutputsTogether = 256;
@@ -34,7 +37,7 @@ struct MatrixPart {
     const float* x_scales;
     const int32_t* x_offsets;    // -128 · the sum of the codes
     const float* x_scaled_sums;  // scale · the sum of the codes
-    // x in blocks of kTileRowsMax rows, as split_rows writes them one after the other.
+    // x in blocks of kTileRowsMax rows, as split_rows writes them, one after the other.
     const uint16_t* x_halves;
     float* y;                    // row r at y + r * y_stride
     int64_t y_stride;
@@ -70,8 +73,8 @@ struct MatrixKernels {
     void (*to_int4)(const PanelSource&, const PanelTarget&);
     void (*to_nf4)(const PanelSource&, const PanelTarget&);
     // Where products with bf16 weights take bf16 activations, else none: ROWS <= kTileRowsMax rows
-    // become [32nds of inputs, high part and low part, 16 pairs of inputs, rows, 2] bf16, the
-    // inputs filled up with zeros.
+    // become, for each kTileInputs inputs, [16 pairs, high parts of the rows and low parts, 2] bf16,
+    // or above kNarrowRows rows [high and low, 16 pairs, rows, 2]. Inputs are filled up with zeros.
     void (*split_rows)(const float* x, int64_t stride, int64_t in, int64_t rows, uint16_t* to);
 };
 

@@ -155,7 +155,7 @@ TEST_CASE("a product has equal bits on every instruction set and for every team"
 }
 
 TEST_CASE("other groups than the default have equal bits too") {
-    for (const MatrixForm form : {MatrixForm::kInt8, MatrixForm::kInt4})
+    for (const MatrixForm form : {MatrixForm::kInt8, MatrixForm::kInt4, MatrixForm::kNf4})
         for (const int64_t group : {64, 128}) {
             const MatrixShape shape{form, 33, 300, group};
             const Matrix matrix = make_matrix(shape, normal_numbers(33 * 300, 6));
@@ -238,6 +238,16 @@ TEST_CASE("activations serve the matrices of their form, group and inputs alone"
     REQUIRE_FALSE(activations.serves({MatrixForm::kInt8, 8, 64, 64}));
     REQUIRE_FALSE(activations.serves(matrix_shape(MatrixForm::kInt8, 8, 32)));
     REQUIRE_FALSE(activations.serves(matrix_shape(MatrixForm::kBf16, 8, 64)));
+    for (const MatrixIsa isa : available_matrix_isas()) {
+        activations.assign({x.data(), 1, 64, 64}, matrix_shape(MatrixForm::kF32, 8, 64), team, isa);
+        REQUIRE(activations.serves(matrix_shape(MatrixForm::kFp16, 8, 64)));
+        REQUIRE(activations.serves(matrix_shape(MatrixForm::kBf16, 8, 64)) ==
+                (isa != MatrixIsa::kAmx));
+        activations.assign({x.data(), 1, 64, 64}, matrix_shape(MatrixForm::kBf16, 8, 64), team,
+                           isa);
+        REQUIRE(activations.serves(matrix_shape(MatrixForm::kF32, 8, 64)));
+        REQUIRE(activations.serves(matrix_shape(MatrixForm::kBf16, 8, 64)));
+    }
 }
 
 TEST_CASE("an activation that is not finite reaches its own row alone") {

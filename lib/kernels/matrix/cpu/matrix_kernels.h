@@ -9,6 +9,9 @@ namespace dslaunch::kernels {
 // Rows of rounded activations that lie together, so that one pointer reads them all.
 inline constexpr int64_t kRoundedRows = 4;
 
+// Inputs that share a scale, at most.
+inline constexpr int64_t kGroupMax = 128;
+
 // Rows of activations, and inputs of each, that a tile of AMX takes; up to kNarrowRows rows the
 // high and the low parts of the activations fit one tile.
 inline constexpr int64_t kTileRowsMax = 16;

@@ -9,7 +9,6 @@
 namespace dslaunch::kernels {
 namespace {
 
-constexpr int64_t kGroupMax = 128;
 constexpr float kNotANumber = __builtin_nanf("");
 
 // To the nearest whole number, even when two are: for magnitudes below 2^22.
@@ -262,24 +261,64 @@ void to_int4(const PanelSource& source, const PanelTarget& to) {
     }
 }
 
+// The number of the table that is next to x, and its code.
+struct Nf4 {
+    Floats number, code;
+};
+
+inline Nf4 nearest_nf4(Floats x) {
+    Nf4 nearest{fill(kNf4Numbers[0]), fill(0)};
+    for (int i = 0; i < 15; ++i) {
+        const Floats border = fill((kNf4Numbers[i] + kNf4Numbers[i + 1]) * 0.5F);
+        nearest.number = where_less(border, x, fill(kNf4Numbers[i + 1]), nearest.number);
+        nearest.code = where_less(border, x, fill(static_cast<float>(i + 1)), nearest.code);
+    }
+    return nearest;
+}
+
+// The scale of least weighted squares that a search finds, for numbers of at most 1: the table's
+// end stands for the largest or for a little less, and either end may, since the table has more
+// numbers above 0 than below.
+inline Floats best_nf4_scale(const PanelGroup& group, const PanelGroup& weights, int64_t numel) {
+    constexpr float kEnds[] = {1.0F,  1.05F,  1.1F,  0.95F,  0.9F,  0.85F,  0.8F,  0.75F,
+                               -1.0F, -1.05F, -1.1F, -0.95F, -0.9F, -0.85F, -0.8F, -0.75F};
+    const Floats zero = fill(0), tiny = fill(1e-38F);
+    Floats best = fill(1), most = zero;
+    for (const float end : kEnds) {
+        Floats wxq = zero, wqq = zero;
+        for (int64_t k = 0; k < numel; ++k) {
+            const Floats q = nearest_nf4(group.at(k) * fill(1.0F / end)).number;
+            const Floats wq = weights.at(k) * q;
+            wxq = fma(wq, group.at(k), wxq);
+            wqq = fma(wq, q, wqq);
+        }
+        // The squares that scale · q explains of those of x.
+        const Floats scale = wxq / larger(wqq, tiny), explained = wxq * scale;
+        best = where_less(most, explained, scale, best);
+        most = where_less(most, explained, explained, most);
+    }
+    return best;
+}
+
 void to_nf4(const PanelSource& source, const PanelTarget& to) {
-    PanelGroup group;
+    PanelGroup group, shares, weights;
     uint8_t* codes = to.codes;
+    const Floats zero = fill(0), one = fill(1);
     for (int64_t g = 0; g < source.groups; ++g, codes += source.group * kLanes / 2) {
         read_group(source, g, group);
         const Floats largest = largest_magnitudes(group, source.group);
-        store(static_cast<float*>(to.scales) + g * kLanes, largest);
-        const Floats zero = fill(0), one = fill(1);
-        const Floats reciprocal = where_less(zero, largest, one / largest, zero);
-        for (int64_t k = 0; k < source.group; ++k) {
-            const Floats x = group.at(k) * reciprocal;
-            Floats code = zero;
-            for (int i = 0; i < 15; ++i) {
-                const Floats border = fill((kNf4Numbers[i] + kNf4Numbers[i + 1]) * 0.5F);
-                code = code + where_less(border, x, one, zero);
-            }
-            keep_nibbles(codes, k, code);
-        }
+        const Floats share = where_less(zero, largest, one / largest, zero);
+        for (int64_t k = 0; k < source.group; ++k)
+            store(shares.values + k * kLanes, group.at(k) * share);
+        weigh(shares, source.group, weights);
+        float scales[kLanes];
+        store(scales, best_nf4_scale(shares, weights, source.group) * largest);
+        uint16_t* const there = static_cast<uint16_t*>(to.scales) + g * kLanes;
+        for (int i = 0; i < kLanes; ++i) there[i] = bf16_of(scales[i]);
+        const Floats scale = load_bf16(there);
+        const Floats reciprocal = where_less(zero, magnitude(scale), one / scale, zero);
+        for (int64_t k = 0; k < source.group; ++k)
+            keep_nibbles(codes, k, nearest_nf4(group.at(k) * reciprocal).code);
     }
 }
 

@@ -41,25 +41,20 @@ int64_t outputs_of(const LinearWeights& layer) {
     return layer.weight.matrix.shape.out;
 }
 
-void activate(ActivationKind kind, const float* gate, const float* up, float* out, int64_t width) {
-    using kernels::Gate;
+kernels::Gate gate_of(ActivationKind kind) {
     switch (kind) {
         case ActivationKind::kSilu:
-            return kernels::gate(Gate::kSilu, gate, up, out, width);
+            return kernels::Gate::kSilu;
         case ActivationKind::kGelu:
-            return kernels::gate(Gate::kGelu, gate, up, out, width);
+            return kernels::Gate::kGelu;
         case ActivationKind::kGeluTanh:
-            return kernels::gate(Gate::kGeluTanh, gate, up, out, width);
+            return kernels::Gate::kGeluTanh;
         case ActivationKind::kQuickGelu:
-            for (int64_t i = 0; i < width; ++i)
-                out[i] =
-                    gate[i] / (1.0F + std::exp(-1.702F * gate[i])) * (up == nullptr ? 1.0F : up[i]);
-            return;
+            return kernels::Gate::kQuickGelu;
         case ActivationKind::kRelu:
-            for (int64_t i = 0; i < width; ++i)
-                out[i] = std::max(gate[i], 0.0F) * (up == nullptr ? 1.0F : up[i]);
-            return;
+            return kernels::Gate::kRelu;
     }
+    DSL_CHECK(false, "an activation of number {}", static_cast<int>(kind));
 }
 
 }  // namespace
@@ -155,6 +150,7 @@ std::span<float> Decoder::hidden(const Batch& batch) {
 void Decoder::embed(const Batch& batch) {
     const int64_t width = config_.width;
     float* hidden = this->hidden(batch).data();
+    grow(normed_, std::ssize(batch.rows) * width);
     const auto row_of = [&](const OwnedMatrix& table, int64_t row, float* to) {
         const kernels::MatrixShape& shape = table.matrix.shape;
         const DType dtype = shape.form == kernels::MatrixForm::kF32    ? DType::kF32
@@ -170,9 +166,9 @@ void Decoder::embed(const Batch& batch) {
         if (scale != 1)
             for (int64_t k = 0; k < width; ++k) to[k] *= scale;
         if (!config_.learned_positions) return;
-        std::vector<float> position(static_cast<size_t>(width));
-        row_of(weights_.positions, row.position, position.data());
-        kernels::add(to, position.data(), to, width);
+        float* position = normed_.data() + i * width;
+        row_of(weights_.positions, row.position, position);
+        kernels::add(to, position, to, width);
     });
 }
 
@@ -210,16 +206,17 @@ void Decoder::run_layers(const Batch& batch) {
     turn_rows(batch);
     grow(normed_, rows * config_.width);
     grow(branch_, rows * config_.width);
+    if (config_.parallel) grow(mlp_branch_, rows * config_.width);
     for (size_t index = 0; index < weights_.layers.size(); ++index) {
         const LayerWeights& layer = weights_.layers[index];
         if (config_.parallel) {
             // Both read the residual stream of before.
             norm_rows(layer.mlp_norm, hidden_.data(), config_.width, normed_.data(), rows);
             mlp(layer, rows);
-            std::vector<float> of_mlp(branch_.begin(), branch_.begin() + rows * config_.width);
+            std::swap(branch_, mlp_branch_);
             norm_rows(layer.attention_norm, hidden_.data(), config_.width, normed_.data(), rows);
             attention(batch, layer, index);
-            kernels::add(of_mlp.data(), branch_.data(), branch_.data(), rows * config_.width);
+            kernels::add(mlp_branch_.data(), branch_.data(), branch_.data(), rows * config_.width);
             add_branch({}, rows);
             continue;
         }
@@ -361,8 +358,8 @@ void Decoder::dense_mlp(const MlpWeights& mlp, const float* x, int64_t rows, flo
     multiply({uses, gated ? 2U : 1U}, x, config_.width, rows);
     for_rows(rows, [&](int64_t row) {
         float* up = up_.data() + row * width;
-        activate(config_.activation, gated ? gate_.data() + row * width : up, gated ? up : nullptr,
-                 up, width);
+        kernels::gate(gate_of(config_.activation), gated ? gate_.data() + row * width : up,
+                      gated ? up : nullptr, up, width);
     });
     const Use down{&mlp.down, y};
     multiply({&down, 1}, up_.data(), width, rows);

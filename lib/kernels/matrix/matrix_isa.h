@@ -17,8 +17,8 @@ enum class MatrixIsa : uint8_t {
     kAvx512Vnni,  // the same with AVX512-VNNI
     kAmx,         // the same with AVX512-BF16 and AMX's tiles of bf16
 };
-inline constexpr MatrixIsa kMatrixIsas[] = {MatrixIsa::kScalar, MatrixIsa::kAvx2,
-                                            MatrixIsa::kAvx2Vnni, MatrixIsa::kAvx512,
+inline constexpr MatrixIsa kMatrixIsas[] = {MatrixIsa::kScalar,     MatrixIsa::kAvx2,
+                                            MatrixIsa::kAvx2Vnni,   MatrixIsa::kAvx512,
                                             MatrixIsa::kAvx512Vnni, MatrixIsa::kAmx};
 
 // True when this processor and this build can run ISA.

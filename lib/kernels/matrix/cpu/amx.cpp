@@ -125,9 +125,9 @@ struct NarrowTiles {
             turn_over(sums[t], run.outputs, columns, turned);
             const PanelTile tile{run.part, run.output / kLanes, run.row};
             for (int r = 0; r < run.rows; ++r)
-                finish_row(tile, r,
-                           load(turned + r * run.outputs) +
-                               load(turned + (run.rows + r) * run.outputs));
+                finish_row(
+                    tile, r,
+                    load(turned + r * run.outputs) + load(turned + (run.rows + r) * run.outputs));
         }
     }
 };
@@ -162,8 +162,7 @@ struct WideTiles {
                 store(high[t] + i, load(high[t] + i) + load(low[t] + i));
             turn_over(high[t], run.outputs, run.rows, turned);
             const PanelTile tile{run.part, run.output / kLanes, run.row};
-            for (int r = 0; r < run.rows; ++r)
-                finish_row(tile, r, load(turned + r * run.outputs));
+            for (int r = 0; r < run.rows; ++r) finish_row(tile, r, load(turned + r * run.outputs));
         }
     }
 };
@@ -184,7 +183,8 @@ void run_tiles(const TileRun& run, TileShapes& shapes) {
         if (run.row == 0) {
             // Behind its end a row goes on where the row that follows these outputs begins.
             const bool inside = k + kAheadInputs < part.in;
-            const uint16_t* const next = w + k + kAheadInputs + (inside ? 0 : outputs - 1) * part.in;
+            const uint16_t* const next =
+                w + k + kAheadInputs + (inside ? 0 : outputs - 1) * part.in;
             for (int64_t o = 0; o < outputs; ++o) prefetch(next + o * part.in);
         }
         Tiles::add(w + k, part.in, x, run.rows);
@@ -231,8 +231,8 @@ void split_rows(const float* x, int64_t stride, int64_t in, int64_t rows, uint16
         for (int64_t r = 0; r < rows; ++r) {
             const float* const from = x + r * stride + k;
             const __m512 first = load_part(from, in - k).v;
-            const __m512 second = in - k > kLanes ? load_part(from + kLanes, in - k - kLanes).v
-                                                  : _mm512_setzero_ps();
+            const __m512 second =
+                in - k > kLanes ? load_part(from + kLanes, in - k - kLanes).v : _mm512_setzero_ps();
             const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh(second, first);
             const auto widened = [](__m256i half) {
                 return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));

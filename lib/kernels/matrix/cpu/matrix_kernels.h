@@ -42,7 +42,7 @@ struct MatrixPart {
     const float* x_scaled_sums;  // scale · the sum of the codes
     // x in blocks of kTileRowsMax rows, as split_rows writes them, one after the other.
     const uint16_t* x_halves;
-    float* y;                    // row r at y + r * y_stride
+    float* y;  // row r at y + r * y_stride
     int64_t y_stride;
     const float* bias;
     bool adds;
@@ -76,8 +76,9 @@ struct MatrixKernels {
     void (*to_int4)(const PanelSource&, const PanelTarget&);
     void (*to_nf4)(const PanelSource&, const PanelTarget&);
     // Where products with bf16 weights take bf16 activations, else none: ROWS <= kTileRowsMax rows
-    // become, for each kTileInputs inputs, [16 pairs, high parts of the rows and low parts, 2] bf16,
-    // or above kNarrowRows rows [high and low, 16 pairs, rows, 2]. Inputs are filled up with zeros.
+    // become, for each kTileInputs inputs, [16 pairs, high parts of the rows and low parts, 2]
+    // bf16, or above kNarrowRows rows [high and low, 16 pairs, rows, 2]. Inputs are filled up with
+    // zeros.
     void (*split_rows)(const float* x, int64_t stride, int64_t in, int64_t rows, uint16_t* to);
 };
 

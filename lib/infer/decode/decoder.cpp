@@ -41,31 +41,22 @@ int64_t outputs_of(const LinearWeights& layer) {
     return layer.weight.matrix.shape.out;
 }
 
-void activate(ActivationKind kind, const float* gate, const float* up, float* out, int64_t width) {
-    using kernels::Gate;
+kernels::Gate gate_of(ActivationKind kind) {
     switch (kind) {
         case ActivationKind::kSilu:
-            return kernels::gate(Gate::kSilu, gate, up, out, width);
+            return kernels::Gate::kSilu;
         case ActivationKind::kGelu:
-            return kernels::gate(Gate::kGelu, gate, up, out, width);
+            return kernels::Gate::kGelu;
         case ActivationKind::kGeluTanh:
-            return kernels::gate(Gate::kGeluTanh, gate, up, out, width);
+            return kernels::Gate::kGeluTanh;
         case ActivationKind::kQuickGelu:
-            for (int64_t i = 0; i < width; ++i)
-                out[i] =
-                    gate[i] / (1.0F + std::exp(-1.702F * gate[i])) * (up == nullptr ? 1.0F : up[i]);
-            return;
+            return kernels::Gate::kQuickGelu;
         case ActivationKind::kRelu:
-            for (int64_t i = 0; i < width; ++i)
-                out[i] = std::max(gate[i], 0.0F) * (up == nullptr ? 1.0F : up[i]);
-            return;
+            return kernels::Gate::kRelu;
         case ActivationKind::kReluSquared:
-            for (int64_t i = 0; i < width; ++i) {
-                const float positive = std::max(gate[i], 0.0F);
-                out[i] = positive * positive * (up == nullptr ? 1.0F : up[i]);
-            }
-            return;
+            return kernels::Gate::kReluSquared;
     }
+    DSL_CHECK(false, "an activation of number {}", static_cast<int>(kind));
 }
 
 }  // namespace
@@ -138,7 +129,11 @@ void Decoder::multiply(std::span<const Use> uses, const float* x, int64_t in, in
         has_adapters = has_adapters || layer.adapter.has_value();
     }
     const kernels::ActivationRows x_rows{x, rows, in, in};
-    activations_.assign(x_rows, products.front().matrix.shape, team_);
+    // A file may have matrices of several types; what is ready for bf16 serves all of them.
+    const kernels::Product* first = &products.front();
+    for (const kernels::Product& product : products)
+        if (product.matrix.shape.form == kernels::MatrixForm::kBf16) first = &product;
+    activations_.assign(x_rows, first->matrix.shape, team_);
     kernels::multiply(products, activations_, team_);
     if (!has_adapters) return;
     for (const Use& use : uses) {
@@ -164,6 +159,7 @@ std::span<float> Decoder::hidden(const Batch& batch) {
 void Decoder::embed(const Batch& batch) {
     const int64_t width = config_.width;
     float* hidden = this->hidden(batch).data();
+    grow(normed_, std::ssize(batch.rows) * width);
     const auto row_of = [&](const OwnedMatrix& table, int64_t row, float* to) {
         const kernels::MatrixShape& shape = table.matrix.shape;
         const DType dtype = shape.form == kernels::MatrixForm::kF32    ? DType::kF32
@@ -179,9 +175,9 @@ void Decoder::embed(const Batch& batch) {
         if (scale != 1)
             for (int64_t k = 0; k < width; ++k) to[k] *= scale;
         if (!config_.learned_positions) return;
-        std::vector<float> position(static_cast<size_t>(width));
-        row_of(weights_.positions, row.position, position.data());
-        kernels::add(to, position.data(), to, width);
+        float* position = normed_.data() + i * width;
+        row_of(weights_.positions, row.position, position);
+        kernels::add(to, position, to, width);
     });
 }
 
@@ -219,6 +215,7 @@ void Decoder::run_layers(const Batch& batch) {
     turn_rows(batch);
     grow(normed_, rows * config_.width);
     grow(branch_, rows * config_.width);
+    if (config_.parallel) grow(mlp_branch_, rows * config_.width);
     for (size_t index = 0; index < weights_.layers.size(); ++index) {
         const LayerWeights& layer = weights_.layers[index];
         if (config_.parallel) {
@@ -226,12 +223,12 @@ void Decoder::run_layers(const Batch& batch) {
             norm_rows(config_.shared_norm ? layer.attention_norm : layer.mlp_norm, hidden_.data(),
                       config_.width, normed_.data(), rows);
             mlp(layer, rows);
-            std::vector<float> of_mlp(branch_.begin(), branch_.begin() + rows * config_.width);
+            std::swap(branch_, mlp_branch_);
             if (!config_.shared_norm)
                 norm_rows(layer.attention_norm, hidden_.data(), config_.width, normed_.data(),
                           rows);
             attention(batch, layer, index);
-            kernels::add(of_mlp.data(), branch_.data(), branch_.data(), rows * config_.width);
+            kernels::add(mlp_branch_.data(), branch_.data(), branch_.data(), rows * config_.width);
             add_branch({}, rows);
             continue;
         }
@@ -374,8 +371,8 @@ void Decoder::dense_mlp(const MlpWeights& mlp, const float* x, int64_t rows, flo
     multiply({uses, gated ? 2U : 1U}, x, config_.width, rows);
     for_rows(rows, [&](int64_t row) {
         float* up = up_.data() + row * width;
-        activate(config_.activation, gated ? gate_.data() + row * width : up, gated ? up : nullptr,
-                 up, width);
+        kernels::gate(gate_of(config_.activation), gated ? gate_.data() + row * width : up,
+                      gated ? up : nullptr, up, width);
     });
     const Use down{&mlp.down, y};
     multiply({&down, 1}, up_.data(), width, rows);

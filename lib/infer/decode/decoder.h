@@ -109,8 +109,8 @@ class Decoder {
     std::vector<const void*> key_pages_, value_pages_;
     std::vector<float> squares_;  // [rows, 2]: sums of the squares of queries and of keys
     // [rows_max, ...] fp32
-    std::vector<float> hidden_, normed_, query_, key_, value_, fused_, mixed_, branch_, gate_, up_,
-        adapter_, logits_;
+    std::vector<float> hidden_, normed_, query_, key_, value_, fused_, mixed_, branch_, mlp_branch_,
+        gate_, up_, adapter_, logits_;
 };
 
 // A decoder that one rank holds whole.

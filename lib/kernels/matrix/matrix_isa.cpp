@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <iterator>
@@ -18,6 +20,16 @@ bool has_avx_vnni() {
     constexpr unsigned kAvxVnni = 1U << 4;
     return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvxVnni) != 0;
 }
+
+// The system must let the process have tiles: their registers are not saved unless it asks.
+bool has_amx() {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    constexpr unsigned kAmxBf16 = 1U << 22, kAmxTile = 1U << 24;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+    if ((edx & kAmxBf16) == 0 || (edx & kAmxTile) == 0) return false;
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+    return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
 #endif
 
 // True when BOUND, which DSL_ISA may have named, lets ISA run.
@@ -31,6 +43,8 @@ bool within(MatrixIsa isa, Isa bound) {
         case MatrixIsa::kAvx512:
         case MatrixIsa::kAvx512Vnni:
             return bound == Isa::kAvx512 || bound == Isa::kAvx512Bf16;
+        case MatrixIsa::kAmx:
+            return bound == Isa::kAvx512Bf16;
     }
     return false;
 }
@@ -48,6 +62,8 @@ bool look_for(MatrixIsa isa) {
             return isa_available(Isa::kAvx512);
         case MatrixIsa::kAvx512Vnni:
             return isa_available(Isa::kAvx512) && __builtin_cpu_supports("avx512vnni");
+        case MatrixIsa::kAmx:
+            return isa_available(Isa::kAvx512Bf16) && look_for(MatrixIsa::kAvx512Vnni) && has_amx();
     }
 #endif
     return isa == MatrixIsa::kScalar;
@@ -66,7 +82,7 @@ struct Availability {
 
 bool matrix_isa_available(MatrixIsa isa) {
     static const Availability available;
-    return isa <= MatrixIsa::kAvx512Vnni && available.of[static_cast<size_t>(isa)];
+    return isa <= MatrixIsa::kAmx && available.of[static_cast<size_t>(isa)];
 }
 
 MatrixIsa matrix_isa_in_use() {
@@ -92,6 +108,8 @@ std::string_view matrix_isa_name(MatrixIsa isa) {
             return "avx512";
         case MatrixIsa::kAvx512Vnni:
             return "avx512_vnni";
+        case MatrixIsa::kAmx:
+            return "amx";
     }
     return "unknown";
 }

@@ -12,7 +12,6 @@ bool is_form(MatrixForm form) {
 
 bool has_group(MatrixForm form, int64_t group) {
     if (!is_packed(form)) return group == 0;
-    if (form == MatrixForm::kNf4) return group == 64;
     return group == 32 || group == 64 || group == 128;
 }
 
@@ -23,8 +22,7 @@ int64_t element_bytes(MatrixForm form) {
 }  // namespace
 
 MatrixShape matrix_shape(MatrixForm form, int64_t out, int64_t in) {
-    const int64_t group = form == MatrixForm::kNf4 ? 64 : kDefaultGroup;
-    return {form, out, in, is_packed(form) ? group : 0};
+    return {form, out, in, is_packed(form) ? kDefaultGroup : 0};
 }
 
 std::string_view matrix_form_name(MatrixForm form) {
@@ -71,7 +69,7 @@ PackedLayout packed_layout(const MatrixShape& shape) {
             break;
         case MatrixForm::kNf4:
             layout.panel_code_bytes = panel_codes / 2;
-            layout.panel_scale_bytes = panel_scales * 4;  // fp32
+            layout.panel_scale_bytes = panel_scales * 2;  // bf16
             break;
         default:
             DSL_CHECK(false, "{} is not packed", matrix_form_name(shape.form));

@@ -13,8 +13,8 @@ enum class MatrixForm : uint8_t {
     kFp16,  // row-major, unchanged
     kInt8,  // groups of inputs, each with a bf16 scale: 8.5 bits a weight in groups of 32
     kInt4,  // groups with an 8-bit scale and minimum that each row scales: 4.5 bits, groups of 32
-    kNf4,   // QLoRA's table of 16 numbers (Dettmers et al. 2023), groups with an fp32 scale: 4.5
-            // bits in groups of 64
+    kNf4,   // QLoRA's table of 16 numbers (Dettmers et al. 2023), groups with a bf16 scale that may
+            // be negative: 4.5 bits, groups of 32
 };
 
 // What the bytes of a matrix mean; it is saved beside them.
@@ -28,10 +28,10 @@ struct MatrixShape {
 };
 
 // The layout that a saved matrix was written in; another number is another layout.
-inline constexpr int64_t kMatrixLayout = 1;
+inline constexpr int64_t kMatrixLayout = 2;
 // Packed outputs lie in panels of so many, the last one filled up with zeros.
 inline constexpr int64_t kPanelOutputs = 16;
-// Groups that kInt8 and kInt4 take: 32, 64, 128 (kNf4: 64). A group of 32 costs 0.5 bits a weight
+// Groups that packed forms take: 32, 64, 128. A group of 32 costs 0.5 bits a weight
 // and has the least error of weights and of activations; the products are as fast a byte.
 inline constexpr int64_t kDefaultGroup = 32;
 // No size of a matrix is larger, so that no count of its bytes overflows.

@@ -13,6 +13,16 @@ bool rounds(MatrixForm form) {
     return form == MatrixForm::kInt8 || form == MatrixForm::kInt4;
 }
 
+// The forms whose products take activations in two parts.
+bool splits(MatrixForm form, MatrixIsa isa) {
+    return form == MatrixForm::kBf16 && matrix_kernels_of(isa).split_rows != nullptr;
+}
+
+template <typename T>
+void grow(std::vector<T>& values, int64_t numel) {
+    if (std::ssize(values) < numel) values.resize(static_cast<size_t>(numel));
+}
+
 MatrixPart part_of(const Product& product, const Activations& activations) {
     const MatrixShape& shape = product.matrix.shape;
     const ActivationRows& x = activations.rows();
@@ -35,6 +45,7 @@ MatrixPart part_of(const Product& product, const Activations& activations) {
     part.x_scales = activations.scales();
     part.x_offsets = activations.offsets();
     part.x_scaled_sums = activations.scaled_sums();
+    part.x_halves = activations.halves();
     part.y = product.y;
     part.y_stride = product.stride;
     part.bias = product.bias;
@@ -43,10 +54,11 @@ MatrixPart part_of(const Product& product, const Activations& activations) {
 }
 
 // Panels that a thread takes at once: enough bytes for a stream of memory, or outputs enough for
-// many rows, and few enough that the threads end together.
+// many rows to be read but once for several of them, and few enough that the threads end together.
 constexpr int64_t kChunkBytes = int64_t{2048} * 1024;
 constexpr int64_t kChunksAThread = 4;
 constexpr int64_t kManyRows = 16;
+constexpr int64_t kPanelsTogether = 4;
 
 struct Cut {
     int64_t panels = 0;
@@ -60,7 +72,8 @@ Cut cut_of(const MatrixShape& shape, int64_t rows, int threads) {
     const int64_t bytes = std::max<int64_t>(1, matrix_bytes(shape) / cut.panels);
     const int64_t even = cut.panels / (threads * kChunksAThread);
     const int64_t most = rows > kManyRows ? kOutputsTogether / kPanelOutputs : kChunkBytes / bytes;
-    cut.step = std::clamp<int64_t>(even, 1, std::max<int64_t>(1, most));
+    const int64_t least = rows > kManyRows ? kPanelsTogether : 1;
+    cut.step = std::clamp<int64_t>(even, least, std::max<int64_t>(least, most));
     cut.chunks = (cut.panels + cut.step - 1) / cut.step;
     return cut;
 }
@@ -81,19 +94,34 @@ void Activations::assign(const ActivationRows& x, const MatrixShape& shape, Thre
               "{} rows of {} inputs, {} apart, for a matrix of {}", x.rows, x.in, x.stride,
               shape.in);
     x_ = x;
+    isa_ = isa;
+    splits_ = splits(shape.form, isa);
     group_ = rounds(shape.form) ? shape.group : 0;
     groups_ = group_ == 0 ? 0 : (x.in + group_ - 1) / group_;
-    if (group_ == 0) return;
-    const auto grow = [](auto& values, int64_t numel) {
-        if (std::ssize(values) < numel) values.resize(static_cast<size_t>(numel));
-    };
+    if (splits_) split(team);
+    if (group_ != 0) round(team);
+}
+
+void Activations::split(ThreadTeam& team) {
+    const auto split_rows = matrix_kernels_of(isa_).split_rows;
+    const int64_t row_numel = 2 * ((x_.in + kTileInputs - 1) / kTileInputs * kTileInputs);
+    grow(halves_, x_.rows * row_numel);
+    team.for_chunks((x_.rows + kTileRowsMax - 1) / kTileRowsMax, [&](int64_t block) {
+        const int64_t row = block * kTileRowsMax;
+        split_rows(x_.data + row * x_.stride, x_.stride, x_.in,
+                   std::min(kTileRowsMax, x_.rows - row), halves_.data() + row * row_numel);
+    });
+}
+
+void Activations::round(ThreadTeam& team) {
+    const ActivationRows& x = x_;
     const int64_t blocks = (x.rows + kRoundedRows - 1) / kRoundedRows;
     const int64_t numel = blocks * kRoundedRows * groups_;
     grow(codes_, numel * group_);
     grow(scales_, numel);
     grow(offsets_, numel);
     grow(scaled_sums_, numel);
-    const MatrixKernels& kernels = matrix_kernels_of(isa);
+    const MatrixKernels& kernels = matrix_kernels_of(isa_);
     team.for_chunks(blocks, [&](int64_t block) {
         for (int64_t i = 0; i < std::min(kRoundedRows, x.rows - block * kRoundedRows); ++i) {
             const int64_t first = block * kRoundedRows * groups_;
@@ -105,11 +133,12 @@ void Activations::assign(const ActivationRows& x, const MatrixShape& shape, Thre
 }
 
 bool Activations::serves(const MatrixShape& shape) const {
-    return x_.in == shape.in && group_ == (rounds(shape.form) ? shape.group : 0);
+    return x_.in == shape.in && group_ == (rounds(shape.form) ? shape.group : 0) &&
+           (splits_ || !splits(shape.form, isa_));
 }
 
 void multiply_outputs(const Product& product, const Activations& activations,
-                      dslaunch::Range outputs, MatrixIsa isa) {
+                      dslaunch::Range outputs) {
     check_product(product, activations);
     const int64_t out = product.matrix.shape.out;
     DSL_CHECK(outputs.begin >= 0 && outputs.numel >= 0 && outputs.end() <= out &&
@@ -120,17 +149,16 @@ void multiply_outputs(const Product& product, const Activations& activations,
     part.begin = outputs.begin;
     part.end = outputs.end();
     const auto form = static_cast<size_t>(product.matrix.shape.form);
-    matrix_kernels_of(isa).multiply[form](part);
+    matrix_kernels_of(activations.isa()).multiply[form](part);
 }
 
-void multiply(std::span<const Product> products, const Activations& activations, ThreadTeam& team,
-              MatrixIsa isa) {
+void multiply(std::span<const Product> products, const Activations& activations, ThreadTeam& team) {
     int64_t chunks = 0;
     for (const Product& product : products) {
         check_product(product, activations);
         chunks += cut_of(product.matrix.shape, activations.rows().rows, team.threads()).chunks;
     }
-    const MatrixKernels& kernels = matrix_kernels_of(isa);
+    const MatrixKernels& kernels = matrix_kernels_of(activations.isa());
     team.for_chunks(chunks, [&](int64_t chunk) {
         for (const Product& product : products) {
             const MatrixShape& shape = product.matrix.shape;

@@ -7,7 +7,8 @@
 // are summed as integers: against exact activations that adds an error of at most scale / 2 for
 // each element, about 0.5 % of the result's root mean square for normal numbers. kNf4: fp32.
 // A row of y depends on that row of x and on the weights alone: not on the number of rows, the
-// threads or the instruction set.
+// threads or the instruction set, but for kBf16 on MatrixIsa::kAmx. Its tiles add in another order,
+// and take x as the sum of two bf16 numbers, which leaves 2^-17 of each number out.
 #pragma once
 
 #include <cstdint>
@@ -34,28 +35,36 @@ struct ActivationRows {
 // time; reading by any number.
 class Activations {
   public:
-    // Row-major forms and kNf4: X must outlive the use, nothing is copied. kInt8, kInt4: copies, on
-    // the team's threads. A row with a number that is not finite gives rows of y that are NaN.
+    // X must outlive the use. kInt8, kInt4, and kBf16 on kAmx: copies, on the team's threads; a row
+    // with a number that is not finite gives rows of y that are NaN. ISA is the products' too.
     void assign(const ActivationRows& x, const MatrixShape& shape, ThreadTeam& team,
                 MatrixIsa isa = matrix_isa_in_use());
     // True when what was assigned serves matrices of SHAPE.
     [[nodiscard]] bool serves(const MatrixShape& shape) const;
     [[nodiscard]] const ActivationRows& rows() const { return x_; }
+    [[nodiscard]] MatrixIsa isa() const { return isa_; }
 
     // For the kernels: the arrays of MatrixPart (cpu/matrix_kernels.h).
     [[nodiscard]] const int8_t* codes() const { return codes_.data(); }
     [[nodiscard]] const float* scales() const { return scales_.data(); }
     [[nodiscard]] const int32_t* offsets() const { return offsets_.data(); }
     [[nodiscard]] const float* scaled_sums() const { return scaled_sums_.data(); }
+    [[nodiscard]] const uint16_t* halves() const { return halves_.data(); }
 
   private:
+    void round(ThreadTeam& team);
+    void split(ThreadTeam& team);
+
     ActivationRows x_;
+    MatrixIsa isa_ = MatrixIsa::kScalar;
+    bool splits_ = false;
     int64_t group_ = 0;  // 0: the rows as they are
     int64_t groups_ = 0;
     std::vector<int8_t> codes_;
     std::vector<float> scales_;
     std::vector<int32_t> offsets_;
     std::vector<float> scaled_sums_;
+    std::vector<uint16_t> halves_;
 };
 
 // One matrix and where its product goes.
@@ -70,13 +79,12 @@ struct Product {
 // All products of one set of activations as one loop of the team. Many rows take 1 MiB of each
 // thread's stack. REQUIRES: ACTIVATIONS serves
 // every matrix; no y overlaps x, a bias or another y.
-void multiply(std::span<const Product> products, const Activations& activations, ThreadTeam& team,
-              MatrixIsa isa = matrix_isa_in_use());
+void multiply(std::span<const Product> products, const Activations& activations, ThreadTeam& team);
 
 // The outputs OUTPUTS of one product, on the calling thread: for callers that split the work
 // themselves. REQUIRES: as multiply; OUTPUTS begins at a multiple of kPanelOutputs and ends at one
 // or at the matrix's out.
 void multiply_outputs(const Product& product, const Activations& activations,
-                      dslaunch::Range outputs, MatrixIsa isa = matrix_isa_in_use());
+                      dslaunch::Range outputs);
 
 }  // namespace dslaunch::kernels

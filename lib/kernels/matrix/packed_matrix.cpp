@@ -77,7 +77,8 @@ struct PackedRow {
                     end - k, out + k);
         } else if (form == MatrixForm::kNf4) {
             float numbers[16];
-            for (int i = 0; i < 16; ++i) numbers[i] = scale<float>(g * 16 + lane) * kNf4Numbers[i];
+            const float scale_of_group = fp32_of_bf16(scale<uint16_t>(g * 16 + lane));
+            for (int i = 0; i < 16; ++i) numbers[i] = scale_of_group * kNf4Numbers[i];
             write_nibbles(begin, end, out, [&](const Codes& nibbles) {
                 return Numbers{numbers[nibbles[0]], numbers[nibbles[1]], numbers[nibbles[2]],
                                numbers[nibbles[3]]};

@@ -32,7 +32,8 @@ struct SourceRows {
 };
 
 // Writes the panels of SOURCE's rows to PACKED, which is the whole matrix; rounding is to nearest
-// (kInt4: the scale and minimum of least weighted squared error that a search finds). A row's bytes
+// (kInt4 and kNf4: with the
+// scale, and minimum, of least weighted squared error that a search finds). A row's bytes
 // depend on nothing but that row: not on ISA, the team, or the other rows. A group that has a
 // number which is not finite becomes NaN whole (kInt4: its row). A group may end past IN: what is
 // missing counts as 0. REQUIRES: is_packed; rows.begin is a multiple of kPanelOutputs, and so is

@@ -45,8 +45,9 @@ struct RotatedHeads {
 void rotate(float* heads, const RotatedHeads& shape, const Rotation& rotation,
             MatrixIsa isa = matrix_isa_in_use());
 
-enum class Gate : uint8_t { kSilu, kGelu, kGeluTanh };
-// out = act(gate) * up; UP may be none: act(gate). kGelu is the exact one (erf). [width]
+enum class Gate : uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kReluSquared };
+// out = act(gate) * up; UP may be none: act(gate). kGelu is the exact one (erf), kQuickGelu is
+// x · sigmoid(1.702 x). [width]
 void gate(Gate act, const float* gate, const float* up, float* out, int64_t width,
           MatrixIsa isa = matrix_isa_in_use());
 

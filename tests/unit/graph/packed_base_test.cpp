@@ -181,7 +181,7 @@ TEST_CASE("a packed weight takes its bytes, and its backward keeps no other") {
     const at::Tensor x = wave({9, 70}, 8);
     const plan::ModelInfo less = measure(small, {x}), more = measure(large, {x});
     CHECK(less.segments.front().activation_bytes == more.segments.front().activation_bytes);
-    // 70 inputs fill two groups of 64, with 4 bits each and a scale; 85 rows fill 96.
+    // 70 inputs fill three groups of 32, with 4 bits each and a scale; 85 rows fill 96.
     const ModelParameter& first = named(packed, "first_weight");
     CHECK(std::cmp_equal(first.tensor.nbytes(), kernels::matrix_bytes(first.packed->shape())));
     CHECK(first.tensor.dim() == 1);

@@ -255,6 +255,21 @@ std::vector<Row> token_rows() {
              return x[i] / 2 * (1 + std::tanh(u)) * weights_of(x.size())[i];
          },
          kClose},
+        {"quick_gelu", gated(Gate::kQuickGelu),
+         [](const std::vector<double>& x, size_t i) {
+             return x[i] / (1 + std::exp(-1.702 * x[i])) * weights_of(x.size())[i];
+         },
+         kClose},
+        {"relu", gated(Gate::kRelu),
+         [](const std::vector<double>& x, size_t i) {
+             return std::max(x[i], 0.0) * weights_of(x.size())[i];
+         },
+         kClose},
+        {"relu2", gated(Gate::kReluSquared),
+         [](const std::vector<double>& x, size_t i) {
+             return std::pow(std::max(x[i], 0.0), 2) * weights_of(x.size())[i];
+         },
+         kClose},
         {"softmax", soft,
          [](const std::vector<double>& x, size_t i) {
              const auto weight = [](double v) { return std::exp(3 * std::tanh(v / 3)); };
@@ -313,7 +328,8 @@ TEST_CASE("functions keep their limits far from 0") {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const float nan = std::numeric_limits<float>::quiet_NaN();
     for (const MatrixIsa isa : available_matrix_isas())
-        for (const Gate act : {Gate::kSilu, Gate::kGelu, Gate::kGeluTanh}) {
+        for (const Gate act :
+             {Gate::kSilu, Gate::kGelu, Gate::kGeluTanh, Gate::kQuickGelu, Gate::kRelu}) {
             const float x[] = {0.0F, 100.0F, -200.0F, 1e30F, -1e30F, kInfinity, nan};
             float y[7];
             gate(act, x, nullptr, y, 7, isa);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernel_numbers.h"
 #include "kernels/matrix/multiply.h"
 #include "matrix_numbers.h"
 #include "support/catch.h"
@@ -34,7 +35,7 @@ std::vector<float> product(const Matrix& matrix, const std::vector<float>& x, in
     Activations activations;
     activations.assign({x.data(), rows, shape.in, shape.in}, shape, team, run.isa);
     const Product one{matrix.view(), y.data(), shape.out, bias, held == 0.5F};
-    multiply({&one, 1}, activations, team, run.isa);
+    multiply({&one, 1}, activations, team);
     return y;
 }
 
@@ -44,7 +45,8 @@ bool rounds_activations(MatrixForm form) {
 
 // How far Σ x w may be off. A sum of n products in fp32 is off by n 2^-24 Σ|x w| at most, in any
 // order; n counts the terms and their rounding. An activation rounded to 127 steps of its group's
-// largest is off by half a step. int4's weights are a difference of two parts, which the sum of
+// largest is off by half a step, one that is the sum of two bf16 numbers by 2^-17 of itself. int4's
+// weights are a difference of two parts, which the sum of
 // the magnitudes must count: its low end is at most 16 steps below 0, and so the sum is doubled.
 double bound(const MatrixShape& shape, const float* x, const float* w) {
     double sum = 0, rounding = 0;
@@ -61,7 +63,46 @@ double bound(const MatrixShape& shape, const float* x, const float* w) {
         sum += largest * largest_weight * static_cast<double>(end - first);
     }
     const double fp32 = static_cast<double>(shape.in + 64) * 0x1p-24 * 2 * sum;
+    if (shape.form == MatrixForm::kBf16) return fp32 + 0x1p-17 * sum;
     return fp32 + (rounds_activations(shape.form) ? rounding * (1 + 1e-5) : 0);
+}
+
+float bf16_of(float x) {
+    uint16_t half = 0;
+    to_half(&x, &half, 1, DType::kBF16, Isa::kScalar);
+    return static_cast<float>(meaning(half, DType::kBF16));
+}
+
+// A sum of two chains of additions, the pairs' first numbers and their second ones (Intel's manual,
+// TDPBF16PS): that of 16 pairs of inputs. What is missing counts as 0.
+float of_tile(const float* x, const float* w, int64_t numel) {
+    float chains[2] = {0, 0};
+    for (int64_t k = 0; k < numel; ++k) chains[k % 2] = std::fma(x[k], w[k], chains[k % 2]);
+    return chains[0] + chains[1];
+}
+
+// What kAmx computes from bf16 weights: the sum of the high parts' products, and that of the low
+// parts', each by 32 inputs.
+std::vector<float> product_in_tiles(const Matrix& matrix, const std::vector<float>& x, int64_t rows,
+                                    const float* bias) {
+    const int64_t out = matrix.shape.out, in = matrix.shape.in;
+    std::vector<float> high, low, y;
+    for (const float number : x) {
+        high.push_back(bf16_of(number));
+        low.push_back(bf16_of(number - high.back()));
+    }
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t o = 0; o < out; ++o) {
+            float sums[2] = {0, 0};
+            for (int64_t k = 0; k < in; k += 32) {
+                const float* const w = matrix.meaning.data() + o * in + k;
+                const int64_t numel = std::min<int64_t>(32, in - k);
+                sums[0] += of_tile(high.data() + r * in + k, w, numel);
+                sums[1] += of_tile(low.data() + r * in + k, w, numel);
+            }
+            y.push_back(sums[0] + sums[1] + bias[o]);
+        }
+    return y;
 }
 
 }  // namespace
@@ -96,11 +137,14 @@ TEST_CASE("a product has equal bits on every instruction set and for every team"
             const MatrixShape shape = matrix_shape(form, size.out, size.in);
             const Matrix matrix = make_matrix(shape, normal_numbers(size.out * size.in, 3));
             const std::vector<float> bias = normal_numbers(size.out, 4);
-            for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 33}) {
+            for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 33}) {
                 const std::vector<float> x = normal_numbers(rows * size.in, 5);
-                const std::vector<float> reference = product(matrix, x, rows, {}, bias.data());
+                const std::vector<float> scalar = product(matrix, x, rows, {}, bias.data());
                 for (const MatrixIsa isa : available_matrix_isas())
                     for (const int threads : {1, 3}) {
+                        const bool tiles = isa == MatrixIsa::kAmx && form == MatrixForm::kBf16;
+                        const std::vector<float> reference =
+                            tiles ? product_in_tiles(matrix, x, rows, bias.data()) : scalar;
                         INFO(matrix_form_name(form)
                              << " " << matrix_isa_name(isa) << " " << size.out << " x " << size.in
                              << ", " << rows << " rows, " << threads << " threads");
@@ -111,7 +155,7 @@ TEST_CASE("a product has equal bits on every instruction set and for every team"
 }
 
 TEST_CASE("other groups than the default have equal bits too") {
-    for (const MatrixForm form : {MatrixForm::kInt8, MatrixForm::kInt4})
+    for (const MatrixForm form : {MatrixForm::kInt8, MatrixForm::kInt4, MatrixForm::kNf4})
         for (const int64_t group : {64, 128}) {
             const MatrixShape shape{form, 33, 300, group};
             const Matrix matrix = make_matrix(shape, normal_numbers(33 * 300, 6));
@@ -194,6 +238,16 @@ TEST_CASE("activations serve the matrices of their form, group and inputs alone"
     REQUIRE_FALSE(activations.serves({MatrixForm::kInt8, 8, 64, 64}));
     REQUIRE_FALSE(activations.serves(matrix_shape(MatrixForm::kInt8, 8, 32)));
     REQUIRE_FALSE(activations.serves(matrix_shape(MatrixForm::kBf16, 8, 64)));
+    for (const MatrixIsa isa : available_matrix_isas()) {
+        activations.assign({x.data(), 1, 64, 64}, matrix_shape(MatrixForm::kF32, 8, 64), team, isa);
+        REQUIRE(activations.serves(matrix_shape(MatrixForm::kFp16, 8, 64)));
+        REQUIRE(activations.serves(matrix_shape(MatrixForm::kBf16, 8, 64)) ==
+                (isa != MatrixIsa::kAmx));
+        activations.assign({x.data(), 1, 64, 64}, matrix_shape(MatrixForm::kBf16, 8, 64), team,
+                           isa);
+        REQUIRE(activations.serves(matrix_shape(MatrixForm::kF32, 8, 64)));
+        REQUIRE(activations.serves(matrix_shape(MatrixForm::kBf16, 8, 64)));
+    }
 }
 
 TEST_CASE("an activation that is not finite reaches its own row alone") {

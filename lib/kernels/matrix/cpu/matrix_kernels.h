@@ -9,6 +9,15 @@ namespace dslaunch::kernels {
 // Rows of rounded activations that lie together, so that one pointer reads them all.
 inline constexpr int64_t kRoundedRows = 4;
 
+// Inputs that share a scale, at most.
+inline constexpr int64_t kGroupMax = 128;
+
+// Rows of activations, and inputs of each, that a tile of AMX takes; up to kNarrowRows rows the
+// high and the low parts of the activations fit one tile.
+inline constexpr int64_t kTileRowsMax = 16;
+inline constexpr int64_t kTileInputs = 32;
+inline constexpr int64_t kNarrowRows = 8;
+
 // Outputs that share one reading of many rows of activations.
 inline constexpr int64_t kOutputsTogether = 256;
 
@@ -31,7 +40,9 @@ struct MatrixPart {
     const float* x_scales;
     const int32_t* x_offsets;    // -128 · the sum of the codes
     const float* x_scaled_sums;  // scale · the sum of the codes
-    float* y;                    // row r at y + r * y_stride
+    // x in blocks of kTileRowsMax rows, as split_rows writes them, one after the other.
+    const uint16_t* x_halves;
+    float* y;  // row r at y + r * y_stride
     int64_t y_stride;
     const float* bias;
     bool adds;
@@ -64,6 +75,11 @@ struct MatrixKernels {
     void (*to_int8)(const PanelSource&, const PanelTarget&);
     void (*to_int4)(const PanelSource&, const PanelTarget&);
     void (*to_nf4)(const PanelSource&, const PanelTarget&);
+    // Where products with bf16 weights take bf16 activations, else none: ROWS <= kTileRowsMax rows
+    // become, for each kTileInputs inputs, [16 pairs, high parts of the rows and low parts, 2]
+    // bf16, or above kNarrowRows rows [high and low, 16 pairs, rows, 2]. Inputs are filled up with
+    // zeros.
+    void (*split_rows)(const float* x, int64_t stride, int64_t in, int64_t rows, uint16_t* to);
 };
 
 extern const MatrixKernels kScalarMatrix;
@@ -71,6 +87,10 @@ extern const MatrixKernels kAvx2Matrix;
 extern const MatrixKernels kAvx2VnniMatrix;
 extern const MatrixKernels kAvx512Matrix;
 extern const MatrixKernels kAvx512VnniMatrix;
+
+// AMX has no others than these; the rest is that of AVX-512 with VNNI.
+void multiply_bf16_tiles(const MatrixPart& part);
+void split_rows(const float* x, int64_t stride, int64_t in, int64_t rows, uint16_t* to);
 
 // QLoRA's NormalFloat4 (Dettmers et al. 2023, appendix E), as bitsandbytes has it.
 inline constexpr float kNf4Numbers[16] = {

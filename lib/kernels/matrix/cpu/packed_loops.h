@@ -147,20 +147,18 @@ inline const float* group_inputs(const MatrixPart& part, int64_t row, int64_t g,
     return filled;
 }
 
-constexpr int64_t kNf4GroupMax = 64;
-
 template <int kRows>
 void nf4_tile(const PanelTile& tile) {
     const MatrixPart& part = *tile.part;
     const int64_t panel_groups = tile.panel * part.groups;
     const auto* codes = static_cast<const uint8_t*>(part.codes) + panel_groups * part.group * 8;
-    const auto* scales = static_cast<const float*>(part.scales) + panel_groups * 16;
+    const auto* scales = static_cast<const uint16_t*>(part.scales) + panel_groups * 16;
     const bool ahead = tile.row == 0;
     const Table table = load_table(kNf4Numbers);
     Floats totals[kRows];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) totals[r] = fill(0);
-    float filled[kRows][kNf4GroupMax];
+    float filled[kRows][kGroupMax];
     for (int64_t g = 0; g < part.groups; ++g, scales += 16) {
         const float* x[kRows];
         Floats sums[kRows][4];  // of every fourth input: four chains of additions
@@ -182,10 +180,12 @@ void nf4_tile(const PanelTile& tile) {
                     sums[r][i % 4] = fma(number, fill(x[r][k + i]), sums[r][i % 4]);
             }
         }
+        if (ahead) prefetch(scales + kScalesAhead / int64_t{sizeof(*scales)});
+        const Floats scale = load_bf16(scales);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r)
             totals[r] =
-                fma((sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]), load(scales), totals[r]);
+                fma((sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]), scale, totals[r]);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) finish_row(tile, r, totals[r]);

@@ -1,65 +1,13 @@
-// Activations and weights in fewer bits, compiled like row_major_loops.h. Everything here has
-// internal linkage.
+// Weights in fewer bits, compiled like row_major_loops.h. Everything here has internal linkage.
 #pragma once
 
+#include "kernels/matrix/cpu/activation_loops.h"
 #include "kernels/matrix/cpu/lanes.h"
 #include "kernels/matrix/cpu/matrix_kernels.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
 namespace dslaunch::kernels {
 namespace {
-
-constexpr int64_t kGroupMax = 128;
-constexpr float kNotANumber = __builtin_nanf("");
-
-// To the nearest whole number, even when two are: for magnitudes below 2^22.
-constexpr float kWhole = 12582912.0F;  // 1.5 · 2^23
-
-inline Floats nearest(Floats x) {
-    return (x + fill(kWhole)) - fill(kWhole);
-}
-
-// The largest magnitude by its bits, where a NaN is above all numbers.
-inline uint32_t largest_magnitude_bits(const float* x, int64_t numel) {
-    uint32_t largest = 0;
-    for (int64_t i = 0; i < numel; ++i) {
-        const uint32_t bits = __builtin_bit_cast(uint32_t, x[i]) & 0x7FFFFFFFU;
-        largest = bits > largest ? bits : largest;
-    }
-    return largest;
-}
-
-// Magnitudes whose 127th part has no reciprocal count as 0.
-constexpr float kSmallestScaled = 0x1p-118F;
-
-inline float round_group(const float* x, int64_t numel, int64_t group, int8_t* codes) {
-    const uint32_t bits = largest_magnitude_bits(x, numel);
-    const bool finite = bits < 0x7F800000U;
-    const float largest = finite ? __builtin_bit_cast(float, bits) : 0.0F;
-    const float reciprocal = largest < kSmallestScaled ? 0.0F : 127.0F / largest;
-    for (int64_t i = 0; i < numel; ++i) {
-        const float value = finite ? x[i] * reciprocal : 0.0F;
-        const auto whole = __builtin_bit_cast(int32_t, value + kWhole);
-        codes[i] = static_cast<int8_t>(whole - __builtin_bit_cast(int32_t, kWhole));
-    }
-    for (int64_t i = numel; i < group; ++i) codes[i] = 0;
-    if (!finite) return kNotANumber;
-    return largest < kSmallestScaled ? 0.0F : largest / 127.0F;
-}
-
-void round_row(const float* __restrict x, int64_t in, int64_t group, const RoundedRow& to) {
-    int8_t codes[kGroupMax];
-    for (int64_t g = 0, k = 0; k < in; ++g, k += group) {
-        const float scale = round_group(x + k, in - k < group ? in - k : group, group, codes);
-        int32_t sum = 0;
-        for (int64_t i = 0; i < group; ++i) sum += codes[i];
-        for (int64_t i = 0; i < group; i += 4)
-            __builtin_memcpy(to.codes + (k + i) * kRoundedRows, codes + i, 4);
-        to.scales[g * kRoundedRows] = scale;
-        to.offsets[g * kRoundedRows] = -128 * sum;
-        to.scaled_sums[g * kRoundedRows] = scale * static_cast<float>(sum);
-    }
-}
 
 // A group of a panel, [group][16 outputs], zeros where there is nothing.
 struct PanelGroup {
@@ -262,24 +210,64 @@ void to_int4(const PanelSource& source, const PanelTarget& to) {
     }
 }
 
+// The number of the table that is next to x, and its code.
+struct Nf4 {
+    Floats number, code;
+};
+
+inline Nf4 nearest_nf4(Floats x) {
+    Nf4 nearest{fill(kNf4Numbers[0]), fill(0)};
+    for (int i = 0; i < 15; ++i) {
+        const Floats border = fill((kNf4Numbers[i] + kNf4Numbers[i + 1]) * 0.5F);
+        nearest.number = where_less(border, x, fill(kNf4Numbers[i + 1]), nearest.number);
+        nearest.code = where_less(border, x, fill(static_cast<float>(i + 1)), nearest.code);
+    }
+    return nearest;
+}
+
+// The scale of least weighted squares that a search finds, for numbers of at most 1: the table's
+// end stands for the largest or for a little less, and either end may, since the table has more
+// numbers above 0 than below.
+inline Floats best_nf4_scale(const PanelGroup& group, const PanelGroup& weights, int64_t numel) {
+    constexpr float kEnds[] = {1.0F,  1.05F,  1.1F,  0.95F,  0.9F,  0.85F,  0.8F,  0.75F,
+                               -1.0F, -1.05F, -1.1F, -0.95F, -0.9F, -0.85F, -0.8F, -0.75F};
+    const Floats zero = fill(0), tiny = fill(1e-38F);
+    Floats best = fill(1), most = zero;
+    for (const float end : kEnds) {
+        Floats wxq = zero, wqq = zero;
+        for (int64_t k = 0; k < numel; ++k) {
+            const Floats q = nearest_nf4(group.at(k) * fill(1.0F / end)).number;
+            const Floats wq = weights.at(k) * q;
+            wxq = fma(wq, group.at(k), wxq);
+            wqq = fma(wq, q, wqq);
+        }
+        // The squares that scale · q explains of those of x.
+        const Floats scale = wxq / larger(wqq, tiny), explained = wxq * scale;
+        best = where_less(most, explained, scale, best);
+        most = where_less(most, explained, explained, most);
+    }
+    return best;
+}
+
 void to_nf4(const PanelSource& source, const PanelTarget& to) {
-    PanelGroup group;
+    PanelGroup group, shares, weights;
     uint8_t* codes = to.codes;
+    const Floats zero = fill(0), one = fill(1);
     for (int64_t g = 0; g < source.groups; ++g, codes += source.group * kLanes / 2) {
         read_group(source, g, group);
         const Floats largest = largest_magnitudes(group, source.group);
-        store(static_cast<float*>(to.scales) + g * kLanes, largest);
-        const Floats zero = fill(0), one = fill(1);
-        const Floats reciprocal = where_less(zero, largest, one / largest, zero);
-        for (int64_t k = 0; k < source.group; ++k) {
-            const Floats x = group.at(k) * reciprocal;
-            Floats code = zero;
-            for (int i = 0; i < 15; ++i) {
-                const Floats border = fill((kNf4Numbers[i] + kNf4Numbers[i + 1]) * 0.5F);
-                code = code + where_less(border, x, one, zero);
-            }
-            keep_nibbles(codes, k, code);
-        }
+        const Floats share = where_less(zero, largest, one / largest, zero);
+        for (int64_t k = 0; k < source.group; ++k)
+            store(shares.values + k * kLanes, group.at(k) * share);
+        weigh(shares, source.group, weights);
+        float scales[kLanes];
+        store(scales, best_nf4_scale(shares, weights, source.group) * largest);
+        uint16_t* const there = static_cast<uint16_t*>(to.scales) + g * kLanes;
+        for (int i = 0; i < kLanes; ++i) there[i] = bf16_of(scales[i]);
+        const Floats scale = load_bf16(there);
+        const Floats reciprocal = where_less(zero, magnitude(scale), one / scale, zero);
+        for (int64_t k = 0; k < source.group; ++k)
+            keep_nibbles(codes, k, nearest_nf4(group.at(k) * reciprocal).code);
     }
 }
 
@@ -289,7 +277,8 @@ constexpr MatrixKernels kMatrix{
     round_row,
     to_int8,
     to_int4,
-    to_nf4};
+    to_nf4,
+    nullptr};
 
 }  // namespace
 }  // namespace dslaunch::kernels

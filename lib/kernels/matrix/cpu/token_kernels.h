@@ -49,7 +49,7 @@ struct TokenKernels {
     void (*layer_norm)(const float* x, int64_t width, const NormArrays&, float* out);
     void (*rotate_halves)(float* head, const RotationArrays&);
     void (*rotate_pairs)(float* head, const RotationArrays&);
-    void (*gate[3])(const float* gate, const float* up, float* out, int64_t width);  // by Gate
+    void (*gate[6])(const float* gate, const float* up, float* out, int64_t width);  // by Gate
     void (*softmax)(const float* x, int64_t width, float softcap, float* out);
     void (*add)(const float* a, const float* b, float* out, int64_t width);
     void (*attend[3])(const AttendPart&);  // fp32, bf16, fp16

@@ -103,6 +103,21 @@ struct GeluTanh {
     }
 };
 
+struct QuickGelu {
+    static Floats of(Floats x) { return x * sigmoid_of(x * fill(1.702F)); }
+};
+
+struct Relu {
+    static Floats of(Floats x) { return larger(fill(0), x); }  // a NaN stays one
+};
+
+struct ReluSquared {
+    static Floats of(Floats x) {
+        const Floats positive = Relu::of(x);
+        return positive * positive;
+    }
+};
+
 template <typename F>
 void gate_row(const float* gate, const float* up, float* out, int64_t width) {
     for (int64_t i = 0; i < width; i += kLanes) {

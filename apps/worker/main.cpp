@@ -78,6 +78,9 @@ int main(int argc, char** argv) {
     auto code = static_cast<int>(ExitCode::kInternal);
     try {
         code = dispatch(argc, argv);
+        // Results that could not be written are no success.
+        if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+            fail(ExitCode::kDisk, "the output cannot be written: {}", errno_text(errno));
     } catch (const Error& error) {
         tell(argv[0], error.what());
         code = static_cast<int>(error.code());
@@ -85,6 +88,7 @@ int main(int argc, char** argv) {
         tell(argv[0], fmt::format("LibTorch: {}", torch_reason(error)));
     } catch (const std::exception& error) {
         tell(argv[0], torch_reason(error));
+        if (std::ferror(stdout) != 0) code = static_cast<int>(ExitCode::kDisk);
     }
     // A return would let LibTorch take its tables of operators apart, which takes longer than many
     // a command.

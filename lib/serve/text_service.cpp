@@ -29,6 +29,10 @@ TextEnd end_of(infer::EndReason reason) {
 
 }  // namespace
 
+ApiError service_ends(const std::string& why) {
+    return {503, why.empty() ? "the server ends" : "the server ends: " + why, ""};
+}
+
 std::optional<TextPiece> TextChannel::next(Duration limit) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, limit, [&] { return waiting_.has_value(); });
@@ -61,15 +65,19 @@ TextService::TextService(infer::StepRunner& runner, const infer::TextCodec& code
       thread_([this] { run(); }) {}
 
 TextService::~TextService() {
+    end();
+    thread_.join();
+}
+
+void TextService::end() {
     {
         const std::lock_guard lock(mutex_);
         ending_ = true;
     }
     changed_.notify_one();
-    thread_.join();
 }
 
-std::optional<TextService::Ticket> TextService::submit(TextRequest request) {
+std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest request) {
     DSL_CHECK(request.tokens_max > 0, "no token is wanted");
     Arrival arrival{{std::move(request.prompt), request.tokens_max, request.sampling, end_tokens_},
                     {0,
@@ -82,10 +90,11 @@ std::optional<TextService::Ticket> TextService::submit(TextRequest request) {
     {
         const std::lock_guard lock(mutex_);
         ++counts_.requests;
-        const bool has_room = open_ < options_.sequences_max + options_.queue_max;
-        if (!has_room || !failure_.empty() || ending_) {
+        const bool ends = ending_ || !failure_.empty();
+        if (ends || open_ >= options_.sequences_max + options_.queue_max) {
             ++counts_.refused;
-            return std::nullopt;
+            if (ends) return service_ends(failure_);
+            return ApiError{429, "the queue is full: try again later", ""};
         }
         ++open_;
         ticket.id = arrival.text.id = next_id_++;
@@ -111,6 +120,11 @@ ServiceCounts TextService::counts() const {
 std::string TextService::failure() const {
     const std::lock_guard lock(mutex_);
     return failure_;
+}
+
+std::exception_ptr TextService::error() const {
+    const std::lock_guard lock(mutex_);
+    return error_;
 }
 
 void TextService::forget(infer::RequestId id) {
@@ -211,6 +225,7 @@ void TextService::run() {
         log_error("serve", "{}", error.what());
         const std::lock_guard lock(mutex_);
         failure_ = error.what();
+        error_ = std::current_exception();
     }
     end_all(TextEnd::kFailed);
 }

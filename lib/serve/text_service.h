@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,12 +14,14 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
 #include "infer/engine/engine.h"
 #include "infer/text/text_codec.h"
 #include "infer/text/written_text.h"
+#include "serve/api_request.h"
 
 namespace dslaunch::serve {
 
@@ -65,6 +68,9 @@ struct ServiceCounts {
     int64_t first_tokens = 0;
 };
 
+// What a client hears whose text is not made because the service ends. WHY: empty, or its failure.
+[[nodiscard]] ApiError service_ends(const std::string& why);
+
 class TextService {
   public:
     using TicketId = int64_t;
@@ -83,15 +89,19 @@ class TextService {
     // Ends all texts that are under way.
     ~TextService();
 
-    // Nothing: the queue is full, or the service has failed. Throws Error{kInput} or Error{kUsage}
-    // as Engine::add() does.
-    [[nodiscard]] std::optional<Ticket> submit(TextRequest request);
+    // An error: the queue is full (429), or the service has failed or ends (503). Throws
+    // Error{kInput} or Error{kUsage} as Engine::add() does.
+    [[nodiscard]] std::variant<Ticket, ApiError> submit(TextRequest request);
     // Its reader is gone: no more is computed for it, and its memory is free.
     void cancel(TicketId id);
 
     [[nodiscard]] ServiceCounts counts() const;
-    // Why the service computes no more; empty: it does.
+    // Ends all texts that are under way, and takes no more. Any thread.
+    void end();
+    // Why the service computes no more; empty: it does, or it was ended.
     [[nodiscard]] std::string failure() const;
+    // The same as it was thrown; null where failure() is empty.
+    [[nodiscard]] std::exception_ptr error() const;
 
   private:
     struct Text {
@@ -129,6 +139,7 @@ class TextService {
     TicketId next_id_ = 1;
     ServiceCounts counts_;
     std::string failure_;
+    std::exception_ptr error_;
     bool ending_ = false;
     std::thread thread_;  // started last
 };

@@ -508,6 +508,9 @@ BuiltJob Builder::build() {
         spec.log.each_rank_directory = absolute(spec.log.each_rank_directory, machine_.directory);
     }
     spec.grace = std::chrono::milliseconds(static_cast<int64_t>(options_.grace_s * 1000.0));
+    if (!options_.role.empty())
+        spec.duty =
+            options_.role == kServeRole ? launch::ModelDuty::kServe : launch::ModelDuty::kWrite;
     spec.ssh_config_path = options_.ssh_config.empty()
                                ? machine_.variable("DSLAUNCH_SSH_CONFIG").value_or("")
                                : absolute(options_.ssh_config, machine_.directory);

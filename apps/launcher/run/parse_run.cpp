@@ -144,25 +144,41 @@ RunOptions parse_run_options(std::span<const std::string> arguments, bool verify
 
 namespace {
 
-// The row of `run` that chooses hosts or ranks and that WORD names; null: none does.
-const OptionRow* ranks_row(const std::string& word) {
+// The ranks of a server end by themselves in the grace time; the launcher gives them a little more.
+constexpr double kServerEndS = 5;
+
+// The row of `run` in GROUP that WORD names; null: none does.
+const OptionRow* row_in(Group group, const std::string& word) {
     if (!word.starts_with("-") || word.size() < 2) return nullptr;
     const bool is_long = word.starts_with("--");
     const std::string spelt = with_dashes(word.substr(0, word.find('=')));
     const std::string name = spelt.substr(is_long ? 2 : 1);
     for (const OptionRow& row : option_rows()) {
-        if (row.group != Group::kHosts || row.apply == nullptr) continue;
+        if (row.group != group || row.apply == nullptr) continue;
         for (const std::string& own : split(row.names, ','))
             if (own == name && (own.size() > 1) == is_long) return &row;
     }
     return nullptr;
 }
 
+// The seconds of --grace among WORDS, or OTHERWISE; the role refuses what is no number.
+double grace_of(std::span<const std::string> words, double otherwise) {
+    for (size_t i = 0; i < words.size(); ++i) {
+        const size_t equals = words[i].find('=');
+        if (with_dashes(words[i].substr(0, equals)) != "--grace") continue;
+        const std::string value = equals != std::string::npos ? words[i].substr(equals + 1)
+                                  : i + 1 < words.size()      ? words[i + 1]
+                                                              : "";
+        return parse_double(value).value_or(otherwise);
+    }
+    return otherwise;
+}
+
 }  // namespace
 
 bool chooses_ranks(std::span<const std::string> words) {
-    return std::ranges::any_of(words,
-                               [](const std::string& word) { return ranks_row(word) != nullptr; });
+    return std::ranges::any_of(
+        words, [](const std::string& word) { return row_in(Group::kHosts, word) != nullptr; });
 }
 
 RunOptions parse_role_options(std::span<const std::string> words) {
@@ -174,7 +190,7 @@ RunOptions parse_role_options(std::span<const std::string> words) {
              role, role);
     std::vector<std::string> launch, own;
     for (size_t i = 2; i < words.size(); ++i) {
-        const OptionRow* row = ranks_row(words[i]);
+        const OptionRow* row = row_in(Group::kHosts, words[i]);
         std::vector<std::string>& into = row == nullptr ? own : launch;
         into.push_back(words[i]);
         const bool value_follows =
@@ -189,6 +205,8 @@ RunOptions parse_role_options(std::span<const std::string> words) {
              "with a config.json",
              role, printable(words[1]));
     options.role = role;
+    // What writes text has nothing to save; the time that a server takes is told to it too.
+    options.grace_s = role == kServeRole ? grace_of(own, options.grace_s) + kServerEndS : 0;
     options.arguments = std::move(own);
     return options;
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/hosts/filter.h"
@@ -78,6 +79,9 @@ struct RunOptions {
     double grace_s = 30.0;
     std::string job_id;
 };
+
+// The role of dsworker that serves until it is asked to end.
+inline constexpr std::string_view kServeRole = "serve";
 
 // .pt, .pt2, a folder with a config.json -> kModel, .py or --module -> kPython, else kProgram.
 [[nodiscard]] launch::TargetKind target_kind_of(const RunOptions& options);

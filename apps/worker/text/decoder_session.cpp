@@ -11,7 +11,6 @@
 #include "graph/models/transformer.h"
 #include "infer/model/weight_source.h"
 #include "kernels/matrix/matrix_isa.h"
-#include "runtime/comm/host/hang_limit.h"
 #include "worker/processors.h"
 
 namespace dslaunch::worker {
@@ -61,6 +60,10 @@ void declare_decoder(CommandLine& app, DecoderArguments& arguments) {
             "ranks that share each layer, the others are stages; 0: those of a host")
         .show_default()
         .at_least(0);
+    app.add("--timeout SECONDS", arguments.timeout_s,
+            "the longest that a rank waits for another before the job ends as hung")
+        .show_default()
+        .range(0.1, 86'400.0);
 }
 
 DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
@@ -100,7 +103,7 @@ void DecoderSession::open(int64_t pages) {
     options.frequencies = frequencies_of(folder_.config);
     if (!ranks_.is_alone())
         ranks_.open(std::max(arguments_.rows_max * folder_.config.width, folder_.config.vocabulary),
-                    runtime::kHangLimit);
+                    std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));
     options.pages = ranks_.is_alone() ? pages : ranks_.of_first(pages);
     decoder_ = std::make_unique<infer::Decoder>(folder_.config, std::move(weights), options, *team_,
                                                 ranks_.sum());

@@ -3,6 +3,7 @@
 // thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "base/text/command_line.h"
 #include "infer/decode/decoder.h"
 #include "kernels/thread_team.h"
+#include "runtime/comm/host/hang_limit.h"
 #include "storage/huggingface/model_folder.h"
 #include "worker/text/decoder_ranks.h"
 #include "worker/text/rank_process.h"
@@ -28,9 +30,10 @@ struct DecoderArguments {
     int64_t context = 0;  // positions that a text may have; 0: the model's own limit
     int64_t rows_max = 512;
     int64_t tensor_ranks = 0;  // ranks that share each layer; 0: by the hosts
+    double timeout_s = std::chrono::duration<double>(runtime::kHangLimit).count();
 };
 
-// Declares --adapter, --weights, --cache-dtype and --threads.
+// Declares --adapter, --weights, --cache-dtype, --threads, --tensor-ranks and --timeout.
 void declare_decoder(CommandLine& app, DecoderArguments& arguments);
 
 class DecoderSession {

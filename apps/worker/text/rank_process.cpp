@@ -23,7 +23,7 @@ namespace {
         process.on_failure(fmt::format("rank {} failed: {}", process.environment.rank, message));
     process.reporter->failure(code, message);  // before the log line, so that the launcher does not
                                                // repeat it
-    log_error("generate", "{}", message);
+    log_error("rank", "{}", message);
     // Lanes may be stuck in calls that nothing can end, so no destructor runs.
     std::fflush(nullptr);
     ::_exit(static_cast<int>(code));

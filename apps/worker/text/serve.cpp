@@ -1,5 +1,7 @@
 // dsworker serve: a model behind OpenAI's protocol, on one rank or shared by those of a job.
+#include <atomic>
 #include <csignal>
+#include <exception>
 #include <filesystem>
 #include <thread>
 
@@ -24,6 +26,7 @@ struct ServeArguments {
     int64_t cache_tokens = 0;
     int64_t port = 8000;
     std::string api_key_file;
+    double grace_s = 30;
 };
 
 void declare(CommandLine& app, ServeArguments& arguments) {
@@ -34,6 +37,10 @@ void declare(CommandLine& app, ServeArguments& arguments) {
         .range(int64_t{0}, int64_t{65'535});
     app.add("--api-key-file FILE", arguments.api_key_file,
             "clients must send the first line of FILE as their API key");
+    app.add("--grace SECONDS", arguments.grace_s,
+            "how long texts may go on after Ctrl-C or SIGTERM; a second one ends them at once")
+        .show_default()
+        .range(0.0, 86'400.0);
     app.add("--name NAME", arguments.server.model, "of the model; default: its folder's");
     app.add("--sequences N", arguments.engine.sequences_max, "texts that share each step")
         .show_default()
@@ -77,20 +84,34 @@ std::string first_line_of(const std::string& path) {
     return key;
 }
 
-// Serves until SIGINT or SIGTERM, or until the launcher asks to end. The signals are blocked in all
-// threads.
-void serve_until_asked(serve::HttpServer& server, const RankProcess& process) {
+// Waits a moment for SIGINT or SIGTERM, which are blocked in all threads. False: none came.
+bool end_signal_comes() {
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    constexpr timespec kInterval{0, 50'000'000};
+    return ::sigtimedwait(&ends, nullptr, &kInterval) >= 0;
+}
+
+// Serves until a signal, the launcher or a failure of SERVICE asks to end. Texts that were begun
+// may then go on for GRACE, or until another signal comes.
+void serve_until_asked(serve::HttpServer& server, serve::TextService& service,
+                       const RankProcess& process, Duration grace) {
     std::atomic<bool> has_ended = false;
     std::thread watcher([&] {
-        sigset_t ends;
-        sigemptyset(&ends);
-        sigaddset(&ends, SIGINT);
-        sigaddset(&ends, SIGTERM);
-        constexpr timespec kInterval{0, 200'000'000};
-        while (!has_ended && !process.asked_to_end() &&
-               ::sigtimedwait(&ends, nullptr, &kInterval) < 0) {
+        while (!process.asked_to_end() && service.failure().empty() && !end_signal_comes()) {
         }
         server.stop();
+        const infer::EngineCounts counts = service.counts().engine;
+        if (service.failure().empty())
+            log_info("serve", "asked to end: no more requests are taken, {} may go on for {:.0f} s",
+                     counted(counts.running + counts.waiting, "text"),
+                     std::chrono::duration<double>(grace).count());
+        const TimePoint limit = SystemClock().now() + grace;
+        while (!has_ended && SystemClock().now() < limit && !end_signal_comes()) {
+        }
+        service.end();
     });
     server.run();
     has_ended = true;
@@ -142,7 +163,9 @@ void serve_model(ServeArguments& arguments, RankProcess& process) {
         log_info("serve", "`{}` at http://{}:{}/v1, {} texts at once, {} tokens of cache",
                  printable(options.model), options.host, port, engine.sequences_max,
                  pages * infer::kPagePositions);
-        serve_until_asked(server, process);
+        serve_until_asked(server, service, process,
+                          std::chrono::milliseconds(static_cast<int64_t>(arguments.grace_s * 1e3)));
+        if (const std::exception_ptr error = service.error()) std::rethrow_exception(error);
     }
     session.finish();
 }

@@ -1,10 +1,12 @@
 #include "worker/text/text_output.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <map>
 #include <optional>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/text/json.h"
 #include "infer/engine/engine.h"
 #include "infer/text/written_text.h"
@@ -13,9 +15,12 @@ namespace dslaunch::worker {
 
 namespace {
 
+// Throws Error{kDisk}: a text that nobody got is not worth the next one.
 void print(const std::string& text) {
-    std::fwrite(text.data(), 1, text.length(), stdout);
-    std::fflush(stdout);
+    if (std::fwrite(text.data(), 1, text.length(), stdout) == text.length() &&
+        std::fflush(stdout) == 0)
+        return;
+    fail(ExitCode::kDisk, "the text cannot be written to stdout: {}", errno_text(errno));
 }
 
 infer::Request request_of(const Prompt& prompt, const WritingOptions& options,

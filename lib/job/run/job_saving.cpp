@@ -23,6 +23,12 @@ bool JobSaving::via_first() const {
     return saves() && setup_.config().save.via_rank0 && place().node_count() > 1;
 }
 
+std::string JobSaving::own_root() const {
+    const bool is_own = via_first() && place().node_rank > 0;
+    return is_own ? checkpoints_of_host(options_.output, place().node_rank)
+                  : options_.output + "/checkpoints";
+}
+
 // The last save of the run before is read only when nobody saves there any more.
 void JobSaving::claim() {
     if (!saves() || place().rank() != 0) return;
@@ -30,7 +36,7 @@ void JobSaving::claim() {
     claim.owner = options_.owner;
     if (options_.restarted) claim.wait_max = options_.claim_wait_max;
     claim.told = [](const std::string& line) { log_warn("checkpoint", "{}", line); };
-    claim_ = storage::claim_checkpoints(*files_, checkpoint_root(), claim);
+    claim_ = storage::claim_checkpoints(*files_, own_root(), claim);
     if (options_.resume.empty() && !options_.restarted)
         storage::require_unused_output(*files_, options_.output);
 }
@@ -88,7 +94,7 @@ void JobSaving::begin(runtime::SavableState& state, runtime::ModelBuffers& buffe
     saved_.reset();
     reader_.reset();
     if (via_first() && place().node_rank > 0 && place().local_rank == 0)
-        files_->remove_folder(resume_copy(options_.output));
+        files_->remove_folder(resume_copy(options_.output, place().node_rank));
 }
 
 void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBuffers& buffers,
@@ -97,7 +103,7 @@ void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBu
     const runtime::Topology& own = setup_.own_ranks();
     runtime::CheckpointerParts parts;
     parts.tree = files_.get();
-    parts.root = checkpoint_root();
+    parts.root = own_root();
     parts.claim = std::move(claim_);
     parts.keep = save.keep;
     parts.goes_on = save.goes_on;
@@ -136,6 +142,9 @@ void JobSaving::bring_buffers(runtime::ModelBuffers& buffers) {
 
 bool JobSaving::write_weights(runtime::SavableState& state, runtime::ModelBuffers& buffers) {
     if (comms_.stages() != nullptr && saves()) bring_buffers(buffers);
+    // Rank 0's disk has all that was saved.
+    if (via_first() && place().node_rank > 0 && place().local_rank == 0)
+        files_->remove_folder(own_root());
     return runtime::write_final_weights(
         {setup_.model.get(), &setup_.whole_model(), &state, &setup_.layout, comms_.stages(),
          comms_.shares(), comms_.own().collectives.get(), read_earlier(setup_), options_.output,

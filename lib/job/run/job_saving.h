@@ -60,7 +60,8 @@ class JobSaving {
   private:
     [[nodiscard]] bool saves() const { return !options_.output.empty(); }
     [[nodiscard]] bool via_first() const;
-    [[nodiscard]] std::string checkpoint_root() const { return options_.output + "/checkpoints"; }
+    // Where this rank's host has its files of a save.
+    [[nodiscard]] std::string own_root() const;
     void claim();
     [[nodiscard]] const runtime::Topology& place() const { return comms_.job().topology(); }
     void require_same_base() const;

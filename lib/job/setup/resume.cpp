@@ -102,8 +102,12 @@ Opened open_and_verify(storage::FileTree& tree, runtime::Collectives& collective
 
 }  // namespace
 
-std::string resume_copy(const std::string& output) {
-    return output + "/checkpoints/resume.copy";
+std::string checkpoints_of_host(const std::string& output, int node_rank) {
+    return fmt::format("{}/checkpoints.host-{}", output, node_rank);
+}
+
+std::string resume_copy(const std::string& output, int node_rank) {
+    return checkpoints_of_host(output, node_rank) + "/resume.copy";
 }
 
 std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
@@ -142,7 +146,7 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
         if (whole) {
             if (first) storage::CheckpointReader::mark_verified(tree, *opened.reader);
             if (!request.via_first) return std::move(opened.reader);
-            const std::string copy = resume_copy(request.output);
+            const std::string copy = resume_copy(request.output, topology.node_rank);
             if (topology.node_rank > 0 && topology.local_rank == 0) tree.remove_folder(copy);
             runtime::bring_to_all(tree, collectives, folder, copy);
             if (topology.node_rank == 0) return std::move(opened.reader);

@@ -21,8 +21,12 @@ struct ResumeRequest {
                              // others
 };
 
-// The folder for a copy of rank 0's checkpoint on hosts that do not see it.
-[[nodiscard]] std::string resume_copy(const std::string& output);
+// Where the host of node rank NODE_RANK, above 0, has its files of a save until rank 0 has them:
+// beside the checkpoints, since it may see rank 0's disk after all.
+[[nodiscard]] std::string checkpoints_of_host(const std::string& output, int node_rank);
+
+// The folder there for a copy of rank 0's checkpoint.
+[[nodiscard]] std::string resume_copy(const std::string& output, int node_rank);
 
 // Called by all ranks. Returns null if training starts anew, which rank 0 logs if a checkpoint was
 // looked for. Every byte is read and compared with its checksums, the files shared out among the

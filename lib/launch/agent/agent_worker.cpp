@@ -44,14 +44,19 @@ EnvironmentList worker_environment(const StartRequest& request,
 
 void set_threads(const StartRequest& request, const SharedDescriptors& shared,
                  EnvironmentList& environment) {
-    static const std::string kName = "OMP_NUM_THREADS";
-    if (find_variable(environment, kName) != nullptr) return;
-    if (shared.place != nullptr) {
-        set_variable(environment, kName, std::to_string(shared.place->threads));
-    } else if (request.target_kind == TargetKind::kModel) {
-        const auto ranks = static_cast<int64_t>(request.workers.size());
-        set_variable(environment, kName,
-                     std::to_string(std::max<int64_t>(1, shared.cores / ranks)));
+    const bool is_model = request.target_kind == TargetKind::kModel;
+    const std::string* const given = find_variable(environment, kThreadsVariable);
+    if (given != nullptr) {
+        // Threads that wait spin, and would take processors from those that compute.
+        if (is_model && shared.place == nullptr &&
+            first_threads(*given) * request.machine_ranks > shared.cores &&
+            find_variable(environment, kWaitVariable) == nullptr)
+            set_variable(environment, kWaitVariable, "passive");
+    } else if (shared.place != nullptr) {
+        set_variable(environment, kThreadsVariable, std::to_string(shared.place->threads));
+    } else if (is_model) {
+        set_variable(environment, kThreadsVariable,
+                     std::to_string(std::max<int64_t>(1, shared.cores / request.machine_ranks)));
     }
 }
 

@@ -89,8 +89,16 @@ struct ElasticRules {
 
 inline constexpr int64_t kBringBytesMax = int64_t{2} << 30;
 
+// What the ranks of a kModel job are for.
+enum class ModelDuty {
+    kTrain,  // asked to end, they save
+    kWrite,  // rank 0's stdout is the result
+    kServe,  // asked to end, they end what is under way, and that is no interruption
+};
+
 struct JobSpec {
     TargetKind target_kind = TargetKind::kProgram;
+    ModelDuty duty = ModelDuty::kTrain;
     std::string target;              // target on the command line
     std::vector<PlannedNode> nodes;  // by node rank, never empty
     int world_size = 0;              // sum of the nodes' workers
@@ -121,7 +129,7 @@ struct JobSpec {
     int master_port = 0;         // 0: free port chosen and bound by the agent of node rank 0
     std::string master_address;  // empty: decided at start (loopback for one node, else node 0's
                                  // address)
-    std::chrono::milliseconds grace{30'000};  // time to save after the first Ctrl-C;
+    std::chrono::milliseconds grace{30'000};  // time to save, or to end, after the first Ctrl-C;
                                               // 0: it ends the job at once
     // From the start of a connection until its agent has said hello.
     std::chrono::milliseconds connect_max{30'000};
@@ -135,6 +143,11 @@ struct JobSpec {
                                     // interpreter is not looked for
     BindingRequest binding;
     LogSettings log;
+
+    // What the ranks print is what the job is for.
+    [[nodiscard]] bool prints_results() const {
+        return target_kind != TargetKind::kModel || duty == ModelDuty::kWrite;
+    }
 };
 
 }  // namespace dslaunch::launch

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <numeric>
@@ -100,6 +101,10 @@ void check_agreement(const WorkerEnvironment& e) {
 }
 
 }  // namespace
+
+int64_t first_threads(std::string_view value) {
+    return std::max<int64_t>(parse_int(trim(value.substr(0, value.find(',')))).value_or(1), 1);
+}
 
 EnvironmentList WorkerEnvironment::variables() const {
     DSL_CHECK(!node_sizes.empty(), "a world has at least one node");

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,12 @@ inline constexpr const char* kHostVariable = "DSL_HOST";
 // The number of starts of ranks in the same launch before this one: restarts, and the start on
 // another MASTER_PORT. By it later agents tell what earlier attempts left.
 inline constexpr const char* kAttemptVariable = "DSL_ATTEMPT";
+// OpenMP's own: the threads of an operator, and whether those that wait spin or sleep.
+inline constexpr const char* kThreadsVariable = "OMP_NUM_THREADS";
+inline constexpr const char* kWaitVariable = "OMP_WAIT_POLICY";
+// The threads that VALUE of OMP_NUM_THREADS, "4" or "4,2" by level, gives an operator; 1 where it
+// is no number.
+[[nodiscard]] int64_t first_threads(std::string_view value);
 
 struct WorkerEnvironment {
     int rank = 0;

@@ -55,8 +55,13 @@ ssize_t StandardStreams::try_write(int fd, std::string_view text) {
                               : ::write(target, text.data(), text.size());
         if (n >= 0) return n;
         if (errno == EINTR) continue;
-        if (errno == EPIPE || errno == ECONNRESET) reader_is_gone_[index] = true;
-        return -errno;
+        const int fault = errno;
+        if (fault == EPIPE || fault == ECONNRESET) {
+            reader_is_gone_[index] = true;
+        } else if (fault != EAGAIN && faults_[index] == 0) {
+            faults_[index] = fault;
+        }
+        return -fault;
     }
 }
 
@@ -91,6 +96,11 @@ void StandardStreams::write_or_keep(int fd, std::string_view text) {
 bool StandardStreams::reader_is_gone(int fd) const {
     const std::lock_guard lock(mutex_);
     return reader_is_gone_[fd];
+}
+
+int StandardStreams::fault(int fd) const {
+    const std::lock_guard lock(mutex_);
+    return faults_[fd];
 }
 
 bool StandardStreams::is_congested() const {

@@ -41,6 +41,9 @@ class StandardStreams {
     void drain();
     // FD: 1 or 2. Whoever read it is gone: what is written there is lost from then on.
     [[nodiscard]] bool reader_is_gone(int fd) const;
+    // FD: 1 or 2. The errno of the first write there that failed for another reason, as a full
+    // disk; 0: none did.
+    [[nodiscard]] int fault(int fd) const;
     // True if so many bytes are kept that no more should be read from the ranks.
     [[nodiscard]] bool is_congested() const;
     [[nodiscard]] bool has_kept() const;
@@ -76,6 +79,7 @@ class StandardStreams {
     std::array<bool, 3> is_socket_ = {};
     mutable std::mutex mutex_;  // guards what stands from here to hurry_
     std::array<bool, 3> reader_is_gone_ = {};
+    std::array<int, 3> faults_ = {};
     std::deque<Piece> kept_;
     size_t kept_bytes_ = 0;
     int64_t dropped_bytes_ = 0;

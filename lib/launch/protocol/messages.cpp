@@ -51,7 +51,7 @@ template <typename Visitor, Is<StartRequest> M>
 void fields(Visitor& visit, M& m) {
     visit(m.target_kind), visit(m.inherit_all), visit(m.working_directory), visit(m.workers);
     visit(m.defaults);
-    visit(m.binding.mode), visit(m.binding.core_list);
+    visit(m.binding.mode), visit(m.binding.core_list), visit(m.machine_ranks);
 }
 template <typename Visitor, Is<SignalRequest> M>
 void fields(Visitor& visit, M& m) {

@@ -67,6 +67,8 @@ struct StartRequest {
     std::string working_directory;
     EnvironmentList defaults;  // for a worker that has these variables from nowhere else
     BindingRequest binding;
+    int64_t machine_ranks = 1;  // that share this machine's processors, those of other hosts of the
+                                // job that are this machine too among them
     struct Worker {
         int64_t rank = 0;
         bool takes_rendezvous = false;  // gets the socket of PrepareRequest

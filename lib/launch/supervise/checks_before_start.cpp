@@ -210,6 +210,10 @@ StartRequest Preparation::start_request(size_t host, const AttemptNumber& number
     request.working_directory = spec_.working_directory;
     request.defaults = meeting_.network_of(host);
     request.binding = spec_.binding;
+    request.machine_ranks = 0;
+    for (size_t other = 0; other < spec_.nodes.size(); ++other)
+        if (machine_of(other) == machine_of(host))
+            request.machine_ranks += std::ssize(spec_.nodes[other].workers);
     for (const PlannedWorker& planned : spec_.nodes[host].workers) {
         WorkerEnvironment environment = planned.environment;
         environment.master_address = meeting_.where().address;

@@ -91,8 +91,12 @@ int run_job(const JobSpec& spec, HealthSink health) {
         int code = JobLoop(spec, {record, streams, files}, attempt, signals.get()).run();
         streams.drain();
         // Output that nobody reads is no success, as for a program in a pipe.
-        const bool is_training = spec.target_kind == TargetKind::kModel;
-        if (code == 0 && !is_training && streams.reader_is_gone(1)) code = kOutputLostCode;
+        if (code == 0 && spec.prints_results()) {
+            if (streams.reader_is_gone(1)) code = kOutputLostCode;
+            if (const int fault = streams.fault(1); fault != 0)
+                fail(ExitCode::kDisk, "the output of the ranks is not whole: {}",
+                     errno_text(fault));
+        }
         record.end(code);
         return code;
     } catch (const Error& error) {

@@ -117,11 +117,11 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
 
 bool JobOutput::is_lost() {
     if (!streams_.reader_is_gone(1)) return false;
-    if (spec_.target_kind != TargetKind::kModel) return true;
+    if (spec_.prints_results()) return true;
     if (!std::exchange(told_of_loss_, true)) {
         note(
-            "dslaunch: nobody reads this output any more; the training goes on, and what rank 0 "
-            "prints is not shown");
+            "dslaunch: nobody reads this output any more; the job goes on, and what rank 0 prints "
+            "is not shown");
     }
     return false;
 }

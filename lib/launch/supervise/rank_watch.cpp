@@ -74,6 +74,7 @@ bool RankWatch::pump(const std::function<bool()>& done, Time deadline) {
 
 void RankWatch::start(const std::vector<StartRequest>& requests) {
     started_at_ = steady_clock::now();
+    machine_ranks_ = requests.front().machine_ranks;
     for (size_t i = 0; i < requests.size(); ++i) {
         fleet_.send(i, FrameKind::kStart, encode(requests[i]));
     }
@@ -144,17 +145,27 @@ void RankWatch::tell_binding(const WorkerStarted& started) const {
              printable(*threads));
 }
 
-// The number of threads is told only when it is our choice.
+// The number of threads is told when it is our choice, or when it is too large.
 void RankWatch::tell_threads(const WorkerStarted& started) const {
-    static const std::string kName = "OMP_NUM_THREADS";
-    const std::string* threads = find_variable(started.environment, kName);
-    if (threads == nullptr || find_variable(spec_.environment.set, kName) != nullptr) return;
-    if (spec_.environment.inherit_all && std::getenv(kName.c_str()) != nullptr) return;
-    log_info("launch",
-             "OMP_NUM_THREADS={}: the {} processors of {} shared by its {}; set "
-             "OMP_NUM_THREADS for another number",
-             *threads, fleet_.nodes().front().hello.cores, spec_.nodes.front().name,
-             counted(std::ssize(spec_.nodes.front().workers), "rank"));
+    const std::string* threads = find_variable(started.environment, kThreadsVariable);
+    if (threads == nullptr) return;
+    const int64_t cores = fleet_.nodes().front().hello.cores;
+    const std::string& host = spec_.nodes.front().name;
+    const std::string ranks = counted(machine_ranks_, "rank");
+    const bool is_given = find_variable(spec_.environment.set, kThreadsVariable) != nullptr ||
+                          (spec_.environment.inherit_all && std::getenv(kThreadsVariable));
+    if (!is_given)
+        return log_info("launch",
+                        "OMP_NUM_THREADS={}: the {} processors of {} shared by {}; set "
+                        "OMP_NUM_THREADS for another number",
+                        *threads, cores, host, ranks);
+    const int64_t wanted = first_threads(*threads) * machine_ranks_;
+    if (first_threads(*threads) <= 1 || wanted <= cores) return;
+    const std::string* wait = find_variable(started.environment, kWaitVariable);
+    log_warn("launch",
+             "OMP_NUM_THREADS={} makes {} threads of {} on the {} processors of {}: they wait for "
+             "each other (OMP_WAIT_POLICY={}); without OMP_NUM_THREADS each rank takes its share",
+             *threads, wanted, ranks, cores, host, wait != nullptr ? *wait : "active");
 }
 
 void RankWatch::handle_control(size_t host, const WorkerControl& control) {
@@ -257,12 +268,12 @@ bool RankWatch::end_wished(const std::string& cause) {
         return true;
     }
     save_deadline_ = steady_clock::now() + spec_.grace;
-    const bool trains = spec_.target_kind == TargetKind::kModel;
+    const bool is_worker = spec_.target_kind == TargetKind::kModel;
     output_.note(
         fmt::format("dslaunch: {}; the ranks have {} s to {}, a second Ctrl-C ends them at once",
                     cause, std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count(),
-                    trains ? "save" : "end"));
-    if (trains) {
+                    is_worker && spec_.duty == ModelDuty::kTrain ? "save" : "end"));
+    if (is_worker) {
         fleet_.send_all(FrameKind::kSave);
     } else {
         fleet_.send_all(FrameKind::kSignal, encode(SignalRequest{SIGTERM}));
@@ -289,6 +300,11 @@ std::string RankWatch::describe(size_t culprit) const {
 
 AttemptResult RankWatch::conclude_interrupted() const {
     AttemptResult result;
+    if (spec_.duty == ModelDuty::kServe && lost_host_.empty() && all_ended() &&
+        std::ranges::none_of(ranks_, &RankRecord::failed)) {
+        result.report = "dslaunch: the server has ended, as it was asked to\n";
+        return result;
+    }
     result.exit_code = static_cast<int>(ExitCode::kInterrupted);
     result.report = "dslaunch: interrupted; every rank has ended\n";
     // Losing a node is why a scheduler ends the others.

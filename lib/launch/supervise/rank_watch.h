@@ -88,6 +88,7 @@ class RankWatch {
     std::vector<RankRecord> ranks_;
     std::vector<size_t> host_of_rank_;
     StragglerWatch stragglers_;
+    int64_t machine_ranks_ = 1;  // that share the machine of the first host
     int ends_ = 0;
     std::optional<Time> started_at_;
     std::optional<Time> stop_at_;        // something failed: all are ended then

@@ -247,10 +247,12 @@ bool Checkpointer::open_folder(Save& save) {
     return !parts_.via_first || open_own_folder(save, Bytes{own});
 }
 
-// If hosts share no file system, each has the folder on its own disk until rank 0 has the files.
+// If hosts share no file system, each has a folder of its own until rank 0 has the files.
 bool Checkpointer::open_own_folder(Save& save, Bytes own) {
     const Topology& topology = parts_.collectives->topology();
     std::string failure;
+    if (topology.node_rank > 0)
+        save.folder = parts_.root + save.folder.substr(save.folder.find_last_of('/'));
     if (topology.node_rank > 0 && topology.local_rank == 0) {
         const Bytes of_host{own.value * topology.local_world_size()};
         try {

@@ -36,8 +36,11 @@ struct CheckpointerParts {
     std::unique_ptr<storage::FileLock> claim = nullptr;  // of rank 0, on root; null: begin() takes
                                                          // it
     int64_t keep = 0;                                    // as for CheckpointStore
-    bool goes_on = false;    // true if a failed save does not end the run
-    bool via_first = false;  // true if rank 0's disk gets all files, since hosts share none
+    bool goes_on = false;  // true if a failed save does not end the run
+    // True if rank 0's disk gets all files, since hosts share none. ROOT is then one of each host's
+    // own, whose path differs from the other hosts': some of them may share a file system after
+    // all.
+    bool via_first = false;
     const graph::Model* model = nullptr;
     // True if parameters that do not train are left out, since a resumed run reads them from its
     // model again: those beside adapters.

@@ -1,5 +1,7 @@
 #include "runtime/train/step_metrics.h"
 
+#include <fmt/core.h>
+
 #include "base/text/json.h"
 
 namespace dslaunch::runtime {
@@ -71,6 +73,12 @@ std::string metrics_line(const StepMetrics& metrics) {
     }
     json.end_object();
     return json.text();
+}
+
+std::string rate_text(double per_second, std::string_view noun) {
+    if (per_second >= 100) return fmt::format("{:.0f} {}s/s", per_second, noun);
+    if (per_second >= 0.1) return fmt::format("{:.3g} {}s/s", per_second, noun);
+    return fmt::format("{:.3g} s/{}", 1 / per_second, noun);
 }
 
 }  // namespace dslaunch::runtime

@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "plan/step/plan_check.h"
 #include "runtime/comm/traffic.h"
@@ -39,5 +40,9 @@ struct StepMetrics {
 
 // Returns one JSON object, without newline.
 [[nodiscard]] std::string metrics_line(const StepMetrics& metrics);
+
+// "1234 tokens/s", "0.75 samples/s"; of what takes longer than 10 s each "32.3 s/sample". NOUN's
+// plural has an s more.
+[[nodiscard]] std::string rate_text(double per_second, std::string_view noun);
 
 }  // namespace dslaunch::runtime

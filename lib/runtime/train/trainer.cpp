@@ -482,9 +482,8 @@ void Trainer::report_progress(int64_t step, const StepFacts& facts) {
     const double rows_per_s = static_cast<double>(config.batch.train_rows) / (step_ms / 1e3);
     const std::string speed =
         parts_.tokens_per_sample > 0
-            ? fmt::format("{:.0f} tokens/s",
-                          rows_per_s * static_cast<double>(parts_.tokens_per_sample))
-            : fmt::format("{:.0f} samples/s", rows_per_s);
+            ? rate_text(rows_per_s * static_cast<double>(parts_.tokens_per_sample), "token")
+            : rate_text(rows_per_s, "sample");
     const std::string held_out =
         eval_loss_is_new_ ? fmt::format("  held-out {:.4f}", *eval_loss_) : "";
     parts_.reporter->progress(

@@ -94,13 +94,16 @@ std::vector<CharRange> script_named(std::string_view name) {
 }
 
 std::vector<CharRange> ranges_of(const std::function<bool(char32_t)>& wanted) {
+    constexpr char32_t kSingleEnd = 0x2100;
+    const CodePoints& points = CodePoints::table();
     std::vector<CharRange> ranges;
-    for (char32_t point = 0; point < kCodePointLimit; ++point) {
-        if (!wanted(point)) continue;
-        if (!ranges.empty() && ranges.back().last + 1 == point) {
-            ranges.back().last = point;
+    for (char32_t first = 0, end = 0; first < kCodePointLimit; first = end) {
+        end = first < kSingleEnd ? first + 1 : points.run_end(first);
+        if (!wanted(first)) continue;
+        if (!ranges.empty() && ranges.back().last + 1 == first) {
+            ranges.back().last = end - 1;
         } else {
-            ranges.push_back({point, point});
+            ranges.push_back({first, end - 1});
         }
     }
     return ranges;

@@ -48,7 +48,8 @@ class CharSet {
 [[nodiscard]] std::optional<std::function<bool(uint32_t)>> category_named(std::string_view name);
 // The code points of the script NAME; empty if it is none of those known here.
 [[nodiscard]] std::vector<CharRange> script_named(std::string_view name);
-// All code points that WANTED says true of, as ranges.
+// All code points that WANTED says true of, as ranges. REQUIRES: WANTED tells no two code points of
+// one class from U+2100 on apart.
 [[nodiscard]] std::vector<CharRange> ranges_of(const std::function<bool(char32_t)>& wanted);
 // \w of Oniguruma, which alone has six numbers of Latin-1 (²) that it has not in a class.
 [[nodiscard]] bool is_word_point(char32_t point);

@@ -19,9 +19,10 @@ namespace dslaunch::tokens {
 namespace {
 
 constexpr size_t kExpressionBytesMax = 16 << 10;
+constexpr size_t kWrittenBytesMax = 4 << 20;       // a \w becomes some thousand ranges
 constexpr unsigned long kRetriesMax = 20'000'000;  // of one search; about half a second
 constexpr std::chrono::seconds kTimeMax{20};       // of all searches in one text
-constexpr int kSearchesPerLook = 256;              // between two looks at the clock
+constexpr int kSearchesPerLook = 16;               // between two looks at the clock
 
 const unsigned char* bytes(std::string_view text) {
     return reinterpret_cast<const unsigned char*>(text.data());
@@ -48,6 +49,8 @@ class ExpressionWriter {
 
     std::string written() {
         while (at_ < text_.size()) {
+            if (out_.size() > kWrittenBytesMax)
+                fail(ExitCode::kInput, "a pattern with too many classes like \\p{{…}} and \\w");
             const char c = text_[at_];
             if (c == '\\') {
                 escape();

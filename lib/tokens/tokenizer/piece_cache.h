@@ -1,12 +1,15 @@
-// The tokens of short pieces that came before: words come again and again. A fixed number of
-// entries, of which a new one replaces an old one. One thread.
+// The tokens of short pieces that came before: words come again and again. A bounded number of
+// entries, of which a new one replaces an old one; there are few until many pieces came, so that
+// short texts pay for no large table. One thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dslaunch::tokens {
@@ -25,7 +28,7 @@ class PieceCache {
     // What find() looked up, for the store() that may follow.
     struct Key {
         std::array<uint64_t, 4> words{};
-        size_t bucket = 0;
+        uint64_t hash = 0;
     };
 
     // The key of PIECE, which is a part of a text that goes on for BYTES_AFTER bytes behind it.
@@ -43,20 +46,13 @@ class PieceCache {
             std::memcpy(key.words.data(), piece.data(), length);
         }
         key.words[3] |= uint64_t{length} << 56;
-        uint64_t hash = (key.words[0] ^ key.words[3]) * 0x9E3779B97F4A7C15;
-        if (length > 8) {
-            hash ^= hash >> 29;
-            hash = (hash ^ key.words[1]) * 0xD6E8FEB86659FD93;
-            hash ^= hash >> 31;
-            hash = (hash ^ key.words[2]) * 0x9E3779B97F4A7C15;
-        }
-        key.bucket = static_cast<size_t>(hash >> (64 - kBucketBits));
+        key.hash = hash_of(key.words);
         return key;
     }
 
     // Null if it is not there.
     [[nodiscard]] const Entry* find(const Key& key) const {
-        const Entry* entries = entries_.data() + key.bucket * 2;
+        const Entry* entries = bucket_of(key.hash);
         if (entries[0].key == key.words) return entries;
         if (entries[1].key == key.words) return entries + 1;
         return nullptr;
@@ -64,16 +60,51 @@ class PieceCache {
 
     void store(const Key& key, std::span<const int32_t> ids) {
         if (ids.size() > kTokensMax) return;
-        Entry* entries = entries_.data() + key.bucket * 2;
-        entries[1] = entries[0];
-        entries[0].key = key.words;
-        entries[0].ids_count = static_cast<uint32_t>(ids.size());
-        std::memcpy(entries[0].ids.data(), ids.data(), ids.size_bytes());
+        if (++stored_count_ > entries_.size() && bits_ < kBitsMax) grow();
+        Entry entry;
+        entry.key = key.words;
+        entry.ids_count = static_cast<uint32_t>(ids.size());
+        std::ranges::copy(ids, entry.ids.begin());
+        put(key.hash, entry);
     }
 
   private:
-    static constexpr int kBucketBits = 14;
-    std::vector<Entry> entries_ = std::vector<Entry>(size_t{2} << kBucketBits);
+    static constexpr int kBitsMin = 6;
+    static constexpr int kBitsMax = 14;
+
+    [[nodiscard]] static uint64_t hash_of(const std::array<uint64_t, 4>& words) {
+        uint64_t hash = (words[0] ^ words[3]) * 0x9E3779B97F4A7C15;
+        if (words[3] >> 56 > 8) {
+            hash ^= hash >> 29;
+            hash = (hash ^ words[1]) * 0xD6E8FEB86659FD93;
+            hash ^= hash >> 31;
+            hash = (hash ^ words[2]) * 0x9E3779B97F4A7C15;
+        }
+        return hash;
+    }
+    [[nodiscard]] size_t first_of(uint64_t hash) const {
+        return static_cast<size_t>(hash >> (64 - bits_)) * 2;
+    }
+    [[nodiscard]] const Entry* bucket_of(uint64_t hash) const {
+        return entries_.data() + first_of(hash);
+    }
+    void put(uint64_t hash, const Entry& entry) {
+        Entry* entries = entries_.data() + first_of(hash);
+        entries[1] = entries[0];
+        entries[0] = entry;
+    }
+    void grow() {
+        bits_ = std::min(bits_ + 2, kBitsMax);
+        std::vector<Entry> before = std::exchange(entries_, std::vector<Entry>(size_t{2} << bits_));
+        stored_count_ = 0;
+        // Of a bucket the newer one comes last, to be first again. No piece has no bytes.
+        for (auto entry = before.rbegin(); entry != before.rend(); ++entry)
+            if (entry->key[3] != 0) put(hash_of(entry->key), *entry);
+    }
+
+    int bits_ = kBitsMin;
+    size_t stored_count_ = 0;  // since the table has its size
+    std::vector<Entry> entries_ = std::vector<Entry>(size_t{2} << kBitsMin);
 };
 
 }  // namespace dslaunch::tokens

@@ -60,8 +60,10 @@ const CodePoints& CodePoints::table() {
 CodePoints::CodePoints() : classes_(std::begin(kClasses), std::end(kClasses)), stages_{} {
     std::vector<uint8_t> all;
     all.reserve(kCodePointLimit);
-    for (size_t i = 0; i < std::size(kRuns); i += 2)
+    for (size_t i = 0; i < std::size(kRuns); i += 2) {
         all.insert(all.end(), kRuns[i], static_cast<uint8_t>(kRuns[i + 1]));
+        run_ends_.push_back(static_cast<char32_t>(all.size()));
+    }
     DSL_CHECK(all.size() == kCodePointLimit, "{} code points in the runs", all.size());
     std::map<std::array<uint8_t, 256>, uint16_t> seen;
     for (size_t block = 0; block < stages_.size(); ++block) {
@@ -71,6 +73,10 @@ CodePoints::CodePoints() : classes_(std::begin(kClasses), std::end(kClasses)), s
         if (is_new) blocks_.push_back(content);
         stages_[block] = found->second;
     }
+}
+
+char32_t CodePoints::run_end(char32_t point) const {
+    return *std::upper_bound(run_ends_.begin(), run_ends_.end(), point);
 }
 
 void append_point(std::string& text, char32_t point) {

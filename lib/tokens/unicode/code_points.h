@@ -92,12 +92,15 @@ class CodePoints {
     [[nodiscard]] uint32_t flags(char32_t point) const { return classes_[class_of(point)]; }
     [[nodiscard]] size_t classes_count() const { return classes_.size(); }
     [[nodiscard]] uint32_t class_flags(size_t index) const { return classes_[index]; }
+    // The first code point behind POINT that may be of another class.
+    [[nodiscard]] char32_t run_end(char32_t point) const;
 
   private:
     CodePoints();
     std::vector<uint32_t> classes_;
     std::vector<std::array<uint8_t, 256>> blocks_;
     std::array<uint16_t, kCodePointLimit / 256> stages_;
+    std::vector<char32_t> run_ends_;  // of neighbours of one class, in order
 };
 
 [[nodiscard]] inline Category category_in(uint32_t flags) {

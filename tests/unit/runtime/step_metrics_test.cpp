@@ -52,6 +52,14 @@ TEST_CASE("what a step does not have is null, or is left out") {
     CHECK(full.at("disk_bytes") == Json{{"read", 3}, {"written", 4}});
 }
 
+TEST_CASE("a rate says something however slow or fast it is") {
+    CHECK(rate_text(123456.7, "token") == "123457 tokens/s");
+    CHECK(rate_text(99.96, "token") == "100 tokens/s");
+    CHECK(rate_text(1.234, "sample") == "1.23 samples/s");
+    CHECK(rate_text(0.25, "sample") == "0.25 samples/s");
+    CHECK(rate_text(0.031, "sample") == "32.3 s/sample");
+}
+
 TEST_CASE("memory is the state's account, and the plan's where the state has none") {
     StepMetrics metrics = half_a_second();
     metrics.memory.parameters = Bytes{10};

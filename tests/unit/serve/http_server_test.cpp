@@ -12,7 +12,9 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "infer/text/byte_codec.h"
+#include "serve/api_reply.h"
 #include "support/catch.h"
 #include "support/fake_runner.h"
 #include "support/hang.h"
@@ -85,6 +87,7 @@ class Server {
         CHECK(reply->status == status);
         return json::parse(reply->body);
     }
+    void stop() { server_.stop(); }
     ServiceCounts counts() const { return service_.counts(); }
     // Waits until nothing is computed and all pages are free.
     void await_idle() const {
@@ -194,15 +197,20 @@ TEST_CASE("a full queue answers 429, and is open again when there is room") {
     Server server({1, 1});
     server.runner.is_closed = true;
     std::vector<std::thread> waiting;
+    std::atomic<int> answered = 0;
     for (int i = 0; i < 2; ++i)
-        waiting.emplace_back([&] {
-            static_cast<void>(server.post("/v1/completions", {{"prompt", "1"}, {"max_tokens", 2}}));
+        waiting.emplace_back([&] {  // Catch is for one thread
+            const json body = {{"prompt", "1"}, {"max_tokens", 2}};
+            const auto reply =
+                server.client().Post("/v1/completions", body.dump(), "application/json");
+            if (reply && reply->status == 200) ++answered;
         });
     while (server.counts().requests < 2) std::this_thread::yield();
     const json error = server.post("/v1/completions", {{"prompt", "1"}}, 429);
     CHECK(error["error"]["type"] == "rate_limit_error");
     server.runner.is_closed = false;
     for (std::thread& thread : waiting) thread.join();
+    CHECK(answered == 2);
     static_cast<void>(server.post("/v1/completions", {{"prompt", "1"}, {"max_tokens", 1}}));
 }
 
@@ -287,11 +295,116 @@ TEST_CASE("models, metrics and health are told") {
 TEST_CASE("a decoder that fails ends all texts with an error and is told by health") {
     Server server;
     server.runner.fails = true;
-    const json reply = server.post("/v1/completions", {{"prompt", "12"}});
+    const json reply = server.post("/v1/completions", {{"prompt", "12"}}, 503);
     CHECK(reply["error"]["message"].get<std::string>().find("rank 1 was lost") !=
           std::string::npos);
     CHECK(server.client().Get("/health")->status == 503);
-    server.post("/v1/completions", {{"prompt", "12"}}, 429);
+    server.post("/v1/completions", {{"prompt", "12"}}, 503);
+}
+
+// What the server answers to BYTES, until it closes the connection.
+std::string answers_to(const Server& server, const std::string& bytes) {
+    const UniqueFd socket(::socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(server.port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    std::thread writer(
+        [&] { static_cast<void>(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL)); });
+    std::string answers;
+    char block[4096];
+    for (ssize_t n = 0; (n = ::recv(socket.get(), block, sizeof block, 0)) > 0;)
+        answers.append(block, static_cast<size_t>(n));
+    writer.join();
+    return answers;
+}
+
+size_t count_of(const std::string& text, const std::string& word) {
+    size_t count = 0;
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
+        ++count;
+    return count;
+}
+
+TEST_CASE("a client that breaks the rules of HTTP gets one answer, and its connection ends") {
+    const Server server({8, 32}, "secret");
+    const std::string completion = R"({"prompt": "1", "max_tokens": 1})";
+    const auto post = [&](const std::string& headers, const std::string& body) {
+        return fmt::format("POST /v1/completions HTTP/1.1\r\n{}\r\n{}", headers, body);
+    };
+    const auto length_of = [](const std::string& body) {
+        return fmt::format("Content-Length: {}\r\n", body.size());
+    };
+    const std::string key = "Authorization: Bearer secret\r\n";
+    // Of a body that is refused nothing passes for a request.
+    const std::string hidden = "GET /health HTTP/1.1\r\n\r\n";
+    const std::string padded = std::string(8000, ' ') + hidden;
+    const struct {
+        const char* what;
+        std::string bytes;
+        const char* status;
+    } rows[] = {
+        {"no key", post(length_of(padded), padded), "401"},
+        {"a body that is too large", post(key + "Content-Length: 100001\r\n", padded), "413"},
+        {"less than nothing", post(key + "Content-Length: -1\r\n", padded), "413"},
+        {"a length that is none", post(key + "Content-Length: x\r\n", padded), "400"},
+        {"files in a form",
+         post(key + "Content-Type: multipart/form-data; boundary=x\r\n" + length_of(padded),
+              padded),
+         "415"},
+        {"a body that grows", post(key + "Content-Encoding: gzip\r\n" + length_of(padded), padded),
+         "415"},
+        {"a body behind a GET", "GET /health HTTP/1.1\r\n" + length_of(padded) + "\r\n" + padded,
+         "200"},
+        {"headers without end", "GET /health HTTP/1.1\r\n" + std::string(100'000, 'a'), "400"},
+        {"no HTTP", "\r\n\r\n" + hidden, "400"},
+    };
+    for (const auto& row : rows) {
+        const std::string answers = answers_to(server, row.bytes);
+        INFO(row.what << "\n" << answers);
+        CHECK(answers.starts_with(std::string("HTTP/1.1 ") + row.status));
+        CHECK(count_of(answers, "HTTP/1.1 ") == 1);
+    }
+    std::string many = "GET /health HTTP/1.1\r\n";
+    for (int i = 0; i < 20'000; ++i) many += "A: b\r\n";
+    CHECK(answers_to(server, many + "\r\n").starts_with("HTTP/1.1 400"));
+    // Requests that follow each other at once are answered one by one.
+    const std::string two = post(key + length_of(completion), completion) +
+                            post(key + "Connection: close\r\n" + length_of(completion), completion);
+    CHECK(count_of(answers_to(server, two), "\"finish_reason\": \"length\"") == 2);
+    const std::string ranges =
+        "GET /health HTTP/1.1\r\nConnection: close\r\nRange: bytes=0-0,1-1\r\n\r\n";
+    CHECK(answers_to(server, ranges).find("{\"status\": \"ok\"}") != std::string::npos);
+    const std::string bad = "GET /health HTTP/1.1\r\nRange: bytes=0-0,0-0,2-0,0-5\r\n\r\n";
+    CHECK(answers_to(server, bad).find("{\"error\": {\"message\": \"HTTP 416\"") !=
+          std::string::npos);
+}
+
+TEST_CASE("a server that ends answers what was begun, then nobody") {
+    Server server({1, 8});
+    server.runner.is_closed = true;
+    std::string whole;  // Catch is for one thread
+    std::thread client([&] {
+        const json body = {{"prompt", "12"}, {"max_tokens", 4}};
+        const auto reply = server.client().Post("/v1/completions", body.dump(), "application/json");
+        if (reply && reply->status == 200) whole = reply->body;
+    });
+    std::string events;
+    std::thread streamed([&] {
+        const json body = {{"prompt", "12"}, {"max_tokens", 4}, {"stream", true}};
+        const auto reply = server.client().Post("/v1/completions", body.dump(), "application/json");
+        if (reply) events = reply->body;
+    });
+    while (server.counts().requests < 2) std::this_thread::yield();
+    server.stop();
+    CHECK_FALSE(server.client().Get("/health"));
+    server.runner.is_closed = false;
+    client.join();
+    streamed.join();
+    REQUIRE_FALSE(whole.empty());
+    CHECK(json::parse(whole)["choices"][0]["text"] == expected_text("12", 4));
+    CHECK(events.ends_with(kStreamEnd));
 }
 
 }  // namespace

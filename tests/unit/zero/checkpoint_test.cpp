@@ -337,8 +337,8 @@ TEST_CASE("hosts that share no file system save to the first one's disk, and rea
     for (const auto& tree : trees) job.trees.push_back(tree.get());
     testing::train_world(job);
     CHECK(values_of(*trees[0], "/checkpoints/step-3") == values);
-    CHECK(folders_in(*trees[1], "/checkpoints").empty());
-    CHECK(folders_in(*trees[2], "/checkpoints").empty());
+    CHECK(folders_in(*trees[1], "/checkpoints.host-1").empty());
+    CHECK(folders_in(*trees[2], "/checkpoints.host-2").empty());
 
     testing::InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
     testing::run_world(world, [&](testing::InProcessRank& self, int) {
@@ -349,6 +349,15 @@ TEST_CASE("hosts that share no file system save to the first one's disk, and rea
     CHECK(values_of(*trees[2], "/copy") == values);
 
     // A disk that fails on the way ends the save on all of them, and leaves nothing.
+    // Hosts that do share a file system, with rank 0 or among each other, get in nobody's way.
+    for (const std::vector<size_t>& shared : {std::vector<size_t>{0, 0, 0}, {0, 1, 1}}) {
+        trees[0]->remove_folder("/checkpoints");
+        for (size_t node = 0; node < shared.size(); ++node)
+            job.trees[node] = trees[shared[node]].get();
+        testing::train_world(job);
+        CHECK(values_of(*trees[0], "/checkpoints/step-3") == values);
+    }
+    for (size_t node = 0; node < trees.size(); ++node) job.trees[node] = trees[node].get();
     trees[0]->remove_folder("/checkpoints");
     trees[0]->creates_that_fail = 5;
     CHECK_THROWS_WITH(testing::train_world(job), Catch::Contains("no room"));

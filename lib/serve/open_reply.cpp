@@ -1,0 +1,84 @@
+#include "serve/open_reply.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace dslaunch::serve {
+
+namespace {
+
+// While no token comes, a client that has left is noticed after so long.
+constexpr std::chrono::milliseconds kLookInterval{250};
+
+}  // namespace
+
+OpenReply::~OpenReply() {
+    for (const Open& open : open_)
+        if (open.choice.end == TextEnd::kNone) service_.cancel(open.ticket.id);
+}
+
+void OpenReply::add(TextService::Ticket ticket, const std::string& prompt) {
+    Open open{std::move(ticket), {static_cast<int>(open_.size()), "", TextEnd::kNone}, true};
+    if (echo_) open.choice.text = prompt;
+    open_.push_back(std::move(open));
+}
+
+std::optional<std::variant<std::string, ApiError>> OpenReply::await_whole(
+    const std::function<bool()>& is_there) {
+    std::vector<ReplyChoice> choices;
+    for (Open& open : open_) {
+        while (open.choice.end == TextEnd::kNone) {
+            const auto piece = open.ticket.channel->next(kLookInterval);
+            if (!piece && !is_there()) return std::nullopt;
+            if (piece) take(open, *piece);
+        }
+        choices.push_back(open.choice);
+    }
+    if (has_failed()) return failure();
+    return whole_reply(head_, choices, usage_);
+}
+
+OpenReply::Events OpenReply::next_events(bool with_usage) {
+    Events events{"", true};
+    for (Open& open : open_) {
+        if (open.choice.end != TextEnd::kNone) continue;
+        // With several texts each is looked at in turn.
+        const auto piece =
+            open.ticket.channel->next(kLookInterval / static_cast<int64_t>(open_.size()));
+        if (piece) {
+            ReplyChoice part{open.choice.index, std::move(open.choice.text) + piece->text,
+                             piece->end};
+            open.choice.text.clear();
+            take(open, {"", piece->tokens, piece->end});
+            if (part.end != TextEnd::kFailed)
+                events.text += stream_event(head_, part, std::exchange(open.is_first, false));
+        }
+        events.is_last = events.is_last && open.choice.end != TextEnd::kNone;
+    }
+    if (!events.is_last) return events;
+    if (has_failed()) {
+        events.text += error_event(failure());
+    } else if (with_usage) {
+        events.text += usage_event(head_, usage_);
+    }
+    events.text += kStreamEnd;
+    return events;
+}
+
+void OpenReply::take(Open& open, const TextPiece& piece) {
+    open.choice.text += piece.text;
+    open.choice.end = piece.end;
+    usage_.made_tokens += piece.tokens;
+}
+
+bool OpenReply::has_failed() const {
+    return std::ranges::any_of(
+        open_, [](const Open& open) { return open.choice.end == TextEnd::kFailed; });
+}
+
+ApiError OpenReply::failure() const {
+    return service_ends(service_.failure());
+}
+
+}  // namespace dslaunch::serve

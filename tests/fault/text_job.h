@@ -1,0 +1,143 @@
+// A model whose text has no end, jobs that write and serve it, and clients of a server that see
+// each byte of its answers.
+#pragma once
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/train_job.h"
+
+namespace dslaunch::test {
+
+// FOLDER/model: the fixture llama without an end token and with a long context, so that its text
+// goes on for as long as anyone wants.
+inline std::string endless_model(const TemporaryFolder& folder) {
+    const std::string path = folder.path() + "/model";
+    std::filesystem::copy(fixture_file("huggingface/llama"), path);
+    Json config = Json::parse(content_of(path + "/config.json"));
+    config["eos_token_id"] = nullptr;
+    config["max_position_embeddings"] = 200'000;
+    write_file(path + "/config.json", config.dump());
+    return path;
+}
+
+// A connection to a server on loopback.
+class WireClient {
+  public:
+    explicit WireClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_port = htons(static_cast<uint16_t>(port));
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        is_connected_ =
+            ::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    }
+    [[nodiscard]] bool is_connected() const { return is_connected_; }
+    void send(const std::string& bytes) const {
+        REQUIRE(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+                std::ssize(bytes));
+    }
+    void post(const std::string& path, const Json& body) const {
+        const std::string text = body.dump();
+        send(
+            fmt::format("POST {} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+                        "Content-Length: {}\r\n\r\n{}",
+                        path, text.size(), text));
+    }
+    // Reads until WORD came or the connection ends; true: it came.
+    bool read_until(const std::string& word) {
+        while (came_.find(word) == std::string::npos)
+            if (!read_more()) return false;
+        return true;
+    }
+    // All bytes until the connection ends.
+    const std::string& read_all() {
+        while (read_more()) {
+        }
+        return came_;
+    }
+
+  private:
+    bool read_more() {
+        pollfd entry{socket_.get(), POLLIN, 0};
+        REQUIRE(::poll(&entry, 1, kHangMs) == 1);
+        char block[4096];
+        const ssize_t n = ::recv(socket_.get(), block, sizeof block, 0);
+        if (n > 0) came_.append(block, static_cast<size_t>(n));
+        return n > 0;
+    }
+    UniqueFd socket_;
+    bool is_connected_ = false;
+    std::string came_;
+};
+
+// The reply is whole: its last chunk, or all that its length says, is there.
+inline bool is_whole(const std::string& reply) {
+    const size_t head = reply.find("\r\n\r\n");
+    if (head == std::string::npos) return false;
+    const size_t length = reply.find("Content-Length: ");
+    if (length < head) return reply.size() - head - 4 >= std::stoul(reply.substr(length + 16));
+    return reply.ends_with("0\r\n\r\n");
+}
+
+// `dslaunch WORDS…` of the endless model; WORDS[0] is generate or serve.
+class TextJob {
+  public:
+    explicit TextJob(const std::vector<std::string>& words) : process_(folder_, command(words)) {}
+
+    [[nodiscard]] JobProcess& process() { return process_; }
+    [[nodiscard]] const TemporaryFolder& folder() const { return folder_; }
+    [[nodiscard]] std::string err() const { return process_.err(); }
+
+    // Waits until the log says WORD, and fails if the job ends before.
+    void await(const std::string& word) {
+        const bool said = wait_until(
+            [&] { return err().find(word) != std::string::npos || process_.wait(0) != -1; });
+        INFO(err());
+        REQUIRE(said);
+        REQUIRE(err().find(word) != std::string::npos);
+    }
+    // The port of a server, once it listens.
+    int port() {
+        await("/v1, ");
+        const std::string text = err();
+        const std::string before = "at http://127.0.0.1:";
+        return std::stoi(text.substr(text.find(before) + before.size()));
+    }
+    // The ranks by number.
+    [[nodiscard]] std::vector<ProcessName> ranks() const {
+        std::vector<ProcessName> found(2);
+        for (const ProcessName& each : descendants(process_.pid())) {
+            if (process_file(each.pid, "cmdline").find("dsworker") == std::string::npos) continue;
+            const std::string environment = process_file(each.pid, "environ");
+            for (size_t rank = 0; rank < found.size(); ++rank)
+                if (environment.find('\0' + fmt::format("RANK={}", rank) + '\0') !=
+                    std::string::npos)
+                    found[rank] = each;
+        }
+        return found;
+    }
+
+  private:
+    std::vector<std::string> command(const std::vector<std::string>& words) const {
+        std::vector<std::string> all = {kDslaunch, words.front(), endless_model(folder_)};
+        all.insert(all.end(), words.begin() + 1, words.end());
+        return all;
+    }
+    TemporaryFolder folder_;
+    JobProcess process_;
+};
+
+}  // namespace dslaunch::test

@@ -1,0 +1,257 @@
+// generate and serve when a rank dies or stands still, when they are asked to end, and when a disk
+// is full: the job ends in time with the right code and a culprit, and no client takes half an
+// answer for a whole one.
+#include <csignal>
+#include <filesystem>
+
+#include "fault/text_job.h"
+#include "support/catch.h"
+#include "support/job_end.h"
+#include "support/skip.h"
+#include "support/small_disk.h"
+
+namespace dslaunch::test {
+
+using namespace launch;
+namespace {
+
+constexpr const char* kTimeoutS = "5";
+
+const std::vector<std::string> kWriteOnRanks = {"generate", "--num_gpus", "2",      "--prompt-ids",
+                                                "1,2,3",    "--tokens",   "199000", "--temperature",
+                                                "0",        "--timeout",  kTimeoutS};
+const std::vector<std::string> kServeOnRanks = {"serve", "--num_gpus", "2",      "--port",
+                                                "0",     "--timeout",  kTimeoutS};
+
+std::vector<std::string> with(std::vector<std::string> words,
+                              const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+}
+
+Json endless_request(bool stream) {
+    return {{"prompt", {1, 2, 3}}, {"max_tokens", 199'000}, {"temperature", 0}, {"stream", stream}};
+}
+
+struct Blow {
+    int signal = 0;
+    size_t rank = 0;
+    int code = 0;
+    std::string names;  // what the report says of the culprit
+};
+
+std::vector<Blow> blows() {
+    return {{SIGKILL, 0, 68, "rank 0"},
+            {SIGKILL, 1, 68, "rank 1"},
+            {SIGSTOP, 0, 69, "rank 0"},
+            {SIGSTOP, 1, 69, "rank 1"}};
+}
+
+// Deals BLOW to a job, whose end is then checked.
+void check_end(TextJob& job, const Blow& blow) {
+    const auto all = descendants(job.process().pid());
+    const auto ranks = job.ranks();
+    REQUIRE(ranks[blow.rank].start_time != 0);
+    REQUIRE(signal_process(ranks[blow.rank], blow.signal));
+    const int code = job.process().wait();
+    INFO(job.err());
+    CHECK(code == blow.code);
+    CHECK(job.err().find(blow.names) != std::string::npos);
+    check_gone(all, blow.signal == SIGKILL ? "rank killed" : "rank stopped");
+}
+
+void check_port_is_free(int port) {
+    const UniqueFd socket(::socket(AF_INET, SOCK_STREAM, 0));
+    const int on = 1;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a rank that dies or stands still ends generate, and is named") {
+    adopt_orphans();
+    for (const Blow& blow : blows()) {
+        INFO("signal " << blow.signal << " to rank " << blow.rank);
+        TextJob job(kWriteOnRanks);
+        job.await("open in");
+        check_end(job, blow);
+        CHECK(job.process().out().empty());
+    }
+}
+
+TEST_CASE("a rank that dies or stands still ends serve, and no client gets half an answer") {
+    adopt_orphans();
+    for (const Blow& blow : blows()) {
+        INFO("signal " << blow.signal << " to rank " << blow.rank);
+        TextJob job(kServeOnRanks);
+        const int port = job.port();
+        WireClient streamed(port), whole(port), idle(port);
+        streamed.post("/v1/completions", endless_request(true));
+        REQUIRE(streamed.read_until("data: {"));
+        whole.post("/v1/completions", endless_request(false));
+        check_end(job, blow);
+        const std::string events = streamed.read_all();
+        CHECK(events.find("\"finish_reason\": \"") == std::string::npos);
+        // An error may be told before the end.
+        CHECK((!is_whole(events) || events.find("data: {\"error\"") != std::string::npos));
+        const std::string reply = whole.read_all();
+        CHECK((reply.empty() || reply.find("HTTP/1.1 503") == 0));
+        CHECK(idle.read_all().empty());
+        check_port_is_free(port);
+    }
+}
+
+TEST_CASE("a rank that stands still while nobody asks for anything ends serve too") {
+    adopt_orphans();
+    TextJob job(kServeOnRanks);
+    static_cast<void>(job.port());
+    check_end(job, {SIGSTOP, 1, 69, "rank 1"});
+}
+
+TEST_CASE("a served job that is asked to end lets texts end, takes no more, and ends with 0") {
+    adopt_orphans();
+    for (const int signal : {SIGINT, SIGTERM}) {
+        TextJob job(with(kServeOnRanks, {"--grace", "600"}));
+        const int port = job.port();
+        WireClient client(port);
+        Json request = endless_request(true);
+        request["max_tokens"] = 2000;
+        client.post("/v1/completions", request);
+        REQUIRE(client.read_until("data: {"));
+        const auto all = descendants(job.process().pid());
+        job.process().signal(signal);
+        const std::string events = client.read_all();
+        const int code = job.process().wait();
+        INFO(job.err());
+        CHECK(code == 0);
+        CHECK(is_whole(events));
+        CHECK(events.find("\"finish_reason\": \"length\"") != std::string::npos);
+        CHECK(job.err().find("the ranks have 605 s to end") != std::string::npos);
+        CHECK(job.err().find("the server has ended, as it was asked to") != std::string::npos);
+        check_gone(all, "served job asked to end");
+        check_port_is_free(port);
+    }
+}
+
+TEST_CASE("texts that go on for longer than the grace time are ended with an error") {
+    adopt_orphans();
+    TextJob job(with(kServeOnRanks, {"--grace", "0.2"}));
+    const int port = job.port();
+    WireClient streamed(port), whole(port);
+    streamed.post("/v1/completions", endless_request(true));
+    whole.post("/v1/completions", endless_request(false));
+    REQUIRE(streamed.read_until("data: {"));
+    job.process().signal(SIGTERM);
+    const int code = job.process().wait();
+    INFO(job.err());
+    CHECK(code == 0);
+    CHECK(streamed.read_all().find("the server ends") != std::string::npos);
+    CHECK(whole.read_all().find("HTTP/1.1 503") == 0);
+}
+
+TEST_CASE("a server alone ends on a signal with 0, at once on a second one") {
+    adopt_orphans();
+    TextJob job({"serve", "--port", "0", "--grace", "600"});
+    const int port = job.port();
+    WireClient client(port);
+    client.post("/v1/completions", endless_request(true));
+    REQUIRE(client.read_until("data: {"));
+    job.process().signal(SIGTERM);
+    job.await("asked to end");
+    CHECK(wait_until([&] { return !WireClient(port).is_connected(); }));
+    job.process().signal(SIGINT);
+    CHECK(job.process().wait() == 0);
+    CHECK(client.read_all().find("the server ends") != std::string::npos);
+    check_port_is_free(port);
+}
+
+TEST_CASE("a signal at any moment of its start ends a server") {
+    adopt_orphans();
+    for (const int wait_ms : {0, 5, 10, 20, 40, 80, 160}) {
+        TextJob job({"serve", "--port", "0"});
+        REQUIRE(wait_until([&] {
+            return process_file(job.process().pid(), "cmdline").find("--port") != std::string::npos;
+        }));
+        std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+        job.process().signal(SIGTERM);
+        const int code = job.process().wait();
+        INFO("after " << wait_ms << " ms\n" << job.err());
+        // Before it takes signals itself, one ends it as any program.
+        CHECK((code == 0 || code == 128 + SIGTERM));
+    }
+}
+
+TEST_CASE("Ctrl-C ends generate on ranks at once: there is nothing to save") {
+    adopt_orphans();
+    TextJob job(kWriteOnRanks);
+    job.await("open in");
+    const auto all = descendants(job.process().pid());
+    job.process().signal(SIGINT);
+    CHECK(job.process().wait() == 76);
+    CHECK(job.err().find(" s to ") == std::string::npos);
+    check_gone(all, "generate interrupted");
+}
+
+TEST_CASE("a text that finds no room on its disk is an error, on one rank and on two") {
+    const TemporaryFolder folder;
+    const std::string disk = folder.path() + "/disk";
+    if (!mount_small_disk(disk, "size=16k"))
+        return report_skipped("generate on a full disk", "mounting a tmpfs needs root");
+    const std::string model = endless_model(folder);
+    std::string prompts;
+    for (int i = 0; i < 200; ++i) prompts += "{\"prompt_ids\": [1, 2, 3]}\n";
+    write_file(folder.path() + "/prompts.jsonl", prompts);
+    const std::string generate =
+        fmt::format("exec {} generate {} --file {}/prompts.jsonl --tokens 40 --context 64 ",
+                    kDslaunch, model, folder.path());
+    for (const char* ranks : {"", "--num_gpus 2 "}) {
+        JobProcess process(folder, {"sh", "-c", generate + ranks + "> " + disk + "/text"});
+        const int code = process.wait();
+        INFO(process.err());
+        CHECK(code == 72);
+        CHECK(process.err().find("No space left on device") != std::string::npos);
+    }
+    // The same with room enough is no error.
+    JobProcess process(folder, {"sh", "-c", generate + "> " + folder.path() + "/text"});
+    CHECK(process.wait() == 0);
+    CHECK(::umount(disk.c_str()) == 0);
+}
+
+TEST_CASE("rows of text that find no room leave no file, and say so") {
+    const TemporaryFolder folder;
+    const std::string disk = folder.path() + "/disk";
+    if (!mount_small_disk(disk, "size=64k"))
+        return report_skipped("data prepare on a full disk", "mounting a tmpfs needs root");
+    std::string lines;
+    for (int i = 0; i < 4000; ++i) lines += "{\"text\": \"in the beginning was the word\"}\n";
+    write_file(folder.path() + "/lines.jsonl", lines);
+    std::filesystem::create_directory(folder.path() + "/words");
+    write_file(folder.path() + "/words/tokenizer.json",
+               R"({"version": "1.0", "pre_tokenizer": {"type": "Whitespace"}, "model":
+                   {"type": "WordLevel", "vocab": {"the": 0, "?": 1}, "unk_token": "?"}})");
+    const auto prepare = [&](const std::string& out) {
+        return std::vector<std::string>{kDslaunch,   "data",
+                                        "prepare",   folder.path() + "/lines.jsonl",
+                                        "--model",   folder.path() + "/words",
+                                        "--context", "16",
+                                        "-o",        out};
+    };
+    JobProcess process(folder, prepare(disk + "/rows.safetensors"));
+    const int code = process.wait();
+    INFO(process.err());
+    CHECK(code == 72);
+    CHECK(process.err().find("No space left on device") != std::string::npos);
+    CHECK(std::filesystem::is_empty(disk));
+    JobProcess roomy(folder, prepare(folder.path() + "/rows.safetensors"));
+    const int roomy_code = roomy.wait();
+    INFO(roomy.err());
+    CHECK(roomy_code == 0);
+    CHECK(::umount(disk.c_str()) == 0);
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,49 @@
+// libFuzzer entry: an adapter_config.json, and behind a zero byte names of tensors. The config is
+// refused with Error that can be shown, or it is the same when it is written and read again; a name
+// that an adapter has for a model's tensor leads back to it.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "fuzz/error_checks.h"
+#include "storage/adapter/adapter_config.h"
+
+using namespace dslaunch;
+using namespace dslaunch::storage;
+
+namespace {
+
+void check_config(const AdapterConfig& config) {
+    DSL_CHECK(config.r >= 1 && std::isfinite(config.scale()), "an adapter of no rank");
+    const AdapterConfig again = parse_adapter_config("again", adapter_config_json(config));
+    DSL_CHECK(again.base_model == config.base_model && again.r == config.r &&
+                  again.alpha == config.alpha && again.dropout == config.dropout &&
+                  again.rslora == config.rslora && again.transposed == config.transposed &&
+                  again.targets == config.targets &&
+                  again.modules_to_save == config.modules_to_save,
+              "a config is another one when it is read again");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t length) {
+    const std::string_view input(reinterpret_cast<const char*>(data), length);
+    const size_t zero = input.find('\0');
+    if (zero != input.npos) {
+        const std::string name(input.substr(zero + 1));
+        DSL_CHECK(name_in_model(name_in_adapter(name)) == name, "a name is lost");
+        const std::string inner = name_in_model(name);
+        DSL_CHECK(inner.empty() || name_in_adapter(inner) == name, "a name is another one");
+    }
+    try {
+        check_config(parse_adapter_config("fuzz", input.substr(0, zero)));
+    } catch (const Error& error) {
+        DSL_CHECK(error.code() == ExitCode::kInput, "{}", error.what());
+        fuzz::check_shown(error.what());
+    }
+    return 0;
+}

@@ -1,0 +1,205 @@
+// What a client sends to a server, whatever it is: each answer is one of HTTP with a body as long
+// as it says, an error has its reason as JSON, a text is made only for who has the key, and no
+// request is a fault of the server's.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "infer/text/byte_codec.h"
+#include "serve/bounded_server.h"
+#include "serve/http_routes.h"
+
+using namespace dslaunch;
+using namespace dslaunch::serve;
+
+namespace {
+
+constexpr int64_t kContext = 24;
+constexpr std::string_view kKey = "key";
+
+// A decoder after whose tokens the next number is the likeliest.
+class CountingRunner final : public infer::StepRunner {
+  public:
+    [[nodiscard]] int64_t vocabulary() const override { return 128; }
+    [[nodiscard]] int64_t context() const override { return kContext; }
+    [[nodiscard]] int64_t pages() const override { return 8; }
+    [[nodiscard]] int64_t rows_max() const override { return 8; }
+    [[nodiscard]] std::span<float> run(const infer::Batch& batch) override {
+        logits_.clear();
+        for (const infer::BatchRow& row : batch.rows) {
+            if (!row.wants_logits) continue;
+            logits_.resize(logits_.size() + 128, 0.0F);
+            logits_[logits_.size() - 128 + static_cast<size_t>((row.token + 1) % 128)] = 1;
+        }
+        return logits_;
+    }
+
+  private:
+    std::vector<float> logits_;
+};
+
+// A client whose bytes come in pieces of STEP.
+class WrittenClient final : public RequestStream {
+  public:
+    WrittenClient(std::string_view bytes, size_t step)
+        : RequestStream(2048), bytes_(bytes), step_(step) {}
+
+    std::string answers;
+
+    bool await_request(const std::function<bool()>&) override { return !bytes_.empty(); }
+    bool is_there() const override { return true; }
+    bool is_readable() const override { return !bytes_.empty(); }
+    bool is_writable() const override { return true; }
+    ssize_t write(const char* bytes, size_t length) override {
+        answers.append(bytes, length);
+        return static_cast<ssize_t>(length);
+    }
+    void get_remote_ip_and_port(std::string&, int&) const override {}
+    void get_local_ip_and_port(std::string&, int&) const override {}
+    socket_t socket() const override { return INVALID_SOCKET; }
+
+  protected:
+    ssize_t receive(char* into, size_t bytes_max) override {
+        const size_t taken = std::min({bytes_max, step_, bytes_.size()});
+        std::memcpy(into, bytes_.data(), taken);
+        bytes_.remove_prefix(taken);
+        return static_cast<ssize_t>(taken);
+    }
+
+  private:
+    std::string_view bytes_;
+    size_t step_;
+};
+
+// Servers are made once.
+class Served {
+  public:
+    explicit Served(const std::string& key)
+        : service_(runner_, codec_, {4, 4}, {}, [](bool) {}),
+          routes_(
+              service_, codec_,
+              [](const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools) {
+                  if (messages.size() > 3 || !tools.is_null())
+                      fail(ExitCode::kInput, "no such chat");
+                  const auto& content = messages.back()["content"];
+                  if (!content.is_string()) fail(ExitCode::kInput, "no text");
+                  return content.get<std::string>();
+              },
+              options(key)),
+          server_(1, {}) {
+        routes_.add_to(server_);
+        // Without a port the library believes that it is being stopped, and writes no stream.
+        DSL_CHECK(server_.bind_to_any_port("127.0.0.1") > 0, "no port");
+    }
+    std::string answers_to(std::string_view bytes, size_t step) {
+        WrittenClient client(bytes, step);
+        server_.answer(client);
+        return std::move(client.answers);
+    }
+
+  private:
+    static ServerOptions options(const std::string& key) {
+        ServerOptions options;
+        options.api_key = key;
+        options.model = "made-up";
+        options.context = kContext;
+        options.body_bytes_max = 4096;
+        return options;
+    }
+    CountingRunner runner_;
+    infer::ByteCodec codec_;
+    TextService service_;
+    HttpRoutes routes_;
+    BoundedServer server_;
+};
+
+// Takes the text up to END, and END.
+std::string_view take_until(std::string_view& text, std::string_view end) {
+    const size_t at = text.find(end);
+    DSL_CHECK(at != text.npos, "an answer ends early");
+    const std::string_view taken = text.substr(0, at);
+    text.remove_prefix(at + end.size());
+    return taken;
+}
+
+std::string take_chunks(std::string_view& text) {
+    std::string body;
+    for (;;) {
+        const std::string length_text(take_until(text, "\r\n"));
+        const size_t length = std::stoul(length_text, nullptr, 16);
+        DSL_CHECK(text.size() >= length + 2, "a chunk ends early");
+        body += text.substr(0, length);
+        DSL_CHECK(text.substr(length, 2) == "\r\n", "a chunk is longer than it says");
+        text.remove_prefix(length + 2);
+        if (length == 0) return body;
+    }
+}
+
+void check_body(int status, const std::string& type, const std::string& body, bool has_key) {
+    if (type == "text/event-stream") {
+        DSL_CHECK(status == 200 && has_key && body.ends_with(kStreamEnd), "a stream without end");
+        return;
+    }
+    if (type.starts_with("text/plain")) return;
+    const nlohmann::json json = nlohmann::json::parse(body, nullptr, false);
+    DSL_CHECK(json.is_object(), "an answer that is no JSON: {}", printable(body));
+    DSL_CHECK((status != 200) == json.contains("error"), "an error without a reason");
+    DSL_CHECK(has_key || !json.contains("choices"), "a text for someone without the key");
+}
+
+void check_answers(std::string_view answers, bool has_head_request, bool has_key) {
+    while (!answers.empty()) {
+        std::string_view head = take_until(answers, "\r\n\r\n");
+        DSL_CHECK(head.starts_with("HTTP/1.1 "), "an answer without a status");
+        const auto status = parse_int(head.substr(9, 3));
+        DSL_CHECK(status && (*status == 100 || *status == 200 || *status == 503 ||
+                             (*status >= 400 && *status < 500)),
+                  "the server is at fault: {}", printable(head));
+        if (*status == 100) continue;
+        std::string type, length;
+        bool is_chunked = false;
+        head.remove_prefix(std::min(head.find("\r\n"), head.size()));
+        for (std::string line; !head.empty();) {
+            head.remove_prefix(2);
+            line = head.substr(0, head.find("\r\n"));
+            head.remove_prefix(line.size());
+            if (line.starts_with("Content-Type: ")) type = line.substr(14);
+            if (line.starts_with("Content-Length: ")) length = line.substr(16);
+            is_chunked = is_chunked || line == "Transfer-Encoding: chunked";
+        }
+        if (has_head_request) return;  // its answer has no body
+        std::string body;
+        if (is_chunked) {
+            body = take_chunks(answers);
+        } else {
+            const auto bytes = static_cast<size_t>(parse_int(length).value_or(0));
+            DSL_CHECK(answers.size() >= bytes, "a body ends early");
+            body = answers.substr(0, bytes);
+            answers.remove_prefix(bytes);
+        }
+        check_body(static_cast<int>(*status), type, body, has_key);
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    static Served open(""), locked{std::string(kKey)};
+    if (size == 0) return 0;
+    const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+    const bool wants_key = data[0] % 2 == 1;
+    const size_t step = data[0] < 128 ? 1 + data[0] / 2 : SIZE_MAX;
+    const std::string answers = (wants_key ? locked : open).answers_to(bytes, step);
+    const bool has_key = !wants_key || bytes.find(kKey) != bytes.npos;
+    check_answers(answers, bytes.find("HEAD") != bytes.npos, has_key);
+    return 0;
+}

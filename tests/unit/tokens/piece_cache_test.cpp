@@ -1,0 +1,41 @@
+// The cache of pieces gives what was stored for a piece or nothing, before and after it has grown.
+#include "tokens/tokenizer/piece_cache.h"
+
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+
+namespace dslaunch::tokens {
+namespace {
+
+std::string piece_of(int number) {
+    return std::string(static_cast<size_t>(number % 20), 'x') + std::to_string(number);
+}
+
+PieceCache::Key key_of(const std::string& piece) {
+    return PieceCache::key_of(piece, 0);
+}
+
+}  // namespace
+
+TEST_CASE("a piece that is found has its own tokens, however many came") {
+    PieceCache cache;
+    constexpr int kPieces = 60'000;
+    int found_count = 0;
+    for (int number = 0; number < kPieces; ++number) {
+        const std::vector<int32_t> ids(static_cast<size_t>(number % 8), number);
+        cache.store(key_of(piece_of(number)), ids);
+        // The newest of all sizes of the table, and one long ago.
+        for (const int wanted : {number, number / 2}) {
+            const PieceCache::Entry* entry = cache.find(key_of(piece_of(wanted)));
+            if (entry == nullptr) continue;
+            ++found_count;
+            REQUIRE(entry->ids_count == static_cast<uint32_t>(wanted % 8));
+            for (uint32_t i = 0; i < entry->ids_count; ++i) REQUIRE(entry->ids[i] == wanted);
+        }
+    }
+    CHECK(found_count > kPieces);
+}
+
+}  // namespace dslaunch::tokens

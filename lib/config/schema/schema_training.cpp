@@ -95,7 +95,7 @@ constexpr KeySpec kTrainingKeys[] = {
     {"scheduler.params", kObject, "null", "", "The scheduler's parameters"},
     {"scheduler.params.warmup_min_lr", kFloat, "0.0", ">=0", "Rate at the start", kSupported, "", "warmuplr|warmupdecaylr"},
     {"scheduler.params.warmup_max_lr", kFloat, "0.001", ">=0", "Rate after the warm-up (WarmupLR: default optimizer.params.lr)", kSupported, "", "warmuplr|warmupdecaylr"},
-    {"scheduler.params.warmup_num_steps", kInt, "1000", ">=0", "Steps of the warm-up, at least 2 (Linear, Cosine, WSD: default 0)", kSupported, "", "warmuplr|warmupdecaylr|warmupcosinelr|linear|cosine|wsd"},
+    {"scheduler.params.warmup_num_steps", kInt, "1000", ">=0", "Steps of the warm-up, at least 2 (transformers': 0)", kSupported, "", "warmuplr|warmupdecaylr|warmupcosinelr|linear|cosine|wsd"},
     {"scheduler.params.warmup_type", kString, "log", "log|linear", "Shape of the warm-up", kSupported, "", "warmuplr|warmupdecaylr|warmupcosinelr"},
     {"scheduler.params.total_num_steps", kInt, "null", ">0", "Step at which the decay ends", kSupported, "", "warmupdecaylr|warmupcosinelr|linear|cosine|wsd"},
     {"scheduler.params.warmup_min_ratio", kFloat, "0.0", "0..1", "Start of the warm-up as a part of the rate", kSupported, "", "warmupcosinelr"},

@@ -194,17 +194,16 @@ void merge_parts(const float* gathered, int64_t stride, int64_t count, int64_t w
         store_part(out + i, load_part(out + i, width - i) * factor, width - i);
 }
 
-constexpr TokenKernels kToken{
-    rms_norm,
-    layer_norm,
-    rotate_halves,
-    rotate_pairs,
-    {gate_row<Silu>, gate_row<Gelu>, gate_row<GeluTanh>, gate_row<QuickGelu>, gate_row<Relu>,
-     gate_row<ReluSquared>},
-    softmax_row,
-    add_rows,
-    {attend_part<F32>, attend_part<Bf16>, attend_part<Fp16>},
-    merge_parts};
+constexpr TokenKernels kToken{rms_norm,
+                              layer_norm,
+                              rotate_halves,
+                              rotate_pairs,
+                              {gate_row<Silu>, gate_row<Gelu>, gate_row<GeluTanh>,
+                               gate_row<QuickGelu>, gate_row<Relu>, gate_row<ReluSquared>},
+                              softmax_row,
+                              add_rows,
+                              {attend_part<F32>, attend_part<Bf16>, attend_part<Fp16>},
+                              merge_parts};
 
 }  // namespace
 }  // namespace dslaunch::kernels

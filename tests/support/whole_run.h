@@ -110,6 +110,9 @@ inline at::Tensor named_loss(LossKind kind, const at::Tensor& output, const at::
         case LossKind::kBceWithLogits:
             return at::binary_cross_entropy_with_logits(output, target);
         case LossKind::kModel:
+        case LossKind::kDpo:
+        case LossKind::kIpo:
+        case LossKind::kSimPo:
             break;
     }
     return output;

@@ -1,4 +1,7 @@
 // dsworker data: rows of tokens from lines of text, and what such rows hold.
+#include <optional>
+#include <string>
+
 #include "base/error.h"
 #include "worker/data/data_prepare.h"
 #include "worker/data/data_show.h"
@@ -9,10 +12,11 @@ namespace {
 
 constexpr const char* kDocs = "docs/data.md";
 
-void declare_prepare(CommandLine& app, PrepareArguments& arguments, std::string& long_documents) {
+void declare_prepare(CommandLine& app, PrepareArguments& arguments,
+                     std::optional<std::string>& long_documents) {
     app.add("FILE", arguments.files,
-            "lines of JSON: text, messages, conversations, instruction and output, or prompt and "
-            "completion; - for stdin")
+            "lines of JSON: text, messages, conversations, instruction and output, prompt and "
+            "completion, or chosen and rejected; - for stdin")
         .required();
     app.add("--model DIR", arguments.model, "the folder with tokenizer.json and the chat template")
         .required();
@@ -23,8 +27,8 @@ void declare_prepare(CommandLine& app, PrepareArguments& arguments, std::string&
             "with --pack: no column `documents`, for a model whose forward does not take it: its "
             "documents see those before them in the row");
     app.add("--long NAME", long_documents,
-            "what becomes of a document longer than a row: split, cut or drop")
-        .show_default()
+            "what becomes of a document longer than a row: split, cut or drop; split unless it is "
+            "a pair of answers, which is cut")
         .one_of({"split", "cut", "drop"});
     app.add("--learn-all", arguments.learns_all, "learn questions too, not the answers alone");
     app.add("!--no-end", arguments.ends_texts,
@@ -46,7 +50,7 @@ int data_main(int argc, char** argv) {
                      .docs = kDocs},
                     "dslaunch data");
     PrepareArguments prepare;
-    std::string long_documents = "split";
+    std::optional<std::string> long_documents;
     CommandLine& prepare_app = app.subcommand(
         "prepare",
         {.does = "Encodes text and chats with a model's tokenizer and template, and writes rows of "
@@ -62,7 +66,8 @@ int data_main(int argc, char** argv) {
                  .docs = kDocs});
     show_app.add("FILE", show.file, "a file of rows").required();
     show_app.add("--model DIR", show.model, "the folder with tokenizer.json");
-    show_app.add("--row N", show.row, "its number, from 0").show_default();
+    show_app.add("--row N", show.row, "its number, from 0; of pairs, that of the pair")
+        .show_default();
     std::string stats_file;
     CommandLine& stats_app =
         app.subcommand("stats", {.does = "Prints how many rows, tokens and targets a file has.",
@@ -72,8 +77,9 @@ int data_main(int argc, char** argv) {
     if (!app.parse({argv + 1, argv + argc})) return 0;
     if (app.chose("prepare")) {
         using tokens::LongDocuments;
-        prepare.rows.long_documents = long_documents == "split" ? LongDocuments::kSplit
-                                      : long_documents == "cut" ? LongDocuments::kCut
+        if (long_documents)
+            prepare.long_documents = *long_documents == "split" ? LongDocuments::kSplit
+                                     : *long_documents == "cut" ? LongDocuments::kCut
                                                                 : LongDocuments::kDrop;
         if (!prepare.out.ends_with(".safetensors"))
             fail(ExitCode::kUsage, "--out {}: the name of a file of rows ends with .safetensors",

@@ -1,24 +1,20 @@
 #include "worker/data/data_prepare.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <chrono>
-#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <map>
 
 #include "base/error.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "kernels/thread_team.h"
-#include "storage/files/safetensors.h"
 #include "storage/huggingface/generation_config.h"
 #include "storage/huggingface/model_folder.h"
 #include "tokens/chat/chat_line.h"
 #include "tokens/rows/encode_sample.h"
+#include "tokens/rows/pair_maker.h"
+#include "worker/data/row_spool.h"
 #include "worker/processors.h"
 
 namespace dslaunch::worker {
@@ -29,77 +25,6 @@ constexpr size_t kLinesOfBlock = 512;
 constexpr size_t kBytesOfBlock = size_t{8} << 20;
 constexpr int64_t kBadLinesShown = 10;
 constexpr std::chrono::seconds kTellInterval{5};
-
-// Rows on the disk until their number is known, which the header of a .safetensors file has.
-class RowSpool {
-  public:
-    RowSpool(const std::string& beside, bool with_documents) {
-        if (with_documents) columns_.push_back({"documents", &tokens::TokenRow::documents});
-        std::string path = beside + ".rows-XXXXXX";
-        file_ = UniqueFd(::mkostemp(path.data(), O_CLOEXEC));
-        if (!file_.valid())
-            fail(ExitCode::kDisk, "{}: cannot be made: {}", printable(path), errno_text(errno));
-        ::unlink(path.c_str());
-        path_ = path;
-    }
-
-    void add(const tokens::TokenRow& row) {
-        for (const Column& column : columns_) {
-            const std::vector<int32_t>& numbers = row.*column.of_row;
-            buffer_.append(reinterpret_cast<const char*>(numbers.data()),
-                           numbers.size() * sizeof(int32_t));
-        }
-        ++rows_;
-        if (buffer_.size() > kBytesOfBlock) flush();
-    }
-
-    // Writes all rows as the columns of PATH.
-    void write(const std::string& path, int64_t length) {
-        flush();
-        std::vector<storage::SafetensorsEntry> entries;
-        for (const Column& column : columns_)
-            entries.push_back({column.name, DType::kI32, {rows_, length}, {}});
-        storage::SafetensorsWriter writer(path, entries);
-        const auto row_bytes = static_cast<size_t>(length) * sizeof(int32_t);
-        for (size_t column = 0; column < entries.size(); ++column)
-            for (int64_t row = 0; row < rows_; ++row) {
-                std::vector<std::byte> bytes(row_bytes);
-                const auto at = static_cast<off_t>(
-                    (static_cast<size_t>(row) * entries.size() + column) * row_bytes);
-                if (::pread(file_.get(), bytes.data(), row_bytes, at) !=
-                    static_cast<ssize_t>(row_bytes))
-                    fail(ExitCode::kDisk, "{}: cannot be read again: {}", printable(path_),
-                         errno_text(errno));
-                writer.append(column, bytes);
-            }
-        writer.commit();
-    }
-
-  private:
-    void flush() {
-        const std::string_view bytes = buffer_;
-        for (size_t done = 0; done < bytes.size();) {
-            const ssize_t written = ::write(file_.get(), bytes.data() + done, bytes.size() - done);
-            if (written < 0 && errno == EINTR) continue;
-            if (written <= 0)
-                fail(ExitCode::kDisk, "{}: cannot be written: {}", printable(path_),
-                     errno_text(errno));
-            done += static_cast<size_t>(written);
-        }
-        buffer_.clear();
-    }
-
-    struct Column {
-        const char* name;
-        std::vector<int32_t> tokens::TokenRow::*of_row;
-    };
-    std::vector<Column> columns_ = {{"tokens", &tokens::TokenRow::tokens},
-                                    {"targets", &tokens::TokenRow::targets}};
-    UniqueFd file_;
-    std::string path_;
-    std::string buffer_;
-    int64_t rows_ = 0;
-};
 
 // The lines of several files, numbered in each.
 class LineReader {
@@ -170,7 +95,12 @@ class Preparation {
           team_(arguments.threads > 0 ? static_cast<int>(arguments.threads) : processors_allowed()),
           lines_(arguments.files),
           spool_(arguments.out, arguments.rows.packs && arguments.keeps_apart),
-          packer_(rules_of(arguments), [this](const tokens::TokenRow& row) { spool_.add(row); }) {
+          packer_(rules_of(arguments), [this](const tokens::TokenRow& row) { spool_.add(row); }),
+          pairs_(pair_rules_of(arguments),
+                 [this](const tokens::TokenRow& chosen, const tokens::TokenRow& rejected) {
+                     spool_.add(chosen);
+                     spool_.add(rejected);
+                 }) {
         rules_.tokenizer = &tokenizer_;
         rules_.chat = chat_ ? &*chat_ : nullptr;
         rules_.learns_all = arguments.learns_all;
@@ -189,19 +119,24 @@ class Preparation {
             tell();
         }
         packer_.finish();
-        if (packer_.counts().rows == 0)
+        const tokens::PackCounts& counts = packer_.counts();
+        if (counts.rows + pairs_.counts().pairs == 0)
             fail(ExitCode::kInput, "{}: no line gave a row ({} bad ones{})",
                  printable(arguments_.files.front()), bad_lines_,
-                 packer_.counts().unlearned_rows > 0 ? "; nothing in the others is to be learned"
-                                                     : "");
-        spool_.write(arguments_.out, arguments_.rows.length);
+                 counts.unlearned_rows + pairs_.counts().unanswered > 0
+                     ? "; nothing in the others is to be learned"
+                     : "");
+        spool_.write(arguments_.out, arguments_.rows.length, holds_pairs() ? 2 : 1);
         finish();
     }
 
   private:
     struct Encoded {
         tokens::EncodedSample sample;
-        const char* format = "";
+        tokens::EncodedSample rejected;  // of a pair; else empty
+        tokens::ChatFormat format = tokens::ChatFormat::kText;
+
+        [[nodiscard]] bool is_pair() const { return format == tokens::ChatFormat::kPreference; }
     };
 
     static std::vector<int32_t> end_tokens(const PrepareArguments& arguments) {
@@ -210,25 +145,63 @@ class Preparation {
     }
     static tokens::PackRules rules_of(const PrepareArguments& arguments) {
         tokens::PackRules rules = arguments.rows;
+        rules.long_documents = arguments.long_documents.value_or(tokens::LongDocuments::kSplit);
         const std::vector<int32_t> ends = end_tokens(arguments);
         if (!ends.empty()) rules.padding = ends.front();
         return rules;
     }
 
+    static tokens::PairRules pair_rules_of(const PrepareArguments& arguments) {
+        tokens::PairRules rules;
+        rules.length = arguments.rows.length;
+        rules.padding = rules_of(arguments).padding;
+        rules.drops_long = arguments.long_documents == tokens::LongDocuments::kDrop;
+        return rules;
+    }
+
     Encoded encode(const std::string& line) const {
         const tokens::ChatLine parsed = tokens::parse_chat_line(line);
-        if (!parsed.sample) return {{{}, parsed.reason}, ""};
-        if (parsed.sample->format == tokens::ChatFormat::kPreference)
-            return {{{}, "is a preference of two answers, which this command does not prepare"},
-                    ""};
-        return {tokens::encode_sample(*parsed.sample, rules_),
-                tokens::chat_format_name(parsed.sample->format)};
+        Encoded made;
+        if (!parsed.sample) {
+            made.sample.reason = parsed.reason;
+            return made;
+        }
+        made.format = parsed.sample->format;
+        made.sample = tokens::encode_sample(*parsed.sample, rules_);
+        if (!made.is_pair() || !made.sample.reason.empty()) return made;
+        made.rejected =
+            tokens::encode_sample(*parsed.sample, rules_, tokens::PreferenceSide::kRejected);
+        if (!made.rejected.reason.empty()) made.sample.reason = "rejected: " + made.rejected.reason;
+        return made;
     }
+
+    // What the first good line is, all are.
+    [[nodiscard]] bool holds_pairs() const { return of_pairs_.value_or(false); }
 
     void take(const LineReader::Line& line, const Encoded& encoded) {
         if (!encoded.sample.reason.empty()) return refuse(line, encoded.sample.reason);
-        ++formats_[encoded.format];
-        packer_.add(encoded.sample.document);
+        if (!of_pairs_ && encoded.is_pair()) require_pair_options();
+        if (!of_pairs_) of_pairs_ = encoded.is_pair();
+        if (*of_pairs_ != encoded.is_pair())
+            return refuse(line, encoded.is_pair()
+                                    ? "is a pair of answers, and the lines before are none"
+                                    : "is no pair of answers, as the lines before are");
+        ++formats_[tokens::chat_format_name(encoded.format)];
+        if (encoded.is_pair()) {
+            pairs_.add(encoded.sample.document, encoded.rejected.document);
+        } else {
+            packer_.add(encoded.sample.document);
+        }
+    }
+
+    void require_pair_options() const {
+        const auto refuse_option = [](const char* option, const char* why) {
+            fail(ExitCode::kUsage, "{}: the lines are pairs of answers: {}", option, why);
+        };
+        if (arguments_.rows.packs) refuse_option("--pack", "each answer has a row of its own");
+        if (arguments_.learns_all) refuse_option("--learn-all", "the answers alone are compared");
+        if (arguments_.long_documents == tokens::LongDocuments::kSplit)
+            refuse_option("--long split", "of an answer the beginning counts: cut or drop");
     }
 
     void refuse(const LineReader::Line& line, const std::string& reason) {
@@ -250,29 +223,48 @@ class Preparation {
         const auto now = std::chrono::steady_clock::now();
         if (now - told_ < kTellInterval) return;
         told_ = now;
-        log_info("data", "documents={} tokens={} rows={} bad_lines={} {:.1f} MB/s",
-                 packer_.counts().documents, packer_.counts().tokens, packer_.counts().rows,
-                 bad_lines_, megabytes_a_second());
+        const tokens::PackCounts& counts = packer_.counts();
+        log_info("data", "documents={} tokens={} rows={} pairs={} bad_lines={} {:.1f} MB/s",
+                 counts.documents, counts.tokens + pairs_.counts().tokens, counts.rows,
+                 pairs_.counts().pairs, bad_lines_, megabytes_a_second());
     }
 
     void finish() const {
-        const tokens::PackCounts& counts = packer_.counts();
-        const int64_t places = counts.rows * arguments_.rows.length;
         std::string formats;
         for (const auto& [name, lines] : formats_)
             formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", lines, name);
         log_info("data", "lines: {}; {} bad", formats, bad_lines_);
-        if (counts.split + counts.cut + counts.dropped + counts.unlearned_rows > 0)
+        tell_long();
+        log_info("data", "{} threads, {:.1f} MB/s", team_.threads(), megabytes_a_second());
+        const tokens::PackCounts& rows = packer_.counts();
+        const tokens::PairCounts& pairs = pairs_.counts();
+        const int64_t made = rows.rows + 2 * pairs.pairs;
+        const int64_t filled = rows.tokens + pairs.tokens;
+        const int64_t places = made * arguments_.rows.length;
+        fmt::print("wrote {}: {}{} rows of {}, {} tokens ({:.1f} % padding), {} of them learned\n",
+                   printable(arguments_.out),
+                   holds_pairs() ? counted(pairs.pairs, "pair") + " in " : "", made,
+                   arguments_.rows.length, filled,
+                   100.0 * static_cast<double>(places - filled) / static_cast<double>(places),
+                   rows.learned + pairs.learned);
+    }
+
+    void tell_long() const {
+        const tokens::PackCounts& rows = packer_.counts();
+        const tokens::PairCounts& pairs = pairs_.counts();
+        if (rows.split + rows.cut + rows.dropped + rows.unlearned_rows > 0)
             log_info("data",
                      "longer than a row: {} split, {} cut, {} dropped; {} rows without "
                      "anything to learn left out",
-                     counts.split, counts.cut, counts.dropped, counts.unlearned_rows);
-        log_info("data", "{} threads, {:.1f} MB/s", team_.threads(), megabytes_a_second());
-        fmt::print(
-            "wrote {}: {} rows of {}, {} tokens ({:.1f} % padding), {} of them learned\n",
-            printable(arguments_.out), counts.rows, arguments_.rows.length, counts.tokens,
-            100.0 * static_cast<double>(places - counts.tokens) / static_cast<double>(places),
-            counts.learned);
+                     rows.split, rows.cut, rows.dropped, rows.unlearned_rows);
+        if (pairs.cut + pairs.dropped + pairs.unanswered > 0)
+            log_info("data",
+                     "pairs longer than a row: {} cut, {} dropped; {} left out, of which a row "
+                     "would hold no token of an answer",
+                     pairs.cut, pairs.dropped, pairs.unanswered);
+        if (pairs.equal > 0)
+            log_warn("data", "{} whose answers are the same: nothing is learned from them",
+                     counted(pairs.equal, "pair"));
     }
 
     const PrepareArguments& arguments_;
@@ -283,6 +275,8 @@ class Preparation {
     LineReader lines_;
     RowSpool spool_;
     tokens::RowPacker packer_;
+    tokens::PairMaker pairs_;
+    std::optional<bool> of_pairs_;  // unset until a line is good
     std::map<std::string, int64_t> formats_;
     int64_t bad_lines_ = 0;
     std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

@@ -1,9 +1,11 @@
 // `dslaunch data prepare`: lines of training text -> rows of tokens and targets that a model trains
-// on. Lines are encoded by several threads, and rows come in the order of the lines whatever their
-// number. Data path: .jsonl -> lib/tokens -> a .safetensors file of rows. Blocks on the disk.
+// on; lines of two answers -> pairs of rows. Lines are encoded by several threads, and rows come in
+// the order of the lines whatever their number. Data path: .jsonl -> lib/tokens -> a .safetensors
+// file of rows. Blocks on the disk.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,8 @@ struct PrepareArguments {
     std::vector<std::string> files;  // of lines of JSON; "-" is stdin
     std::string model;               // the folder with the tokenizer and the chat template
     std::string out;
-    tokens::PackRules rows;
+    tokens::PackRules rows;                               // but for long_documents
+    std::optional<tokens::LongDocuments> long_documents;  // unset: split, and pairs are cut
     bool learns_all = false;
     bool keeps_apart = true;  // packed rows tell the model which tokens are of one document
     bool ends_texts = true;   // the model's end token goes behind what no template has ended

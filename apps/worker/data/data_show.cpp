@@ -27,18 +27,10 @@ size_t padding_of(const std::vector<int32_t>& tokens, const std::vector<int32_t>
     return padding;
 }
 
-}  // namespace
-
-void show_row(const ShowRowArguments& arguments) {
-    const TokenRows rows(arguments.file);
-    if (arguments.row < 0 || arguments.row >= rows.count())
-        fail(ExitCode::kInput, "{}: has rows 0 to {}, and no {}", printable(arguments.file),
-             rows.count() - 1, arguments.row);
-    std::optional<tokens::Tokenizer> tokenizer;
-    if (!arguments.model.empty())
-        tokenizer = tokens::Tokenizer::load(arguments.model + "/tokenizer.json");
-    const std::vector<int32_t> tokens = rows.tokens(arguments.row);
-    const std::vector<int32_t> targets = rows.targets(arguments.row);
+// What a row says; what is learned stands in [[double brackets]]. Without a tokenizer, numbers.
+std::string text_of(const TokenRows& rows, int64_t row, const tokens::Tokenizer* tokenizer) {
+    const std::vector<int32_t> tokens = rows.tokens(row);
+    const std::vector<int32_t> targets = rows.targets(row);
     const size_t padding = padding_of(tokens, targets);
     std::string text;
     std::vector<int32_t> run;
@@ -46,7 +38,7 @@ void show_row(const ShowRowArguments& arguments) {
     const auto flush = [&] {
         if (run.empty()) return;
         std::string part;
-        if (tokenizer) {
+        if (tokenizer != nullptr) {
             part = tokenizer->decode(run, /*skip_special=*/false);
         } else {
             for (const int32_t token : run) part += fmt::format("{} ", token);
@@ -62,8 +54,36 @@ void show_row(const ShowRowArguments& arguments) {
         run.push_back(tokens[i]);
     }
     flush();
-    fmt::print("{}\n", printable_lines(text, 0));
-    if (padding > 0) fmt::print("({} tokens of padding)\n", padding);
+    text = printable_lines(text, 0);
+    return padding > 0 ? fmt::format("{}\n({} tokens of padding)", text, padding) : text;
+}
+
+}  // namespace
+
+void show_row(const ShowRowArguments& arguments) {
+    const TokenRows rows(arguments.file);
+    const int64_t rows_each = rows.has_pairs() ? 2 : 1;
+    const int64_t last = rows.count() / rows_each - 1;
+    if (arguments.row < 0 || arguments.row > last)
+        fail(ExitCode::kInput, "{}: has rows 0 to {}, and no {}", printable(arguments.file), last,
+             arguments.row);
+    std::optional<tokens::Tokenizer> tokenizer;
+    if (!arguments.model.empty())
+        tokenizer = tokens::Tokenizer::load(arguments.model + "/tokenizer.json");
+    const tokens::Tokenizer* const codec = tokenizer ? &*tokenizer : nullptr;
+    if (!rows.has_pairs()) {
+        fmt::print("{}\n", text_of(rows, arguments.row, codec));
+        return;
+    }
+    const std::vector<float> reference = rows.reference();
+    for (const int64_t row : {2 * arguments.row, 2 * arguments.row + 1}) {
+        const std::string of_reference =
+            reference.empty()
+                ? ""
+                : fmt::format(", log-probability {:.4f} by the reference", reference[row]);
+        fmt::print("{}{}:\n{}\n", row % 2 == 0 ? "chosen" : "rejected", of_reference,
+                   text_of(rows, row, codec));
+    }
 }
 
 void show_stats(const std::string& file) {
@@ -75,6 +95,13 @@ void show_stats(const std::string& file) {
         for (const int32_t target : targets) learned += target != kNotLearned ? 1 : 0;
     }
     const int64_t places = rows.count() * rows.length();
+    if (rows.has_pairs()) {
+        const bool has_reference = !rows.reference().empty();
+        fmt::print("pairs    {}\nreference  {}\n", rows.count() / 2,
+                   !has_reference                   ? "none"
+                   : rows.reference_model().empty() ? "of a model that is not named"
+                                                    : "of " + printable(rows.reference_model()));
+    }
     fmt::print("rows     {}\nlength   {}\ntokens   {}\nlearned  {}\npadding  {} ({:.1f} %)\n",
                rows.count(), rows.length(), places - padding, learned, padding,
                100.0 * static_cast<double>(padding) / static_cast<double>(places));

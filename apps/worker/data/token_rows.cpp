@@ -1,17 +1,36 @@
 #include "worker/data/token_rows.h"
 
 #include <cstring>
+#include <map>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "config/run/run_config.h"
 
 namespace dslaunch::worker {
 
+namespace {
+
+// The key of the file's metadata that names the model.
+constexpr const char* kReferenceModel = "reference_model";
+
+bool is_of_pairs(const std::vector<int64_t>& shape) {
+    return shape.size() == 3 && shape[1] == 2;
+}
+
+}  // namespace
+
 TokenRows::TokenRows(const std::string& path)
-    : file_(path), tokens_(file_.find("tokens")), targets_(file_.find("targets")) {
+    : path_(path),
+      file_(path),
+      tokens_(file_.find("tokens")),
+      targets_(file_.find("targets")),
+      reference_(file_.find(config::kReferenceArgument)) {
     const auto fits = [](const storage::SafetensorsEntry* column) {
-        return column != nullptr && column->dtype == DType::kI32 && column->shape.size() == 2 &&
-               column->shape[1] > 0;
+        return column != nullptr && column->dtype == DType::kI32 &&
+               (column->shape.size() == 2 || is_of_pairs(column->shape)) &&
+               column->shape.back() > 0;
     };
     if (!fits(tokens_) || !fits(targets_) || tokens_->shape != targets_->shape)
         fail(
@@ -19,6 +38,12 @@ TokenRows::TokenRows(const std::string& path)
             "{}: has no columns `tokens` and `targets` of int32, as `dslaunch data prepare` writes "
             "them",
             printable(path));
+    const std::vector<int64_t> of_each = {tokens_->shape[0], 2};
+    if (reference_ != nullptr &&
+        (!has_pairs() || reference_->dtype != DType::kF32 || reference_->shape != of_each))
+        fail(ExitCode::kInput,
+             "{}: its column `reference` has no fp32 number for each answer of a pair",
+             printable(path));
 }
 
 std::vector<int32_t> TokenRows::of(const storage::SafetensorsEntry& column, int64_t row) const {
@@ -27,6 +52,33 @@ std::vector<int32_t> TokenRows::of(const storage::SafetensorsEntry& column, int6
                 column.bytes.data() + static_cast<size_t>(row) * numbers.size() * sizeof(int32_t),
                 numbers.size() * sizeof(int32_t));
     return numbers;
+}
+
+std::vector<float> TokenRows::reference() const {
+    if (reference_ == nullptr) return {};
+    std::vector<float> values(static_cast<size_t>(count()));
+    std::memcpy(values.data(), reference_->bytes.data(), values.size() * sizeof(float));
+    return values;
+}
+
+std::string TokenRows::reference_model() const {
+    const auto found = file_.metadata().find(kReferenceModel);
+    return found == file_.metadata().end() ? "" : found->second;
+}
+
+void TokenRows::write_reference(std::span<const float> values, const std::string& model) const {
+    DSL_CHECK(has_pairs() && std::ssize(values) == count(), "{} values for {} rows", values.size(),
+              count());
+    std::vector<storage::SafetensorsEntry> entries;
+    for (const storage::SafetensorsEntry& entry : file_.entries())
+        if (entry.name != config::kReferenceArgument) entries.push_back(entry);
+    entries.push_back(
+        {config::kReferenceArgument, DType::kF32, {tokens_->shape[0], 2}, std::as_bytes(values)});
+    std::map<std::string, std::string> metadata = file_.metadata();
+    metadata[kReferenceModel] = model;
+    storage::SafetensorsWriter writer(path_, entries, metadata);
+    for (size_t i = 0; i < entries.size(); ++i) writer.write(i, entries[i].bytes);
+    writer.commit();
 }
 
 }  // namespace dslaunch::worker

@@ -1,8 +1,10 @@
-// A file of rows as `dslaunch data prepare` writes it: tokens and targets of int32. Data path: file
+// A file of rows as `dslaunch data prepare` writes it: tokens and targets of int32; of pairs of
+// answers two rows for each, the chosen one first, and perhaps their reference. Data path: file
 // -> [here] -> data show, eval. Const: any thread.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,19 +17,32 @@ class TokenRows {
     // Throws Error{kInput} for a file that is none.
     explicit TokenRows(const std::string& path);
 
-    [[nodiscard]] int64_t count() const { return tokens_->shape[0]; }
-    [[nodiscard]] int64_t length() const { return tokens_->shape[1]; }
+    [[nodiscard]] bool has_pairs() const { return tokens_->shape.size() == 3; }
+    // Rows in all, two for each pair.
+    [[nodiscard]] int64_t count() const { return tokens_->shape[0] * (has_pairs() ? 2 : 1); }
+    [[nodiscard]] int64_t length() const { return tokens_->shape.back(); }
     // REQUIRES: ROW is one of count().
     [[nodiscard]] std::vector<int32_t> tokens(int64_t row) const { return of(*tokens_, row); }
     [[nodiscard]] std::vector<int32_t> targets(int64_t row) const { return of(*targets_, row); }
+
+    // The log-probability that the reference gives to the answer of each row, in nats; empty: the
+    // file has none.
+    [[nodiscard]] std::vector<float> reference() const;
+    // In words, the model that it is of; empty: none is named.
+    [[nodiscard]] std::string reference_model() const;
+    // Writes the file again, with VALUES of MODEL as its reference. Throws Error{kDisk}. REQUIRES:
+    // has_pairs(), a value for each row.
+    void write_reference(std::span<const float> values, const std::string& model) const;
 
   private:
     [[nodiscard]] std::vector<int32_t> of(const storage::SafetensorsEntry& column,
                                           int64_t row) const;
 
+    std::string path_;
     storage::SafetensorsFile file_;
     const storage::SafetensorsEntry* tokens_;
     const storage::SafetensorsEntry* targets_;
+    const storage::SafetensorsEntry* reference_;
 };
 
 }  // namespace dslaunch::worker

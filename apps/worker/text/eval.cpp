@@ -17,23 +17,28 @@
 #include "worker/data/token_rows.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
+#include "worker/text/pair_scores.h"
 #include "worker/text/text_files.h"
 
 namespace dslaunch::worker {
 namespace {
+
+constexpr std::chrono::seconds kTellInterval{5};
 
 struct EvalArguments {
     DecoderArguments decoder;
     std::string data, choices;
     std::string dtype = "uint16";
     int64_t samples_max = 0;
+    bool writes_reference = false;
     bool json = false;
 };
 
 void declare(CommandLine& app, EvalArguments& arguments) {
     app.add("MODEL", arguments.decoder.model, "a Hugging Face folder").required();
     app.add("--data FILE", arguments.data,
-            "held-out text: rows of `dslaunch data prepare`, or a file of tokens");
+            "held-out text: rows of `dslaunch data prepare`, of pairs of answers too, or a file of "
+            "tokens");
     app.add("--choices FILE", arguments.choices,
             "lines of JSON: {\"prompt\": text, \"choices\": [texts], \"answer\": index}");
     app.add("--context N", arguments.decoder.context,
@@ -46,6 +51,10 @@ void declare(CommandLine& app, EvalArguments& arguments) {
     app.add("--samples N", arguments.samples_max, "the first N rows or lines, 0: all")
         .show_default()
         .at_least(0);
+    app.add("--write-reference", arguments.writes_reference,
+            "write into --data, pairs of answers, how likely this model finds each: the reference "
+            "that training with --loss dpo or ipo needs")
+        .needs("--data");
     app.add("--json", arguments.json, "print the result as JSON");
     declare_decoder(app, arguments.decoder);
 }
@@ -62,7 +71,7 @@ class HeldOut {
     HeldOut(const EvalArguments& arguments, int64_t context) : context_(context) {
         if (arguments.data.ends_with(".safetensors")) {
             rows_.emplace(arguments.data);
-            samples_ = rows_->count();
+            samples_ = rows_->count() / (rows_->has_pairs() ? 2 : 1);
         } else {
             tokens_.emplace(arguments.data, token_dtype(arguments.dtype));
             samples_ = (tokens_->token_count() - 1) / context;
@@ -72,7 +81,12 @@ class HeldOut {
         }
         if (arguments.samples_max > 0) samples_ = std::min(samples_, arguments.samples_max);
     }
+    // Those that are looked at: pairs, if it holds some.
     [[nodiscard]] int64_t samples() const { return samples_; }
+    // Null: it holds no pairs.
+    [[nodiscard]] const TokenRows* pairs() const {
+        return rows_ && rows_->has_pairs() ? &*rows_ : nullptr;
+    }
     [[nodiscard]] int64_t length() const { return rows_ ? rows_->length() : context_; }
 
     void read(int64_t sample, std::vector<int32_t>& tokens, std::vector<int32_t>& targets) const {
@@ -151,8 +165,25 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
 
 class Evaluation {
   public:
-    Evaluation(const EvalArguments& arguments, infer::StepRunner& runner)
-        : arguments_(arguments), scorer_(runner) {}
+    Evaluation(const EvalArguments& arguments, infer::StepRunner& runner, bool keeps_prompts)
+        : arguments_(arguments), scorer_(runner), keeps_prompts_(keeps_prompts) {}
+
+    // By the likelihood of their answers, which becomes the file's reference if that is asked for.
+    void pairs(const HeldOut& data) {
+        PairScoring scoring;
+        scoring.pairs = data.samples();
+        scoring.keeps_prompts = keeps_prompts_;
+        scoring.tell = [&](int64_t done) { tell(done, data.samples()); };
+        const PairScores scores = score_pairs(*data.pairs(), scorer_, scoring);
+        text_ += describe_pairs(*data.pairs(), scores, json_);
+        if (!arguments_.writes_reference) return;
+        const std::string& adapter = arguments_.decoder.adapter;
+        data.pairs()->write_reference(
+            scores.of_answer,
+            arguments_.decoder.model + (adapter.empty() ? "" : " with adapter " + adapter));
+        text_ += fmt::format("wrote the reference of {} into {}\n", counted(data.samples(), "pair"),
+                             printable(arguments_.data));
+    }
 
     void held_out(const HeldOut& data) {
         infer::TextScore sum;
@@ -160,6 +191,7 @@ class Evaluation {
         for (int64_t sample = 0; sample < data.samples(); ++sample) {
             data.read(sample, tokens, targets);
             sum += scorer_.score(tokens, targets);
+            tell(sample + 1, data.samples());
         }
         if (sum.targets == 0) fail(ExitCode::kInput, "no target counts in the held-out text");
         const auto targets_total = static_cast<double>(sum.targets);
@@ -218,11 +250,34 @@ class Evaluation {
         return scorer_.score(tokens, targets).loss;
     }
 
+    void tell(int64_t done, int64_t samples) {
+        const auto now = std::chrono::steady_clock::now();
+        if (now - told_ < kTellInterval) return;
+        told_ = now;
+        const std::chrono::duration<double> seconds = now - begin_;
+        const double speed = static_cast<double>(done) / seconds.count();
+        log_info("eval", "{}/{} samples, {:.1f} a second, {:.0f} s left", done, samples, speed,
+                 static_cast<double>(samples - done) / speed);
+    }
+
     const EvalArguments& arguments_;
     infer::TextScorer scorer_;
+    bool keeps_prompts_;
+    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::time_point told_ = begin_;
     JsonWriter json_;
     std::string text_;
 };
+
+void require_reference(const EvalArguments& arguments, const HeldOut& data) {
+    if (data.pairs() == nullptr)
+        fail(ExitCode::kInput,
+             "--write-reference: {} holds no pairs of answers: prepare lines with chosen and "
+             "rejected by `dslaunch data prepare`",
+             printable(arguments.data));
+    if (arguments.samples_max > 0)
+        fail(ExitCode::kUsage, "--write-reference: all pairs need one: leave out --samples");
+}
 
 void evaluate(const EvalArguments& arguments, RankProcess& process) {
     if (arguments.data.empty() && arguments.choices.empty())
@@ -238,6 +293,7 @@ void evaluate(const EvalArguments& arguments, RankProcess& process) {
     if (!arguments.data.empty()) {
         data.emplace(arguments, session.context());
         longest = data->length();
+        if (arguments.writes_reference) require_reference(arguments, *data);
     }
     if (!arguments.choices.empty()) {
         const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
@@ -248,13 +304,22 @@ void evaluate(const EvalArguments& arguments, RankProcess& process) {
     }
     session.open(infer::pages_for(longest));
     const auto begin = std::chrono::steady_clock::now();
-    Evaluation evaluation(arguments, session.runner());
+    // The keys of a token depend on the length of its text.
+    const bool keeps_prompts = session.folder().config.rope.kind != storage::RopeKind::kLong;
+    Evaluation evaluation(arguments, session.runner(), keeps_prompts);
     evaluation.begin();
-    if (data) evaluation.held_out(*data);
+    if (data && data->pairs() != nullptr) {
+        evaluation.pairs(*data);
+    } else if (data) {
+        evaluation.held_out(*data);
+    }
     if (!questions.empty()) evaluation.choices(questions);
     evaluation.print();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    log_info("eval", "{:.1f} s", seconds.count());
+    log_info("eval", "{:.1f} s{}", seconds.count(),
+             data ? fmt::format(", {:.1f} samples a second",
+                                static_cast<double>(data->samples()) / seconds.count())
+                  : "");
     session.finish();
 }
 
@@ -265,7 +330,8 @@ int eval_main(int argc, char** argv) {
         {.does = "Says how well a language model foretells held-out text, and which of several "
                  "answers it finds likeliest.",
          .examples = {"dslaunch eval Qwen2.5-0.5B --data rows.safetensors",
-                      "dslaunch eval Qwen2.5-0.5B --choices questions.jsonl --weights int8"},
+                      "dslaunch eval Qwen2.5-0.5B --choices questions.jsonl --weights int8",
+                      "dslaunch eval Qwen2.5-0.5B --data pairs.safetensors --write-reference"},
          .docs = "docs/generate.md"},
         "dslaunch eval");
     EvalArguments arguments;

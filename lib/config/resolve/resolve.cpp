@@ -368,18 +368,7 @@ void Resolver::training() {
                  : device == "cuda" ? DeviceChoice::kCuda
                                     : DeviceChoice::kAuto;
     run.op_libraries = take_texts("dslaunch.op_libraries");
-    std::string loss = take_text("dslaunch.loss.name");
-    const std::vector<std::pair<std::string, LossKind>> losses = {
-        {"cross_entropy", LossKind::kCrossEntropy},
-        {"mse", LossKind::kMse},
-        {"l1", LossKind::kL1},
-        {"bce_with_logits", LossKind::kBceWithLogits}};
-    for (const auto& [name, kind] : losses) {
-        if (name == loss) run.loss.kind = kind;
-    }
-    run.loss.target = take_text("dslaunch.loss.target");
-    run.loss.mean =
-        take_text("dslaunch.loss.mean") == "token" ? LossMean::kToken : LossMean::kMicroBatch;
+    loss();
     run.save.interval = take_integer("dslaunch.save.interval");
     run.save.keep = take_integer("dslaunch.save.keep");
     run.save.async = take_bool("dslaunch.save.async");

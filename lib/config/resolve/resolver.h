@@ -108,6 +108,10 @@ class Resolver {
     void ratio_schedule(const std::string& type);
     void total_steps();
 
+    // resolve_loss.cpp
+    void loss();
+    double loss_number(const std::string& path, bool is_read, const std::string& readers);
+
     // resolve_lora.cpp
     void lora();
 

@@ -8,8 +8,12 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "graph/lower/precision.h"
 
 namespace dslaunch::graph {
@@ -46,10 +50,84 @@ Value* loss_value(Graph& graph, const config::LossConfig& loss, Value* output, V
                                 {output, target, none, none, mean});
         }
         case config::LossKind::kModel:
+        case config::LossKind::kDpo:
+        case config::LossKind::kIpo:
+        case config::LossKind::kSimPo:
             break;
     }
     DSL_CHECK(false, "no such loss");
     return nullptr;
+}
+
+// -log sigmoid(FACTOR * MARGIN - AHEAD)
+Value* lost_bet(Graph& graph, Value* margin, double factor, double ahead = 0.0) {
+    Value* odds = graph.insert(c10::aten::mul, {margin, factor});
+    if (ahead != 0.0) odds = graph.insert(c10::aten::sub, {odds, ahead});
+    return graph.insert(c10::aten::neg, {graph.insert(c10::aten::log_sigmoid, {odds})});
+}
+
+// The loss of each pair, [pairs], from MARGIN: how much likelier the chosen answer is than the
+// rejected one, in nats, beside the reference if the loss has one.
+Value* loss_of_margin(Graph& graph, const config::LossConfig& loss, Value* margin) {
+    if (loss.kind == config::LossKind::kSimPo)
+        return lost_bet(graph, margin, loss.beta, loss.gamma);
+    if (loss.kind == config::LossKind::kIpo) {
+        Value* off = graph.insert(c10::aten::sub, {margin, 0.5 / loss.beta});
+        return graph.insert(c10::aten::mul, {off, off});
+    }
+    Value* right = lost_bet(graph, margin, loss.beta);
+    if (loss.label_smoothing == 0.0) return right;
+    Value* wrong = lost_bet(graph, margin, -loss.beta);
+    return graph.insert(c10::aten::add,
+                        {graph.insert(c10::aten::mul, {right, 1.0 - loss.label_smoothing}),
+                         graph.insert(c10::aten::mul, {wrong, loss.label_smoothing})});
+}
+
+// OUTPUT: [pairs * 2, length, classes]. TARGET: [pairs, 2, length]. REFERENCE: [pairs, 2], null if
+// the loss has none. As cross entropy, it makes no second tensor of tokens by classes.
+Value* preference_loss(Graph& graph, const config::LossConfig& loss, Value* output, Value* target,
+                       Value* reference) {
+    Value* rows = graph.insert(c10::aten::flatten, {output, 0, -2});
+    Value* labels = graph.insert(c10::aten::flatten, {target});
+    Value* none = graph.insertConstant(c10::IValue());
+    Value* each = graph.insertConstant(static_cast<int64_t>(at::Reduction::None));
+    Value* of_tokens =
+        graph.insert(c10::aten::cross_entropy_loss, {rows, labels, none, each, kIgnoreIndex, 0.0});
+    Value* last = graph.insertConstant(std::vector<int64_t>{-1});
+    // How unlikely each answer is, in nats; then by how much more than the reference found it.
+    Value* answers =
+        graph.insert(c10::aten::sum, {graph.insert(c10::aten::view_as, {of_tokens, target}), last});
+    if (reference != nullptr) answers = graph.insert(c10::aten::add, {answers, reference});
+    if (loss.kind != config::LossKind::kDpo) {
+        // A mean over the answer's tokens, as TRL has it of both losses.
+        Value* counted = graph.insert(c10::aten::ne, {target, kIgnoreIndex});
+        Value* tokens =
+            graph.insert(c10::aten::clamp_min, {graph.insert(c10::aten::sum, {counted, last}), 1});
+        answers = graph.insert(c10::aten::div, {answers, tokens});
+    }
+    Value* margin =
+        graph.insert(c10::aten::sub, {graph.insert(c10::aten::select, {answers, 1, 1}),
+                                      graph.insert(c10::aten::select, {answers, 1, 0})});
+    return graph.insert(c10::aten::mean, {loss_of_margin(graph, loss, margin)});
+}
+
+// Makes [rows * 2, …] of every argument's [rows, 2, …], for all that reads it.
+void flatten_pairs(LoweredGraph& lowered) {
+    Graph& graph = *lowered.graph;
+    torch::jit::WithInsertPoint at_start(*graph.nodes().begin());
+    for (size_t i = lowered.first_argument(); i < lowered.first_state(); ++i) {
+        Value* pairs = graph.inputs()[i];
+        Value* rows = graph.insert(c10::aten::flatten, {pairs, 0, 1});
+        pairs->replaceAllUsesAfterNodeWith(rows->node(), rows);
+    }
+}
+
+Value* add_argument(LoweredGraph& lowered, const std::string& name) {
+    Value* value = lowered.graph->insertInput(lowered.first_state());
+    value->setType(c10::TensorType::get());
+    lowered.arguments.push_back(name);
+    lowered.argument_types.push_back(c10::TensorType::get());
+    return value;
 }
 
 }  // namespace
@@ -85,12 +163,24 @@ void append_loss(const config::LossConfig& loss, LoweredGraph& lowered) {
     if (!is_tensor)
         fail(ExitCode::kInput, "forward returns {}; the config's loss needs one tensor",
              output->type()->repr_str());
-    Value* target = graph.insertInput(lowered.first_state());
-    target->setType(c10::TensorType::get());
-    lowered.arguments.push_back(loss.target);
-    lowered.argument_types.push_back(c10::TensorType::get());
+    if (!loss.is_preference()) {
+        Value* target = add_argument(lowered, loss.target);
+        torch::jit::WithInsertPoint at_end(graph.return_node());
+        graph.block()->replaceOutput(0, loss_value(graph, loss, output, target));
+        return;
+    }
+    if (std::ranges::count(lowered.arguments, loss.target) > 0)
+        fail(ExitCode::kInput,
+             "forward takes `{}`, the target of the loss, itself; a loss of preferences needs a "
+             "forward, or a method logits(tokens), that takes tokens and returns logits [rows, "
+             "length, classes]",
+             printable(loss.target));
+    flatten_pairs(lowered);
+    Value* reference =
+        loss.needs_reference() ? add_argument(lowered, config::kReferenceArgument) : nullptr;
+    Value* target = add_argument(lowered, loss.target);
     torch::jit::WithInsertPoint at_end(graph.return_node());
-    graph.block()->replaceOutput(0, loss_value(graph, loss, output, target));
+    graph.block()->replaceOutput(0, preference_loss(graph, loss, output, target, reference));
 }
 
 }  // namespace dslaunch::graph

@@ -10,9 +10,14 @@ namespace dslaunch::graph {
 // own: LossMean::kToken is an error). Otherwise adds the target as the last argument and the loss
 // as output 0. Shapes as in PyTorch: cross_entropy takes [*, classes] against [*] int64 (or [N,
 // classes, …]), the others equal shapes. Under autocast all losses compute in fp32. The loss of a
-// model that computes its own is returned in fp32 (a loss scale exceeds the range of fp16). Throws
-// Error{kInput} when the output is a tuple or the target's name is already an argument that forward
-// uses otherwise.
+// model that computes its own is returned in fp32 (a loss scale exceeds the range of fp16).
+//
+// A loss of preferences takes pairs: all arguments are [pairs, 2, …], the chosen answer first, and
+// forward gets them as [pairs * 2, …]. The target is [pairs, 2, length] int64; dpo and ipo have an
+// argument `reference` [pairs, 2] before it, the reference's log-probabilities of the answers.
+//
+// Throws Error{kInput} when the output is no tensor, and for a loss of preferences whose target
+// forward takes itself.
 void append_loss(const config::LossConfig& loss, LoweredGraph& lowered);
 
 // The number of targets that count, by which a loss with LossMean::kToken is divided. cross_entropy

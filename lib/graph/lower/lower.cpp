@@ -159,7 +159,11 @@ void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions
 
 LoweredGraph lower(Model& model, const LowerOptions& options) {
     model.module().train(options.training);
-    const torch::jit::Method method = model.module().get_method("forward");
+    // A loss of preferences needs logits, which a language model may have beside a forward that
+    // computes its own loss.
+    const bool has_logits = model.module().find_method("logits").has_value();
+    const torch::jit::Method method = model.module().get_method(
+        options.loss.is_preference() && has_logits ? "logits" : "forward");
     LoweredGraph lowered;
     lowered.graph = torch::jit::toGraphFunction(method.function()).graph()->copy();
     replace_python_calls(*lowered.graph);

@@ -29,9 +29,10 @@ struct LowerOptions {
                                                 // parameters under autocast (precision.h)
 };
 
-// Sets the module to train or eval mode and lowers it. Throws Error{kInput} when an argument is
-// unknown or missing, the output is not a loss, or an attribute is written inside control flow; the
-// message names the module path and source line.
+// Sets the module to train or eval mode and lowers its forward; for a loss of preferences its
+// method logits(tokens), if it has one. Throws Error{kInput} when an argument is unknown or
+// missing, the output is not a loss, or an attribute is written inside control flow; the message
+// names the module path and source line.
 [[nodiscard]] LoweredGraph lower(Model& model, const LowerOptions& options);
 
 }  // namespace dslaunch::graph

@@ -14,6 +14,8 @@ std::vector<ArgumentLimit> argument_limits(const LoweredGraph& lowered, const Mo
         if (node->kind() != c10::aten::embedding || node->inputs().size() < 2) continue;
         const torch::jit::Value* table = node->input(0);
         const torch::jit::Value* index = node->input(1);
+        // Pairs that a loss of preferences makes rows of.
+        if (index->node()->kind() == c10::aten::flatten) index = index->node()->input(0);
         if (table->node() != graph.param_node() || index->node() != graph.param_node()) continue;
         const bool is_argument =
             index->offset() >= lowered.first_argument() && index->offset() < lowered.first_state();

@@ -46,8 +46,11 @@ void TextScorer::check(std::span<const int32_t> tokens, std::span<const int32_t>
                      runner_.vocabulary());
 }
 
-TextScore TextScorer::score(std::span<const int32_t> tokens, std::span<const int32_t> targets) {
+TextScore TextScorer::score(std::span<const int32_t> tokens, std::span<const int32_t> targets,
+                            int64_t known) {
     check(tokens, targets);
+    DSL_CHECK(known >= 0 && known < std::ssize(tokens), "{} of {} tokens are known", known,
+              tokens.size());
     const auto vocabulary = static_cast<size_t>(runner_.vocabulary());
     const int64_t piece =
         std::clamp<int64_t>(kLogitsNumelMax / runner_.vocabulary(), 1, runner_.rows_max());
@@ -55,7 +58,7 @@ TextScore TextScorer::score(std::span<const int32_t> tokens, std::span<const int
     for (int64_t page = 0; page < pages_for(std::ssize(tokens)); ++page)
         pages.push_back(static_cast<int32_t>(page));
     TextScore score;
-    for (int64_t begin = 0; begin < std::ssize(tokens); begin += piece) {
+    for (int64_t begin = known; begin < std::ssize(tokens); begin += piece) {
         const int64_t end = std::min(begin + piece, std::ssize(tokens));
         Batch batch;
         batch.sequences.push_back({pages});

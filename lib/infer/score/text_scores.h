@@ -27,11 +27,13 @@ class TextScorer {
     // RUNNER must outlive this; nobody else uses its cache meanwhile.
     explicit TextScorer(StepRunner& runner) : runner_(runner) {}
 
-    // TARGETS[i] is the token that should follow TOKENS[0..i], or kNoTarget. Throws Error{kInput}
-    // for a text beyond the context or the cache, and for tokens outside the vocabulary. REQUIRES:
-    // as many targets as tokens, at least one.
-    [[nodiscard]] TextScore score(std::span<const int32_t> tokens,
-                                  std::span<const int32_t> targets);
+    // TARGETS[i] is the token that should follow TOKENS[0..i], or kNoTarget. The first KNOWN tokens
+    // are those of the call before, and are not computed again. Throws Error{kInput} for a text
+    // beyond the context or the cache, and for tokens outside the vocabulary. REQUIRES: as many
+    // targets as tokens, at least one; of the known ones no target counts, and a token follows
+    // them.
+    [[nodiscard]] TextScore score(std::span<const int32_t> tokens, std::span<const int32_t> targets,
+                                  int64_t known = 0);
 
   private:
     void check(std::span<const int32_t> tokens, std::span<const int32_t> targets) const;

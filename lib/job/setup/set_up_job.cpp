@@ -182,8 +182,8 @@ std::string exported_sizes_text(const JobSetup& setup, const std::vector<c10::IV
 // Runs BATCH through the model and measures it for the plan.
 plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IValue>& batch,
                               const runtime::Topology& place, graph::LossFacts* loss = nullptr) {
-    const bool has_labels = setup.data && place.local_rank == 0 &&
-                            setup.config().loss.kind == config::LossKind::kCrossEntropy;
+    const bool has_labels =
+        setup.data && place.local_rank == 0 && setup.config().loss.takes_classes();
     plan::ModelInfo info;
     try {
         info = graph::measure(*setup.segmented, batch,
@@ -203,7 +203,7 @@ plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IVal
 void check_whole(const JobSetup& setup, const std::vector<c10::IValue>& batch,
                  const runtime::Topology& place) {
     const bool has_labels = setup.data && setup.data->train.tokens_per_sample() == 0 &&
-                            setup.config().loss.kind == config::LossKind::kCrossEntropy;
+                            setup.config().loss.takes_classes();
     if (has_labels && place.local_rank == 0) static_cast<void>(measure_batch(setup, batch, place));
 }
 
@@ -292,6 +292,10 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
         fail(ExitCode::kUsage,
              "how many tokens make a sample? A plan needs --context N, or a file of training data "
              "(--data)");
+    if (assume_tokens && config.loss.is_preference())
+        fail(ExitCode::kUsage,
+             "a plan of a loss of preferences needs a file of pairs (--data), as `dslaunch data "
+             "prepare` writes it");
     if (!assume_tokens) open_and_check_data(setup, place);
     if (setup.data && setup.config().epochs > 0) resolve_config(setup, found, arguments, place);
     const std::vector<c10::IValue> batch = trial_batch(setup);

@@ -54,7 +54,8 @@ std::vector<size_t> columns_left(const ColumnMatch& match,
                                  std::span<const std::optional<size_t>> column_of) {
     std::vector<size_t> left;
     for (size_t column = 0; column < match.columns.size(); ++column)
-        if (std::find(column_of.begin(), column_of.end(), column) == column_of.end())
+        if (match.columns[column] != match.spare &&
+            std::find(column_of.begin(), column_of.end(), column) == column_of.end())
             left.push_back(column);
     return left;
 }

@@ -17,6 +17,7 @@ struct ColumnMatch {
     std::vector<bool> target_types;  // one per column: it has a type that the loss's target has
     std::string target_type;         // that type, for messages
     std::map<std::string, std::string> chosen;  // dslaunch.data.columns: argument -> column
+    std::string spare;                          // a column that may be left over; empty: none
 };
 
 // Returns the column of each argument: the one that `chosen` names, else the one of its own name.

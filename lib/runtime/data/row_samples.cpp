@@ -1,4 +1,5 @@
 // Row files. Row i of each column belongs to sample i.
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 #include <variant>
@@ -34,11 +35,11 @@ std::string described(const storage::SafetensorsEntry& column) {
 
 // Cross entropy takes integer classes. The other losses subtract, so they need floats.
 c10::ScalarType target_dtype(const std::string& path, const storage::SafetensorsEntry& column,
-                             config::LossKind loss, c10::ScalarType dtype) {
-    if (loss != config::LossKind::kCrossEntropy) return c10::ScalarType::Float;
+                             const config::LossConfig& loss, c10::ScalarType dtype) {
+    if (!loss.takes_classes()) return c10::ScalarType::Float;
     if (dtype == c10::ScalarType::Long) return dtype;
     fail(ExitCode::kInput,
-         "{}: the target column {} holds no integers, but cross_entropy needs class numbers", path,
+         "{}: the target column {} holds no integers, but the loss needs class numbers", path,
          described(column));
 }
 
@@ -113,26 +114,31 @@ class RowSamples final : public Samples {
   public:
     RowSamples(std::string path, RowFile file, const DataRequest& request)
         : file_(std::move(file)), path_(std::move(path)) {
-        const bool classes = request.loss.kind == config::LossKind::kCrossEntropy;
+        const bool classes = request.loss.takes_classes();
         ColumnMatch match{.path = path_,
                           .columns = {},
                           .arguments = request.arguments,
                           .has_target = request.has_target(),
                           .target_types = {},
                           .target_type = classes ? "class numbers (integers)" : "floats",
-                          .chosen = request.data.columns};
+                          .chosen = request.data.columns,
+                          .spare = {}};
         for (const storage::SafetensorsEntry& column : file_.columns()) {
             match.columns.push_back(column.name);
             match.target_types.push_back(
                 batch_dtype(column.dtype) ==
                 (classes ? c10::ScalarType::Long : c10::ScalarType::Float));
         }
+        if (request.loss.needs_reference()) require_reference(match);
+        // A file of pairs serves all losses of preferences.
+        if (request.loss.is_preference()) match.spare = config::kReferenceArgument;
         const std::vector<size_t> column_of = match_columns(match);
         for (size_t i = 0; i < column_of.size(); ++i)
             add_input(request, i, file_.columns()[column_of[i]]);
         if (request.has_target() && request.arguments.back().empty())
             target_choice_ = described(file_.columns()[column_of.back()]);
         check_equal_rows(column_of);
+        if (request.loss.is_preference()) check_pairs(request, column_of);
     }
 
     const std::string& path() const override { return path_; }
@@ -195,13 +201,38 @@ class RowSamples final : public Samples {
             fail(ExitCode::kInput, "{}: column {} cannot feed a tensor: write it as I64, or as F32",
                  path_, described(entry));
         if (request.has_target() && argument + 1 == request.arguments.size())
-            dtype = target_dtype(path_, entry, request.loss.kind, *dtype);
+            dtype = target_dtype(path_, entry, request.loss, *dtype);
         if (argument == 0) sample_count_ = rows;
         FedColumn column{entry.name, entry.dtype, entry.bytes, 1};
         std::vector<int64_t> sample_shape(entry.shape.begin() + 1, entry.shape.end());
         for (const int64_t extent : sample_shape) column.row_numel *= extent;
         columns_.push_back(column);
         inputs_.push_back({request.arguments[argument], *dtype, std::move(sample_shape)});
+    }
+
+    static void require_reference(const ColumnMatch& match) {
+        const auto chosen = match.chosen.find(config::kReferenceArgument);
+        const std::string name =
+            chosen == match.chosen.end() ? config::kReferenceArgument : chosen->second;
+        if (std::ranges::count(match.columns, name) > 0) return;
+        fail(ExitCode::kInput,
+             "{}: has no column '{}', the log-probabilities that the reference model gives to the "
+             "answers: `dslaunch eval MODEL --data {} --write-reference` adds it",
+             match.path, printable(name), match.path);
+    }
+
+    // Each sample is two rows; the reference is a number for each.
+    void check_pairs(const DataRequest& request, std::span<const size_t> column_of) const {
+        for (size_t i = 0; i < inputs_.size(); ++i) {
+            const std::vector<int64_t>& shape = inputs_[i].sample_shape;
+            const bool is_reference = request.loss.needs_reference() && i + 2 == inputs_.size();
+            if (!shape.empty() && shape[0] == 2 && (shape.size() == 1) == is_reference) continue;
+            fail(ExitCode::kInput,
+                 "{}: column {} holds no pairs for '{}': the loss needs {}, as `dslaunch data "
+                 "prepare` makes it of lines with chosen and rejected",
+                 path_, described(file_.columns()[column_of[i]]), printable(inputs_[i].argument),
+                 is_reference ? "[samples, 2]" : "[samples, 2, length]");
+        }
     }
 
     void check_equal_rows(std::span<const size_t> column_of) const {

@@ -83,6 +83,11 @@ void check_tokens_fit(const std::string& path, const DataRequest& request) {
              "{}: a token file has no columns, but dslaunch.data.columns names '{}'; columns are "
              "for .safetensors and .npy",
              path, request.data.columns.begin()->second);
+    if (request.loss.is_preference())
+        fail(ExitCode::kInput,
+             "{}: a token file has no pairs of answers, which the loss needs: prepare lines with "
+             "chosen and rejected by `dslaunch data prepare`",
+             path);
     if (request.arguments.size() != kTensors)
         fail(ExitCode::kInput,
              "{}: a token file supplies two tensors (the tokens, and the same shifted by one), but "

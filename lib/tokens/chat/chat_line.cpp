@@ -27,7 +27,11 @@ class RowReader {
         const bool is_text = sample_.format == ChatFormat::kText;
         const bool is_preference = sample_.format == ChatFormat::kPreference;
         if (!is_text) require_answer(sample_.messages, is_preference ? "chosen" : "the row");
-        if (is_preference) require_answer(sample_.rejected, "rejected");
+        if (is_preference) {
+            require_answer(sample_.rejected, "rejected");
+            require_words(sample_.messages, "chosen");
+            require_words(sample_.rejected, "rejected");
+        }
         return std::move(sample_);
     }
 
@@ -92,13 +96,17 @@ class RowReader {
         sample_.prompt_messages = 1;
     }
 
-    void read_instruction() {
+    [[nodiscard]] std::string whole_instruction() {
         sample_.instruction = text("instruction");
         if (has("input")) sample_.input = text("input");
         const std::string between =
             sample_.input.empty() || sample_.instruction.empty() ? "" : "\n";
-        read_pair(ChatFormat::kInstruction, sample_.instruction + between + sample_.input,
-                  text("output"));
+        return sample_.instruction + between + sample_.input;
+    }
+
+    void read_instruction() {
+        const std::string asked = whole_instruction();
+        read_pair(ChatFormat::kInstruction, asked, text("output"));
         if (has("system") && !text("system").empty()) {
             sample_.messages.insert(sample_.messages.begin(), message_of("system", text("system")));
             sample_.prompt_messages = 2;
@@ -135,33 +143,51 @@ class RowReader {
         sample_.rejected = messages_of(*find("rejected"), "rejected");
         const size_t shared = shared_messages();
         sample_.prompt_messages = shared;
-        if (!has("prompt")) return;
-        const jinja::Values prompt = messages_or_text("prompt", "user");
+        const jinja::Values prompt = asked();
         // Both may hold the prompt already.
-        if (shared >= prompt.size() && is_same(prompt, sample_.messages, prompt.size())) return;
-        if (shared > 0 && find("prompt")->is(Kind::kText)) return;
-        for (jinja::Values* side : {&sample_.messages, &sample_.rejected})
-            side->insert(side->begin(), prompt.begin(), prompt.end());
-        sample_.prompt_messages += prompt.size();
+        const bool is_held =
+            shared >= prompt.size() && is_same(prompt, sample_.messages, prompt.size());
+        if (!is_held && (shared == 0 || !asks_by_text())) put_before(prompt);
+        put_system();
     }
 
     void read_preferred_texts() {
         const std::string& chosen = text("chosen");
         const std::string& rejected = text("rejected");
-        if (has("prompt")) {
-            const jinja::Values prompt = messages_or_text("prompt", "user");
-            sample_.is_plain = find("prompt")->is(Kind::kText);
-            sample_.prompt_messages = prompt.size();
-            sample_.messages = sample_.rejected = prompt;
-            sample_.messages.push_back(message_of("assistant", chosen));
-            sample_.rejected.push_back(message_of("assistant", rejected));
-            return;
+        jinja::Values prompt = asked();
+        size_t shared = 0;
+        sample_.is_plain = asks_by_text();
+        if (prompt.empty()) {
+            shared = shared_bytes(chosen, rejected);
+            prompt = {message_of("user", chosen.substr(0, shared))};
         }
-        const size_t shared = shared_bytes(chosen, rejected);
-        const Value prompt = message_of("user", chosen.substr(0, shared));
-        sample_.prompt_messages = 1;
-        sample_.messages = {prompt, message_of("assistant", chosen.substr(shared))};
-        sample_.rejected = {prompt, message_of("assistant", rejected.substr(shared))};
+        sample_.messages = {message_of("assistant", chosen.substr(shared))};
+        sample_.rejected = {message_of("assistant", rejected.substr(shared))};
+        put_before(prompt);
+        put_system();
+    }
+
+    // The prompt that a row of preferences has beside its answers; none: it has none.
+    [[nodiscard]] jinja::Values asked() {
+        if (has("prompt")) return messages_or_text("prompt", "user");
+        if (has("question")) return {message_of("user", text("question"))};
+        if (has("instruction")) return {message_of("user", whole_instruction())};
+        return {};
+    }
+    [[nodiscard]] bool asks_by_text() const {
+        return !has("prompt") || find("prompt")->is(Kind::kText);
+    }
+
+    void put_before(const jinja::Values& prompt) {
+        for (jinja::Values* side : {&sample_.messages, &sample_.rejected})
+            side->insert(side->begin(), prompt.begin(), prompt.end());
+        sample_.prompt_messages += prompt.size();
+    }
+
+    void put_system() {
+        if (!has("system") || text("system").empty()) return;
+        if (role_of(sample_.messages.front()) == "system") return;
+        put_before({message_of("system", text("system"))});
     }
 
     // Where two texts part, a blank before and no character cut in two.
@@ -198,6 +224,18 @@ class RowReader {
         for (size_t i = sample_.prompt_messages; i < messages.size(); ++i)
             if (role_of(messages[i]) == "assistant") return;
         throw RowFault(where + ": no message is the assistant's, so there is nothing to learn");
+    }
+
+    // An answer of a pair says something, or calls a tool.
+    void require_words(const jinja::Values& messages, const std::string& where) const {
+        for (size_t i = sample_.prompt_messages; i < messages.size(); ++i) {
+            if (role_of(messages[i]) != "assistant") continue;
+            const Value* calls = jinja::find_key(messages[i].dict(), "tool_calls");
+            const bool has_calls =
+                calls != nullptr && calls->is(Kind::kList) && !calls->items().empty();
+            if (has_calls || !trim(content_text(messages[i])).empty()) return;
+        }
+        throw RowFault(where + ": the answer is empty");
     }
 
     // A list, or a text that holds one as JSON, as some sets of data have it.

@@ -14,7 +14,7 @@ namespace dslaunch::tokens {
 
 // In the order in which they are looked for, as a line may have the keys of several.
 enum class ChatFormat {
-    kPreference,     // {"chosen", "rejected"[, "prompt"]}, texts or lists of messages
+    kPreference,     // {"chosen", "rejected"}, texts or lists of messages, with a prompt beside
     kMessages,       // {"messages": [{"role", "content"}…]}
     kConversations,  // {"conversations": [{"from", "value"}…]}, ShareGPT's
     kInstruction,    // {"instruction", "output"[, "input"]}, Alpaca's

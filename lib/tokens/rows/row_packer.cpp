@@ -12,6 +12,24 @@ constexpr size_t kOpenRowsMax = 64;
 
 }  // namespace
 
+int64_t append_part(TokenRow& row, const TokenDocument& document, const DocumentPart& part) {
+    int64_t learned = 0;
+    for (size_t i = part.begin; i < part.end; ++i) {
+        const bool counts = i + 1 < part.end && document.is_learned[i + 1];
+        row.tokens.push_back(document.tokens[i]);
+        row.targets.push_back(counts ? document.tokens[i + 1] : kNotLearned);
+        row.documents.push_back(part.number);
+        learned += counts ? 1 : 0;
+    }
+    return learned;
+}
+
+void fill_up(TokenRow& row, size_t length, const Filling& filling) {
+    row.tokens.resize(length, filling.token);
+    row.targets.resize(length, kNotLearned);
+    row.documents.resize(length, filling.number);
+}
+
 void RowPacker::add(const TokenDocument& document) {
     const size_t length = document.tokens.size();
     DSL_CHECK(length >= 2 && document.is_learned.size() == length && rules_.length > 0,
@@ -49,13 +67,7 @@ void RowPacker::add_piece(const TokenDocument& document, size_t begin, size_t en
         best = std::prev(open_.end());
     }
     TokenRow& into = best->row;
-    for (size_t i = begin; i < end; ++i) {
-        const bool counts = i + 1 < end && document.is_learned[i + 1];
-        into.tokens.push_back(document.tokens[i]);
-        into.targets.push_back(counts ? document.tokens[i + 1] : kNotLearned);
-        into.documents.push_back(best->documents);
-        counts_.learned += counts ? 1 : 0;
-    }
+    counts_.learned += append_part(into, document, {begin, end, best->documents});
     counts_.tokens += static_cast<int64_t>(length);
     ++best->documents;
     if (!rules_.packs || into.tokens.size() == row) return close(best);
@@ -74,9 +86,7 @@ void RowPacker::close(std::list<OpenRow>::iterator at) {
         open_.erase(at);
         return;
     }
-    at->row.tokens.resize(row, rules_.padding);
-    at->row.targets.resize(row, kNotLearned);
-    at->row.documents.resize(row, at->documents);
+    fill_up(at->row, row, {rules_.padding, at->documents});
     ++counts_.rows;
     use_(at->row);
     open_.erase(at);

@@ -22,6 +22,23 @@ struct TokenRow {
     std::vector<int32_t> documents;  // [length]; 0, 1, …; padding has the number behind the last
 };
 
+// Tokens [begin, end) of a document, and its number in the row.
+struct DocumentPart {
+    size_t begin = 0, end = 0;
+    int32_t number = 0;
+};
+
+// Appends PART of DOCUMENT to ROW. Returns how many targets of it count.
+int64_t append_part(TokenRow& row, const TokenDocument& document, const DocumentPart& part);
+
+struct Filling {
+    int32_t token = 0;
+    int32_t number = 0;  // of the document that it stands for
+};
+
+// Fills ROW up to LENGTH with what is not learned.
+void fill_up(TokenRow& row, size_t length, const Filling& filling);
+
 // What becomes of a document that is longer than a row.
 enum class LongDocuments {
     kSplit,  // goes on in a row of its own

@@ -203,6 +203,19 @@ const std::vector<Bad>& bad_configs() {
         {R"({"quantize_training": {"enabled": true, "quantize_groups": 8}})",
          {"c:1:23: quantize_training: quantization is not available in this version, and DeepSpeed "
           "has removed this section: remove the key"}},
+        {R"({"dslaunch": {"loss": {"name": "dpo", "beta": 0, "label_smoothing": 0.5}}})",
+         {"c:1:47: dslaunch.loss.beta: must be above 0, not 0",
+          "c:1:69: dslaunch.loss.label_smoothing: must be below 0.5: nothing says then which of "
+          "the two answers is the better one"}},
+        {R"({"dslaunch": {"loss": {"name": "ipo", "label_smoothing": 0.1, "mean": "token"}}})",
+         {"c:1:71: dslaunch.loss.mean: ipo is a mean over pairs of answers, not over tokens",
+          "c:1:58: dslaunch.loss.label_smoothing: is only for dpo, and dslaunch.loss.name names "
+          "none of these"}},
+        {R"({"dslaunch": {"loss": {"name": "mse", "beta": 0.1, "gamma": 1}}})",
+         {"c:1:47: dslaunch.loss.beta: is only for dpo, ipo and simpo, and dslaunch.loss.name "
+          "names none of these",
+          "c:1:61: dslaunch.loss.gamma: is only for simpo, and dslaunch.loss.name names none of "
+          "these"}},
         {R"({"dslaunch": {"lora": {"r": 8, "base": "nf4", "dropout": 1}}})",
          {"c:1:58: dslaunch.lora.dropout: must be below 1"}},
     };

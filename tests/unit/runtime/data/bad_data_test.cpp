@@ -215,7 +215,48 @@ TEST_CASE("columns whose shape or type cannot feed a model are named") {
     request.loss = {.kind = LossKind::kCrossEntropy, .target = "x"};
     REQUIRE(opening(folder, request) ==
             "DIR/d.safetensors: the target column 'x' F32 [3, 2] holds no integers, but "
-            "cross_entropy needs class numbers");
+            "the loss needs class numbers");
+}
+
+TEST_CASE("what holds no pairs of answers is refused for a loss of preferences, by name") {
+    const DataFolder folder;
+    const std::vector<int32_t> four(12, 1);
+    const std::vector<float> logs(6, -1.0F);
+    const SafetensorsEntry tokens = column("tokens", DType::kI32, {3, 2, 2}, four),
+                           targets = column("targets", DType::kI32, {3, 2, 2}, four),
+                           reference = column("reference", DType::kF32, {3, 2}, logs);
+    const auto request_of = [&](const std::string& path, LossKind kind) {
+        std::vector<std::string> arguments = {"tokens"};
+        if (kind != LossKind::kSimPo) arguments.emplace_back("reference");
+        arguments.emplace_back("targets");
+        DataRequest request = request_for(path, arguments);
+        request.loss = {.kind = kind, .target = "targets"};
+        return request;
+    };
+    const auto said = [&](const std::vector<SafetensorsEntry>& columns, LossKind kind) {
+        return opening(folder, request_of(folder.rows("p.safetensors", columns), kind));
+    };
+    CHECK(said({tokens, targets, reference}, LossKind::kDpo).empty());
+    CHECK(said({tokens, targets}, LossKind::kSimPo).empty());
+    CHECK(said({tokens, targets, reference}, LossKind::kSimPo).empty());
+    CHECK(said({tokens, targets}, LossKind::kIpo) ==
+          "DIR/p.safetensors: has no column 'reference', the log-probabilities that the reference "
+          "model gives to the answers: `dslaunch eval MODEL --data DIR/p.safetensors "
+          "--write-reference` adds it");
+    const std::vector<float> one(3, -1.0F);
+    CHECK(said({tokens, targets, column("reference", DType::kF32, {3}, one)}, LossKind::kDpo) ==
+          "DIR/p.safetensors: column 'reference' F32 [3] holds no pairs for 'reference': the loss "
+          "needs [samples, 2], as `dslaunch data prepare` makes it of lines with chosen and "
+          "rejected");
+    CHECK_THAT(
+        said({column("tokens", DType::kI32, {3, 4}, four), targets, reference}, LossKind::kDpo),
+        Catch::Contains("column 'tokens' I32 [3, 4] holds no pairs for 'tokens'"));
+    CHECK_THAT(
+        said({tokens, column("targets", DType::kF32, {3, 2}, logs), reference}, LossKind::kDpo),
+        Catch::Contains("the target column 'targets' F32 [3, 2] holds no integers"));
+    DataRequest plain = request_of(folder.counting_tokens("t.bin", 41), LossKind::kDpo);
+    plain.data.context = 4;
+    CHECK_THAT(opening(folder, plain), Catch::Contains("a token file has no pairs of answers"));
 }
 
 TEST_CASE("keys of token files beside a row file are refused, and so is a damaged file") {

@@ -1,0 +1,49 @@
+// The part of resolve() that is dslaunch.loss.
+#include <utility>
+#include <vector>
+
+#include "config/resolve/resolver.h"
+
+namespace dslaunch::config {
+
+// A loss that NAME does not stand for has no use for a key that only others read.
+double Resolver::loss_number(const std::string& path, bool is_read, const std::string& readers) {
+    if (is_read) return take_number(path);
+    if (given(path) != nullptr)
+        problem(path, "is only for " + readers + ", and dslaunch.loss.name names none of these");
+    return default_value(*find_key(path)).as_double();
+}
+
+void Resolver::loss() {
+    LossConfig& loss = run_config().loss;
+    const std::string name = take_text("dslaunch.loss.name");
+    const std::vector<std::pair<std::string, LossKind>> losses = {
+        {"cross_entropy", LossKind::kCrossEntropy},
+        {"mse", LossKind::kMse},
+        {"l1", LossKind::kL1},
+        {"bce_with_logits", LossKind::kBceWithLogits},
+        {"dpo", LossKind::kDpo},
+        {"ipo", LossKind::kIpo},
+        {"simpo", LossKind::kSimPo}};
+    for (const auto& [known, kind] : losses)
+        if (known == name) loss.kind = kind;
+    const std::string target = "dslaunch.loss.target";
+    if (loss.is_preference() && given(target) == nullptr) {
+        loss.target = "targets";
+        derive(target, make_value(loss.target), "the column of `dslaunch data prepare`");
+    } else {
+        loss.target = take_text(target);
+    }
+    if (take_text("dslaunch.loss.mean") == "token") loss.mean = LossMean::kToken;
+    if (loss.mean == LossMean::kToken && loss.is_preference())
+        problem("dslaunch.loss.mean", name + " is a mean over pairs of answers, not over tokens");
+    loss.beta = loss_number("dslaunch.loss.beta", loss.is_preference(), "dpo, ipo and simpo");
+    loss.label_smoothing =
+        loss_number("dslaunch.loss.label_smoothing", loss.kind == LossKind::kDpo, "dpo");
+    loss.gamma = loss_number("dslaunch.loss.gamma", loss.kind == LossKind::kSimPo, "simpo");
+    if (loss.label_smoothing >= 0.5)
+        problem("dslaunch.loss.label_smoothing",
+                "must be below 0.5: nothing says then which of the two answers is the better one");
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,242 @@
+// Pairs of answers from lines of JSON to a trained model, against what TRL's DPOTrainer made of the
+// same lines (tests/fixtures/make_preferences.py).
+#include <cmath>
+
+#include "fixture_runs.h"
+
+namespace dslaunch::test {
+namespace {
+
+std::string preference_file(const std::string& name) {
+    return fixture_file("preferences/" + name);
+}
+
+const Json& expected() {
+    static const Json facts = Json::parse(content_of(preference_file("expected.json")));
+    return facts;
+}
+
+struct Ended {
+    int code = 0;
+    std::string out, err;
+};
+
+Ended run_words(const TemporaryFolder& folder, std::vector<std::string> words) {
+    words.insert(words.begin(), kDslaunch);
+    JobProcess process(folder, words);
+    Ended ended;
+    ended.code = process.wait();
+    ended.out = process.out();
+    ended.err = process.err();
+    return ended;
+}
+
+std::string run_to_end(const TemporaryFolder& folder, const std::vector<std::string>& words) {
+    const Ended ended = run_words(folder, words);
+    INFO(words[0] << "\n" << ended.out << ended.err);
+    REQUIRE(ended.code == 0);
+    return ended.out + ended.err;
+}
+
+// The fixture's model with a tokenizer, and its pairs as rows.
+class Preferences {
+  public:
+    explicit Preferences(bool with_reference = true) {
+        std::filesystem::copy(fixture_file("huggingface/llama"), model());
+        std::filesystem::copy(preference_file("tokenizer.json"), model() + "/tokenizer.json");
+        prepared_ = run_to_end(folder_, prepare(preference_file("pairs.jsonl")));
+        if (with_reference)
+            run_to_end(folder_, {"eval", model(), "--data", rows(), "--write-reference"});
+    }
+
+    [[nodiscard]] const TemporaryFolder& folder() const { return folder_; }
+    [[nodiscard]] std::string model() const { return folder_.path() + "/llama"; }
+    [[nodiscard]] std::string rows() const { return folder_.path() + "/pairs.safetensors"; }
+    [[nodiscard]] const std::string& prepared() const { return prepared_; }
+
+    [[nodiscard]] std::vector<std::string> prepare(const std::string& lines) const {
+        return {"data",
+                "prepare",
+                lines,
+                "--model",
+                model(),
+                "--context",
+                expected().at("context").dump(),
+                "-o",
+                rows()};
+    }
+
+    // KIND is a name in expected.json.
+    [[nodiscard]] Json config(const std::string& kind, int64_t count = 1) const {
+        Json config;
+        config["train_micro_batch_size_per_gpu"] = expected().at("rows").get<int64_t>() / count;
+        config["gradient_clipping"] = 0;
+        config["optimizer"] = {{"type", "AdamW"},
+                               {"params", {{"lr", expected().at("lr")}, {"weight_decay", 0}}}};
+        config["dslaunch"] = {
+            {"steps", expected().at("steps")},
+            {"data", {{"train", rows()}, {"shuffle", false}}},
+            {"loss", {{"name", kind == "ipo" ? "ipo" : "dpo"}, {"beta", expected().at("beta")}}}};
+        if (kind == "lora")
+            config["dslaunch"]["lora"] = {{"r", 4},
+                                          {"alpha", 8},
+                                          {"targets", {"q_proj", "v_proj"}},
+                                          {"init", preference_file("begin")}};
+        return config;
+    }
+
+    [[nodiscard]] TrainResult train_well(const Json& config,
+                                         const std::vector<std::string>& where = ranks(1)) const {
+        std::filesystem::remove_all(folder_.path() + "/out");
+        TrainResult result = train(folder_, where, model(), config);
+        INFO(result.err);
+        REQUIRE(result.code == 0);
+        return result;
+    }
+
+  private:
+    TemporaryFolder folder_;
+    std::string prepared_;
+};
+
+double largest_from_trl(const TrainResult& result, const std::string& kind) {
+    return largest_difference(result.losses(), expected().at(kind).get<std::vector<double>>());
+}
+
+}  // namespace
+
+TEST_CASE("pairs are prepared as TRL does it, with the reference that it computes") {
+    const Preferences pairs;
+    INFO(pairs.prepared());
+    CHECK_THAT(pairs.prepared(), Catch::Contains("lines: 21 preference; 0 bad"));
+    CHECK_THAT(pairs.prepared(), Catch::Contains("1 cut, 0 dropped; 1 left out"));
+    CHECK_THAT(pairs.prepared(), Catch::Contains("1 pair whose answers are the same"));
+    CHECK_THAT(pairs.prepared(), Catch::Contains("20 pairs in 40 rows of 24"));
+    const Stored reference = read_safetensors(pairs.rows()).at("reference");
+    CHECK(reference.shape == std::vector<int64_t>{20, 2});
+    std::vector<float> values(40);
+    REQUIRE(reference.bytes.size() == values.size() * sizeof(float));
+    std::memcpy(values.data(), reference.bytes.data(), reference.bytes.size());
+    for (size_t i = 0; i < values.size(); ++i)
+        // Sums of up to 20 logarithms about 4.
+        CHECK(values[i] ==
+              Approx(expected().at("references")[i / 2][i % 2].get<double>()).margin(1e-4));
+    const std::string shown =
+        run_to_end(pairs.folder(), {"data", "show", pairs.rows(), "--model", pairs.model()});
+    CHECK_THAT(shown, Catch::Contains("chosen, log-probability -"));
+    CHECK_THAT(shown, Catch::Contains("</s>]]"));
+    CHECK_THAT(run_to_end(pairs.folder(), {"data", "stats", pairs.rows()}),
+               Catch::Contains("pairs    20") && Catch::Contains("of " + pairs.model()));
+}
+
+TEST_CASE("dpo and ipo train as TRL trains them, with adapters too") {
+    const Preferences pairs;
+    for (const std::string kind : {"dpo", "lora", "ipo"}) {
+        INFO(kind);
+        CHECK(largest_from_trl(pairs.train_well(pairs.config(kind)), kind) < 1e-4);
+    }
+    // A wrong beta, and answers without their reference, are found out.
+    Json config = pairs.config("dpo");
+    config["dslaunch"]["loss"]["beta"] = 0.4;
+    CHECK(largest_from_trl(pairs.train_well(config), "dpo") > 1e-3);
+    config = pairs.config("dpo");
+    config["dslaunch"]["loss"]["name"] = "simpo";
+    CHECK(largest_from_trl(pairs.train_well(config), "dpo") > 1e-3);
+}
+
+TEST_CASE("pairs train on shards, stages and in 16 bits as on one rank") {
+    const Preferences pairs;
+    for (const int stage : {1, 2, 3}) {
+        INFO("ZeRO " << stage);
+        Json config = pairs.config(stage == 2 ? "lora" : "dpo", 2);
+        config["zero_optimization"] = {{"stage", stage}};
+        CHECK(largest_from_trl(pairs.train_well(config, ranks(2)), stage == 2 ? "lora" : "dpo") <
+              1e-4);
+    }
+    for (const char* shared : {"tensor", "sequence"}) {
+        INFO(shared);
+        Json config = pairs.config("dpo");
+        config["dslaunch"][shared] = {{"size", 2}};
+        CHECK(largest_from_trl(pairs.train_well(config, ranks(2)), "dpo") < 1e-4);
+    }
+    Json staged = pairs.config("dpo", 2);
+    staged["gradient_accumulation_steps"] = 2;
+    staged["dslaunch"]["pipeline"] = {{"stages", 2}};
+    staged["dslaunch"]["data"]["eval"] = pairs.rows();
+    const TrainResult result = pairs.train_well(staged, ranks(2));
+    CHECK(largest_from_trl(result, "dpo") < 1e-4);
+    CHECK(result.metrics.back().at("eval_samples") == 20);
+    CHECK(result.metrics.back().at("eval_loss").get<double>() < std::log(2.0));
+    Json half = pairs.config("lora");
+    half["bf16"] = {{"enabled", true}};
+    // 8 bits of the logits' logarithms, of 30 tokens a pair, times beta.
+    CHECK(largest_from_trl(pairs.train_well(half), "lora") < 0.03);
+    half.erase("bf16");
+    half["fp16"] = {{"enabled", true}, {"initial_scale_power", 8}};
+    CHECK(largest_from_trl(pairs.train_well(half), "lora") < 0.01);
+}
+
+TEST_CASE("a tuned model is told by its reward accuracy") {
+    const Preferences pairs;
+    const std::vector<std::string> words = {"eval", pairs.model(), "--data", pairs.rows(),
+                                            "--json"};
+    const auto accuracy = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), words.begin(), words.end());
+        const Ended ended = run_words(pairs.folder(), more);
+        INFO(ended.err);
+        REQUIRE(ended.code == 0);
+        return Json::parse(ended.out);
+    };
+    // The reference gains nothing on itself.
+    const Json before = accuracy({});
+    CHECK(before.at("reward_accuracy") == 0);
+    CHECK(before.at("reward_margin") == 0);
+    Json config = pairs.config("lora");
+    config["dslaunch"]["steps"] = 60;
+    static_cast<void>(pairs.train_well(config));
+    const Json after = accuracy({"--adapter", pairs.folder().path() + "/out/adapter"});
+    CHECK(after.at("reward_accuracy").get<double>() > 0.9);
+    CHECK(after.at("reward_margin").get<double>() > 1);
+    CHECK(after.at("pairs") == 20);
+}
+
+TEST_CASE("what is no pair, and options that pairs have not, are refused by name") {
+    const Preferences pairs(/*with_reference=*/false);
+    const std::string lines = pairs.folder().path() + "/lines.jsonl";
+    write_file(lines,
+               "{\"prompt\": \"t3\", \"chosen\": \" t4\", \"rejected\": \" t5\"}\n"
+               "{\"text\": \"t3 t4\"}\n"
+               "{\"prompt\": \"t3\", \"chosen\": \"\", \"rejected\": \" t5\"}\n");
+    const std::string said = run_to_end(pairs.folder(), pairs.prepare(lines));
+    CHECK_THAT(said, Catch::Contains(":2: left out: is no pair of answers, as the lines before"));
+    CHECK_THAT(said, Catch::Contains(":3: left out: chosen: the answer is empty"));
+    CHECK_THAT(said, Catch::Contains("1 pair in 2 rows"));
+    for (const auto& [more, message] :
+         std::vector<std::pair<std::vector<std::string>, std::string>>{
+             {{"--pack"}, "--pack: the lines are pairs of answers"},
+             {{"--learn-all"}, "--learn-all: the lines are pairs of answers"},
+             {{"--long", "split"}, "--long split: the lines are pairs of answers"},
+             {{"--max-bad-lines", "1"}, "more than 1 lines are bad"}}) {
+        std::vector<std::string> words = pairs.prepare(lines);
+        words.insert(words.end(), more.begin(), more.end());
+        const Ended ended = run_words(pairs.folder(), words);
+        INFO(ended.err);
+        CHECK(ended.code != 0);
+        CHECK_THAT(ended.err, Catch::Contains(message));
+    }
+    const TrainResult result = train(pairs.folder(), ranks(1), pairs.model(), pairs.config("dpo"));
+    CHECK(result.code == 66);
+    CHECK_THAT(result.err, Catch::Contains("has no column 'reference'"));
+    // simpo asks no reference.
+    Json config = pairs.config("dpo");
+    config["dslaunch"]["loss"]["name"] = "simpo";
+    config["dslaunch"]["steps"] = 2;
+    static_cast<void>(pairs.train_well(config));
+    const Ended ended = run_words(
+        pairs.folder(), {"eval", pairs.model(), "--data", fixture_file("lora/llama/tokens.u16.bin"),
+                         "--context", "16", "--write-reference"});
+    CHECK(ended.code == 66);
+    CHECK_THAT(ended.err, Catch::Contains("holds no pairs of answers"));
+}
+
+}  // namespace dslaunch::test

@@ -11,9 +11,9 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "graph/lower/index_limits.h"
 #include "graph/lower/lower.h"
 #include "graph/lower/precision.h"
+#include "graph/lowered/index_limits.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 #include "support/whole_run.h"

@@ -157,6 +157,11 @@ class Reader {
                   << R"(?"}, {"role": "assistant", "content": "A number, as )" << i + 1
                   << R"( is."}]})" << '\n';
         chats.close();
+        std::ofstream pairs(at("pairs.jsonl"));
+        for (int i = 0; i < 20; ++i)
+            pairs << R"({"prompt": "What is )" << i << R"(?", "chosen": "A number, as )" << i + 1
+                  << R"( is.", "rejected": "No number."})" << '\n';
+        pairs.close();
         fs::create_directory(at("torchvision"));
         fs::copy(kBinaries + "/libdsl_test_operators.so", at("torchvision/_C.so"));
         // Bytes below the 61 entries of its vocabulary.

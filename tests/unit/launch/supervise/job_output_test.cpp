@@ -261,7 +261,7 @@ TEST_CASE("that nobody reads a training's output is said once, and is the end of
     out.restore();
     captured.restore();
     const std::string said = captured.text(2);
-    CHECK(said.starts_with("dslaunch: nobody reads this output any more; the training goes on"));
+    CHECK(said.starts_with("dslaunch: nobody reads this output any more; the job goes on"));
     CHECK(std::count(said.begin(), said.end(), '\n') == 1);
     CHECK(folder.read("logs/rank-0.log") == "line\nline\nline\nline\nline\nline\n");
 }

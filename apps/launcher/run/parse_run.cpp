@@ -205,7 +205,7 @@ RunOptions parse_role_options(std::span<const std::string> words) {
              "with a config.json",
              role, printable(words[1]));
     options.role = role;
-    // What writes text has nothing to save; the time that a server takes is told to it too.
+    // A role that writes text has nothing to save; a server is told too how long it may take.
     options.grace_s = role == kServeRole ? grace_of(own, options.grace_s) + kServerEndS : 0;
     options.arguments = std::move(own);
     return options;

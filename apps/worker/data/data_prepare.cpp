@@ -175,7 +175,7 @@ class Preparation {
         return made;
     }
 
-    // What the first good line is, all are.
+    // All lines are of the kind of the first good one.
     [[nodiscard]] bool holds_pairs() const { return of_pairs_.value_or(false); }
 
     void take(const LineReader::Line& line, const Encoded& encoded) {

@@ -27,7 +27,7 @@ size_t padding_of(const std::vector<int32_t>& tokens, const std::vector<int32_t>
     return padding;
 }
 
-// What a row says; what is learned stands in [[double brackets]]. Without a tokenizer, numbers.
+// The text of a row, with what is learned in [[double brackets]]. Without a tokenizer, numbers.
 std::string text_of(const TokenRows& rows, int64_t row, const tokens::Tokenizer* tokenizer) {
     const std::vector<int32_t> tokens = rows.tokens(row);
     const std::vector<int32_t> targets = rows.targets(row);

@@ -47,9 +47,9 @@ class DecoderSession {
     [[nodiscard]] int64_t context() const { return folder_.config.context; }
 
     // Takes the weights, and a cache of as many PAGES as rank 0 says, with all ranks of the job.
-    // What is to be written or scored concerns rank 0 alone: its files need not be on other hosts.
-    // Throws Error{kInput} for
-    // weights, Error{kSetup} for memory, and what DecoderRanks::open() does.
+    // Rank 0 alone reads what is to be written or scored: its files need not be on other hosts.
+    // Throws Error{kInput} for weights, Error{kSetup} for memory, and what DecoderRanks::open()
+    // does.
     void open(int64_t pages);
     // REQUIRES: open(), on rank 0.
     [[nodiscard]] infer::StepRunner& runner() { return *runner_; }

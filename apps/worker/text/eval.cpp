@@ -168,7 +168,8 @@ class Evaluation {
     Evaluation(const EvalArguments& arguments, infer::StepRunner& runner, bool keeps_prompts)
         : arguments_(arguments), scorer_(runner), keeps_prompts_(keeps_prompts) {}
 
-    // By the likelihood of their answers, which becomes the file's reference if that is asked for.
+    // Pairs are scored by the likelihood of their answers, which becomes the file's reference if
+    // that is asked for.
     void pairs(const HeldOut& data) {
         PairScoring scoring;
         scoring.pairs = data.samples();

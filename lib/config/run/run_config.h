@@ -64,7 +64,6 @@ struct OptimizerConfig {
     bool operator==(const OptimizerConfig&) const = default;
 };
 
-// The fields that the kind uses; formulas in runtime/schedules/learning_rate.h.
 // Sizes are in elements, as DeepSpeed's are. What a stage does not read keeps its default.
 struct ZeroConfig {
     int64_t stage = 0;

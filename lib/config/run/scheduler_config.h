@@ -43,6 +43,7 @@ struct RangeTestConfig {
     bool operator==(const RangeTestConfig&) const = default;
 };
 
+// The fields that the kind uses; formulas in runtime/schedules/learning_rate.h.
 struct SchedulerConfig {
     SchedulerKind kind = SchedulerKind::kConstant;
     double warmup_min_lr = 0.0;

@@ -22,7 +22,7 @@ namespace {
 
 struct FoundUse {
     LinearUse use;
-    int parameter = -1;
+    size_t input = 0;  // of the graph's parameters
 };
 
 // The layer of the weight NAME: its module, or NAME itself where a module has several weights.
@@ -44,21 +44,20 @@ bool passes_on(const Node& node) {
 
 class Finder {
   public:
-    Finder(const Model& model, const LoweredGraph& lowered) : model_(model) {
-        for (size_t i = 0; i < lowered.parameters.size(); ++i)
-            parameter_of_[lowered.graph->inputs()[lowered.first_parameter() + i]] =
-                lowered.parameters[i];
+    Finder(const Model& model, const LoweredGraph& lowered) : model_(model), lowered_(lowered) {
+        for (size_t i = 0; i < lowered.parameters.size(); ++i) input_of_[input(i)] = i;
         search(*lowered.graph->block());
-        for (size_t i = 0; i < lowered.parameters.size(); ++i)
-            for (LinearLayer& layer : layers_)
-                if (layer.parameter == lowered.parameters[i])
-                    layer.read_elsewhere = !only_multiplied(
-                        *lowered.graph->inputs()[lowered.first_parameter() + i], layer);
+        for (LinearLayer& layer : layers_)
+            layer.read_elsewhere = !only_multiplied(*layer.weight, layer);
     }
 
     [[nodiscard]] std::vector<LinearLayer> take() { return std::move(layers_); }
 
   private:
+    [[nodiscard]] Value* input(size_t i) const {
+        return lowered_.graph->inputs()[lowered_.first_parameter() + i];
+    }
+
     void search(Block& block) {
         for (Node* node : block.nodes()) {
             if (const std::optional<FoundUse> found = use_of(*node)) add(*found);
@@ -67,13 +66,18 @@ class Finder {
     }
 
     void add(const FoundUse& found) {
-        const ModelParameter& parameter = model_.parameters()[found.parameter];
+        const int index = lowered_.parameters[found.input];
+        const ModelParameter& parameter = model_.parameters()[index];
         if (is_of_adapter(parameter.name)) return;
         if (!parameter.packed && parameter.tensor.dim() != 2) return;
         for (LinearLayer& layer : layers_)
-            if (layer.parameter == found.parameter) return layer.uses.push_back(found.use);
-        layers_.push_back(
-            {found.parameter, layer_of(parameter.name), found.use.transposed, {found.use}, false});
+            if (layer.parameter == index) return layer.uses.push_back(found.use);
+        layers_.push_back({index,
+                           input(found.input),
+                           layer_of(parameter.name),
+                           found.use.transposed,
+                           {found.use},
+                           false});
     }
 
     [[nodiscard]] std::optional<FoundUse> use_of(Node& node) const {
@@ -85,18 +89,11 @@ class Finder {
         return plain_sum ? with_weight({&node, 1, 2, true}) : std::nullopt;
     }
 
-    [[nodiscard]] static bool is_one(const Node& node, const char* name) {
-        const auto index = node.schema().argumentIndexWithName(name);
-        if (!index) return false;
-        const auto value = torch::jit::toIValue(node.input(*index));
-        return value && value->isScalar() && value->toScalar().equal(1);
-    }
-
     // The parameter is read as it is, or transposed or cast on its way.
     [[nodiscard]] std::optional<FoundUse> with_weight(LinearUse use) const {
         const Value* value = use.node->input(use.weight);
         for (;;) {
-            if (const auto found = parameter_of_.find(value); found != parameter_of_.end())
+            if (const auto found = input_of_.find(value); found != input_of_.end())
                 return FoundUse{use, found->second};
             if (turns(*value->node())) {
                 use.transposed = !use.transposed;
@@ -119,11 +116,19 @@ class Finder {
     }
 
     const Model& model_;
-    std::unordered_map<const Value*, int> parameter_of_;
+    const LoweredGraph& lowered_;
+    std::unordered_map<const Value*, size_t> input_of_;
     std::vector<LinearLayer> layers_;
 };
 
 }  // namespace
+
+bool is_one(const Node& node, const char* name) {
+    const auto index = node.schema().argumentIndexWithName(name);
+    if (!index) return false;
+    const auto value = torch::jit::toIValue(node.input(*index));
+    return value && value->isScalar() && value->toScalar().equal(1);
+}
 
 std::vector<LinearLayer> find_linear_layers(const Model& model, const LoweredGraph& lowered) {
     return Finder(model, lowered).take();

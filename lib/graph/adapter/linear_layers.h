@@ -21,9 +21,10 @@ struct LinearUse {
 };
 
 struct LinearLayer {
-    int parameter = -1;  // of the model
-    std::string name;    // that of the weight's module, "blocks.0.attn.q_proj"; or the weight's own
-                         // where a module has several weights
+    int parameter = -1;                   // of the model
+    torch::jit::Value* weight = nullptr;  // the parameter's input of the graph
+    std::string name;  // that of the weight's module, "blocks.0.attn.q_proj"; or the weight's own
+                       // where a module has several weights
     bool transposed = false;
     std::vector<LinearUse> uses;  // in the order of the graph
     // True if forward reads the weight in another way too, as a tied table of tokens is.
@@ -34,5 +35,8 @@ struct LinearLayer {
 // of adapters make none.
 [[nodiscard]] std::vector<LinearLayer> find_linear_layers(const Model& model,
                                                           const LoweredGraph& lowered);
+
+// True if the argument NAME of NODE is the constant 1.
+[[nodiscard]] bool is_one(const torch::jit::Node& node, const char* name);
 
 }  // namespace dslaunch::graph

@@ -8,7 +8,6 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
@@ -20,6 +19,7 @@
 #include "base/error.h"
 #include "graph/adapter/linear_layers.h"
 #include "graph/packed/packed_weight.h"
+#include "plan/model/model_info.h"
 
 namespace dslaunch::graph {
 
@@ -38,7 +38,7 @@ const char* const kPackedLinear = "dslaunch::packed_linear";
 // activations that are kept, their holes would be filled in part and never fit again. Large ones
 // are lent whole and counted (runtime/memory).
 at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape) {
-    constexpr size_t kSmall = size_t{8} << 20;
+    constexpr auto kSmall = static_cast<size_t>(plan::kLargeBlock.value);
     thread_local std::vector<std::byte> shared;
     const auto bytes = static_cast<size_t>(shape.out * shape.in) * packed.element_size();
     if (bytes < kSmall && shared.size() < bytes) shared.resize(bytes);
@@ -119,9 +119,7 @@ kernels::MatrixForm form_of(config::LoraBase base) {
 std::optional<Value*> bias_of(const Node& node) {
     if (node.kind() == c10::aten::linear) return node.input(2);
     if (node.kind() != c10::aten::addmm) return nullptr;
-    const auto beta = torch::jit::toIValue(node.input(3));
-    const bool plain = beta && beta->isScalar() && beta->toScalar().equal(1);
-    return plain ? std::optional(node.input(0)) : std::nullopt;
+    return is_one(node, "beta") ? std::optional(node.input(0)) : std::nullopt;
 }
 
 bool can_pack(const Model& model, const LinearLayer& layer) {
@@ -184,12 +182,8 @@ void pack_base(Model& model, LoweredGraph& lowered, config::LoraBase base) {
             model.pack_parameter(layer.parameter, std::make_shared<PackedWeight>(
                                                       parameter.tensor.detach(), layer.transposed,
                                                       form_of(base), lowered.compute_dtype));
-        const auto at = std::ranges::find(lowered.parameters, layer.parameter);
-        Value* const input =
-            lowered.graph->inputs()[lowered.first_parameter() +
-                                    static_cast<size_t>(at - lowered.parameters.begin())];
         for (const LinearUse& use : layer.uses)
-            replace(lowered, use, input, parameter.packed->shape());
+            replace(lowered, use, layer.weight, parameter.packed->shape());
     }
 }
 

@@ -27,7 +27,7 @@ struct ModelParameter {
     std::string name;                  // first of the module's names for the tensor
     std::vector<std::string> aliases;  // the other names of a tied parameter
     at::Tensor tensor;                 // leaf; requires_grad as in the archive
-    // What TENSOR stands for where it is a weight in fewer bits; null: the parameter as it is.
+    // The weight whose elements in fewer bits TENSOR holds; null: TENSOR is the parameter itself.
     std::shared_ptr<const PackedWeight> packed = nullptr;
 
     // Elements of the weight, packed or not.

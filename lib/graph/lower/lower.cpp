@@ -180,7 +180,7 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     append_loss(options.loss, lowered);
     if (options.lora.on())
         add_adapters(model, lowered, {options.lora, options.adapter_seed, options.training});
-    if (options.lora.base != config::LoraBase::kAsIs) pack_base(model, lowered, options.lora.base);
+    if (options.base != config::LoraBase::kAsIs) pack_base(model, lowered, options.base);
     if (lowered.compute_dtype != at::kFloat)
         insert_precision_casts(*lowered.graph, lowered.compute_dtype);
     drop_unused_inputs(lowered);

@@ -25,8 +25,9 @@ struct LowerOptions {
     c10::Device device = c10::kCPU;      // constants of the graph are rewritten to this
     config::LoraConfig lora;             // adapters are added if it is on
     uint64_t adapter_seed = 0;           // with which new adapters begin
-    at::ScalarType compute_dtype = at::kFloat;  // kBFloat16, kHalf: the graph is for 16-bit
-                                                // parameters under autocast (precision.h)
+    config::LoraBase base = config::LoraBase::kAsIs;  // beside adapters, how weights are held
+    at::ScalarType compute_dtype = at::kFloat;        // kBFloat16, kHalf: the graph is for 16-bit
+                                                      // parameters under autocast (precision.h)
 };
 
 // Sets the module to train or eval mode and lowers its forward; for a loss of preferences its

@@ -255,7 +255,7 @@ class TransformerMaker {
         return builder_.make("Experts", parts);
     }
 
-    // Of the residual stream.
+    // A norm of the residual stream.
     Module norm(const std::string& path, int64_t width) {
         return norm(path, width, 0, config_.norm_bias);
     }
@@ -278,7 +278,7 @@ class TransformerMaker {
         return builder_.make("Norm", parts);
     }
 
-    // Of queries, or of keys.
+    // A norm of queries, or of keys.
     Module head_norm(const std::string& path, int64_t heads) {
         const int64_t width = config_.head_width;
         const bool bias = config_.head_norm_bias;

@@ -1,4 +1,4 @@
-// What stands between a layer's projections and the turning of their heads: norms of queries and
+// The steps between a layer's projections and the turning of their heads: norms of queries and
 // keys, and the cap on numbers.
 #include <algorithm>
 #include <cmath>

@@ -109,7 +109,7 @@ class DecoderLoader {
         return made;
     }
 
-    // Of the residual stream.
+    // A norm of the residual stream.
     NormWeights norm(const std::string& path, int64_t width) {
         return norm(path, {width}, {0, width}, config_.norm_bias);
     }
@@ -126,7 +126,7 @@ class DecoderLoader {
         return made;
     }
 
-    // Of this rank's HEADS of TOTAL heads of queries, or of keys.
+    // A norm of this rank's HEADS of TOTAL heads of queries, or of keys.
     NormWeights head_norm(const std::string& path, int64_t total, int64_t heads) {
         const int64_t width = config_.head_width;
         const Range own{tensor_.index * heads * width, heads * width};

@@ -46,7 +46,8 @@ void JobSaving::resume() {
     if (saves() && !via_first()) require_shared_folder(*files_, comms_.job(), options_.output);
     reader_ = find_resume(*files_, comms_.job(),
                           {options_.resume, options_.output, options_.restarted, via_first()});
-    if (setup_.config().lora.on()) base_ = graph::base_fingerprint(setup_.whole_model());
+    if (setup_.config().lora.on() && (saves() || reader_ != nullptr))
+        base_ = graph::base_fingerprint(setup_.whole_model());
     if (reader_ == nullptr) return;
     require_same_base();
     saved_.emplace(*reader_, setup_.whole_model(),

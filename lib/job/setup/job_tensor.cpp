@@ -70,7 +70,6 @@ graph::TensorCheck check_with_threads(const JobSetup& setup,
     graph::LowerOptions options;
     options.loss = setup.config().loss;
     options.lora = setup.config().lora;
-    options.lora.base = config::LoraBase::kAsIs;
     const graph::LoweredGraph lowered = graph::in_double(graph::lower(*setup.model, options));
     const graph::GraphInputs inputs = graph::inputs_in_double(*setup.model, first_inputs);
     const graph::TensorModel tensor = rewritten(*setup.model, lowered, inputs, request);
@@ -209,7 +208,6 @@ void make_held_out(JobSetup& setup, const JobArguments& arguments,
     options.training = false;
     options.loss = config.loss;
     options.lora = config.lora;
-    options.lora.base = config::LoraBase::kAsIs;
     options.compute_dtype = graph::scalar_type_of(config.precision.compute);
     const graph::LoweredGraph lowered = graph::lower(*setup.model, options);
     setup.model->module().train();

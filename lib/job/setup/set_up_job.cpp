@@ -247,8 +247,8 @@ graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device d
     if (names_loss) std::erase(options.offered, config.loss.target);
     options.loss = config.loss;
     options.lora = config.lora;
-    if (config.tensor.size * config.sequence.size > 1)
-        options.lora.base = config::LoraBase::kAsIs;  // share_job() packs what it has shared
+    // share_job() packs what it has shared.
+    if (config.tensor.size * config.sequence.size == 1) options.base = config.lora.base;
     options.adapter_seed = config.seed;
     options.device = device;
     options.compute_dtype = graph::scalar_type_of(config.precision.compute);

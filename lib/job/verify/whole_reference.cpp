@@ -64,7 +64,7 @@ std::vector<int> all_parameters(const graph::Model& model) {
 graph::LowerOptions options_in(const JobSetup& setup, at::ScalarType dtype) {
     graph::LowerOptions options = lower_options(setup.config(), c10::kCPU);
     options.compute_dtype = dtype;
-    options.lora.base = config::LoraBase::kAsIs;  // load_in_fp32() has rounded its weights
+    options.base = config::LoraBase::kAsIs;  // load_in_fp32() has rounded its weights
     return options;
 }
 

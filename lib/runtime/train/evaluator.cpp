@@ -21,6 +21,7 @@ std::unique_ptr<graph::SegmentedModel> Evaluator::lower_for(at::ScalarType compu
     options.training = false;
     options.loss = parts_.config->loss;
     options.lora = parts_.config->lora;
+    options.base = parts_.config->lora.base;
     options.device = parts_.device;
     options.compute_dtype = compute_dtype;
     // Several pieces are needed only if their parameters are gathered one piece at a time, or lie

@@ -56,7 +56,7 @@ LowerOptions with(LoraBase base, at::ScalarType compute = at::kFloat) {
     LowerOptions options;
     options.lora.r = 2;
     options.lora.alpha = 6;
-    options.lora.base = base;
+    options.base = base;
     options.adapter_seed = 7;
     options.compute_dtype = compute;
     return options;

@@ -46,7 +46,10 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
               "ranks share the memory of a device");
     states_.emplace(*place.plan, plan, map, device(), offload);
     start_moments(options.saved);
-    optimizer_.emplace(options.optimizer, queue());
+    if (options_.rules.rules.empty()) options_.rules.rules = {UpdateRule{options.optimizer}};
+    for (const UpdateRule& rule : options_.rules.rules)
+        optimizers_.emplace_back(rule.optimizer, queue());
+    tensor_optimizer_.emplace(device(), queue(), whole_tensor_numel_max());
     parameters_.emplace(model, map, slices.parameters, options.dtype, place.device, arena, group,
                         collectives, *states_, options.saved);
     collectives.barrier();
@@ -65,6 +68,23 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
     if (plan.norm_first() && plan.keeps_reduced())
         chunk_norm_.emplace(norm_->blocks(), *states_, map.layout(), queue());
     device().compute().finish();
+}
+
+// Elements of the largest tensor that this rank updates as a whole.
+int64_t ZeroState::whole_tensor_numel_max() const {
+    int64_t numel = 0;
+    for (int i = 0; i < place_.layout->trained_slices; ++i) {
+        const plan::ParameterSlice& slice = place_.layout->slices[i];
+        const int rule = options_.rules.index_of(slice.parameter);
+        if (!options_.rules.rules[static_cast<size_t>(rule)].optimizer.needs_whole_tensors())
+            continue;
+        const int b = place_.layout->bucket_of(i);
+        const int64_t begin = slice.offset_numel - bucket(b).offset_numel;
+        for (const OwnedPiece& piece : place_.map->pieces(b))
+            if (intersect(piece.range, {begin, slice.numel}).numel > 0)
+                numel = std::max(numel, slice.numel);
+    }
+    return numel;
 }
 
 // The moments start from SAVED, and without it with the optimizer's initial values.
@@ -264,10 +284,14 @@ std::vector<ZeroState::Run> ZeroState::find_runs(int b) {
         const int64_t step = ++slice_steps_[i];
         const Range range{slice.offset_numel - bucket(b).offset_numel,
                           round_up(slice.numel, plan::kSliceAlignmentNumel)};
-        if (!runs.empty() && runs.back().step == step && runs.back().range.end() == range.begin) {
+        const Run run{range, step, options_.rules.index_of(slice.parameter), i};
+        const bool extends =
+            !runs.empty() && runs.back().step == step && runs.back().rule == run.rule &&
+            runs.back().range.end() == range.begin && !rule(run).optimizer.needs_whole_tensors();
+        if (extends) {
             runs.back().range.numel += range.numel;
         } else {
-            runs.push_back({range, step});
+            runs.push_back(run);
         }
     }
     return runs;
@@ -346,8 +370,9 @@ void ZeroState::show(const plan::Instruction& instruction, const ShownUpdate& sh
         seen.bucket = instruction.bucket;
         seen.chunk = instruction.chunk;
         seen.elements = elements;
-        seen.update = shown.step;
-        seen.lr = settings_.lr;
+        seen.update = shown.run.step;
+        seen.optimizer = &rule(shown.run).optimizer;
+        seen.lr = rate(shown.run);
         seen.betas = settings_.betas;
         seen.loss_scale = settings_.loss_scale;
         seen.gradients = part(std::span<const float>(gradients));
@@ -360,239 +385,89 @@ void ZeroState::show(const plan::Instruction& instruction, const ShownUpdate& sh
     });
 }
 
+template <typename Use>
+void ZeroState::for_each_sum(int b, const ChunkPart& part, const ChunkView& view,
+                             const Range& range, Use&& use) const {
+    if (view.sums == nullptr) return gradients_->for_each_in(b, range, std::forward<Use>(use));
+    const float* const sums = view.sums + part.offset_numel + range.begin - part.range.begin;
+    use(range, std::span<const float* const>(&sums, 1), 1.0F);
+}
+
+// The arrays of an update of RANGE, but for its gradients.
+kernels::FlatRange ZeroState::arrays_of(int b, const ChunkPart& part, const ChunkView& view,
+                                        const Range& range) const {
+    const bool writes = place_.map->pieces(b)[part.piece].writes;
+    const int64_t at = part.offset_numel + range.begin - part.range.begin;
+    kernels::FlatRange update;
+    update.numel = range.numel;
+    std::byte* values = nullptr;
+    if (view.parameters != nullptr) {
+        values = view.parameters + at * dtype_bytes(options_.dtype);
+    } else if (writes || !half()) {
+        values = parameters_->kept(b, range.begin);
+    }
+    const auto numel = static_cast<size_t>(range.numel);
+    const auto from = [&](float* first) {
+        return first == nullptr ? std::span<float>() : std::span(first + at, numel);
+    };
+    update.first = from(view.moments[0]);
+    update.second = from(view.moments[1]);
+    if (half()) {
+        update.parameters = from(view.master);
+        if (values != nullptr)
+            update.half_parameters = {reinterpret_cast<uint16_t*>(values), numel};
+        update.half_dtype = options_.dtype;
+    } else if (writes) {
+        update.parameters = {reinterpret_cast<float*>(values), numel};
+    } else {
+        update.decay_parameters = {reinterpret_cast<const float*>(values), numel};
+    }
+    return update;
+}
+
 void ZeroState::update_part(const plan::Instruction& instruction, const ChunkPart& part,
                             const Run& run, const ChunkView& view) {
     const int b = instruction.bucket;
     const Range both = intersect(run.range, part.range);
     if (both.numel == 0) return;
-    const OwnedPiece& piece = place_.map->pieces(b)[part.piece];
-    const auto update_range = [&](const Range& range, std::span<const float* const> gradients,
-                                  float scale) {
-        const int64_t at = part.offset_numel + range.begin - part.range.begin;
-        kernels::FlatRange update;
-        update.numel = range.numel;
-        update.gradients = gradients;
-        update.gradient_scale = scale * clip_factor_;
-        std::byte* values = nullptr;
-        if (view.parameters != nullptr) {
-            values = view.parameters + at * dtype_bytes(options_.dtype);
-        } else if (piece.writes || !half()) {
-            values = parameters_->kept(b, range.begin);
-        }
-        const auto numel = static_cast<size_t>(range.numel);
-        const auto from = [&](float* first) {
-            return first == nullptr ? std::span<float>() : std::span(first + at, numel);
-        };
-        update.first = from(view.moments[0]);
-        update.second = from(view.moments[1]);
-        if (half()) {
-            update.parameters = from(view.master);
-            if (values != nullptr)
-                update.half_parameters = {reinterpret_cast<uint16_t*>(values), numel};
-            update.half_dtype = options_.dtype;
-        } else if (piece.writes) {
-            update.parameters = {reinterpret_cast<float*>(values), numel};
-        } else {
-            update.decay_parameters = {reinterpret_cast<const float*>(values), numel};
-        }
-        const bool shows = witness_ != nullptr && piece.writes;
-        if (shows) show(instruction, {update, range, scale, run.step, /*done=*/false});
-        optimizer_->update(update, settings_.lr, run.step, settings_.betas);
-        if (shows) show(instruction, {update, range, scale, run.step, /*done=*/true});
-    };
-    if (view.sums == nullptr) return gradients_->for_each_in(b, both, update_range);
-    const float* const sums = view.sums + part.offset_numel + both.begin - part.range.begin;
-    update_range(both, {&sums, 1}, 1.0F);
+    if (rule(run).optimizer.needs_whole_tensors())
+        return update_tensor(instruction, part, run, view);
+    const bool shows = witness_ != nullptr && place_.map->pieces(b)[part.piece].writes;
+    for_each_sum(b, part, view, both,
+                 [&](const Range& range, std::span<const float* const> gradients, float scale) {
+                     kernels::FlatRange update = arrays_of(b, part, view, range);
+                     update.gradients = gradients;
+                     update.gradient_scale = scale * clip_factor_;
+                     if (shows) show(instruction, {update, range, scale, run, /*done=*/false});
+                     optimizers_[static_cast<size_t>(run.rule)].update(update, rate(run), run.step,
+                                                                       settings_.betas);
+                     if (shows) show(instruction, {update, range, scale, run, /*done=*/true});
+                 });
 }
 
-std::vector<int> ZeroState::parameters_elsewhere() const {
-    std::vector<int> parameters;
-    const bool all = half() || !device().is_host();
-    for (int i = 0; i < static_cast<int>(place_.layout->slices.size()); ++i)
-        if (all || place_.map->is_gathered(place_.layout->bucket_of(i)))
-            parameters.push_back(place_.layout->slices[i].parameter);
-    return parameters;
-}
-
-// VALUES are a bucket's. They are empty if its parameters have no elements.
-void ZeroState::hand_over(int b, std::span<const float> values, const UseWeights& use) const {
-    for (int i = bucket(b).first_slice; use && i < bucket(b).end_slice; ++i) {
-        const plan::ParameterSlice& slice = place_.layout->slices[i];
-        const auto offset = static_cast<size_t>(slice.offset_numel - bucket(b).offset_numel);
-        use(slice.parameter, slice.numel == 0
-                                 ? std::span<const float>()
-                                 : values.subspan(offset, static_cast<size_t>(slice.numel)));
-    }
-}
-
-// Brings the buckets whose parameters no tensor of the host holds.
-void ZeroState::bring_fp32(const UseWeights& use) {
-    const int buckets = static_cast<int>(place_.layout->buckets.size());
-    const auto give = [&](int b, std::span<const std::byte> bytes) {
-        const HostValues host(
-            device(), {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)});
-        hand_over(b, host.values(), use);
-    };
-    for (int b = 0; b < buckets; ++b) {
-        if (place_.map->is_gathered(b)) {
-            parameters_->visit(b, step_, [&](std::span<const std::byte> bytes) { give(b, bytes); });
-        } else if (!device().is_host() && use) {
-            give(b, {parameters_->kept(b, 0), static_cast<size_t>(bucket(b).numel) * 4});
-        }
-    }
-}
-
-void ZeroState::bring_weights(const UseWeights& use) {
-    settle();
-    if (!half()) return bring_fp32(use);
-    gradients_->collect(
-        [&](int b, std::span<float> whole) { states_->copy_master(b, whole.data()); },
-        [&](int b, std::span<const float> values) { hand_over(b, values, use); });
-    const int slices = static_cast<int>(place_.layout->slices.size());
-    for (int i = place_.layout->trained_slices; use && i < slices; ++i) {
-        const at::Tensor values = parameters_->frozen_values(i, {}).to(at::kFloat);
-        use(place_.layout->slices[i].parameter,
-            {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())});
-    }
-}
-
-// Calls use(slice, its elements, where they begin in RANGE) for every slice that overlaps RANGE of
-// a bucket. Padding is skipped.
-template <typename Use>
-void ZeroState::for_each_slice(int b, const Range& range, Use&& use) const {
-    for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
-        const plan::ParameterSlice& slice = place_.layout->slices[i];
-        const int64_t begin = slice.offset_numel - bucket(b).offset_numel;
-        const Range both = intersect(range, {begin, slice.numel});
-        if (both.numel > 0) use(i, Range{both.begin - begin, both.numel}, both.begin - range.begin);
-    }
-}
-
-std::vector<int> ZeroState::chunks_by_update() const {
-    std::vector<int> chunks;
-    for (const plan::Instruction& instruction : place_.plan->instructions)
-        if (instruction.op == plan::Op::kUpdate) chunks.push_back(instruction.chunk);
-    return chunks;
-}
-
-// VIEW is the chunk's. Null means that the chunk is not in memory.
-void ZeroState::add_pieces(int c, const ChunkView* view,
-                           std::vector<runtime::SavedPiece>& pieces) const {
-    const int b = states_->chunk(c).bucket;
-    for (const ChunkPart& part : states_->parts(c)) {
-        if (!place_.map->pieces(b)[part.piece].writes) continue;
-        // Whoever holds a copy shares the saving.
-        const Range range = intersect(
-            part.range, part_range(bucket(b).numel, {place_.map->copy(), place_.map->copies()}));
-        for_each_slice(b, range, [&](int i, const Range& elements, int64_t at) {
-            const int64_t element = range.begin + at;
-            const int64_t in_chunk = part.offset_numel + element - part.range.begin;
-            const int parameter = place_.layout->slices[i].parameter;
-            const auto add = [&](int state, const void* values) {
-                pieces.push_back(
-                    {parameter, state, elements, static_cast<const std::byte*>(values), c});
-            };
-            const std::byte* weights = nullptr;
-            if (view != nullptr && half()) {
-                weights = reinterpret_cast<const std::byte*>(view->master + in_chunk);
-            } else if (view != nullptr) {
-                weights = view->parameters != nullptr
-                              ? view->parameters + in_chunk * dtype_bytes(DType::kF32)
-                              : parameters_->kept(b, element);
-            }
-            add(-1, weights);
-            const auto states =
-                static_cast<size_t>(ShardOptimizer::states_per_parameter(options_.optimizer));
-            for (size_t k = 0; k < states; ++k)
-                add(static_cast<int>(k), view == nullptr ? nullptr : view->moments[k] + in_chunk);
-        });
-    }
-}
-
-std::vector<runtime::SavedPiece> ZeroState::saved_pieces() {
-    std::vector<runtime::SavedPiece> pieces;
-    for (const int c : chunks_by_update()) {
-        const std::optional<ChunkView> view = states_->view_at_rest(c);
-        add_pieces(c, view ? &*view : nullptr, pieces);
-    }
-    std::erase_if(pieces, [&](const runtime::SavedPiece& piece) {
-        return std::ranges::find(options_.pipeline.counted_elsewhere, piece.parameter) !=
-               options_.pipeline.counted_elsewhere.end();
-    });
-    return in_whole(std::move(pieces));
-}
-
-// Turns PIECES of this rank's shares into pieces of whole parameters. A parameter that all tensor
-// ranks hold whole is saved by the first one.
-std::vector<runtime::SavedPiece> ZeroState::in_whole(
-    std::vector<runtime::SavedPiece> pieces) const {
-    if (options_.tensor == nullptr) return pieces;
-    const graph::TensorRank& tensor = *options_.tensor;
-    std::vector<runtime::SavedPiece> all;
-    for (const runtime::SavedPiece& piece : pieces) {
-        if (!tensor.is_split(piece.parameter)) {
-            if (tensor.group->rank() == 0) all.push_back(piece);
-            continue;
-        }
-        const plan::TensorShare share(tensor.plan->parameters[piece.parameter], tensor.part());
-        share.for_each(piece.elements, [&](int64_t begin, const Range& elements) {
-            runtime::SavedPiece& part = all.emplace_back(piece);
-            part.elements = elements;
-            if (piece.values != nullptr)
-                part.values += (begin - piece.elements.begin) * int64_t{sizeof(float)};
-        });
-    }
-    return all;
-}
-
-void ZeroState::copy_values(std::span<std::byte> into, const std::byte* values) {
-    const std::lock_guard lock(copies_mutex_);
-    device().copies().copy_out(into.data(), values, std::ssize(into));
-}
-
-void ZeroState::bring_saved(int chunk, const UsePieces& use) {
-    states_->visit(chunk, [&](const ChunkView& view) {
-        std::vector<runtime::SavedPiece> pieces;
-        add_pieces(chunk, &view, pieces);
-        use(in_whole(std::move(pieces)));
-    });
-}
-
-std::optional<int64_t> ZeroState::updates_of(int parameter) const {
-    const int slice = place_.layout->slice_of(parameter);
-    if (slice < 0 || slice >= place_.layout->trained_slices) return std::nullopt;
-    return slice_steps_[slice];
-}
-
-at::Tensor ZeroState::untrained_values(int parameter) const {
-    if (options_.tensor != nullptr && options_.tensor->is_split(parameter))
-        return options_.tensor->whole->parameters()[parameter].tensor;
-    const int slice = place_.layout->slice_of(parameter);
-    const at::Tensor& tensor = model_.parameters()[parameter].tensor;
-    return slice < 0 ? tensor : parameters_->frozen_values(slice, tensor);
-}
-
-runtime::MemoryAccount ZeroState::memory() const {
-    runtime::MemoryAccount account;
-    for (const plan::PlanBuffer& buffer : place_.plan->buffers) {
-        const bool on_device = buffer.tier == plan::Tier::kDevice;
-        if (!buffer.persistent || (buffer.tier != plan::Tier::kShared && !on_device)) continue;
-        if (buffer.kind == plan::BufferKind::kParameters) account.parameters += buffer.bytes;
-        if (buffer.kind == plan::BufferKind::kGradients) account.gradients += buffer.bytes;
-        if (buffer.kind == plan::BufferKind::kStaging) account.staging += buffer.bytes;
-    }
-    // The plan of a device counts the sums among its gradients.
-    if (!place_.plan_options->on_device) account.gradients += states_->sum_bytes();
-    account.parameters += states_->parameter_bytes();
-    account.master = states_->master_bytes();
-    account.moments = states_->moment_bytes();
-    account.swap_buffers = states_->buffer_bytes();
-    return account;
-}
-
-std::optional<runtime::DiskTraffic> ZeroState::disk_traffic() const {
-    if (offload_ == nullptr) return std::nullopt;
-    return offload_->traffic();
+void ZeroState::update_tensor(const plan::Instruction& instruction, const ChunkPart& part,
+                              const Run& run, const ChunkView& view) {
+    const int b = instruction.bucket;
+    const plan::ParameterSlice& slice = place_.layout->slices[run.slice];
+    const Range tensor{run.range.begin, slice.numel};
+    if (tensor.numel == 0) return;
+    DSL_CHECK(intersect(tensor, part.range) == tensor, "{} is cut among ranks",
+              model_.parameters()[slice.parameter].name);
+    float* const mean = tensor_optimizer_->gradients();
+    for_each_sum(b, part, view, tensor,
+                 [&](const Range& range, std::span<const float* const> gradients, float scale) {
+                     queue().ordered_sum(gradients, scale, mean + range.begin - tensor.begin,
+                                         range.numel);
+                 });
+    kernels::FlatRange update = arrays_of(b, part, view, tensor);
+    const float* const gradients = mean;
+    update.gradients = {&gradients, 1};
+    update.gradient_scale = clip_factor_;
+    const bool shows = witness_ != nullptr && place_.map->pieces(b)[part.piece].writes;
+    if (shows) show(instruction, {update, tensor, 1.0F, run, /*done=*/false});
+    tensor_optimizer_->update(update, model_.parameters()[slice.parameter].tensor,
+                              rule(run).optimizer, rate(run), run.step, settings_.betas);
+    if (shows) show(instruction, {update, tensor, 1.0F, run, /*done=*/true});
 }
 
 }  // namespace dslaunch::zero

@@ -22,6 +22,8 @@
 #include "zero/states/shard_map.h"
 #include "zero/states/shard_optimizer.h"
 #include "zero/states/state_store.h"
+#include "zero/states/tensor_optimizer.h"
+#include "zero/states/update_rules.h"
 
 namespace dslaunch::zero {
 
@@ -50,6 +52,8 @@ struct ZeroOptions {
     const graph::TensorRank* tensor = nullptr;
     // GradientOptions::usage_varies.
     bool usage_varies = true;
+    // No rules: OPTIMIZER updates every parameter.
+    UpdateRules rules = {};
 };
 
 // The data that all parts of a state are built from. All of it must outlive the state.
@@ -120,11 +124,19 @@ class ZeroState final : public runtime::ParameterState {
     [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
 
   private:
-    // Neighbouring slices of a bucket that got a gradient and have had equally many updates.
+    // Neighbouring slices of a bucket that got a gradient, follow the same rule and have had
+    // equally many updates. Just one if the rule needs whole tensors.
     struct Run {
         Range range;  // within the bucket
         int64_t step = 1;
+        int rule = 0;
+        int slice = -1;  // the first
     };
+    [[nodiscard]] const UpdateRule& rule(const Run& run) const {
+        return options_.rules.rules[static_cast<size_t>(run.rule)];
+    }
+    [[nodiscard]] double rate(const Run& run) const { return settings_.lr * rule(run).lr_scale; }
+    [[nodiscard]] int64_t whole_tensor_numel_max() const;
     [[nodiscard]] bool half() const { return options_.dtype != DType::kF32; }
     void post(int bucket);
     void look_for_overflow(int bucket);
@@ -143,16 +155,27 @@ class ZeroState final : public runtime::ParameterState {
     [[nodiscard]] device::Queue& queue() const { return device().communication(); }
     void update_part(const plan::Instruction& instruction, const ChunkPart& part, const Run& run,
                      const ChunkView& view);
+    void update_tensor(const plan::Instruction& instruction, const ChunkPart& part, const Run& run,
+                       const ChunkView& view);
+    // Calls use(range, gradients, scale) for pieces of RANGE, which PART has, as
+    // GradientSums::for_each_in does.
+    template <typename Use>
+    void for_each_sum(int bucket, const ChunkPart& part, const ChunkView& view, const Range& range,
+                      Use&& use) const;
+    [[nodiscard]] kernels::FlatRange arrays_of(int bucket, const ChunkPart& part,
+                                               const ChunkView& view, const Range& range) const;
     // An update of RANGE of a bucket, before it or DONE.
     struct ShownUpdate {
         const kernels::FlatRange& update;
         Range range;
         float mean_scale;  // without the clip factor
-        int64_t step;
+        const Run& run;
         bool done;
     };
     void show(const plan::Instruction& instruction, const ShownUpdate& shown) const;
     void start_moments(runtime::SavedState* saved);
+    // Calls use(slice, its elements, where they begin in RANGE) for every slice that overlaps RANGE
+    // of a bucket. Padding is skipped.
     template <typename Use>
     void for_each_slice(int bucket, const Range& range, Use&& use) const;
     [[nodiscard]] std::vector<int> chunks_by_update() const;
@@ -170,7 +193,8 @@ class ZeroState final : public runtime::ParameterState {
     ZeroOptions options_;
     OffloadFile* offload_;  // null: nothing is on disk
     std::optional<StateStore> states_;
-    std::optional<ShardOptimizer> optimizer_;
+    std::vector<ShardOptimizer> optimizers_;  // one per rule
+    std::optional<TensorOptimizer> tensor_optimizer_;
     std::optional<ParameterStore> parameters_;
     std::optional<GradientSums> gradients_;
     std::optional<GradientNorm> norm_;
@@ -191,5 +215,15 @@ class ZeroState final : public runtime::ParameterState {
     device::Memory nonfinite_;
     std::mutex copies_mutex_;  // guards the device's queue of copies
 };
+
+template <typename Use>
+void ZeroState::for_each_slice(int b, const Range& range, Use&& use) const {
+    for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
+        const plan::ParameterSlice& slice = place_.layout->slices[i];
+        const int64_t begin = slice.offset_numel - bucket(b).offset_numel;
+        const Range both = intersect(range, {begin, slice.numel});
+        if (both.numel > 0) use(i, Range{both.begin - begin, both.numel}, both.begin - range.begin);
+    }
+}
 
 }  // namespace dslaunch::zero

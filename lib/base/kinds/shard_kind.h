@@ -11,17 +11,18 @@
 namespace dslaunch {
 
 enum class ShardBy : uint8_t {
-    kFlat,   // equal ranges of the bucket, wherever parameters begin
-    kLayer,  // whole segments
-    kGroup,  // the parameters of one module (weight and bias) together
-    kRow,    // rows of each parameter, so that a shard is a slice of the first dimension
+    kFlat,       // equal ranges of the bucket, wherever parameters begin
+    kLayer,      // whole segments
+    kGroup,      // the parameters of one module (weight and bias) together
+    kRow,        // rows of each parameter, so that a shard is a slice of the first dimension
+    kParameter,  // whole parameters
 };
 
-inline constexpr size_t kShardKinds = 4;
+inline constexpr size_t kShardKinds = 5;
 
 namespace detail {
 inline constexpr std::array<std::string_view, kShardKinds> kShardByNames{"flat", "layer", "group",
-                                                                         "row"};
+                                                                         "row", "parameter"};
 }  // namespace detail
 
 // The word of the config.

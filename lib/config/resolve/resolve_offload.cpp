@@ -81,6 +81,13 @@ void Resolver::offload() {
     OffloadConfig& offload = run_config().offload;
     offload.optimizer = offload_device(kOptimizer);
     offload.parameters = offload_device(kParameters);
+    for (const auto& [section, device] :
+         {std::pair{&kOptimizer, offload.optimizer}, {&kParameters, offload.parameters}})
+        if (device == OffloadDevice::kNvme && run_config().optimizer.needs_whole_tensors())
+            problem(section->key("device"),
+                    fmt::format("nvme brings states in chunks that cut tensors, and {} updates "
+                                "whole tensors: use cpu or none",
+                                find_path(root_, "optimizer.type")->text));
     offload_folders();
     optimizer_portions();
     parameter_portions();

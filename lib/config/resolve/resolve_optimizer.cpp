@@ -9,8 +9,8 @@
 namespace dslaunch::config {
 
 void Resolver::optimizer() {
-    const std::vector<std::string> later = {"lamb",   "onebitadam", "onebitlamb", "zerooneadam",
-                                            "muadam", "muadamw",    "musgd",      "muon"};
+    const std::vector<std::string> later = {"onebitadam", "onebitlamb", "zerooneadam",
+                                            "muadam",     "muadamw",    "musgd"};
     const Value* type = given("optimizer.type");
     const Value* section = find_path(root_, "optimizer");
     if (type == nullptr) {
@@ -42,20 +42,28 @@ void Resolver::optimizer() {
     if (name == "sgd") return sgd();
     if (name == "adagrad") return adagrad();
     if (name == "lion") return lion();
+    if (name == "lamb") return lamb();
+    if (name == "muon") return muon();
     adam(name == "adamw");
 }
 
-void Resolver::betas(const Value& value) {
+std::optional<Betas> Resolver::betas_of(const std::string& path, const Value& value) {
     auto share = [](const Value& one) {
         bool number = one.is(Value::Kind::kInt) || one.is(Value::Kind::kFloat);
         return number && one.as_double() >= 0 && one.as_double() < 1;
     };
-    if (value.items.size() != 2 || !share(value.items[0]) || !share(value.items[1])) {
-        return problem("optimizer.params.betas",
-                       "must be two numbers from 0 to below 1, as [0.9, 0.999]");
-    }
-    run_config().optimizer.beta1 = value.items[0].as_double();
-    run_config().optimizer.beta2 = value.items[1].as_double();
+    if (value.items.size() == 2 && share(value.items[0]) && share(value.items[1]))
+        return Betas{value.items[0].as_double(), value.items[1].as_double()};
+    problem(path, "must be two numbers from 0 to below 1, as [0.9, 0.999]");
+    return std::nullopt;
+}
+
+void Resolver::betas() {
+    const std::string path = "optimizer.params.betas";
+    const std::optional<Betas> betas = betas_of(path, take(path));
+    if (!betas) return;
+    run_config().optimizer.beta1 = betas->beta1;
+    run_config().optimizer.beta2 = betas->beta2;
 }
 
 double Resolver::number_or(const std::string& path, double value, const std::string& whose) {
@@ -78,7 +86,7 @@ void Resolver::adam(bool named_adamw) {
     bool torch_adam = take_bool(params + "torch_adam");
     optimizer.kind = decoupled ? OptimizerKind::kAdamW : OptimizerKind::kAdam;
     optimizer.lr = take_number(params + "lr");
-    betas(take(params + "betas"));
+    betas();
     optimizer.eps = take_number(params + "eps");
     bool torch_default = torch_adam && decoupled && given(params + "weight_decay") == nullptr &&
                          !is_auto(params + "weight_decay");
@@ -109,7 +117,94 @@ void Resolver::lion() {
     optimizer.kind = OptimizerKind::kLion;
     optimizer.lr = take_number(params + "lr");
     optimizer.weight_decay = take_number(params + "weight_decay");
-    betas(take(params + "betas"));
+    betas();
+}
+
+// The published rule, as DeepSpeed's FusedLamb has it.
+void Resolver::lamb() {
+    OptimizerConfig& optimizer = run_config().optimizer;
+    const std::string params = "optimizer.params.";
+    optimizer.kind = OptimizerKind::kLamb;
+    optimizer.lr = take_number(params + "lr");
+    betas();
+    optimizer.eps = take_number(params + "eps");
+    optimizer.weight_decay = take_number(params + "weight_decay");
+    optimizer.bias_correction = take_bool(params + "bias_correction");
+    optimizer.min_coeff = take_number(params + "min_coeff");
+    optimizer.max_coeff = take_number(params + "max_coeff");
+    if (optimizer.min_coeff > optimizer.max_coeff)
+        problem(params + "min_coeff", fmt::format("{} is above max_coeff, which is {}",
+                                                  optimizer.min_coeff, optimizer.max_coeff));
+}
+
+// Muon for hidden matrices and AdamW for the rest, with the defaults of DeepSpeed's
+// MuonWithAuxAdam.
+void Resolver::muon() {
+    OptimizerConfig& optimizer = run_config().optimizer;
+    const std::string params = "optimizer.params.";
+    optimizer.kind = OptimizerKind::kMuon;
+    const bool one_rate = given(params + "lr") != nullptr || is_auto(params + "lr");
+    const double lr = one_rate ? take_number(params + "lr") : 0;
+    const std::string whose = one_rate ? "optimizer.params.lr" : "Muon's default";
+    optimizer.lr = number_or(params + "muon_lr", one_rate ? lr : 0.02, whose);
+    optimizer.rest_lr = number_or(params + "adam_lr", one_rate ? lr : 3e-4, whose);
+    optimizer.momentum = number_or(params + "momentum", 0.95, "Muon's default");
+    optimizer.weight_decay = take_number(params + "weight_decay");
+    optimizer.newton_schulz = take_text(params + "ns_method") == "standard"
+                                  ? NewtonSchulz::kStandard
+                                  : NewtonSchulz::kGram;
+    optimizer.beta2 = 0.95;
+    optimizer.eps = number_or(params + "eps", 1e-10, "Muon's default for AdamW");
+    const std::string betas_path = params + "betas";
+    if (given(betas_path) != nullptr) return betas();
+    Value both;
+    both.kind = Value::Kind::kList;
+    both.items = {make_value(optimizer.beta1), make_value(optimizer.beta2)};
+    derive(betas_path, std::move(both), "Muon's default for AdamW");
+}
+
+void Resolver::parameter_groups() {
+    if (run_config().optimizer.needs_whole_tensors() && run_config().tensor.size > 1)
+        problem("dslaunch.tensor.size",
+                fmt::format("ranks that share layers have parts of tensors, and {} updates whole "
+                            "tensors: use another optimizer, or dslaunch.sequence.size",
+                            find_path(root_, "optimizer.type")->text));
+    run_config().decays_matrices_only = take_text("dslaunch.optimizer.decay") == "matrices";
+    const std::string path = "dslaunch.optimizer.groups";
+    const Value* const groups = given(path);
+    if (groups == nullptr) return;
+    record(path, *groups, groups->origin);
+    for (size_t i = 0; i < groups->items.size(); ++i)
+        parameter_group(fmt::format("{}[{}]", path, i), groups->items[i]);
+}
+
+void Resolver::parameter_group(const std::string& path, const Value& value) {
+    const OptimizerConfig& optimizer = run_config().optimizer;
+    ParameterGroup& group = run_config().parameter_groups.emplace_back();
+    const auto number = [&](const char* name) -> std::optional<double> {
+        const Value* const found = value.find(name);
+        if (found == nullptr || found->is(Value::Kind::kNull)) return std::nullopt;
+        return found->as_double();
+    };
+    if (const Value* const match = value.find("match")) group.match = texts_of(*match);
+    if (group.match.empty()) problem(path, "needs `match`, the names of its parameters");
+    group.lr = number("lr");
+    group.weight_decay = number("weight_decay");
+    group.eps = number("eps");
+    if (group.lr && optimizer.lr == 0)
+        problem(path + ".lr",
+                "has no meaning beside an optimizer.params.lr of 0, which schedules "
+                "multiply");
+    const Value* const betas = value.find("betas");
+    if (betas != nullptr && !betas->is(Value::Kind::kNull)) {
+        const std::optional<Betas> both = betas_of(path + ".betas", *betas);
+        if (both) group.beta1 = both->beta1, group.beta2 = both->beta2;
+    }
+    const Value* const muon = value.find("muon");
+    if (muon == nullptr || muon->is(Value::Kind::kNull)) return;
+    group.muon = muon->boolean;
+    if (optimizer.kind != OptimizerKind::kMuon)
+        problem(path + ".muon", "is read only with optimizer.type Muon");
 }
 
 void Resolver::sgd() {

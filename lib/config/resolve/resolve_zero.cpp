@@ -67,10 +67,28 @@ void Resolver::stage_3_numbers() {
 void Resolver::shard_kind() {
     const std::string path = "dslaunch.shard";
     if (run_config().zero.stage == 0) return unread(path, "read only at ZeRO stages 1 to 3");
+    if (run_config().optimizer.needs_whole_tensors()) return shard_whole_tensors(path);
     // A word that is no kind has been reported by the schema's check.
     const std::string word = take_text(path);
     if (const auto kind = shard_by_from_name(word)) run_config().zero.shard = *kind;
     run_config().zero.shard_auto = word == "auto";
+}
+
+// The owner of a tensor has all of it.
+void Resolver::shard_whole_tensors(const std::string& path) {
+    const std::string reason =
+        fmt::format("{} updates whole tensors", find_path(root_, "optimizer.type")->text);
+    const Value* const value = given(path);
+    run_config().zero.shard = ShardBy::kParameter;
+    if (value == nullptr || value->text == "auto")
+        return derive(path, make_value(std::string(shard_by_name(ShardBy::kParameter))), reason);
+    record(path, *value, value->origin);
+    const auto kind = shard_by_from_name(value->text);
+    if (!kind) return;
+    run_config().zero.shard = *kind;
+    if (*kind == ShardBy::kFlat || *kind == ShardBy::kRow)
+        problem(path, fmt::format("`{}` cuts tensors, and {}: use parameter, group or layer",
+                                  value->text, reason));
 }
 
 // Stages 2 and 3 keep only a rank's shard of the gradients, so that each micro step must be

@@ -72,6 +72,7 @@ Resolved Resolver::run() {
     batch();
     steps();
     optimizer();
+    parameter_groups();
     scheduler();
     precision();
     zero();

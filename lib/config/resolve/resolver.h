@@ -92,7 +92,13 @@ class Resolver {
     void sgd();
     void adagrad();
     void lion();
-    void betas(const Value& value);
+    void lamb();
+    void muon();
+    void betas();
+    // Two decays at PATH; a problem, and nothing, where VALUE is none.
+    std::optional<Betas> betas_of(const std::string& path, const Value& value);
+    void parameter_groups();
+    void parameter_group(const std::string& path, const Value& value);
     // The number given at PATH, else VALUE, the default of WHOSE optimizer where the schema has
     // another.
     double number_or(const std::string& path, double value, const std::string& whose);
@@ -127,6 +133,7 @@ class Resolver {
     void zero();
     void stage_3_numbers();
     void shard_kind();
+    void shard_whole_tensors(const std::string& path);
     void reduce_when();
 
     // resolve_offload.cpp

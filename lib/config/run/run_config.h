@@ -9,6 +9,7 @@
 #include "base/kinds/shard_kind.h"
 #include "config/run/lora_config.h"
 #include "config/run/offload_config.h"
+#include "config/run/optimizer_config.h"
 #include "config/run/precision_config.h"
 #include "config/run/scheduler_config.h"
 
@@ -22,7 +23,6 @@
 namespace dslaunch::config {
 
 enum class DeviceChoice { kAuto, kCpu, kCuda };
-enum class OptimizerKind { kAdam, kAdamW, kSgd, kAdagrad, kLion };
 // The last three are losses of preferences: a sample is a pair of answers, the chosen one first.
 enum class LossKind { kModel, kCrossEntropy, kMse, kL1, kBceWithLogits, kDpo, kIpo, kSimPo };
 enum class LossMean { kMicroBatch, kToken };
@@ -36,32 +36,6 @@ struct BatchConfig {
                                      // train_rows == micro_rows * accumulation_steps * it
 
     bool operator==(const BatchConfig&) const = default;
-};
-
-// Adam: L2 decay added to the gradient; AdamW: decoupled decay, applied before the update (as
-// PyTorch and DeepSpeed). DeepSpeed's "Adam" with adam_w_mode true (its default) is AdamW:
-// resolve() decides.
-struct OptimizerConfig {
-    OptimizerKind kind = OptimizerKind::kAdamW;
-    double lr = 1e-3;
-    double beta1 = 0.9;
-    double beta2 = 0.999;
-    double eps = 1e-8;
-    double weight_decay = 0.0;
-    bool bias_correction = true;
-    double momentum = 0.0;   // SGD
-    double dampening = 0.0;  // SGD
-    bool nesterov = false;   // SGD
-    double lr_decay = 0.0;  // Adagrad: update u (from 1) has the rate lr / (1 + (u - 1) * lr_decay)
-    double initial_accumulator_value = 0.0;  // Adagrad
-
-    // True when weight decay is added to the gradient and so passes through the states; AdamW and
-    // Lion decay the parameters themselves.
-    [[nodiscard]] bool decays_gradient() const {
-        return weight_decay != 0 && kind != OptimizerKind::kAdamW && kind != OptimizerKind::kLion;
-    }
-
-    bool operator==(const OptimizerConfig&) const = default;
 };
 
 // Sizes are in elements, as DeepSpeed's are. What a stage does not read keeps its default.
@@ -169,6 +143,8 @@ struct RunConfig {
     TensorConfig tensor;
     SequenceConfig sequence;
     OptimizerConfig optimizer;
+    std::vector<ParameterGroup> parameter_groups;  // of several that fit a name the first counts
+    bool decays_matrices_only = false;  // tensors of fewer than two dimensions are not decayed
     SchedulerConfig scheduler;
     PrecisionConfig precision;
     ZeroConfig zero;

@@ -201,7 +201,11 @@ class Checker {
     }
 
     void elements(const std::string& path, const Value& value, bool quiet) {
-        if (find_key(path + ".[].patterns") == nullptr) return;
+        const std::string of_element = path + ".[].";
+        if (std::ranges::none_of(schema(), [&](const KeySpec& key) {
+                return std::string_view(key.path).starts_with(of_element);
+            }))
+            return;
         for (const Value& item : value.items) {
             if (item.is(Kind::kObject)) {
                 section(path + ".[]", item, quiet);
@@ -286,7 +290,8 @@ class Checker {
 }  // namespace
 
 const std::vector<std::string>& available_types(std::string_view section) {
-    static const std::vector<std::string> optimizers = {"Adam", "AdamW", "SGD", "Adagrad", "Lion"};
+    static const std::vector<std::string> optimizers = {"Adam", "AdamW", "SGD", "Adagrad",
+                                                        "Lion", "Lamb",  "Muon"};
     static const std::vector<std::string> schedulers = {
         "WarmupLR",    "WarmupDecayLR", "WarmupCosineLR", "OneCycle",
         "LRRangeTest", "Linear",        "Cosine",         "WSD"};

@@ -9,7 +9,7 @@ using enum KeyStatus;
 
 constexpr const char* kShardDoc =
     "How a bucket is dealt to ranks at ZeRO stages 1 to 3: equal ranges, whole segments, whole "
-    "parameters, rows of each parameter, or whichever moves and keeps least";
+    "modules, rows of each parameter, whole parameters, or whichever moves and keeps least";
 constexpr const char* kScheduleDoc =
     "Order of micro batches; interleaved and zb-v have several parts of the model on a stage, "
     "zb-h1 and zb-v split backwards (docs/pipelines.md)";
@@ -70,7 +70,16 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.average_buffers", kBool, "false", "", "Give buffers (running averages, codebooks) the mean over all ranks after each step"},
     {"dslaunch.communication", kObject, "null", "", "How ranks talk"},
     {"dslaunch.communication.reduce", kString, "once", "once|micro_step", "Reduce once a step or after each micro step; always micro_step at ZeRO stages 2 and 3"},
-    {"dslaunch.shard", kString, "flat", "flat|layer|group|row|auto", kShardDoc},
+    {"dslaunch.shard", kString, "flat", "flat|layer|group|row|parameter|auto", kShardDoc},
+    {"dslaunch.optimizer", kObject, "null", "", "What of the optimizer differs between parameters"},
+    {"dslaunch.optimizer.decay", kString, "all", "all|matrices", "Parameters that weight decay applies to: all, or those of two and more dimensions, so no norms and biases"},
+    {"dslaunch.optimizer.groups", kList, "[]", "", "Parameters with numbers of their own; of several groups that fit a name the first counts"},
+    {"dslaunch.optimizer.groups.[].match", kStrings, "null", "", "Names of parameters, `*` for any characters"},
+    {"dslaunch.optimizer.groups.[].lr", kFloat, "null", ">=0", "Learning rate; schedules multiply it as they do the optimizer's"},
+    {"dslaunch.optimizer.groups.[].weight_decay", kFloat, "null", ">=0", "Weight decay"},
+    {"dslaunch.optimizer.groups.[].betas", kList, "null", "", "Decay of the two moments"},
+    {"dslaunch.optimizer.groups.[].eps", kFloat, "null", ">=0", "Added to the root of the second moment"},
+    {"dslaunch.optimizer.groups.[].muon", kBool, "null", "", "With Muon: true: it updates these matrices, false: AdamW does"},
     {"dslaunch.pipeline", kObject, "null", "", "Pipeline parallelism"},
     {"dslaunch.pipeline.stages", kInt, "1", ">0", "Stages that the model's segments are dealt to; the ranks of each are as many"},
     {"dslaunch.pipeline.schedule", kString, "1f1b", "1f1b|gpipe|interleaved|zb-h1|zb-v", kScheduleDoc},

@@ -8,7 +8,6 @@ using enum KeyType;
 using enum KeyStatus;
 
 constexpr const char* kNotAvailable = "not available yet in this version";
-constexpr const char* kNoLamb = "LAMB is not available yet in this version";
 constexpr const char* kNoZeroOneAdam = "0/1 Adam is not available yet in this version";
 constexpr const char* kNoApex = "Apex is not used: use bf16 or fp16";
 constexpr const char* kNoAutocastSection =
@@ -18,7 +17,6 @@ constexpr const char* kAlwaysFused = "updates are always fused";
 constexpr const char* kActivationsStay =
     "activations stay where they were computed in this version; number_checkpoints keeps fewer";
 constexpr const char* kNoOneBit = "1-bit optimizers are not available yet in this version";
-constexpr const char* kNoMuon = "Muon is not available yet in this version";
 constexpr const char* kWithMoments =
     "adam|adamw|lamb|onebitadam|onebitlamb|zerooneadam|muadam|muadamw|lion|muon";
 constexpr const char* kWithEps =
@@ -54,7 +52,7 @@ constexpr KeySpec kTrainingKeys[] = {
     {"disable_logging", kBool, "false", "", "Turn DeepSpeed's log off", kWithoutEffect, "use dslaunch's own log options"},
     another_name("sequence_parallel_size", "dslaunch.sequence.size", "Another name of dslaunch.sequence.size"),
     {"optimizer", kObject, "null", "", "The optimizer"},
-    {"optimizer.type", kString, "null", "", "Adam, AdamW, SGD, Adagrad, Lion (others are known and not available yet)"},
+    {"optimizer.type", kString, "null", "", "Adam, AdamW, SGD, Adagrad, Lion, Lamb, Muon (others are known and not available yet)"},
     {"optimizer.legacy_fusion", kBool, "false", "", "Old fusion of optimizer and fp16", kWithoutEffect, kAlwaysFused},
     {"optimizer.params", kObject, "null", "", "The optimizer's parameters"},
     {"optimizer.params.lr", kFloat, "1e-3", ">=0", "Learning rate before the scheduler (Adagrad: 1e-2)"},
@@ -78,16 +76,17 @@ constexpr KeySpec kTrainingKeys[] = {
     {"optimizer.params.var_update_scaler", kInt, "16", ">0", "Interval of variance updates", kNotYet, kNoZeroOneAdam, "zerooneadam"},
     {"optimizer.params.local_step_scaler", kInt, "32678", ">0", "Steps between doublings of the local interval", kNotYet, kNoZeroOneAdam, "zerooneadam"},
     {"optimizer.params.local_step_clipper", kInt, "16", ">0", "Largest local interval", kNotYet, kNoZeroOneAdam, "zerooneadam"},
-    {"optimizer.params.max_coeff", kFloat, "10.0", ">=0", "Largest LAMB coefficient", kNotYet, kNoLamb, "lamb|onebitlamb"},
-    {"optimizer.params.min_coeff", kFloat, "0.01", ">=0", "Smallest LAMB coefficient", kNotYet, kNoLamb, "lamb|onebitlamb"},
+    {"optimizer.params.max_coeff", kFloat, "10.0", ">=0", "LAMB: the largest ratio of a tensor's norm to its update's", kSupported, "", "lamb|onebitlamb"},
+    {"optimizer.params.min_coeff", kFloat, "0.01", ">=0", "LAMB: the least ratio of a tensor's norm to its update's", kSupported, "", "lamb|onebitlamb"},
+    {"optimizer.params.eps_inside_sqrt", kBool, "false", "", "LAMB: eps is added under the root", kNotYet, kNotAvailable, "lamb"},
     {"optimizer.params.max_grad_norm", kFloat, "0.0", ">=0", "Clipping inside the optimizer", kNotYet, "use gradient_clipping", "adam|adamw|lamb|onebitadam|onebitlamb|zerooneadam"},
-    {"optimizer.params.coeff_beta", kFloat, "0.9", "0..1", "Decay of the LAMB coefficient", kNotYet, kNoLamb, "onebitlamb"},
-    {"optimizer.params.factor_max", kFloat, "4.0", ">0", "Largest scaling factor", kNotYet, kNoLamb, "onebitlamb"},
-    {"optimizer.params.factor_min", kFloat, "0.5", ">0", "Smallest scaling factor", kNotYet, kNoLamb, "onebitlamb"},
-    {"optimizer.params.factor_threshold", kFloat, "0.1", ">0", "Largest change of the factor", kNotYet, kNoLamb, "onebitlamb"},
-    {"optimizer.params.muon_lr", kFloat, "null", ">=0", "Learning rate of the matrices", kNotYet, kNoMuon, "muon"},
-    {"optimizer.params.adam_lr", kFloat, "null", ">=0", "Learning rate of the rest", kNotYet, kNoMuon, "muon"},
-    {"optimizer.params.ns_method", kString, "gram", "gram|standard", "Newton-Schulz variant", kNotYet, kNoMuon, "muon"},
+    {"optimizer.params.coeff_beta", kFloat, "0.9", "0..1", "Decay of the LAMB coefficient", kNotYet, kNoOneBit, "onebitlamb"},
+    {"optimizer.params.factor_max", kFloat, "4.0", ">0", "Largest scaling factor", kNotYet, kNoOneBit, "onebitlamb"},
+    {"optimizer.params.factor_min", kFloat, "0.5", ">0", "Smallest scaling factor", kNotYet, kNoOneBit, "onebitlamb"},
+    {"optimizer.params.factor_threshold", kFloat, "0.1", ">0", "Largest change of the factor", kNotYet, kNoOneBit, "onebitlamb"},
+    {"optimizer.params.muon_lr", kFloat, "null", ">=0", "Learning rate of hidden matrices; null: lr, or 0.02 without it", kSupported, "", "muon"},
+    {"optimizer.params.adam_lr", kFloat, "null", ">=0", "Learning rate of all else, which AdamW updates; null: lr, or 3e-4 without it", kSupported, "", "muon"},
+    {"optimizer.params.ns_method", kString, "gram", "gram|standard", "Matrices are made orthogonal by products of themselves, or of their Gram matrix", kSupported, "", "muon"},
     {"optimizer.params.lr_decay", kFloat, "0.0", ">=0", "Update u of a parameter has the rate lr / (1 + (u - 1) * lr_decay)", kSupported, "", "adagrad"},
     {"optimizer.params.initial_accumulator_value", kFloat, "0.0", ">=0", "Start of the sum of squares", kSupported, "", "adagrad"},
     {"scheduler", kObject, "null", "", "The learning rate over the steps, absent: constant"},

@@ -25,7 +25,7 @@ Bytes arena_of_stage(const JobSetup& setup) {
     const runtime::Topology& ranks = setup.place.of_stage;
     const zero::ShardMap shards(setup.layout, setup.partition.get(), setup.plan_options.stage,
                                 ranks, setup.plan_options.offload.parameters,
-                                setup.plan_options.shard_group);
+                                setup.plan_options.shard_group, setup.plan_options.whole_tensors);
     runtime::ArenaLayout arena(ranks.local_world_size());
     (void)zero::ZeroState::add_slices(
         {&setup.layout, setup.partition.get(), &setup.plan_options, &setup.plan, &shards},

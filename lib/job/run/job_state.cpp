@@ -23,7 +23,8 @@ JobState::JobState(const JobSetup& setup, const launch::WorkerEnvironment& envir
       time_limit_(time_limit),
       shards_(setup.layout, setup.partition.get(), setup.plan_options.stage,
               setup.on_gpu ? setup.own_ranks().each_alone() : setup.own_ranks(),
-              setup.plan_options.offload.parameters, setup.plan_options.shard_group) {
+              setup.plan_options.offload.parameters, setup.plan_options.shard_group,
+              setup.plan_options.whole_tensors) {
     const Bytes bytes =
         zero::StateStore::bytes_on_disk(setup.plan, setup.plan_options.chunk_format());
     if (bytes.value == 0) return;
@@ -81,7 +82,8 @@ std::unique_ptr<runtime::ParameterState> JobState::make(RankComms& comms,
             zero::PipelineScope{
                 comms.is_divided() ? &comms.job() : nullptr,
                 plan::counted_elsewhere(setup_.plan_options.stage_work.ties, setup_.place.stage)},
-            comms.shares(), graph::has_control_flow(setup_.segmented->lowered())},
+            comms.shares(), graph::has_control_flow(setup_.segmented->lowered()),
+            setup_.update_rules},
         offload_ ? &*offload_ : nullptr);
 }
 

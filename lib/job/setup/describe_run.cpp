@@ -10,6 +10,7 @@
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
+#include "job/setup/parameter_rules.h"
 #include "kernels/flat_optimizer.h"
 
 namespace dslaunch::job {
@@ -85,6 +86,8 @@ void describe_run(const JobSetup& setup, const std::string& memory, const RunPla
                  "and no other that is left can be it",
                  target);
     log_info("training", "{}", method_text(setup));
+    const std::string rules = describe_rules(setup.update_rules, *setup.model);
+    if (!rules.empty()) log_info("training", "{}", rules);
     log_info("output", "{}", output_text(setup, places.output));
     const std::string differences = config::differences_text(setup.resolved);
     log_info("config", "{}{}", setup.config_origin,

@@ -92,6 +92,7 @@ plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtim
     options.recompute_groups = config.recompute_groups;
     options.clip = config.gradient_clipping > 0;
     options.reduce_each_micro_step = config.reduce == config::ReduceWhen::kMicroStep;
+    options.whole_tensors = config.optimizer.needs_whole_tensors();
     options.optimizer_states = zero::ShardOptimizer::states_per_parameter(config.optimizer);
     // Summing while updating reads every rank's gradients once; with more ranks a reduction by
     // parts reads less.

@@ -24,6 +24,7 @@
 #include "runtime/comm/ranks/pipeline_place.h"
 #include "runtime/comm/ranks/topology.h"
 #include "runtime/data/data_source.h"
+#include "zero/states/update_rules.h"
 
 namespace dslaunch::job {
 
@@ -96,6 +97,7 @@ struct JobSetup {
     std::vector<plan::ShardCost> shard_costs;    // empty unless shard auto has chosen
     ShardBy shard = ShardBy::kFlat;              // the shard of the partition
     std::unique_ptr<plan::Partition> partition;  // owners from ZeRO stage 1 on
+    zero::UpdateRules update_rules;              // by the model's parameters
     plan::StepPlanOptions plan_options;          // options of this rank
     bool on_gpu = false;  // true: each rank has a GPU, whose memory it shares with no other
     plan::StepPlan plan;

@@ -23,6 +23,7 @@
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
+#include "job/setup/parameter_rules.h"
 #include "job/setup/trial_batch.h"
 #include "storage/files/zip_archive.h"
 #include "storage/huggingface/model_folder.h"
@@ -311,6 +312,7 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     graph::LossFacts loss;
     setup.model_info = measure_batch(setup, graph::on_device(batch, device), place, &loss);
     if (!arguments.plan_only) require_trainable(setup, loss);
+    setup.update_rules = parameter_rules(config, *setup.model);
     lay_out_job(setup, place);
     if (setup.place.is_pipeline()) check_shared_buffers(setup, batch);
     let_go_of_other_stages(setup);

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "graph/archive/memory_order.h"
 #include "graph/archive/scalar_types.h"
+#include "job/verify/tensor_update_rules.h"
 #include "job/verify/update_rules.h"
 #include "launch/machine/machine_name.h"
 #include "plan/layout/tensor_shares.h"
@@ -128,12 +129,23 @@ void JobVerifier::after_update(const runtime::SeenUpdate& update) {
     const auto value = [](std::span<const float> values, size_t i) {
         return values.empty() ? 0.0 : static_cast<double>(values[i]);
     };
-    config::OptimizerConfig optimizer = parts_.setup->config().optimizer;
+    config::OptimizerConfig optimizer = *update.optimizer;
     if (update.betas) {
         optimizer.beta1 = update.betas->beta1;
         optimizer.beta2 = update.betas->beta2;
     }
-    for (size_t i = 0; i < piece.end.size(); ++i) {
+    if (optimizer.needs_whole_tensors()) {
+        const TensorError found =
+            tensor_update_error(optimizer,
+                                {parts_.setup->model->parameters()[update.parameter].tensor,
+                                 piece.gradients, piece.factor, piece.lr, piece.update},
+                                {piece.begin, piece.first, piece.second},
+                                {update.parameters, update.first, update.second});
+        piece.update_error = found.error;
+        piece.worst = found.element;
+    }
+    const size_t alone = optimizer.needs_whole_tensors() ? 0 : piece.end.size();
+    for (size_t i = 0; i < alone; ++i) {
         const UpdateFacts facts{static_cast<double>(piece.gradients[i]) * piece.factor, piece.lr,
                                 piece.update};
         const ElementValues before{piece.begin[i], value(piece.first, i), value(piece.second, i)};

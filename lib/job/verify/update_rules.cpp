@@ -111,6 +111,9 @@ double update_error(const config::OptimizerConfig& config, const UpdateFacts& fa
             const double slack = facts.lr * 16 * kUnit * (std::abs(direction) + sum.size);
             return std::max(worst, error(after.parameter, parameter, slack));
         }
+        case config::OptimizerKind::kLamb:
+        case config::OptimizerKind::kMuon:
+            break;
     }
     return INFINITY;
 }

@@ -21,7 +21,7 @@ struct UpdateFacts {
 };
 
 // How far AFTER is from what CONFIG's rule makes of BEFORE, as a multiple of what rounding
-// explains: at most 1 is right.
+// explains: at most 1 is right. REQUIRES: CONFIG needs no whole tensors.
 [[nodiscard]] double update_error(const config::OptimizerConfig& config, const UpdateFacts& facts,
                                   const ElementValues& before, const ElementValues& after);
 

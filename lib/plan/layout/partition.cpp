@@ -79,10 +79,11 @@ std::vector<ShardPiece> cut_rows(const FlatLayout& layout, const ModelInfo& mode
     return pieces;
 }
 
-// Parameters that stay together: a segment's, or a module's.
+// Parameters that stay together: a segment's, a module's, or just one.
 std::string unit_name(const ParameterSlice& slice, const ModelInfo& model, ShardBy by) {
     if (by == ShardBy::kLayer) return std::to_string(slice.first_segment);
     const std::string& name = model.parameters[slice.parameter].name;
+    if (by == ShardBy::kParameter) return name;
     return name.substr(0, name.rfind('.'));
 }
 
@@ -123,7 +124,7 @@ Partition make_partition(const FlatLayout& layout, const ModelInfo& model, Shard
     Partition partition;
     partition.world_size = world_size;
     std::vector<int> owners;
-    if (by == ShardBy::kLayer || by == ShardBy::kGroup)
+    if (by != ShardBy::kFlat && by != ShardBy::kRow)
         owners = deal_out(layout, model, by, world_size);
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         if (by == ShardBy::kFlat) {

@@ -29,9 +29,10 @@ struct Partition {
 };
 
 // Pieces begin and end at the layout's blocks (by row: at rows), padding goes with the piece before
-// it. By kFlat every rank gets 1 / WORLD_SIZE of each bucket, within a block; by kLayer and kGroup
-// whole layers or modules go to the rank with least elements, largest first; by kRow rows are
-// shared out evenly in order, and parameters with fewer rows than ranks leave some ranks without.
+// it. By kFlat every rank gets 1 / WORLD_SIZE of each bucket, within a block; by kLayer, kGroup
+// and kParameter whole layers, modules or parameters go to the rank with least elements, largest
+// first; by kRow rows are shared out evenly in order, and parameters with fewer rows than ranks
+// leave some ranks without.
 // REQUIRES: world_size >= 1.
 [[nodiscard]] Partition make_partition(const FlatLayout& layout, const ModelInfo& model, ShardBy by,
                                        int world_size);

@@ -231,6 +231,9 @@ struct StepPlanOptions {
     // REQUIRES: it divides world_size; a group is a whole host, or its ranks are on hosts of one
     // rank each.
     int shard_group = 0;
+    // True if updates take whole tensors, so that at stage 0 the local ranks share the writing
+    // tensor by tensor. REQUIRES, from stage 1 on: the partition cuts no tensor.
+    bool whole_tensors = false;
     // True if all that is not on disk is in the memory of a GPU that the rank alone has. REQUIRES:
     // hosts of one rank each.
     bool on_device = false;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/range.h"
+#include "config/run/optimizer_config.h"
 #include "config/run/scheduler_config.h"
 
 namespace dslaunch::runtime {
@@ -18,6 +19,7 @@ struct SeenUpdate {
     int chunk = -1;
     Range elements;      // in the order of the memory of the parameter, or of this rank's share
     int64_t update = 1;  // number of the parameter's update, from 1
+    const config::OptimizerConfig* optimizer = nullptr;  // that of the parameter's group
     double lr = 0;
     std::optional<config::Betas> betas;  // in place of the optimizer's
     double loss_scale = 1;

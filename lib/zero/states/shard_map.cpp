@@ -18,13 +18,15 @@ runtime::Topology group_of(const runtime::Topology& topology, int ranks) {
 }  // namespace
 
 ShardMap::ShardMap(const plan::FlatLayout& layout, const plan::Partition* partition, int stage,
-                   const runtime::Topology& topology, bool parameters_offloaded, int shard_group)
+                   const runtime::Topology& topology, bool parameters_offloaded, int shard_group,
+                   bool whole_tensors)
     : layout_(layout),
       partition_(partition),
       stage_(stage),
       topology_(topology),
       owners_(shard_group > 0 ? group_of(topology, shard_group) : topology),
-      parameters_offloaded_(parameters_offloaded) {
+      parameters_offloaded_(parameters_offloaded),
+      whole_tensors_(whole_tensors) {
     DSL_CHECK(stage == 0 || partition != nullptr, "stage {} without a partition", stage);
     for (int node = 0; node < owners_.node_count(); ++node)
         node_of_rank_.insert(node_of_rank_.end(), static_cast<size_t>(owners_.node_sizes[node]),
@@ -57,9 +59,26 @@ ShardMap::ShardMap(const plan::FlatLayout& layout, const plan::Partition* partit
     }
 }
 
+// The part of a bucket that this rank writes where every rank keeps all states.
+Range ShardMap::written_at_stage_0(int bucket) const {
+    const plan::Bucket& of = layout_.buckets[bucket];
+    const Range part = part_range(of.numel, {topology_.local_rank, topology_.local_world_size()});
+    if (!whole_tensors_) return part;
+    // A tensor is written by the rank whose part it begins in.
+    const auto first_begin = [&](int64_t element) {
+        for (int i = of.first_slice; i < of.end_slice; ++i) {
+            const int64_t begin = layout_.slices[i].offset_numel - of.offset_numel;
+            if (begin >= element) return begin;
+        }
+        return of.numel;
+    };
+    const int64_t begin = first_begin(part.begin);
+    return {begin, first_begin(part.end()) - begin};
+}
+
 void ShardMap::add_replicated_pieces(int bucket) {
     const int64_t numel = layout_.buckets[bucket].numel;
-    const Range own = part_range(numel, {topology_.local_rank, topology_.local_world_size()});
+    const Range own = written_at_stage_0(bucket);
     const auto add = [&](const Range& range, bool writes) {
         if (range.numel > 0)
             pieces_.back().push_back({bucket, range, state_numel_ + range.begin, writes});

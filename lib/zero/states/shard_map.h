@@ -27,9 +27,10 @@ class ShardMap {
   public:
     // PARTITION is given from stage 1 on. PARAMETERS_OFFLOADED, at stage 3, means that every rank
     // keeps its own on disk, so they are gathered on one host too. SHARD_GROUP
-    // is StepPlanOptions::shard_group. LAYOUT and PARTITION must outlive the map.
+    // and WHOLE_TENSORS are those of StepPlanOptions. LAYOUT and PARTITION must outlive the map.
     ShardMap(const plan::FlatLayout& layout, const plan::Partition* partition, int stage,
-             const runtime::Topology& topology, bool parameters_offloaded, int shard_group = 0);
+             const runtime::Topology& topology, bool parameters_offloaded, int shard_group = 0,
+             bool whole_tensors = false);
 
     [[nodiscard]] const plan::FlatLayout& layout() const { return layout_; }
     [[nodiscard]] const runtime::Topology& topology() const { return topology_; }
@@ -78,6 +79,7 @@ class ShardMap {
     [[nodiscard]] std::vector<Range> own_ranges(int bucket) const;
 
   private:
+    [[nodiscard]] Range written_at_stage_0(int bucket) const;
     void add_replicated_pieces(int bucket);
     void add_sharded_pieces(int bucket);
 
@@ -87,6 +89,7 @@ class ShardMap {
     runtime::Topology topology_;
     runtime::Topology owners_;
     bool parameters_offloaded_;
+    bool whole_tensors_;
     std::vector<int64_t> state_begins_;
     std::vector<int> node_of_rank_;
     std::vector<std::vector<OwnedPiece>> pieces_;

@@ -8,6 +8,8 @@ int64_t ShardOptimizer::states_per_parameter(const config::OptimizerConfig& conf
     switch (config.kind) {
         case config::OptimizerKind::kAdam:
         case config::OptimizerKind::kAdamW:
+        case config::OptimizerKind::kLamb:
+        case config::OptimizerKind::kMuon:
             return 2;
         case config::OptimizerKind::kAdagrad:
         case config::OptimizerKind::kLion:
@@ -30,6 +32,10 @@ std::string ShardOptimizer::name(const config::OptimizerConfig& config) {
             return "adagrad";
         case config::OptimizerKind::kLion:
             return "lion";
+        case config::OptimizerKind::kLamb:
+            return "lamb";
+        case config::OptimizerKind::kMuon:
+            return "muon";
     }
     DSL_CHECK(false, "optimizer {}", static_cast<int>(config.kind));
 }
@@ -39,6 +45,8 @@ std::vector<std::string> ShardOptimizer::state_names(const config::OptimizerConf
     switch (config.kind) {
         case config::OptimizerKind::kAdam:
         case config::OptimizerKind::kAdamW:
+        case config::OptimizerKind::kLamb:
+        case config::OptimizerKind::kMuon:
             return {"exp_avg", "exp_avg_sq"};
         case config::OptimizerKind::kSgd:
             return {"momentum_buffer"};
@@ -93,7 +101,11 @@ void ShardOptimizer::update(const kernels::FlatRange& range, double lr, int64_t 
                                            .weight_decay = config_.weight_decay,
                                            .nesterov = config_.nesterov,
                                            .first_step = step == 1});
+        case config::OptimizerKind::kLamb:
+        case config::OptimizerKind::kMuon:
+            break;
     }
+    DSL_CHECK(false, "{} updates whole tensors", name(config_));
 }
 
 }  // namespace dslaunch::zero

@@ -1,6 +1,7 @@
-// The update of a rank's part of the optimizer states and parameters: Adam, AdamW, SGD, Adagrad,
-// Lion in fp32. The states are the caller's (state_store.h). Parameters that got no gradient in a
-// step are left alone, as in PyTorch, so each keeps its own step count.
+// The update of a rank's part of the optimizer states and parameters, element by element: Adam,
+// AdamW, SGD, Adagrad, Lion in fp32 (whole tensors: tensor_optimizer.h). The states are the
+// caller's (state_store.h). Parameters that got no gradient in a step are left alone, as in
+// PyTorch, so each keeps its own step count.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ class ShardOptimizer {
     ShardOptimizer(const config::OptimizerConfig& config, device::Queue& queue)
         : config_(config), queue_(queue) {}
 
-    // The number of fp32 values per parameter that CONFIG needs: Adam 2, Adagrad and Lion 1, SGD
-    // with momentum 1, without momentum 0.
+    // The number of fp32 values per parameter that CONFIG needs: Adam and LAMB 2, Adagrad and Lion
+    // 1, SGD with momentum 1, without momentum 0; Muon 2, of which its matrices use the first.
     [[nodiscard]] static int64_t states_per_parameter(const config::OptimizerConfig& config);
     // Returns "adamw" and the like.
     [[nodiscard]] static std::string name(const config::OptimizerConfig& config);
@@ -36,7 +37,7 @@ class ShardOptimizer {
 
     // Updates RANGE, from 0 on and with its states, with the learning rate LR as the slice's
     // STEP-th update (from 1). BETAS, if given, take the place of the config's. One thread at a
-    // time may call it.
+    // time may call it. REQUIRES: the config needs no whole tensors.
     void update(const kernels::FlatRange& range, double lr, int64_t step,
                 const std::optional<config::Betas>& betas = {});
 

@@ -107,12 +107,12 @@ const std::vector<Bad>& bad_configs() {
           "string "
           "\"disk\""}},
         {R"({"optimizer": {"params": {"lr": 1}}})",
-         {"c:1:15: optimizer: has no `type`: give Adam, AdamW, SGD, Adagrad or Lion"}},
+         {"c:1:15: optimizer: has no `type`: give Adam, AdamW, SGD, Adagrad, Lion, Lamb or Muon"}},
         {R"({"optimizer": {"type": "Adm"}})",
          {"c:1:24: optimizer.type: unknown optimizer the string \"Adm\", did you mean `Adam`?"}},
-        {R"({"optimizer": {"type": "Lamb", "params": {"max_coeff": 0.3}}})",
-         {"c:1:24: optimizer.type: Lamb is not available yet in this version: use Adam, AdamW, "
-          "SGD, Adagrad or Lion"}},
+        {R"({"optimizer": {"type": "MuAdam", "params": {"lr": 0.3}}})",
+         {"c:1:24: optimizer.type: MuAdam is not available yet in this version: use Adam, AdamW, "
+          "SGD, Adagrad, Lion, Lamb or Muon"}},
         {R"({"optimizer": {"type": "Adam", "params": {"momentum": 0.9}}})",
          {"c:1:55: optimizer.params.momentum: is no parameter of `adam`, only of sgd, musgd, "
           "muon"}},
@@ -275,7 +275,8 @@ const std::vector<Bad>& bad_zeros() {
          {"c:1:84: zero_optimization.zero_quantized_weights: compressed ZeRO communication is not "
           "available yet in this version"}},
         {"{zero_optimization: {stage: 1}, dslaunch: {shard: rows}}",
-         {"c:1:51: dslaunch.shard: must be one of flat, layer, group, row, auto, not the string "
+         {"c:1:51: dslaunch.shard: must be one of flat, layer, group, row, parameter, auto, not "
+          "the string "
           "\"rows\""}},
     };
     return table;

@@ -97,6 +97,7 @@ struct TrainingCase {
     std::string root = {};              // folder of the checkpoints
     SaveConfig save = {};
     std::string resume_from = {};  // step folder
+    UpdateRules rules = {};        // ZeroOptions::rules
     bool save_untrained = false;   // saves the resumed state at once, though no step is left
 
     [[nodiscard]] int world_size() const {

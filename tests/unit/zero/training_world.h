@@ -89,6 +89,7 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.fused_update = job.fused;
     options.optimizer_states = ShardOptimizer::states_per_parameter(job.optimizer);
     options.stage = job.stage;
+    options.whole_tensors = job.optimizer.needs_whole_tensors();
     options.shard_group = job.used_shard_group();
     if (topology.node_count() > 1) options.node_sizes = topology.node_sizes;
     options.parameter_bytes = dtype_bytes(job.precision.compute);
@@ -112,7 +113,7 @@ struct Planned {
         : options(plan_options(job, topology, setup.partition, work)),
           plan(make_step_plan(setup.info, setup.layout, options)),
           map(setup.layout, &setup.partition, job.stage, topology, job.offload.parameters,
-              job.used_shard_group()) {}
+              job.used_shard_group(), options.whole_tensors) {}
 
     [[nodiscard]] ZeroPlace place(const TrainingSetup& setup) const {
         return {&setup.layout, &setup.partition, &options, &plan, &map, {host.get(), at::kCPU}};
@@ -226,7 +227,8 @@ inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
     ZeroState state(setup.model(), planned.place(setup), slices, *self.arena, *self.group,
                     *self.collectives,
                     {job.optimizer, job.clipping, job.precision.compute,
-                     job.precision.skip_nonfinite_steps, resumed.saved ? &*resumed.saved : nullptr},
+                     job.precision.skip_nonfinite_steps, resumed.saved ? &*resumed.saved : nullptr,
+                     /*pipeline=*/{}, /*tensor=*/nullptr, /*usage_varies=*/true, job.rules},
                     offload.get());
     const auto checkpointer = checkpointer_for(job, setup, state, *self.collectives);
     if (job.save_untrained) {

@@ -42,9 +42,9 @@ using testing::train_devices;
 using testing::TrainingCase;
 
 // Before the first backward of the process.
-const bool kRegistered = (test::register_test_devices(), true);
+const bool kDevicesRegistered = (test::register_test_devices(), true);
 
-void check_equal_bits(const RankOutcome& a, const RankOutcome& b) {
+void check_equal_on_device(const RankOutcome& a, const RankOutcome& b) {
     CHECK(a.loss == b.loss);
     CHECK(a.updates == b.updates);
     for (const auto& [name, tensor] : a.parameters) {
@@ -54,11 +54,11 @@ void check_equal_bits(const RankOutcome& a, const RankOutcome& b) {
     }
 }
 
-void check_against_reference(const TrainingCase& job) {
+void check_device_reference(const TrainingCase& job) {
     INFO(job.name << " on " << job.world_size() << " ranks");
     const std::vector<DeviceRank> ranks = train_devices(job);
     const RankOutcome& first = ranks[0].outcome;
-    for (const DeviceRank& rank : ranks) check_equal_bits(rank.outcome, first);
+    for (const DeviceRank& rank : ranks) check_equal_on_device(rank.outcome, first);
     testing::check_near(first, testing::train_reference(job));
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("every fixture trains on a device with the losses of the CPU's state")
 TEST_CASE("every rank on a device comes to the parameters of torch::optim", "[matrix]") {
     test::EveryNth cases(5);
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {5}, {8}, {2, 1}})
-        testing::for_each_optimizer(sizes, 2, {0.0, 0.05}, check_against_reference, cases);
+        testing::for_each_optimizer(sizes, 2, {0.0, 0.05}, check_device_reference, cases);
 }
 
 TEST_CASE("without clipping a device's ranks have the bits of ZeroState") {
@@ -101,7 +101,7 @@ TEST_CASE("without clipping a device's ranks have the bits of ZeroState") {
             TrainingCase job{"bits", sizes, kAdamL2, 2, 0, micro_step};
             job.bucket_numel_max = 200;
             INFO(job.world_size() << " ranks, micro_step " << micro_step);
-            check_equal_bits(train_devices(job)[0].outcome, testing::train_world(job)[0]);
+            check_equal_on_device(train_devices(job)[0].outcome, testing::train_world(job)[0]);
         }
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("an Adam without bias correction is the CPU's too") {
     OptimizerConfig config = kAdamW;
     config.bias_correction = false;
     const TrainingCase job{"no correction", {2}, config};
-    check_equal_bits(train_devices(job)[0].outcome, testing::train_world(job)[0]);
+    check_equal_on_device(train_devices(job)[0].outcome, testing::train_world(job)[0]);
 }
 
 // Hosts of one rank each add up in the order of ranks, as the test's devices do.
@@ -163,7 +163,7 @@ TEST_CASE("every stage in every precision has the bits of the CPU's hosts of one
                     const RankOutcome here = train_on_hosts(job);
                     CHECK(there[0].outcome.norm == here.norm);
                     CHECK(there[0].outcome.losses() == here.losses());
-                    for (const DeviceRank& rank : there) check_equal_bits(rank.outcome, here);
+                    for (const DeviceRank& rank : there) check_equal_on_device(rank.outcome, here);
                 }
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("groups that hold copies have the bits of the CPU's hosts that hold co
                 job.node_sizes = {4};
                 CHECK(there[0].outcome.norm == here.norm);
                 CHECK(there[0].outcome.losses() == here.losses());
-                for (const DeviceRank& rank : there) check_equal_bits(rank.outcome, here);
+                for (const DeviceRank& rank : there) check_equal_on_device(rank.outcome, here);
             }
 }
 
@@ -199,7 +199,7 @@ TEST_CASE("groups of every size come to the parameters of torch::optim", "[matri
                 job.stage = stage;
                 job.shard = shard;
                 job.shard_group = group;
-                check_against_reference(job);
+                check_device_reference(job);
             }
 }
 
@@ -253,7 +253,7 @@ TEST_CASE("many ranks, and parameters smaller than their number, have the CPU's 
             job.stage = stage;
             job.steps = 3;
             INFO(world_size << " ranks, stage " << stage);
-            check_equal_bits(train_devices(job)[0].outcome, train_on_hosts(job));
+            check_equal_on_device(train_devices(job)[0].outcome, train_on_hosts(job));
         }
 }
 
@@ -370,12 +370,12 @@ TEST_CASE("what a device saves a host resumes, and the other way round") {
             job.root = folder.path() + "/again";
             INFO(dtype_name(dtype) << ", device first " << device_first);
             // Resumed for no step at all, everything is as it was saved.
-            check_equal_bits(train(!device_first), saved);
+            check_equal_on_device(train(!device_first), saved);
             job.stage = 3;
             job.steps = 6;
             const RankOutcome there = train(true);
             tree->remove_folder(job.root);
-            check_equal_bits(there, train(false));
+            check_equal_on_device(there, train(false));
             tree->remove_folder(job.root);
             tree->remove_folder(folder.path() + "/checkpoints");
         }
@@ -410,9 +410,9 @@ TEST_CASE(
             CHECK(moved >= 2);
             job.resume_from = job.root + "/step-3";
             job.root = folder.path() + "/again";
-            check_equal_bits(train_on_hosts(job), saved);
+            check_equal_on_device(train_on_hosts(job), saved);
             tree->remove_folder(job.root);
-            check_equal_bits(train_devices(job)[0].outcome, saved);
+            check_equal_on_device(train_devices(job)[0].outcome, saved);
             tree->remove_folder(job.root);
             tree->remove_folder(folder.path() + "/checkpoints");
         }
@@ -435,7 +435,7 @@ TEST_CASE("groups that hold copies save once, and other groups resume it") {
         job.root = folder.path() + "/again";
         job.node_sizes = {ranks};
         job.shard_group = group;
-        check_equal_bits(train_devices(job)[0].outcome, saved);
+        check_equal_on_device(train_devices(job)[0].outcome, saved);
         tree->remove_folder(job.root);
     }
 }

@@ -113,10 +113,13 @@ TEST_CASE("layers and modules stay together, rows are not cut") {
         const Partition layers = make_partition(layout, model, ShardBy::kLayer, world_size);
         const Partition modules = make_partition(layout, model, ShardBy::kGroup, world_size);
         const Partition rows = make_partition(layout, model, ShardBy::kRow, world_size);
+        const Partition whole = make_partition(layout, model, ShardBy::kParameter, world_size);
+        CHECK(balance_of(whole).imbalance <= balance_of(modules).imbalance + 1e-12);
         for (int i = 0; i < layout.trained_slices; ++i) {
             const ParameterSlice& slice = layout.slices[i];
             REQUIRE(owners_of(layers, i).size() == 1);
             REQUIRE(owners_of(modules, i).size() == 1);
+            REQUIRE(owners_of(whole, i).size() == 1);
             const ParameterInfo& parameter = model.parameters[slice.parameter];
             for (const ShardPiece& piece : owners_of(rows, i))
                 CHECK(piece.range.begin % (parameter.numel / parameter.rows) == 0);

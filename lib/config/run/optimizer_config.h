@@ -1,0 +1,68 @@
+// The optimizer config is what a run needs to know about its optimizer: a part of the run config
+// (config/run/run_config.h), made by resolve() from `optimizer` and `dslaunch.optimizer`. No
+// threads: value types.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dslaunch::config {
+
+enum class OptimizerKind { kAdam, kAdamW, kSgd, kAdagrad, kLion, kLamb, kMuon };
+
+// How Muon makes a matrix orthogonal: by products of the matrix itself, or of its Gram matrix,
+// which is smaller unless the matrix is square.
+enum class NewtonSchulz { kStandard, kGram };
+
+// Adam: L2 decay added to the gradient; AdamW: decoupled decay, applied before the update (as
+// PyTorch and DeepSpeed). DeepSpeed's "Adam" with adam_w_mode true (its default) is AdamW:
+// resolve() decides.
+struct OptimizerConfig {
+    OptimizerKind kind = OptimizerKind::kAdamW;
+    double lr = 1e-3;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double eps = 1e-8;
+    double weight_decay = 0.0;
+    bool bias_correction = true;
+    double momentum = 0.0;   // SGD, Muon
+    double dampening = 0.0;  // SGD
+    bool nesterov = false;   // SGD
+    double lr_decay = 0.0;  // Adagrad: update u (from 1) has the rate lr / (1 + (u - 1) * lr_decay)
+    double initial_accumulator_value = 0.0;  // Adagrad
+    // LAMB: the least and the largest ratio of a tensor's norm to its update's.
+    double min_coeff = 0.01;
+    double max_coeff = 10.0;
+    NewtonSchulz newton_schulz = NewtonSchulz::kGram;  // Muon
+    double rest_lr = 1e-3;  // Muon: AdamW's rate, for what is no hidden matrix
+
+    // True when weight decay is added to the gradient and so passes through the states; the other
+    // optimizers decay the parameters themselves.
+    [[nodiscard]] bool decays_gradient() const {
+        return weight_decay != 0 && (kind == OptimizerKind::kAdam || kind == OptimizerKind::kSgd ||
+                                     kind == OptimizerKind::kAdagrad);
+    }
+    // True when the update of an element depends on all others of its tensor.
+    [[nodiscard]] bool needs_whole_tensors() const {
+        return kind == OptimizerKind::kLamb || kind == OptimizerKind::kMuon;
+    }
+
+    bool operator==(const OptimizerConfig&) const = default;
+};
+
+// dslaunch.optimizer.groups: parameters whose numbers are not the optimizer's own. What is unset is
+// the optimizer's.
+struct ParameterGroup {
+    std::vector<std::string> match;  // names of parameters, `*` for any characters
+    std::optional<double> lr;        // schedules multiply it as they do the optimizer's
+    std::optional<double> weight_decay;
+    std::optional<double> beta1, beta2;
+    std::optional<double> eps;
+    std::optional<bool> muon;  // Muon: true: it updates them, false: AdamW does
+
+    bool operator==(const ParameterGroup&) const = default;
+};
+
+}  // namespace dslaunch::config

@@ -1,0 +1,120 @@
+#include "job/verify/tensor_update_rules.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace dslaunch::job {
+
+namespace {
+
+constexpr double kUnit = 0x1p-23;  // relative rounding of fp32, twice
+// Steps of a quintic from fp32 numbers: small singular values grow some hundred times, and their
+// rounding with them. Relative to the largest singular value, which is about 1.
+constexpr double kOrthogonalSlack = 1e-3;
+
+at::Tensor values_of(std::span<const float> values, const at::Tensor& like) {
+    return at::from_blob(const_cast<float*>(values.data()), like.sizes(), like.strides(),
+                         at::kFloat)
+        .to(at::kDouble);
+}
+
+// How far FOUND is from EXPECTED, of what ALLOWED explains.
+TensorError worst_of(const at::Tensor& found, const at::Tensor& expected,
+                     const at::Tensor& allowed) {
+    const at::Tensor ratio = ((found - expected).abs() / (allowed + 1e-37)).contiguous().view(-1);
+    if (ratio.numel() == 0) return {};
+    if (!at::isfinite(ratio).all().item<bool>()) return {INFINITY, 0};
+    const int64_t element = ratio.argmax().item<int64_t>();
+    return {ratio[element].item<double>(), element};
+}
+
+TensorError larger(const TensorError& a, const TensorError& b) {
+    return b.error > a.error ? b : a;
+}
+
+// m and v after the update, and their check.
+TensorError lamb_states(const config::OptimizerConfig& config, const at::Tensor& g,
+                        const TensorFacts& facts, const TensorValues& before,
+                        const TensorValues& after) {
+    const at::Tensor m = values_of(before.first, facts.like);
+    const at::Tensor v = values_of(before.second, facts.like);
+    const TensorError first =
+        worst_of(values_of(after.first, facts.like), config.beta1 * m + (1 - config.beta1) * g,
+                 16 * kUnit * (m.abs() + g.abs()));
+    const TensorError second =
+        worst_of(values_of(after.second, facts.like), config.beta2 * v + (1 - config.beta2) * g * g,
+                 16 * kUnit * (v.abs() + g * g));
+    return larger(first, second);
+}
+
+TensorError lamb_error(const config::OptimizerConfig& config, const at::Tensor& g,
+                       const TensorFacts& facts, const TensorValues& before,
+                       const TensorValues& after) {
+    const TensorError states = lamb_states(config, g, facts, before, after);
+    const at::Tensor p = values_of(before.parameters, facts.like);
+    // With the states as they were stored: their rounding is not counted twice.
+    const at::Tensor way = values_of(after.first, facts.like) /
+                               (values_of(after.second, facts.like).sqrt() + config.eps) +
+                           config.weight_decay * p;
+    const double weights = p.norm().item<double>(), size = way.norm().item<double>();
+    const double ratio = weights > 0 && size > 0
+                             ? std::clamp(weights / size, config.min_coeff, config.max_coeff)
+                             : 1;
+    const auto step = static_cast<double>(facts.update);
+    const double correction = config.bias_correction ? std::sqrt(1 - std::pow(config.beta2, step)) /
+                                                           (1 - std::pow(config.beta1, step))
+                                                     : 1;
+    const at::Tensor delta = facts.lr * ratio * correction * way;
+    return larger(states, worst_of(values_of(after.parameters, facts.like), p - delta,
+                                   kUnit * (8 * p.abs() + 64 * delta.abs())));
+}
+
+// Jordan's iteration as it is published.
+at::Tensor newton_schulz(at::Tensor x) {
+    const bool tall = x.size(-2) > x.size(-1);
+    if (tall) x = x.mT();
+    x = x / (at::linalg_vector_norm(x, 2, {{-2, -1}}, true) + 1e-7);
+    for (int i = 0; i < 5; ++i) {
+        const at::Tensor a = at::matmul(x, x.mT());
+        x = 3.4445 * x + at::matmul(-4.7750 * a + 2.0315 * at::matmul(a, a), x);
+    }
+    return tall ? x.mT() : x;
+}
+
+TensorError muon_error(const config::OptimizerConfig& config, const at::Tensor& g,
+                       const TensorFacts& facts, const TensorValues& before,
+                       const TensorValues& after) {
+    const at::Tensor old = values_of(before.first, facts.like);
+    const at::Tensor momentum = values_of(after.first, facts.like);
+    const TensorError states = worst_of(momentum, config.momentum * old + (1 - config.momentum) * g,
+                                        16 * kUnit * (old.abs() + g.abs()));
+    const at::Tensor way = (1 - config.momentum) * g + config.momentum * momentum;
+    const at::Tensor matrix = way.dim() == 4 ? way.flatten(1) : way;
+    const double size = std::sqrt(
+        std::max(1.0, static_cast<double>(way.size(-2)) / static_cast<double>(way.size(-1))));
+    const at::Tensor p = values_of(before.parameters, facts.like);
+    const at::Tensor expected = p * (1 - facts.lr * config.weight_decay) -
+                                facts.lr * size * newton_schulz(matrix).reshape(p.sizes());
+    const at::Tensor allowed = 8 * kUnit * p.abs() + facts.lr * size * kOrthogonalSlack;
+    return larger(states, worst_of(values_of(after.parameters, facts.like), expected, allowed));
+}
+
+}  // namespace
+
+TensorError tensor_update_error(const config::OptimizerConfig& config, const TensorFacts& facts,
+                                const TensorValues& before, const TensorValues& after) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor g = values_of(facts.gradients, facts.like) * facts.factor;
+    if (config.kind == config::OptimizerKind::kMuon)
+        return muon_error(config, g, facts, before, after);
+    DSL_CHECK(config.kind == config::OptimizerKind::kLamb, "optimizer {}",
+              static_cast<int>(config.kind));
+    return lamb_error(config, g, facts, before, after);
+}
+
+}  // namespace dslaunch::job

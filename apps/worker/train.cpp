@@ -221,6 +221,10 @@ class TrainRole {
             fail(ExitCode::kUsage,
                  "verify looks at values in the host's memory: give --device cpu; a GPU's plan "
                  "has the same instructions");
+        if (setup_.config().states != config::MomentFormat::kFp32)
+            fail(ExitCode::kConfig,
+                 "dslaunch.optimizer.states: moments in fewer bits than fp32 are rounded by drawn "
+                 "numbers, which verify cannot foretell: verify with fp32");
         verifier_.emplace(job::VerifierParts{&setup_, &comms_, &state, &*steps_,
                                              arguments_.job.model_path, arguments_.scratch});
         state.set_witness(&*verifier_);

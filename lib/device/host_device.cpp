@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/zeroed_floats.h"
 #include "kernels/flat_optimizer.h"
+#include "kernels/packed_update.h"
 
 namespace dslaunch::device {
 
@@ -24,6 +25,12 @@ void HostQueue::fill(float* into, float value, int64_t numel) {
 // The parts of a range that the threads update at once.
 template <typename Update>
 void HostQueue::by_team(const FlatRange& range, const Update& update) {
+    if (range.packed.any()) {
+        const kernels::TileRange tiles = kernels::tiles_of(range);
+        return team_.for_chunks(tiles.end - tiles.first, [&](int64_t i) {
+            kernels::update_tile(range, tiles.first + i, update);
+        });
+    }
     team_.for_parts(range.numel, [&](int64_t begin, int64_t numel) {
         FlatRange part = range;
         part.begin = range.begin + begin;

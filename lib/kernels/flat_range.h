@@ -2,12 +2,27 @@
 // processors, device/queue.h on any device.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "base/kinds/dtype.h"
+#include "base/kinds/state_packing.h"
 
 namespace dslaunch::kernels {
+
+// States in memory in fewer bits than fp32, in tiles (tiled_bytes). An update unpacks a tile,
+// updates it and packs it again, with rounding drawn from SEED (state_packing.h).
+struct PackedStates {
+    std::array<StatePacking, 2> packings = {};
+    std::array<std::byte*, 2> states = {};  // the first and the second state; null: not packed
+    int64_t numel = 0;                      // elements of the states
+    int64_t begin = 0;                      // the range's first element among them
+    uint32_t seed = 0;
+
+    [[nodiscard]] bool any() const { return states[0] != nullptr || states[1] != nullptr; }
+};
 
 // One update reads and writes elements [begin, begin + numel) of every array given, so that a
 // caller may feed any part of a shard in any order, from any number of threads; how it is cut
@@ -35,6 +50,7 @@ struct FlatRange {
     // States, fp32: Adam's, Lion's and SGD's momentum, Adagrad's sum of squares …
     std::span<float> first = {};
     std::span<float> second = {};  // … and Adam's variance
+    PackedStates packed = {};      // in the place of these
 };
 
 struct AdamStep {

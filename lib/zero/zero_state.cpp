@@ -412,6 +412,10 @@ kernels::FlatRange ZeroState::arrays_of(int b, const ChunkPart& part, const Chun
     };
     update.first = from(view.moments[0]);
     update.second = from(view.moments[1]);
+    update.packed = view.packed;
+    update.packed.begin = at;
+    update.packed.seed =
+        static_cast<uint32_t>(settings_.step) * 0x9E3779B1U + view.packed.seed * 0xC2B2AE35U;
     if (half()) {
         update.parameters = from(view.master);
         if (values != nullptr)

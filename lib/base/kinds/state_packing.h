@@ -31,4 +31,15 @@ inline constexpr int64_t kPackedBlockNumel = 256;
     return packed_scale_bytes(numel) + numel;
 }
 
+// Elements of a tile: packed states in memory are images of so many elements each, one after the
+// other, so that a thread unpacks, updates and packs one at a time.
+inline constexpr int64_t kPackedTileNumel = int64_t{16} * 1024;
+
+// Bytes of NUMEL elements in tiles. A tile begins at a line of the cache.
+[[nodiscard]] constexpr int64_t tiled_bytes(StatePacking packing, int64_t numel) {
+    const int64_t whole = numel / kPackedTileNumel;
+    return whole * packed_bytes(packing, kPackedTileNumel) +
+           round_up(packed_bytes(packing, numel - whole * kPackedTileNumel), 64);
+}
+
 }  // namespace dslaunch

@@ -88,6 +88,10 @@ void Resolver::offload() {
                     fmt::format("nvme brings states in chunks that cut tensors, and {} updates "
                                 "whole tensors: use cpu or none",
                                 find_path(root_, "optimizer.type")->text));
+    if (offload.optimizer == OffloadDevice::kNvme && run_config().states != MomentFormat::kFp32)
+        problem("dslaunch.optimizer.states",
+                fmt::format("is for moments in memory, and {} has them on disk: use {}",
+                            kOptimizer.key("device"), kMoments));
     offload_folders();
     optimizer_portions();
     parameter_portions();

@@ -169,6 +169,7 @@ void Resolver::parameter_groups() {
                 fmt::format("ranks that share layers have parts of tensors, and {} updates whole "
                             "tensors: use another optimizer, or dslaunch.sequence.size",
                             find_path(root_, "optimizer.type")->text));
+    moments_in_memory();
     run_config().decays_matrices_only = take_text("dslaunch.optimizer.decay") == "matrices";
     const std::string path = "dslaunch.optimizer.groups";
     const Value* const groups = given(path);
@@ -176,6 +177,18 @@ void Resolver::parameter_groups() {
     record(path, *groups, groups->origin);
     for (size_t i = 0; i < groups->items.size(); ++i)
         parameter_group(fmt::format("{}[{}]", path, i), groups->items[i]);
+}
+
+void Resolver::moments_in_memory() {
+    const std::string path = "dslaunch.optimizer.states";
+    const std::string word = take_text(path);
+    run_config().states = word == "bf16"   ? MomentFormat::kBf16
+                          : word == "int8" ? MomentFormat::kInt8
+                                           : MomentFormat::kFp32;
+    if (run_config().states == MomentFormat::kFp32) return;
+    if (run_config().optimizer.needs_whole_tensors())
+        problem(path, fmt::format("{} is not there for {}, which updates whole tensors: use fp32",
+                                  word, find_path(root_, "optimizer.type")->text));
 }
 
 void Resolver::parameter_group(const std::string& path, const Value& value) {

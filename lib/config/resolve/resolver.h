@@ -98,6 +98,7 @@ class Resolver {
     // Two decays at PATH; a problem, and nothing, where VALUE is none.
     std::optional<Betas> betas_of(const std::string& path, const Value& value);
     void parameter_groups();
+    void moments_in_memory();
     void parameter_group(const std::string& path, const Value& value);
     // The number given at PATH, else VALUE, the default of WHOSE optimizer where the schema has
     // another.

@@ -23,6 +23,8 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
         add("dslaunch.sequence.size", "ranks that share positions are", "leave the key out");
     if (config.lora.base != LoraBase::kAsIs)
         add("dslaunch.lora.base", "weights in 8 or 4 bits are", "take as_is");
+    if (config.states != MomentFormat::kFp32)
+        add("dslaunch.optimizer.states", "moments in fewer bits than fp32 are", "use fp32");
     if (config.optimizer.kind == OptimizerKind::kMuon)
         add("optimizer.type", "Muon is", "take another one");
     return faults;

@@ -144,6 +144,7 @@ struct RunConfig {
     SequenceConfig sequence;
     OptimizerConfig optimizer;
     std::vector<ParameterGroup> parameter_groups;  // of several that fit a name the first counts
+    MomentFormat states = MomentFormat::kFp32;     // of moments in memory
     bool decays_matrices_only = false;  // tensors of fewer than two dimensions are not decayed
     SchedulerConfig scheduler;
     PrecisionConfig precision;

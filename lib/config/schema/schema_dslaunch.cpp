@@ -72,6 +72,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.communication.reduce", kString, "once", "once|micro_step", "Reduce once a step or after each micro step; always micro_step at ZeRO stages 2 and 3"},
     {"dslaunch.shard", kString, "flat", "flat|layer|group|row|parameter|auto", kShardDoc},
     {"dslaunch.optimizer", kObject, "null", "", "What of the optimizer differs between parameters"},
+    {"dslaunch.optimizer.states", kString, "fp32", "fp32|bf16|int8", "Moments in memory: fp32, rounded to bf16, or to 8 bits in blocks of 256 (docs/optimizers.md)"},
     {"dslaunch.optimizer.decay", kString, "all", "all|matrices", "Parameters that weight decay applies to: all, or those of two and more dimensions, so no norms and biases"},
     {"dslaunch.optimizer.groups", kList, "[]", "", "Parameters with numbers of their own; of several groups that fit a name the first counts"},
     {"dslaunch.optimizer.groups.[].match", kStrings, "null", "", "Names of parameters, `*` for any characters"},

@@ -47,9 +47,11 @@ plan::OffloadPlan offload_plan(const config::RunConfig& run) {
     offload.eviction = config.eviction;
     offload.ratio = config.optimizer_ratio;
     offload.adaptive = config.adaptive;
+    offload.packed_in_memory = run.states != config::MomentFormat::kFp32;
+    const config::MomentFormat moments = offload.packed_in_memory ? run.states : config.moments;
     for (size_t k = 0; k < offload.packings.size(); ++k)
         offload.packings[k] =
-            packing_of(config.moments, zero::ShardOptimizer::is_square(run.optimizer, k));
+            packing_of(moments, zero::ShardOptimizer::is_square(run.optimizer, k));
     offload.lossless = config.lossless;
     offload.parameter_numel_in_memory = config.parameters_in_memory_numel;
     return offload;

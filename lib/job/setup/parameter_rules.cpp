@@ -24,9 +24,14 @@ const ParameterGroup* group_of(const config::RunConfig& config, const std::strin
 }
 
 bool is_hidden_matrix(const graph::ModelParameter& parameter) {
+    if (parameter.tensor.dim() < 2) return false;
     const std::string name = lower(parameter.name);
-    return parameter.tensor.dim() >= 2 && name.find("embed") == std::string::npos &&
-           name.find("lm_head") == std::string::npos;
+    for (const char* const part : {"embed", "lm_head"})
+        if (name.find(part) != std::string::npos) return false;
+    const std::vector<std::string> modules = split(name, '.');
+    return std::ranges::none_of(modules, [](const std::string& module) {
+        return module == "wte" || module == "wpe" || module == "head";
+    });
 }
 
 void choose_kind(OptimizerConfig& rule, const ParameterGroup* group,
@@ -69,8 +74,8 @@ void check_patterns(const config::RunConfig& config, const graph::Model& model) 
             });
             if (fits) continue;
             fail(ExitCode::kConfig,
-                 "dslaunch.optimizer.groups: `{}` fits no trained parameter; `dslaunch show MODEL` "
-                 "lists their names",
+                 "dslaunch.optimizer.groups: `{}` fits no trained parameter; `dslaunch model show "
+                 "MODEL` lists their names",
                  printable(pattern));
         }
 }

@@ -12,7 +12,8 @@
 namespace dslaunch::job {
 
 // Muon updates parameters of two and more dimensions whose names have neither "embed" nor "lm_head"
-// in them, as DeepSpeed chooses them, unless their group says otherwise; AdamW updates the rest.
+// in them, as DeepSpeed chooses them, and no module "wte", "wpe" or "head", unless their group says
+// otherwise; AdamW updates the rest.
 // Throws Error{kConfig} for a pattern that fits no trained parameter, and for a group that gives
 // Muon a vector.
 [[nodiscard]] zero::UpdateRules parameter_rules(const config::RunConfig& config,

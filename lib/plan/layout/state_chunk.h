@@ -19,6 +19,7 @@ struct OffloadPlan {
     double ratio = 1.0;        // share of the chunks whose states are on disk; the others stay in
                                // memory
     std::array<StatePacking, 2> packings = {};  // packings of the moments on disk
+    bool packed_in_memory = false;              // true: and of those in memory
     bool lossless = false;                      // true: parts that are not packed are compressed on
                                                 // their way
     int64_t parameter_numel_in_memory = 0;      // largest number of a rank's parameter elements

@@ -20,6 +20,8 @@ constexpr int64_t kChunkStepNumel = int64_t{16} * 1024;
 constexpr int64_t kChunkNumelMax = 2 << 20;
 constexpr int64_t kChunksWanted = 64;
 constexpr int64_t kPageBytes = 4096;
+// The size of chunks whose moments are packed in memory.
+constexpr int64_t kPackedChunkNumel = 256 * kPackedTileNumel;
 
 // Elements of each rank's states of a bucket, padding included.
 std::vector<int64_t> shares_of(const Partition& partition, int bucket) {
@@ -184,8 +186,12 @@ StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partiti
                                                 ? std::vector<int64_t>{layout.buckets[b].numel}
                                                 : shares_of(*partition, b);
         const int64_t own = shares[options.stage == 0 ? 0 : options.rank];
-        const int64_t most = on_disk ? std::max<int64_t>(largest_of(shares), 1) : own;
-        const int64_t size = on_disk ? step : std::max<int64_t>(own, 1);
+        // A checkpoint unpacks a chunk at a time, so packed ones are small; cut at tiles.
+        const bool in_parts = on_disk || offload.packed_in_memory;
+        const int64_t most = in_parts ? std::max<int64_t>(largest_of(shares), 1) : own;
+        const int64_t size = on_disk                    ? step
+                             : offload.packed_in_memory ? kPackedChunkNumel
+                                                        : std::max<int64_t>(own, 1);
         for (int64_t begin = 0; begin < std::max<int64_t>(most, 1); begin += size) {
             chunk.range = {begin, std::clamp<int64_t>(own - begin, 0, size)};
             chunk.numel_max = std::clamp<int64_t>(most - begin, 0, size);

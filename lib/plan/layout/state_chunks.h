@@ -58,11 +58,23 @@ struct ChunkFormat {
     int64_t optimizer_states = 2;
     std::array<StatePacking, 2> packings = {};
     bool lossless = false;
-    bool sums = false;  // true: reduced gradients are kept, in the place of the states
+    bool sums = false;              // true: reduced gradients are kept, in the place of the states
+    bool packed_in_memory = false;  // true: PACKINGS are those of moments in memory too
 
     // True if anything on disk differs from its form in a buffer.
     [[nodiscard]] bool packs() const {
         return lossless || packings[0] != StatePacking::kNone || packings[1] != StatePacking::kNone;
+    }
+    // True if moment K in memory is not fp32.
+    [[nodiscard]] bool packs_in_memory(size_t k) const {
+        return packed_in_memory && packings[k] != StatePacking::kNone;
+    }
+    // Bytes of the moments of NUMEL elements in memory.
+    [[nodiscard]] Bytes moments_in_memory(int64_t numel) const {
+        Bytes bytes;
+        for (size_t k = 0; k < static_cast<size_t>(optimizer_states); ++k)
+            bytes += Bytes{packs_in_memory(k) ? tiled_bytes(packings[k], numel) : numel * 4};
+        return bytes;
     }
     // Bytes of the moments of NUMEL elements on disk, without padding.
     [[nodiscard]] Bytes moments_on_disk(int64_t numel) const {

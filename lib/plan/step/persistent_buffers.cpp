@@ -52,7 +52,7 @@ class Adder {
                       owned - on_disk, on_disk);
         made.moments.push_back(
             add_tiers(fmt::format("moments of bucket {}", b), BufferKind::kMoments,
-                      (owned - on_disk) * options_.optimizer_states,
+                      options_.chunk_format().moments_in_memory(owned_numel(b) - numel_on_disk(b)),
                       options_.chunk_format().moments_on_disk(numel_on_disk(b))));
         if (options_.keeps_reduced())
             made.reduced.push_back(add_tiers(fmt::format("reduced gradients of bucket {}", b),

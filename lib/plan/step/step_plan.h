@@ -259,8 +259,8 @@ struct StepPlanOptions {
         return (reduces_each() && accumulation_steps > 1) || (stage >= 2 && norm_first());
     }
     [[nodiscard]] ChunkFormat chunk_format() const {
-        return {parameter_bytes,  master,           optimizer_states,
-                offload.packings, offload.lossless, keeps_reduced()};
+        return {parameter_bytes,  master,          optimizer_states,        offload.packings,
+                offload.lossless, keeps_reduced(), offload.packed_in_memory};
     }
     // Returns true if parameters, or those of a bucket, are whole only while they are gathered.
     [[nodiscard]] bool gathers() const {

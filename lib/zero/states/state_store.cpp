@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/packed_update.h"
 #include "storage/disk/block_file.h"
 
 namespace dslaunch::zero {
@@ -213,6 +214,10 @@ void StateStore::put(int c, DType parameter_dtype, const Fill& fill) {
 
 void StateStore::begin() {
     for (size_t k = 0; k < static_cast<size_t>(format_.optimizer_states); ++k) {
+        if (format_.packs_in_memory(k)) {
+            take_packed_moments(k);
+            continue;
+        }
         resident_.moments[k] = take_floats(resident_.states_numel);
         for (const int c : indices_)
             if (chunks_[c].resident_states >= 0)
@@ -220,6 +225,39 @@ void StateStore::begin() {
     }
     if (format_.sums) resident_.sums = take_floats(resident_.states_numel);
     fill_buffers();
+}
+
+// Takes the memory of moment K, packed, and gives it the first values. Zeros are packed as zeros.
+void StateStore::take_packed_moments(size_t k) {
+    DSL_CHECK(device_.is_host(), "moments of a device are fp32");
+    int64_t bytes = 0;
+    for (const int c : indices_) {
+        if (chunks_[c].resident_states < 0) continue;
+        chunks_[c].packed_moments[k] = bytes;
+        bytes += tiled_bytes(format_.packings[k], chunk(c).range.numel);
+    }
+    resident_.moments[k] = device_.allocate(Bytes{bytes}, "optimizer states");
+    if (!initial_moments_) return;
+    for (const int c : indices_)
+        if (chunks_[c].resident_states >= 0) fill_packed_moments(c, k);
+}
+
+void StateStore::fill_packed_moments(int c, size_t k) {
+    const int64_t numel = chunk(c).range.numel;
+    std::vector<float> values(static_cast<size_t>(numel), 0.0F);
+    fill_moments(c, k, values.data());
+    kernels::pack_tiles(format_.packings[k], values, 0, numel,
+                        resident_.moments[k].bytes().data() + chunks_[c].packed_moments[k],
+                        static_cast<uint32_t>(c));
+}
+
+std::vector<float> StateStore::unpacked(int c, size_t k) const {
+    const int64_t numel = chunk(c).range.numel;
+    std::vector<float> values(static_cast<size_t>(numel));
+    kernels::unpack_tiles(format_.packings[k],
+                          resident_.moments[k].bytes().data() + chunks_[c].packed_moments[k], 0,
+                          numel, values);
+    return values;
 }
 
 // Brings the chunks that a step of the plan expects into the swap buffers. A chunk that already
@@ -369,14 +407,23 @@ void StateStore::add_resident(int c, ChunkView& view) {
     if (std::byte* const parameters = parameters_for_good(c)) view.parameters = parameters;
     if (chunks_[c].resident_states < 0) return;
     view.master = resident(c, resident_.master);
-    for (size_t k = 0; k < view.moments.size(); ++k)
-        view.moments[k] = resident(c, resident_.moments[k]);
+    for (size_t k = 0; k < view.moments.size(); ++k) {
+        if (chunks_[c].packed_moments[k] < 0) {
+            view.moments[k] = resident(c, resident_.moments[k]);
+            continue;
+        }
+        view.packed.packings[k] = format_.packings[k];
+        view.packed.states[k] = resident_.moments[k].bytes().data() + chunks_[c].packed_moments[k];
+        view.packed.numel = chunk(c).range.numel;
+        view.packed.seed = static_cast<uint32_t>(c);
+    }
     view.sums = resident(c, resident_.sums);
 }
 
 std::optional<ChunkView> StateStore::view_at_rest(int c) {
     const bool passes = chunks_[c].layout.bytes > 0;
     if (passes && !chunk(c).kept()) return std::nullopt;
+    if (chunks_[c].packed_moments[0] >= 0 || chunks_[c].packed_moments[1] >= 0) return std::nullopt;
     ChunkView view = passes ? view_in(c, home(c).data()) : ChunkView{};
     add_resident(c, view);
     return view;
@@ -384,6 +431,17 @@ std::optional<ChunkView> StateStore::view_at_rest(int c) {
 
 void StateStore::visit(int c, const std::function<void(const ChunkView&)>& use) {
     if (const std::optional<ChunkView> there = view_at_rest(c)) return use(*there);
+    if (chunks_[c].resident_states >= 0 && chunks_[c].layout.bytes == 0) {
+        ChunkView view;
+        add_resident(c, view);
+        std::array<std::vector<float>, 2> moments;
+        for (size_t k = 0; k < moments.size(); ++k) {
+            if (view.packed.states[k] == nullptr) continue;
+            moments[k] = unpacked(c, k);
+            view.moments[k] = moments[k].data();
+        }
+        return use(view);
+    }
     const SwapBuffer* const buffer = buffer_holding(c);
     storage::IoArena staging;
     if (buffer == nullptr) {

@@ -16,6 +16,7 @@
 #include "base/kinds/dtype.h"
 #include "base/zeroed_floats.h"
 #include "device/device.h"
+#include "kernels/flat_range.h"
 #include "plan/step/step_plan.h"
 #include "storage/disk/io_arena.h"
 #include "zero/states/chunk_disk.h"
@@ -29,7 +30,8 @@ struct ChunkView {
     std::byte* parameters = nullptr;  // in the dtype that segments read; only if offloaded
     float* master = nullptr;
     std::array<float*, 2> moments{};
-    float* sums = nullptr;  // reduced gradients, if they are kept
+    kernels::PackedStates packed;  // moments in fewer bits, in the place of these
+    float* sums = nullptr;         // reduced gradients, if they are kept
 };
 
 // A range of a bucket's elements that a chunk holds.
@@ -135,8 +137,9 @@ class StateStore {
         // gradients.
         ZeroedFloats home;
         // The chunk's begin in the arrays of resident_. -1 means on disk while it is not kept.
-        int64_t resident_states = -1;      // elements
-        int64_t resident_parameters = -1;  // bytes
+        int64_t resident_states = -1;                      // elements
+        int64_t resident_parameters = -1;                  // bytes
+        std::array<int64_t, 2> packed_moments = {-1, -1};  // bytes; -1: not packed
     };
     // Memory in which one chunk at a time is updated.
     struct SwapBuffer {
@@ -168,6 +171,9 @@ class StateStore {
     [[nodiscard]] int64_t numel_where(bool (plan::StateChunk::*holds)() const) const;
     void fill_parts(int c, std::byte* memory, DType dtype, const Fill& fill) const;
     void fill_moments(int c, size_t k, float* into) const;
+    void take_packed_moments(size_t k);
+    void fill_packed_moments(int c, size_t k);
+    [[nodiscard]] std::vector<float> unpacked(int c, size_t k) const;
     void copy_out(int c, const std::byte* from, int64_t element_bytes, std::byte* base) const;
     [[nodiscard]] OffloadFile::Part sum_transfer(int c, const SumBuffer& buffer) const;
     // Returns the end of a chunk's parameters, where its states begin.

@@ -221,6 +221,10 @@ class TrainRole {
             fail(ExitCode::kUsage,
                  "verify looks at values in the host's memory: give --device cpu; a GPU's plan "
                  "has the same instructions");
+        if (!setup_.config().precision.master_copies)
+            fail(ExitCode::kConfig,
+                 "bf16.bf16_master_weights_and_grads: weights without fp32 copies are rounded by "
+                 "drawn numbers, which verify cannot foretell: verify without it");
         if (setup_.config().states != config::MomentFormat::kFp32)
             fail(ExitCode::kConfig,
                  "dslaunch.optimizer.states: moments in fewer bits than fp32 are rounded by drawn "

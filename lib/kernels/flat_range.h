@@ -20,8 +20,13 @@ struct PackedStates {
     int64_t numel = 0;                      // elements of the states
     int64_t begin = 0;                      // the range's first element among them
     uint32_t seed = 0;
+    // The parameters, bf16, from the range's first element on, where there are no fp32 ones: they
+    // are rounded by drawn numbers too. Null: FlatRange has them.
+    uint16_t* parameters = nullptr;
 
-    [[nodiscard]] bool any() const { return states[0] != nullptr || states[1] != nullptr; }
+    [[nodiscard]] bool any() const {
+        return states[0] != nullptr || states[1] != nullptr || parameters != nullptr;
+    }
 };
 
 // One update reads and writes elements [begin, begin + numel) of every array given, so that a

@@ -50,6 +50,7 @@ void update_tile(const FlatRange& range, int64_t tile,
     const int64_t end = std::min(packed.begin + range.numel, tile_begin + numel);
     const int64_t in_range = begin - packed.begin, taken = end - begin;
     thread_local std::array<std::vector<float>, 2> unpacked;
+    thread_local std::vector<float> widened;
     thread_local std::vector<const float*> gradients;
     gradients.assign(range.gradients.begin(), range.gradients.end());
     for (const float*& source : gradients) source += in_range;
@@ -72,7 +73,17 @@ void update_tile(const FlatRange& range, int64_t tile,
                      unpacked[k]);
         *states[k] = part_of(std::span(unpacked[k]), begin - tile_begin, taken);
     }
+    std::span<std::byte> halves;
+    if (packed.parameters != nullptr) {
+        widened.resize(static_cast<size_t>(taken));
+        halves = {reinterpret_cast<std::byte*>(packed.parameters + in_range),
+                  static_cast<size_t>(packed_bytes(StatePacking::kBf16, taken))};
+        unpack_state(StatePacking::kBf16, halves, widened);
+        part.parameters = widened;
+    }
     update(part);
+    if (packed.parameters != nullptr)
+        pack_state(StatePacking::kBf16, widened, halves, seed_of(packed.seed, 2, tile));
     for (size_t k = 0; k < states.size(); ++k)
         if (packed.states[k] != nullptr)
             pack_state(packed.packings[k], unpacked[k],

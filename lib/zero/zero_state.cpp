@@ -414,9 +414,12 @@ kernels::FlatRange ZeroState::arrays_of(int b, const ChunkPart& part, const Chun
     update.second = from(view.moments[1]);
     update.packed = view.packed;
     update.packed.begin = at;
+    if (!view.packed.any()) update.packed.numel = at + range.numel;
     update.packed.seed =
         static_cast<uint32_t>(settings_.step) * 0x9E3779B1U + view.packed.seed * 0xC2B2AE35U;
-    if (half()) {
+    if (without_masters()) {
+        if (writes) update.packed.parameters = reinterpret_cast<uint16_t*>(values);
+    } else if (half()) {
         update.parameters = from(view.master);
         if (values != nullptr)
             update.half_parameters = {reinterpret_cast<uint16_t*>(values), numel};

@@ -138,6 +138,10 @@ class ZeroState final : public runtime::ParameterState {
     [[nodiscard]] double rate(const Run& run) const { return settings_.lr * rule(run).lr_scale; }
     [[nodiscard]] int64_t whole_tensor_numel_max() const;
     [[nodiscard]] bool half() const { return options_.dtype != DType::kF32; }
+    // 16-bit parameters are all there is.
+    [[nodiscard]] bool without_masters() const { return half() && !place_.plan_options->master; }
+    void widen(int bucket, const ChunkPart& part, float* into) const;
+    void copy_weights(int bucket, float* base);
     void post(int bucket);
     void look_for_overflow(int bucket);
     void accumulate(const plan::Instruction& instruction);

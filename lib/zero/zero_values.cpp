@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "graph/tensor/tensor_rank.h"
+#include "kernels/state_packing.h"
 #include "plan/layout/tensor_shares.h"
 #include "zero/parameters/host_values.h"
 
@@ -49,12 +50,25 @@ void ZeroState::bring_fp32(const UseWeights& use) {
     }
 }
 
+// Writes the part's weights, fp32, to INTO. REQUIRES: without_masters().
+void ZeroState::widen(int b, const ChunkPart& part, float* into) const {
+    const auto numel = static_cast<size_t>(part.range.numel);
+    kernels::unpack_state(StatePacking::kBf16, {parameters_->kept(b, part.range.begin), numel * 2},
+                          {into, numel});
+}
+
+// Writes the fp32 weights of this rank's pieces, each to where it belongs behind BASE.
+void ZeroState::copy_weights(int b, float* base) {
+    if (!without_masters()) return states_->copy_master(b, base);
+    for (const int c : states_->chunks_of(b))
+        for (const ChunkPart& part : states_->parts(c)) widen(b, part, base + part.range.begin);
+}
+
 void ZeroState::bring_weights(const UseWeights& use) {
     settle();
     if (!half()) return bring_fp32(use);
-    gradients_->collect(
-        [&](int b, std::span<float> whole) { states_->copy_master(b, whole.data()); },
-        [&](int b, std::span<const float> values) { hand_over(b, values, use); });
+    gradients_->collect([&](int b, std::span<float> whole) { copy_weights(b, whole.data()); },
+                        [&](int b, std::span<const float> values) { hand_over(b, values, use); });
     const int slices = static_cast<int>(place_.layout->slices.size());
     for (int i = place_.layout->trained_slices; use && i < slices; ++i) {
         const at::Tensor values = parameters_->frozen_values(i, {}).to(at::kFloat);
@@ -107,7 +121,8 @@ void ZeroState::add_pieces(int c, const ChunkView* view,
 std::vector<runtime::SavedPiece> ZeroState::saved_pieces() {
     std::vector<runtime::SavedPiece> pieces;
     for (const int c : chunks_by_update()) {
-        const std::optional<ChunkView> view = states_->view_at_rest(c);
+        const std::optional<ChunkView> view =
+            without_masters() ? std::nullopt : states_->view_at_rest(c);
         add_pieces(c, view ? &*view : nullptr, pieces);
     }
     std::erase_if(pieces, [&](const runtime::SavedPiece& piece) {
@@ -148,7 +163,15 @@ void ZeroState::copy_values(std::span<std::byte> into, const std::byte* values) 
 void ZeroState::bring_saved(int chunk, const UsePieces& use) {
     states_->visit(chunk, [&](const ChunkView& view) {
         std::vector<runtime::SavedPiece> pieces;
-        add_pieces(chunk, &view, pieces);
+        ChunkView whole = view;
+        std::vector<float> weights;
+        if (without_masters()) {
+            weights.resize(static_cast<size_t>(states_->chunk(chunk).range.numel));
+            for (const ChunkPart& part : states_->parts(chunk))
+                widen(states_->chunk(chunk).bucket, part, weights.data() + part.offset_numel);
+            whole.master = weights.data();
+        }
+        add_pieces(chunk, &whole, pieces);
         use(in_whole(std::move(pieces)));
     });
 }

@@ -88,6 +88,10 @@ void Resolver::offload() {
                     fmt::format("nvme brings states in chunks that cut tensors, and {} updates "
                                 "whole tensors: use cpu or none",
                                 find_path(root_, "optimizer.type")->text));
+    if ((offload.optimizer == OffloadDevice::kNvme || offload.parameters == OffloadDevice::kNvme) &&
+        !run_config().precision.master_copies)
+        problem("bf16.bf16_master_weights_and_grads",
+                "is not there with offload to NVMe, which moves master weights: leave out one");
     if (offload.optimizer == OffloadDevice::kNvme && run_config().states != MomentFormat::kFp32)
         problem("dslaunch.optimizer.states",
                 fmt::format("is for moments in memory, and {} has them on disk: use {}",

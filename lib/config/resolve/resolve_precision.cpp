@@ -31,8 +31,23 @@ void Resolver::precision() {
     } else if (bf16) {
         precision.compute = DType::kBF16;
         precision.skip_nonfinite_steps = take_bool("bf16.check_grad_overflow");
+        without_masters();
     }
     kept_types();
+}
+
+void Resolver::without_masters() {
+    const std::string path = "bf16.bf16_master_weights_and_grads";
+    run_config().precision.master_copies = !take_bool(path);
+    if (run_config().precision.master_copies) return;
+    const OptimizerConfig& optimizer = run_config().optimizer;
+    if (optimizer.needs_whole_tensors())
+        problem(path, fmt::format("is not there for {}, which updates whole tensors",
+                                  find_path(root_, "optimizer.type")->text));
+    if (optimizer.decays_gradient())
+        problem(path,
+                "is not there with weight decay that is added to gradients: use AdamW, Lion, "
+                "or a weight_decay of 0");
 }
 
 // Returns the switch at PATH; `auto` is on where the model's weights have DTYPE and OTHER is not

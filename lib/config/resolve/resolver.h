@@ -125,6 +125,7 @@ class Resolver {
     // resolve_precision.cpp
     void precision();
     bool take_half(const std::string& path, DType dtype, const std::string& other);
+    void without_masters();
     void loss_scale();
     void dynamic_loss_scale();
     void kept_types();

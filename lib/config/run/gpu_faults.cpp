@@ -23,6 +23,9 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
         add("dslaunch.sequence.size", "ranks that share positions are", "leave the key out");
     if (config.lora.base != LoraBase::kAsIs)
         add("dslaunch.lora.base", "weights in 8 or 4 bits are", "take as_is");
+    if (!config.precision.master_copies)
+        add("bf16.bf16_master_weights_and_grads", "training without master weights is",
+            "remove it");
     if (config.states != MomentFormat::kFp32)
         add("dslaunch.optimizer.states", "moments in fewer bits than fp32 are", "use fp32");
     if (config.optimizer.kind == OptimizerKind::kMuon)

@@ -28,8 +28,12 @@ struct PrecisionConfig {
     // A step whose gradients are not finite is skipped; else it ends the run. True for fp16, and
     // for bf16 unless bf16.check_grad_overflow is false; false for fp32.
     bool skip_nonfinite_steps = false;
+    // 16-bit weights have fp32 master copies. False: bf16 weights are all there is, and an update
+    // rounds them by drawn numbers.
+    bool master_copies = true;
     LossScaleConfig loss_scale;
 
+    [[nodiscard]] bool has_masters() const { return compute != DType::kF32 && master_copies; }
     bool operator==(const PrecisionConfig&) const = default;
 };
 

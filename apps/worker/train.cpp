@@ -221,6 +221,11 @@ class TrainRole {
             fail(ExitCode::kUsage,
                  "verify looks at values in the host's memory: give --device cpu; a GPU's plan "
                  "has the same instructions");
+        if (setup_.config().optimizer.compresses())
+            fail(ExitCode::kUsage,
+                 "verify compares each step with one rank that computes all alone, and {} gives "
+                 "other results on every number of hosts: verify the job with AdamW",
+                 zero::ShardOptimizer::name(setup_.config().optimizer));
         verifier_.emplace(job::VerifierParts{&setup_, &comms_, &state, &*steps_,
                                              arguments_.job.model_path, arguments_.scratch});
         state.set_witness(&*verifier_);

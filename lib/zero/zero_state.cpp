@@ -9,9 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/tensor/tensor_rank.h"
-#include "plan/layout/tensor_shares.h"
-#include "zero/parameters/host_values.h"
+#include "runtime/schedules/exchange_schedule.h"
 
 namespace dslaunch::zero {
 
@@ -25,6 +23,8 @@ ZeroSlices ZeroState::add_slices(const ZeroPlace& place, DType dtype, runtime::A
     slices.norm = GradientNorm::add_slices(*place.layout, *place.map, arena);
     for (int b = 0; b < place.layout->trained_buckets; ++b)
         slices.replicas.push_back(arena.add_signal(fmt::format("replicas of bucket {}", b)));
+    if (place.plan_options->compression.errors)
+        slices.exchange = CompressedExchange::add_slices(*place.layout, arena);
     return slices;
 }
 
@@ -54,17 +54,35 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
     if (options.skip_overflow)
         nonfinite_ = device().allocate(Bytes{place.layout->trained_slices * int64_t{4}},
                                        "flags of gradients");
-    const bool sums_itself = std::none_of(
-        place.plan->instructions.begin(), place.plan->instructions.end(),
-        [](const plan::Instruction& instruction) { return instruction.op == plan::Op::kReduce; });
     gradients_.emplace(
         model, map, slices.gradients, place.plan->gradient_buffer_of_bucket, place.device,
         collectives,
-        GradientOptions{plan.keeps_reduced(), sums_itself, options.usage_varies, options.tensor});
+        GradientOptions{plan.keeps_reduced(), options.usage_varies, options.tensor});
+    follow_plan();
     norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
     if (plan.norm_first() && plan.keeps_reduced())
         chunk_norm_.emplace(norm_->blocks(), *states_, map.layout(), queue());
+    if (plan.compression.errors) {
+        exchange_.emplace(map, slices.exchange, arena, group, collectives);
+        if (options.saved != nullptr) exchange_->load(*options.saved);
+    }
     device().compute().finish();
+}
+
+void ZeroState::change_plan(const plan::StepPlan& plan) {
+    place_.plan = &plan;
+    states_->change_plan(plan);
+    follow_plan();
+}
+
+// Plans of a job differ in what is summed, and by whom.
+void ZeroState::follow_plan() {
+    SumScope scope;
+    scope.fused = std::ranges::none_of(
+        place_.plan->instructions,
+        [](const plan::Instruction& instruction) { return instruction.op == plan::Op::kReduce; });
+    scope.on_host = place_.plan->exchange != plan::Exchange::kExact;
+    gradients_->set_scope(scope);
 }
 
 // The moments start from SAVED, and without it with the optimizer's initial values.
@@ -91,6 +109,7 @@ void ZeroState::start_moments(runtime::SavedState* saved) {
 }
 
 void ZeroState::begin_step(const runtime::StepSettings& settings) {
+    settle_rates();
     settings_ = settings;
     step_ = settings.step - first_step_;
     clip_factor_ = static_cast<float>(1.0 / settings.loss_scale);
@@ -99,6 +118,7 @@ void ZeroState::begin_step(const runtime::StepSettings& settings) {
         device().compute().fill(nonfinite_.floats().data(), 0, std::ssize(nonfinite_.floats()));
     gradients_->begin_step();
     states_->begin_step(settings.logged);
+    if (exchange_) begin_alone();
 }
 
 void ZeroState::run(const plan::Instruction& instruction) {
@@ -123,6 +143,8 @@ void ZeroState::run(const plan::Instruction& instruction) {
             return accumulate(instruction);
         case plan::Op::kNorm:
             return compute_norm();
+        case plan::Op::kExchange:
+            return exchange(instruction);
         case plan::Op::kUpdate:
             return update(instruction);
         case plan::Op::kRead:
@@ -224,7 +246,8 @@ std::vector<double> ZeroState::block_squares() {
 void ZeroState::compute_norm() {
     const GradientNorm::Result result =
         norm_->compute(step_, chunk_norm_ ? chunk_norm_->take() : block_squares(),
-                       options_.pipeline, options_.tensor);
+                       options_.pipeline, options_.tensor,
+                       place_.plan->exchange != plan::Exchange::kExact);
     const double norm = std::sqrt(result.squares) / settings_.loss_scale;
     norm_value_ = norm;
     if (!std::isfinite(result.squares)) return note_overflow(result.bad_parameter);
@@ -255,13 +278,16 @@ void ZeroState::note_overflow(int bad_parameter) {
     }
 }
 
-std::vector<ZeroState::Run> ZeroState::find_runs(int b) {
-    const std::vector<float> used = gradients_->used(b);
+// COUNTS: the update of this step is one more.
+std::vector<ZeroState::Run> ZeroState::find_runs(int b, bool counts) {
+    // Ranks whose hosts do not sum gradients in full know only of which parameters had one before.
+    const bool knows = place_.plan->exchange == plan::Exchange::kExact;
+    const std::vector<float> used = knows ? gradients_->used(b) : std::vector<float>();
     std::vector<Run> runs;
     for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
-        if (used[i - bucket(b).first_slice] <= 0) continue;
+        if (knows ? used[i - bucket(b).first_slice] <= 0 : slice_steps_[i] == 0) continue;
         const plan::ParameterSlice& slice = place_.layout->slices[i];
-        const int64_t step = ++slice_steps_[i];
+        const int64_t step = counts ? ++slice_steps_[i] : slice_steps_[i];
         const Range range{slice.offset_numel - bucket(b).offset_numel,
                           round_up(slice.numel, plan::kSliceAlignmentNumel)};
         if (!runs.empty() && runs.back().step == step && runs.back().range.end() == range.begin) {
@@ -279,13 +305,15 @@ void ZeroState::update(const plan::Instruction& instruction) {
     const int c = instruction.chunk;
     if (c == chunks.front()) {
         gradients_->open(b);
-        if (!overflow_) runs_ = find_runs(b);
+        // An exchange before this has found them.
+        if (!overflow_ && !plan::is_compressed(place_.plan->exchange)) runs_ = find_runs(b);
     }
     if (!overflow_) {
         update_chunk(instruction);
         if (instruction.buffer >= 0) states_->set_changed(instruction.buffer);
     }
     if (c != chunks.back()) return;
+    if (!overflow_ && plan::is_compressed(place_.plan->exchange)) exchange_->end();
     parameters_->post_updated(b, step_);
     gradients_->close(b);
 }
@@ -360,216 +388,55 @@ void ZeroState::show(const plan::Instruction& instruction, const ShownUpdate& sh
     });
 }
 
+// The arrays of an update of RANGE, without its gradients.
+kernels::FlatRange ZeroState::arrays_of(int b, const ChunkPart& part, const ChunkView& view,
+                                        const Range& range) const {
+    const OwnedPiece& piece = place_.map->pieces(b)[part.piece];
+    const int64_t at = part.offset_numel + range.begin - part.range.begin;
+    kernels::FlatRange update;
+    update.numel = range.numel;
+    std::byte* values = nullptr;
+    if (view.parameters != nullptr) {
+        values = view.parameters + at * dtype_bytes(options_.dtype);
+    } else if (piece.writes || !half()) {
+        values = parameters_->kept(b, range.begin);
+    }
+    const auto numel = static_cast<size_t>(range.numel);
+    const auto from = [&](float* first) {
+        return first == nullptr ? std::span<float>() : std::span(first + at, numel);
+    };
+    update.first = from(view.moments[0]);
+    update.second = from(view.moments[1]);
+    if (half()) {
+        update.parameters = from(view.master);
+        if (values != nullptr) update.half_parameters = {reinterpret_cast<uint16_t*>(values), numel};
+        update.half_dtype = options_.dtype;
+    } else if (piece.writes) {
+        update.parameters = {reinterpret_cast<float*>(values), numel};
+    } else {
+        update.decay_parameters = {reinterpret_cast<const float*>(values), numel};
+    }
+    return update;
+}
+
 void ZeroState::update_part(const plan::Instruction& instruction, const ChunkPart& part,
                             const Run& run, const ChunkView& view) {
     const int b = instruction.bucket;
     const Range both = intersect(run.range, part.range);
     if (both.numel == 0) return;
-    const OwnedPiece& piece = place_.map->pieces(b)[part.piece];
-    const auto update_range = [&](const Range& range, std::span<const float* const> gradients,
-                                  float scale) {
-        const int64_t at = part.offset_numel + range.begin - part.range.begin;
-        kernels::FlatRange update;
-        update.numel = range.numel;
-        update.gradients = gradients;
-        update.gradient_scale = scale * clip_factor_;
-        std::byte* values = nullptr;
-        if (view.parameters != nullptr) {
-            values = view.parameters + at * dtype_bytes(options_.dtype);
-        } else if (piece.writes || !half()) {
-            values = parameters_->kept(b, range.begin);
-        }
-        const auto numel = static_cast<size_t>(range.numel);
-        const auto from = [&](float* first) {
-            return first == nullptr ? std::span<float>() : std::span(first + at, numel);
-        };
-        update.first = from(view.moments[0]);
-        update.second = from(view.moments[1]);
-        if (half()) {
-            update.parameters = from(view.master);
-            if (values != nullptr)
-                update.half_parameters = {reinterpret_cast<uint16_t*>(values), numel};
-            update.half_dtype = options_.dtype;
-        } else if (piece.writes) {
-            update.parameters = {reinterpret_cast<float*>(values), numel};
-        } else {
-            update.decay_parameters = {reinterpret_cast<const float*>(values), numel};
-        }
-        const bool shows = witness_ != nullptr && piece.writes;
-        if (shows) show(instruction, {update, range, scale, run.step, /*done=*/false});
-        optimizer_->update(update, settings_.lr, run.step, settings_.betas);
-        if (shows) show(instruction, {update, range, scale, run.step, /*done=*/true});
-    };
-    if (view.sums == nullptr) return gradients_->for_each_in(b, both, update_range);
-    const float* const sums = view.sums + part.offset_numel + both.begin - part.range.begin;
-    update_range(both, {&sums, 1}, 1.0F);
-}
-
-std::vector<int> ZeroState::parameters_elsewhere() const {
-    std::vector<int> parameters;
-    const bool all = half() || !device().is_host();
-    for (int i = 0; i < static_cast<int>(place_.layout->slices.size()); ++i)
-        if (all || place_.map->is_gathered(place_.layout->bucket_of(i)))
-            parameters.push_back(place_.layout->slices[i].parameter);
-    return parameters;
-}
-
-// VALUES are a bucket's. They are empty if its parameters have no elements.
-void ZeroState::hand_over(int b, std::span<const float> values, const UseWeights& use) const {
-    for (int i = bucket(b).first_slice; use && i < bucket(b).end_slice; ++i) {
-        const plan::ParameterSlice& slice = place_.layout->slices[i];
-        const auto offset = static_cast<size_t>(slice.offset_numel - bucket(b).offset_numel);
-        use(slice.parameter, slice.numel == 0
-                                 ? std::span<const float>()
-                                 : values.subspan(offset, static_cast<size_t>(slice.numel)));
-    }
-}
-
-// Brings the buckets whose parameters no tensor of the host holds.
-void ZeroState::bring_fp32(const UseWeights& use) {
-    const int buckets = static_cast<int>(place_.layout->buckets.size());
-    const auto give = [&](int b, std::span<const std::byte> bytes) {
-        const HostValues host(
-            device(), {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)});
-        hand_over(b, host.values(), use);
-    };
-    for (int b = 0; b < buckets; ++b) {
-        if (place_.map->is_gathered(b)) {
-            parameters_->visit(b, step_, [&](std::span<const std::byte> bytes) { give(b, bytes); });
-        } else if (!device().is_host() && use) {
-            give(b, {parameters_->kept(b, 0), static_cast<size_t>(bucket(b).numel) * 4});
-        }
-    }
-}
-
-void ZeroState::bring_weights(const UseWeights& use) {
-    settle();
-    if (!half()) return bring_fp32(use);
-    gradients_->collect(
-        [&](int b, std::span<float> whole) { states_->copy_master(b, whole.data()); },
-        [&](int b, std::span<const float> values) { hand_over(b, values, use); });
-    const int slices = static_cast<int>(place_.layout->slices.size());
-    for (int i = place_.layout->trained_slices; use && i < slices; ++i) {
-        const at::Tensor values = parameters_->frozen_values(i, {}).to(at::kFloat);
-        use(place_.layout->slices[i].parameter,
-            {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())});
-    }
-}
-
-// Calls use(slice, its elements, where they begin in RANGE) for every slice that overlaps RANGE of
-// a bucket. Padding is skipped.
-template <typename Use>
-void ZeroState::for_each_slice(int b, const Range& range, Use&& use) const {
-    for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
-        const plan::ParameterSlice& slice = place_.layout->slices[i];
-        const int64_t begin = slice.offset_numel - bucket(b).offset_numel;
-        const Range both = intersect(range, {begin, slice.numel});
-        if (both.numel > 0) use(i, Range{both.begin - begin, both.numel}, both.begin - range.begin);
-    }
-}
-
-std::vector<int> ZeroState::chunks_by_update() const {
-    std::vector<int> chunks;
-    for (const plan::Instruction& instruction : place_.plan->instructions)
-        if (instruction.op == plan::Op::kUpdate) chunks.push_back(instruction.chunk);
-    return chunks;
-}
-
-// VIEW is the chunk's. Null means that the chunk is not in memory.
-void ZeroState::add_pieces(int c, const ChunkView* view,
-                           std::vector<runtime::SavedPiece>& pieces) const {
-    const int b = states_->chunk(c).bucket;
-    for (const ChunkPart& part : states_->parts(c)) {
-        if (!place_.map->pieces(b)[part.piece].writes) continue;
-        // Whoever holds a copy shares the saving.
-        const Range range = intersect(
-            part.range, part_range(bucket(b).numel, {place_.map->copy(), place_.map->copies()}));
-        for_each_slice(b, range, [&](int i, const Range& elements, int64_t at) {
-            const int64_t element = range.begin + at;
-            const int64_t in_chunk = part.offset_numel + element - part.range.begin;
-            const int parameter = place_.layout->slices[i].parameter;
-            const auto add = [&](int state, const void* values) {
-                pieces.push_back(
-                    {parameter, state, elements, static_cast<const std::byte*>(values), c});
-            };
-            const std::byte* weights = nullptr;
-            if (view != nullptr && half()) {
-                weights = reinterpret_cast<const std::byte*>(view->master + in_chunk);
-            } else if (view != nullptr) {
-                weights = view->parameters != nullptr
-                              ? view->parameters + in_chunk * dtype_bytes(DType::kF32)
-                              : parameters_->kept(b, element);
-            }
-            add(-1, weights);
-            const auto states =
-                static_cast<size_t>(ShardOptimizer::states_per_parameter(options_.optimizer));
-            for (size_t k = 0; k < states; ++k)
-                add(static_cast<int>(k), view == nullptr ? nullptr : view->moments[k] + in_chunk);
-        });
-    }
-}
-
-std::vector<runtime::SavedPiece> ZeroState::saved_pieces() {
-    std::vector<runtime::SavedPiece> pieces;
-    for (const int c : chunks_by_update()) {
-        const std::optional<ChunkView> view = states_->view_at_rest(c);
-        add_pieces(c, view ? &*view : nullptr, pieces);
-    }
-    std::erase_if(pieces, [&](const runtime::SavedPiece& piece) {
-        return std::ranges::find(options_.pipeline.counted_elsewhere, piece.parameter) !=
-               options_.pipeline.counted_elsewhere.end();
-    });
-    return in_whole(std::move(pieces));
-}
-
-// Turns PIECES of this rank's shares into pieces of whole parameters. A parameter that all tensor
-// ranks hold whole is saved by the first one.
-std::vector<runtime::SavedPiece> ZeroState::in_whole(
-    std::vector<runtime::SavedPiece> pieces) const {
-    if (options_.tensor == nullptr) return pieces;
-    const graph::TensorRank& tensor = *options_.tensor;
-    std::vector<runtime::SavedPiece> all;
-    for (const runtime::SavedPiece& piece : pieces) {
-        if (!tensor.is_split(piece.parameter)) {
-            if (tensor.group->rank() == 0) all.push_back(piece);
-            continue;
-        }
-        const plan::TensorShare share(tensor.plan->parameters[piece.parameter], tensor.part());
-        share.for_each(piece.elements, [&](int64_t begin, const Range& elements) {
-            runtime::SavedPiece& part = all.emplace_back(piece);
-            part.elements = elements;
-            if (piece.values != nullptr)
-                part.values += (begin - piece.elements.begin) * int64_t{sizeof(float)};
-        });
-    }
-    return all;
-}
-
-void ZeroState::copy_values(std::span<std::byte> into, const std::byte* values) {
-    const std::lock_guard lock(copies_mutex_);
-    device().copies().copy_out(into.data(), values, std::ssize(into));
-}
-
-void ZeroState::bring_saved(int chunk, const UsePieces& use) {
-    states_->visit(chunk, [&](const ChunkView& view) {
-        std::vector<runtime::SavedPiece> pieces;
-        add_pieces(chunk, &view, pieces);
-        use(in_whole(std::move(pieces)));
-    });
-}
-
-std::optional<int64_t> ZeroState::updates_of(int parameter) const {
-    const int slice = place_.layout->slice_of(parameter);
-    if (slice < 0 || slice >= place_.layout->trained_slices) return std::nullopt;
-    return slice_steps_[slice];
-}
-
-at::Tensor ZeroState::untrained_values(int parameter) const {
-    if (options_.tensor != nullptr && options_.tensor->is_split(parameter))
-        return options_.tensor->whole->parameters()[parameter].tensor;
-    const int slice = place_.layout->slice_of(parameter);
-    const at::Tensor& tensor = model_.parameters()[parameter].tensor;
-    return slice < 0 ? tensor : parameters_->frozen_values(slice, tensor);
+    if (plan::is_compressed(place_.plan->exchange)) return take_average(b, part, both, view);
+    for_gradients(b, part, both, view,
+                  [&](const Range& range, std::span<const float* const> gradients, float scale) {
+                      kernels::FlatRange update = arrays_of(b, part, view, range);
+                      update.gradients = gradients;
+                      update.gradient_scale = scale * clip_factor_;
+                      const bool shows =
+                          witness_ != nullptr && place_.map->pieces(b)[part.piece].writes;
+                      if (shows) show(instruction, {update, range, scale, run.step, false});
+                      optimizer_->update(update, settings_.lr, run.step, settings_.betas,
+                                         place_.plan->exchange);
+                      if (shows) show(instruction, {update, range, scale, run.step, true});
+                  });
 }
 
 runtime::MemoryAccount ZeroState::memory() const {
@@ -585,7 +452,7 @@ runtime::MemoryAccount ZeroState::memory() const {
     if (!place_.plan_options->on_device) account.gradients += states_->sum_bytes();
     account.parameters += states_->parameter_bytes();
     account.master = states_->master_bytes();
-    account.moments = states_->moment_bytes();
+    account.moments = states_->moment_bytes() + compression_bytes();
     account.swap_buffers = states_->buffer_bytes();
     return account;
 }

@@ -13,8 +13,10 @@
 #include "config/run/run_config.h"
 #include "graph/archive/model.h"
 #include "plan/step/step_plan.h"
+#include "kernels/one_bit.h"
 #include "runtime/state/parameter_state.h"
 #include "runtime/state/update_witness.h"
+#include "zero/exchange/compressed_exchange.h"
 #include "zero/gradients/chunk_norm.h"
 #include "zero/gradients/gradient_norm.h"
 #include "zero/gradients/gradient_sums.h"
@@ -32,6 +34,7 @@ struct ZeroSlices {
     NormSlices norm;
     // One per bucket: this rank no longer needs the parameters of before the update (stage 0).
     std::vector<runtime::SignalId> replicas;
+    ExchangeSlices exchange;  // if hosts compress what they exchange
 };
 
 struct ZeroOptions {
@@ -89,10 +92,8 @@ class ZeroState final : public runtime::ParameterState {
     // The norm exists only if Norm ran: with clipping or with a loss scale.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_value_; }
     [[nodiscard]] std::optional<runtime::Overflow> overflow() const override { return overflow_; }
-    void change_plan(const plan::StepPlan& plan) override {
-        place_.plan = &plan;
-        states_->change_plan(plan);
-    }
+    void change_plan(const plan::StepPlan& plan) override;
+    void meet() override;
     void set_witness(runtime::UpdateWitness* witness) override { witness_ = witness; }
     void settle() override;
     void hold(std::span<const int> parameters, bool keep) override {
@@ -106,6 +107,9 @@ class ZeroState final : public runtime::ParameterState {
     void bring_weights(const UseWeights& use) override;
     [[nodiscard]] std::vector<runtime::SavedPiece> saved_pieces() override;
     void bring_saved(int chunk, const UsePieces& use) override;
+    [[nodiscard]] std::vector<std::string> further_states() const override {
+        return exchange_ ? exchange_->state_names() : std::vector<std::string>();
+    }
     [[nodiscard]] bool values_on_host() const override { return device().is_host(); }
     void copy_values(std::span<std::byte> into, const std::byte* values) override;
     void set_guard(runtime::UpdateGuard* guard) override { guard_ = guard; }
@@ -135,7 +139,34 @@ class ZeroState final : public runtime::ParameterState {
     void note_overflow(int bad_parameter);
     void update(const plan::Instruction& instruction);
     void update_chunk(const plan::Instruction& instruction);
-    [[nodiscard]] std::vector<Run> find_runs(int bucket);
+    [[nodiscard]] std::vector<Run> find_runs(int bucket, bool counts = true);
+    void follow_plan();
+    void settle_rates();
+    void begin_alone();
+    void exchange(const plan::Instruction& instruction);
+    void allow_changes(int bucket);
+    [[nodiscard]] int error_unit(int bucket) const;
+    void fill_values(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view,
+                     std::span<float> values);
+    void step_alone(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view);
+    [[nodiscard]] kernels::LocalMoves moves_of(int bucket, const ChunkPart& part,
+                                               const kernels::FlatRange& arrays,
+                                               const Range& range);
+    void take_average(int bucket, const ChunkPart& part, const Range& range,
+                      const ChunkView& view);
+    template <typename Fill>
+    void exchange_bucket(int bucket, Fill&& fill);
+    void give_moves(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view,
+                    std::span<float> values);
+    void take_moves(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view,
+                    std::span<const float> averaged, double rates);
+    void meet_in(int bucket);
+    [[nodiscard]] Bytes compression_bytes() const;
+    [[nodiscard]] kernels::FlatRange arrays_of(int bucket, const ChunkPart& part,
+                                               const ChunkView& view, const Range& range) const;
+    template <typename Use>
+    void for_gradients(int bucket, const ChunkPart& part, const Range& range,
+                       const ChunkView& view, Use&& use) const;
     [[nodiscard]] static bool covers(std::span<const Run> runs, int64_t numel);
     void hand_over(int bucket, std::span<const float> values, const UseWeights& use) const;
     void bring_fp32(const UseWeights& use);
@@ -180,6 +211,13 @@ class ZeroState final : public runtime::ParameterState {
     runtime::UpdateWitness* witness_ = nullptr;
     std::vector<int64_t> slice_steps_;
     std::vector<Run> runs_;   // runs of the bucket that is being updated
+    std::optional<CompressedExchange> exchange_;  // present if hosts compress what they exchange
+    // 0/1 Adam's parameters when the hosts met last, by trained bucket and piece; none before hosts
+    // first step alone. And the sum of the learning rates since then.
+    std::vector<std::vector<ZeroedFloats>> meeting_;
+    double rates_since_ = 0;
+    // The exchange of the last step, until its rate is counted.
+    plan::Exchange last_exchange_ = plan::Exchange::kExact;
     int64_t step_ = 0;        // steps since this state was made
     int64_t first_step_ = 0;  // steps done before this state was made
     runtime::StepSettings settings_;
@@ -191,5 +229,27 @@ class ZeroState final : public runtime::ParameterState {
     device::Memory nonfinite_;
     std::mutex copies_mutex_;  // guards the device's queue of copies
 };
+
+// Calls use(range, gradients, scale) as GradientSums::for_each_in, for the gradients wherever they
+// are.
+template <typename Use>
+void ZeroState::for_gradients(int b, const ChunkPart& part, const Range& range,
+                              const ChunkView& view, Use&& use) const {
+    if (view.sums == nullptr) return gradients_->for_each_in(b, range, use);
+    const float* const sums = view.sums + part.offset_numel + range.begin - part.range.begin;
+    use(range, std::span<const float* const>(&sums, 1), 1.0F);
+}
+
+// Calls use(slice, its elements, where they begin in RANGE) for every slice that overlaps RANGE of
+// a bucket. Padding is skipped.
+template <typename Use>
+void ZeroState::for_each_slice(int b, const Range& range, Use&& use) const {
+    for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
+        const plan::ParameterSlice& slice = place_.layout->slices[i];
+        const int64_t begin = slice.offset_numel - bucket(b).offset_numel;
+        const Range both = intersect(range, {begin, slice.numel});
+        if (both.numel > 0) use(i, Range{both.begin - begin, both.numel}, both.begin - range.begin);
+    }
+}
 
 }  // namespace dslaunch::zero

@@ -22,7 +22,7 @@
 namespace dslaunch::config {
 
 enum class DeviceChoice { kAuto, kCpu, kCuda };
-enum class OptimizerKind { kAdam, kAdamW, kSgd, kAdagrad, kLion };
+enum class OptimizerKind { kAdam, kAdamW, kSgd, kAdagrad, kLion, kOneBitAdam, kZeroOneAdam };
 // The last three are losses of preferences: a sample is a pair of answers, the chosen one first.
 enum class LossKind { kModel, kCrossEntropy, kMse, kL1, kBceWithLogits, kDpo, kIpo, kSimPo };
 enum class LossMean { kMicroBatch, kToken };
@@ -36,6 +36,17 @@ struct BatchConfig {
                                      // train_rows == micro_rows * accumulation_steps * it
 
     bool operator==(const BatchConfig&) const = default;
+};
+
+// The phases of 1-bit Adam and 0/1 Adam, in updates (runtime/schedules/exchange_schedule.h).
+struct OneBitConfig {
+    int64_t freeze_step = 100'000;      // 1-bit Adam: updates with gradients in full
+    int64_t var_freeze_step = 100'000;  // 0/1 Adam: hosts go on alone from the next but one on
+    int64_t var_update_scaler = 16;     // exact updates before their interval doubles
+    int64_t local_step_scaler = 32'678;  // updates of a host alone before their interval doubles
+    int64_t local_step_clipper = 16;     // the longest such interval
+
+    bool operator==(const OneBitConfig&) const = default;
 };
 
 // Adam: L2 decay added to the gradient; AdamW: decoupled decay, applied before the update (as
@@ -54,11 +65,18 @@ struct OptimizerConfig {
     bool nesterov = false;   // SGD
     double lr_decay = 0.0;  // Adagrad: update u (from 1) has the rate lr / (1 + (u - 1) * lr_decay)
     double initial_accumulator_value = 0.0;  // Adagrad
+    OneBitConfig one_bit;                    // OneBitAdam, ZeroOneAdam
 
-    // True when weight decay is added to the gradient and so passes through the states; AdamW and
-    // Lion decay the parameters themselves.
+    // True if hosts tell each other less than gradients in full.
+    [[nodiscard]] bool compresses() const {
+        return kind == OptimizerKind::kOneBitAdam || kind == OptimizerKind::kZeroOneAdam;
+    }
+
+    // True when weight decay is added to the gradient and so passes through the states; AdamW, Lion
+    // and the compressing ones decay the parameters themselves.
     [[nodiscard]] bool decays_gradient() const {
-        return weight_decay != 0 && kind != OptimizerKind::kAdamW && kind != OptimizerKind::kLion;
+        return weight_decay != 0 && kind != OptimizerKind::kAdamW &&
+               kind != OptimizerKind::kLion && !compresses();
     }
 
     bool operator==(const OptimizerConfig&) const = default;

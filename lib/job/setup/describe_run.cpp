@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/text/json.h"
 #include "graph/lower/written_values.h"
+#include "job/setup/job_exchange.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
@@ -85,6 +86,8 @@ void describe_run(const JobSetup& setup, const std::string& memory, const RunPla
                  "and no other that is left can be it",
                  target);
     log_info("training", "{}", method_text(setup));
+    if (const std::string exchange = exchange_line(setup); !exchange.empty())
+        log_info("training", "{}", exchange);
     log_info("output", "{}", output_text(setup, places.output));
     const std::string differences = config::differences_text(setup.resolved);
     log_info("config", "{}{}", setup.config_origin,

@@ -54,10 +54,9 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
     if (options.skip_overflow)
         nonfinite_ = device().allocate(Bytes{place.layout->trained_slices * int64_t{4}},
                                        "flags of gradients");
-    gradients_.emplace(
-        model, map, slices.gradients, place.plan->gradient_buffer_of_bucket, place.device,
-        collectives,
-        GradientOptions{plan.keeps_reduced(), options.usage_varies, options.tensor});
+    gradients_.emplace(model, map, slices.gradients, place.plan->gradient_buffer_of_bucket,
+                       place.device, collectives,
+                       GradientOptions{plan.keeps_reduced(), options.usage_varies, options.tensor});
     follow_plan();
     norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
     if (plan.norm_first() && plan.keeps_reduced())
@@ -244,10 +243,9 @@ std::vector<double> ZeroState::block_squares() {
 }
 
 void ZeroState::compute_norm() {
-    const GradientNorm::Result result =
-        norm_->compute(step_, chunk_norm_ ? chunk_norm_->take() : block_squares(),
-                       options_.pipeline, options_.tensor,
-                       place_.plan->exchange != plan::Exchange::kExact);
+    const GradientNorm::Result result = norm_->compute(
+        step_, chunk_norm_ ? chunk_norm_->take() : block_squares(), options_.pipeline,
+        options_.tensor, place_.plan->exchange != plan::Exchange::kExact);
     const double norm = std::sqrt(result.squares) / settings_.loss_scale;
     norm_value_ = norm;
     if (!std::isfinite(result.squares)) return note_overflow(result.bad_parameter);
@@ -409,7 +407,8 @@ kernels::FlatRange ZeroState::arrays_of(int b, const ChunkPart& part, const Chun
     update.second = from(view.moments[1]);
     if (half()) {
         update.parameters = from(view.master);
-        if (values != nullptr) update.half_parameters = {reinterpret_cast<uint16_t*>(values), numel};
+        if (values != nullptr)
+            update.half_parameters = {reinterpret_cast<uint16_t*>(values), numel};
         update.half_dtype = options_.dtype;
     } else if (piece.writes) {
         update.parameters = {reinterpret_cast<float*>(values), numel};

@@ -12,8 +12,8 @@
 
 #include "config/run/run_config.h"
 #include "graph/archive/model.h"
-#include "plan/step/step_plan.h"
 #include "kernels/one_bit.h"
+#include "plan/step/step_plan.h"
 #include "runtime/state/parameter_state.h"
 #include "runtime/state/update_witness.h"
 #include "zero/exchange/compressed_exchange.h"
@@ -152,8 +152,7 @@ class ZeroState final : public runtime::ParameterState {
     [[nodiscard]] kernels::LocalMoves moves_of(int bucket, const ChunkPart& part,
                                                const kernels::FlatRange& arrays,
                                                const Range& range);
-    void take_average(int bucket, const ChunkPart& part, const Range& range,
-                      const ChunkView& view);
+    void take_average(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view);
     template <typename Fill>
     void exchange_bucket(int bucket, Fill&& fill);
     void give_moves(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view,
@@ -165,8 +164,8 @@ class ZeroState final : public runtime::ParameterState {
     [[nodiscard]] kernels::FlatRange arrays_of(int bucket, const ChunkPart& part,
                                                const ChunkView& view, const Range& range) const;
     template <typename Use>
-    void for_gradients(int bucket, const ChunkPart& part, const Range& range,
-                       const ChunkView& view, Use&& use) const;
+    void for_gradients(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view,
+                       Use&& use) const;
     [[nodiscard]] static bool covers(std::span<const Run> runs, int64_t numel);
     void hand_over(int bucket, std::span<const float> values, const UseWeights& use) const;
     void bring_fp32(const UseWeights& use);
@@ -210,7 +209,7 @@ class ZeroState final : public runtime::ParameterState {
     runtime::UpdateGuard* guard_ = nullptr;
     runtime::UpdateWitness* witness_ = nullptr;
     std::vector<int64_t> slice_steps_;
-    std::vector<Run> runs_;   // runs of the bucket that is being updated
+    std::vector<Run> runs_;                       // runs of the bucket that is being updated
     std::optional<CompressedExchange> exchange_;  // present if hosts compress what they exchange
     // 0/1 Adam's parameters when the hosts met last, by trained bucket and piece; none before hosts
     // first step alone. And the sum of the learning rates since then.

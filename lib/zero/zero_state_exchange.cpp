@@ -89,16 +89,16 @@ void ZeroState::exchange_bucket(int b, Fill&& fill) {
     exchange_->average(b);
 }
 
-void ZeroState::fill_values(int b, const ChunkPart& part, const Range& range,
-                            const ChunkView& view, std::span<float> values) {
+void ZeroState::fill_values(int b, const ChunkPart& part, const Range& range, const ChunkView& view,
+                            std::span<float> values) {
     if (place_.plan->exchange == Exchange::kMoves) {
         step_alone(b, part, range, view);
         return give_moves(b, part, range, view, values);
     }
     for_gradients(b, part, range, view,
                   [&](const Range& here, std::span<const float* const> gradients, float scale) {
-                      const std::span<float> into = values.subspan(
-                          static_cast<size_t>(here.begin), static_cast<size_t>(here.numel));
+                      const std::span<float> into = values.subspan(static_cast<size_t>(here.begin),
+                                                                   static_cast<size_t>(here.numel));
                       if (place_.plan->exchange == Exchange::kGradient)
                           return queue().ordered_sum(gradients, scale * clip_factor_, into.data(),
                                                      here.numel);
@@ -122,8 +122,7 @@ void ZeroState::step_alone(int b, const ChunkPart& part, const Range& range,
                       kernels::FlatRange update = arrays_of(b, part, view, here);
                       update.gradients = gradients;
                       update.gradient_scale = scale * clip_factor_;
-                      optimizer_->update(update, settings_.lr, 1, settings_.betas,
-                                         Exchange::kNone);
+                      optimizer_->update(update, settings_.lr, 1, settings_.betas, Exchange::kNone);
                   });
 }
 

@@ -109,8 +109,7 @@ std::vector<runtime::SavedPiece> ZeroState::saved_pieces() {
         const std::optional<ChunkView> view = states_->view_at_rest(c);
         add_pieces(c, view ? &*view : nullptr, pieces);
     }
-    const int states =
-        static_cast<int>(ShardOptimizer::states_per_parameter(options_.optimizer));
+    const int states = static_cast<int>(ShardOptimizer::states_per_parameter(options_.optimizer));
     if (exchange_) exchange_->add_pieces(states, error_unit(0), pieces);
     std::erase_if(pieces, [&](const runtime::SavedPiece& piece) {
         return std::ranges::find(options_.pipeline.counted_elsewhere, piece.parameter) !=

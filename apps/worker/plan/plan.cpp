@@ -13,9 +13,9 @@
 #include "graph/segment/compute_context.h"
 #include "job/predict/host_admission.h"
 #include "job/predict/job_forecast.h"
+#include "job/setup/job_exchange.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
-#include "job/setup/job_exchange.h"
 #include "job/setup/set_up_job.h"
 #include "job/setup/stored_rates.h"
 #include "plan/predict/known_devices.h"
@@ -373,7 +373,8 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
         fmt::print("{}\n", table);
     if (arguments.instructions) {
         for (const job::ExchangePhase& phase : phases) {
-            if (phases.size() > 1) fmt::print("hosts exchange {}:\n", exchange_name(phase.exchange));
+            if (phases.size() > 1)
+                fmt::print("hosts exchange {}:\n", exchange_name(phase.exchange));
             fmt::print("{}", plan::instructions_table(phase.plan, setup.info, setup.layout));
         }
     } else {

@@ -127,8 +127,9 @@ void Resolver::one_bit(OptimizerKind kind) {
     optimizer.bias_correction = false;
     if (const Value* correction = given(params + "bias_correction");
         correction != nullptr && correction->boolean)
-        note(params + "bias_correction",
-             "has no effect: this optimizer corrects no start of the moments, in DeepSpeed neither");
+        note(
+            params + "bias_correction",
+            "has no effect: this optimizer corrects no start of the moments, in DeepSpeed neither");
     if (kind == OptimizerKind::kOneBitAdam) {
         phases.freeze_step = take_integer(params + "freeze_step");
         return;
@@ -144,9 +145,10 @@ void Resolver::compression() {
     const RunConfig& run = run_config();
     if (!run.optimizer.compresses()) return;
     const auto refuse = [&](const char* path, const char* what) {
-        problem(path, fmt::format("{} with OneBitAdam and ZeroOneAdam in this version: remove it, or "
-                                  "use AdamW",
-                                  what));
+        problem(path,
+                fmt::format("{} with OneBitAdam and ZeroOneAdam in this version: remove it, or "
+                            "use AdamW",
+                            what));
     };
     if (run.tensor.size > 1) refuse("dslaunch.tensor.size", "ranks do not share layers");
     if (run.sequence.size > 1) refuse("dslaunch.sequence.size", "ranks do not share positions");

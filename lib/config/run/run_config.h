@@ -40,9 +40,9 @@ struct BatchConfig {
 
 // The phases of 1-bit Adam and 0/1 Adam, in updates (runtime/schedules/exchange_schedule.h).
 struct OneBitConfig {
-    int64_t freeze_step = 100'000;      // 1-bit Adam: updates with gradients in full
-    int64_t var_freeze_step = 100'000;  // 0/1 Adam: hosts go on alone from the next but one on
-    int64_t var_update_scaler = 16;     // exact updates before their interval doubles
+    int64_t freeze_step = 100'000;       // 1-bit Adam: updates with gradients in full
+    int64_t var_freeze_step = 100'000;   // 0/1 Adam: hosts go on alone from the next but one on
+    int64_t var_update_scaler = 16;      // exact updates before their interval doubles
     int64_t local_step_scaler = 32'678;  // updates of a host alone before their interval doubles
     int64_t local_step_clipper = 16;     // the longest such interval
 
@@ -75,8 +75,8 @@ struct OptimizerConfig {
     // True when weight decay is added to the gradient and so passes through the states; AdamW, Lion
     // and the compressing ones decay the parameters themselves.
     [[nodiscard]] bool decays_gradient() const {
-        return weight_decay != 0 && kind != OptimizerKind::kAdamW &&
-               kind != OptimizerKind::kLion && !compresses();
+        return weight_decay != 0 && kind != OptimizerKind::kAdamW && kind != OptimizerKind::kLion &&
+               !compresses();
     }
 
     bool operator==(const OptimizerConfig&) const = default;

@@ -71,9 +71,10 @@ std::string exchange_table(const JobSetup& setup, const std::vector<ExchangePhas
     std::string text = text_table(rows, {.align = "<>>>"});
     const SentInAll sent = sent_in_all(setup, phases);
     if (sent.bytes > 0)
-        text += fmt::format("over these updates {:.3g} times fewer bytes than with gradients in "
-                            "full\n",
-                            sent.exact / sent.bytes);
+        text += fmt::format(
+            "over these updates {:.3g} times fewer bytes than with gradients in "
+            "full\n",
+            sent.exact / sent.bytes);
     return text;
 }
 
@@ -90,7 +91,8 @@ void exchange_json(const std::vector<ExchangePhase>& phases, JsonWriter& json) {
 std::string exchange_line(const JobSetup& setup) {
     if (!setup.config().optimizer.compresses()) return "";
     if (hosts_of(setup) == 1)
-        return "one host: its ranks sum gradients in memory, so nothing is compressed; where several "
+        return "one host: its ranks sum gradients in memory, so nothing is compressed; where "
+               "several "
                "hosts would compress, the variance stays as it is and the rest is exact";
     const std::vector<ExchangePhase> phases = exchange_phases(setup);
     std::string text = "hosts exchange";

@@ -114,8 +114,7 @@ plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtim
     options.reduce_each_micro_step = config.reduce == config::ReduceWhen::kMicroStep;
     options.optimizer_states = zero::ShardOptimizer::states_per_parameter(config.optimizer);
     if (!on_gpu)
-        options.compression =
-            runtime::ExchangeSchedule::room(config.optimizer, place.node_count());
+        options.compression = runtime::ExchangeSchedule::room(config.optimizer, place.node_count());
     options.fused_update = fuses(options);
     return options;
 }

@@ -31,8 +31,8 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 // The reason for the choice of shard auto, a line; empty: the config names the shard.
 [[nodiscard]] std::string shard_text(const JobSetup& setup);
 
-// The step plan of the rank at PLACE among those of SETUP's stage, with that EXCHANGE, and the step plans of all ranks
-// of that stage on its host.
+// The step plan of the rank at PLACE among those of SETUP's stage, with that EXCHANGE, and the step
+// plans of all ranks of that stage on its host.
 [[nodiscard]] plan::StepPlan make_plan(const JobSetup& setup, const runtime::Topology& place,
                                        plan::Exchange exchange = plan::Exchange::kExact);
 [[nodiscard]] std::vector<plan::StepPlan> make_host_plans(

@@ -77,12 +77,11 @@ inline void take_signs(float* values, float scale, uint8_t* bits, int64_t numel)
     }
 #endif
     for (; i < numel; i += kByteNumel)
-        bits[i / kByteNumel] = take_byte(values + i, scale,
-                                         numel - i < kByteNumel ? numel - i : kByteNumel);
+        bits[i / kByteNumel] =
+            take_byte(values + i, scale, numel - i < kByteNumel ? numel - i : kByteNumel);
 }
 
-float sign_compress(const float* values, float factor, float* error, uint8_t* bits,
-                    int64_t numel) {
+float sign_compress(const float* values, float factor, float* error, uint8_t* bits, int64_t numel) {
     const float scale = scale_of_squares(correct(values, factor, error, numel), numel);
     take_signs(error, scale, bits, numel);
     return scale;

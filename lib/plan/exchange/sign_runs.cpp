@@ -31,8 +31,7 @@ int64_t numel_of(std::span<const LayoutBlock> blocks) {
 
 int64_t sign_message_bytes(std::span<const LayoutBlock> blocks) {
     int64_t bytes = 0;
-    for (const LayoutBlock& block : blocks)
-        bytes += int64_t{sizeof(float)} + (block.numel + 7) / 8;
+    for (const LayoutBlock& block : blocks) bytes += int64_t{sizeof(float)} + (block.numel + 7) / 8;
     return bytes;
 }
 

@@ -66,13 +66,12 @@ class Adder {
         int64_t numel = 0;
         for (int b = 0; b < layout_.trained_buckets; ++b) numel = std::max(numel, bucket(b).numel);
         const PartOf part{options_.local_rank, options_.local_world_size};
-        made.exchange =
-            add({"values that hosts exchange", BufferKind::kGradients, Tier::kShared,
-                 Bytes{part_range(numel, part).numel * 4}, true});
+        made.exchange = add({"values that hosts exchange", BufferKind::kGradients, Tier::kShared,
+                             Bytes{part_range(numel, part).numel * 4}, true});
         for (int b = 0; b < layout_.trained_buckets; ++b)
-            made.errors.push_back(add({fmt::format("compression of bucket {}", b),
-                                       BufferKind::kMoments, Tier::kMemory,
-                                       Bytes{(error_numel(b) + meeting_numel(b)) * 4}, true}));
+            made.errors.push_back(
+                add({fmt::format("compression of bucket {}", b), BufferKind::kMoments,
+                     Tier::kMemory, Bytes{(error_numel(b) + meeting_numel(b)) * 4}, true}));
     }
 
   private:

@@ -446,8 +446,8 @@ class Rehearsal {
 };
 
 bool is_collective(Op op) {
-    return op == Op::kReduce || op == Op::kNorm || op == Op::kExchange || op == Op::kAccumulate || op == Op::kUpdate ||
-           op == Op::kGather;
+    return op == Op::kReduce || op == Op::kNorm || op == Op::kExchange || op == Op::kAccumulate ||
+           op == Op::kUpdate || op == Op::kGather;
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ void ReduceAndUpdate::add_reduction(int b, int m) {
     if (!sums_itself(options_)) {
         Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
         reduce.writes = {gradients(b)};
-        const int ranks = options_.exchange == Exchange::kExact ? options_.world_size
-                                                                : options_.local_world_size;
+        const int ranks =
+            options_.exchange == Exchange::kExact ? options_.world_size : options_.local_world_size;
         reduce.bytes = ranks > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
         reduce.sent = links_.sent_by_reduce(b);
     }

@@ -13,8 +13,8 @@ void check_options(const StepPlanOptions& options) {
     const bool may_fuse = updates_early(options) && options.stage == 0 && options.sums_on_host();
     DSL_CHECK(!options.fused_update || may_fuse,
               "a fused update needs one host, no clipping and no accumulation after the reduction");
-    DSL_CHECK(!options.compression.errors ||
-                  (options.node_count() > 1 && (options.stage == 0 || !options.shards_over_hosts())),
+    DSL_CHECK(!options.compression.errors || (options.node_count() > 1 &&
+                                              (options.stage == 0 || !options.shards_over_hosts())),
               "compression over {} hosts, each of which must hold a copy", options.node_count());
     DSL_CHECK(options.compression.errors || !is_compressed(options.exchange),
               "{} without room for what compression loses", exchange_name(options.exchange));

@@ -9,7 +9,7 @@ std::string_view op_name(Op op) {
     constexpr std::array<std::string_view, 21> kNames = {
         "Load",     "Await", "Gather",  "Forward",       "Recompute",      "Release", "Claim",
         "Backward", "Post",  "Reduce",  "Accumulate",    "Norm",           "Update",  "Read",
-        "Write",    "Send",  "Receive", "BackwardInput", "BackwardWeight", "Tie", "Exchange"};
+        "Write",    "Send",  "Receive", "BackwardInput", "BackwardWeight", "Tie",     "Exchange"};
     return kNames[static_cast<size_t>(op)];
 }
 

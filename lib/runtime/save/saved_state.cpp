@@ -80,8 +80,7 @@ SavedState::SavedState(const storage::CheckpointReader& reader, const graph::Mod
         fail(ExitCode::kCheckpoint,
              "{}: its optimizer {} keeps [{}] of each parameter, this run's keeps [{}]; resume "
              "with the same optimizer, or start anew from its weights (`dslaunch ckpt export`)",
-             folder, checkpoint_.optimizer, fmt::join(of_optimizer, ", "),
-             fmt::join(states, ", "));
+             folder, checkpoint_.optimizer, fmt::join(of_optimizer, ", "), fmt::join(states, ", "));
     std::vector<std::string> missing;
     std::vector<char> used(checkpoint_.tensors.size(), 0);
     const auto take = [&](const auto& item) {

@@ -312,8 +312,8 @@ void Trainer::change_plan(const plan::StepPlan& plan, int64_t steps) {
     executor_.change_plan(plan);
     parts_.plan = &plan;
     const uint64_t done = executor_.instructions_done() + ends_reached_;
-    instructions_before_ =
-        (steps - parts_.resumed.step) * (std::ssize(plan.instructions) + 1) - static_cast<int64_t>(done);
+    instructions_before_ = (steps - parts_.resumed.step) * (std::ssize(plan.instructions) + 1) -
+                           static_cast<int64_t>(done);
 }
 
 // Returns whether a save is under way now, on any rank.
@@ -369,9 +369,8 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
         if (const plan::StepPlan* const plan = parts_.between->before_step(updates_ + 1))
             change_plan(*plan, step - 1);
     const double scale = scaler_.scale();
-    parts_.state->begin_step(
-        {step, updates_ + 1, lr_, scale, is_logged(step),
-         scheduled_betas(config.scheduler, updates_)});
+    parts_.state->begin_step({step, updates_ + 1, lr_, scale, is_logged(step),
+                              scheduled_betas(config.scheduler, updates_)});
     const double weight = loss_weight(step - 1);
     parts_.segments->begin_step(step - 1, weight * scale);
     executor_.run_step();

@@ -102,8 +102,7 @@ void CompressedExchange::exchange(int bucket) {
              out_[node()]);
     for (int to = 0; to < nodes(); ++to) {
         if (to != node()) out_[to] = out_[node()];
-        in_[to].resize(
-            static_cast<size_t>(plan::sign_message_bytes(part.runs.run(bridge(), to))));
+        in_[to].resize(static_cast<size_t>(plan::sign_message_bytes(part.runs.run(bridge(), to))));
     }
     swap(out_, in_);
     for (int from = 0; from < nodes(); ++from)
@@ -118,9 +117,8 @@ void CompressedExchange::compress(Blocks blocks, float factor, std::span<const f
     std::byte* scales = into.data();
     auto* bits = reinterpret_cast<uint8_t*>(scales + blocks.size() * sizeof(float));
     for (const plan::LayoutBlock& block : blocks) {
-        const float scale =
-            kernels::compress_signs(values.data() + block.begin, factor,
-                                    {errors, static_cast<size_t>(block.numel)}, bits);
+        const float scale = kernels::compress_signs(
+            values.data() + block.begin, factor, {errors, static_cast<size_t>(block.numel)}, bits);
         std::memcpy(scales, &scale, sizeof scale);
         scales += sizeof scale;
         errors += block.numel;
@@ -131,14 +129,13 @@ void CompressedExchange::compress(Blocks blocks, float factor, std::span<const f
 void CompressedExchange::expand(Blocks blocks, const Message& from, bool adds,
                                 std::span<float> values) {
     const std::byte* scales = from.data();
-    const auto* bits =
-        reinterpret_cast<const uint8_t*>(scales + blocks.size() * sizeof(float));
+    const auto* bits = reinterpret_cast<const uint8_t*>(scales + blocks.size() * sizeof(float));
     for (const plan::LayoutBlock& block : blocks) {
         float scale = 0;
         std::memcpy(&scale, scales, sizeof scale);
-        kernels::expand_signs(bits, scale, adds,
-                              values.subspan(static_cast<size_t>(block.begin),
-                                             static_cast<size_t>(block.numel)));
+        kernels::expand_signs(
+            bits, scale, adds,
+            values.subspan(static_cast<size_t>(block.begin), static_cast<size_t>(block.numel)));
         scales += sizeof scale;
         bits += kernels::sign_bytes(block.numel);
     }
@@ -189,11 +186,11 @@ void CompressedExchange::for_each_error(Parts& parts, Use&& use) const {
 void CompressedExchange::add_pieces(int first, int unit,
                                     std::vector<runtime::SavedPiece>& pieces) const {
     if (!has_errors_) return;
-    for_each_error(parts_, [&](int b, int state, int parameter, const Range& elements,
-                               const float* at) {
-        pieces.push_back({parameter, first + state, elements,
-                          reinterpret_cast<const std::byte*>(at), unit + b});
-    });
+    for_each_error(parts_,
+                   [&](int b, int state, int parameter, const Range& elements, const float* at) {
+                       pieces.push_back({parameter, first + state, elements,
+                                         reinterpret_cast<const std::byte*>(at), unit + b});
+                   });
 }
 
 void CompressedExchange::load(runtime::SavedState& saved) {

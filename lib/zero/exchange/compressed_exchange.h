@@ -92,10 +92,10 @@ class CompressedExchange {
     const runtime::Arena& arena_;
     runtime::HostGroup& group_;
     runtime::Collectives& collectives_;
-    std::vector<Part> parts_;    // by trained bucket; none if this rank is no bridge
-    uint32_t exchanges_ = 0;     // begun so far
-    bool has_errors_ = false;    // true once something has been compressed since they were 0
-    std::vector<Message> out_;   // by host
+    std::vector<Part> parts_;   // by trained bucket; none if this rank is no bridge
+    uint32_t exchanges_ = 0;    // begun so far
+    bool has_errors_ = false;   // true once something has been compressed since they were 0
+    std::vector<Message> out_;  // by host
     std::vector<Message> in_;
 };
 

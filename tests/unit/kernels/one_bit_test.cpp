@@ -87,8 +87,8 @@ TEST_CASE("what the signs tell and what the error keeps add up to the value") {
     expand_signs(found.bits.data(), found.scale, false, told);
     double worst = 0;
     for (size_t i = 0; i < values.size(); ++i)
-        worst = std::max(worst, std::abs(double{told[i]} + double{found.error[i]} -
-                                         double{values[i]}));
+        worst =
+            std::max(worst, std::abs(double{told[i]} + double{found.error[i]} - double{values[i]}));
     // One rounding of a number below 8.
     CHECK(worst <= 0x1p-22);
 }
@@ -190,9 +190,9 @@ TEST_CASE("hosts that moved come together where their mean move leads") {
             const bool trained = variance[i] > 0;
             const double denominator = std::sqrt(double{variance[i]}) + 1e-8;
             const double move = (double{p[i]} - double{met[i]}) * denominator;
-            worst = std::max({worst, std::abs(parameters[i] - (trained ? p[i] : met[i])),
-                              std::abs(momentum[i] - (trained ? -move / 0.5 : 0)) /
-                                  (1 + std::abs(move))});
+            worst = std::max(
+                {worst, std::abs(parameters[i] - (trained ? p[i] : met[i])),
+                 std::abs(momentum[i] - (trained ? -move / 0.5 : 0)) / (1 + std::abs(move))});
         }
         CHECK(worst < 1e-5);
         CHECK(same(parameters, meeting));

@@ -110,8 +110,8 @@ Rounds run_rank(const plan::FlatLayout& layout, const ExchangeSlices& slices, In
     Rounds rounds;
     for (int round = 0; round < kRounds; ++round) {
         const std::span<float> values = exchange.begin(0);
-        const Range own = part_range(std::ssize(values),
-                                     {topology.local_rank, topology.local_world_size()});
+        const Range own =
+            part_range(std::ssize(values), {topology.local_rank, topology.local_world_size()});
         for (int64_t i = own.begin; i < own.end(); ++i)
             values[static_cast<size_t>(i)] = value_of(round, topology.node_rank, i);
         exchange.average(0);

@@ -1,5 +1,6 @@
 // 1-bit Adam and 0/1 Adam over hosts of threads, through the real trainer: against the algorithms
-// written a second time, over ZeRO stages, clipping, accumulation and 16 bits, and saved and resumed.
+// written a second time, over ZeRO stages, clipping, accumulation and 16 bits, and saved and
+// resumed.
 #include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
 
@@ -65,8 +66,8 @@ Distance distance(const TrainingCase& job, const RankOutcome& outcome, bool feed
     const std::vector<double> losses = outcome.losses();
     Distance worst;
     for (int64_t t = 1; t <= job.steps; ++t)
-        worst.loss = std::max(worst.loss,
-                              std::abs(reference.step(t) - losses[static_cast<size_t>(t - 1)]));
+        worst.loss =
+            std::max(worst.loss, std::abs(reference.step(t) - losses[static_cast<size_t>(t - 1)]));
     for (const auto& [name, tensor] : outcome.parameters) {
         const at::Tensor flat = tensor.contiguous();
         const float* p = flat.const_data_ptr<float>();
@@ -95,9 +96,9 @@ TEST_CASE("200 steps of 1-bit Adam and 0/1 Adam are those of the algorithms") {
                 const std::vector<RankOutcome> ranks = train_world(job);
                 for (const RankOutcome& rank : ranks) CHECK(equal_bits(rank, ranks[0]));
                 const Distance off = distance(job, ranks[0]);
-                INFO(static_cast<int>(optimizer.kind) << ", " << sizes.size() << " hosts, clipping "
-                                                      << clipping << ": off " << off.loss << ", "
-                                                      << off.parameter);
+                INFO(static_cast<int>(optimizer.kind)
+                     << ", " << sizes.size() << " hosts, clipping " << clipping << ": off "
+                     << off.loss << ", " << off.parameter);
                 CHECK(off.loss < kNear);
                 CHECK(off.parameter < kNear);
             }
@@ -164,8 +165,8 @@ TEST_CASE("16-bit parameters and loss scales go through all phases alike on ever
                 job.precision.skip_nonfinite_steps = true;
                 job.micro_step = true;
                 job.steps = 20;
-                INFO(static_cast<int>(optimizer.kind) << ", " << dtype_name(dtype) << ", stage "
-                                                      << stage);
+                INFO(static_cast<int>(optimizer.kind)
+                     << ", " << dtype_name(dtype) << ", stage " << stage);
                 const std::vector<RankOutcome> ranks = train_world(job);
                 for (const RankOutcome& rank : ranks) CHECK(equal_bits(rank, ranks[0]));
                 CHECK(ranks[0].losses().back() < ranks[0].losses().front());

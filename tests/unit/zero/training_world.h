@@ -274,9 +274,9 @@ inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
     }
     ForcedPlacement forced(job.kept_after, setup.info, setup.layout, planned.options);
     PlansByExchange exchanges(job, setup, planned);
-    RankOutcome outcome = train_with(job, setup, planned.plan, state, *self.collectives, &forced,
-                                     checkpointer.get(), resumed.training, nullptr, nullptr,
-                                     nullptr, &exchanges);
+    RankOutcome outcome =
+        train_with(job, setup, planned.plan, state, *self.collectives, &forced, checkpointer.get(),
+                   resumed.training, nullptr, nullptr, nullptr, &exchanges);
     bring_into_model(state, setup.model());
     collect_tensors(setup, state.slice_steps(), outcome);
     self.collectives->barrier();

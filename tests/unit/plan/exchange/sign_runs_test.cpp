@@ -30,8 +30,8 @@ ModelInfo layers() {
 // The plans of all ranks of NODES hosts of RANKS each.
 std::vector<StepPlan> plans_of(int nodes, int ranks, StepPlanOptions options) {
     const ModelInfo model = layers();
-    const FlatLayout layout = make_flat_layout(model, {.bucket_numel_max = 210'000,
-                                                       .bucket_numel_min = 1});
+    const FlatLayout layout =
+        make_flat_layout(model, {.bucket_numel_max = 210'000, .bucket_numel_min = 1});
     const Partition partition =
         make_partition(layout, model, ShardBy::kFlat, options.stage > 0 ? ranks : nodes * ranks);
     options.partition = &partition;
@@ -100,12 +100,14 @@ TEST_CASE("a step that compresses exchanges each bucket once before its updates"
                     options.exchange = exchange;
                     const std::vector<StepPlan> plans = plans_of(3, ranks, options);
                     for (int node = 0; node < 3; ++node)
-                        CHECK(check_plans(std::span(plans).subspan(
-                                  static_cast<size_t>(node * ranks), static_cast<size_t>(ranks)))
-                                  .empty());
+                        CHECK(
+                            check_plans(std::span(plans).subspan(static_cast<size_t>(node * ranks),
+                                                                 static_cast<size_t>(ranks)))
+                                .empty());
                     std::vector<int> exchanged;
                     for (const Instruction& instruction : plans[0].instructions) {
-                        if (instruction.op == Op::kExchange) exchanged.push_back(instruction.bucket);
+                        if (instruction.op == Op::kExchange)
+                            exchanged.push_back(instruction.bucket);
                         if (instruction.op == Op::kUpdate && is_compressed(exchange))
                             CHECK(exchanged.back() == instruction.bucket);
                         if (instruction.op == Op::kReduce && exchange != Exchange::kExact)

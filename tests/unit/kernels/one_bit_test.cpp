@@ -191,7 +191,7 @@ TEST_CASE("hosts that moved come together where their mean move leads") {
             const double denominator = std::sqrt(double{variance[i]}) + 1e-8;
             const double move = (double{p[i]} - double{met[i]}) * denominator;
             worst = std::max(
-                {worst, std::abs(parameters[i] - (trained ? p[i] : met[i])),
+                {worst, std::abs(double{parameters[i]} - (trained ? p[i] : met[i])),
                  std::abs(momentum[i] - (trained ? -move / 0.5 : 0)) / (1 + std::abs(move))});
         }
         CHECK(worst < 1e-5);

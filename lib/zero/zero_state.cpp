@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "runtime/schedules/exchange_schedule.h"
+#include "zero/parameters/host_values.h"
 
 namespace dslaunch::zero {
 

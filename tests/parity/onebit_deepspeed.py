@@ -10,6 +10,7 @@ The packing of bits, a CUDA extension there, is numpy's here. DeepSpeed's first 
 gradient away, is made with gradients of 0, and the count of steps is set back.
 """
 import importlib.util
+import math
 import os
 import pathlib
 import sys
@@ -49,7 +50,7 @@ class Scales:
 
     def __init__(self, by, numel):
         self.by, self.numel = by, numel
-        divider = HOSTS * 8 // np.gcd(HOSTS, 8)
+        divider = HOSTS * 8 // math.gcd(HOSTS, 8)
         self.padded = -(-numel // (HOSTS * divider)) * HOSTS * divider if by == "tensor" else numel
         self.clear()
 

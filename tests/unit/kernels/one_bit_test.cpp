@@ -167,7 +167,7 @@ TEST_CASE("a frozen variance stays, and an element that it is 0 for moves by dec
         mixed = m;
         states.parameters = parameters;
         adam_step(states, step, isa);
-        gradient[5] = gradient[130] = 0;
+        for (size_t i = 0; i < v.size(); ++i) gradient[i] = v[i] > 0 ? gradient[i] + 0.0F : 0.0F;
         CHECK(same(mixed, gradient));
     }
 }

@@ -3,6 +3,7 @@
 // hosts must reach. Sources: Tang et al. 2021, Lu et al. 2022; deepspeed/runtime/fp16/onebit.
 #pragma once
 
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/tanh.h>
 

@@ -230,7 +230,7 @@ TEST_CASE("a job resumed in any phase has the bits of one that was never interru
         optimizer.one_bit = {4, 6, 2, 6, 4};
         for (const int stage : {0, 2})
             for (const int64_t stop : {3, 5, 7, 8, 9, 14, 17}) {
-                const test::TemporaryFolder folder;
+                const test::TemporaryFolder folder("/dev/shm");
                 const std::unique_ptr<FileTree> tree = make_disk_tree();
                 TrainingCase job = job_of(optimizer, {2, 2}, stage);
                 job.micro_step = true;
@@ -254,7 +254,7 @@ TEST_CASE("a job resumed in any phase has the bits of one that was never interru
 TEST_CASE("a job goes on over other numbers of hosts, and no error is lost or made") {
     for (OptimizerConfig optimizer : {one_bit_adam(), zero_one_adam()}) {
         optimizer.one_bit = {4, 6, 2, 6, 4};
-        const test::TemporaryFolder folder;
+        const test::TemporaryFolder folder("/dev/shm");
         const std::unique_ptr<FileTree> tree = make_disk_tree();
         TrainingCase job = job_of(optimizer, {1, 1, 1});
         job.tree = tree.get();

@@ -1,6 +1,8 @@
 // 1-bit Adam and 0/1 Adam as their papers and DeepSpeed's code write them, in one process and
 // element by element, without DeepSpeed's first call, which throws a gradient away: the result that
-// hosts must reach. Sources: Tang et al. 2021, Lu et al. 2022; deepspeed/runtime/fp16/onebit.
+// hosts must reach, to the last bit. A sign turns where two ways of rounding differ, so the rounding
+// is that of the kernels; tests/parity/onebit_deepspeed.py compares the algorithms with DeepSpeed's.
+// Sources: Tang et al. 2021, Lu et al. 2022; deepspeed/runtime/fp16/onebit.
 #pragma once
 
 #include <ATen/ops/from_blob.h>
@@ -50,7 +52,8 @@ inline at::Tensor plain_loss(const Parameters& p, int64_t micro_batch) {
 
 // One parameter as each host has it.
 struct OneBitParameter {
-    std::vector<Floats> p, m, u;  // by host
+    std::vector<Floats> p, m;  // by host
+    Floats met;                // p when hosts met last
     Floats v;
     std::vector<Floats> worker_error;  // by host
     Floats server_error;
@@ -66,7 +69,7 @@ class OneBitReference {
             const Floats zero(start.size(), 0.0F);
             const std::vector<Floats> zeros(hosts_, zero);
             shapes_[name] = tensor.sizes().vec();
-            all_[name] = {std::vector<Floats>(hosts_, start), zeros, zeros, zero, zeros, zero};
+            all_[name] = {std::vector<Floats>(hosts_, start), zeros, start, zero, zeros, zero};
         }
     }
 
@@ -88,7 +91,7 @@ class OneBitReference {
     [[nodiscard]] const OneBitParameter& of(const std::string& name) const { return all_.at(name); }
 
   private:
-    // The mean gradient of each host's ranks.
+    // The sums of each host's ranks.
     std::map<std::string, std::vector<Floats>> gradients_of_hosts(int64_t step) {
         std::map<std::string, std::vector<Floats>> all;
         const int64_t ranks = job_.world_size();
@@ -97,9 +100,18 @@ class OneBitReference {
         for (size_t host = 0; host < hosts_; ++host) {
             for (int local = 0; local < job_.node_sizes[host]; ++local, ++rank)
                 add_gradients(host, step * ranks + rank, local == 0, all);
-            const float factor = static_cast<float>(hosts_) / static_cast<float>(ranks);
-            for (auto& [name, hosts] : all)
-                for (float& g : hosts[host]) g *= factor;
+        }
+        // Their mean over hosts is the mean over all ranks.
+        const float factor = static_cast<float>(hosts_) / static_cast<float>(ranks);
+        for (auto& [name, hosts] : all) {
+            if (exact_) {
+                hosts.assign(hosts_, sum(hosts));
+                for (Floats& own : hosts)
+                    for (float& g : own) g *= 1.0F / static_cast<float>(ranks);
+                continue;
+            }
+            for (Floats& own : hosts)
+                for (float& g : own) g *= factor;
         }
         loss_ /= static_cast<double>(ranks);
         return all;
@@ -131,14 +143,9 @@ class OneBitReference {
     void clip(std::map<std::string, std::vector<Floats>>& gradients) {
         if (job_.clipping <= 0) return;
         double squares = 0;
-        for (const auto& [name, hosts] : gradients) {
-            if (exact_) {
-                for (const float g : mean(hosts)) squares += double{g} * g;
-                continue;
-            }
+        for (const auto& [name, hosts] : gradients)
             for (const Floats& own : hosts)
                 for (const float g : own) squares += double{g} * g / static_cast<double>(hosts_);
-        }
         const double factor = job_.clipping / (std::sqrt(squares) + 1e-6);
         if (factor >= 1) return;
         for (auto& [name, hosts] : gradients)
@@ -146,21 +153,23 @@ class OneBitReference {
                 for (float& g : own) g *= static_cast<float>(factor);
     }
 
-    [[nodiscard]] Floats mean(const std::vector<Floats>& hosts) const {
+    [[nodiscard]] static Floats sum(const std::vector<Floats>& hosts) {
         Floats sum = hosts[0];
         for (size_t h = 1; h < hosts.size(); ++h)
             for (size_t i = 0; i < sum.size(); ++i) sum[i] += hosts[h][i];
-        for (float& value : sum) value /= static_cast<float>(hosts.size());
         return sum;
     }
 
     // Section 4's compression of elements [begin, begin + numel) of VALUES, in place.
-    void compress(Floats& values, Floats& error, size_t begin, size_t numel) const {
-        double squares = 0;
-        for (size_t i = begin; i < begin + numel; ++i) {
-            values[i] += error[i];
-            squares += double{values[i]} * values[i];
+    void compress(Floats& values, float factor, Floats& error, size_t begin, size_t numel) const {
+        double lanes[16] = {};
+        for (size_t i = 0; i < numel; ++i) {
+            float& value = values[begin + i];
+            value = value * factor + error[begin + i];
+            lanes[i % 16] += double{value} * value;
         }
+        double squares = 0;
+        for (const double lane : lanes) squares += lane;
         const auto scale = static_cast<float>(std::sqrt(squares / static_cast<double>(numel)));
         for (size_t i = begin; i < begin + numel; ++i) {
             const float told = values[i] >= 0 ? scale : -scale;
@@ -175,39 +184,42 @@ class OneBitReference {
         const auto blocks = static_cast<size_t>(job_.block_numel);
         for (size_t begin = 0; begin < numel; begin += blocks)
             for (size_t h = 0; h < hosts_; ++h)
-                compress(values[h], of.worker_error[h], begin, std::min(blocks, numel - begin));
-        Floats averages = mean(values);
+                compress(values[h], 1.0F, of.worker_error[h], begin,
+                         std::min(blocks, numel - begin));
+        Floats averages = sum(values);
         for (size_t begin = 0; begin < numel; begin += blocks)
-            compress(averages, of.server_error, begin, std::min(blocks, numel - begin));
+            compress(averages, 1.0F / static_cast<float>(hosts_), of.server_error, begin,
+                     std::min(blocks, numel - begin));
         return averages;
     }
 
     void mix(Floats& m, const Floats& g) const {
-        for (size_t i = 0; i < m.size(); ++i)
-            m[i] = static_cast<float>(config_.beta1 * m[i] + (1 - config_.beta1) * g[i]);
+        const auto rest = static_cast<float>(1 - config_.beta1);
+        for (size_t i = 0; i < m.size(); ++i) m[i] = std::fma(rest, g[i] - m[i], m[i]);
     }
-    [[nodiscard]] double denominator(const OneBitParameter& of, size_t i) const {
-        return std::sqrt(double{of.v[i]}) + config_.eps;
+    [[nodiscard]] float denominator(const OneBitParameter& of, size_t i) const {
+        return std::sqrt(of.v[i]) + static_cast<float>(config_.eps);
     }
-    // Moves a host's parameters; U, unless null, counts how far.
-    void move(OneBitParameter& of, size_t host, bool counts) const {
+    // Moves a host's parameters.
+    void move(OneBitParameter& of, size_t host) const {
+        const auto keep = static_cast<float>(1 - config_.lr * config_.weight_decay);
+        const auto lr = static_cast<float>(config_.lr);
         for (size_t i = 0; i < of.v.size(); ++i) {
             if (of.v[i] == 0) of.m[host][i] = 0;  // exp_avg_mask
-            const double way = config_.lr * (of.m[host][i] / denominator(of, i) +
-                                             config_.weight_decay * of.p[host][i]);
-            of.p[host][i] = static_cast<float>(of.p[host][i] - way);
-            if (counts) of.u[host][i] = static_cast<float>(of.u[host][i] - way);
+            of.p[host][i] = of.p[host][i] * keep - lr * of.m[host][i] / denominator(of, i);
         }
     }
+    // GRADIENTS are the same on all hosts.
     void exact(OneBitParameter& of, const std::vector<Floats>& gradients) const {
-        const Floats g = mean(gradients);
-        for (size_t i = 0; i < g.size(); ++i)
-            of.v[i] = static_cast<float>(config_.beta2 * of.v[i] +
-                                         (1 - config_.beta2) * double{g[i]} * g[i]);
+        const auto rest = static_cast<float>(1 - config_.beta2);
+        const auto beta2 = static_cast<float>(config_.beta2);
+        const Floats& g = gradients[0];
+        for (size_t i = 0; i < g.size(); ++i) of.v[i] = std::fma(rest * g[i], g[i], of.v[i] * beta2);
         for (size_t h = 0; h < hosts_; ++h) {
             mix(of.m[h], g);
-            move(of, h, false);
+            move(of, h);
         }
+        of.met = of.p[0];
     }
 
     void one_bit_adam(int64_t t, const std::map<std::string, std::vector<Floats>>& gradients) {
@@ -219,7 +231,7 @@ class OneBitReference {
             }
             for (size_t h = 0; h < hosts_; ++h) mix(of.m[h], gradients.at(name)[h]);
             of.m.assign(hosts_, average(of.m, of));
-            for (size_t h = 0; h < hosts_; ++h) move(of, h, false);
+            for (size_t h = 0; h < hosts_; ++h) move(of, h);
         }
     }
 
@@ -235,8 +247,9 @@ class OneBitReference {
                 const Floats g = average(own, of);
                 for (size_t h = 0; h < hosts_; ++h) {
                     mix(of.m[h], g);
-                    move(of, h, false);
+                    move(of, h);
                 }
+                of.met = of.p[0];
             } else {
                 alone(of, own, meets);
             }
@@ -263,22 +276,21 @@ class OneBitReference {
     void alone(OneBitParameter& of, const std::vector<Floats>& gradients, bool meets) {
         for (size_t h = 0; h < hosts_; ++h) {
             mix(of.m[h], gradients[h]);
-            move(of, h, true);
+            move(of, h);
         }
         if (!meets) return;
-        std::vector<Floats> scaled = of.u;
+        std::vector<Floats> moved = of.p;
         for (size_t h = 0; h < hosts_; ++h)
-            for (size_t i = 0; i < of.v.size(); ++i) {
-                of.p[h][i] -= of.u[h][i];
-                scaled[h][i] = static_cast<float>(of.u[h][i] * denominator(of, i));
-            }
-        const Floats u = average(scaled, of);
+            for (size_t i = 0; i < of.v.size(); ++i)
+                moved[h][i] = (of.p[h][i] - of.met[i]) * denominator(of, i);
+        const Floats u = average(moved, of);
+        const auto rates = static_cast<float>(rates_);
+        for (size_t i = 0; i < of.v.size(); ++i)
+            of.met[i] += of.v[i] > 0 ? u[i] / denominator(of, i) : 0.0F;
         for (size_t h = 0; h < hosts_; ++h)
-            for (size_t i = 0; i < of.v.size(); ++i) {
-                of.m[h][i] = of.v[i] > 0 ? static_cast<float>(-u[i] / rates_) : 0.0F;
-                of.p[h][i] += of.v[i] > 0 ? static_cast<float>(u[i] / denominator(of, i)) : 0.0F;
-                of.u[h][i] = 0;
-            }
+            for (size_t i = 0; i < of.v.size(); ++i)
+                of.m[h][i] = of.v[i] > 0 ? -u[i] / rates : 0.0F;
+        of.p.assign(hosts_, of.met);
     }
 
     const TrainingCase& job_;

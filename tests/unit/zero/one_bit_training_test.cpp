@@ -78,12 +78,6 @@ Distance distance(const TrainingCase& job, const RankOutcome& outcome, bool feed
     return worst;
 }
 
-// Rounding moves a parameter by some 1e-7 a step. A sign that it turns in the compression of a
-// value near 0 moves one element by twice the scale of its block, and the error makes good for that
-// in the next exchange: at most 2 lr s / sqrt(v), some lr. Without feedback, or with another phase,
-// parameters are off by tenths.
-constexpr double kNear = 5e-3;
-
 }  // namespace
 
 TEST_CASE("200 steps of 1-bit Adam and 0/1 Adam are those of the algorithms") {
@@ -99,8 +93,9 @@ TEST_CASE("200 steps of 1-bit Adam and 0/1 Adam are those of the algorithms") {
                 INFO(static_cast<int>(optimizer.kind)
                      << ", " << sizes.size() << " hosts, clipping " << clipping << ": off "
                      << off.loss << ", " << off.parameter);
-                CHECK(off.loss < kNear);
-                CHECK(off.parameter < kNear);
+                // The loss is a mean over ranks in another order of sums.
+                CHECK(off.loss < 1e-12);
+                CHECK(off.parameter == 0);
             }
 }
 
@@ -109,7 +104,7 @@ TEST_CASE("without error feedback training goes another way") {
     for (const OptimizerConfig& optimizer : {one_bit_adam(), zero_one_adam()}) {
         TrainingCase job = job_of(optimizer, {1, 1});
         job.steps = 200;
-        CHECK(distance(job, train_world(job).front(), false).parameter > 4 * kNear);
+        CHECK(distance(job, train_world(job).front(), false).parameter > 0.01);
     }
 }
 

@@ -87,7 +87,7 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.recompute_groups = job.recompute_groups;
     options.clip = job.clipping > 0;
     options.reduce_each_micro_step = job.micro_step;
-    options.fused_update = job.fused;
+    options.fused_update = job.fused && topology.node_count() == 1;
     options.optimizer_states = ShardOptimizer::states_per_parameter(job.optimizer);
     options.stage = job.stage;
     options.shard_group = job.used_shard_group();

@@ -229,6 +229,11 @@ class TrainRole {
             fail(ExitCode::kConfig,
                  "dslaunch.optimizer.states: moments in fewer bits than fp32 are rounded by drawn "
                  "numbers, which verify cannot foretell: verify with fp32");
+        if (setup_.config().optimizer.compresses())
+            fail(ExitCode::kUsage,
+                 "verify compares each step with one rank that computes all alone, and {} gives "
+                 "other results on every number of hosts: verify the job with AdamW",
+                 zero::ShardOptimizer::name(setup_.config().optimizer));
         verifier_.emplace(job::VerifierParts{&setup_, &comms_, &state, &*steps_,
                                              arguments_.job.model_path, arguments_.scratch});
         state.set_witness(&*verifier_);

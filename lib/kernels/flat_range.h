@@ -67,6 +67,10 @@ struct AdamStep {
     bool decoupled_decay = true;  // AdamW
     bool bias_correction = true;
     int64_t step = 1;  // it counts from 1
+    // The variance is only read, and an element whose variance is 0 gets no momentum and moves by
+    // weight decay alone: it has never had a gradient, so nothing says how far. REQUIRES: decoupled
+    // decay, no bias correction.
+    bool frozen_variance = false;
 };
 
 struct AdagradStep {

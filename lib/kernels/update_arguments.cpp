@@ -88,6 +88,8 @@ UpdateArrays arrays_of(const FlatRange& range, const SgdStep& step) {
 
 AdamConstants constants_of(const AdamStep& step) {
     DSL_CHECK(step.step >= 1, "step {}", step.step);
+    DSL_CHECK(!step.frozen_variance || (step.decoupled_decay && !step.bias_correction),
+              "a frozen variance goes with decoupled decay and no correction");
     const auto count = static_cast<double>(step.step);
     const double correction1 = step.bias_correction ? 1 - std::pow(step.beta1, count) : 1;
     const double correction2 = step.bias_correction ? 1 - std::pow(step.beta2, count) : 1;
@@ -98,7 +100,8 @@ AdamConstants constants_of(const AdamStep& step) {
             .beta2_rest = static_cast<float>(1 - step.beta2),
             .correction2_sqrt = static_cast<float>(std::sqrt(correction2)),
             .eps = static_cast<float>(step.eps),
-            .step_size = static_cast<float>(step.lr / correction1)};
+            .step_size = static_cast<float>(step.lr / correction1),
+            .frozen = step.frozen_variance};
 }
 
 AdagradConstants constants_of(const AdagradStep& step) {

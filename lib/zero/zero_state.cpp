@@ -9,8 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/tensor/tensor_rank.h"
-#include "plan/layout/tensor_shares.h"
+#include "runtime/schedules/exchange_schedule.h"
 #include "zero/parameters/host_values.h"
 
 namespace dslaunch::zero {
@@ -25,6 +24,8 @@ ZeroSlices ZeroState::add_slices(const ZeroPlace& place, DType dtype, runtime::A
     slices.norm = GradientNorm::add_slices(*place.layout, *place.map, arena);
     for (int b = 0; b < place.layout->trained_buckets; ++b)
         slices.replicas.push_back(arena.add_signal(fmt::format("replicas of bucket {}", b)));
+    if (place.plan_options->compression.errors)
+        slices.exchange = CompressedExchange::add_slices(*place.layout, arena);
     return slices;
 }
 
@@ -57,16 +58,17 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
     if (options.skip_overflow)
         nonfinite_ = device().allocate(Bytes{place.layout->trained_slices * int64_t{4}},
                                        "flags of gradients");
-    const bool sums_itself = std::none_of(
-        place.plan->instructions.begin(), place.plan->instructions.end(),
-        [](const plan::Instruction& instruction) { return instruction.op == plan::Op::kReduce; });
-    gradients_.emplace(
-        model, map, slices.gradients, place.plan->gradient_buffer_of_bucket, place.device,
-        collectives,
-        GradientOptions{plan.keeps_reduced(), sums_itself, options.usage_varies, options.tensor});
+    gradients_.emplace(model, map, slices.gradients, place.plan->gradient_buffer_of_bucket,
+                       place.device, collectives,
+                       GradientOptions{plan.keeps_reduced(), options.usage_varies, options.tensor});
+    follow_plan();
     norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
     if (plan.norm_first() && plan.keeps_reduced())
         chunk_norm_.emplace(norm_->blocks(), *states_, map.layout(), queue());
+    if (plan.compression.errors) {
+        exchange_.emplace(map, slices.exchange, arena, group, collectives);
+        if (options.saved != nullptr) exchange_->load(*options.saved);
+    }
     device().compute().finish();
 }
 
@@ -85,6 +87,22 @@ int64_t ZeroState::whole_tensor_numel_max() const {
                 numel = std::max(numel, slice.numel);
     }
     return numel;
+}
+
+void ZeroState::change_plan(const plan::StepPlan& plan) {
+    place_.plan = &plan;
+    states_->change_plan(plan);
+    follow_plan();
+}
+
+// Plans of a job differ in what is summed, and by whom.
+void ZeroState::follow_plan() {
+    SumScope scope;
+    scope.fused = std::ranges::none_of(
+        place_.plan->instructions,
+        [](const plan::Instruction& instruction) { return instruction.op == plan::Op::kReduce; });
+    scope.on_host = place_.plan->exchange != plan::Exchange::kExact;
+    gradients_->set_scope(scope);
 }
 
 // The moments start from SAVED, and without it with the optimizer's initial values.
@@ -111,6 +129,7 @@ void ZeroState::start_moments(runtime::SavedState* saved) {
 }
 
 void ZeroState::begin_step(const runtime::StepSettings& settings) {
+    settle_rates();
     settings_ = settings;
     step_ = settings.step - first_step_;
     clip_factor_ = static_cast<float>(1.0 / settings.loss_scale);
@@ -119,6 +138,7 @@ void ZeroState::begin_step(const runtime::StepSettings& settings) {
         device().compute().fill(nonfinite_.floats().data(), 0, std::ssize(nonfinite_.floats()));
     gradients_->begin_step();
     states_->begin_step(settings.logged);
+    if (exchange_) begin_alone();
 }
 
 void ZeroState::run(const plan::Instruction& instruction) {
@@ -143,6 +163,8 @@ void ZeroState::run(const plan::Instruction& instruction) {
             return accumulate(instruction);
         case plan::Op::kNorm:
             return compute_norm();
+        case plan::Op::kExchange:
+            return exchange(instruction);
         case plan::Op::kUpdate:
             return update(instruction);
         case plan::Op::kRead:
@@ -242,9 +264,9 @@ std::vector<double> ZeroState::block_squares() {
 }
 
 void ZeroState::compute_norm() {
-    const GradientNorm::Result result =
-        norm_->compute(step_, chunk_norm_ ? chunk_norm_->take() : block_squares(),
-                       options_.pipeline, options_.tensor);
+    const GradientNorm::Result result = norm_->compute(
+        step_, chunk_norm_ ? chunk_norm_->take() : block_squares(), options_.pipeline,
+        options_.tensor, place_.plan->exchange != plan::Exchange::kExact);
     const double norm = std::sqrt(result.squares) / settings_.loss_scale;
     norm_value_ = norm;
     if (!std::isfinite(result.squares)) return note_overflow(result.bad_parameter);
@@ -275,13 +297,16 @@ void ZeroState::note_overflow(int bad_parameter) {
     }
 }
 
-std::vector<ZeroState::Run> ZeroState::find_runs(int b) {
-    const std::vector<float> used = gradients_->used(b);
+// COUNTS: the update of this step is one more.
+std::vector<ZeroState::Run> ZeroState::find_runs(int b, bool counts) {
+    // Ranks whose hosts do not sum gradients in full know only of which parameters had one before.
+    const bool knows = place_.plan->exchange == plan::Exchange::kExact;
+    const std::vector<float> used = knows ? gradients_->used(b) : std::vector<float>();
     std::vector<Run> runs;
     for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
-        if (used[i - bucket(b).first_slice] <= 0) continue;
+        if (knows ? used[i - bucket(b).first_slice] <= 0 : slice_steps_[i] == 0) continue;
         const plan::ParameterSlice& slice = place_.layout->slices[i];
-        const int64_t step = ++slice_steps_[i];
+        const int64_t step = counts ? ++slice_steps_[i] : slice_steps_[i];
         const Range range{slice.offset_numel - bucket(b).offset_numel,
                           round_up(slice.numel, plan::kSliceAlignmentNumel)};
         const Run run{range, step, options_.rules.index_of(slice.parameter), i};
@@ -303,13 +328,15 @@ void ZeroState::update(const plan::Instruction& instruction) {
     const int c = instruction.chunk;
     if (c == chunks.front()) {
         gradients_->open(b);
-        if (!overflow_) runs_ = find_runs(b);
+        // An exchange before this has found them.
+        if (!overflow_ && !plan::is_compressed(place_.plan->exchange)) runs_ = find_runs(b);
     }
     if (!overflow_) {
         update_chunk(instruction);
         if (instruction.buffer >= 0) states_->set_changed(instruction.buffer);
     }
     if (c != chunks.back()) return;
+    if (!overflow_ && plan::is_compressed(place_.plan->exchange)) exchange_->end();
     parameters_->post_updated(b, step_);
     gradients_->close(b);
 }
@@ -385,14 +412,6 @@ void ZeroState::show(const plan::Instruction& instruction, const ShownUpdate& sh
     });
 }
 
-template <typename Use>
-void ZeroState::for_each_sum(int b, const ChunkPart& part, const ChunkView& view,
-                             const Range& range, Use&& use) const {
-    if (view.sums == nullptr) return gradients_->for_each_in(b, range, std::forward<Use>(use));
-    const float* const sums = view.sums + part.offset_numel + range.begin - part.range.begin;
-    use(range, std::span<const float* const>(&sums, 1), 1.0F);
-}
-
 // The arrays of an update of RANGE, but for its gradients.
 kernels::FlatRange ZeroState::arrays_of(int b, const ChunkPart& part, const ChunkView& view,
                                         const Range& range) const {
@@ -439,15 +458,16 @@ void ZeroState::update_part(const plan::Instruction& instruction, const ChunkPar
     if (both.numel == 0) return;
     if (rule(run).optimizer.needs_whole_tensors())
         return update_tensor(instruction, part, run, view);
+    if (plan::is_compressed(place_.plan->exchange)) return take_average(b, part, both, view);
     const bool shows = witness_ != nullptr && place_.map->pieces(b)[part.piece].writes;
-    for_each_sum(b, part, view, both,
+    for_gradients(b, part, both, view,
                  [&](const Range& range, std::span<const float* const> gradients, float scale) {
                      kernels::FlatRange update = arrays_of(b, part, view, range);
                      update.gradients = gradients;
                      update.gradient_scale = scale * clip_factor_;
                      if (shows) show(instruction, {update, range, scale, run, /*done=*/false});
                      optimizers_[static_cast<size_t>(run.rule)].update(update, rate(run), run.step,
-                                                                       settings_.betas);
+                                                                       settings_.betas, place_.plan->exchange);
                      if (shows) show(instruction, {update, range, scale, run, /*done=*/true});
                  });
 }
@@ -461,7 +481,7 @@ void ZeroState::update_tensor(const plan::Instruction& instruction, const ChunkP
     DSL_CHECK(intersect(tensor, part.range) == tensor, "{} is cut among ranks",
               model_.parameters()[slice.parameter].name);
     float* const mean = tensor_optimizer_->gradients();
-    for_each_sum(b, part, view, tensor,
+    for_gradients(b, part, tensor, view,
                  [&](const Range& range, std::span<const float* const> gradients, float scale) {
                      queue().ordered_sum(gradients, scale, mean + range.begin - tensor.begin,
                                          range.numel);

@@ -12,9 +12,11 @@
 
 #include "config/run/run_config.h"
 #include "graph/archive/model.h"
+#include "kernels/one_bit.h"
 #include "plan/step/step_plan.h"
 #include "runtime/state/parameter_state.h"
 #include "runtime/state/update_witness.h"
+#include "zero/exchange/compressed_exchange.h"
 #include "zero/gradients/chunk_norm.h"
 #include "zero/gradients/gradient_norm.h"
 #include "zero/gradients/gradient_sums.h"
@@ -34,6 +36,7 @@ struct ZeroSlices {
     NormSlices norm;
     // One per bucket: this rank no longer needs the parameters of before the update (stage 0).
     std::vector<runtime::SignalId> replicas;
+    ExchangeSlices exchange;  // if hosts compress what they exchange
 };
 
 struct ZeroOptions {
@@ -93,10 +96,8 @@ class ZeroState final : public runtime::ParameterState {
     // The norm exists only if Norm ran: with clipping or with a loss scale.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_value_; }
     [[nodiscard]] std::optional<runtime::Overflow> overflow() const override { return overflow_; }
-    void change_plan(const plan::StepPlan& plan) override {
-        place_.plan = &plan;
-        states_->change_plan(plan);
-    }
+    void change_plan(const plan::StepPlan& plan) override;
+    void meet() override;
     void set_witness(runtime::UpdateWitness* witness) override { witness_ = witness; }
     void settle() override;
     void hold(std::span<const int> parameters, bool keep) override {
@@ -110,6 +111,9 @@ class ZeroState final : public runtime::ParameterState {
     void bring_weights(const UseWeights& use) override;
     [[nodiscard]] std::vector<runtime::SavedPiece> saved_pieces() override;
     void bring_saved(int chunk, const UsePieces& use) override;
+    [[nodiscard]] std::vector<std::string> further_states() const override {
+        return exchange_ ? exchange_->state_names() : std::vector<std::string>();
+    }
     [[nodiscard]] bool values_on_host() const override { return device().is_host(); }
     void copy_values(std::span<std::byte> into, const std::byte* values) override;
     void set_guard(runtime::UpdateGuard* guard) override { guard_ = guard; }
@@ -151,7 +155,35 @@ class ZeroState final : public runtime::ParameterState {
     void note_overflow(int bad_parameter);
     void update(const plan::Instruction& instruction);
     void update_chunk(const plan::Instruction& instruction);
-    [[nodiscard]] std::vector<Run> find_runs(int bucket);
+    [[nodiscard]] std::vector<Run> find_runs(int bucket, bool counts = true);
+    void follow_plan();
+    void settle_rates();
+    void begin_alone();
+    void exchange(const plan::Instruction& instruction);
+    void allow_changes(int bucket);
+    [[nodiscard]] int error_unit(int bucket) const;
+    void fill_values(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view,
+                     std::span<float> values);
+    void step_alone(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view);
+    [[nodiscard]] kernels::LocalMoves moves_of(int bucket, const ChunkPart& part,
+                                               const kernels::FlatRange& arrays,
+                                               const Range& range);
+    void take_average(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view);
+    template <typename Fill>
+    void exchange_bucket(int bucket, Fill&& fill);
+    void give_moves(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view,
+                    std::span<float> values);
+    void take_moves(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view,
+                    std::span<const float> averaged, double rates);
+    void meet_in(int bucket);
+    [[nodiscard]] Bytes compression_bytes() const;
+    [[nodiscard]] kernels::FlatRange arrays_of(int bucket, const ChunkPart& part,
+                                               const ChunkView& view, const Range& range) const;
+    // Calls use(range, gradients, scale) for pieces of RANGE, which PART has, as
+    // GradientSums::for_each_in does, for the gradients wherever they are.
+    template <typename Use>
+    void for_gradients(int bucket, const ChunkPart& part, const Range& range, const ChunkView& view,
+                       Use&& use) const;
     [[nodiscard]] static bool covers(std::span<const Run> runs, int64_t numel);
     void hand_over(int bucket, std::span<const float> values, const UseWeights& use) const;
     void bring_fp32(const UseWeights& use);
@@ -161,13 +193,6 @@ class ZeroState final : public runtime::ParameterState {
                      const ChunkView& view);
     void update_tensor(const plan::Instruction& instruction, const ChunkPart& part, const Run& run,
                        const ChunkView& view);
-    // Calls use(range, gradients, scale) for pieces of RANGE, which PART has, as
-    // GradientSums::for_each_in does.
-    template <typename Use>
-    void for_each_sum(int bucket, const ChunkPart& part, const ChunkView& view, const Range& range,
-                      Use&& use) const;
-    [[nodiscard]] kernels::FlatRange arrays_of(int bucket, const ChunkPart& part,
-                                               const ChunkView& view, const Range& range) const;
     // An update of RANGE of a bucket, before it or DONE.
     struct ShownUpdate {
         const kernels::FlatRange& update;
@@ -207,7 +232,14 @@ class ZeroState final : public runtime::ParameterState {
     runtime::UpdateGuard* guard_ = nullptr;
     runtime::UpdateWitness* witness_ = nullptr;
     std::vector<int64_t> slice_steps_;
-    std::vector<Run> runs_;   // runs of the bucket that is being updated
+    std::vector<Run> runs_;                       // runs of the bucket that is being updated
+    std::optional<CompressedExchange> exchange_;  // present if hosts compress what they exchange
+    // 0/1 Adam's parameters when the hosts met last, by trained bucket and piece; none before hosts
+    // first step alone. And the sum of the learning rates since then.
+    std::vector<std::vector<ZeroedFloats>> meeting_;
+    double rates_since_ = 0;
+    // The exchange of the last step, until its rate is counted.
+    plan::Exchange last_exchange_ = plan::Exchange::kExact;
     int64_t step_ = 0;        // steps since this state was made
     int64_t first_step_ = 0;  // steps done before this state was made
     runtime::StepSettings settings_;
@@ -219,6 +251,14 @@ class ZeroState final : public runtime::ParameterState {
     device::Memory nonfinite_;
     std::mutex copies_mutex_;  // guards the device's queue of copies
 };
+
+template <typename Use>
+void ZeroState::for_gradients(int b, const ChunkPart& part, const Range& range,
+                              const ChunkView& view, Use&& use) const {
+    if (view.sums == nullptr) return gradients_->for_each_in(b, range, use);
+    const float* const sums = view.sums + part.offset_numel + range.begin - part.range.begin;
+    use(range, std::span<const float* const>(&sums, 1), 1.0F);
+}
 
 template <typename Use>
 void ZeroState::for_each_slice(int b, const Range& range, Use&& use) const {

@@ -13,6 +13,7 @@
 #include "graph/segment/compute_context.h"
 #include "job/predict/host_admission.h"
 #include "job/predict/job_forecast.h"
+#include "job/setup/job_exchange.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/set_up_job.h"
@@ -286,6 +287,8 @@ void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
         plan::plan_json(own.plan, own.info, own.layout, json);
     }
     json.end_array();
+    json.key("exchanges");
+    job::exchange_json(job::exchange_phases(setup), json);
     admission_json(setup, arguments, json);
     if (arguments.forecast) forecast_json(setup, arguments, json);
     json.end_object();
@@ -365,8 +368,15 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
                    setup.on_gpu ? "predicts" : "measures and predicts");
     }
     fmt::print("{}\n{}\n", plan::plan_summary(setup.plan), plan::segments_table(setup.info));
+    const std::vector<job::ExchangePhase> phases = job::exchange_phases(setup);
+    if (const std::string table = job::exchange_table(setup, phases); !table.empty())
+        fmt::print("{}\n", table);
     if (arguments.instructions) {
-        fmt::print("{}", plan::instructions_table(setup.plan, setup.info, setup.layout));
+        for (const job::ExchangePhase& phase : phases) {
+            if (phases.size() > 1)
+                fmt::print("hosts exchange {}:\n", exchange_name(phase.exchange));
+            fmt::print("{}", plan::instructions_table(phase.plan, setup.info, setup.layout));
+        }
     } else {
         fmt::print("{} in {} a step of rank {}; --instructions lists them\n",
                    counted(std::ssize(setup.plan.instructions), "instruction"),

@@ -9,8 +9,7 @@
 namespace dslaunch::config {
 
 void Resolver::optimizer() {
-    const std::vector<std::string> later = {"onebitadam", "onebitlamb", "zerooneadam",
-                                            "muadam",     "muadamw",    "musgd"};
+    const std::vector<std::string> later = {"onebitlamb", "muadam", "muadamw", "musgd"};
     const Value* type = given("optimizer.type");
     const Value* section = find_path(root_, "optimizer");
     if (type == nullptr) {
@@ -44,6 +43,8 @@ void Resolver::optimizer() {
     if (name == "lion") return lion();
     if (name == "lamb") return lamb();
     if (name == "muon") return muon();
+    if (name == "onebitadam") return one_bit(OptimizerKind::kOneBitAdam);
+    if (name == "zerooneadam") return one_bit(OptimizerKind::kZeroOneAdam);
     adam(name == "adamw");
 }
 
@@ -226,6 +227,57 @@ void Resolver::parameter_group(const std::string& path, const Value& value) {
     group.muon = muon->boolean;
     if (optimizer.kind != OptimizerKind::kMuon)
         problem(path + ".muon", "is read only with optimizer.type Muon");
+}
+
+// Weight decay is decoupled and nothing is corrected, as in DeepSpeed's code of both.
+void Resolver::one_bit(OptimizerKind kind) {
+    OptimizerConfig& optimizer = run_config().optimizer;
+    OneBitConfig& phases = optimizer.one_bit;
+    const std::string params = "optimizer.params.";
+    optimizer.kind = kind;
+    optimizer.lr = take_number(params + "lr");
+    betas();
+    optimizer.eps = take_number(params + "eps");
+    optimizer.weight_decay = take_number(params + "weight_decay");
+    optimizer.bias_correction = false;
+    if (const Value* correction = given(params + "bias_correction");
+        correction != nullptr && correction->boolean)
+        note(
+            params + "bias_correction",
+            "has no effect: this optimizer corrects no start of the moments, in DeepSpeed neither");
+    if (kind == OptimizerKind::kOneBitAdam) {
+        phases.freeze_step = take_integer(params + "freeze_step");
+        return;
+    }
+    phases.var_freeze_step = take_integer(params + "var_freeze_step");
+    phases.var_update_scaler = take_integer(params + "var_update_scaler");
+    phases.local_step_scaler = take_integer(params + "local_step_scaler");
+    phases.local_step_clipper = take_integer(params + "local_step_clipper");
+}
+
+// REQUIRES: all sections that are looked at have been resolved.
+void Resolver::compression() {
+    const RunConfig& run = run_config();
+    if (!run.optimizer.compresses()) return;
+    const auto refuse = [&](const char* path, const char* what) {
+        problem(path,
+                fmt::format("{} with OneBitAdam and ZeroOneAdam in this version: remove it, or "
+                            "use AdamW",
+                            what));
+    };
+    if (run.tensor.size > 1) refuse("dslaunch.tensor.size", "ranks do not share layers");
+    if (run.sequence.size > 1) refuse("dslaunch.sequence.size", "ranks do not share positions");
+    if (!run.parameter_groups.empty() || run.decays_matrices_only)
+        refuse("dslaunch.optimizer", "all parameters have the same numbers");
+    if (run.states != MomentFormat::kFp32)
+        refuse("dslaunch.optimizer.states", "moments are fp32");
+    if (!run.precision.master_copies)
+        refuse("bf16.bf16_master_weights_and_grads", "master weights are fp32");
+    const char* const passing = "states are exchanged where they are, so none pass through disks,";
+    if (run.offload.optimizer != OffloadDevice::kNone)
+        refuse("zero_optimization.offload_optimizer", passing);
+    if (run.offload.parameters != OffloadDevice::kNone)
+        refuse("zero_optimization.offload_param", passing);
 }
 
 void Resolver::sgd() {

@@ -77,6 +77,7 @@ Resolved Resolver::run() {
     precision();
     zero();
     offload();
+    compression();
     data();
     training();
     if (run_config().device == DeviceChoice::kCuda) {

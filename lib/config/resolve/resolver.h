@@ -89,6 +89,8 @@ class Resolver {
     // resolve_optimizer.cpp
     void optimizer();
     void adam(bool named_adamw);
+    void one_bit(OptimizerKind kind);
+    void compression();
     void sgd();
     void adagrad();
     void lion();

@@ -10,11 +10,22 @@
 
 namespace dslaunch::config {
 
-enum class OptimizerKind { kAdam, kAdamW, kSgd, kAdagrad, kLion, kLamb, kMuon };
+enum class OptimizerKind { kAdam, kAdamW, kSgd, kAdagrad, kLion, kLamb, kMuon, kOneBitAdam, kZeroOneAdam };
 
 // How Muon makes a matrix orthogonal: by products of the matrix itself, or of its Gram matrix,
 // which is smaller unless the matrix is square.
 enum class NewtonSchulz { kStandard, kGram };
+
+// The phases of 1-bit Adam and 0/1 Adam, in updates (runtime/schedules/exchange_schedule.h).
+struct OneBitConfig {
+    int64_t freeze_step = 100'000;       // 1-bit Adam: updates with gradients in full
+    int64_t var_freeze_step = 100'000;   // 0/1 Adam: hosts go on alone from the next but one on
+    int64_t var_update_scaler = 16;      // exact updates before their interval doubles
+    int64_t local_step_scaler = 32'678;  // updates of a host alone before their interval doubles
+    int64_t local_step_clipper = 16;     // the longest such interval
+
+    bool operator==(const OneBitConfig&) const = default;
+};
 
 // Adam: L2 decay added to the gradient; AdamW: decoupled decay, applied before the update (as
 // PyTorch and DeepSpeed). DeepSpeed's "Adam" with adam_w_mode true (its default) is AdamW:
@@ -38,6 +49,12 @@ struct OptimizerConfig {
     NewtonSchulz newton_schulz = NewtonSchulz::kGram;  // Muon
     double rest_lr = 1e-3;  // Muon: AdamW's rate, for what is no hidden matrix
 
+    OneBitConfig one_bit;   // OneBitAdam, ZeroOneAdam
+
+    // True if hosts tell each other less than gradients in full.
+    [[nodiscard]] bool compresses() const {
+        return kind == OptimizerKind::kOneBitAdam || kind == OptimizerKind::kZeroOneAdam;
+    }
     // True when weight decay is added to the gradient and so passes through the states; the other
     // optimizers decay the parameters themselves.
     [[nodiscard]] bool decays_gradient() const {

@@ -290,8 +290,8 @@ class Checker {
 }  // namespace
 
 const std::vector<std::string>& available_types(std::string_view section) {
-    static const std::vector<std::string> optimizers = {"Adam", "AdamW", "SGD", "Adagrad",
-                                                        "Lion", "Lamb",  "Muon"};
+    static const std::vector<std::string> optimizers = {
+        "Adam", "AdamW", "SGD", "Adagrad", "Lion", "Lamb", "Muon", "OneBitAdam", "ZeroOneAdam"};
     static const std::vector<std::string> schedulers = {
         "WarmupLR",    "WarmupDecayLR", "WarmupCosineLR", "OneCycle",
         "LRRangeTest", "Linear",        "Cosine",         "WSD"};

@@ -8,7 +8,6 @@ using enum KeyType;
 using enum KeyStatus;
 
 constexpr const char* kNotAvailable = "not available yet in this version";
-constexpr const char* kNoZeroOneAdam = "0/1 Adam is not available yet in this version";
 constexpr const char* kNoApex = "Apex is not used: use bf16 or fp16";
 constexpr const char* kNoAutocastSection =
     "use bf16 or fp16: both run under autocast, with fp32 master weights; weights that stay fp32 "
@@ -16,7 +15,8 @@ constexpr const char* kNoAutocastSection =
 constexpr const char* kAlwaysFused = "updates are always fused";
 constexpr const char* kActivationsStay =
     "activations stay where they were computed in this version; number_checkpoints keeps fewer";
-constexpr const char* kNoOneBit = "1-bit optimizers are not available yet in this version";
+constexpr const char* kNoOneBit = "1-bit LAMB is not available yet in this version";
+constexpr const char* kOwnLinks = "hosts exchange over dslaunch's own links";
 constexpr const char* kWithMoments =
     "adam|adamw|lamb|onebitadam|onebitlamb|zerooneadam|muadam|muadamw|lion|muon";
 constexpr const char* kWithEps =
@@ -52,7 +52,7 @@ constexpr KeySpec kTrainingKeys[] = {
     {"disable_logging", kBool, "false", "", "Turn DeepSpeed's log off", kWithoutEffect, "use dslaunch's own log options"},
     another_name("sequence_parallel_size", "dslaunch.sequence.size", "Another name of dslaunch.sequence.size"),
     {"optimizer", kObject, "null", "", "The optimizer"},
-    {"optimizer.type", kString, "null", "", "Adam, AdamW, SGD, Adagrad, Lion, Lamb, Muon (others are known and not available yet)"},
+    {"optimizer.type", kString, "null", "", "Adam, AdamW, SGD, Adagrad, Lion, Lamb, Muon, OneBitAdam, ZeroOneAdam (others are known and not available yet)"},
     {"optimizer.legacy_fusion", kBool, "false", "", "Old fusion of optimizer and fp16", kWithoutEffect, kAlwaysFused},
     {"optimizer.params", kObject, "null", "", "The optimizer's parameters"},
     {"optimizer.params.lr", kFloat, "1e-3", ">=0", "Learning rate before the scheduler (Adagrad: 1e-2)"},
@@ -69,13 +69,13 @@ constexpr KeySpec kTrainingKeys[] = {
     {"optimizer.params.dampening", kFloat, "0.0", "0..1", "Part of the gradient kept out of the momentum", kSupported, "", "sgd|musgd"},
     {"optimizer.params.nesterov", kBool, "false", "", "Nesterov momentum", kSupported, "", "sgd|musgd"},
     {"optimizer.params.maximize", kBool, "false", "", "Climb in place of descend", kNotYet, kNotAvailable, "sgd|adam|adamw|adagrad"},
-    {"optimizer.params.freeze_step", kInt, "100000", ">=0", "Steps before compression starts", kNotYet, kNoOneBit, "onebitadam|onebitlamb"},
-    {"optimizer.params.cuda_aware", kBool, "false", "", "MPI can read device memory", kNotYet, kNoOneBit, "onebitadam|onebitlamb|zerooneadam"},
-    {"optimizer.params.comm_backend_name", kString, "nccl", "nccl|mpi|compressed|hccl", "Who moves the compressed gradients", kNotYet, kNoOneBit, "onebitadam|onebitlamb|zerooneadam"},
-    {"optimizer.params.var_freeze_step", kInt, "100000", ">=0", "Last step that updates the variance", kNotYet, kNoZeroOneAdam, "zerooneadam"},
-    {"optimizer.params.var_update_scaler", kInt, "16", ">0", "Interval of variance updates", kNotYet, kNoZeroOneAdam, "zerooneadam"},
-    {"optimizer.params.local_step_scaler", kInt, "32678", ">0", "Steps between doublings of the local interval", kNotYet, kNoZeroOneAdam, "zerooneadam"},
-    {"optimizer.params.local_step_clipper", kInt, "16", ">0", "Largest local interval", kNotYet, kNoZeroOneAdam, "zerooneadam"},
+    {"optimizer.params.freeze_step", kInt, "100000", ">=0", "Updates with gradients in full, before momenta are exchanged in 1 bit", kSupported, "", "onebitadam|onebitlamb"},
+    {"optimizer.params.cuda_aware", kBool, "false", "", "MPI can read device memory", kWithoutEffect, kOwnLinks, "onebitadam|onebitlamb|zerooneadam"},
+    {"optimizer.params.comm_backend_name", kString, "nccl", "nccl|mpi|compressed|hccl", "Who moves what is compressed", kWithoutEffect, kOwnLinks, "onebitadam|onebitlamb|zerooneadam"},
+    {"optimizer.params.var_freeze_step", kInt, "100000", ">=0", "Hosts step on their own from the next update but one on, and the variance stays", kSupported, "", "zerooneadam"},
+    {"optimizer.params.var_update_scaler", kInt, "16", ">0", "Exact updates before the interval between them doubles", kSupported, "", "zerooneadam"},
+    {"optimizer.params.local_step_scaler", kInt, "32678", ">0", "Updates of hosts on their own before the interval between their meetings doubles", kSupported, "", "zerooneadam"},
+    {"optimizer.params.local_step_clipper", kInt, "16", ">0", "The longest such interval", kSupported, "", "zerooneadam"},
     {"optimizer.params.max_coeff", kFloat, "10.0", ">=0", "LAMB: the largest ratio of a tensor's norm to its update's", kSupported, "", "lamb|onebitlamb"},
     {"optimizer.params.min_coeff", kFloat, "0.01", ">=0", "LAMB: the least ratio of a tensor's norm to its update's", kSupported, "", "lamb|onebitlamb"},
     {"optimizer.params.eps_inside_sqrt", kBool, "false", "", "LAMB: eps is added under the root", kNotYet, kNotAvailable, "lamb"},

@@ -7,6 +7,7 @@
 
 #include "job/predict/job_forecast.h"
 #include "job/run/adaptive_placement.h"
+#include "job/run/exchange_plans.h"
 #include "job/setup/job_setup.h"
 #include "runtime/compute/model_buffers.h"
 #include "runtime/train/between_steps.h"
@@ -26,7 +27,7 @@ class JobSteps final : public runtime::BetweenSteps {
     JobSteps(const JobSetup& setup, const runtime::Topology& place, runtime::Collectives& own,
              runtime::ModelBuffers& buffers, StepsOptions options);
 
-    void before_step() override;
+    [[nodiscard]] const plan::StepPlan* before_step(int64_t update) override;
     void end_step(int64_t step, double loss, bool skipped) override;
     [[nodiscard]] const plan::StepPlan* after_step(const runtime::StepRun& run) override;
     void trace_step(const runtime::StepRun& run) override;
@@ -46,6 +47,7 @@ class JobSteps final : public runtime::BetweenSteps {
     runtime::ModelBuffers& buffers_;
     StepsOptions options_;
     std::optional<AdaptivePlacement> placement_;
+    std::optional<ExchangePlans> exchanges_;  // if hosts exchange one thing now and another then
 };
 
 }  // namespace dslaunch::job

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/text/json.h"
 #include "graph/lower/written_values.h"
+#include "job/setup/job_exchange.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
@@ -88,6 +89,8 @@ void describe_run(const JobSetup& setup, const std::string& memory, const RunPla
     log_info("training", "{}", method_text(setup));
     const std::string rules = describe_rules(setup.update_rules, *setup.model);
     if (!rules.empty()) log_info("training", "{}", rules);
+    if (const std::string exchange = exchange_line(setup); !exchange.empty())
+        log_info("training", "{}", exchange);
     log_info("output", "{}", output_text(setup, places.output));
     const std::string differences = config::differences_text(setup.resolved);
     log_info("config", "{}{}", setup.config_origin,

@@ -13,6 +13,7 @@
 #include "plan/step/plan_check.h"
 #include "plan/step/stage_model.h"
 #include "runtime/comm/collectives.h"
+#include "runtime/schedules/exchange_schedule.h"
 #include "zero/states/shard_optimizer.h"
 
 namespace dslaunch::job {
@@ -59,7 +60,17 @@ plan::OffloadPlan offload_plan(const config::RunConfig& run) {
 
 // StepPlanOptions::shard_group. On CPUs the ranks of a group read each other's memory; GPUs send.
 int shard_group(const config::RunConfig& config, const runtime::Topology& place, bool on_gpu) {
-    const int64_t ranks = config.zero.shard_ranks;
+    // Hosts exchange the states of whole copies.
+    const bool by_hosts =
+        config.optimizer.compresses() && config.zero.stage > 0 && place.node_count() > 1;
+    const int64_t ranks = by_hosts && config.zero.shard_ranks == 0 ? place.local_world_size()
+                                                                   : config.zero.shard_ranks;
+    if (by_hosts && !std::ranges::all_of(place.node_sizes, [&](int size) { return size == ranks; }))
+        fail(ExitCode::kConfig,
+             "optimizer.type: hosts exchange the states of copies that their ranks shard at ZeRO "
+             "stage {}, so each needs equally many ranks (mics_shard_size: that number, or -1); "
+             "stage 0 takes any numbers",
+             config.zero.stage);
     if (ranks == 0 || ranks == place.world_size()) return 0;
     if (on_gpu && place.world_size() % ranks == 0) return static_cast<int>(ranks);
     if (on_gpu)
@@ -76,6 +87,15 @@ int shard_group(const config::RunConfig& config, const runtime::Topology& place,
              "each: give their number, or -1",
              ranks, place.world_size(), place.local_world_size());
     return static_cast<int>(ranks);
+}
+
+// Summing while updating reads every rank's gradients once; with more ranks a reduction by parts
+// reads less.
+bool fuses(const plan::StepPlanOptions& options) {
+    constexpr int kFusedRanksMax = 2;
+    const bool accumulates = options.reduce_each_micro_step && options.accumulation_steps > 1;
+    return !options.on_device && options.stage == 0 && !options.norm_first() && !accumulates &&
+           options.sums_on_host() && options.local_world_size <= kFusedRanksMax;
 }
 
 plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtime::Topology& place,
@@ -96,12 +116,9 @@ plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtim
     options.reduce_each_micro_step = config.reduce == config::ReduceWhen::kMicroStep;
     options.whole_tensors = config.optimizer.needs_whole_tensors();
     options.optimizer_states = zero::ShardOptimizer::states_per_parameter(config.optimizer);
-    // Summing while updating reads every rank's gradients once; with more ranks a reduction by
-    // parts reads less.
-    constexpr int kFusedRanksMax = 2;
-    const bool accumulates = options.reduce_each_micro_step && options.accumulation_steps > 1;
-    options.fused_update = !on_gpu && options.stage == 0 && !options.norm_first() && !accumulates &&
-                           place.node_count() == 1 && place.local_world_size() <= kFusedRanksMax;
+    if (!on_gpu)
+        options.compression = runtime::ExchangeSchedule::room(config.optimizer, place.node_count());
+    options.fused_update = fuses(options);
     return options;
 }
 
@@ -157,20 +174,23 @@ std::string shard_text(const JobSetup& setup) {
                               offload.nvme_paths.empty() ? "" : offload.nvme_paths.front());
 }
 
-plan::StepPlan make_plan(const JobSetup& setup, const runtime::Topology& place) {
+plan::StepPlan make_plan(const JobSetup& setup, const runtime::Topology& place,
+                         plan::Exchange exchange) {
     plan::StepPlanOptions options = setup.plan_options;
     set_place(options, place, setup.on_gpu);
+    options.exchange = exchange;
+    options.fused_update = fuses(options);
     plan::StepPlan plan = plan::make_step_plan(setup.info, setup.layout, options);
     if (setup.place.is_pipeline()) count_sent_by_stage(setup, plan);
     return plan;
 }
 
-std::vector<plan::StepPlan> make_host_plans(const JobSetup& setup) {
+std::vector<plan::StepPlan> make_host_plans(const JobSetup& setup, plan::Exchange exchange) {
     std::vector<plan::StepPlan> plans;
     for (int local = 0; local < setup.place.of_stage.local_world_size(); ++local) {
         runtime::Topology rank = setup.place.of_stage;
         rank.local_rank = local;
-        plans.push_back(make_plan(setup, rank));
+        plans.push_back(make_plan(setup, rank, exchange));
     }
     return plans;
 }
@@ -202,8 +222,8 @@ namespace {
 
 // Plans stage by stage, equally many of each: those of a host's ranks, or one per stage if stages
 // lie otherwise on their hosts.
-std::vector<plan::StepPlan> plans_of_pipeline(const JobSetup& setup,
-                                              const runtime::Topology& place) {
+std::vector<plan::StepPlan> plans_of_pipeline(const JobSetup& setup, const runtime::Topology& place,
+                                              plan::Exchange exchange) {
     std::vector<JobSetup> stages;
     bool alike = true;
     for (const int rank : setup.place.pipeline) {
@@ -214,9 +234,9 @@ std::vector<plan::StepPlan> plans_of_pipeline(const JobSetup& setup,
     std::vector<plan::StepPlan> plans;
     for (JobSetup& stage : stages) {
         if (alike) {
-            std::ranges::move(make_host_plans(stage), std::back_inserter(plans));
+            std::ranges::move(make_host_plans(stage, exchange), std::back_inserter(plans));
         } else {
-            plans.push_back(std::move(stage.plan));
+            plans.push_back(make_plan(stage, stage.place.of_stage, exchange));
         }
     }
     return plans;
@@ -225,12 +245,16 @@ std::vector<plan::StepPlan> plans_of_pipeline(const JobSetup& setup,
 }  // namespace
 
 void check_host_plans(const JobSetup& setup, const runtime::Topology& place) {
-    const std::vector<std::string> problems =
-        setup.place.is_pipeline()
-            ? plan::check_plans(plans_of_pipeline(setup, place), setup.place.stages)
-            : plan::check_plans(make_host_plans(setup));
-    DSL_CHECK(problems.empty(), "the plans of this host's ranks do not fit together: {}",
-              problems.front());
+    const int exchanges = setup.plan_options.compression.errors ? plan::kExchanges : 1;
+    for (int e = 0; e < exchanges; ++e) {
+        const auto exchange = static_cast<plan::Exchange>(e);
+        const std::vector<std::string> problems =
+            setup.place.is_pipeline()
+                ? plan::check_plans(plans_of_pipeline(setup, place, exchange), setup.place.stages)
+                : plan::check_plans(make_host_plans(setup, exchange));
+        DSL_CHECK(problems.empty(), "the plans of this host's ranks do not fit together: {}",
+                  problems.front());
+    }
 }
 
 }  // namespace dslaunch::job

@@ -36,7 +36,9 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
     // the others what their peer's failure gives them. REQUIRES: the job computes on the host.
     explicit JobVerifier(VerifierParts parts);
 
-    void before_step() override { parts_.inner->before_step(); }
+    [[nodiscard]] const plan::StepPlan* before_step(int64_t update) override {
+        return parts_.inner->before_step(update);
+    }
     // Checks the step. Throws Error{kDiverged} on every rank with step, parameter, element, rank
     // and instruction of the first difference that rounding does not explain.
     void end_step(int64_t step, double loss, bool skipped) override;

@@ -95,6 +95,9 @@ double update_error(const config::OptimizerConfig& config, const UpdateFacts& fa
             return std::max(
                 worst, moved(after.parameter, kept, facts.lr * (mixed.value > 0 ? 1.0 : -1.0)));
         }
+        case config::OptimizerKind::kOneBitAdam:
+        case config::OptimizerKind::kZeroOneAdam:
+            break;  // their jobs are not verified
         case config::OptimizerKind::kSgd: {
             double direction = gradient, worst = 0;
             if (config.momentum != 0) {

@@ -134,7 +134,8 @@ inline void update(const UpdateArrays& arrays, Range range, const Rule& rule) {
 }
 
 void adam(const UpdateArrays& arrays, Range range, const AdamConstants& constants) {
-    update(arrays, range, Adam{constants});
+    constants.frozen ? update(arrays, range, FrozenAdam{constants})
+                     : update(arrays, range, Adam{constants});
 }
 
 void adagrad(const UpdateArrays& arrays, Range range, const AdagradConstants& constants) {

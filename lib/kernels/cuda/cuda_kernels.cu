@@ -68,6 +68,7 @@ cudaError_t launch_update(const UpdateArrays& arrays, Range range, const Rule& r
 
 cudaError_t launch_adam(const UpdateArrays& arrays, Range range, const AdamConstants& constants,
                         cudaStream_t stream) {
+    if (constants.frozen) return launch_update(arrays, range, FrozenAdam{constants}, stream);
     return launch_update(arrays, range, Adam{constants}, stream);
 }
 

@@ -19,4 +19,28 @@ struct GridFlags {
     float* flags;
 };
 
+// A block whose values are compressed, all in the device's memory.
+struct GridSigns {
+    const float* values;
+    float* error;
+    uint8_t* bits;
+    int64_t numel;
+};
+
+// A block that is expanded.
+struct GridSigned {
+    const uint8_t* bits;
+    float* out;
+    int64_t numel;
+};
+
+struct GridMoves {
+    float* parameters;  // null in grid_take_moves: another rank writes them
+    float* meeting;
+    float* momentum;
+    const float* variance;
+    float eps;
+    int64_t numel;
+};
+
 }  // namespace dslaunch::kernels

@@ -44,6 +44,7 @@ struct AdamConstants {
     float correction2_sqrt;
     float eps;
     float step_size;  // lr / bias correction 1
+    bool frozen;      // the variance is only read
 };
 
 struct AdagradConstants {

@@ -53,6 +53,27 @@ struct Adam {
     }
 };
 
+// Adam whose variance stays as it is (AdamStep::frozen_variance).
+struct FrozenAdam {
+    AdamConstants c;
+    template <bool kWrites>
+    DSL_HOST_DEVICE inline void apply(float* __restrict g, float* __restrict m,
+                                      const float* __restrict v, float* __restrict p,
+                                      int64_t n) const {
+        for (int64_t i = 0; i < n; ++i) {
+            const float rest = g[i] - m[i];
+            const float mixed = c.beta1_rest < 0.5F ? fma(c.beta1_rest, rest, m[i])
+                                                    : fma(c.beta1_rest - 1.0F, rest, g[i]);
+            const float next_m = v[i] > 0 ? mixed : 0.0F;
+            m[i] = next_m;
+            if constexpr (kWrites) {
+                const float denominator = square_root(v[i]) + c.eps;
+                p[i] = p[i] * c.parameter_keep - c.step_size * next_m / denominator;
+            }
+        }
+    }
+};
+
 struct Adagrad {
     AdagradConstants c;
     template <bool kWrites>

@@ -45,6 +45,8 @@ class InstructionTimes {
                 return rates_.add_s(chunk_numel(instruction));
             case Op::kNorm:
                 return seconds_at(read_bytes(instruction), rates_.sum_bytes_per_s);
+            case Op::kExchange:
+                return exchange_s(instruction);
             case Op::kReduce:
             case Op::kGather:
                 return rates_.copy_s(instruction.bytes) + rates_.link_s(instruction.sent);
@@ -68,6 +70,14 @@ class InstructionTimes {
     }
 
   private:
+    // A bucket's values are written, compressed and expanded: four passes over them.
+    [[nodiscard]] double exchange_s(const Instruction& exchange) const {
+        int64_t numel = 0;
+        for (const StateChunk& chunk : plan_.chunks.all)
+            if (chunk.bucket == exchange.bucket) numel += chunk.range.numel;
+        return rates_.copy_s(Bytes{4 * numel * int64_t{sizeof(float)}}) +
+               rates_.link_s(exchange.sent);
+    }
     [[nodiscard]] const SegmentTimes& segment(const Instruction& instruction) const {
         return times_[instruction.segment];
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/exchange/sign_runs.h"
+
 namespace dslaunch::plan {
 
 LinkBytes::LinkBytes(const FlatLayout& layout, const StepPlanOptions& options)
@@ -36,7 +38,7 @@ int64_t sent_by_all_reduce(int64_t numel, int node, int64_t nodes) {
 }  // namespace
 
 Bytes LinkBytes::sent_by_reduce(int bucket) const {
-    if (nodes_ == 1) return {};
+    if (options_.sums_on_host()) return {};
     const Bucket& of = layout_.buckets[bucket];
     const int64_t flags = flag_numel(of);
     if (options_.stage > 0 && options_.shards_over_hosts()) {
@@ -54,6 +56,16 @@ Bytes LinkBytes::sent_by_reduce(int bucket) const {
         sent += sent_by_all_reduce(part_range(numel, {k, bridges}).numel, node_, nodes_);
     }
     return Bytes{sent * 4};
+}
+
+Bytes LinkBytes::sent_by_exchange(int bucket) const {
+    return SignRuns(layout_, bucket, static_cast<int>(nodes_), options_.bridge_count())
+        .sent_by(node_);
+}
+
+Bytes LinkBytes::sent_by_exchange_of_all(int bucket) const {
+    return SignRuns(layout_, bucket, static_cast<int>(nodes_), options_.bridge_count())
+        .sent_by_all();
 }
 
 Bytes LinkBytes::sent_by_gather(int bucket) const {

@@ -15,6 +15,11 @@ class LinkBytes {
     // Gradients of a bucket in fp32: to all hosts at stage 0 and if each host holds a copy, else to
     // the owners' hosts, whose sums go to the other copies. Flags always go to all hosts.
     [[nodiscard]] Bytes sent_by_reduce(int bucket) const;
+    // A bucket in 1 bit an element and the scales of its blocks, to the hosts that average it and
+    // from them to all (plan/exchange/sign_runs.h): 2 (n / 8 + 4 blocks) (H - 1) / H. All: by all
+    // hosts together.
+    [[nodiscard]] Bytes sent_by_exchange(int bucket) const;
+    [[nodiscard]] Bytes sent_by_exchange_of_all(int bucket) const;
     // This host's part of a bucket's parameters, sent to every other host that shards its copy.
     [[nodiscard]] Bytes sent_by_gather(int bucket) const;
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/exchange/sign_runs.h"
+
 namespace dslaunch::plan {
 
 namespace {
@@ -59,7 +61,33 @@ class Adder {
                                              BufferKind::kGradients, owned - on_disk, on_disk));
     }
 
+    // The values of one bucket at a time, in memory that the host's ranks share.
+    void add_exchange(PersistentBuffers& made) {
+        int64_t numel = 0;
+        for (int b = 0; b < layout_.trained_buckets; ++b) numel = std::max(numel, bucket(b).numel);
+        const PartOf part{options_.local_rank, options_.local_world_size};
+        made.exchange = add({"values that hosts exchange", BufferKind::kGradients, Tier::kShared,
+                             Bytes{part_range(numel, part).numel * 4}, true});
+        for (int b = 0; b < layout_.trained_buckets; ++b)
+            made.errors.push_back(
+                add({fmt::format("compression of bucket {}", b), BufferKind::kMoments,
+                     Tier::kMemory, Bytes{(error_numel(b) + meeting_numel(b)) * 4}, true}));
+    }
+
   private:
+    // Errors of what this rank sends for its host, and of what its host averages.
+    [[nodiscard]] int64_t error_numel(int b) const {
+        const int bridges = options_.bridge_count();
+        if (options_.local_rank >= bridges) return 0;
+        const SignRuns runs(layout_, b, options_.node_count(), bridges);
+        return numel_of(runs.of_bridge(options_.local_rank)) +
+               numel_of(runs.run(options_.local_rank, options_.node_rank()));
+    }
+    [[nodiscard]] int64_t meeting_numel(int b) const {
+        if (!options_.compression.meeting) return 0;
+        if (options_.stage > 0 || options_.master) return owned_numel(b);
+        return part_range(bucket(b).numel, {options_.local_rank, options_.local_world_size}).numel;
+    }
     [[nodiscard]] const Bucket& bucket(int b) const { return layout_.buckets[b]; }
     // Elements of a bucket for which this rank keeps optimizer states.
     [[nodiscard]] int64_t owned_numel(int b) const {
@@ -106,6 +134,7 @@ PersistentBuffers add_persistent_buffers(const ModelInfo& model, const FlatLayou
     if (blocks.value > 0)
         adder.add({"blocks for momentary tensors", BufferKind::kActivations, Tier::kMemory, blocks,
                    true});
+    if (options.compression.errors) adder.add_exchange(made);
     made.norm = adder.add({"gradient norm", BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
     return made;
 }

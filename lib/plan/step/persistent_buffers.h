@@ -19,6 +19,8 @@ struct PersistentBuffers {
     std::vector<int> moments;           // by trained bucket, the part in memory
     std::vector<int> reduced;           // by trained bucket, if reduced gradients are kept
     std::vector<int> staging;           // by gather buffer
+    std::vector<int> errors;            // by trained bucket, of compression; none without it
+    int exchange = -1;                  // values that hosts exchange compressed
     int norm = -1;
 };
 

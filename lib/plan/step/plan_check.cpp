@@ -162,7 +162,8 @@ class Checker {
     void check_reductions() {
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
             const Instruction& sum = plan_.instructions[i];
-            if (sum.op != Op::kReduce && sum.op != Op::kAccumulate && sum.op != Op::kUpdate)
+            if (sum.op != Op::kReduce && sum.op != Op::kAccumulate && sum.op != Op::kUpdate &&
+                sum.op != Op::kExchange)
                 continue;
             if (!begins_bucket(plan_, sum)) continue;
             if (!is_posted_before(i))
@@ -336,15 +337,22 @@ class Rehearsal {
                        all_done(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
             case Op::kNorm:
                 return all_reduced();
+            case Op::kExchange:
+                return all_at(r, i) && is_summed(r, instruction);
             case Op::kUpdate:
-                return has(r, Op::kNorm) || !begins_bucket(plans_[r], instruction) ||
-                       all_done(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
+                return is_summed(r, instruction);
             case Op::kSend:
             case Op::kReceive:
                 return is_met(r, instruction);
             default:
                 return true;
         }
+    }
+
+    // True if an instruction that takes gradients of its bucket finds their sums.
+    [[nodiscard]] bool is_summed(size_t r, const Instruction& instruction) const {
+        return has(r, Op::kNorm) || !begins_bucket(plans_[r], instruction) ||
+               all_done(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
     }
 
     // The first rank of the stage of R.
@@ -438,8 +446,8 @@ class Rehearsal {
 };
 
 bool is_collective(Op op) {
-    return op == Op::kReduce || op == Op::kNorm || op == Op::kAccumulate || op == Op::kUpdate ||
-           op == Op::kGather;
+    return op == Op::kReduce || op == Op::kNorm || op == Op::kExchange || op == Op::kAccumulate ||
+           op == Op::kUpdate || op == Op::kGather;
 }
 
 }  // namespace

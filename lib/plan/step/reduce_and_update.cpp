@@ -46,7 +46,9 @@ void ReduceAndUpdate::add_reduction(int b, int m) {
     if (!sums_itself(options_)) {
         Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
         reduce.writes = {gradients(b)};
-        reduce.bytes = options_.world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
+        const int ranks =
+            options_.exchange == Exchange::kExact ? options_.world_size : options_.local_world_size;
+        reduce.bytes = ranks > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
         reduce.sent = links_.sent_by_reduce(b);
     }
     if (options_.keeps_reduced()) add_accumulates(b, m);
@@ -101,8 +103,19 @@ void ReduceAndUpdate::add_norm() {
     norm.writes = {kept_.norm};
 }
 
+// The values are made of this rank's states, and the updates after it take their average.
+void ReduceAndUpdate::add_exchange(int b) {
+    Instruction& exchange = add(Op::kExchange, Lane::kCommunication, b);
+    exchange.reads = {summed(b), kept_.norm};
+    exchange.writes = {kept_.exchange, kept_.errors[b], kept_.moments[b]};
+    if (options_.exchange == Exchange::kMoves) exchange.writes.push_back(kept_.parameters[b]);
+    exchange.bytes = links_.sent_by_exchange_of_all(b);
+    exchange.sent = links_.sent_by_exchange(b);
+}
+
 void ReduceAndUpdate::add_updates(int b) {
     const auto i = static_cast<size_t>(b);
+    if (is_compressed(options_.exchange)) add_exchange(b);
     for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1]; ++c)
         add_update(c);
     if (options_.stage == 0 || !options_.shards_over_hosts() || options_.is_gathered(bucket(b)))
@@ -119,6 +132,7 @@ void ReduceAndUpdate::add_update(int c) {
     update.chunk = c;
     update.reads = {summed(b), kept_.norm};
     update.writes = {kept_.moments[i], kept_.parameters[i]};
+    if (is_compressed(options_.exchange)) update.reads.push_back(kept_.exchange);
     if (chunk(c).last)
         update.bytes = options_.local_world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
     chunk_passes_.join_update(update);

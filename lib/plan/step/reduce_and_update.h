@@ -42,6 +42,7 @@ class ReduceAndUpdate {
     void add_accumulates(int b, int m);
     [[nodiscard]] int summed(int b) const;
     void add_norm();
+    void add_exchange(int b);
     void add_updates(int b);
     void add_update(int c);
     [[nodiscard]] const Bucket& bucket(int b) const { return layout_.buckets[b]; }

@@ -10,9 +10,14 @@ namespace dslaunch::plan {
 void check_options(const StepPlanOptions& options) {
     DSL_CHECK(options.stage == 0 || options.partition != nullptr, "stage {} without a partition",
               options.stage);
-    const bool may_fuse = updates_early(options) && options.stage == 0 && options.node_count() == 1;
+    const bool may_fuse = updates_early(options) && options.stage == 0 && options.sums_on_host();
     DSL_CHECK(!options.fused_update || may_fuse,
               "a fused update needs one host, no clipping and no accumulation after the reduction");
+    DSL_CHECK(!options.compression.errors || (options.node_count() > 1 &&
+                                              (options.stage == 0 || !options.shards_over_hosts())),
+              "compression over {} hosts, each of which must hold a copy", options.node_count());
+    DSL_CHECK(options.compression.errors || !is_compressed(options.exchange),
+              "{} without room for what compression loses", exchange_name(options.exchange));
     const std::vector<PipelineWork>& order = options.stage_work.order;
     const auto forwards = std::ranges::count(order, WorkKind::kForward, &PipelineWork::kind);
     const std::vector<StagePart>& parts = options.stage_work.parts;
@@ -27,7 +32,7 @@ bool updates_early(const StepPlanOptions& options) {
 
 bool sums_itself(const StepPlanOptions& options) {
     if (options.stage == 0) return options.fused_update;
-    return options.node_count() == 1 && (updates_early(options) || options.keeps_reduced());
+    return options.sums_on_host() && (updates_early(options) || options.keeps_reduced());
 }
 
 namespace {

@@ -6,10 +6,10 @@
 namespace dslaunch::plan {
 
 std::string_view op_name(Op op) {
-    constexpr std::array<std::string_view, 20> kNames = {
+    constexpr std::array<std::string_view, 21> kNames = {
         "Load",     "Await", "Gather",  "Forward",       "Recompute",      "Release", "Claim",
         "Backward", "Post",  "Reduce",  "Accumulate",    "Norm",           "Update",  "Read",
-        "Write",    "Send",  "Receive", "BackwardInput", "BackwardWeight", "Tie"};
+        "Write",    "Send",  "Receive", "BackwardInput", "BackwardWeight", "Tie",     "Exchange"};
     return kNames[static_cast<size_t>(op)];
 }
 
@@ -96,6 +96,7 @@ uint64_t StepPlan::hash() const {
             hash *= 0x100000001B3ULL;
         }
     };
+    add(static_cast<int64_t>(exchange));
     for (const Instruction& instruction : instructions) {
         add(static_cast<int64_t>(instruction.op));
         add(static_cast<int64_t>(instruction.lane));

@@ -3,6 +3,7 @@
 // runtime/executor.h runs it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "plan/exchange/exchange.h"
 #include "plan/layout/flat_layout.h"
 #include "plan/layout/partition.h"
 #include "plan/layout/state_chunks.h"
@@ -33,7 +35,8 @@ enum class Op : uint8_t {
                   // gradient memory
     kBackward,    // segment
     kPost,        // bucket: this rank's gradients are complete
-    kReduce,      // bucket: ordered sum over all ranks, to all or to its owners
+    kReduce,      // bucket: ordered sum over all ranks, to all or to its owners; over the host's
+                  // ranks where hosts exchange less than gradients in full
     kAccumulate,  // chunk: keep or add up the reduced gradients of a micro step
     kNorm,        // global gradient norm, clip factor, non-finite check
     kUpdate,      // chunk: optimizer states and this rank's part of the parameters
@@ -46,6 +49,7 @@ enum class Op : uint8_t {
     kBackwardInput,   // segment: the gradients of its inputs
     kBackwardWeight,  // segment, later: the gradients of its parameters
     kTie,  // bucket of a tied parameter: this rank's gradients become their sum over its stages
+    kExchange,  // bucket: what the plan's Exchange says, averaged over hosts in 1 bit an element
 };
 
 // Transfers in both directions go on at once, so each direction has a lane. Between stages, values
@@ -136,6 +140,7 @@ struct InstructionSpan {
 
 struct StepPlan {
     int rank = 0;
+    Exchange exchange = Exchange::kExact;
     std::vector<PlanBuffer> buffers;
     std::vector<Instruction> instructions;  // in program order; each lane runs its own in this
                                             // order
@@ -237,6 +242,10 @@ struct StepPlanOptions {
     // True if all that is not on disk is in the memory of a GPU that the rank alone has. REQUIRES:
     // hosts of one rank each.
     bool on_device = false;
+    Exchange exchange = Exchange::kExact;  // what hosts tell each other in this step
+    // Held by every plan of a job whose steps compress over several hosts. REQUIRES: each host
+    // holds a copy.
+    CompressionRoom compression = {};
     StageWork stage_work = {};  // REQUIRES: `order` has each part and micro step once forward and
                                 // once backward, whole or in both halves
 
@@ -250,6 +259,21 @@ struct StepPlanOptions {
     // Returns true if the ranks that shard one copy are on several hosts.
     [[nodiscard]] bool shards_over_hosts() const {
         return node_count() > 1 && shard_ranks() > local_world_size;
+    }
+    // Returns true if gradients are summed in full over the ranks of a host alone.
+    [[nodiscard]] bool sums_on_host() const {
+        return node_count() == 1 || exchange != Exchange::kExact;
+    }
+    // The host of this rank.
+    [[nodiscard]] int node_rank() const {
+        int node = 0;
+        for (int begin = 0; node + 1 < node_count() && begin + node_sizes[node] <= rank; ++node)
+            begin += node_sizes[node];
+        return node;
+    }
+    // The bridges of a host (Topology::bridge_count).
+    [[nodiscard]] int bridge_count() const {
+        return node_sizes.empty() ? 1 : *std::min_element(node_sizes.begin(), node_sizes.end());
     }
     // Returns true if no update may begin before every gradient of the step has been seen.
     [[nodiscard]] bool norm_first() const { return clip || check_overflow; }

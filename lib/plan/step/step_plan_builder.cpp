@@ -39,6 +39,7 @@ class PlanBuilder {
     StepPlan make() {
         check_options(options_);
         plan_.rank = options_.rank;
+        plan_.exchange = options_.exchange;
         choose_chunks();
         choose_buffers();
         kept_ = add_persistent_buffers(model_, layout_, options_, plan_);

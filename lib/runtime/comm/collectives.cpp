@@ -76,12 +76,16 @@ class HierarchicalCollectives final : public Collectives {
     void reduce(BucketId bucket, Generation generation, float scale,
                 std::span<const NodeRange> destinations) override;
     ReducedParts await_reduced(BucketId bucket, Generation generation) override;
+    void reduce_on_host(BucketId bucket, Generation generation, float scale) override;
+    ReducedParts await_reduced_on_host(BucketId bucket, Generation generation) override;
     std::vector<const float*> await_sources(BucketId bucket, Generation generation) override;
 
     void broadcast(std::span<std::byte> bytes) override;
     void broadcast_shared(SliceId slice) override;
     void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                        std::span<const NodeRange> owned) override;
+    void swap_over_hosts(std::span<const std::span<const std::byte>> sends,
+                         std::span<const std::span<std::byte>> receives) override;
     std::vector<std::string> all_gather(std::string_view mine) override;
     std::string shift(std::string_view mine) override;
     void sum_ordered(std::span<double> values) override;
@@ -109,6 +113,7 @@ class HierarchicalCollectives final : public Collectives {
         return {topology_.local_rank, topology_.bridge_count()};
     }
     void sum_on_host(BucketId bucket, float scale);
+    [[nodiscard]] ReducedParts parts_of(BucketId bucket) const;
     [[nodiscard]] std::vector<std::string> gather_over_hosts(const std::vector<std::string>& local);
 
     // Runs an ACTION that talks to other hosts. Its failure is told to this host's ranks.
@@ -220,6 +225,23 @@ void HierarchicalCollectives::reduce(BucketId bucket, Generation generation, flo
 ReducedParts HierarchicalCollectives::await_reduced(BucketId bucket, Generation generation) {
     const int writers = one_host() ? topology_.local_world_size() : topology_.bridge_count();
     for (int rank = 0; rank < writers; ++rank) group_.await(info(bucket).reduced, rank, generation);
+    return parts_of(bucket);
+}
+
+void HierarchicalCollectives::reduce_on_host(BucketId bucket, Generation generation, float scale) {
+    group_.await_all(info(bucket).posted, generation);
+    sum_on_host(bucket, scale);
+    group_.post(info(bucket).summed, generation);
+}
+
+ReducedParts HierarchicalCollectives::await_reduced_on_host(BucketId bucket,
+                                                            Generation generation) {
+    group_.await_all(info(bucket).summed, generation);
+    return parts_of(bucket);
+}
+
+// Each local rank has summed a part of the bucket in its own slice.
+ReducedParts HierarchicalCollectives::parts_of(BucketId bucket) const {
     ReducedParts result{.numel = info(bucket).numel, .parts = {}};
     for (int part = 0; part < topology_.local_world_size(); ++part) {
         const ReducedParts::Part view = part_of(bucket, part);
@@ -230,8 +252,6 @@ ReducedParts HierarchicalCollectives::await_reduced(BucketId bucket, Generation 
 
 std::vector<const float*> HierarchicalCollectives::await_sources(BucketId bucket,
                                                                  Generation generation) {
-    DSL_CHECK(one_host(), "summing while updating needs one host, here are {}",
-              topology_.node_count());
     group_.await_all(info(bucket).posted, generation);
     std::vector<const float*> sources;
     for (int rank = 0; rank < topology_.local_world_size(); ++rank)
@@ -276,6 +296,13 @@ void HierarchicalCollectives::gather_ranges(std::span<std::byte> slice, int64_t 
                                                  static_cast<size_t>(range.numel * element_bytes)));
     }
     over_link([&] { exchange_->gather(pieces); });
+}
+
+void HierarchicalCollectives::swap_over_hosts(std::span<const std::span<const std::byte>> sends,
+                                              std::span<const std::span<std::byte>> receives) {
+    DSL_CHECK(exchange_.has_value(), "rank {} is no bridge", topology_.rank());
+    const OneAtATime one(busy_);
+    over_link([&] { exchange_->swap(sends, receives); });
 }
 
 std::vector<std::string> HierarchicalCollectives::all_gather(std::string_view mine) {

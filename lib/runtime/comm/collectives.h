@@ -95,9 +95,13 @@ class Collectives {
     [[nodiscard]] virtual ReducedParts await_reduced(BucketId bucket, Generation generation) = 0;
     // REQUIRES: this rank has come out of await_reduced or await_sources, read or not.
     virtual void release(BucketId bucket, Generation generation) = 0;
-    // Replaces reduce and await_reduced on one host for an update that sums as it goes. Waits for
-    // all local posts and returns each local rank's slice, in order, to be only read until
-    // release(). REQUIRES: one host.
+    // Reduce and await_reduced for sums over the ranks of a host alone, which are all that its
+    // ranks read.
+    virtual void reduce_on_host(BucketId bucket, Generation generation, float scale) = 0;
+    [[nodiscard]] virtual ReducedParts await_reduced_on_host(BucketId bucket,
+                                                             Generation generation) = 0;
+    // Replaces these two for an update that sums as it goes. Waits for all local posts and returns
+    // each local rank's slice, in order, to be only read until release().
     [[nodiscard]] virtual std::vector<const float*> await_sources(BucketId bucket,
                                                                   Generation generation) = 0;
 
@@ -113,6 +117,10 @@ class Collectives {
     // element_bytes each) tiles SLICE and is equal on all ranks.
     virtual void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                                std::span<const NodeRange> owned) = 0;
+    // Sends SENDS[q] to the same bridge of host q and gets RECEIVES[q] from there; this host's own
+    // and empty ones are left out. REQUIRES: this rank is a bridge; equal lengths at both ends.
+    virtual void swap_over_hosts(std::span<const std::span<const std::byte>> sends,
+                                 std::span<const std::span<std::byte>> receives) = 0;
     // Waits until the transfers so far have been done by the device that does them, for callers
     // outside a step, where no executor watches its progress. On hosts they are done when they
     // return. Throws Error{kHang} after the time limit.

@@ -74,6 +74,17 @@ class DeviceCollectives final : public Collectives {
         if (!values.empty()) result.parts.push_back({{0, result.numel}, values});
         return result;
     }
+    void reduce_on_host(BucketId bucket, Generation generation, float scale) override {
+        DSL_CHECK(topology_.world_size() == 1, "GPUs sum over hosts");
+        reduce(bucket, generation, scale, {});
+    }
+    ReducedParts await_reduced_on_host(BucketId bucket, Generation generation) override {
+        return await_reduced(bucket, generation);
+    }
+    void swap_over_hosts(std::span<const std::span<const std::byte>> /*sends*/,
+                         std::span<const std::span<std::byte>> /*receives*/) override {
+        DSL_CHECK(false, "GPUs swap no bytes of hosts");
+    }
     std::vector<const float*> await_sources(BucketId bucket, Generation /*generation*/) override {
         DSL_CHECK(topology_.world_size() == 1, "a device reads the gradients of others");
         return {this->bucket(bucket).data()};

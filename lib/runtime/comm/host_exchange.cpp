@@ -195,6 +195,21 @@ void HostExchange::gather(const std::vector<std::vector<std::span<std::byte>>>& 
     transfer(sends, receives, tags_used);
 }
 
+void HostExchange::swap(std::span<const std::span<const std::byte>> sends,
+                        std::span<const std::span<std::byte>> receives) {
+    DSL_CHECK(std::ssize(sends) == node_count_ && std::ssize(receives) == node_count_,
+              "{} and {} messages for {} hosts", sends.size(), receives.size(), node_count_);
+    std::vector<LinkSend> out;
+    std::vector<LinkReceive> in;
+    for (int node = 0; node < node_count_; ++node) {
+        const auto q = static_cast<size_t>(node);
+        if (node == node_) continue;
+        if (!sends[q].empty()) out.push_back({node, tag_, sends[q]});
+        if (!receives[q].empty()) in.push_back({node, tag_, receives[q]});
+    }
+    transfer(out, in);
+}
+
 void HostExchange::broadcast(std::span<std::byte> bytes) {
     std::vector<LinkSend> sends;
     std::vector<LinkReceive> receives;

@@ -40,6 +40,10 @@ class HostExchange {
     // PIECES[q] are host q's, and the others get them in place. REQUIRES: the same number of pieces
     // of equal lengths on all hosts, none of them empty.
     void gather(const std::vector<std::vector<std::span<std::byte>>>& pieces);
+    // Sends SENDS[q] to host q, and gets RECEIVES[q] from it. This host's own are left alone, as
+    // are empty ones. REQUIRES: equal lengths at both ends.
+    void swap(std::span<const std::span<const std::byte>> sends,
+              std::span<const std::span<std::byte>> receives);
     // Copies BYTES of node 0 to all.
     void broadcast(std::span<std::byte> bytes);
     // Returns one string from each host, by node rank.

@@ -28,6 +28,7 @@ StepBreakdown::Work StepBreakdown::work_of(plan::Op op) {
         case Op::kClaim:
         case Op::kPost:
         case Op::kReduce:
+        case Op::kExchange:
         case Op::kAccumulate:
         case Op::kTie:
             return Work::kReduce;

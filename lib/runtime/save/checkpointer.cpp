@@ -184,6 +184,8 @@ std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(
     save->checkpoint = parts_.about;
     save->checkpoint.training = training;
     save->checkpoint.world_size = topology.world_size();
+    for (std::string& name : parts_.state->further_states())
+        save->checkpoint.states.push_back(std::move(name));
     add_tensors(*save);
     add_untrained(*save);
     save->weights.name = shard_name("weights", topology);

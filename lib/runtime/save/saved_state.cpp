@@ -74,12 +74,13 @@ SavedState::SavedState(const storage::CheckpointReader& reader, const graph::Mod
       model_(model),
       homes_(model.parameters().size()) {
     const std::string& folder = reader.folder();
-    if (!checkpoint_.states.empty() && checkpoint_.states != states)
+    std::vector<std::string> of_optimizer = checkpoint_.states;
+    std::erase_if(of_optimizer, storage::is_error_state);
+    if (!checkpoint_.states.empty() && of_optimizer != states)
         fail(ExitCode::kCheckpoint,
              "{}: its optimizer {} keeps [{}] of each parameter, this run's keeps [{}]; resume "
              "with the same optimizer, or start anew from its weights (`dslaunch ckpt export`)",
-             folder, checkpoint_.optimizer, fmt::join(checkpoint_.states, ", "),
-             fmt::join(states, ", "));
+             folder, checkpoint_.optimizer, fmt::join(of_optimizer, ", "), fmt::join(states, ", "));
     std::vector<std::string> missing;
     std::vector<char> used(checkpoint_.tensors.size(), 0);
     const auto take = [&](const auto& item) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/check.h"
@@ -35,6 +36,9 @@ class SavableState {
     // and each of its states. They come in the order of updates, the pieces of a unit one after the
     // other. VALUES stay in place until the plan changes. Called outside of a step.
     [[nodiscard]] virtual std::vector<SavedPiece> saved_pieces() = 0;
+    // The names of states that parameters have beside the optimizer's, the same on all ranks. They
+    // are numbered behind those. By default none.
+    [[nodiscard]] virtual std::vector<std::string> further_states() const { return {}; }
     // True if the host reads the values of pieces in place; else copy_values() brings them. Any
     // thread calls it while the guard keeps the values.
     [[nodiscard]] virtual bool values_on_host() const { return true; }

@@ -16,7 +16,8 @@ class MemoryLender;
 class UpdateWitness;
 
 struct StepSettings {
-    int64_t step = 1;  // counted from 1
+    int64_t step = 1;    // counted from 1
+    int64_t update = 1;  // the update that it makes unless it is skipped, from 1
     double lr = 0;
     double loss_scale = 1;  // factor of the loss whose gradients these are
     bool logged = false;  // true if the log tells of this step; costly figures may then be measured
@@ -54,8 +55,9 @@ class SteppingState {
     [[nodiscard]] virtual std::optional<double> gradient_norm() const = 0;
     // Returns the overflow if the last step was skipped because its gradients were not finite.
     [[nodiscard]] virtual std::optional<Overflow> overflow() const { return std::nullopt; }
-    // Gives the next steps PLAN, which differs only in the placement of chunks and must outlive the
-    // state. Chunks with another place move. Every rank calls it, between steps. Blocks.
+    // Gives the next steps PLAN, which differs only in the placement of chunks and in what hosts
+    // exchange, and must outlive the state. Chunks with another place move. Every rank calls it,
+    // between steps. Blocks.
     virtual void change_plan(const plan::StepPlan& plan) {
         DSL_CHECK(false, "a state whose placement is fixed is given another plan of rank {}",
                   plan.rank);
@@ -65,6 +67,9 @@ class SteppingState {
     virtual void set_witness(UpdateWitness* witness) { static_cast<void>(witness); }
     // Waits until the last step's updates are done on every rank.
     virtual void settle() = 0;
+    // Hosts that have stepped on their own come together, so that all hold the same parameters and
+    // states. Every rank calls it, between steps. Blocks. By default they are never apart.
+    virtual void meet() {}
 };
 
 }  // namespace dslaunch::runtime

@@ -275,6 +275,7 @@ TrainResult Trainer::run() {
     result.new_steps = result.steps - before;
     result.new_updates = updates_ - parts_.resumed.updates;
     result.time = last_step_end_ - train_begin_;
+    parts_.state->meet();
     parts_.state->settle();
     // These peaks include the memory of the last save.
     DeviceMemoryState device;
@@ -299,17 +300,20 @@ StepRun Trainer::last_run(int64_t step, const StepFacts& facts) const {
 
 void Trainer::adapt_plan(const StepRun& run) {
     const plan::StepPlan* const plan = parts_.between->after_step(run);
-    if (plan == nullptr) return;
-    parts_.state->change_plan(*plan);
-    tier_peaks_ = plan::peak_by_tier(*plan);
-    kind_peaks_ = plan::peak_by_kind(*plan);
+    if (plan != nullptr) change_plan(*plan, run.step);
+}
+
+// STEPS are done.
+void Trainer::change_plan(const plan::StepPlan& plan, int64_t steps) {
+    parts_.state->change_plan(plan);
+    tier_peaks_ = plan::peak_by_tier(plan);
+    kind_peaks_ = plan::peak_by_kind(plan);
     const std::lock_guard lock(plan_mutex_);
-    executor_.change_plan(*plan);
-    parts_.plan = plan;
+    executor_.change_plan(plan);
+    parts_.plan = &plan;
     const uint64_t done = executor_.instructions_done() + ends_reached_;
-    const int64_t steps = run.step - parts_.resumed.step;
-    instructions_before_ =
-        steps * (std::ssize(plan->instructions) + 1) - static_cast<int64_t>(done);
+    instructions_before_ = (steps - parts_.resumed.step) * (std::ssize(plan.instructions) + 1) -
+                           static_cast<int64_t>(done);
 }
 
 // Returns whether a save is under way now, on any rank.
@@ -339,6 +343,7 @@ void Trainer::save(int64_t step, const StepFacts& facts) {
     training.scale_steps = scale.steps;
     training.scale_good_steps = scale.good_steps;
     training.scale_hysteresis_left = scale.hysteresis_left;
+    parts_.state->meet();
     parts_.checkpointer->begin(training);
     // A job that is asked to end has no time for more than this.
     if (facts.end || eval_cut_short_ || !config.save.async) parts_.checkpointer->finish();
@@ -360,10 +365,12 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     const config::RunConfig& config = *parts_.config;
     // A skipped step moves no schedule.
     lr_ = learning_rate(config.scheduler, config.optimizer.lr, updates_);
-    if (parts_.between != nullptr) parts_.between->before_step();
+    if (parts_.between != nullptr)
+        if (const plan::StepPlan* const plan = parts_.between->before_step(updates_ + 1))
+            change_plan(*plan, step - 1);
     const double scale = scaler_.scale();
-    parts_.state->begin_step(
-        {step, lr_, scale, is_logged(step), scheduled_betas(config.scheduler, updates_)});
+    parts_.state->begin_step({step, updates_ + 1, lr_, scale, is_logged(step),
+                              scheduled_betas(config.scheduler, updates_)});
     const double weight = loss_weight(step - 1);
     parts_.segments->begin_step(step - 1, weight * scale);
     executor_.run_step();
@@ -502,6 +509,7 @@ void Trainer::report_progress(int64_t step, const StepFacts& facts) {
 std::optional<double> Trainer::evaluate(int64_t step) {
     if (parts_.evaluator == nullptr) return std::nullopt;
     evaluating_ = true;
+    parts_.state->meet();
     parts_.state->settle();
     const EvalShare share = parts_.evaluator->run();
     double sums[3] = {share.loss_sum, share.weight, share.samples};

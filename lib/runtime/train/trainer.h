@@ -108,6 +108,7 @@ class Trainer final : private InstructionRunner {
     [[nodiscard]] StepFacts run_step(int64_t step);
     [[nodiscard]] StepRun last_run(int64_t step, const StepFacts& facts) const;
     void adapt_plan(const StepRun& run);
+    void change_plan(const plan::StepPlan& plan, int64_t steps);
     [[nodiscard]] bool is_logged(int64_t step) const;
     void settle_loss_scale(int64_t step, StepFacts& facts);
     [[nodiscard]] double loss_weight(int64_t step);

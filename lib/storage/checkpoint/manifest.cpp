@@ -97,6 +97,10 @@ bool Checkpoint::finite() const {
     });
 }
 
+bool is_error_state(std::string_view name) {
+    return name == "server_error" || name.starts_with("worker_error.");
+}
+
 int Checkpoint::find(std::string_view name) const {
     for (size_t i = 0; i < tensors.size(); ++i) {
         const CheckpointTensor& tensor = tensors[i];

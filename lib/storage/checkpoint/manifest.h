@@ -25,6 +25,11 @@ enum class TensorKind : uint8_t {
     kRankBuffer  // another rank's own of the same name, which training moves
 };
 
+// True for a state that says what 1-bit exchanges between hosts have lost so far: "server_error" of
+// the averages, and "worker_error.H" of host H. Runs of any optimizer and number of hosts go on
+// without them.
+[[nodiscard]] bool is_error_state(std::string_view name);
+
 struct CheckpointTensor {
     std::string name;                  // the module's own
     std::vector<std::string> aliases;  // other names of the same tensor

@@ -11,7 +11,7 @@
 namespace dslaunch::storage {
 namespace {
 
-constexpr size_t kStatesMax = 64;
+constexpr size_t kStatesMax = 1024;
 constexpr size_t kDimensionsMax = 64;
 
 template <typename... Args>

@@ -118,6 +118,26 @@ std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double>
     return partials;
 }
 
+// The mean is taken by host in one order everywhere.
+void GradientNorm::average_over_hosts(std::vector<double>& partials) {
+    const runtime::Topology& topology = collectives_.topology();
+    const std::string_view mine(reinterpret_cast<const char*>(partials.data()),
+                                partials.size() * sizeof(double));
+    const std::vector<std::string> all =
+        collectives_.all_gather(topology.local_rank == 0 ? mine : std::string_view());
+    std::vector<double> sums(partials.size(), 0);
+    for (int node = 0; node < topology.node_count(); ++node) {
+        const std::string& theirs = all[topology.first_rank(node)];
+        DSL_CHECK(theirs.size() == mine.size(), "{} bytes of norm partials", theirs.size());
+        for (size_t i = 0; i < sums.size(); ++i) {
+            double partial = 0;
+            std::memcpy(&partial, theirs.data() + i * sizeof partial, sizeof partial);
+            sums[i] += partial;
+        }
+    }
+    for (size_t i = 0; i < sums.size(); ++i) partials[i] = sums[i] / topology.node_count();
+}
+
 namespace {
 
 // A block's sum of squares and its place among all of the model's.
@@ -188,10 +208,11 @@ std::vector<Term> of_all_shares(const graph::TensorRank& tensor, std::span<const
 
 GradientNorm::Result GradientNorm::compute(int64_t step, std::span<const double> squares,
                                            const PipelineScope& pipeline,
-                                           const graph::TensorRank* tensor) {
+                                           const graph::TensorRank* tensor, bool over_hosts) {
     DSL_CHECK(squares.size() == mine_.size(), "{} sums for {} norm blocks", squares.size(),
               mine_.size());
-    const std::vector<double> partials = exchange(step, squares);
+    std::vector<double> partials = exchange(step, squares);
+    if (over_hosts) average_over_hosts(partials);
     std::vector<Term> terms;
     for (size_t i = 0; i < partials.size(); ++i)
         terms.push_back({order_[i].parameter, order_[i].begin, partials[i]});

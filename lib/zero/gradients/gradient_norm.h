@@ -53,9 +53,11 @@ class GradientNorm {
     // Returns the norm's squares. SQUARES has the sum of squares of each of blocks(). STEP counts
     // from 1. Every rank calls it, those of all stages of a pipeline and of the TENSOR group
     // included. TENSOR is null if there is no group. A parameter that all ranks of the group hold
-    // whole is counted once.
+    // whole is counted once. OVER_HOSTS: hosts have gradients of their own, and the squares are
+    // their mean over hosts.
     [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
-                                 const PipelineScope& pipeline, const graph::TensorRank* tensor);
+                                 const PipelineScope& pipeline, const graph::TensorRank* tensor,
+                                 bool over_hosts);
 
   private:
     struct Order {
@@ -64,6 +66,7 @@ class GradientNorm {
         int slice;
         int owner;  // local rank or rank that sums it
     };
+    void average_over_hosts(std::vector<double>& partials);
     [[nodiscard]] std::vector<double> exchange(int64_t step, std::span<const double> mine);
 
     const ShardMap& map_;

@@ -138,6 +138,7 @@ void GradientSums::sum_over_tensor_ranks(int b) const {
 
 void GradientSums::reduce(int b) {
     const auto i = static_cast<size_t>(b);
+    if (scope_.on_host) return collectives_.reduce_on_host(buckets_[i], generations_[i], mean());
     if (!sums_in_place()) {
         const std::vector<runtime::NodeRange> destinations = map_.gradient_destinations(b);
         return collectives_.reduce(buckets_[i], generations_[i], mean(), destinations);
@@ -155,11 +156,17 @@ void GradientSums::reduce(int b) {
 void GradientSums::open(int b) {
     const auto i = static_cast<size_t>(b);
     if (options_.keep) return;
-    if (options_.fused || sums_in_place()) {
+    if (scope_.fused || sums_in_place()) {
         sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
     } else if (parts_[i].parts.empty()) {
-        parts_[i] = collectives_.await_reduced(buckets_[i], generations_[i]);
+        parts_[i] = await_parts(b);
     }
+}
+
+runtime::ReducedParts GradientSums::await_parts(int b) {
+    const auto i = static_cast<size_t>(b);
+    return scope_.on_host ? collectives_.await_reduced_on_host(buckets_[i], generations_[i])
+                          : collectives_.await_reduced(buckets_[i], generations_[i]);
 }
 
 // A rank's flags are known once the backward has been given to the device.
@@ -213,10 +220,10 @@ void GradientSums::close(int b) {
 
 void GradientSums::begin_accumulate(int b) {
     const auto i = static_cast<size_t>(b);
-    if (options_.fused) {
+    if (scope_.fused) {
         sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
     } else {
-        parts_[i] = collectives_.await_reduced(buckets_[i], generations_[i]);
+        parts_[i] = await_parts(b);
     }
     first_micro_step_ = used_[i].empty();
     const std::vector<float> before = std::exchange(used_[i], {});

@@ -24,8 +24,6 @@ struct GradientOptions {
     // True if Accumulate keeps the reduced gradients of this rank's pieces, or adds them up over
     // micro steps (StepPlanOptions::keeps_reduced). The caller has memory for them.
     bool keep = false;
-    // True on one host if there is no Reduce: the update, or Accumulate, sums the ranks' gradients.
-    bool fused = false;
     // True if a branch or loop of the model may leave a parameter out in one step and not in
     // another. On a device the ranks then tell each other in every step, otherwise only in the
     // first; on the host they always do.
@@ -33,6 +31,16 @@ struct GradientOptions {
     // The tensor group. Gradients that are summands in it are summed over it when they are posted.
     // Null means that there is no group.
     const graph::TensorRank* tensor = nullptr;
+};
+
+// The sums of a step.
+struct SumScope {
+    // True if there is no Reduce: what takes the sums makes them, of the gradients of the host's
+    // ranks.
+    bool fused = false;
+    // True if sums are over the ranks of this host alone, times the number of hosts, so that the
+    // mean over hosts is the mean over all ranks. The flags of usage are not summed then.
+    bool on_host = false;
 };
 
 class GradientSums {
@@ -49,6 +57,8 @@ class GradientSums {
                  const GradientOptions& options);
 
     void begin_step();
+    // Called between steps.
+    void set_scope(const SumScope& scope) { scope_ = scope; }
     void claim(int bucket);
     // Completes a tied bucket's gradients and returns them, before they are posted.
     [[nodiscard]] std::span<float> complete_tied(int bucket);
@@ -100,15 +110,17 @@ class GradientSums {
     [[nodiscard]] const plan::Bucket& bucket(int b) const { return map_.layout().buckets[b]; }
     [[nodiscard]] device::Queue& queue() const { return device_.device->communication(); }
     [[nodiscard]] float mean() const {
-        return 1.0F / static_cast<float>(map_.topology().world_size());
+        const int parts = scope_.on_host ? map_.topology().node_count() : 1;
+        return static_cast<float>(parts) / static_cast<float>(map_.topology().world_size());
     }
     [[nodiscard]] std::vector<at::Tensor> views(const graph::Model& model) const;
     void begin_generation(int bucket);
     void sum_over_tensor_ranks(int bucket) const;
     // A Reduce at stage 1 on one host leaves each owner's sums where its own gradients were.
     [[nodiscard]] bool sums_in_place() const {
-        return map_.stage() > 0 && !map_.several_hosts() && !options_.fused;
+        return map_.stage() > 0 && !map_.several_hosts() && !scope_.fused && !scope_.on_host;
     }
+    [[nodiscard]] runtime::ReducedParts await_parts(int bucket);
     [[nodiscard]] std::vector<float> agree_on_usage(int bucket);
     [[nodiscard]] std::span<float> begin_collect(int bucket);
     void post_collected(int bucket);
@@ -122,6 +134,7 @@ class GradientSums {
     TensorDevice device_;
     runtime::Collectives& collectives_;
     GradientOptions options_;
+    SumScope scope_;
     std::unique_ptr<GradientCollector> collector_;
     bool first_micro_step_ = true;
     std::vector<runtime::Generation> generations_;  // one per bucket
@@ -140,7 +153,7 @@ class GradientSums {
 template <typename Use>
 void GradientSums::for_each_in(int bucket, const Range& range, Use&& use) const {
     const auto b = static_cast<size_t>(bucket);
-    if (options_.fused) {
+    if (scope_.fused) {
         std::vector<const float*> gradients;
         for (const float* source : sources_[b]) gradients.push_back(source + range.begin);
         use(range, std::span<const float* const>(gradients), mean());

@@ -10,6 +10,8 @@ int64_t ShardOptimizer::states_per_parameter(const config::OptimizerConfig& conf
         case config::OptimizerKind::kAdamW:
         case config::OptimizerKind::kLamb:
         case config::OptimizerKind::kMuon:
+        case config::OptimizerKind::kOneBitAdam:
+        case config::OptimizerKind::kZeroOneAdam:
             return 2;
         case config::OptimizerKind::kAdagrad:
         case config::OptimizerKind::kLion:
@@ -36,6 +38,10 @@ std::string ShardOptimizer::name(const config::OptimizerConfig& config) {
             return "lamb";
         case config::OptimizerKind::kMuon:
             return "muon";
+        case config::OptimizerKind::kOneBitAdam:
+            return "onebitadam";
+        case config::OptimizerKind::kZeroOneAdam:
+            return "zerooneadam";
     }
     DSL_CHECK(false, "optimizer {}", static_cast<int>(config.kind));
 }
@@ -47,6 +53,8 @@ std::vector<std::string> ShardOptimizer::state_names(const config::OptimizerConf
         case config::OptimizerKind::kAdamW:
         case config::OptimizerKind::kLamb:
         case config::OptimizerKind::kMuon:
+        case config::OptimizerKind::kOneBitAdam:
+        case config::OptimizerKind::kZeroOneAdam:
             return {"exp_avg", "exp_avg_sq"};
         case config::OptimizerKind::kSgd:
             return {"momentum_buffer"};
@@ -68,8 +76,25 @@ float ShardOptimizer::initial_state(const config::OptimizerConfig& config) {
                : 0.0F;
 }
 
+kernels::AdamStep ShardOptimizer::without_correction(double lr, double beta1) const {
+    return {.lr = lr,
+            .beta1 = beta1,
+            .beta2 = config_.beta2,
+            .eps = config_.eps,
+            .weight_decay = config_.weight_decay,
+            .decoupled_decay = true,
+            .bias_correction = false,
+            .frozen_variance = true};
+}
+
+void ShardOptimizer::mix(const kernels::FlatRange& range,
+                         const std::optional<config::Betas>& betas) {
+    DSL_CHECK(config_.compresses() && range.parameters.empty(), "momenta are not mixed alone");
+    queue_.adam_step(range, without_correction(0, betas ? betas->beta1 : config_.beta1));
+}
+
 void ShardOptimizer::update(const kernels::FlatRange& range, double lr, int64_t step,
-                            const std::optional<config::Betas>& betas) {
+                            const std::optional<config::Betas>& betas, plan::Exchange exchange) {
     const double beta1 = betas ? betas->beta1 : config_.beta1;
     const double beta2 = betas ? betas->beta2 : config_.beta2;
     switch (config_.kind) {
@@ -84,6 +109,14 @@ void ShardOptimizer::update(const kernels::FlatRange& range, double lr, int64_t 
                         .decoupled_decay = config_.kind == config::OptimizerKind::kAdamW,
                         .bias_correction = config_.bias_correction,
                         .step = step});
+        case config::OptimizerKind::kOneBitAdam:
+        case config::OptimizerKind::kZeroOneAdam: {
+            kernels::AdamStep adam =
+                without_correction(lr, exchange == plan::Exchange::kMomentum ? 0 : beta1);
+            adam.beta2 = beta2;
+            adam.frozen_variance = exchange != plan::Exchange::kExact;
+            return queue_.adam_step(range, adam);
+        }
         case config::OptimizerKind::kAdagrad:
             return queue_.adagrad_step(range, {.lr = lr,
                                                .lr_decay = config_.lr_decay,

@@ -1,5 +1,5 @@
 // The update of a rank's part of the optimizer states and parameters, element by element: Adam,
-// AdamW, SGD, Adagrad, Lion in fp32 (whole tensors: tensor_optimizer.h). The states are the
+// AdamW, SGD, Adagrad, Lion, 1-bit Adam, 0/1 Adam in fp32 (whole tensors: tensor_optimizer.h). The states are the
 // caller's (state_store.h). Parameters that got no gradient in a step are left alone, as in
 // PyTorch, so each keeps its own step count.
 #pragma once
@@ -12,6 +12,7 @@
 #include "config/run/run_config.h"
 #include "device/queue.h"
 #include "kernels/flat_optimizer.h"
+#include "plan/exchange/exchange.h"
 
 namespace dslaunch::zero {
 
@@ -36,12 +37,19 @@ class ShardOptimizer {
     [[nodiscard]] static float initial_state(const config::OptimizerConfig& config);
 
     // Updates RANGE, from 0 on and with its states, with the learning rate LR as the slice's
-    // STEP-th update (from 1). BETAS, if given, take the place of the config's. One thread at a
-    // time may call it. REQUIRES: the config needs no whole tensors.
+    // STEP-th update (from 1). BETAS, if given, take the place of the config's. EXCHANGE is that of
+    // the step: unless it is kExact, 1-bit Adam and 0/1 Adam leave the variance as it is, and with
+    // kMomentum the gradients are the next momentum. One thread at a time may call it. REQUIRES:
+    // the config needs no whole tensors.
     void update(const kernels::FlatRange& range, double lr, int64_t step,
-                const std::optional<config::Betas>& betas = {});
+                const std::optional<config::Betas>& betas = {},
+                plan::Exchange exchange = plan::Exchange::kExact);
+    // Mixes the gradients of RANGE into the momentum alone. REQUIRES: the optimizer compresses.
+    void mix(const kernels::FlatRange& range, const std::optional<config::Betas>& betas);
 
   private:
+    [[nodiscard]] kernels::AdamStep without_correction(double lr, double beta1) const;
+
     config::OptimizerConfig config_;
     device::Queue& queue_;
 };

@@ -50,7 +50,10 @@ class TestQueue final : public device::Queue {
     }
 
     void adam_step(const kernels::FlatRange& range, const kernels::AdamStep& step) override {
-        update(range, kernels::arrays_of(range, step), kernels::Adam{kernels::constants_of(step)});
+        const kernels::UpdateArrays arrays = kernels::arrays_of(range, step);
+        const kernels::AdamConstants constants = kernels::constants_of(step);
+        constants.frozen ? update(range, arrays, kernels::FrozenAdam{constants})
+                         : update(range, arrays, kernels::Adam{constants});
     }
     void adagrad_step(const kernels::FlatRange& range, const kernels::AdagradStep& step) override {
         update(range, kernels::arrays_of(range, step),

@@ -104,6 +104,12 @@ TEST_CASE("each optimizer on a grid has the bits of the scalar kernels") {
         adam.beta1 = 0.3;  // the other form of the mean
         check_update<Adam>(adam, &adam_step);
     }
+    AdamStep frozen{.lr = 1e-2, .weight_decay = 0.1, .bias_correction = false};
+    frozen.frozen_variance = true;
+    for (const double beta1 : {0.9, 0.3, 0.0}) {
+        frozen.beta1 = beta1;
+        check_update<FrozenAdam>(frozen, &adam_step);
+    }
     check_update<Adagrad>(AdagradStep{.lr = 1e-2, .lr_decay = 0.1, .weight_decay = 0.1, .step = 2},
                           &adagrad_step);
     check_update<Lion>(LionStep{.lr = 1e-2, .weight_decay = 0.1}, &lion_step);

@@ -22,6 +22,7 @@
 #include "graph/segment/compute_context.h"
 #include "offload_files.h"
 #include "plan/step/recompute_groups.h"
+#include "runtime/schedules/exchange_schedule.h"
 #include "runtime/train/trainer.h"
 #include "saving_world.h"
 #include "support/metrics_keeper.h"
@@ -86,7 +87,7 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.recompute_groups = job.recompute_groups;
     options.clip = job.clipping > 0;
     options.reduce_each_micro_step = job.micro_step;
-    options.fused_update = job.fused;
+    options.fused_update = job.fused && topology.node_count() == 1;
     options.optimizer_states = ShardOptimizer::states_per_parameter(job.optimizer);
     options.stage = job.stage;
     options.whole_tensors = job.optimizer.needs_whole_tensors();
@@ -98,6 +99,7 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.partition = &partition;
     options.gather = job.gather;
     options.offload = job.offload;
+    options.compression = ExchangeSchedule::room(job.optimizer, topology.node_count());
     return options;
 }
 
@@ -129,14 +131,49 @@ struct TrainPlace {
     std::vector<Collectives*> groups = {};
 };
 
-// Keeps each step's overflows; FORCED, unless null, changes plans.
+// The plans of an optimizer whose hosts exchange another thing in some updates.
+class PlansByExchange {
+  public:
+    // The arguments must outlive this object.
+    PlansByExchange(const TrainingCase& job, const TrainingSetup& setup, const Planned& planned)
+        : setup_(setup),
+          planned_(planned),
+          schedule_(job.optimizer, planned.options.node_count()),
+          fused_(job.fused) {}
+
+    // Does what BetweenSteps::before_step() does.
+    [[nodiscard]] const StepPlan* before(int64_t update) {
+        const Exchange exchange = schedule_.of(update);
+        if (exchange == now_) return nullptr;
+        now_ = exchange;
+        if (exchange == Exchange::kExact) return &planned_.plan;
+        StepPlan& plan = plans_[exchange];
+        if (!plan.instructions.empty()) return &plan;
+        StepPlanOptions options = planned_.options;
+        options.exchange = exchange;
+        options.fused_update = fused_;
+        plan = make_step_plan(setup_.info, setup_.layout, options);
+        return &plan;
+    }
+
+  private:
+    const TrainingSetup& setup_;
+    const Planned& planned_;
+    ExchangeSchedule schedule_;
+    bool fused_;
+    Exchange now_ = Exchange::kExact;
+    std::map<Exchange, StepPlan> plans_;
+};
+
+// Keeps each step's overflows; FORCED and EXCHANGES, unless null, change plans.
 class StepKeeper final : public BetweenSteps {
   public:
-    StepKeeper(const SteppingState& state, ForcedPlacement* forced)
-        : state_(state), forced_(forced) {}
+    StepKeeper(const SteppingState& state, ForcedPlacement* forced, PlansByExchange* exchanges)
+        : state_(state), forced_(forced), exchanges_(exchanges) {}
 
-    void before_step() override {
+    [[nodiscard]] const StepPlan* before_step(int64_t update) override {
         if (steps_begun_++ > 0) overflows.push_back(state_.overflow());
+        return exchanges_ == nullptr ? nullptr : exchanges_->before(update);
     }
     [[nodiscard]] const StepPlan* after_step(const StepRun& run) override {
         return forced_ == nullptr ? nullptr : forced_->after(run);
@@ -147,6 +184,7 @@ class StepKeeper final : public BetweenSteps {
   private:
     const SteppingState& state_;
     ForcedPlacement* forced_;
+    PlansByExchange* exchanges_;
     int64_t steps_begun_ = 0;
 };
 
@@ -156,7 +194,8 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
                               ForcedPlacement* forced = nullptr,
                               Checkpointer* checkpointer = nullptr,
                               const TrainingState& resumed = {}, const TrainPlace* place = nullptr,
-                              DeviceBackend* backend = nullptr, Collectives* of_devices = nullptr) {
+                              DeviceBackend* backend = nullptr, Collectives* of_devices = nullptr,
+                              PlansByExchange* exchanges = nullptr) {
     const Topology& topology = place != nullptr ? *place->ranks : collectives.topology();
     const int position_ranks = place != nullptr ? place->position_ranks : 1;
     const int data_rank = topology.rank() / position_ranks;
@@ -176,7 +215,7 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
          place != nullptr ? place->work : StageWork{}, position_ranks});
     RankOutcome outcome;
     MetricsKeeper reporter;
-    StepKeeper keeper(state, forced);
+    StepKeeper keeper(state, forced, exchanges);
     TrainerParts parts;
     parts.config = &config;
     parts.info = &setup.info;
@@ -236,8 +275,10 @@ inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
         checkpointer->finish();
     }
     ForcedPlacement forced(job.kept_after, setup.info, setup.layout, planned.options);
-    RankOutcome outcome = train_with(job, setup, planned.plan, state, *self.collectives, &forced,
-                                     checkpointer.get(), resumed.training);
+    PlansByExchange exchanges(job, setup, planned);
+    RankOutcome outcome =
+        train_with(job, setup, planned.plan, state, *self.collectives, &forced, checkpointer.get(),
+                   resumed.training, nullptr, nullptr, nullptr, &exchanges);
     bring_into_model(state, setup.model());
     collect_tensors(setup, state.slice_steps(), outcome);
     self.collectives->barrier();

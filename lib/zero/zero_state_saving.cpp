@@ -1,4 +1,4 @@
-// What others ask of a ZeRO state between steps: weights, pieces of a checkpoint, memory.
+// The part of the ZeRO state that hands values over: to checkpoints and to final weights.
 #include "zero/zero_state.h"
 
 #include <ATen/core/Tensor.h>
@@ -125,6 +125,8 @@ std::vector<runtime::SavedPiece> ZeroState::saved_pieces() {
             without_masters() ? std::nullopt : states_->view_at_rest(c);
         add_pieces(c, view ? &*view : nullptr, pieces);
     }
+    const int states = static_cast<int>(ShardOptimizer::states_per_parameter(options_.optimizer));
+    if (exchange_) exchange_->add_pieces(states, error_unit(0), pieces);
     std::erase_if(pieces, [&](const runtime::SavedPiece& piece) {
         return std::ranges::find(options_.pipeline.counted_elsewhere, piece.parameter) !=
                options_.pipeline.counted_elsewhere.end();
@@ -203,7 +205,7 @@ runtime::MemoryAccount ZeroState::memory() const {
     if (!place_.plan_options->on_device) account.gradients += states_->sum_bytes();
     account.parameters += states_->parameter_bytes();
     account.master = states_->master_bytes();
-    account.moments = states_->moment_bytes();
+    account.moments = states_->moment_bytes() + compression_bytes();
     account.swap_buffers = states_->buffer_bytes();
     return account;
 }

@@ -1,0 +1,155 @@
+// The loops of one_bit.h, compiled once per instruction set by the file that includes this one.
+// Taking and giving signs has instructions of its own, the rest is vectorised by the compiler, all
+// element by element, so that every width has the same bits. Everything here has internal linkage.
+#pragma once
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <cstdint>
+
+#include "kernels/cpu/sign_kernels.h"
+#include "kernels/element/sign_rules.h"
+
+// NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
+namespace dslaunch::kernels {
+namespace {
+
+constexpr int64_t kByteNumel = 8;  // elements of a byte of signs
+
+// Leaves the corrected values in ERROR and returns the sum of their squares, in the order of
+// block_squares (flat_loops.h).
+inline double correct(const float* __restrict values, float factor, float* __restrict error,
+                      int64_t numel) {
+    constexpr int64_t kLanes = 16;
+    double lanes[kLanes] = {};
+    int64_t i = 0;
+    for (; i + kLanes <= numel; i += kLanes)
+        for (int64_t lane = 0; lane < kLanes; ++lane) {
+            const float value = corrected(values[i + lane], factor, error[i + lane]);
+            error[i + lane] = value;
+            lanes[lane] += static_cast<double>(value) * static_cast<double>(value);
+        }
+    for (int64_t lane = 0; i + lane < numel; ++lane) {
+        const float value = corrected(values[i + lane], factor, error[i + lane]);
+        error[i + lane] = value;
+        lanes[lane] += static_cast<double>(value) * static_cast<double>(value);
+    }
+    double total = 0;
+    for (const double lane : lanes) total += lane;
+    return total;
+}
+
+// The signs of n <= kByteNumel values, which lose what the signs tell of them.
+inline uint8_t take_byte(float* values, float scale, int64_t n) {
+    unsigned bits = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const bool positive = values[i] >= 0;
+        values[i] -= signed_scale(positive, scale);
+        bits |= (positive ? 1U : 0U) << i;
+    }
+    return static_cast<uint8_t>(bits);
+}
+
+inline void take_signs(float* values, float scale, uint8_t* bits, int64_t numel) {
+    int64_t i = 0;
+#if defined(__AVX512F__)
+    const __m512 zero = _mm512_setzero_ps(), plus = _mm512_set1_ps(scale),
+                 minus = _mm512_set1_ps(-scale);
+    for (; i + 16 <= numel; i += 16) {
+        const __m512 value = _mm512_loadu_ps(values + i);
+        const __mmask16 positive = _mm512_cmp_ps_mask(value, zero, _CMP_GE_OQ);
+        _mm512_storeu_ps(values + i,
+                         _mm512_sub_ps(value, _mm512_mask_blend_ps(positive, minus, plus)));
+        const auto two = static_cast<uint16_t>(positive);
+        bits[i / kByteNumel] = static_cast<uint8_t>(two);
+        bits[i / kByteNumel + 1] = static_cast<uint8_t>(two >> 8);
+    }
+#elif defined(__AVX2__)
+    const __m256 zero = _mm256_setzero_ps(), plus = _mm256_set1_ps(scale),
+                 minus = _mm256_set1_ps(-scale);
+    for (; i + kByteNumel <= numel; i += kByteNumel) {
+        const __m256 value = _mm256_loadu_ps(values + i);
+        const __m256 positive = _mm256_cmp_ps(value, zero, _CMP_GE_OQ);
+        _mm256_storeu_ps(values + i, _mm256_sub_ps(value, _mm256_blendv_ps(minus, plus, positive)));
+        bits[i / kByteNumel] = static_cast<uint8_t>(_mm256_movemask_ps(positive));
+    }
+#endif
+    for (; i < numel; i += kByteNumel)
+        bits[i / kByteNumel] =
+            take_byte(values + i, scale, numel - i < kByteNumel ? numel - i : kByteNumel);
+}
+
+float sign_compress(const float* values, float factor, float* error, uint8_t* bits, int64_t numel) {
+    const float scale = scale_of_squares(correct(values, factor, error, numel), numel);
+    take_signs(error, scale, bits, numel);
+    return scale;
+}
+
+template <bool kAdds>
+inline void give_signs(const uint8_t* __restrict bits, float scale, float* __restrict out,
+                       int64_t numel) {
+    int64_t i = 0;
+#if defined(__AVX512F__)
+    const __m512 plus = _mm512_set1_ps(scale), minus = _mm512_set1_ps(-scale);
+    for (; i + 16 <= numel; i += 16) {
+        const int64_t byte = i / kByteNumel;
+        const auto positive = static_cast<__mmask16>(bits[byte] | bits[byte + 1] << 8);
+        __m512 value = _mm512_mask_blend_ps(positive, minus, plus);
+        if constexpr (kAdds) value = _mm512_add_ps(_mm512_loadu_ps(out + i), value);
+        _mm512_storeu_ps(out + i, value);
+    }
+#elif defined(__AVX2__)
+    const __m256 plus = _mm256_set1_ps(scale), minus = _mm256_set1_ps(-scale);
+    const __m256i places = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    for (; i + kByteNumel <= numel; i += kByteNumel) {
+        const __m256i byte = _mm256_set1_epi32(bits[i / kByteNumel]);
+        const __m256i positive = _mm256_cmpeq_epi32(_mm256_and_si256(byte, places), places);
+        __m256 value = _mm256_blendv_ps(minus, plus, _mm256_castsi256_ps(positive));
+        if constexpr (kAdds) value = _mm256_add_ps(_mm256_loadu_ps(out + i), value);
+        _mm256_storeu_ps(out + i, value);
+    }
+#endif
+    for (; i < numel; ++i) {
+        const unsigned byte = bits[i / kByteNumel];
+        const float value = signed_scale((byte >> i % kByteNumel & 1U) != 0, scale);
+        out[i] = kAdds ? out[i] + value : value;
+    }
+}
+
+void sign_expand(const uint8_t* bits, float scale, float* out, int64_t numel) {
+    give_signs<false>(bits, scale, out, numel);
+}
+
+void sign_expand_add(const uint8_t* bits, float scale, float* out, int64_t numel) {
+    give_signs<true>(bits, scale, out, numel);
+}
+
+void sign_moves(const MoveArrays& arrays, float* out) {
+    const float* p = arrays.parameters;
+    const float* meeting = arrays.meeting;
+    const float* v = arrays.variance;
+    for (int64_t i = 0; i < arrays.numel; ++i)
+        out[i] = (p[i] - meeting[i]) * denominator_of(v[i], arrays.eps);
+}
+
+void sign_take_moves(const MoveArrays& arrays, const float* mean, float lrs) {
+    float* p = arrays.parameters;
+    float* meeting = arrays.meeting;
+    float* m = arrays.momentum;
+    const float* v = arrays.variance;
+    for (int64_t i = 0; i < arrays.numel; ++i) m[i] = v[i] > 0 ? -mean[i] / lrs : 0.0F;
+    if (p == nullptr) return;
+    for (int64_t i = 0; i < arrays.numel; ++i) {
+        const float move = v[i] > 0 ? mean[i] / denominator_of(v[i], arrays.eps) : 0.0F;
+        p[i] = meeting[i] = meeting[i] + move;
+    }
+}
+
+constexpr SignKernels kSigns{sign_compress, sign_expand, sign_expand_add, sign_moves,
+                             sign_take_moves};
+
+}  // namespace
+}  // namespace dslaunch::kernels
+// NOLINTEND(misc-definitions-in-headers)

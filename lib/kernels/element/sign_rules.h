@@ -1,0 +1,38 @@
+// The arithmetic of one_bit.h on elements, alike on processors and GPUs. Everything here has
+// internal linkage, as in update_rules.h.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/element/host_device.h"
+#include "kernels/element/update_rules.h"
+
+// NOLINTBEGIN(misc-definitions-in-headers): as in update_rules.h.
+namespace dslaunch::kernels {
+namespace {
+
+// A value before its sign is taken: multiplied and rounded, then added and rounded.
+DSL_HOST_DEVICE inline float corrected(float value, float factor, float error) {
+    return value * factor + error;
+}
+
+DSL_HOST_DEVICE inline float signed_scale(bool positive, float scale) {
+    return positive ? scale : -scale;
+}
+
+DSL_HOST_DEVICE inline float scale_of_squares(double squares, int64_t numel) {
+#if defined(__CUDA_ARCH__)
+    return static_cast<float>(__dsqrt_rn(squares / static_cast<double>(numel)));
+#else
+    return static_cast<float>(__builtin_sqrt(squares / static_cast<double>(numel)));
+#endif
+}
+
+// The divisor of a move.
+DSL_HOST_DEVICE inline float denominator_of(float variance, float eps) {
+    return square_root(variance) + eps;
+}
+
+}  // namespace
+}  // namespace dslaunch::kernels
+// NOLINTEND(misc-definitions-in-headers)

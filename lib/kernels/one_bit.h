@@ -1,0 +1,51 @@
+// What 1-bit Adam and 0/1 Adam do to flat arrays beside updates (flat_optimizer.h): values in one
+// bit an element with error feedback, and the moves of hosts that step on their own for a while.
+// Implementations as in flat_optimizer.h, all with equal bits. Sources: Tang et al. 2021 (1-bit
+// Adam, arXiv:2102.02888), Lu et al. 2022 (0/1 Adam, arXiv:2202.06009). Threads: none of its own.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/flat_optimizer.h"
+
+namespace dslaunch::kernels {
+
+// The bytes that hold the signs of NUMEL elements: element i is bit i % 8 of byte i / 8. A set bit
+// stands for +, also for a 0, and a bit that is not set for - (and for a NaN).
+[[nodiscard]] constexpr int64_t sign_bytes(int64_t numel) {
+    return (numel + 7) / 8;
+}
+
+// Compresses c[i] = values[i] * factor + error[i] to its signs and one scale, the root of the mean
+// of its squares, which is returned. ERROR keeps what is lost: c[i] - scale * sign(c[i]). BITS has
+// sign_bytes(numel) bytes; those behind the last element are 0. The sum of squares is taken in
+// fp64. REQUIRES: no overlap; numel > 0.
+[[nodiscard]] float compress_signs(const float* values, float factor, std::span<float> error,
+                                   uint8_t* bits, Isa isa = isa_in_use());
+
+// out[i] = scale where the bit is set, else -scale; ADDS: that is added to what OUT holds.
+void expand_signs(const uint8_t* bits, float scale, bool adds, std::span<float> out,
+                  Isa isa = isa_in_use());
+
+// A rank's part of the arrays with which hosts that moved on their own come together again. All
+// have NUMEL elements.
+struct LocalMoves {
+    int64_t numel = 0;
+    float* parameters = nullptr;      // null in take_moves: another rank writes them
+    float* meeting = nullptr;         // the parameters when hosts met last
+    float* momentum = nullptr;        // take_moves sets it
+    const float* variance = nullptr;  // 0: the element has never had a gradient, and does not move
+    float eps = 0;
+};
+
+// out[i] = (parameters[i] - meeting[i]) * (sqrt(variance[i]) + eps): the way since the last
+// meeting, in the units of a momentum.
+void local_moves(const LocalMoves& moves, float* out, Isa isa = isa_in_use());
+// MEAN is what local_moves() gave, over hosts; LRS the sum of the learning rates of the steps since
+// the last meeting. The parameters become meeting[i] + mean[i] / (sqrt(variance[i]) + eps), which
+// is the next meeting, and the momentum -mean[i] / lrs: what all have done on average. REQUIRES:
+// parameters and meeting are both given or both null; lrs > 0.
+void take_moves(const LocalMoves& moves, const float* mean, float lrs, Isa isa = isa_in_use());
+
+}  // namespace dslaunch::kernels

@@ -1,0 +1,56 @@
+#include "runtime/schedules/exchange_schedule.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace dslaunch::runtime {
+
+using config::OptimizerKind;
+using plan::Exchange;
+
+Exchange ExchangeSchedule::of(int64_t update) {
+    DSL_CHECK(update >= 1, "update {}", update);
+    Exchange exchange = Exchange::kExact;
+    if (optimizer_.kind == OptimizerKind::kOneBitAdam) {
+        // The variance must have seen a gradient before it can stay as it is.
+        const bool warm = update <= std::max<int64_t>(1, optimizer_.one_bit.freeze_step);
+        exchange = warm ? Exchange::kExact : Exchange::kMomentum;
+    } else if (optimizer_.kind == OptimizerKind::kZeroOneAdam) {
+        if (update < update_) *this = ExchangeSchedule(optimizer_, hosts_);
+        while (update_ < update) exchange_ = next_zero_one();
+        exchange = exchange_;
+    }
+    return hosts_ == 1 && exchange != Exchange::kExact ? Exchange::kNone : exchange;
+}
+
+int64_t ExchangeSchedule::first_alone(const config::OptimizerConfig& optimizer) {
+    if (optimizer.kind != OptimizerKind::kZeroOneAdam) return -1;
+    return optimizer.one_bit.var_freeze_step + 2;
+}
+
+plan::CompressionRoom ExchangeSchedule::room(const config::OptimizerConfig& optimizer, int hosts) {
+    if (!optimizer.compresses() || hosts == 1) return {};
+    return {true, optimizer.kind == OptimizerKind::kZeroOneAdam};
+}
+
+Exchange ExchangeSchedule::next_zero_one() {
+    const config::OneBitConfig& config = optimizer_.one_bit;
+    ++update_;
+    if (update_ < first_alone(optimizer_)) {
+        if (update_ % variance_interval_ != 0) return Exchange::kGradient;
+        if (++variance_uses_ == config.var_update_scaler) {
+            variance_uses_ = 0;
+            variance_interval_ *= 2;
+        }
+        return Exchange::kExact;
+    }
+    const bool meets = update_ % local_interval_ == 0;
+    if (++local_uses_ == config.local_step_scaler) {
+        local_uses_ = 0;
+        local_interval_ = std::min(config.local_step_clipper, 2 * local_interval_);
+    }
+    return meets ? Exchange::kMoves : Exchange::kNone;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,46 @@
+// What hosts tell each other in each update of 1-bit Adam and 0/1 Adam; other optimizers exchange
+// gradients in full in all of them. A function of the number of the update alone, so a resumed run
+// goes on where it was. Sources: Tang et al. 2021 (1-bit Adam), algorithm 1; Lu et al. 2022 (0/1
+// Adam), algorithm 1, with DeepSpeed's intervals, which double. Data path: run config -> [here] ->
+// step plans, ZeRO state. No LibTorch. One thread.
+#pragma once
+
+#include <cstdint>
+
+#include "config/run/run_config.h"
+#include "plan/exchange/exchange.h"
+
+namespace dslaunch::runtime {
+
+class ExchangeSchedule {
+  public:
+    // HOSTS train the same parameters. One host compresses nothing: where several would, it goes on
+    // alone (kNone).
+    ExchangeSchedule(const config::OptimizerConfig& optimizer, int hosts)
+        : optimizer_(optimizer), hosts_(hosts) {}
+
+    // UPDATE counts from 1. Cheap for updates that follow each other.
+    [[nodiscard]] plan::Exchange of(int64_t update);
+    // The first update of 0/1 Adam in which hosts step on their own; -1: there is none.
+    [[nodiscard]] static int64_t first_alone(const config::OptimizerConfig& optimizer);
+
+    // What plans of such a job hold beside the optimizer's states.
+    [[nodiscard]] static plan::CompressionRoom room(const config::OptimizerConfig& optimizer,
+                                                    int hosts);
+
+  private:
+    [[nodiscard]] plan::Exchange next_zero_one();
+
+    config::OptimizerConfig optimizer_;
+    int hosts_;
+    // 0/1 Adam: the update that was asked for last, and what follows from those before. An interval
+    // doubles after as many uses of it as the config says.
+    int64_t update_ = 0;
+    plan::Exchange exchange_ = plan::Exchange::kExact;
+    int64_t variance_interval_ = 1;
+    int64_t variance_uses_ = 0;
+    int64_t local_interval_ = 1;
+    int64_t local_uses_ = 0;
+};
+
+}  // namespace dslaunch::runtime

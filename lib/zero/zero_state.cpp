@@ -60,7 +60,8 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
     gradients_.emplace(
         model, map, slices.gradients, place.plan->gradient_buffer_of_bucket, place.device,
         collectives,
-        GradientOptions{plan.keeps_reduced(), sums_itself, options.usage_varies, options.tensor});
+        GradientOptions{plan.keeps_reduced(), sums_itself, options.usage_varies, options.tensor,
+                        plan.reduce_packing(), plan.keeps_errors()});
     norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
     if (plan.norm_first() && plan.keeps_reduced())
         chunk_norm_.emplace(norm_->blocks(), *states_, map.layout(), queue());
@@ -110,7 +111,8 @@ void ZeroState::run(const plan::Instruction& instruction) {
             // A gather in place follows this step's update. A gather into a buffer serves this
             // step's reads.
             if (instruction.buffer < 0) return parameters_->gather_in_place(b, step_);
-            return parameters_->gather(b, instruction.buffer, step_ - 1);
+            return parameters_->gather(b, instruction.buffer, step_ - 1,
+                                       place_.plan_options->gather_packing(bucket(b)));
         case plan::Op::kRelease:
             return parameters_->release(b, instruction.buffer);
         case plan::Op::kClaim:
@@ -118,7 +120,7 @@ void ZeroState::run(const plan::Instruction& instruction) {
         case plan::Op::kPost:
             return post(b);
         case plan::Op::kReduce:
-            return gradients_->reduce(b);
+            return gradients_->reduce(instruction, settings_.step);
         case plan::Op::kAccumulate:
             return accumulate(instruction);
         case plan::Op::kNorm:
@@ -581,6 +583,7 @@ runtime::MemoryAccount ZeroState::memory() const {
         if (buffer.kind == plan::BufferKind::kGradients) account.gradients += buffer.bytes;
         if (buffer.kind == plan::BufferKind::kStaging) account.staging += buffer.bytes;
     }
+    account.gradients += gradients_->error_bytes();
     // The plan of a device counts the sums among its gradients.
     if (!place_.plan_options->on_device) account.gradients += states_->sum_bytes();
     account.parameters += states_->parameter_bytes();

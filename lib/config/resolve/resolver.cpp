@@ -76,6 +76,7 @@ Resolved Resolver::run() {
     precision();
     zero();
     offload();
+    wire();
     data();
     training();
     if (run_config().device == DeviceChoice::kCuda) {

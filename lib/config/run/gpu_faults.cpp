@@ -23,6 +23,15 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
         add("dslaunch.sequence.size", "ranks that share positions are", "leave the key out");
     if (config.lora.base != LoraBase::kAsIs)
         add("dslaunch.lora.base", "weights in 8 or 4 bits are", "take as_is");
+    const WireConfig& wire = config.zero.wire;
+    if (wire.parameters == WireChoice::kOn)
+        add("zero_optimization.zero_quantized_weights", "is", "leave it out");
+    if (wire.frozen == WireChoice::kOn)
+        add("zero_optimization.zero_quantized_nontrainable_weights", "is", "leave it out");
+    if (wire.gradients == WireChoice::kOn)
+        add("zero_optimization.zero_quantized_gradients", "is", "leave it out");
+    if (wire.host_copy_ranks > 1)
+        add("zero_optimization.zero_hpz_partition_size", "is", "take mics_shard_size");
     return faults;
 }
 

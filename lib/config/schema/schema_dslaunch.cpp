@@ -70,6 +70,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.average_buffers", kBool, "false", "", "Give buffers (running averages, codebooks) the mean over all ranks after each step"},
     {"dslaunch.communication", kObject, "null", "", "How ranks talk"},
     {"dslaunch.communication.reduce", kString, "once", "once|micro_step", "Reduce once a step or after each micro step; always micro_step at ZeRO stages 2 and 3"},
+    {"dslaunch.communication.error_feedback", kBool, "false", "", "Ranks keep what zero_quantized_gradients rounds off and add it to the next gradients, 4 bytes an element that they send"},
     {"dslaunch.shard", kString, "flat", "flat|layer|group|row|auto", kShardDoc},
     {"dslaunch.pipeline", kObject, "null", "", "Pipeline parallelism"},
     {"dslaunch.pipeline.stages", kInt, "1", ">0", "Stages that the model's segments are dealt to; the ranks of each are as many"},

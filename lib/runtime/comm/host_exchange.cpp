@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <future>
 #include <utility>
 
 #include "base/check.h"
@@ -12,32 +11,8 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// The chunk of each stream. It bounds the memory to three chunks for each other host, one to send
-// and two to receive.
-constexpr int64_t kChunkNumel = 1 << 20;
-constexpr auto kThreadIfPossible = std::launch::async | std::launch::deferred;
 // A tag is used again only after its transfer has ended, and Gloo takes none beyond 2^31.
 constexpr uint32_t kTagMask = (1U << 30) - 1;
-
-int64_t numel_of(const Pieces& pieces) {
-    int64_t numel = 0;
-    for (const std::span<float>& piece : pieces) numel += std::ssize(piece);
-    return numel;
-}
-
-// Returns the part of the stream that lies in WANTED.
-Pieces cut(const Pieces& stream, const Range& wanted) {
-    Pieces result;
-    int64_t begin = 0;
-    for (const std::span<float>& piece : stream) {
-        const Range both = intersect({begin, std::ssize(piece)}, wanted);
-        if (both.numel > 0)
-            result.push_back(piece.subspan(static_cast<size_t>(both.begin - begin),
-                                           static_cast<size_t>(both.numel)));
-        begin += std::ssize(piece);
-    }
-    return result;
-}
 
 // Returns PIECES as one span: the only piece itself, or a copy in STORAGE.
 std::span<const float> joined(const Pieces& pieces, std::vector<float>& storage) {
@@ -59,10 +34,16 @@ HostExchange::HostExchange(const Topology& topology, std::unique_ptr<Link> link)
     : node_count_(topology.node_count()),
       node_(topology.node_rank),
       link_(std::move(link)),
-      incoming_(static_cast<size_t>(topology.node_count())),
-      next_incoming_(static_cast<size_t>(topology.node_count())),
-      outgoing_(static_cast<size_t>(topology.node_count())) {
+      incoming_(static_cast<size_t>(topology.node_count())) {
     DSL_CHECK(node_count_ > 1, "an exchange over {} hosts", node_count_);
+    const auto nodes = static_cast<size_t>(node_count_);
+    for (Turn& turn : turns_) {
+        turn.terms.resize(nodes);
+        turn.joined.resize(nodes);
+        turn.ready.resize(nodes);
+        turn.packed_in.resize(nodes);
+        turn.packed_out.resize(nodes);
+    }
 }
 
 Range HostExchange::sub_stripe(int64_t numel, int node) const {
@@ -136,45 +117,42 @@ void HostExchange::reduce_to_owners(const std::vector<Pieces>& streams, float sc
               node_count_);
     int64_t longest = 0;
     for (const Pieces& stream : streams) longest = std::max(longest, numel_of(stream));
-    std::future<void> adding;  // adds the previous chunk, which has been sent to all
-    for (int64_t begin = 0; begin < longest; begin += kChunkNumel) {
-        const Range chunk{begin, kChunkNumel};
-        exchange_terms(streams, chunk, next_incoming_);
-        if (adding.valid()) adding.get();
-        std::swap(incoming_, next_incoming_);
-        // This thread adds the last chunk, in get(), and any chunk for which there is no thread.
-        const bool last = chunk.end() >= longest;
-        adding =
-            std::async(last ? std::launch::deferred : kThreadIfPossible,
-                       [this, scale, own = cut(streams[node_], chunk)] { add_terms(own, scale); });
-    }
-    if (adding.valid()) adding.get();
+    const auto own = [&](int64_t c) { return cut(streams[node_], chunk_range(c)); };
+    in_turns(
+        chunks_of(longest),
+        [&](int64_t c) {
+            for (int node = 0; node < node_count_; ++node)
+                if (node != node_)
+                    turn(c).ready[node] =
+                        joined(cut(streams[node], chunk_range(c)), turn(c).joined[node]);
+        },
+        [&](int64_t c) { exchange_terms(own(c), turn(c)); },
+        [&](int64_t c) { add_terms(own(c), turn(c).terms, scale); });
 }
 
-// Sends every other host this chunk of its stream, and receives this host's from all others.
-void HostExchange::exchange_terms(const std::vector<Pieces>& streams, const Range& chunk,
-                                  Terms& incoming) {
-    const int64_t own_numel = numel_of(cut(streams[node_], chunk));
+// Sends every other host what is ready for it, and receives its terms of OWN.
+void HostExchange::exchange_terms(const Pieces& own, Turn& turn) {
+    const auto own_numel = static_cast<size_t>(numel_of(own));
     std::vector<LinkSend> sends;
     std::vector<LinkReceive> receives;
     for (int node = 0; node < node_count_; ++node) {
         if (node == node_) continue;
-        const auto index = static_cast<size_t>(node);
-        const std::span<const float> theirs = joined(cut(streams[index], chunk), outgoing_[index]);
-        if (!theirs.empty()) sends.push_back({node, tag_, std::as_bytes(theirs)});
-        incoming[index].resize(static_cast<size_t>(own_numel));
+        if (!turn.ready[node].empty())
+            sends.push_back({node, tag_, std::as_bytes(turn.ready[node])});
+        std::vector<float>& terms = turn.terms[node];
+        terms.resize(own_numel);
         if (own_numel > 0)
-            receives.push_back({node, tag_, std::as_writable_bytes(std::span(incoming[index]))});
+            receives.push_back({node, tag_, std::as_writable_bytes(std::span(terms))});
     }
     transfer(sends, receives);
 }
 
-void HostExchange::add_terms(const Pieces& own, float scale) const {
+void HostExchange::add_terms(const Pieces& own, const Terms& incoming, float scale) const {
     int64_t begin = 0;
     for (const std::span<float>& piece : own) {
         std::vector<const float*> sources;
         for (int node = 0; node < node_count_; ++node)
-            sources.push_back(node == node_ ? piece.data() : incoming_[node].data() + begin);
+            sources.push_back(node == node_ ? piece.data() : incoming[node].data() + begin);
         kernels::ordered_sum(sources, scale, piece.data(), std::ssize(piece));
         begin += std::ssize(piece);
     }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -67,9 +68,16 @@ class HostExchange {
 
   private:
     [[nodiscard]] Range sub_stripe(int64_t numel, int node) const;
-    void scatter(int64_t numel);
-    void sum(int64_t numel, float scale);
-    void gather_sums(int64_t numel);
+    // The messages of one transfer.
+    struct Moves {
+        std::vector<LinkSend> sends;
+        std::vector<LinkReceive> receives;
+    };
+    // The pieces of chunk C of a node's sub-stripe.
+    using PartOfStripe = std::function<Pieces(int node, int64_t c)>;
+    void add_scatter(int64_t c, const PartOfStripe& part, Moves& moves);
+    void add_gather(int64_t c, const PartOfStripe& part, Moves& moves);
+    void take_sums(int64_t c, const PartOfStripe& part);
     using Terms = std::vector<std::vector<float>>;  // one per node; this host's stays empty
     void add_terms(const Pieces& own, const Terms& incoming, float scale) const;
     // The buffers of a turn (in_turns), by node. This host's stay empty, but what it sends in a
@@ -94,9 +102,10 @@ class HostExchange {
     int node_;
     std::unique_ptr<Link> link_;
     uint32_t tag_ = 0;           // tag of the next transfer; it grows equally on all hosts
-    std::vector<float> stripe_;  // this host's sums, then the result; grows to the largest stripe
-    Terms incoming_;             // terms of the sub-stripe that this host sums
     std::array<Turn, 2> turns_;
+    // A chunk's sums on their way, where they lie in pieces.
+    std::vector<float> sums_out_;
+    Terms sums_in_;
     // Values on their way to or from being packed; one chunk of each.
     std::vector<float> values_;
     std::vector<float> rounded_;

@@ -97,6 +97,7 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.partition = &partition;
     options.gather = job.gather;
     options.offload = job.offload;
+    options.wire = job.wire;
     return options;
 }
 

@@ -219,6 +219,10 @@ std::string wire_text(const JobSetup& setup) {
     } else if (options.wire.host_copy) {
         clauses.emplace_back("nothing is gathered from other hosts, so none keeps a copy");
     }
+    for (const Choice& choice : kChoices)
+        if (setup.config().zero.wire.*choice.said == WireChoice::kAuto && over_hosts &&
+            options.wire.*choice.wire == WirePacking::kNone)
+            clauses.push_back(fmt::format("{} auto, by the link as a run measures it", choice.key));
     return clauses.empty() ? std::string() : "between hosts: " + join(clauses, "; ");
 }
 

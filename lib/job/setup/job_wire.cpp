@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <limits>
 #include <random>
 #include <vector>
@@ -74,11 +73,6 @@ double packed_numel_per_s(WirePacking packing) {
     }
     return static_cast<double>(values.size()) / best_s;
 }
-
-struct Server {
-    std::string address;
-    int port = 0;
-};
 
 // Every host's first rank probes the next host, all at once, as in training. Returns what each rank
 // has measured; those of hosts' other ranks are empty.
@@ -171,7 +165,7 @@ void choose_wire(JobSetup& setup, runtime::JobComm& all) {
     const config::WireConfig& said = setup.config().zero.wire;
     const bool undecided = std::ranges::any_of(
         kChoices, [&](const Choice& choice) { return said.*choice.said == WireChoice::kAuto; });
-    if (!undecided || setup.on_gpu || !setup.plan_options.shards_over_hosts()) return;
+    if (!undecided || setup.on_gpu || all.collectives->topology().node_count() == 1) return;
     const Rates rates = slowest(measure_links(all));
     const bool first = all.collectives->topology().rank() == 0;
     for (const Choice& choice : kChoices) {

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "job/setup/job_setup.h"
-#include "launch/plan/worker_environment.h"
 #include "plan/step/step_plan.h"
 #include "runtime/comm_gloo/job_comm.h"
 

@@ -318,8 +318,7 @@ class TrainRole {
         parts.info = &setup_.info;
         parts.plan = &setup_.plan;
         parts.collectives = &comms_.job();
-        parts.tells_planned =
-            setup_.on_gpu || comms_.own().collectives->topology().local_rank == 0;
+        parts.tells_planned = setup_.on_gpu || comms_.own().collectives->topology().local_rank == 0;
         parts.groups = comms_.groups();
         if (states_->collectives_of_gpus() != nullptr)
             parts.groups.push_back(states_->collectives_of_gpus());
@@ -340,7 +339,8 @@ class TrainRole {
 
     // What the steps sent to other hosts, beside the plan.
     static void log_links(const runtime::TrainResult& result) {
-        const std::string sent = runtime::links_text(result.links, std::max<int64_t>(1, result.new_steps));
+        const std::string sent =
+            runtime::links_text(result.links, std::max<int64_t>(1, result.new_steps));
         if (!sent.empty()) log_info("links", "sent by this host in a step: {}", sent);
         if (!result.comms.empty()) log_info("comms", "operations of rank 0\n{}", result.comms);
     }

@@ -135,8 +135,8 @@ void ordered_sum(std::span<const float* const> sources, float scale, float* out,
 void ordered_half_sum(std::span<const uint16_t* const> sources, uint16_t* out, int64_t numel,
                       DType dtype, Isa isa) {
     DSL_CHECK(!sources.empty(), "at least one source is needed");
-    flat_kernels_of(isa).sum_half(
-        {nullptr, sources.data(), std::ssize(sources), half_kind(dtype)}, out, numel);
+    flat_kernels_of(isa).sum_half({nullptr, sources.data(), std::ssize(sources), half_kind(dtype)},
+                                  out, numel);
 }
 
 void accumulate_sum(std::span<const float* const> sources, float scale, float* into, int64_t numel,

@@ -49,7 +49,7 @@ void unpack_from_wire(WirePacking packing, std::span<const std::byte> packed, st
 void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype, Isa isa) {
     const PackingKernels& kernels = packing_kernels_of(isa);
     (half_kind(dtype) == NumberKind::kBf16 ? kernels.from_bf16 : kernels.from_fp16)(values, out,
-                                                                                   numel);
+                                                                                    numel);
 }
 
 }  // namespace dslaunch::kernels

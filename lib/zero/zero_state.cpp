@@ -57,11 +57,10 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
     const bool sums_itself = std::none_of(
         place.plan->instructions.begin(), place.plan->instructions.end(),
         [](const plan::Instruction& instruction) { return instruction.op == plan::Op::kReduce; });
-    gradients_.emplace(
-        model, map, slices.gradients, place.plan->gradient_buffer_of_bucket, place.device,
-        collectives,
-        GradientOptions{plan.keeps_reduced(), sums_itself, options.usage_varies, options.tensor,
-                        plan.reduce_packing(), plan.keeps_errors()});
+    gradients_.emplace(model, map, slices.gradients, place.plan->gradient_buffer_of_bucket,
+                       place.device, collectives,
+                       GradientOptions{plan.keeps_reduced(), sums_itself, options.usage_varies,
+                                       options.tensor, plan.reduce_packing(), plan.keeps_errors()});
     norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
     if (plan.norm_first() && plan.keeps_reduced())
         chunk_norm_.emplace(norm_->blocks(), *states_, map.layout(), queue());

@@ -1,4 +1,5 @@
-// The rate between hosts of what a training step exchanges, beside a plain socket over the same way:
+// The rate between hosts of what a training step exchanges, beside a plain socket over the same
+// way:
 //   bench_links NODE NODES ADDRESS PORT [MIB [STREAMS]]
 // one process a host; ADDRESS and PORT are those that node 0 serves at. Rates are of fp32 bytes of
 // the bucket (an exchange packed in 4 bits sends an eighth), node 0 prints them.
@@ -62,8 +63,8 @@ double probe(Host& host) {
     const ProbeServer server(host.rendezvous.own_address(), token);
     const std::vector<std::string> servers =
         all.all_gather(fmt::format("{} {}", host.rendezvous.own_address(), server.port()));
-    const std::string& next = servers[static_cast<size_t>(
-        (host.topology.node_rank + 1) % host.topology.node_count())];
+    const std::string& next =
+        servers[static_cast<size_t>((host.topology.node_rank + 1) % host.topology.node_count())];
     ProbePlace place;
     place.to = next.substr(0, next.find(' '));
     place.port = std::atoi(next.c_str() + next.find(' '));
@@ -104,8 +105,9 @@ int main(int argc, char** argv) {
     const auto print = [&](const char* what, double sent, double seconds) {
         const double bytes = static_cast<double>(numel) * 4;
         if (node == 0)
-            fmt::print("{:<26} {:>8.2f} ms {:>7.2f} GB/s of the bucket, {:>6.3f} GB/s sent by each\n",
-                       what, seconds * 1e3, bytes / seconds / 1e9, sent * bytes / seconds / 1e9);
+            fmt::print(
+                "{:<26} {:>8.2f} ms {:>7.2f} GB/s of the bucket, {:>6.3f} GB/s sent by each\n",
+                what, seconds * 1e3, bytes / seconds / 1e9, sent * bytes / seconds / 1e9);
     };
     const double part = static_cast<double>(nodes - 1) / nodes;
     const double probed = probe(host);
@@ -114,8 +116,9 @@ int main(int argc, char** argv) {
                    probed / 1e9);
     print("sum, to all", 2 * part, best_of(all, [&] { reduce({}, {}); }));
     print("sum, to owners", part, best_of(all, [&] { reduce(owners, {}); }));
-    print("sum, to owners, 4 bits", part * 132 / 1024,
-          best_of(all, [&] { reduce(owners, {WirePacking::kInt4, 1, {}}); }));
+    print("sum, to owners, 4 bits", part * 132 / 1024, best_of(all, [&] {
+              reduce(owners, {WirePacking::kInt4, 1, {}});
+          }));
     print("gather", part, best_of(all, [&] { all.gather_ranges(shared, 4, owners); }));
     print("gather, 8 bits", part * 260 / 1024, best_of(all, [&] {
               all.gather_ranges(shared, 4, owners, {WirePacking::kInt8, DType::kF32});

@@ -176,8 +176,7 @@ TEST_CASE("auto packs by the measured link and says why; a wrong number of ranks
     CHECK(chosen.err.find("GB/s: an element takes") != std::string::npos);
     CHECK(chosen.err.find("each host keeps what it gathers") != std::string::npos);
     for (const char* kind : {"reduce", "gather"}) {
-        const Json& of =
-            chosen.metrics.back().at("step_link_bytes").at("by_kind").at(kind);
+        const Json& of = chosen.metrics.back().at("step_link_bytes").at("by_kind").at(kind);
         CHECK(of.at("sent") == of.at("planned"));
     }
     config["zero_optimization"]["zero_hpz_partition_size"] = 3;

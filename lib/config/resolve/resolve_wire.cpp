@@ -73,10 +73,9 @@ WireChoice Resolver::take_packing(const std::string& path, int64_t first_stage) 
                 "at ZeRO stage 0 every host gets all sums, which would be rounded twice: use "
                 "stages 1 to 3");
     } else if (lacks_stage) {
-        problem(path,
-                fmt::format("at ZeRO stage {} updated parameters are gathered in place, and "
-                            "rounding would change them: use stage 3",
-                            zero.stage));
+        problem(path, fmt::format("at ZeRO stage {} updated parameters are gathered in place, and "
+                                  "rounding would change them: use stage 3",
+                                  zero.stage));
     } else if (zero.shard_ranks > 0) {
         problem(path,
                 "with mics_shard_size every host holds a copy: no parameters are sent between "
@@ -103,8 +102,7 @@ void Resolver::host_copies() {
                                        "3, or leave it out",
                                        zero.stage));
     } else if (zero.shard_ranks > 0) {
-        problem(kHostCopy,
-                "with mics_shard_size every host has all parameters: use one of both");
+        problem(kHostCopy, "with mics_shard_size every host has all parameters: use one of both");
     } else if (run_config().offload.parameters == OffloadDevice::kNvme) {
         problem(kHostCopy,
                 "keeps all parameters in a host's memory, and offload_param keeps them on disk: "

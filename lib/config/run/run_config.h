@@ -215,9 +215,9 @@ struct RunConfig {
     std::vector<std::string> op_libraries;  // files that are loaded before the model
     bool tf32 = false;  // on GPUs: fp32 products may round their factors to TF32
     bool broadcast_buffers = false;
-    bool average_buffers = false;       // at most one of both
-    int64_t eval_interval = 0;          // steps between evaluations, 0: only at the end
-    int64_t print_interval = 10;        // steps_per_print
+    bool average_buffers = false;  // at most one of both
+    int64_t eval_interval = 0;     // steps between evaluations, 0: only at the end
+    int64_t print_interval = 10;   // steps_per_print
     CommsLoggerConfig comms_logger;
     bool wall_clock_breakdown = false;  // with each progress line, where the time went
     int64_t trace_step = 0;             // step of which rank 0 writes a trace, 0: none

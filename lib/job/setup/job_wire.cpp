@@ -56,7 +56,7 @@ constexpr std::array<Choice, 3> kChoices{{
 
 // What a host has measured.
 struct Rates {
-    double link_bytes_per_s = 0;  // to the next host; 0: not measured
+    double link_bytes_per_s = 0;                 // to the next host; 0: not measured
     std::array<double, 2> packed_numel_per_s{};  // in 8 and in 4 bits, there and back
 };
 
@@ -155,8 +155,8 @@ plan::HostWire wire_of(const config::RunConfig& config, const runtime::Topology&
 
 WireCost wire_cost(WirePacking packing, int64_t element_bytes, double bytes_per_s,
                    double numel_per_s) {
-    const auto packed = static_cast<double>(wire_bytes(packing, kWireBlockNumel, element_bytes)) /
-                        kWireBlockNumel;
+    const auto packed =
+        static_cast<double>(wire_bytes(packing, kWireBlockNumel, element_bytes)) / kWireBlockNumel;
     return {1e9 * static_cast<double>(element_bytes) / bytes_per_s,
             1e9 * packed / bytes_per_s + 1e9 / numel_per_s};
 }
@@ -194,10 +194,10 @@ std::string wire_text(const JobSetup& setup) {
     std::vector<std::string> clauses;
     const auto packed = [&](const char* what, WirePacking packing, bool travels) {
         if (packing == WirePacking::kNone) return;
-        clauses.push_back(fmt::format("{} {}", what,
-                                      travels ? packing == WirePacking::kInt8 ? "in 8 bits"
-                                                                             : "in 4 bits"
-                                              : "exact, as none go between hosts"));
+        clauses.push_back(
+            fmt::format("{} {}", what,
+                        travels ? packing == WirePacking::kInt8 ? "in 8 bits" : "in 4 bits"
+                                : "exact, as none go between hosts"));
     };
     const bool over_hosts = options.shards_over_hosts();
     packed("parameters", options.wire.parameters, over_hosts && options.gathers());
@@ -208,8 +208,8 @@ std::string wire_text(const JobSetup& setup) {
         Bytes kept;
         for (const int64_t numel : setup.plan.gather_buffer_numel)
             kept += Bytes{numel * options.parameter_bytes};
-        clauses.push_back(fmt::format("each host keeps what it gathers in a step, {}",
-                                      to_text(kept)));
+        clauses.push_back(
+            fmt::format("each host keeps what it gathers in a step, {}", to_text(kept)));
     } else if (options.wire.host_copy) {
         clauses.emplace_back("nothing is gathered from other hosts, so none keeps a copy");
     }

@@ -1,6 +1,6 @@
-// How values travel between the hosts of a job: what its config says, and what the job decides where
-// the config leaves it to the measured link (`auto`). Data path: run config, topology -> [here] ->
-// step plan options; links -> [here] -> the same. Threads: one.
+// How values travel between the hosts of a job: what its config says, and what the job decides
+// where the config leaves it to the measured link (`auto`). Data path: run config, topology ->
+// [here] -> step plan options; links -> [here] -> the same. Threads: one.
 #pragma once
 
 #include <string>

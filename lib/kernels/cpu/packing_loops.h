@@ -154,12 +154,11 @@ inline void codes_of_4_bits(const float* __restrict values, float* __restrict sc
         }
         const int64_t whole = n / 2;
         for (int64_t i = 0; i < whole; ++i)
-            pair[i] = static_cast<uint8_t>(
-                code_of_4_bits(values, first + i, scale, added) |
-                code_of_4_bits(values, first + pairs + i, scale, added) << 4);
+            pair[i] =
+                static_cast<uint8_t>(code_of_4_bits(values, first + i, scale, added) |
+                                     code_of_4_bits(values, first + pairs + i, scale, added) << 4);
         if (whole < pairs)
-            pair[whole] =
-                static_cast<uint8_t>(code_of_4_bits(values, first + whole, scale, added));
+            pair[whole] = static_cast<uint8_t>(code_of_4_bits(values, first + whole, scale, added));
     }
 }
 

@@ -50,7 +50,8 @@ Bytes LinkBytes::sent_by_reduce(int bucket) const {
     if (options_.stage > 0 && options_.shards_over_hosts()) {
         const int64_t own = owned_numel(bucket, node_);
         const int copy = options_.rank / options_.shard_ranks();
-        int64_t sent = (sent_by_all_reduce(own, copy, options_.copies()) + flags * (nodes_ - 1)) * 4;
+        int64_t sent =
+            (sent_by_all_reduce(own, copy, options_.copies()) + flags * (nodes_ - 1)) * 4;
         const int first = node_of_rank_[first_owner_];
         for (int node = first; node < first + group_nodes_; ++node)
             if (node != node_)

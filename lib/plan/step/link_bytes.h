@@ -12,8 +12,9 @@ class LinkBytes {
     // LAYOUT and OPTIONS, with the objects that it points to, must outlive this.
     LinkBytes(const FlatLayout& layout, const StepPlanOptions& options);
 
-    // Gradients of a bucket, in fp32 or packed: to all hosts at stage 0 and if each host holds a copy, else to
-    // the owners' hosts, whose sums go to the other copies. Flags always go to all hosts.
+    // Gradients of a bucket, in fp32 or packed: to all hosts at stage 0 and if each host holds a
+    // copy, else to the owners' hosts, whose sums go to the other copies. Flags always go to all
+    // hosts.
     [[nodiscard]] Bytes sent_by_reduce(int bucket) const;
     // This host's part of a bucket's parameters, sent to every other host that shards its copy.
     [[nodiscard]] Bytes sent_by_gather(int bucket) const;

@@ -541,8 +541,8 @@ class PlanBuilder {
     StepGathers gathers_;
     const GatherSchedule* at_gathers_ = nullptr;
     std::vector<GatherUse> kept_gathers_;  // of this step, if hosts keep what they gather
-    std::vector<int> buffer_of_bucket_;  // by bucket, its gather buffer now
-    std::vector<int> cut_before_;        // by segment
+    std::vector<int> buffer_of_bucket_;    // by bucket, its gather buffer now
+    std::vector<int> cut_before_;          // by segment
     size_t cuts_ = 0;
     std::vector<MicroStep> micro_steps_;
     std::vector<char> awaited_;

@@ -165,8 +165,7 @@ void HierarchicalCollectives::append_pieces(BucketId bucket, const Range& wanted
 }
 
 // Returns this bridge's part of what OWNER, a node or every one, gets.
-Pieces HierarchicalCollectives::pieces_for(BucketId bucket,
-                                           std::span<const NodeRange> destinations,
+Pieces HierarchicalCollectives::pieces_for(BucketId bucket, std::span<const NodeRange> destinations,
                                            int owner) const {
     Pieces pieces;
     for (const Range& range : stream_part(destinations, owner, bridge_part()))

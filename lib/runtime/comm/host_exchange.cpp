@@ -77,7 +77,9 @@ void HostExchange::reduce(const Pieces& pieces, int64_t numel, float scale) {
         transfer(moves.sends, moves.receives, 2);
         if (c >= kSumsLater) take_sums(c - kSumsLater, part);
     };
-    if (chunks > 1) return in_turns(chunks + kSumsLater, [](int64_t) {}, move, add);
+    if (chunks > 1)
+        return in_turns(
+            chunks + kSumsLater, [](int64_t) {}, move, add);
     for (int64_t c = 0; c < chunks; ++c) {  // nothing to do beside
         move(c);
         add(c);

@@ -83,8 +83,8 @@ class HostExchange {
     // The buffers of a turn (in_turns), by node. This host's stay empty, but what it sends in a
     // gather.
     struct Turn {
-        Terms terms;       // received, or unpacked
-        Terms joined;      // to send, if it lies in pieces
+        Terms terms;                  // received, or unpacked
+        Terms joined;                 // to send, if it lies in pieces
         PiecesOf<const float> ready;  // to send
         std::vector<std::vector<std::byte>> packed_in;
         std::vector<std::vector<std::byte>> packed_out;
@@ -101,7 +101,7 @@ class HostExchange {
     int node_count_;
     int node_;
     std::unique_ptr<Link> link_;
-    uint32_t tag_ = 0;           // tag of the next transfer; it grows equally on all hosts
+    uint32_t tag_ = 0;  // tag of the next transfer; it grows equally on all hosts
     std::array<Turn, 2> turns_;
     // A chunk's sums on their way, where they lie in pieces.
     std::vector<float> sums_out_;

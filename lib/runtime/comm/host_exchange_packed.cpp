@@ -92,8 +92,7 @@ void HostExchange::pack_terms(const Pieces& theirs, std::vector<std::byte>& out,
     if (!keeps_errors) return;
     rounded_.resize(static_cast<size_t>(numel));
     kernels::unpack_from_wire(coding.packing, packed, rounded_);
-    for (size_t i = 0; i < coding.errors.size(); ++i)
-        coding.errors[i] = values_[i] - rounded_[i];
+    for (size_t i = 0; i < coding.errors.size(); ++i) coding.errors[i] = values_[i] - rounded_[i];
     keep_finite(coding.errors);
 }
 
@@ -150,21 +149,21 @@ void HostExchange::reduce_packed(const std::vector<OwnerStream>& streams, float 
                     static_cast<size_t>(numel_of(theirs)));
             pack_terms(theirs, out, of_chunk);
         }
-        const size_t exact_bytes =
-            static_cast<size_t>(numel_of(exact_of(own, c))) * sizeof(float);
+        const size_t exact_bytes = static_cast<size_t>(numel_of(exact_of(own, c))) * sizeof(float);
         const size_t bytes =
             exact_bytes + packed_size(coding.packing, chunk_numel(numel_of(own.packed), c));
         for (int node = 0; node < node_count_; ++node)
             if (node != node_) now.packed_in[node].resize(bytes);
     };
-    in_turns(chunks_of(longest), pack, [&](int64_t c) { exchange_packed(turn(c), false); },
-             [&](int64_t c) {
-                 Pieces terms = exact_of(own, c);
-                 const Pieces packed = cut(own.packed, chunk_range(c));
-                 unpack_terms(turn(c), numel_of(terms), numel_of(packed), coding.packing);
-                 terms.insert(terms.end(), packed.begin(), packed.end());
-                 add_terms(terms, turn(c).terms, scale);
-             });
+    in_turns(
+        chunks_of(longest), pack, [&](int64_t c) { exchange_packed(turn(c), false); },
+        [&](int64_t c) {
+            Pieces terms = exact_of(own, c);
+            const Pieces packed = cut(own.packed, chunk_range(c));
+            unpack_terms(turn(c), numel_of(terms), numel_of(packed), coding.packing);
+            terms.insert(terms.end(), packed.begin(), packed.end());
+            add_terms(terms, turn(c).terms, scale);
+        });
 }
 
 void HostExchange::gather_packed(const std::vector<PiecesOf<std::byte>>& pieces,
@@ -177,8 +176,7 @@ void HostExchange::gather_packed(const std::vector<PiecesOf<std::byte>>& pieces,
         const Range range = chunk_range(c);
         return cut(pieces[node], {range.begin * element, range.numel * element});
     };
-    const auto unpack = [&](const std::vector<std::byte>& packed,
-                            const PiecesOf<std::byte>& into) {
+    const auto unpack = [&](const std::vector<std::byte>& packed, const PiecesOf<std::byte>& into) {
         rounded_.resize(static_cast<size_t>(numel_of(into) / element));
         kernels::unpack_from_wire(coding.packing, packed, rounded_);
         store(rounded_.data(), coding.dtype, into);
@@ -199,11 +197,12 @@ void HostExchange::gather_packed(const std::vector<PiecesOf<std::byte>>& pieces,
                 packed_size(coding.packing, numel_of(chunk_of(node, c)) / element));
         }
     };
-    in_turns(chunks_of(longest), pack, [&](int64_t c) { exchange_packed(turn(c), true); },
-             [&](int64_t c) {
-                 for (int node = 0; node < node_count_; ++node)
-                     if (node != node_) unpack(turn(c).packed_in[node], chunk_of(node, c));
-             });
+    in_turns(
+        chunks_of(longest), pack, [&](int64_t c) { exchange_packed(turn(c), true); },
+        [&](int64_t c) {
+            for (int node = 0; node < node_count_; ++node)
+                if (node != node_) unpack(turn(c).packed_in[node], chunk_of(node, c));
+        });
 }
 
 }  // namespace dslaunch::runtime

@@ -38,7 +38,8 @@ class Link {
     // one.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
         run(sends, receives);
-        for (const LinkSend& send : sends) meter_.add(send.node, {Bytes{std::ssize(send.bytes)}, {}});
+        for (const LinkSend& send : sends)
+            meter_.add(send.node, {Bytes{std::ssize(send.bytes)}, {}});
         for (const LinkReceive& receive : receives)
             meter_.add(receive.node, {{}, Bytes{std::ssize(receive.bytes)}});
     }

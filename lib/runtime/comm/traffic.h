@@ -1,6 +1,6 @@
-// The bytes between hosts, counted where they leave and arrive: by kind and by the host at the other
-// end. Data path: executor's instruction -> traffic scope -> link -> [here] -> metrics, logger.
-// Threads: a meter takes any; a scope is its thread's.
+// The bytes between hosts, counted where they leave and arrive: by kind and by the host at the
+// other end. Data path: executor's instruction -> traffic scope -> link -> [here] -> metrics,
+// logger. Threads: a meter takes any; a scope is its thread's.
 #pragma once
 
 #include <array>

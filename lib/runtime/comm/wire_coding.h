@@ -16,9 +16,9 @@ struct ReduceCoding {
     // The seed by which codes are drawn, the same on all ranks and another one each time. Without
     // `errors` only: with them, rounding is to nearest.
     uint32_t seed = 0;
-    // What rounding has left of the values that this rank packs, added to the next ones: [sent_numel
-    // (ranks/node_ranges.h)] fp32, kept by the caller from one reduction to the next. Empty: it is
-    // lost.
+    // What rounding has left of the values that this rank packs, added to the next ones:
+    // [sent_numel (ranks/node_ranges.h)] fp32, kept by the caller from one reduction to the next.
+    // Empty: it is lost.
     std::span<float> errors = {};
 };
 

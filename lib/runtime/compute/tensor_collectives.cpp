@@ -56,8 +56,7 @@ CollectivesTensorGroup::Slices CollectivesTensorGroup::add_slices(ArenaLayout& a
     Slices slices;
     slices.piece = std::min(chunk, kPieceMax);
     for (int i = 0; i < kPlaces; ++i)
-        slices.ring[i] =
-            arena.add_bucket(fmt::format("tensor ring {}", i), slices.piece.value / 4);
+        slices.ring[i] = arena.add_bucket(fmt::format("tensor ring {}", i), slices.piece.value / 4);
     slices.chunk = chunk;
     for (int i = 0; i < kBuckets; ++i)
         slices.buckets[i] = arena.add_bucket(fmt::format("tensor group {}", i), chunk.value / 4);
@@ -250,9 +249,9 @@ std::vector<at::Tensor> CollectivesTensorGroup::gather(const at::Tensor& mine, i
             const Header& header = chunk.headers[r];
             const bool is_own = static_cast<int>(r) == rank();
             if (chunk.begin == 0)
-                all.push_back(is_own ? own
-                                     : at::empty(at::IntArrayRef(header.sizes, header.dims),
-                                                 own.options()));
+                all.push_back(
+                    is_own ? own
+                           : at::empty(at::IntArrayRef(header.sizes, header.dims), own.options()));
             if (is_own) continue;
             const int64_t bytes = std::min(capacity, header.bytes - chunk.begin);
             if (bytes > 0)

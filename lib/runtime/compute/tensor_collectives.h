@@ -1,9 +1,9 @@
 // A tensor group whose ranks are those of a Collectives: processes, or threads, of one host or of
-// several. On one host each rank writes its tensor, piece by piece, into its own part of shared memory
-// and reads the others' there. The pieces pass through a ring of places that stay in the cache: a
-// rank writes some ahead of those that it reads, so that it seldom waits. Between hosts, sums go as
-// reductions of buckets and all else as messages. Data path: arena,
-// collectives -> tensor group -> graph/tensor. Threads: one at a time, as TensorGroup says.
+// several. On one host each rank writes its tensor, piece by piece, into its own part of shared
+// memory and reads the others' there. The pieces pass through a ring of places that stay in the
+// cache: a rank writes some ahead of those that it reads, so that it seldom waits. Between hosts,
+// sums go as reductions of buckets and all else as messages. Data path: arena, collectives ->
+// tensor group -> graph/tensor. Threads: one at a time, as TensorGroup says.
 #pragma once
 
 #include <array>

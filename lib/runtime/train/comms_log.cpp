@@ -71,8 +71,7 @@ void CommsLog::add(int64_t step, const plan::StepPlan& plan,
         const double rate = gigabytes_per_s(static_cast<double>(bytes), time);
         log_info("comms", "step {}: {}{}, {}, {:.3f} ms, algbw {:.2f} GB/s, busbw {:.2f} GB/s",
                  step, traffic_kind_name(*kind), config_.debug ? debug_text(instruction) : "",
-                 to_text(Bytes{bytes}), to_milliseconds(time), rate,
-                 bus_rate(*kind, rate));
+                 to_text(Bytes{bytes}), to_milliseconds(time), rate, bus_rate(*kind, rate));
     }
     for (const TrafficKind kind : {TrafficKind::kTensor, TrafficKind::kControl})
         if (logs(kind)) inside_[kind] += moved.of(kind).sent;

@@ -25,10 +25,10 @@ class CommsLog {
         : config_(std::move(config)), ranks_(ranks), reduces_to_all_(reduces_to_all) {}
 
     [[nodiscard]] bool enabled() const { return config_.enabled; }
-    // Adds a step of PLAN whose instruction i ran in SPANS[i]. MOVED is what was sent to other hosts
-    // by operations inside of others: those of layers that ranks share, and agreements.
-    void add(int64_t step, const plan::StepPlan& plan,
-             std::span<const plan::InstructionSpan> spans, const TrafficTable& moved);
+    // Adds a step of PLAN whose instruction i ran in SPANS[i]. MOVED is what was sent to other
+    // hosts by operations inside of others: those of layers that ranks share, and agreements.
+    void add(int64_t step, const plan::StepPlan& plan, std::span<const plan::InstructionSpan> spans,
+             const TrafficTable& moved);
     // A line for each operation and size: count, time, rates. Empty: there was none.
     [[nodiscard]] std::string summary() const;
 

@@ -78,8 +78,8 @@ std::string links_text(const StepLinks& links, int64_t steps) {
         kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", traffic_kind_name(kind),
                              a_step(sent));
         if (is_planned(kind))
-            kinds += sent == planned ? " as planned"
-                                     : fmt::format(" (planned: {})", a_step(planned));
+            kinds +=
+                sent == planned ? " as planned" : fmt::format(" (planned: {})", a_step(planned));
     }
     std::string peers;
     for (const auto& [host, row] : links.moved.by_host)

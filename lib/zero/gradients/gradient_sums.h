@@ -141,7 +141,7 @@ class GradientSums {
         std::vector<float> mine_before;  // this rank's, when the ranks told each other first
         std::vector<float> sums;         // of all ranks, then
     };
-    std::vector<Usage> usage_;  // one per bucket
+    std::vector<Usage> usage_;                // one per bucket
     std::vector<std::vector<float>> errors_;  // one per bucket, empty unless they are kept
 };
 

@@ -189,7 +189,9 @@ TEST_CASE("gradients keep fp32 where a config asks for fewer bits, and the user 
     CHECK(value_at(result, "data_types.grad_accum_dtype").value.text == "fp32");
 }
 
-TEST_CASE("values in fewer bits between hosts, and copies on hosts, resolve at the stages that have them") {
+TEST_CASE(
+    "values in fewer bits between hosts, and copies on hosts, resolve at the stages that have "
+    "them") {
     const auto wire_at = [](int64_t stage, const std::string& more, const std::string& own = "") {
         return at_stage(stage, more, own).config.zero.wire;
     };
@@ -235,21 +237,19 @@ TEST_CASE("combinations of fewer bits that make no sense are refused by name") {
     const std::vector<Row> rows = {
         {2, "zero_quantized_weights: true", "", weights, "gathered in place"},
         {0, "zero_quantized_gradients: true", "", gradients, "rounded twice"},
-        {3, "zero_quantized_gradients: true, mics_shard_size: 2", "", gradients,
-         "mics_shard_size"},
+        {3, "zero_quantized_gradients: true, mics_shard_size: 2", "", gradients, "mics_shard_size"},
         {3, "zero_quantized_weights: true, mics_shard_size: 2", "", weights, "mics_shard_size"},
         {2, "zero_hpz_partition_size: 2", "", copy, "use stage 3"},
         {3, "zero_hpz_partition_size: 2, mics_shard_size: 2", "", copy, "use one of both"},
-        {3,
-         "zero_hpz_partition_size: 2, offload_param: {device: nvme, nvme_path: /tmp}", "", copy,
+        {3, "zero_hpz_partition_size: 2, offload_param: {device: nvme, nvme_path: /tmp}", "", copy,
          "offload_param keeps them on disk"},
         {3, "", "communication: {error_feedback: true}", feedback, "which is not on"},
     };
     for (const Row& row : rows) {
         CAPTURE(row.zero, row.own);
-        const Resolved result = unchecked(
-            fmt::format("{{zero_optimization: {{stage: {}, {}}}, dslaunch: {{{}}}}}", row.stage,
-                        row.zero, row.own));
+        const Resolved result =
+            unchecked(fmt::format("{{zero_optimization: {{stage: {}, {}}}, dslaunch: {{{}}}}}",
+                                  row.stage, row.zero, row.own));
         REQUIRE(result.problems.size() == 1);
         CHECK(result.problems[0].path == row.path);
         CHECK(result.problems[0].message.find(row.words) != std::string::npos);

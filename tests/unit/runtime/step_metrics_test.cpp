@@ -84,10 +84,9 @@ TEST_CASE("a step's bytes between hosts stand by kind, beside the plan's, and by
     metrics.step_links.planned[static_cast<size_t>(TrafficKind::kReduce)] = Bytes{3};
     metrics.step_links.planned[static_cast<size_t>(TrafficKind::kGather)] = Bytes{7};
     const Json links = Json::parse(metrics_line(metrics)).at("step_link_bytes");
-    CHECK(links.at("by_kind") ==
-          Json{{"reduce", {{"sent", 3}, {"received", 4}, {"planned", 3}}},
-               {"gather", {{"sent", 0}, {"received", 0}, {"planned", 7}}},
-               {"control", {{"sent", 5}, {"received", 6}}}});
+    CHECK(links.at("by_kind") == Json{{"reduce", {{"sent", 3}, {"received", 4}, {"planned", 3}}},
+                                      {"gather", {{"sent", 0}, {"received", 0}, {"planned", 7}}},
+                                      {"control", {{"sent", 5}, {"received", 6}}}});
     CHECK(links.at("by_host") == Json{{"2", {{"sent", 8}, {"received", 10}}}});
     CHECK(links_text(metrics.step_links, 1) ==
           "reduce 3 B as planned, gather 0 B (planned: 7 B), control 5 B; 8 B to host 2");

@@ -132,8 +132,9 @@ TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.b
         return static_cast<double>(kNumel * 4) / seconds / 1e9;
     };
     WARN("GB/s of 4 MiB between two ranks: a copy by each "
-         << rate(copied) << "; sum " << rate(summed) << ", of bf16 " << rate(halves) << ", gather " << rate(gathered) << ", exchange " << rate(exchanged)
-         << ", shift " << rate(shifted) << "; reduced bucket " << rate(reduced));
+         << rate(copied) << "; sum " << rate(summed) << ", of bf16 " << rate(halves) << ", gather "
+         << rate(gathered) << ", exchange " << rate(exchanged) << ", shift " << rate(shifted)
+         << "; reduced bucket " << rate(reduced));
     CHECK(summed < 3 * reduced);
     CHECK(summed < 2 * copied);
 }

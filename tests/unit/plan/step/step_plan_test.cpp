@@ -205,7 +205,8 @@ TEST_CASE("what a step sends between hosts is what the formulas say") {
     }
 }
 
-TEST_CASE("a host that keeps what it gathers gathers each bucket once a step, in a buffer of its own") {
+TEST_CASE(
+    "a host that keeps what it gathers gathers each bucket once a step, in a buffer of its own") {
     const ModelInfo model = four_layers();
     const FlatLayout layout = make_flat_layout(model, {1 << 20, 1, true, 0, 64});
     const auto gathers_of = [](const StepPlan& plan) {

@@ -60,9 +60,8 @@ struct PackedRound {
 PackedRound reduce_packed(const std::vector<int>& node_sizes, int64_t numel,
                           const ReduceCoding& coding) {
     BucketId bucket;
-    InProcessWorld world({.node_sizes = node_sizes}, [&](ArenaLayout& layout) {
-        bucket = layout.add_bucket("bucket", numel);
-    });
+    InProcessWorld world({.node_sizes = node_sizes},
+                         [&](ArenaLayout& layout) { bucket = layout.add_bucket("bucket", numel); });
     const auto hosts = static_cast<int>(node_sizes.size());
     const std::vector<NodeRange> owners = owners_of(numel, hosts);
     const float codes = coding.packing == WirePacking::kInt8 ? 127.0F : 7.0F;
@@ -102,8 +101,8 @@ TEST_CASE("packed sums are within a code of each other host's block, shared ones
     for (const std::vector<int>& node_sizes : kHosts) {
         for (const int64_t numel : {int64_t{40}, int64_t{1001}, int64_t{5000}}) {
             for (const WirePacking packing : {WirePacking::kInt8, WirePacking::kInt4}) {
-                INFO(world_name(node_sizes) << ", " << numel << ", packing "
-                                            << static_cast<int>(packing));
+                INFO(world_name(node_sizes)
+                     << ", " << numel << ", packing " << static_cast<int>(packing));
                 const PackedRound round = reduce_packed(node_sizes, numel, {packing, 11, {}});
                 CHECK(round.wrong == 0);
                 // Otherwise nothing was packed.
@@ -136,7 +135,8 @@ TEST_CASE("a packed gather leaves equal bits on every host, its owner's included
             const std::vector<NodeRange> owners = owners_of(kNumel, hosts);
             std::vector<std::vector<std::byte>> of_host(node_sizes.size());
             std::vector<float> values(kNumel);
-            for (int64_t i = 0; i < kNumel; ++i) values[i] = std::sin(0.37F * static_cast<float>(i));
+            for (int64_t i = 0; i < kNumel; ++i)
+                values[i] = std::sin(0.37F * static_cast<float>(i));
             run_world(world, [&](InProcessRank& self, int) {
                 const Topology& place = self.collectives->topology();
                 const std::span<std::byte> bytes = self.arena->shared(weights);
@@ -252,8 +252,8 @@ TEST_CASE("kept errors make the sums of many packed reductions come to the exact
         double off = 0;
         run_world(world, [&](InProcessRank& self, int rank) {
             Collectives& all = *self.collectives;
-            std::vector<float> errors(
-                keeps ? static_cast<size_t>(sent_numel(owners, rank, {0, 1})) : 0);
+            std::vector<float> errors(keeps ? static_cast<size_t>(sent_numel(owners, rank, {0, 1}))
+                                            : 0);
             std::vector<double> sums(1024, 0.0), exact(1024, 0.0);
             for (Generation g = 1; g <= kSteps; ++g) {
                 all.await_free(bucket, g);
@@ -267,19 +267,17 @@ TEST_CASE("kept errors make the sums of many packed reductions come to the exact
                     owners[rank].range, [&](const Range& piece, std::span<const float> values) {
                         for (size_t k = 0; k < values.size(); ++k) {
                             const int64_t i = piece.begin + static_cast<int64_t>(k);
-                            const auto index =
-                                static_cast<size_t>(i - owners[rank].range.begin);
+                            const auto index = static_cast<size_t>(i - owners[rank].range.begin);
                             sums[index] += values[k];
                             for (int r = 0; r < 2; ++r)
-                                exact[index] += std::sin(0.1F * static_cast<float>(i) +
-                                                         static_cast<float>(r));
+                                exact[index] +=
+                                    std::sin(0.1F * static_cast<float>(i) + static_cast<float>(r));
                         }
                     });
                 all.release(bucket, g);
             }
             const std::lock_guard lock(mutex);
-            for (size_t i = 0; i < sums.size(); ++i)
-                off += std::fabs(sums[i] - exact[i]) / 2048.0;
+            for (size_t i = 0; i < sums.size(); ++i) off += std::fabs(sums[i] - exact[i]) / 2048.0;
         });
         return off;
     };
@@ -292,9 +290,8 @@ TEST_CASE("kept errors make the sums of many packed reductions come to the exact
 TEST_CASE("a gradient that is not finite leaves no error behind") {
     const std::vector<NodeRange> owners = {{{0, 512}, 0}, {{512, 512}, 1}};
     BucketId bucket;
-    InProcessWorld world({.node_sizes = {1, 1}}, [&](ArenaLayout& layout) {
-        bucket = layout.add_bucket("bucket", 1024);
-    });
+    InProcessWorld world({.node_sizes = {1, 1}},
+                         [&](ArenaLayout& layout) { bucket = layout.add_bucket("bucket", 1024); });
     std::atomic<int> wrong{0};
     run_world(world, [&](InProcessRank& self, int rank) {
         Collectives& all = *self.collectives;

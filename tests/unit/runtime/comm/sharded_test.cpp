@@ -174,7 +174,8 @@ TEST_CASE("Reduction to owners and gather move exactly what the owners need") {
                 reduce_received[node] += reduced.received.value;
                 all.gather_ranges(self.arena->shared(weights), 2, owners);
                 gather_sent[node] += all.traffic().all().sent.value - reduced.sent.value;
-                gather_received[node] += all.traffic().all().received.value - reduced.received.value;
+                gather_received[node] +=
+                    all.traffic().all().received.value - reduced.received.value;
             });
             for (size_t node = 0; node < hosts; ++node) {
                 const int64_t every = numel[hosts];

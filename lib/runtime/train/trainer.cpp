@@ -48,7 +48,7 @@ struct RankFacts {
     double compute_wait_ms = 0;
     bool end = false;
     SavePhase save = SavePhase::kIdle;
-    StepLinks links;
+    StepLinks links = {};
 };
 
 std::string encode_facts(const RankFacts& facts) {

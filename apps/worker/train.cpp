@@ -25,6 +25,7 @@
 #include "job/setup/describe_run.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
+#include "job/setup/job_wire.h"
 #include "job/setup/set_up_job.h"
 #include "job/verify/job_verifier.h"
 #include "kernels/flat_optimizer.h"
@@ -185,6 +186,7 @@ class TrainRole {
         comms_.open(environment_, setup_, std::move(arena), time_limit());
         job::compare_plans(*comms_.own().collectives, setup_.plan);
         room_.agree(comms_.job());
+        job::choose_wire(setup_, comms_.of_job());
     }
 
     // True if any rank was asked to end. All ranks call it.
@@ -272,6 +274,7 @@ class TrainRole {
             if (first()) fmt::print("{}\n", report);
             return;
         }
+        if (first()) log_links(result);
         require_updates(result);
         const bool wrote_weights = saving_->write_weights(state, buffers);
         if (gpu_.backend) gpu_.backend->leave();
@@ -328,6 +331,7 @@ class TrainRole {
         parts.info = &setup_.info;
         parts.plan = &setup_.plan;
         parts.collectives = &comms_.job();
+        parts.tells_planned = setup_.on_gpu || comms_.own().collectives->topology().local_rank == 0;
         parts.groups = comms_.groups();
         if (states_->collectives_of_gpus() != nullptr)
             parts.groups.push_back(states_->collectives_of_gpus());
@@ -344,6 +348,14 @@ class TrainRole {
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
         parts.peak_tflops = gpu_.peak_tflops;
         return parts;
+    }
+
+    // What the steps sent to other hosts, beside the plan.
+    static void log_links(const runtime::TrainResult& result) {
+        const std::string sent =
+            runtime::links_text(result.links, std::max<int64_t>(1, result.new_steps));
+        if (!sent.empty()) log_info("links", "sent by this host in a step: {}", sent);
+        if (!result.comms.empty()) log_info("comms", "operations of rank 0\n{}", result.comms);
     }
 
     // A run that changed nothing is no success; one that was asked to end may be resumed. The

@@ -132,6 +132,13 @@ void ordered_sum(std::span<const float* const> sources, float scale, float* out,
     flat_kernels_of(isa).sum(sources_of(sources), scale, out, numel);
 }
 
+void ordered_half_sum(std::span<const uint16_t* const> sources, uint16_t* out, int64_t numel,
+                      DType dtype, Isa isa) {
+    DSL_CHECK(!sources.empty(), "at least one source is needed");
+    flat_kernels_of(isa).sum_half({nullptr, sources.data(), std::ssize(sources), half_kind(dtype)},
+                                  out, numel);
+}
+
 void accumulate_sum(std::span<const float* const> sources, float scale, float* into, int64_t numel,
                     Isa isa) {
     flat_kernels_of(isa).accumulate(sources_of(sources), scale, into, numel);

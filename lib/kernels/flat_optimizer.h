@@ -46,6 +46,11 @@ void sgd_step(const FlatRange& range, const SgdStep& step, Isa isa = isa_in_use(
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
                  Isa isa = isa_in_use());
 
+// The same of 16-bit sources of DTYPE, kBF16 or kF16: added in fp32, rounded once as to_half does.
+// REQUIRES: out overlaps no source.
+void ordered_half_sum(std::span<const uint16_t* const> sources, uint16_t* out, int64_t numel,
+                      DType dtype, Isa isa = isa_in_use());
+
 // into[i] = into[i] + (((sources[0][i] + sources[1][i]) + …) * scale): the bits of ordered_sum to a
 // temporary and an addition, in one pass. REQUIRES: `into` overlaps no source.
 void accumulate_sum(std::span<const float* const> sources, float scale, float* into, int64_t numel,

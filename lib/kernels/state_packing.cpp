@@ -3,10 +3,9 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "kernels/cpu/packing_kernels.h"
+#include "kernels/packing_isa.h"
 
 namespace dslaunch::kernels {
-namespace {
 
 static_assert(kPackedBlockNumel == kernels::kPackedBlock);
 
@@ -20,6 +19,8 @@ const kernels::PackingKernels& packing_kernels_of(Isa isa) {
 #endif
     return kernels::kScalarPacking;
 }
+
+namespace {
 
 void check_length(StatePacking packing, int64_t numel, size_t bytes) {
     DSL_CHECK(static_cast<int64_t>(bytes) == packed_bytes(packing, numel),

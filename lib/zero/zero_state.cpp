@@ -60,7 +60,8 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
                                        "flags of gradients");
     gradients_.emplace(model, map, slices.gradients, place.plan->gradient_buffer_of_bucket,
                        place.device, collectives,
-                       GradientOptions{plan.keeps_reduced(), options.usage_varies, options.tensor});
+                       GradientOptions{plan.keeps_reduced(), options.usage_varies, options.tensor,
+                                       plan.reduce_packing(), plan.keeps_errors()});
     follow_plan();
     norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
     if (plan.norm_first() && plan.keeps_reduced())
@@ -150,7 +151,8 @@ void ZeroState::run(const plan::Instruction& instruction) {
             // A gather in place follows this step's update. A gather into a buffer serves this
             // step's reads.
             if (instruction.buffer < 0) return parameters_->gather_in_place(b, step_);
-            return parameters_->gather(b, instruction.buffer, step_ - 1);
+            return parameters_->gather(b, instruction.buffer, step_ - 1,
+                                       place_.plan_options->gather_packing(bucket(b)));
         case plan::Op::kRelease:
             return parameters_->release(b, instruction.buffer);
         case plan::Op::kClaim:
@@ -158,7 +160,7 @@ void ZeroState::run(const plan::Instruction& instruction) {
         case plan::Op::kPost:
             return post(b);
         case plan::Op::kReduce:
-            return gradients_->reduce(b);
+            return gradients_->reduce(instruction, settings_.step);
         case plan::Op::kAccumulate:
             return accumulate(instruction);
         case plan::Op::kNorm:

@@ -201,6 +201,7 @@ runtime::MemoryAccount ZeroState::memory() const {
         if (buffer.kind == plan::BufferKind::kGradients) account.gradients += buffer.bytes;
         if (buffer.kind == plan::BufferKind::kStaging) account.staging += buffer.bytes;
     }
+    account.gradients += gradients_->error_bytes();
     // The plan of a device counts the sums among its gradients.
     if (!place_.plan_options->on_device) account.gradients += states_->sum_bytes();
     account.parameters += states_->parameter_bytes();

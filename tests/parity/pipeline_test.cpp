@@ -329,6 +329,11 @@ TEST_CASE("what a plan says of bytes between stages is what a run sends") {
         CHECK(planned == by_op);
         CHECK((ties > 0) == (name == "gpt-tied"));
         CHECK(ranks.at(1).at("sent_bytes").get<int64_t>() > 0);
+        const Json& kinds = trained.metrics.back().at("step_link_bytes").at("by_kind");
+        CHECK(kinds.at("stage").at("sent").get<int64_t>() > 0);
+        for (const char* kind : {"stage", "reduce"})
+            if (kinds.contains(kind))
+                CHECK(kinds.at(kind).at("sent") == kinds.at(kind).at("planned"));
         // The rest is the shapes of messages, and the ranks' words at a step's end.
         const auto sent = trained.metrics.back().at("link_bytes").at("sent").get<int64_t>();
         CHECK(sent >= steps * planned);

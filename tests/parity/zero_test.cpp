@@ -120,6 +120,73 @@ TEST_CASE("hosts that hold copies of what their ranks shard have the metrics of 
           std::string::npos);
 }
 
+TEST_CASE("what goes between hosts in fewer bits is as planned, and trains nearly as well",
+          "[matrix]") {
+    Json config = fixture_config(facts_of("gpt"), 2, 6);
+    config["gradient_clipping"] = 0.5;
+    config.update(kBf16);
+    const std::vector<Json> exact = run_stage(3, {2, 2}, "gpt", config).metrics;
+    config["zero_optimization"] = {{"zero_quantized_weights", true},
+                                   {"zero_quantized_gradients", true},
+                                   {"zero_hpz_partition_size", 2}};
+    config["comms_logger"] = {{"enabled", true}};
+    config["zero_optimization"].update(zero_stage(3));
+    const TemporaryFolder folder;
+    const TrainResult packed = train_well(folder, hosts(folder, {2, 2}), "gpt", config);
+    const auto of = [](const Json& line, const char* kind) {
+        return line.at("step_link_bytes").at("by_kind").at(kind);
+    };
+    for (size_t i = 0; i < exact.size(); ++i) {
+        const Json& line = packed.metrics.at(i);
+        if (!line.contains("step_link_bytes")) continue;
+        for (const char* kind : {"reduce", "gather", "norm"}) {
+            INFO("line " << i << ", " << kind);
+            CHECK(of(line, kind).at("sent") == of(line, kind).at("planned"));
+            CHECK(of(exact[i], kind).at("sent") == of(exact[i], kind).at("planned"));
+        }
+        // Gradients in 4 bits where they were in fp32; parameters in 8 where they were in bf16, and
+        // once where they were gathered for two micro steps, forward and backward.
+        const auto part = [&](const char* kind) {
+            return of(line, kind).at("sent").get<double>() /
+                   of(exact[i], kind).at("sent").get<double>();
+        };
+        CHECK(part("reduce") == Approx(0.13).epsilon(0.1));
+        CHECK(part("gather") < 0.53 * 0.34);
+        CHECK(line.at("loss").get<double>() ==
+              Approx(exact[i].at("loss").get<double>()).margin(0.02));
+    }
+    CHECK(packed.err.find("between hosts: parameters in 8 bits; gradients in 4 bits; each host "
+                          "keeps what it gathers in a step") != std::string::npos);
+    CHECK(packed.err.find("sent by this host in a step: reduce") != std::string::npos);
+    CHECK(packed.err.find(" as planned, gather") != std::string::npos);
+    CHECK(packed.err.find("algbw GB/s") != std::string::npos);
+}
+
+TEST_CASE("auto packs by the measured link and says why; a wrong number of ranks is refused") {
+    Json config = fixture_config(facts_of("gpt"), 1, 2);
+    config["zero_optimization"] = {{"zero_quantized_weights", "auto"},
+                                   {"zero_quantized_gradients", "auto"},
+                                   {"zero_hpz_partition_size", "auto"}};
+    config["zero_optimization"].update(zero_stage(3));
+    const TemporaryFolder folder;
+    const TrainResult chosen = train_well(folder, hosts(folder, {2, 2}), "gpt", config);
+    for (const char* key : {"zero_quantized_weights", "zero_quantized_gradients"})
+        CHECK(chosen.err.find(std::string("zero_optimization.") + key + " auto: o") !=
+              std::string::npos);
+    CHECK(chosen.err.find("GB/s: an element takes") != std::string::npos);
+    CHECK(chosen.err.find("each host keeps what it gathers") != std::string::npos);
+    for (const char* kind : {"reduce", "gather"}) {
+        const Json& of = chosen.metrics.back().at("step_link_bytes").at("by_kind").at(kind);
+        CHECK(of.at("sent") == of.at("planned"));
+    }
+    config["zero_optimization"]["zero_hpz_partition_size"] = 3;
+    const TemporaryFolder other;
+    const TrainResult refused = train(other, hosts(other, {2, 2}), archive_of("gpt"), config);
+    CHECK(refused.code == 65);
+    CHECK(refused.err.find("zero_optimization.zero_hpz_partition_size: 3, but of the 4 ranks") !=
+          std::string::npos);
+}
+
 TEST_CASE("every fixture has the same metrics and weights at every ZeRO stage", "[.long]") {
     for (const std::string& name : all_names())
         for (const std::vector<int>& slots : {std::vector<int>{3}, {1, 1}, {2, 1, 2}})

@@ -16,6 +16,7 @@
 #include "job/setup/job_exchange.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
+#include "job/setup/job_wire.h"
 #include "job/setup/set_up_job.h"
 #include "job/setup/stored_rates.h"
 #include "plan/predict/known_devices.h"
@@ -359,6 +360,7 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
     if (const std::string why = job::shard_text(setup); !why.empty())
         fmt::print("dslaunch.shard auto: {}\n\n", why);
     if (setup.sharing.plan) fmt::print("{}\n\n", job::sharing_text(setup));
+    if (const std::string wire = job::wire_text(setup); !wire.empty()) fmt::print("{}\n\n", wire);
     if (setup.place.is_pipeline()) fmt::print("{}\n\nits first rank:\n", job::stages_text(setup));
     print_admission(setup, arguments);
     if (arguments.forecast) {

@@ -359,6 +359,7 @@ void Resolver::training() {
     }
     run.print_interval = take_integer("steps_per_print");
     run.wall_clock_breakdown = take_bool("wall_clock_breakdown");
+    comms_logger();
     run.recompute_groups = take_integer("activation_checkpointing.number_checkpoints");
     int64_t seed = take_integer("dslaunch.seed");
     if (seed < 0) problem("dslaunch.seed", "must not be negative");

@@ -273,6 +273,11 @@ void Resolver::compression() {
         refuse("dslaunch.optimizer.states", "moments are fp32");
     if (!run.precision.master_copies)
         refuse("bf16.bf16_master_weights_and_grads", "master weights are fp32");
+    const WireConfig& wire = run.zero.wire;
+    if (wire.gradients != WireChoice::kOff)
+        refuse("zero_optimization.zero_quantized_gradients", "gradients are not packed again");
+    if (wire.parameters != WireChoice::kOff || wire.host_copy_ranks != 1)
+        refuse("zero_optimization", "no parameters are gathered between hosts, so ZeRO++ is not");
     const char* const passing = "states are exchanged where they are, so none pass through disks,";
     if (run.offload.optimizer != OffloadDevice::kNone)
         refuse("zero_optimization.offload_optimizer", passing);

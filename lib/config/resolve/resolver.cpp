@@ -77,6 +77,7 @@ Resolved Resolver::run() {
     precision();
     zero();
     offload();
+    wire();
     compression();
     data();
     training();

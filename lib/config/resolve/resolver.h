@@ -140,6 +140,13 @@ class Resolver {
     void shard_whole_tensors(const std::string& path);
     void reduce_when();
 
+    // resolve_wire.cpp
+    void wire();
+    WireChoice take_packing(const std::string& path, int64_t first_stage);
+    void host_copies();
+    void error_feedback();
+    void comms_logger();
+
     // resolve_offload.cpp
     void offload();
     OffloadDevice offload_device(const OffloadSection& section);

@@ -31,6 +31,15 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
         add("dslaunch.optimizer.states", "moments in fewer bits than fp32 are", "use fp32");
     if (config.optimizer.kind == OptimizerKind::kMuon)
         add("optimizer.type", "Muon is", "take another one");
+    const WireConfig& wire = config.zero.wire;
+    if (wire.parameters == WireChoice::kOn)
+        add("zero_optimization.zero_quantized_weights", "is", "leave it out");
+    if (wire.frozen == WireChoice::kOn)
+        add("zero_optimization.zero_quantized_nontrainable_weights", "is", "leave it out");
+    if (wire.gradients == WireChoice::kOn)
+        add("zero_optimization.zero_quantized_gradients", "is", "leave it out");
+    if (wire.host_copy_ranks > 1)
+        add("zero_optimization.zero_hpz_partition_size", "is", "take mics_shard_size");
     return faults;
 }
 

@@ -7,6 +7,7 @@
 #include "base/kinds/dtype.h"
 #include "base/kinds/schedule_kind.h"
 #include "base/kinds/shard_kind.h"
+#include "base/kinds/traffic_kind.h"
 #include "config/run/lora_config.h"
 #include "config/run/offload_config.h"
 #include "config/run/optimizer_config.h"
@@ -38,6 +39,22 @@ struct BatchConfig {
     bool operator==(const BatchConfig&) const = default;
 };
 
+// kAuto: the job decides, from the measured link.
+enum class WireChoice { kOff, kOn, kAuto };
+
+// What travels between hosts in fewer bits.
+struct WireConfig {
+    WireChoice parameters = WireChoice::kOff;  // zero_quantized_weights, stage 3
+    WireChoice frozen = WireChoice::kOff;      // zero_quantized_nontrainable_weights, stage 3
+    WireChoice gradients = WireChoice::kOff;   // zero_quantized_gradients, stages 1 to 3
+    bool error_feedback = false;               // dslaunch.communication.error_feedback
+    // zero_hpz_partition_size, stage 3: a host's ranks, which keep a copy of what they gather; 1:
+    // they do not; 0: they do if there are several hosts.
+    int64_t host_copy_ranks = 1;
+
+    bool operator==(const WireConfig&) const = default;
+};
+
 // Sizes are in elements, as DeepSpeed's are. What a stage does not read keeps its default.
 struct ZeroConfig {
     int64_t stage = 0;
@@ -46,6 +63,7 @@ struct ZeroConfig {
     ShardBy shard = ShardBy::kFlat;  // dslaunch.shard
     bool shard_auto = false;  // the kind is chosen to suit the job (plan/predict/shard_choice.h)
     int64_t shard_ranks = 0;  // mics_shard_size: a host's ranks, which hold a copy; 0: all
+    WireConfig wire;
     // Stage 3 reads these.
     int64_t prefetch_bucket_numel = 50'000'000;  // elements gathered ahead of use, at most
     int64_t live_numel_max = 1'000'000'000;      // elements gathered at one time, at most
@@ -136,6 +154,16 @@ struct SequenceConfig {
     bool operator==(const SequenceConfig&) const = default;
 };
 
+// comms_logger: operations between ranks, timed by when the plan's instructions ran.
+struct CommsLoggerConfig {
+    bool enabled = false;
+    bool verbose = false;            // a line for each operation
+    bool debug = false;              // lines name the instruction
+    std::vector<TrafficKind> kinds;  // those that are logged; empty: all
+
+    bool operator==(const CommsLoggerConfig&) const = default;
+};
+
 struct RunConfig {
     LoraConfig lora;
     BatchConfig batch;
@@ -164,9 +192,10 @@ struct RunConfig {
     std::vector<std::string> op_libraries;  // files that are loaded before the model
     bool tf32 = false;  // on GPUs: fp32 products may round their factors to TF32
     bool broadcast_buffers = false;
-    bool average_buffers = false;       // at most one of both
-    int64_t eval_interval = 0;          // steps between evaluations, 0: only at the end
-    int64_t print_interval = 10;        // steps_per_print
+    bool average_buffers = false;  // at most one of both
+    int64_t eval_interval = 0;     // steps between evaluations, 0: only at the end
+    int64_t print_interval = 10;   // steps_per_print
+    CommsLoggerConfig comms_logger;
     bool wall_clock_breakdown = false;  // with each progress line, where the time went
     int64_t trace_step = 0;             // step of which rank 0 writes a trace, 0: none
 

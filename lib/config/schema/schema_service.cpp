@@ -21,8 +21,6 @@ constexpr const char* kNoHybridEngine = "RLHF's hybrid engine is not planned";
 constexpr const char* kNoProfiler =
     "the profiler is not available yet in this version: metrics.jsonl has tflops, `dslaunch plan` "
     "FLOPs";
-constexpr const char* kNoCommsLogger =
-    "not available yet in this version: metrics.jsonl has bytes by link";
 constexpr const char* kNoWandb = "Weights & Biases is not available: metrics.jsonl has every step";
 constexpr const char* kNoTensorBoard =
     "TensorBoard files are not available yet in this version: metrics.jsonl has every step";
@@ -71,12 +69,12 @@ constexpr KeySpec kServiceKeys[] = {
     {"flops_profiler.top_modules", kInt, "1", ">0", "Modules shown", kWithoutEffect, kNoProfiler},
     {"flops_profiler.detailed", kBool, "true", "", "Whole report", kWithoutEffect, kNoProfiler},
     {"flops_profiler.output_file", kString, "null", "", "File of the report", kWithoutEffect, kNoProfiler},
-    {"comms_logger", kObject, "null", "", "Log of communication", kWithoutEffect, kNoCommsLogger},
-    {"comms_logger.enabled", kBool, "false", "", "Turn it on", kWithoutEffect, kNoCommsLogger},
-    {"comms_logger.verbose", kBool, "false", "", "Every operation", kWithoutEffect, kNoCommsLogger},
-    {"comms_logger.prof_all", kBool, "true", "", "All kinds", kWithoutEffect, kNoCommsLogger},
-    {"comms_logger.debug", kBool, "false", "", "Name the caller", kWithoutEffect, kNoCommsLogger},
-    {"comms_logger.prof_ops", kList, "[]", "", "Kinds to log", kWithoutEffect, kNoCommsLogger},
+    {"comms_logger", kObject, "null", "", "Log of communication"},
+    {"comms_logger.enabled", kBool, "false", "", "At the end, a table of what ranks exchanged: times, bytes and rates by operation and size; no operation is waited for"},
+    {"comms_logger.verbose", kBool, "false", "", "After each step, a line for every operation too"},
+    {"comms_logger.prof_all", kBool, "true", "", "All operations; false: those of prof_ops"},
+    {"comms_logger.debug", kBool, "false", "", "Lines name the bucket or part, the micro step and the lane"},
+    {"comms_logger.prof_ops", kStrings, "[]", "", "Operations: reduce, gather, norm, stage, tensor, control, or DeepSpeed's names such as all_reduce"},
     {"elasticity", kObject, "null", "", "Batch sizes for a changing number of ranks", kNotYet, kNoElasticity},
     {"elasticity.enabled", kBool, "false", "", "Turn it on", kNotYet, kNoElasticity},
     {"elasticity.max_train_batch_size", kInt, "2000", ">0", "Largest batch", kNotYet, kNoElasticity},

@@ -7,12 +7,11 @@ namespace {
 using enum KeyType;
 using enum KeyStatus;
 
-constexpr const char* kNoCompressed =
-    "compressed ZeRO communication is not available yet in this version";
+constexpr const char* kNoLoCo =
+    "dslaunch.communication.error_feedback keeps the whole error, without average or reset";
+constexpr const char* kNoZenFlow = "ZenFlow is not available yet in this version";
 constexpr const char* kGatheredTogether =
     "a segment's parameters are gathered together, as the plan says";
-constexpr const char* kNoSecondShards =
-    "not available yet in this version; mics_shard_size keeps all shards of a copy on one host";
 constexpr const char* kBuffersComputed =
     "the plan computes as many as there are gathers at once; the log says how many";
 constexpr const char* kBufferBytesComputed =
@@ -67,29 +66,29 @@ constexpr KeySpec kZeroKeys[] = {
     {"zero_optimization.leaf_module.classes", kList, "null", "", "By class", kWithoutEffect, kGatheredTogether},
     {"zero_optimization.leaf_module.names", kList, "[]", "", "By name", kWithoutEffect, kGatheredTogether},
     {"zero_optimization.leaf_module.name_suffixes", kList, "[]", "", "By end of the name", kWithoutEffect, kGatheredTogether},
-    {"zero_optimization.zero_quantized_weights", kBool, "false", "", "Gather weights in INT8", kNotYet, kNoCompressed},
-    {"zero_optimization.zero_quantized_gradients", kBool, "false", "", "Reduce gradients in INT4", kNotYet, kNoCompressed},
-    {"zero_optimization.zero_quantized_nontrainable_weights", kBool, "false", "", "Gather frozen weights in INT8", kNotYet, kNoCompressed},
-    {"zero_optimization.zero_hpz_partition_size", kInt, "1", ">0", "Ranks of a secondary shard group", kWithoutEffect, kNoSecondShards},
-    {"zero_optimization.zeropp_loco_param", kObject, "null", "", "Error feedback of quantized gradients", kNotYet, kNoCompressed},
-    {"zero_optimization.zeropp_loco_param.err_beta", kFloat, "0.8", "0..1", "Moving average of the error", kNotYet, kNoCompressed},
-    {"zero_optimization.zeropp_loco_param.reset_T", kInt, "1024", ">0", "Steps between resets of the error", kNotYet, kNoCompressed},
+    {"zero_optimization.zero_quantized_weights", kBool, "false", "", "Parameters are gathered between hosts in 8 bits (stage 3); auto: where the measured link makes it faster"},
+    {"zero_optimization.zero_quantized_gradients", kBool, "false", "", "Gradients are reduced between hosts in 4 bits (stages 1 to 3); auto: where the measured link makes it faster"},
+    {"zero_optimization.zero_quantized_nontrainable_weights", kBool, "false", "", "Frozen parameters are gathered between hosts in 8 bits (stage 3); auto as zero_quantized_weights"},
+    {"zero_optimization.zero_hpz_partition_size", kInt, "1", ">0", "The ranks of a host: it keeps what it has gathered until the end of the step (stage 3); 1: it does not; auto: it does if there are several hosts"},
+    {"zero_optimization.zeropp_loco_param", kObject, "null", "", "Error feedback of quantized gradients", kNotYet, kNoLoCo},
+    {"zero_optimization.zeropp_loco_param.err_beta", kFloat, "0.8", "0..1", "Moving average of the error", kNotYet, kNoLoCo},
+    {"zero_optimization.zeropp_loco_param.reset_T", kInt, "1024", ">0", "Steps between resets of the error", kNotYet, kNoLoCo},
     {"zero_optimization.mics_shard_size", kInt, "-1", "", "Ranks that shard one copy of the states: on CPUs those of each host, on GPUs any divisor of all; -1: all ranks"},
     {"zero_optimization.mics_hierarchical_params_gather", kBool, "false", "", "Gather in two steps", kWithoutEffect, "ranks of a group read each other's memory; on GPUs NCCL chooses the way"},
     {"zero_optimization.cpu_offload", kBool, "null", "", "Deprecated: offload_optimizer.device cpu or none"},
     {"zero_optimization.cpu_offload_param", kBool, "null", "", "Deprecated: offload_param.device cpu or none"},
     {"zero_optimization.cpu_offload_use_pin_memory", kBool, "null", "", "Deprecated: pin_memory of offload_param and offload_optimizer"},
-    {"zero_optimization.zenflow", kObject, "null", "", "ZenFlow", kNotYet, "ZenFlow is not available yet in this version"},
-    {"zero_optimization.zenflow.topk_ratio", kFloat, "0.1", "0..1", "Part of the gradient that is important", kNotYet, kNoCompressed},
-    {"zero_optimization.zenflow.select_strategy", kString, "auto", "auto|step|epoch", "When important columns are chosen", kNotYet, kNoCompressed},
-    {"zero_optimization.zenflow.select_interval", kFree, "auto", "", "Steps or epochs between choices", kNotYet, kNoCompressed},
-    {"zero_optimization.zenflow.update_interval", kFree, "auto", "", "Steps between updates of the rest", kNotYet, kNoCompressed},
-    {"zero_optimization.zenflow.overlap_step", kBool, "false", "", "Update while the next step runs", kNotYet, kNoCompressed},
-    {"zero_optimization.zenflow.offload", kBool, "false", "", "Offload the selection", kNotYet, kNoCompressed},
-    {"zero_optimization.zenflow.auto_ratio", kFloat, "0.99", "0..1", "Threshold of automatic intervals", kNotYet, kNoCompressed},
-    {"zero_optimization.zenflow.full_warm_up_rounds", kInt, "0", ">=0", "Steps with full updates", kNotYet, kNoCompressed},
-    {"zero_optimization.zenflow.steps_per_epoch", kInt, "null", ">0", "Steps of an epoch", kNotYet, kNoCompressed},
-    {"zero_optimization.zenflow.pt_reserved_cores_perc", kFloat, "0.5", "0..1", "Part of the cores for PyTorch", kNotYet, kNoCompressed},
+    {"zero_optimization.zenflow", kObject, "null", "", "ZenFlow", kNotYet, kNoZenFlow},
+    {"zero_optimization.zenflow.topk_ratio", kFloat, "0.1", "0..1", "Part of the gradient that is important", kNotYet, kNoZenFlow},
+    {"zero_optimization.zenflow.select_strategy", kString, "auto", "auto|step|epoch", "When important columns are chosen", kNotYet, kNoZenFlow},
+    {"zero_optimization.zenflow.select_interval", kFree, "auto", "", "Steps or epochs between choices", kNotYet, kNoZenFlow},
+    {"zero_optimization.zenflow.update_interval", kFree, "auto", "", "Steps between updates of the rest", kNotYet, kNoZenFlow},
+    {"zero_optimization.zenflow.overlap_step", kBool, "false", "", "Update while the next step runs", kNotYet, kNoZenFlow},
+    {"zero_optimization.zenflow.offload", kBool, "false", "", "Offload the selection", kNotYet, kNoZenFlow},
+    {"zero_optimization.zenflow.auto_ratio", kFloat, "0.99", "0..1", "Threshold of automatic intervals", kNotYet, kNoZenFlow},
+    {"zero_optimization.zenflow.full_warm_up_rounds", kInt, "0", ">=0", "Steps with full updates", kNotYet, kNoZenFlow},
+    {"zero_optimization.zenflow.steps_per_epoch", kInt, "null", ">0", "Steps of an epoch", kNotYet, kNoZenFlow},
+    {"zero_optimization.zenflow.pt_reserved_cores_perc", kFloat, "0.5", "0..1", "Part of the cores for PyTorch", kNotYet, kNoZenFlow},
     {"zero_optimization.offload_param", kObject, "null", "", "Parameters on disk (stage 3)"},
     {"zero_optimization.offload_param.device", kString, "none", "none|cpu|nvme", "Where they are kept; on a CPU run cpu is where they are anyway"},
     {"zero_optimization.offload_param.nvme_path", kStrings, "null", "", "Folder on the disk, or a list of one folder on each disk, striped"},

@@ -28,7 +28,8 @@ class TensorGroup {
     // rank. MINE is not changed.
     [[nodiscard]] virtual at::Tensor sum(const at::Tensor& mine, int64_t site) = 0;
     [[nodiscard]] virtual at::Tensor max(const at::Tensor& mine, int64_t site) = 0;
-    // Every rank's tensor, by rank. Shapes may differ.
+    // Every rank's tensor, by rank, this rank's own perhaps MINE itself: none may be written.
+    // Shapes may differ.
     [[nodiscard]] virtual std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) = 0;
     // PARTS[r] goes to rank r; returns what each rank gave to this one, by rank. REQUIRES: all
     // parts of all ranks have one shape.

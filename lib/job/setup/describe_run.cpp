@@ -11,6 +11,7 @@
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
+#include "job/setup/job_wire.h"
 #include "job/setup/parameter_rules.h"
 #include "kernels/flat_optimizer.h"
 
@@ -99,6 +100,7 @@ void describe_run(const JobSetup& setup, const std::string& memory, const RunPla
     log_debug("config", "from {}\n{}", setup.config_origin, config::resolved_table(setup.resolved));
     if (const std::string why = shard_text(setup); !why.empty())
         log_info("train", "dslaunch.shard auto: {}", why);
+    if (const std::string wire = wire_text(setup); !wire.empty()) log_info("links", "{}", wire);
     if (setup.place.is_pipeline()) log_info("train", "{}", stages_text(setup));
     if (setup.sharing.plan) log_info("train", "{}", sharing_text(setup));
     for (const int unused : setup.segmented->unused_parameters())

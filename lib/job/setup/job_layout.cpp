@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
+#include "job/setup/job_wire.h"
 #include "job/setup/stored_rates.h"
 #include "plan/step/plan_check.h"
 #include "plan/step/stage_model.h"
@@ -110,6 +111,7 @@ plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtim
     options.gather = {config.zero.live_numel_max, config.zero.prefetch_bucket_numel,
                       config.zero.reuse_distance_numel_max};
     options.offload = offload_plan(config);
+    options.wire = wire_of(config, place, on_gpu);
     options.accumulation_steps = config.batch.accumulation_steps;
     options.recompute_groups = config.recompute_groups;
     options.clip = config.gradient_clipping > 0;

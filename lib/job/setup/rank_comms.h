@@ -30,6 +30,7 @@ class RankComms {
 
     // The collectives of all ranks.
     [[nodiscard]] runtime::Collectives& job() const { return *(job_ ? job_ : own_)->collectives; }
+    [[nodiscard]] runtime::JobComm& of_job() { return job_ ? *job_ : *own_; }
     // True if the ranks that train the same parameters are not all ranks.
     [[nodiscard]] bool is_divided() const { return job_.has_value(); }
     [[nodiscard]] runtime::JobComm& own() { return *own_; }

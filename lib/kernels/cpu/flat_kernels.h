@@ -18,6 +18,8 @@ struct FlatKernels {
     void (*sgd)(const UpdateArrays&, Range, const SgdConstants&);
     void (*sum)(const Sources&, float scale, float* out, int64_t numel);
     void (*accumulate)(const Sources&, float scale, float* into, int64_t numel);
+    // 16-bit sources, summed in fp32, to their own type.
+    void (*sum_half)(const Sources&, uint16_t* out, int64_t numel);
     double (*block_squares)(const float* values, int64_t numel);
     ToHalf to_bf16;
     ToHalf to_fp16;

@@ -166,6 +166,16 @@ void accumulate(const Sources& sources, float scale, float* into, int64_t numel)
     sum_blocks<true>(sources, scale, into, numel);
 }
 
+void sum_half(const Sources& sources, uint16_t* out, int64_t numel) {
+    alignas(64) float total[kChunk];
+    for (int64_t first = 0; first < numel; first += kChunk) {
+        const int64_t n = numel - first < kChunk ? numel - first : kChunk;
+        sum_halves(sources, first, n, 1.0F, total);
+        sources.kind == NumberKind::kBf16 ? to_bf16(total, out + first, n)
+                                          : to_fp16(total, out + first, n);
+    }
+}
+
 // Element i goes to lane i mod 16; the lanes are added in order: one order of sums for every vector
 // width.
 double block_squares(const float* values, int64_t numel) {
@@ -186,8 +196,8 @@ double block_squares(const float* values, int64_t numel) {
     return total;
 }
 
-constexpr FlatKernels kFlat{adam,       adagrad,       lion,    sgd,    sum,
-                            accumulate, block_squares, to_bf16, to_fp16};
+constexpr FlatKernels kFlat{adam,       adagrad,  lion,          sgd,     sum,
+                            accumulate, sum_half, block_squares, to_bf16, to_fp16};
 
 }  // namespace
 }  // namespace dslaunch::kernels

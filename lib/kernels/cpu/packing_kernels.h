@@ -21,6 +21,14 @@ struct PackingKernels {
                              uint32_t seed);
     void (*squares_from_uint8)(const float* scales, const uint8_t* codes, float* out,
                                int64_t numel);
+    // The same block for what travels between hosts, rounded to the nearest code. Of 4 bits, CODES
+    // has a byte for each pair: element i of a block of n, and element i + (n + 1) / 2.
+    void (*to_nearest_int8)(const float* values, float* scales, int8_t* codes, int64_t numel);
+    void (*to_nearest_int4)(const float* values, float* scales, uint8_t* codes, int64_t numel);
+    void (*to_drawn_int4)(const float* values, float* scales, uint8_t* codes, int64_t numel,
+                          uint32_t seed);
+    void (*from_int4)(const float* scales, const uint8_t* codes, float* out, int64_t numel);
+    void (*from_fp16)(const uint16_t* values, float* out, int64_t numel);
     // Byte k of every element, one after the other, for all k; and back.
     void (*split_4)(const uint32_t* values, uint8_t* planes, int64_t numel);
     void (*join_4)(const uint8_t* planes, uint32_t* values, int64_t numel);

@@ -79,9 +79,20 @@ inline int64_t block_numel(int64_t first, int64_t numel) {
     return numel - first < kPackedBlock ? numel - first : kPackedBlock;
 }
 
-// Code k stands for k / 127 of the scale; between two codes the drawn bits decide, in proportion.
-void packing_to_int8(const float* __restrict values, float* __restrict scales,
-                     int8_t* __restrict codes, int64_t numel, uint32_t seed) {
+// What is added to a number before it is cut to a whole one.
+struct ToNearest {
+    float operator()(int64_t /*i*/) const { return 0.5F; }
+};
+struct ToDrawn {
+    uint32_t seed;
+    float operator()(int64_t i) const { return drawn(seed, i); }
+};
+
+// Code k stands for k / 127 of the scale; between two codes ADDED decides: bits that are drawn, in
+// proportion, or the nearer one.
+template <typename Added>
+inline void codes_of_8_bits(const float* __restrict values, float* __restrict scales,
+                            int8_t* __restrict codes, int64_t numel, const Added& added) {
     for (int64_t first = 0; first < numel; first += kPackedBlock) {
         const int64_t n = block_numel(first, numel);
         float& scale_there = scales[first / kPackedBlock];
@@ -90,10 +101,20 @@ void packing_to_int8(const float* __restrict values, float* __restrict scales,
         for (int64_t i = first; i < first + n; ++i) {
             // The number lies from 1 to below 256, and is exact where the quotient is whole:
             // cutting rounds down.
-            const float above = values[i] / scale * kCodeMax + 128.0F + drawn(seed, i);
+            const float above = values[i] / scale * kCodeMax + 128.0F + added(i);
             codes[i] = static_cast<int8_t>(static_cast<int32_t>(above) - 128);
         }
     }
+}
+
+void packing_to_int8(const float* __restrict values, float* __restrict scales,
+                     int8_t* __restrict codes, int64_t numel, uint32_t seed) {
+    codes_of_8_bits(values, scales, codes, numel, ToDrawn{seed});
+}
+
+void packing_to_nearest_int8(const float* __restrict values, float* __restrict scales,
+                             int8_t* __restrict codes, int64_t numel) {
+    codes_of_8_bits(values, scales, codes, numel, ToNearest{});
 }
 
 void packing_from_int8(const float* __restrict scales, const int8_t* __restrict codes,
@@ -103,6 +124,68 @@ void packing_from_int8(const float* __restrict scales, const int8_t* __restrict 
         const int64_t end = first + block_numel(first, numel);
         for (int64_t i = first; i < end; ++i)
             out[i] = scale * (static_cast<float>(codes[i]) / kCodeMax);
+    }
+}
+
+constexpr float kPairCodeMax = 7.0F;
+constexpr float kPairCodeZero = 8.0F;
+
+// The code of element i, from 1 to 15: code k stands for (k - 8) / 7 of the scale.
+template <typename Added>
+inline uint32_t code_of_4_bits(const float* values, int64_t i, float scale, const Added& added) {
+    const float above = values[i] / scale * kPairCodeMax + kPairCodeZero + added(i);
+    return static_cast<uint32_t>(static_cast<int32_t>(above));
+}
+
+template <typename Added>
+inline void codes_of_4_bits(const float* __restrict values, float* __restrict scales,
+                            uint8_t* __restrict codes, int64_t numel, const Added& added) {
+    for (int64_t first = 0; first < numel; first += kPackedBlock) {
+        const int64_t n = block_numel(first, numel);
+        const int64_t pairs = (n + 1) / 2;
+        uint8_t* const pair = codes + first / 2;
+        const uint32_t largest = largest_bits(values + first, n);
+        const float scale = scale_of(largest);
+        scales[first / kPackedBlock] = scale;
+        if (!has_scale(largest)) {
+            // The block reads as its scale.
+            for (int64_t i = 0; i < pairs; ++i) pair[i] = 0xFF;
+            continue;
+        }
+        const int64_t whole = n / 2;
+        for (int64_t i = 0; i < whole; ++i)
+            pair[i] =
+                static_cast<uint8_t>(code_of_4_bits(values, first + i, scale, added) |
+                                     code_of_4_bits(values, first + pairs + i, scale, added) << 4);
+        if (whole < pairs)
+            pair[whole] = static_cast<uint8_t>(code_of_4_bits(values, first + whole, scale, added));
+    }
+}
+
+void packing_to_nearest_int4(const float* __restrict values, float* __restrict scales,
+                             uint8_t* __restrict codes, int64_t numel) {
+    codes_of_4_bits(values, scales, codes, numel, ToNearest{});
+}
+
+void packing_to_drawn_int4(const float* __restrict values, float* __restrict scales,
+                           uint8_t* __restrict codes, int64_t numel, uint32_t seed) {
+    codes_of_4_bits(values, scales, codes, numel, ToDrawn{seed});
+}
+
+inline float value_of_4_bits(float scale, int32_t code) {
+    return scale * ((static_cast<float>(code) - kPairCodeZero) / kPairCodeMax);
+}
+
+void packing_from_int4(const float* __restrict scales, const uint8_t* __restrict codes,
+                       float* __restrict out, int64_t numel) {
+    for (int64_t first = 0; first < numel; first += kPackedBlock) {
+        const float scale = scales[first / kPackedBlock];
+        const int64_t n = block_numel(first, numel);
+        const int64_t pairs = (n + 1) / 2;
+        const uint8_t* const pair = codes + first / 2;
+        for (int64_t i = 0; i < pairs; ++i) out[first + i] = value_of_4_bits(scale, pair[i] & 15);
+        for (int64_t i = 0; i < n / 2; ++i)
+            out[first + pairs + i] = value_of_4_bits(scale, pair[i] >> 4);
     }
 }
 
@@ -173,6 +256,11 @@ constexpr PackingKernels kPacking{packing_to_bf16,
                                   packing_from_int8,
                                   packing_squares_to_uint8,
                                   packing_squares_from_uint8,
+                                  packing_to_nearest_int8,
+                                  packing_to_nearest_int4,
+                                  packing_to_drawn_int4,
+                                  packing_from_int4,
+                                  from_fp16,
                                   split_4,
                                   join_4,
                                   split_2,

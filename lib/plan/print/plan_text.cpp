@@ -70,6 +70,17 @@ Moved moved(const StepPlan& plan) {
     return moved;
 }
 
+// What is sent by kind of instruction, if there are several.
+std::string kinds_text(const StepPlan& plan) {
+    const auto sent = plan.sent_by_kind();
+    std::string text;
+    for (size_t kind = 0; kind < sent.size(); ++kind)
+        if (sent[kind].value > 0)
+            text += fmt::format("{}{} {}", text.empty() ? "" : ", ", kTrafficKindNames[kind],
+                                to_text(sent[kind]));
+    return text.empty() ? text : fmt::format(" ({})", text);
+}
+
 }  // namespace
 
 std::string describe(const Instruction& instruction, const ModelInfo& model) {
@@ -134,7 +145,7 @@ std::string plan_summary(const StepPlan& plan) {
     const bool on_device = peak_by_tier(plan)[static_cast<size_t>(Tier::kDevice)].peak.value > 0;
     text += fmt::format("sent to other {}, a step: {}\n\n",
                         on_device ? "GPUs by this rank" : "hosts by this rank's host",
-                        to_text(plan.sent()));
+                        to_text(plan.sent()) + kinds_text(plan));
     return text + memory_table(plan);
 }
 
@@ -162,7 +173,11 @@ void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& l
     json.end_array().field("bytes_moved", bytes.between_ranks.value);
     json.field("disk_read_bytes", bytes.from_disk.value);
     json.field("disk_written_bytes", bytes.to_disk.value);
-    json.field("sent_bytes", plan.sent().value);
+    json.field("sent_bytes", plan.sent().value).key("sent_bytes_by_kind").begin_object();
+    const auto sent = plan.sent_by_kind();
+    for (size_t kind = 0; kind < sent.size(); ++kind)
+        json.field(kTrafficKindNames[kind], sent[kind].value);
+    json.end_object();
     memory_json(plan, json);
     json.end_object();
 }

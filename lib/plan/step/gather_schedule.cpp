@@ -2,6 +2,7 @@
 #include "plan/step/recompute_groups.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -188,13 +189,37 @@ GatherSchedule make_gather_schedule(const FlatLayout& layout,
     return Scheduler(layout, buckets_of, positions, limits).make();
 }
 
+namespace {
+
+// Gives each gathered bucket a buffer of its own.
+void keep_apart(const FlatLayout& layout, StepGathers& gathers) {
+    std::map<int, int> buffer_of;
+    gathers.buffer_numel.clear();
+    const auto place = [&](GatherSchedule& schedule) {
+        for (GatherUse& use : schedule.uses) {
+            const auto [found, fresh] =
+                buffer_of.try_emplace(use.bucket, static_cast<int>(gathers.buffer_numel.size()));
+            if (fresh) gathers.buffer_numel.push_back(layout.buckets[use.bucket].numel);
+            use.buffer = found->second;
+        }
+    };
+    for (PartGathers& part : gathers.parts)
+        for (GatherSchedule* schedule : {&part.forward, &part.backward, &part.weight})
+            place(*schedule);
+}
+
+}  // namespace
+
 StepGathers make_step_gathers(const ModelInfo& model, const FlatLayout& layout,
                               std::span<const std::vector<int>> buckets_of,
                               std::span<const RecomputeGroup> groups,
                               const StepPlanOptions& options) {
     StepGathers gathers;
+    GatherLimits limits = options.gather;
+    // What is kept is gathered ahead as far as the prefetch limit allows; the others do not hold.
+    if (options.keeps_gathered()) limits.live_numel_max = std::numeric_limits<int64_t>::max();
     const auto schedule = [&](std::span<const int> positions) {
-        GatherSchedule made = make_gather_schedule(layout, buckets_of, positions, options.gather);
+        GatherSchedule made = make_gather_schedule(layout, buckets_of, positions, limits);
         std::vector<int64_t>& buffers = gathers.buffer_numel;
         buffers.resize(std::max(buffers.size(), made.buffer_numel.size()), 0);
         for (size_t k = 0; k < made.buffer_numel.size(); ++k)
@@ -218,6 +243,7 @@ StepGathers make_step_gathers(const ModelInfo& model, const FlatLayout& layout,
             if (model.segments[s].backward) weights.push_back(s);
         made.weight = schedule(weights);
     }
+    if (options.keeps_gathered()) keep_apart(layout, gathers);
     return gathers;
 }
 

@@ -56,6 +56,8 @@ struct PartGathers {
     GatherSchedule backward;
     GatherSchedule weight;  // for second halves of backwards
 };
+// If hosts keep what they gather (StepPlanOptions::keeps_gathered), each bucket has a buffer of its
+// own, and only its first gather of a step is done.
 struct StepGathers {
     std::vector<PartGathers> parts;
     std::vector<int64_t> buffer_numel;

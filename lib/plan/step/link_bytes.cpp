@@ -12,18 +12,26 @@ LinkBytes::LinkBytes(const FlatLayout& layout, const StepPlanOptions& options)
         node_of_rank_.insert(node_of_rank_.end(), static_cast<size_t>(options.node_sizes[node]),
                              static_cast<int>(node));
     if (nodes_ == 1) return;
+    bridges_ = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
     node_ = node_of_rank_[options.rank];
     first_owner_ = options.rank - options.shard_rank();
     group_nodes_ =
         node_of_rank_[first_owner_ + options.shard_ranks() - 1] - node_of_rank_[first_owner_] + 1;
 }
 
-// The elements of a bucket that this host's ranks own.
-int64_t LinkBytes::own_numel(int bucket) const {
+// The elements of a bucket that the ranks of a host own.
+int64_t LinkBytes::owned_numel(int bucket, int node) const {
     int64_t numel = 0;
     for (const ShardPiece& piece : options_.partition->buckets[bucket])
-        if (node_of_rank_[first_owner_ + piece.owner] == node_) numel += piece.range.numel;
+        if (node_of_rank_[first_owner_ + piece.owner] == node) numel += piece.range.numel;
     return numel;
+}
+
+int64_t LinkBytes::stream_bytes(WirePacking packing, int64_t numel, int64_t element) const {
+    int64_t bytes = 0;
+    for (int k = 0; k < bridges_; ++k)
+        bytes += wire_bytes(packing, part_range(numel, {k, bridges_}).numel, element);
+    return bytes;
 }
 
 namespace {
@@ -42,19 +50,21 @@ Bytes LinkBytes::sent_by_reduce(int bucket) const {
     const Bucket& of = layout_.buckets[bucket];
     const int64_t flags = flag_numel(of);
     if (options_.stage > 0 && options_.shards_over_hosts()) {
-        const int64_t own = own_numel(bucket);
+        const int64_t own = owned_numel(bucket, node_);
         const int copy = options_.rank / options_.shard_ranks();
-        return Bytes{(of.numel - own + sent_by_all_reduce(own, copy, options_.copies()) +
-                      flags * (nodes_ - 1)) *
-                     4};
+        int64_t sent =
+            (sent_by_all_reduce(own, copy, options_.copies()) + flags * (nodes_ - 1)) * 4;
+        const int first = node_of_rank_[first_owner_];
+        for (int node = first; node < first + group_nodes_; ++node)
+            if (node != node_)
+                sent += stream_bytes(options_.reduce_packing(), owned_numel(bucket, node), 4);
+        return Bytes{sent};
     }
     // Bridge k sums stripe k.
     const int64_t numel = of.numel + flags;
-    const int bridges = *std::min_element(options_.node_sizes.begin(), options_.node_sizes.end());
     int64_t sent = 0;
-    for (int k = 0; k < bridges; ++k) {
-        sent += sent_by_all_reduce(part_range(numel, {k, bridges}).numel, node_, nodes_);
-    }
+    for (int k = 0; k < bridges_; ++k)
+        sent += sent_by_all_reduce(part_range(numel, {k, bridges_}).numel, node_, nodes_);
     return Bytes{sent * 4};
 }
 
@@ -70,7 +80,34 @@ Bytes LinkBytes::sent_by_exchange_of_all(int bucket) const {
 
 Bytes LinkBytes::sent_by_gather(int bucket) const {
     if (!options_.shards_over_hosts()) return {};
-    return Bytes{own_numel(bucket) * (group_nodes_ - 1) * options_.parameter_bytes};
+    return Bytes{stream_bytes(options_.gather_packing(layout_.buckets[bucket]),
+                              owned_numel(bucket, node_), options_.parameter_bytes) *
+                 (group_nodes_ - 1)};
+}
+
+Bytes LinkBytes::sent_by_norm() const {
+    if (nodes_ == 1 || options_.stage == 0 || !options_.shards_over_hosts()) return {};
+    int64_t numbers = 0;
+    for (int b = 0; b < layout_.trained_buckets; ++b)
+        for (const LayoutBlock& block : blocks_of(layout_, b))
+            for (const ShardPiece& piece : options_.partition->buckets[b])
+                if (node_of_rank_[first_owner_ + piece.owner] == node_ &&
+                    intersect(piece.range, {block.begin, block.numel}).numel > 0)
+                    ++numbers;
+    // A length for the host's message and one for each rank's string in it.
+    constexpr int64_t kHostLength = 8;
+    constexpr int64_t kRankLength = 4;
+    const int64_t ranks = options_.node_sizes[node_];
+    return Bytes{(kHostLength + ranks * kRankLength + numbers * 8) * (nodes_ - 1)};
+}
+
+int64_t LinkBytes::error_numel(int bucket) const {
+    if (!options_.keeps_errors() || options_.local_rank >= bridges_) return 0;
+    int64_t numel = 0;
+    for (int node = 0; node < nodes_; ++node)
+        if (node != node_)
+            numel += part_range(owned_numel(bucket, node), {options_.local_rank, bridges_}).numel;
+    return numel;
 }
 
 }  // namespace dslaunch::plan

@@ -12,8 +12,9 @@ class LinkBytes {
     // LAYOUT and OPTIONS, with the objects that it points to, must outlive this.
     LinkBytes(const FlatLayout& layout, const StepPlanOptions& options);
 
-    // Gradients of a bucket in fp32: to all hosts at stage 0 and if each host holds a copy, else to
-    // the owners' hosts, whose sums go to the other copies. Flags always go to all hosts.
+    // Gradients of a bucket, in fp32 or packed: to all hosts at stage 0 and if each host holds a
+    // copy, else to the owners' hosts, whose sums go to the other copies. Flags always go to all
+    // hosts.
     [[nodiscard]] Bytes sent_by_reduce(int bucket) const;
     // A bucket in 1 bit an element and the scales of its blocks, to the hosts that average it and
     // from them to all (plan/exchange/sign_runs.h): 2 (n / 8 + 4 blocks) (H - 1) / H. All: by all
@@ -22,13 +23,21 @@ class LinkBytes {
     [[nodiscard]] Bytes sent_by_exchange_of_all(int bucket) const;
     // This host's part of a bucket's parameters, sent to every other host that shards its copy.
     [[nodiscard]] Bytes sent_by_gather(int bucket) const;
+    // The sums of squares of this host's blocks of all trained buckets, with their lengths, by its
+    // first bridge to all other hosts, unless each host has all of them.
+    [[nodiscard]] Bytes sent_by_norm() const;
+    // Elements whose rounding errors this rank keeps.
+    [[nodiscard]] int64_t error_numel(int bucket) const;
 
   private:
-    [[nodiscard]] int64_t own_numel(int bucket) const;
+    [[nodiscard]] int64_t owned_numel(int bucket, int node) const;
+    // Bytes of a stream of NUMEL elements, which the bridges share.
+    [[nodiscard]] int64_t stream_bytes(WirePacking packing, int64_t numel, int64_t element) const;
 
     const FlatLayout& layout_;
     const StepPlanOptions& options_;
     int64_t nodes_ = 1;
+    int bridges_ = 1;
     int node_ = 0;
     int first_owner_ = 0;      // the first rank of those that shard this rank's copy
     int64_t group_nodes_ = 1;  // hosts of those

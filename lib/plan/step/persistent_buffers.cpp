@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "plan/exchange/sign_runs.h"
+#include "plan/step/link_bytes.h"
 
 namespace dslaunch::plan {
 
@@ -117,6 +118,11 @@ PersistentBuffers add_persistent_buffers(const ModelInfo& model, const FlatLayou
     Adder adder(layout, options, plan);
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) adder.add_parameters(b, made);
     for (int b = 0; b < layout.trained_buckets; ++b) adder.add_states(b, made);
+    const LinkBytes links(layout, options);
+    for (int b = 0; b < layout.trained_buckets; ++b)
+        if (const int64_t numel = links.error_numel(b); numel > 0)
+            adder.add({fmt::format("rounding errors of the gradients of bucket {}", b),
+                       BufferKind::kGradients, Tier::kMemory, Bytes{numel * 4}, true});
     for (size_t k = 0; k < plan.gradient_buffer_numel.size(); ++k)
         made.gradient_buffers.push_back(
             adder.add({fmt::format("gradient buffer {}", k), BufferKind::kGradients, Tier::kShared,

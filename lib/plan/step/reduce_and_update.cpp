@@ -101,6 +101,7 @@ void ReduceAndUpdate::add_norm() {
     Instruction& norm = add(Op::kNorm, Lane::kCommunication);
     for (int b = 0; b < layout_.trained_buckets; ++b) norm.reads.push_back(summed(b));
     norm.writes = {kept_.norm};
+    norm.sent = links_.sent_by_norm();
 }
 
 // The values are made of this rank's states, and the updates after it take their average.

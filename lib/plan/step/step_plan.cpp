@@ -13,6 +13,30 @@ std::string_view op_name(Op op) {
     return kNames[static_cast<size_t>(op)];
 }
 
+TrafficKind traffic_kind(Op op) {
+    switch (op) {
+        case Op::kReduce:
+        case Op::kTie:
+            return TrafficKind::kReduce;
+        case Op::kGather:
+            return TrafficKind::kGather;
+        case Op::kNorm:
+            return TrafficKind::kNorm;
+        case Op::kSend:
+        case Op::kReceive:
+            return TrafficKind::kStage;
+        case Op::kForward:
+        case Op::kRecompute:
+        case Op::kBackward:
+        case Op::kBackwardInput:
+        case Op::kBackwardWeight:
+        case Op::kPost:  // sums the gradients of what tensor ranks hold whole
+            return TrafficKind::kTensor;
+        default:
+            return TrafficKind::kControl;
+    }
+}
+
 std::string_view lane_name(Lane lane) {
     constexpr std::array<std::string_view, kLanes> kNames = {
         "compute",   "communication", "read",    "write",      "send",         "receive",
@@ -121,6 +145,13 @@ uint64_t StepPlan::hash() const {
 Bytes StepPlan::sent() const {
     Bytes sent;
     for (const Instruction& instruction : instructions) sent += instruction.sent;
+    return sent;
+}
+
+std::array<Bytes, kTrafficKinds> StepPlan::sent_by_kind() const {
+    std::array<Bytes, kTrafficKinds> sent{};
+    for (const Instruction& instruction : instructions)
+        sent[static_cast<size_t>(traffic_kind(instruction.op))] += instruction.sent;
     return sent;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,6 +12,8 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/kinds/traffic_kind.h"
+#include "base/kinds/wire_packing.h"
 #include "plan/exchange/exchange.h"
 #include "plan/layout/flat_layout.h"
 #include "plan/layout/partition.h"
@@ -94,6 +97,8 @@ enum class BufferKind : uint8_t {
 inline constexpr int kBufferKinds = 11;
 
 [[nodiscard]] std::string_view op_name(Op op);
+// What an instruction sends to other hosts for.
+[[nodiscard]] TrafficKind traffic_kind(Op op);
 [[nodiscard]] std::string_view lane_name(Lane lane);
 [[nodiscard]] std::string_view tier_name(Tier tier);
 [[nodiscard]] std::string_view buffer_kind_name(BufferKind kind);
@@ -163,6 +168,7 @@ struct StepPlan {
     // their order.
     [[nodiscard]] uint64_t hash() const;
     [[nodiscard]] Bytes sent() const;  // by all instructions
+    [[nodiscard]] std::array<Bytes, kTrafficKinds> sent_by_kind() const;
 };
 
 // The limits of stage 3's gathers, in elements, which gather_schedule.h keeps.
@@ -172,6 +178,20 @@ struct GatherLimits {
                                               // needed
     int64_t reuse_distance_numel_max = 0;     // most elements of other parameters read in between
                                               // by a kept bucket
+};
+
+// How values travel between hosts (ZeRO++, arXiv:2306.10209). Nothing of it changes what is on one
+// host, nor what GPUs send.
+struct HostWire {
+    WirePacking parameters = WirePacking::kNone;  // trained ones, as they are gathered at stage 3
+    WirePacking frozen = WirePacking::kNone;
+    WirePacking gradients = WirePacking::kNone;  // REQUIRES: stages 1 to 3, shards over hosts
+    bool error_feedback = false;  // ranks keep what rounding leaves of their gradients
+    // Each host keeps what it has gathered until the step's last use: a second copy of the
+    // parameters, which no later forward or backward gathers between hosts.
+    bool host_copy = false;
+
+    bool operator==(const HostWire&) const = default;
 };
 
 // The place that live values come from or go to.
@@ -231,6 +251,7 @@ struct StepPlanOptions {
     const Partition* partition = nullptr;  // owners of shards. REQUIRES: given from stage 1 on
     GatherLimits gather = {};
     OffloadPlan offload = {};
+    HostWire wire = {};
     // The number of neighbouring ranks that shard one copy of the states, while other groups hold
     // other copies (MiCS, arXiv:2205.00119); 0: all ranks shard one. `partition` is over them.
     // REQUIRES: it divides world_size; a group is a whole host, or its ranks are on hosts of one
@@ -293,6 +314,19 @@ struct StepPlanOptions {
     [[nodiscard]] bool is_gathered(const Bucket& bucket) const {
         return gathers() && bucket.kind != BucketKind::kPersistent;
     }
+    // Returns how the parameters of a gathered bucket travel in a step.
+    [[nodiscard]] WirePacking gather_packing(const Bucket& bucket) const {
+        if (!shards_over_hosts() || !is_gathered(bucket)) return WirePacking::kNone;
+        return bucket.kind == BucketKind::kFrozen ? wire.frozen : wire.parameters;
+    }
+    [[nodiscard]] WirePacking reduce_packing() const {
+        return stage > 0 && shards_over_hosts() ? wire.gradients : WirePacking::kNone;
+    }
+    [[nodiscard]] bool keeps_errors() const {
+        return wire.error_feedback && reduce_packing() != WirePacking::kNone;
+    }
+    // Returns true if each host keeps what it has gathered until the step's last use.
+    [[nodiscard]] bool keeps_gathered() const { return wire.host_copy && gathers(); }
     [[nodiscard]] bool reduces_each() const { return reduce_each_micro_step || stage >= 2; }
     // The gradients of a tied bucket are added up over micro steps, until its stages add up theirs.
     [[nodiscard]] bool reduces_each(const Bucket& bucket) const {

@@ -60,6 +60,7 @@ class PlanBuilder {
             for (int64_t m = 0; m < options_.accumulation_steps; ++m)
                 add_micro_step(static_cast<int>(m));
         }
+        release_kept();
         for (const TiedParameter& tie : options_.stage_work.ties) sums_.add_tie(tie);
         sums_.end_step(model_);
         if (options_.on_device) move_to_device();
@@ -284,26 +285,40 @@ class PlanBuilder {
     // Adds the gathers that are due before the current compute instruction.
     void add_gathers(int m) {
         for (const GatherUse& use : at_gathers_->uses) {
-            if (use.issue != position_) continue;
+            if (use.issue != position_ || is_kept(use)) continue;
             if (options_.offload.parameters) add_bucket_read(use, m);
             Instruction& gather = add(Op::kGather, Lane::kCommunication, use.bucket, m);
             gather.buffer = use.buffer;
             gather.reads = {kept_.parameters[use.bucket]};
             gather.writes = {kept_.staging[use.buffer], kept_.places[use.bucket]};
             sums_.count_gather(gather);
+            if (options_.keeps_gathered()) kept_gathers_.push_back(use);
         }
         // A bucket is never held twice, so its newest gather is the one to read.
         for (const GatherUse& use : at_gathers_->uses)
             if (use.begin == position_) buffer_of_bucket_[use.bucket] = use.buffer;
     }
 
+    // Returns true if the bucket has been gathered in this step and is kept.
+    [[nodiscard]] bool is_kept(const GatherUse& use) const {
+        return std::ranges::find(kept_gathers_, use.bucket, &GatherUse::bucket) !=
+               kept_gathers_.end();
+    }
+
+    void add_release(const GatherUse& use, int m) {
+        Instruction& release = add(Op::kRelease, Lane::kCompute, use.bucket, m);
+        release.buffer = use.buffer;
+        release.writes = {kept_.staging[use.buffer], kept_.places[use.bucket]};
+    }
+
+    void release_kept() {
+        for (const GatherUse& use : kept_gathers_)
+            add_release(use, static_cast<int>(options_.accumulation_steps) - 1);
+    }
+
     void end_position(int m) {
-        for (const GatherUse& use : at_gathers_->uses) {
-            if (use.end != position_) continue;
-            Instruction& release = add(Op::kRelease, Lane::kCompute, use.bucket, m);
-            release.buffer = use.buffer;
-            release.writes = {kept_.staging[use.buffer], kept_.places[use.bucket]};
-        }
+        for (const GatherUse& use : at_gathers_->uses)
+            if (use.end == position_ && !options_.keeps_gathered()) add_release(use, m);
         ++position_;
     }
 
@@ -526,8 +541,9 @@ class PlanBuilder {
     ReduceAndUpdate sums_{layout_, options_, kept_, plan_, chunk_passes_};
     StepGathers gathers_;
     const GatherSchedule* at_gathers_ = nullptr;
-    std::vector<int> buffer_of_bucket_;  // by bucket, its gather buffer now
-    std::vector<int> cut_before_;        // by segment
+    std::vector<GatherUse> kept_gathers_;  // of this step, if hosts keep what they gather
+    std::vector<int> buffer_of_bucket_;    // by bucket, its gather buffer now
+    std::vector<int> cut_before_;          // by segment
     size_t cuts_ = 0;
     std::vector<MicroStep> micro_steps_;
     std::vector<char> awaited_;

@@ -74,7 +74,7 @@ class HierarchicalCollectives final : public Collectives {
         group_.post(info(bucket).released, generation);
     }
     void reduce(BucketId bucket, Generation generation, float scale,
-                std::span<const NodeRange> destinations) override;
+                std::span<const NodeRange> destinations, const ReduceCoding& coding) override;
     ReducedParts await_reduced(BucketId bucket, Generation generation) override;
     void reduce_on_host(BucketId bucket, Generation generation, float scale) override;
     ReducedParts await_reduced_on_host(BucketId bucket, Generation generation) override;
@@ -83,7 +83,7 @@ class HierarchicalCollectives final : public Collectives {
     void broadcast(std::span<std::byte> bytes) override;
     void broadcast_shared(SliceId slice) override;
     void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
-                       std::span<const NodeRange> owned) override;
+                       std::span<const NodeRange> owned, const GatherCoding& coding) override;
     void swap_over_hosts(std::span<const std::span<const std::byte>> sends,
                          std::span<const std::span<std::byte>> receives) override;
     std::vector<std::string> all_gather(std::string_view mine) override;
@@ -95,7 +95,9 @@ class HierarchicalCollectives final : public Collectives {
         group_.poison(text);
         if (exchange_) exchange_->abort(text);
     }
-    Traffic traffic() const override { return exchange_ ? exchange_->traffic() : Traffic{}; }
+    TrafficTable traffic() const override {
+        return exchange_ ? exchange_->traffic() : TrafficTable{};
+    }
 
   private:
     [[nodiscard]] const ArenaLayout::Bucket& info(BucketId bucket) const {
@@ -106,8 +108,10 @@ class HierarchicalCollectives final : public Collectives {
     [[nodiscard]] ReducedParts::Part part_of(BucketId bucket, int part) const;
     // Appends the places of the host's sums of WANTED.
     void append_pieces(BucketId bucket, const Range& wanted, Pieces& pieces) const;
-    [[nodiscard]] std::vector<Pieces> streams_of(BucketId bucket,
-                                                 std::span<const NodeRange> destinations) const;
+    [[nodiscard]] Pieces pieces_for(BucketId bucket, std::span<const NodeRange> destinations,
+                                    int owner) const;
+    void reduce_to_owners(BucketId bucket, float scale, std::span<const NodeRange> destinations,
+                          const ReduceCoding& coding);
     // This bridge's part of work that all bridges of a host share.
     [[nodiscard]] PartOf bridge_part() const {
         return {topology_.local_rank, topology_.bridge_count()};
@@ -165,18 +169,34 @@ void HierarchicalCollectives::append_pieces(BucketId bucket, const Range& wanted
     }
 }
 
-// Returns by node the stream that this bridge sends there. Ranges that every node needs come first,
-// so they lie at the same place of each stream: a chunk of them is summed in place only after it
-// was sent to all.
-std::vector<Pieces> HierarchicalCollectives::streams_of(
-    BucketId bucket, std::span<const NodeRange> destinations) const {
-    std::vector<Pieces> streams(static_cast<size_t>(topology_.node_count()));
-    for (int node = 0; node < topology_.node_count(); ++node) {
-        for (const int owner : {kEveryNode, node})
-            for (const Range& range : stream_part(destinations, owner, bridge_part()))
-                append_pieces(bucket, range, streams[node]);
+// Returns this bridge's part of what OWNER, a node or every one, gets.
+Pieces HierarchicalCollectives::pieces_for(BucketId bucket, std::span<const NodeRange> destinations,
+                                           int owner) const {
+    Pieces pieces;
+    for (const Range& range : stream_part(destinations, owner, bridge_part()))
+        append_pieces(bucket, range, pieces);
+    return pieces;
+}
+
+// Ranges that every node needs come first in each stream, so they lie at the same place of all: a
+// chunk of them is summed in place only after it was sent to all.
+void HierarchicalCollectives::reduce_to_owners(BucketId bucket, float scale,
+                                               std::span<const NodeRange> destinations,
+                                               const ReduceCoding& coding) {
+    const Pieces every = pieces_for(bucket, destinations, kEveryNode);
+    if (coding.packing == WirePacking::kNone) {
+        std::vector<Pieces> streams(static_cast<size_t>(topology_.node_count()), every);
+        for (int node = 0; node < topology_.node_count(); ++node)
+            for (const std::span<float>& piece : pieces_for(bucket, destinations, node))
+                streams[node].push_back(piece);
+        return exchange_->reduce_to_owners(streams, scale);
     }
-    return streams;
+    std::vector<OwnerStream> streams;
+    for (int node = 0; node < topology_.node_count(); ++node)
+        streams.push_back({every, pieces_for(bucket, destinations, node)});
+    ReduceCoding of_bridge = coding;
+    of_bridge.seed += static_cast<uint32_t>(topology_.local_rank) * 0x85EBCA77U;
+    exchange_->reduce_packed(streams, scale, of_bridge);
 }
 
 void HierarchicalCollectives::sum_on_host(BucketId bucket, float scale) {
@@ -193,8 +213,11 @@ void HierarchicalCollectives::sum_on_host(BucketId bucket, float scale) {
 }
 
 void HierarchicalCollectives::reduce(BucketId bucket, Generation generation, float scale,
-                                     std::span<const NodeRange> destinations) {
+                                     std::span<const NodeRange> destinations,
+                                     const ReduceCoding& coding) {
     const ArenaLayout::Bucket& words = info(bucket);
+    DSL_CHECK(coding.packing == WirePacking::kNone || !destinations.empty(),
+              "bucket {} is packed for all hosts, which would round its sums again", words.name);
     DSL_CHECK(
         destinations.empty() || tiled_numel(destinations, topology_.node_count()) == words.numel,
         "the destinations of bucket {} do not end at its {} elements", words.name, words.numel);
@@ -212,8 +235,7 @@ void HierarchicalCollectives::reduce(BucketId bucket, Generation generation, flo
     const OneAtATime one(busy_);
     group_.await_all(words.summed, generation);
     over_link([&] {
-        if (!destinations.empty())
-            return exchange_->reduce_to_owners(streams_of(bucket, destinations), scale);
+        if (!destinations.empty()) return reduce_to_owners(bucket, scale, destinations, coding);
         const Range stripe = part_range(words.numel, bridge_part());
         Pieces pieces;
         append_pieces(bucket, stripe, pieces);
@@ -281,7 +303,8 @@ void HierarchicalCollectives::broadcast_shared(SliceId slice) {
 }
 
 void HierarchicalCollectives::gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
-                                            std::span<const NodeRange> owned) {
+                                            std::span<const NodeRange> owned,
+                                            const GatherCoding& coding) {
     const int64_t numel = tiled_numel(owned, topology_.node_count());
     DSL_CHECK(element_bytes > 0 && numel * element_bytes == std::ssize(slice),
               "{} elements of {} bytes are not the {} bytes of a slice", numel, element_bytes,
@@ -295,7 +318,10 @@ void HierarchicalCollectives::gather_ranges(std::span<std::byte> slice, int64_t 
             pieces[node].push_back(slice.subspan(static_cast<size_t>(range.begin * element_bytes),
                                                  static_cast<size_t>(range.numel * element_bytes)));
     }
-    over_link([&] { exchange_->gather(pieces); });
+    over_link([&] {
+        coding.packing == WirePacking::kNone ? exchange_->gather(pieces)
+                                             : exchange_->gather_packed(pieces, coding);
+    });
 }
 
 void HierarchicalCollectives::swap_over_hosts(std::span<const std::span<const std::byte>> sends,

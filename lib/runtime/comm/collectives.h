@@ -37,6 +37,7 @@
 #include "runtime/comm/ranks/node_ranges.h"
 #include "runtime/comm/ranks/topology.h"
 #include "runtime/comm/traffic.h"
+#include "runtime/comm/wire_coding.h"
 
 namespace dslaunch::runtime {
 
@@ -83,12 +84,14 @@ class Collectives {
     virtual void post(BucketId bucket, Generation generation) = 0;
     // Sums over all ranks and multiplies by SCALE (1 / world_size for the mean). Each host's sums
     // are sent only to the node that owns them, and those of kEveryNode to all. Without
-    // DESTINATIONS all sums go to all, with the same bits. REQUIRES: this rank has posted
-    // GENERATION; destinations tile the bucket and are equal on all ranks.
+    // DESTINATIONS all sums go to all, with the same bits. CODING says how they travel between
+    // hosts; the owner's node adds its own sum as it is. REQUIRES: this rank has posted GENERATION;
+    // destinations tile the bucket and are equal on all ranks, and are given if values are packed.
     virtual void reduce(BucketId bucket, Generation generation, float scale,
-                        std::span<const NodeRange> destinations) = 0;
-    void reduce(BucketId bucket, Generation generation, float scale) {
-        reduce(bucket, generation, scale, {});
+                        std::span<const NodeRange> destinations, const ReduceCoding& coding) = 0;
+    void reduce(BucketId bucket, Generation generation, float scale,
+                std::span<const NodeRange> destinations = {}) {
+        reduce(bucket, generation, scale, destinations, {});
     }
     // Returns the sums. Between hosts with destinations, values are the sums only if this node or
     // every node is the destination.
@@ -113,10 +116,15 @@ class Collectives {
     // Works in memory that the host's ranks share. Ranges that OWNED says are valid on one node
     // come to all others, and kEveryNode ranges stay as they are. Bridges do it, and all ranges are
     // valid when they return. For other ranks it does nothing. Nobody waits for local ranks: the
-    // caller orders writers before and readers after, by signals. REQUIRES: owned (elements of
-    // element_bytes each) tiles SLICE and is equal on all ranks.
+    // caller orders writers before and readers after, by signals. CODING says how they travel;
+    // packed ones are rounded on every node, the owner's included. REQUIRES: owned (elements of
+    // element_bytes each) tiles SLICE and is equal on all ranks; values are packed only on hosts.
     virtual void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
-                               std::span<const NodeRange> owned) = 0;
+                               std::span<const NodeRange> owned, const GatherCoding& coding) = 0;
+    void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
+                       std::span<const NodeRange> owned) {
+        gather_ranges(slice, element_bytes, owned, {});
+    }
     // Sends SENDS[q] to the same bridge of host q and gets RECEIVES[q] from there; this host's own
     // and empty ones are left out. REQUIRES: this rank is a bridge; equal lengths at both ends.
     virtual void swap_over_hosts(std::span<const std::span<const std::byte>> sends,
@@ -138,7 +146,7 @@ class Collectives {
     // Says that this rank has failed: all waits of all local ranks throw Error{kPeerLost} with
     // TEXT, and links are cut. Any thread may call it. It does not block.
     virtual void poison(std::string_view text) = 0;
-    [[nodiscard]] virtual Traffic traffic() const = 0;
+    [[nodiscard]] virtual TrafficTable traffic() const = 0;
 };
 
 struct CollectivesParts {

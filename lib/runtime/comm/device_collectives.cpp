@@ -1,6 +1,5 @@
 #include "runtime/comm/device_collectives.h"
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,7 +40,8 @@ class DeviceCollectives final : public Collectives {
     void release(BucketId /*bucket*/, Generation /*generation*/) override {}
 
     void reduce(BucketId bucket, Generation /*generation*/, float scale,
-                std::span<const NodeRange> destinations) override {
+                std::span<const NodeRange> destinations, const ReduceCoding& coding) override {
+        DSL_CHECK(coding.packing == WirePacking::kNone, "gradients are packed between devices");
         const int world_size = topology_.world_size();
         DSL_CHECK(scale == 1.0F || scale == 1.0F / static_cast<float>(world_size),
                   "sums are multiplied by {}", scale);
@@ -59,8 +59,8 @@ class DeviceCollectives final : public Collectives {
         std::erase_if(shards, [](const NodeRange& range) { return range.node == kEveryNode; });
         groups_.owners->reduce_ranges(buffer, reduction, shards);
         const int64_t own = numel_of(shards, groups_.place);
-        sent_ += (numel_of(shards) - own) * kElementBytes;
-        received_ += own * (groups_.owners_count - 1) * kElementBytes;
+        count((numel_of(shards) - own) * kElementBytes,
+              own * (groups_.owners_count - 1) * kElementBytes);
         if (groups_.copies == nullptr) return;
         count_all_reduce(own * kElementBytes, world_size / groups_.owners_count);
         // The mean of the groups' means is the mean of all: groups are equally large.
@@ -96,8 +96,8 @@ class DeviceCollectives final : public Collectives {
         const std::span<std::byte> shared = arena_.shared(slice);
         groups_.world->broadcast(bytes_of(shared), 0);
         const bool is_root = topology_.rank() == 0;
-        (is_root ? sent_ : received_) +=
-            std::ssize(shared) * (is_root ? topology_.world_size() - 1 : 1);
+        count(is_root ? std::ssize(shared) * (topology_.world_size() - 1) : 0,
+              is_root ? 0 : std::ssize(shared));
         settle();
     }
     void settle() override {
@@ -110,7 +110,8 @@ class DeviceCollectives final : public Collectives {
              to_milliseconds(time_limit_) / 1000);
     }
     void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
-                       std::span<const NodeRange> owned) override {
+                       std::span<const NodeRange> owned, const GatherCoding& coding) override {
+        DSL_CHECK(coding.packing == WirePacking::kNone, "parameters are packed between devices");
         const int64_t numel = tiled_numel(owned, groups_.owners_count);
         DSL_CHECK(numel * element_bytes == std::ssize(slice),
                   "{} elements of {} bytes are not the {} bytes of a slice", numel, element_bytes,
@@ -123,8 +124,7 @@ class DeviceCollectives final : public Collectives {
                  range.node});
         groups_.owners->gather_ranges(bytes_of(slice), in_bytes);
         const int64_t own = numel_of(in_bytes, groups_.place);
-        sent_ += own * (groups_.owners_count - 1);
-        received_ += std::ssize(slice) - own;
+        count(own * (groups_.owners_count - 1), std::ssize(slice) - own);
     }
     std::vector<std::string> all_gather(std::string_view mine) override {
         return control_.all_gather(mine);
@@ -138,7 +138,7 @@ class DeviceCollectives final : public Collectives {
         backend_.abort();
     }
     // Counts what a rank must send and receive, whichever way NCCL takes.
-    Traffic traffic() const override { return {Bytes{sent_}, Bytes{received_}}; }
+    TrafficTable traffic() const override { return meter_.table(); }
 
   private:
     static constexpr int64_t kElementBytes = sizeof(float);
@@ -150,11 +150,13 @@ class DeviceCollectives final : public Collectives {
             if (!place || range.node == *place) numel += range.range.numel;
         return numel;
     }
+    void count(int64_t sent, int64_t received) {
+        meter_.add(kOtherDevices, {Bytes{sent}, Bytes{received}});
+    }
     // Each rank sums one part of BYTES, and sends that to the others.
     void count_all_reduce(int64_t bytes, int ranks) {
         const int64_t moved = bytes / ranks * 2 * (ranks - 1);
-        sent_ += moved;
-        received_ += moved;
+        count(moved, moved);
     }
     static DeviceBuffer fp32(std::span<float> values) {
         return {values.data(), std::ssize(values), DeviceDtype::kFloat32};
@@ -170,8 +172,7 @@ class DeviceCollectives final : public Collectives {
     Groups groups_;
     std::unique_ptr<device::Event> settled_;
     Duration time_limit_;
-    std::atomic<int64_t> sent_{0};
-    std::atomic<int64_t> received_{0};
+    TrafficMeter meter_;
 };
 
 // Joins the group of SIZE ranks as its PLACE-th. Only one rank can make the group's id, and only

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <future>
 #include <utility>
 
 #include "base/check.h"
@@ -12,32 +11,8 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// The chunk of each stream. It bounds the memory to three chunks for each other host, one to send
-// and two to receive.
-constexpr int64_t kChunkNumel = 1 << 20;
-constexpr auto kThreadIfPossible = std::launch::async | std::launch::deferred;
 // A tag is used again only after its transfer has ended, and Gloo takes none beyond 2^31.
 constexpr uint32_t kTagMask = (1U << 30) - 1;
-
-int64_t numel_of(const Pieces& pieces) {
-    int64_t numel = 0;
-    for (const std::span<float>& piece : pieces) numel += std::ssize(piece);
-    return numel;
-}
-
-// Returns the part of the stream that lies in WANTED.
-Pieces cut(const Pieces& stream, const Range& wanted) {
-    Pieces result;
-    int64_t begin = 0;
-    for (const std::span<float>& piece : stream) {
-        const Range both = intersect({begin, std::ssize(piece)}, wanted);
-        if (both.numel > 0)
-            result.push_back(piece.subspan(static_cast<size_t>(both.begin - begin),
-                                           static_cast<size_t>(both.numel)));
-        begin += std::ssize(piece);
-    }
-    return result;
-}
 
 // Returns PIECES as one span: the only piece itself, or a copy in STORAGE.
 std::span<const float> joined(const Pieces& pieces, std::vector<float>& storage) {
@@ -48,10 +23,8 @@ std::span<const float> joined(const Pieces& pieces, std::vector<float>& storage)
     return storage;
 }
 
-std::span<float> at(std::vector<float>& values, const Range& range) {
-    return std::span(values).subspan(static_cast<size_t>(range.begin),
-                                     static_cast<size_t>(range.numel));
-}
+// The turns after which a chunk's sums go back: it is sent, then added.
+constexpr int64_t kSumsLater = 2;
 
 }  // namespace
 
@@ -59,10 +32,16 @@ HostExchange::HostExchange(const Topology& topology, std::unique_ptr<Link> link)
     : node_count_(topology.node_count()),
       node_(topology.node_rank),
       link_(std::move(link)),
-      incoming_(static_cast<size_t>(topology.node_count())),
-      next_incoming_(static_cast<size_t>(topology.node_count())),
-      outgoing_(static_cast<size_t>(topology.node_count())) {
+      sums_in_(static_cast<size_t>(topology.node_count())) {
     DSL_CHECK(node_count_ > 1, "an exchange over {} hosts", node_count_);
+    const auto nodes = static_cast<size_t>(node_count_);
+    for (Turn& turn : turns_) {
+        turn.terms.resize(nodes);
+        turn.joined.resize(nodes);
+        turn.ready.resize(nodes);
+        turn.packed_in.resize(nodes);
+        turn.packed_out.resize(nodes);
+    }
 }
 
 Range HostExchange::sub_stripe(int64_t numel, int node) const {
@@ -75,60 +54,83 @@ void HostExchange::transfer(const std::vector<LinkSend>& sends,
     if (!sends.empty() || !receives.empty()) link_->transfer(sends, receives);
 }
 
+// Chunk c of each host's sub-stripe goes to that host while the sums of chunk c - 2 come back, and
+// chunk c - 1 is added beside both.
 void HostExchange::reduce(const Pieces& pieces, int64_t numel, float scale) {
-    if (std::ssize(stripe_) < numel) stripe_.resize(static_cast<size_t>(numel));
-    float* into = stripe_.data();
-    for (const std::span<float>& piece : pieces) into = std::copy(piece.begin(), piece.end(), into);
-    DSL_CHECK(into == stripe_.data() + numel, "the pieces are not {} elements", numel);
-    scatter(numel);
-    sum(numel, scale);
-    gather_sums(numel);
-    const float* from = stripe_.data();
-    for (const std::span<float>& piece : pieces) {
-        std::copy(from, from + piece.size(), piece.begin());
-        from += piece.size();
-    }
-}
-
-// Sends each host its sub-stripe of this host's values, and receives this host's from all others.
-void HostExchange::scatter(int64_t numel) {
-    const Range own = sub_stripe(numel, node_);
-    std::vector<LinkSend> sends;
-    std::vector<LinkReceive> receives;
-    for (int node = 0; node < node_count_; ++node) {
-        if (node == node_) continue;
-        const Range theirs = sub_stripe(numel, node);
-        if (theirs.numel > 0) sends.push_back({node, tag_, std::as_bytes(at(stripe_, theirs))});
-        std::vector<float>& terms = incoming_[node];
-        terms.resize(static_cast<size_t>(own.numel));
-        if (own.numel > 0)
-            receives.push_back({node, tag_, std::as_writable_bytes(std::span(terms))});
-    }
-    transfer(sends, receives);
-}
-
-void HostExchange::sum(int64_t numel, float scale) {
-    const Range own = sub_stripe(numel, node_);
-    if (own.numel == 0) return;
-    std::vector<const float*> sources;
+    DSL_CHECK(numel_of(pieces) == numel, "the pieces are not {} elements", numel);
+    int64_t longest = 0;
     for (int node = 0; node < node_count_; ++node)
-        sources.push_back(node == node_ ? stripe_.data() + own.begin : incoming_[node].data());
-    kernels::ordered_sum(sources, scale, stripe_.data() + own.begin, own.numel);
+        longest = std::max(longest, sub_stripe(numel, node).numel);
+    const int64_t chunks = chunks_of(longest);
+    const auto part = [&](int node, int64_t c) {
+        const Range stripe = sub_stripe(numel, node);
+        const Range inside = intersect({0, stripe.numel}, chunk_range(c));
+        return cut(pieces, {stripe.begin + inside.begin, inside.numel});
+    };
+    const auto add = [&](int64_t c) {
+        if (c < chunks) add_terms(part(node_, c), turn(c).terms, scale);
+    };
+    const auto move = [&](int64_t c) {
+        Moves moves;
+        if (c < chunks) add_scatter(c, part, moves);
+        if (c >= kSumsLater) add_gather(c - kSumsLater, part, moves);
+        transfer(moves.sends, moves.receives, 2);
+        if (c >= kSumsLater) take_sums(c - kSumsLater, part);
+    };
+    if (chunks > 1)
+        return in_turns(
+            chunks + kSumsLater, [](int64_t) {}, move, add);
+    for (int64_t c = 0; c < chunks; ++c) {  // nothing to do beside
+        move(c);
+        add(c);
+        move(c + kSumsLater);
+    }
 }
 
-// Sends this host's sums to all others, and receives theirs.
-void HostExchange::gather_sums(int64_t numel) {
-    const Range own = sub_stripe(numel, node_);
-    std::vector<LinkSend> sends;
-    std::vector<LinkReceive> receives;
+// Adds the messages that bring each host its terms of chunk C.
+void HostExchange::add_scatter(int64_t c, const PartOfStripe& part, Moves& moves) {
+    Turn& now = turn(c);
+    const auto own_numel = static_cast<size_t>(numel_of(part(node_, c)));
     for (int node = 0; node < node_count_; ++node) {
         if (node == node_) continue;
-        if (own.numel > 0) sends.push_back({node, tag_, std::as_bytes(at(stripe_, own))});
-        const Range theirs = sub_stripe(numel, node);
-        if (theirs.numel > 0)
-            receives.push_back({node, tag_, std::as_writable_bytes(at(stripe_, theirs))});
+        const std::span<const float> theirs = joined(part(node, c), now.joined[node]);
+        if (!theirs.empty()) moves.sends.push_back({node, tag_, std::as_bytes(theirs)});
+        std::vector<float>& terms = now.terms[node];
+        terms.resize(own_numel);
+        if (own_numel > 0)
+            moves.receives.push_back({node, tag_, std::as_writable_bytes(std::span(terms))});
     }
-    transfer(sends, receives);
+}
+
+// Adds the messages that bring this host's sums of chunk C to the others and theirs here: in place,
+// or beside it where they lie in pieces.
+void HostExchange::add_gather(int64_t c, const PartOfStripe& part, Moves& moves) {
+    const std::span<const float> sums = joined(part(node_, c), sums_out_);
+    for (int node = 0; node < node_count_; ++node) {
+        if (node == node_) continue;
+        if (!sums.empty()) moves.sends.push_back({node, tag_ + 1, std::as_bytes(sums)});
+        const Pieces theirs = part(node, c);
+        if (theirs.empty()) continue;
+        std::span<float> into = theirs.front();
+        if (theirs.size() > 1) {
+            sums_in_[node].resize(static_cast<size_t>(numel_of(theirs)));
+            into = sums_in_[node];
+        }
+        moves.receives.push_back({node, tag_ + 1, std::as_writable_bytes(into)});
+    }
+}
+
+// Copies what came beside its pieces to them.
+void HostExchange::take_sums(int64_t c, const PartOfStripe& part) {
+    for (int node = 0; node < node_count_; ++node) {
+        const Pieces theirs = node == node_ ? Pieces{} : part(node, c);
+        if (theirs.size() < 2) continue;
+        const float* from = sums_in_[node].data();
+        for (const std::span<float>& piece : theirs) {
+            std::copy_n(from, piece.size(), piece.begin());
+            from += piece.size();
+        }
+    }
 }
 
 void HostExchange::reduce_to_owners(const std::vector<Pieces>& streams, float scale) {
@@ -136,45 +138,42 @@ void HostExchange::reduce_to_owners(const std::vector<Pieces>& streams, float sc
               node_count_);
     int64_t longest = 0;
     for (const Pieces& stream : streams) longest = std::max(longest, numel_of(stream));
-    std::future<void> adding;  // adds the previous chunk, which has been sent to all
-    for (int64_t begin = 0; begin < longest; begin += kChunkNumel) {
-        const Range chunk{begin, kChunkNumel};
-        exchange_terms(streams, chunk, next_incoming_);
-        if (adding.valid()) adding.get();
-        std::swap(incoming_, next_incoming_);
-        // This thread adds the last chunk, in get(), and any chunk for which there is no thread.
-        const bool last = chunk.end() >= longest;
-        adding =
-            std::async(last ? std::launch::deferred : kThreadIfPossible,
-                       [this, scale, own = cut(streams[node_], chunk)] { add_terms(own, scale); });
-    }
-    if (adding.valid()) adding.get();
+    const auto own = [&](int64_t c) { return cut(streams[node_], chunk_range(c)); };
+    in_turns(
+        chunks_of(longest),
+        [&](int64_t c) {
+            for (int node = 0; node < node_count_; ++node)
+                if (node != node_)
+                    turn(c).ready[node] =
+                        joined(cut(streams[node], chunk_range(c)), turn(c).joined[node]);
+        },
+        [&](int64_t c) { exchange_terms(own(c), turn(c)); },
+        [&](int64_t c) { add_terms(own(c), turn(c).terms, scale); });
 }
 
-// Sends every other host this chunk of its stream, and receives this host's from all others.
-void HostExchange::exchange_terms(const std::vector<Pieces>& streams, const Range& chunk,
-                                  Terms& incoming) {
-    const int64_t own_numel = numel_of(cut(streams[node_], chunk));
+// Sends every other host what is ready for it, and receives its terms of OWN.
+void HostExchange::exchange_terms(const Pieces& own, Turn& turn) {
+    const auto own_numel = static_cast<size_t>(numel_of(own));
     std::vector<LinkSend> sends;
     std::vector<LinkReceive> receives;
     for (int node = 0; node < node_count_; ++node) {
         if (node == node_) continue;
-        const auto index = static_cast<size_t>(node);
-        const std::span<const float> theirs = joined(cut(streams[index], chunk), outgoing_[index]);
-        if (!theirs.empty()) sends.push_back({node, tag_, std::as_bytes(theirs)});
-        incoming[index].resize(static_cast<size_t>(own_numel));
+        if (!turn.ready[node].empty())
+            sends.push_back({node, tag_, std::as_bytes(turn.ready[node])});
+        std::vector<float>& terms = turn.terms[node];
+        terms.resize(own_numel);
         if (own_numel > 0)
-            receives.push_back({node, tag_, std::as_writable_bytes(std::span(incoming[index]))});
+            receives.push_back({node, tag_, std::as_writable_bytes(std::span(terms))});
     }
     transfer(sends, receives);
 }
 
-void HostExchange::add_terms(const Pieces& own, float scale) const {
+void HostExchange::add_terms(const Pieces& own, const Terms& incoming, float scale) const {
     int64_t begin = 0;
     for (const std::span<float>& piece : own) {
         std::vector<const float*> sources;
         for (int node = 0; node < node_count_; ++node)
-            sources.push_back(node == node_ ? piece.data() : incoming_[node].data() + begin);
+            sources.push_back(node == node_ ? piece.data() : incoming[node].data() + begin);
         kernels::ordered_sum(sources, scale, piece.data(), std::ssize(piece));
         begin += std::ssize(piece);
     }

@@ -4,11 +4,11 @@
 // Gloo. Threads: any, with tags of their own.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/comm/traffic.h"
@@ -38,21 +38,24 @@ class Link {
     // one.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
         run(sends, receives);
-        for (const LinkSend& send : sends) sent_ += std::ssize(send.bytes);
-        for (const LinkReceive& receive : receives) received_ += std::ssize(receive.bytes);
+        for (const LinkSend& send : sends)
+            meter_.add(send.node, {Bytes{std::ssize(send.bytes)}, {}});
+        for (const LinkReceive& receive : receives)
+            meter_.add(receive.node, {{}, Bytes{std::ssize(receive.bytes)}});
     }
     // Ends the transfers under way, and all later ones, with TEXT. Does not block.
     virtual void abort(std::string_view text) = 0;
-    // The traffic counts payload only.
-    [[nodiscard]] Traffic traffic() const { return {Bytes{sent_}, Bytes{received_}}; }
+    // The traffic counts payload only, by the kind of the scope of the thread that transfers.
+    [[nodiscard]] TrafficTable traffic() const { return meter_.table(); }
+    // TrafficMeter::set_hosts.
+    void set_hosts(std::vector<int> hosts) { meter_.set_hosts(std::move(hosts)); }
 
   protected:
     virtual void run(const std::vector<LinkSend>& sends,
                      const std::vector<LinkReceive>& receives) = 0;
 
   private:
-    std::atomic<int64_t> sent_{0};
-    std::atomic<int64_t> received_{0};
+    TrafficMeter meter_;
 };
 
 }  // namespace dslaunch::runtime

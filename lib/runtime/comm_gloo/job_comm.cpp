@@ -113,6 +113,14 @@ std::vector<int> local_ranks_of(const PipelinePlace& place, const Topology& worl
     return local_ranks;
 }
 
+// The hosts of RANKS of the job.
+std::vector<int> hosts_of(const Topology& world, const std::vector<int>& ranks) {
+    std::vector<int> hosts;
+    for (const int rank : ranks)
+        hosts.push_back(Topology::of_rank(world.node_sizes, rank).node_rank);
+    return hosts;
+}
+
 }  // namespace
 
 JobComm open_job_comm(const launch::WorkerEnvironment& environment, ArenaLayout layout,
@@ -161,9 +169,13 @@ JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& a
             own.rendezvous = open_rendezvous(environment, parts.time_limit);
             rendezvous = own.rendezvous.get();
         }
+        std::vector<int> first_ranks;
+        for (int node = 0; node < group.node_count(); ++node)
+            first_ranks.push_back(members[group.first_rank(node)]);
         bridge = rendezvous->open_link(
             {fmt::format("{}/{}/{}", parts.name, members.front(), group.local_rank),
              group.node_rank, group.node_count()});
+        bridge->set_hosts(hosts_of(all.collectives->topology(), first_ranks));
     }
     own.collectives = make_collectives({.topology = group,
                                         .arena = own.arena.get(),
@@ -185,6 +197,7 @@ StageLinks open_stage_links(const launch::WorkerEnvironment& environment, JobCom
         }
         links.far = rendezvous->open_link(
             {fmt::format("pipeline/{}", place.pipeline.front()), place.stage, place.stages});
+        links.far->set_hosts(hosts_of(world, place.pipeline));
     }
     links.near = std::make_unique<HostLink>(*all.arena, messages, *all.group,
                                             HostLinkPlace{place.stage, local_ranks}, time_limit);

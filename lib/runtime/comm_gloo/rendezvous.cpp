@@ -63,7 +63,7 @@ std::string Rendezvous::get(const std::string& key) {
     }
 }
 
-std::string Rendezvous::choose_address() const {
+std::string Rendezvous::own_address() const {
     if (options_.listening_fd >= 0) {
         const std::string bound = bound_address(options_.listening_fd);
         if (!bound.empty()) return bound;
@@ -74,7 +74,7 @@ std::string Rendezvous::choose_address() const {
 std::string Rendezvous::agree_on_addresses() {
     // Bridge 0 chooses for its host: on node 0 it holds the socket that shows the address others
     // use.
-    if (topology_.local_rank == 0) set(address_key(topology_.node_rank), choose_address());
+    if (topology_.local_rank == 0) set(address_key(topology_.node_rank), own_address());
     std::string mine;
     std::string list;
     int loopbacks = 0;
@@ -110,7 +110,8 @@ std::unique_ptr<Link> Rendezvous::connect(const LinkPlace& place, const std::str
     return make_gloo_link(prefixed, {.node = place.node,
                                      .node_count = place.node_count,
                                      .address = address,
-                                     .time_limit = options_.time_limit});
+                                     .time_limit = options_.time_limit,
+                                     .streams = options_.streams});
 }
 
 }  // namespace dslaunch::runtime

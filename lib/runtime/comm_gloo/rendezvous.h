@@ -21,6 +21,7 @@ struct RendezvousOptions {
     // Rank 0's bound, listening socket, taken over. -1 lets rank 0 listen on master_port itself.
     int listening_fd = -1;
     Duration time_limit = kHangLimit;  // limit of each wait, here and in the links
+    int streams = 1;                   // connections of a link between two of its nodes
 };
 
 struct LinkPlace {
@@ -44,6 +45,9 @@ class Rendezvous {
     // rank 0 is gone.
     [[nodiscard]] std::string get(const std::string& key);
 
+    // Returns the address by which other hosts reach this one, in digits. Throws Error{kHosts} if
+    // no route leads to the master.
+    [[nodiscard]] std::string own_address() const;
     // Opens the link between this bridge and the same bridge of every other host. All of them call
     // it. The link binds the interface that GLOO_SOCKET_IFNAME names, else the address from which
     // this host reaches the master. Throws Error{kSetup} if only some hosts have loopback
@@ -55,7 +59,6 @@ class Rendezvous {
     [[nodiscard]] std::unique_ptr<Link> open_link(const LinkPlace& place);
 
   private:
-    [[nodiscard]] std::string choose_address() const;
     [[nodiscard]] std::string agree_on_addresses();
     [[nodiscard]] std::unique_ptr<Link> connect(const LinkPlace& place, const std::string& address);
 

@@ -13,6 +13,7 @@
 #include <bit>
 #include <future>
 #include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -275,8 +276,11 @@ void StageLink::send(int to, uint32_t number, std::span<const IValue> values,
         text = writer.bytes();
     }
     text.resize((text.size() + kPieceBytes - 1) / kPieceBytes * kPieceBytes);
+    // The plan counts the values, not their description.
+    std::optional<TrafficScope> describing(TrafficKind::kControl);
     for (size_t at = 0; at < text.size(); at += kPieceBytes)
         link.transfer({{to, tag, std::as_bytes(std::span(text).subspan(at, kPieceBytes))}}, {});
+    describing.reset();
     transfer_tensors<LinkSend>(
         tensors, to, tag, [&](const std::vector<LinkSend>& sends) { link.transfer(sends, {}); });
 }
@@ -287,6 +291,7 @@ std::vector<IValue> StageLink::receive(int from, uint32_t number,
     const uint32_t tag = number * kTagsOfMessage;
     std::string text;
     const auto add_piece = [&] {
+        const TrafficScope describing(TrafficKind::kControl);
         text.resize(text.size() + kPieceBytes);
         const auto piece = std::span(text).last(kPieceBytes);
         link.transfer({}, {{from, tag, std::as_writable_bytes(piece)}});

@@ -22,6 +22,7 @@ namespace dslaunch::runtime {
 namespace {
 
 constexpr int64_t kHeaderBytes = 128;  // two cache lines, so that elements stay aligned
+constexpr int64_t kElementBytes = 16;  // of the largest type
 
 at::Tensor on_host(const at::Tensor& tensor) {
     return tensor.detach().to(at::kCPU).contiguous();
@@ -35,6 +36,13 @@ std::byte* data_of(at::Tensor& tensor) {
     return static_cast<std::byte*>(tensor.data_ptr());
 }
 
+template <typename T>
+std::vector<const T*> terms_of(const std::vector<const std::byte*>& bytes) {
+    std::vector<const T*> terms;
+    for (const std::byte* of_rank : bytes) terms.push_back(reinterpret_cast<const T*>(of_rank));
+    return terms;
+}
+
 // Returns a view of NUMEL elements of DTYPE at BYTES, which may only be read.
 at::Tensor view_of(const std::byte* bytes, int64_t numel, at::ScalarType dtype) {
     return at::from_blob(const_cast<std::byte*>(bytes), {numel}, dtype);
@@ -46,6 +54,9 @@ CollectivesTensorGroup::Slices CollectivesTensorGroup::add_slices(ArenaLayout& a
     DSL_CHECK(chunk.value >= 2 * kHeaderBytes && chunk.value % kHeaderBytes == 0,
               "chunks of {} bytes", chunk.value);
     Slices slices;
+    slices.piece = std::min(chunk, kPieceMax);
+    for (int i = 0; i < kPlaces; ++i)
+        slices.ring[i] = arena.add_bucket(fmt::format("tensor ring {}", i), slices.piece.value / 4);
     slices.chunk = chunk;
     for (int i = 0; i < kBuckets; ++i)
         slices.buckets[i] = arena.add_bucket(fmt::format("tensor group {}", i), chunk.value / 4);
@@ -79,38 +90,61 @@ void CollectivesTensorGroup::check_sites(const std::vector<Header>& headers, int
 }
 
 void CollectivesTensorGroup::share(const at::Tensor& mine, int64_t site, const Use& use) {
-    return on_one_host() ? share_on_host(mine, site, use) : share_by_messages(mine, site, use);
+    if (!on_one_host()) return share_by_messages(mine, site, use);
+    const Header own = header_of(mine, site);
+    const std::byte* const bytes = data_of(mine);
+    const auto fill = [&](int64_t begin, std::byte* place) {
+        std::memcpy(place, bytes + begin, static_cast<size_t>(std::min(room(), own.bytes - begin)));
+    };
+    pass_ring(own, room(), fill, use);
 }
 
-void CollectivesTensorGroup::share_on_host(const at::Tensor& mine, int64_t site, const Use& use) {
-    const int64_t capacity = slices_.chunk.value - kHeaderBytes;
-    const Header own = header_of(mine, site);
+int64_t CollectivesTensorGroup::room() const {
+    return slices_.piece.value - kHeaderBytes;
+}
+
+void CollectivesTensorGroup::pass_ring(const Header& own, int64_t capacity, const Fill& fill,
+                                       const Use& use) {
+    struct Written {
+        BucketId bucket;
+        Generation generation = 0;
+    };
+    // A place is written again once all have read it: one is left between those that are written
+    // and those that are read.
+    constexpr int64_t kAhead = kPlaces - 2;
+    std::array<Written, kPlaces> ring;
     std::vector<Header> headers(static_cast<size_t>(size()));
-    int64_t most = own.bytes;
-    for (int64_t begin = 0; begin == 0 || begin < most; begin += capacity) {
-        const BucketId bucket = slices_.buckets[turn_];
-        const Generation generation = ++generations_[turn_];
-        turn_ = (turn_ + 1) % kBuckets;
-        collectives_.await_free(bucket, generation);
-        std::byte* const place = std::as_writable_bytes(collectives_.bucket(bucket)).data();
+    int64_t most = own.bytes;  // of any rank; the others' are known with the first piece
+    int64_t written = 0;       // pieces
+    const auto write_next = [&] {
+        const int64_t begin = written * capacity;
+        const auto turn = ring_turn_;
+        ring_turn_ = (ring_turn_ + 1) % kPlaces;
+        Written& now = ring[static_cast<size_t>(written++ % kPlaces)];
+        now = {slices_.ring[turn], ++ring_generations_[turn]};
+        collectives_.await_free(now.bucket, now.generation);
+        std::byte* const place = std::as_writable_bytes(collectives_.bucket(now.bucket)).data();
         if (begin == 0) std::memcpy(place, &own, sizeof own);
-        if (begin < own.bytes)
-            std::memcpy(place + kHeaderBytes, data_of(mine) + begin,
-                        static_cast<size_t>(std::min(capacity, own.bytes - begin)));
-        collectives_.post(bucket, generation);
+        if (begin < own.bytes) fill(begin, place + kHeaderBytes);
+        collectives_.post(now.bucket, now.generation);
+    };
+    for (int64_t piece = 0; piece == 0 || piece * capacity < most; ++piece) {
+        while (written == 0 || (written <= piece + kAhead && written * capacity < most))
+            write_next();
+        const Written& now = ring[static_cast<size_t>(piece % kPlaces)];
         std::vector<const std::byte*> bytes;
-        for (const float* source : collectives_.await_sources(bucket, generation))
+        for (const float* source : collectives_.await_sources(now.bucket, now.generation))
             bytes.push_back(reinterpret_cast<const std::byte*>(source));
-        if (begin == 0) {
+        if (piece == 0) {
             for (size_t r = 0; r < headers.size(); ++r) {
                 std::memcpy(&headers[r], bytes[r], sizeof own);
                 most = std::max(most, headers[r].bytes);
             }
-            check_sites(headers, site);
+            check_sites(headers, own.site);
         }
         for (const std::byte*& place_of_rank : bytes) place_of_rank += kHeaderBytes;
-        use({begin, headers, bytes}, capacity);
-        collectives_.release(bucket, generation);
+        use({piece * capacity, headers, bytes}, capacity);
+        collectives_.release(now.bucket, now.generation);
     }
 }
 
@@ -147,12 +181,13 @@ at::Tensor CollectivesTensorGroup::combine(const at::Tensor& mine, int64_t site,
         const int64_t numel = std::min(capacity, chunk.headers[0].bytes - chunk.begin) / element;
         if (numel <= 0) return;
         at::Tensor into = view_of(data_of(result) + chunk.begin, numel, own.scalar_type());
-        if (dtype == at::kFloat && own.scalar_type() == at::kFloat && !add) {
-            std::vector<const float*> terms;
-            for (const std::byte* bytes : chunk.bytes)
-                terms.push_back(reinterpret_cast<const float*>(bytes));
-            return kernels::ordered_sum(terms, 1.0F, into.data_ptr<float>(), numel);
-        }
+        if (dtype == at::kFloat && own.scalar_type() == at::kFloat && !add)
+            return kernels::ordered_sum(terms_of<float>(chunk.bytes), 1.0F, into.data_ptr<float>(),
+                                        numel);
+        if (dtype == at::kFloat && at::isReducedFloatingType(own.scalar_type()) && !add)
+            return kernels::ordered_half_sum(
+                terms_of<uint16_t>(chunk.bytes), static_cast<uint16_t*>(into.data_ptr()), numel,
+                own.scalar_type() == at::kHalf ? DType::kF16 : DType::kBF16);
         at::Tensor total = view_of(chunk.bytes[0], numel, own.scalar_type()).to(dtype, false, true);
         for (size_t r = 1; r < chunk.bytes.size(); ++r) {
             const at::Tensor next = view_of(chunk.bytes[r], numel, own.scalar_type());
@@ -212,8 +247,12 @@ std::vector<at::Tensor> CollectivesTensorGroup::gather(const at::Tensor& mine, i
     share(own, site, [&](const Chunk& chunk, int64_t capacity) {
         for (size_t r = 0; r < chunk.bytes.size(); ++r) {
             const Header& header = chunk.headers[r];
+            const bool is_own = static_cast<int>(r) == rank();
             if (chunk.begin == 0)
-                all.push_back(at::empty(at::IntArrayRef(header.sizes, header.dims), own.options()));
+                all.push_back(
+                    is_own ? own
+                           : at::empty(at::IntArrayRef(header.sizes, header.dims), own.options()));
+            if (is_own) continue;
             const int64_t bytes = std::min(capacity, header.bytes - chunk.begin);
             if (bytes > 0)
                 std::memcpy(data_of(all[r]) + chunk.begin, chunk.bytes[r],
@@ -226,6 +265,7 @@ std::vector<at::Tensor> CollectivesTensorGroup::gather(const at::Tensor& mine, i
 
 std::vector<at::Tensor> CollectivesTensorGroup::exchange(const std::vector<at::Tensor>& parts,
                                                          int64_t site) {
+    if (on_one_host()) return exchange_on_host(parts, site);
     const at::Tensor own = on_host(at::stack(parts));
     const int64_t part_bytes = static_cast<int64_t>(own.nbytes()) / size();
     const int64_t mine_begin = rank() * part_bytes;
@@ -242,6 +282,41 @@ std::vector<at::Tensor> CollectivesTensorGroup::exchange(const std::vector<at::T
         }
     });
     return all.to(parts.front().device()).unbind(0);
+}
+
+// A place has a piece of the part for each rank.
+std::vector<at::Tensor> CollectivesTensorGroup::exchange_on_host(
+    const std::vector<at::Tensor>& parts, int64_t site) {
+    const auto me = static_cast<size_t>(rank());
+    std::vector<at::Tensor> own, all;
+    for (const at::Tensor& part : parts) {
+        own.push_back(on_host(part));
+        all.push_back(at::empty_like(own.back()));
+    }
+    const auto part_bytes = static_cast<int64_t>(own.front().nbytes());
+    const int64_t capacity = room() / size() / kElementBytes * kElementBytes;
+    std::memcpy(data_of(all[me]), data_of(own[me]), static_cast<size_t>(part_bytes));
+    const auto piece_bytes = [&](int64_t begin) {
+        return static_cast<size_t>(std::min(capacity, part_bytes - begin));
+    };
+    const auto fill = [&](int64_t begin, std::byte* place) {
+        for (size_t r = 0; r < own.size(); ++r)
+            if (r != me)
+                std::memcpy(place + static_cast<int64_t>(r) * capacity, data_of(own[r]) + begin,
+                            piece_bytes(begin));
+    };
+    pass_ring(header_of(own.front(), site), capacity, fill, [&](const Chunk& chunk, int64_t) {
+        for (size_t r = 0; r < all.size(); ++r) {
+            DSL_CHECK(chunk.headers[r].bytes == part_bytes, "tensor rank {} exchanges other shapes",
+                      r);
+            if (r != me && chunk.begin < part_bytes)
+                std::memcpy(data_of(all[r]) + chunk.begin,
+                            chunk.bytes[r] + static_cast<int64_t>(me) * capacity,
+                            piece_bytes(chunk.begin));
+        }
+    });
+    for (at::Tensor& tensor : all) tensor = tensor.to(parts.front().device());
+    return all;
 }
 
 at::Tensor CollectivesTensorGroup::shift(const at::Tensor& mine, int64_t site) {

@@ -1,8 +1,9 @@
 // A tensor group whose ranks are those of a Collectives: processes, or threads, of one host or of
-// several. On one host each rank writes its tensor into its own part of shared memory and reads the
-// others' there. It uses two buckets by turns, so that one is written while the other is read.
-// Between hosts, sums go as reductions of such buckets and all else as messages. Data path: arena,
-// collectives -> tensor group -> graph/tensor. Threads: one at a time, as TensorGroup says.
+// several. On one host each rank writes its tensor, piece by piece, into its own part of shared
+// memory and reads the others' there. The pieces pass through a ring of places that stay in the
+// cache: a rank writes some ahead of those that it reads, so that it seldom waits. Between hosts,
+// sums go as reductions of buckets and all else as messages. Data path: arena, collectives ->
+// tensor group -> graph/tensor. Threads: one at a time, as TensorGroup says.
 #pragma once
 
 #include <array>
@@ -19,12 +20,17 @@ namespace dslaunch::runtime {
 class CollectivesTensorGroup final : public graph::TensorGroup {
   public:
     static constexpr int kBuckets = 2;
+    static constexpr int kPlaces = 4;
     struct Slices {
+        std::array<BucketId, kPlaces> ring;
+        Bytes piece;  // bytes of each place of the ring
         std::array<BucketId, kBuckets> buckets;
         Bytes chunk;  // bytes of each bucket
     };
-    // Adds two buckets of CHUNK for each rank to ARENA. Larger tensors take several turns.
+    // Adds two buckets of CHUNK, and a ring of places of at most kPieceMax, for each rank to ARENA.
+    // Larger tensors take several turns.
     [[nodiscard]] static Slices add_slices(ArenaLayout& arena, Bytes chunk = mib(1));
+    static constexpr Bytes kPieceMax = kib(256);
 
     // COLLECTIVES joins the ranks of the group and nobody else, and must outlive it. Its buckets
     // are this object's alone. Tensors on a device pass through the host's memory.
@@ -57,6 +63,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         const std::vector<const std::byte*>& bytes;
     };
     using Use = std::function<void(const Chunk& chunk, int64_t capacity)>;
+    // Writes this rank's bytes from BEGIN on to PLACE, as many as fit.
+    using Fill = std::function<void(int64_t begin, std::byte* place)>;
 
     [[nodiscard]] bool on_one_host() const { return collectives_.topology().node_count() == 1; }
     [[nodiscard]] static Header header_of(const at::Tensor& mine, int64_t site);
@@ -64,7 +72,11 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
     void check_sites(const std::vector<Header>& headers, int64_t own) const;
     // Calls USE with every rank's bytes, chunk by chunk. MINE is contiguous, on the CPU.
     void share(const at::Tensor& mine, int64_t site, const Use& use);
-    void share_on_host(const at::Tensor& mine, int64_t site, const Use& use);
+    // The same on one host for OWN.bytes of each rank, CAPACITY of them at a time.
+    void pass_ring(const Header& own, int64_t capacity, const Fill& fill, const Use& use);
+    [[nodiscard]] int64_t room() const;  // bytes of a place, behind its header
+    [[nodiscard]] std::vector<at::Tensor> exchange_on_host(const std::vector<at::Tensor>& parts,
+                                                           int64_t site);
     // A header and the bytes of MINE.
     [[nodiscard]] static std::string message_of(const at::Tensor& mine, int64_t site);
     void share_by_messages(const at::Tensor& mine, int64_t site, const Use& use);
@@ -75,6 +87,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
 
     Collectives& collectives_;
     Slices slices_;
+    std::array<Generation, kPlaces> ring_generations_{};
+    size_t ring_turn_ = 0;
     std::array<Generation, kBuckets> generations_{};
     size_t turn_ = 0;
 };

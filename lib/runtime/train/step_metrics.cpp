@@ -66,6 +66,8 @@ std::string metrics_line(const StepMetrics& metrics) {
     add_memory(json, metrics);
     json.key("link_bytes").begin_object().field("sent", metrics.links.sent.value);
     json.field("received", metrics.links.received.value).end_object();
+    json.key("step_link_bytes");
+    links_json(metrics.step_links, json);
     if (metrics.disk) {
         json.key("disk_bytes").begin_object().field("read", metrics.disk->read.value);
         json.field("written", metrics.disk->written.value).end_object();

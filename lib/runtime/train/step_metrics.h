@@ -10,10 +10,11 @@
 #include "plan/step/plan_check.h"
 #include "runtime/comm/traffic.h"
 #include "runtime/state/state_account.h"
+#include "runtime/train/step_links.h"
 
 namespace dslaunch::runtime {
 
-// Losses, times and memory are of all ranks; the last five are of this rank.
+// Losses, times and memory are of all ranks; the last six are of this rank.
 struct StepMetrics {
     int64_t step = 0;
     double loss = 0;
@@ -35,6 +36,7 @@ struct StepMetrics {
     std::array<Bytes, plan::kBufferKinds> kind_peaks;     // as planned
     MemoryAccount memory;                                 // as the state counts it
     Traffic links;                                        // since the start
+    StepLinks step_links;                                 // of this rank's host, in this step
     std::optional<DiskTraffic> disk;  // since the start; nullopt: nothing is on disk
 };
 

@@ -30,6 +30,7 @@ struct Trainer::StepFacts {
     double compute_wait_ms = 0;
     bool end = false;
     std::vector<SavePhase> saves;  // one per rank
+    StepLinks links;               // of rank 0's host
     double step_ms = 0;
     double loss_scale = 1;
     bool skipped = false;
@@ -47,6 +48,7 @@ struct RankFacts {
     double compute_wait_ms = 0;
     bool end = false;
     SavePhase save = SavePhase::kIdle;
+    StepLinks links = {};
 };
 
 std::string encode_facts(const RankFacts& facts) {
@@ -58,6 +60,7 @@ std::string encode_facts(const RankFacts& facts) {
         .i64(facts.page_faults);
     writer.u64(bits(facts.data_wait_ms)).u64(bits(facts.compute_wait_ms)).u8(facts.end ? 1 : 0);
     writer.u8(static_cast<uint8_t>(facts.save));
+    write_links(facts.links, writer);
     return writer.bytes();
 }
 
@@ -72,6 +75,7 @@ RankFacts decode_facts(const std::string& bytes) {
     facts.compute_wait_ms = std::bit_cast<double>(reader.u64());
     facts.end = reader.u8() != 0;
     facts.save = static_cast<SavePhase>(reader.u8());
+    facts.links = read_links(reader);
     return facts;
 }
 
@@ -113,7 +117,10 @@ Trainer::Trainer(TrainerParts parts)
       executor_(*parts_.plan, *this, lane_streams(parts_)),
       tier_peaks_(plan::peak_by_tier(*parts_.plan)),
       kind_peaks_(plan::peak_by_kind(*parts_.plan)),
-      scaler_(parts_.config->precision.loss_scale) {
+      scaler_(parts_.config->precision.loss_scale),
+      comms_(parts_.config->comms_logger,
+             parts_.collectives->topology().world_size() / parts_.stage.stages(),
+             parts_.config->zero.stage == 0) {
     const storage::TrainingState& resumed = parts_.resumed;
     step_ = resumed.step;
     updates_ = resumed.updates;
@@ -124,6 +131,7 @@ Trainer::Trainer(TrainerParts parts)
 }
 
 void Trainer::run(const plan::Instruction& instruction) {
+    const TrafficScope scope(plan::traffic_kind(instruction.op));
     switch (instruction.op) {
         case plan::Op::kLoad:
         case plan::Op::kForward:
@@ -163,15 +171,22 @@ int Trainer::segment_of_model(int segment) const {
     return dslaunch::plan::segment_of_model(parts_.stage.parts, segment);
 }
 
-Traffic Trainer::traffic() const {
-    Traffic all = parts_.collectives->traffic();
-    const auto add = [&](const Traffic& more) {
-        all.sent += more.sent;
-        all.received += more.received;
-    };
-    for (const Collectives* const group : parts_.groups) add(group->traffic());
-    if (parts_.stage.far != nullptr) add(parts_.stage.far->traffic());
+TrafficTable Trainer::traffic() const {
+    TrafficTable all = parts_.collectives->traffic();
+    for (const Collectives* const group : parts_.groups) all += group->traffic();
+    if (parts_.stage.far != nullptr) all += parts_.stage.far->traffic();
     return all;
+}
+
+// What this rank has moved since the last call.
+StepLinks Trainer::own_links() {
+    StepLinks links;
+    TrafficTable now = traffic();
+    links.moved = now.since(traffic_before_);
+    traffic_before_ = std::move(now);
+    const bool first_of_host = parts_.collectives->topology().local_rank == 0;
+    if (parts_.tells_planned.value_or(first_of_host)) links.planned = parts_.plan->sent_by_kind();
+    return links;
 }
 
 // The number of a lane's messages, the same at both ends.
@@ -241,6 +256,7 @@ TrainResult Trainer::run() {
     // The loss before training shows the worth of the later ones.
     if (config.eval_interval > 0 && before == 0) result.eval_loss = evaluate(0);
     train_begin_ = last_step_end_ = clock_.now();
+    traffic_before_ = traffic();
     faults_before_ = process_usage().page_faults;
     for (int64_t step = before + 1; step <= config.steps && !result.asked_to_end; ++step) {
         step_ = step;
@@ -258,6 +274,8 @@ TrainResult Trainer::run() {
             ++interval_steps_;
             if (config.wall_clock_breakdown)
                 breakdown_.add(*parts_.plan, executor_.spans(), executor_.compute_waited());
+            if (comms_.enabled())
+                comms_.add(step, *parts_.plan, executor_.spans(), facts.links.moved);
             if (is_logged(step)) report_progress(step, facts);
         }
         const bool saving = save_if_due(step, facts);
@@ -276,6 +294,8 @@ TrainResult Trainer::run() {
     result.new_updates = updates_ - parts_.resumed.updates;
     result.time = last_step_end_ - train_begin_;
     parts_.state->meet();
+    result.links = links_;
+    result.comms = comms_.summary();
     parts_.state->settle();
     // These peaks include the memory of the last save.
     DeviceMemoryState device;
@@ -429,13 +449,14 @@ Trainer::StepFacts Trainer::gather(double loss) {
     mine.compute_wait_ms = to_milliseconds(executor_.compute_waited());
     mine.end = parts_.reporter->asked_to_end() || time_is_over();
     if (parts_.checkpointer) mine.save = parts_.checkpointer->phase();
+    mine.links = own_links();
     faults_before_ = usage.page_faults;
     data_waited_before_ = data_waited;
     StepFacts all;
     ++ends_reached_;
     const std::vector<std::string> ranks = parts_.collectives->all_gather(encode_facts(mine));
-    for (const std::string& bytes : ranks) {
-        const RankFacts facts = decode_facts(bytes);
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        const RankFacts facts = decode_facts(ranks[rank]);
         all.loss += facts.loss;
         all.rss_bytes = std::max(all.rss_bytes, facts.rss_bytes);
         all.peak_rss_bytes = std::max(all.peak_rss_bytes, facts.peak_rss_bytes);
@@ -444,7 +465,10 @@ Trainer::StepFacts Trainer::gather(double loss) {
         all.compute_wait_ms = std::max(all.compute_wait_ms, facts.compute_wait_ms);
         all.end = all.end || facts.end;
         all.saves.push_back(facts.save);
+        if (static_cast<int>(rank) < parts_.collectives->topology().node_sizes.front())
+            all.links += facts.links;
     }
+    links_ += all.links;
     // Only the last stage's ranks have a loss.
     const int64_t with_loss = std::ssize(ranks) / parts_.stage.stages();
     all.loss /= static_cast<double>(with_loss);
@@ -476,7 +500,8 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
                       .tier_peaks = tier_peaks_,
                       .kind_peaks = kind_peaks_,
                       .memory = parts_.account->memory(),
-                      .links = traffic(),
+                      .links = traffic().all(),
+                      .step_links = facts.links,
                       .disk = parts_.account->disk_traffic()}));
 }
 

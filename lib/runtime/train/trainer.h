@@ -7,6 +7,7 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "config/run/run_config.h"
@@ -26,9 +27,11 @@
 #include "runtime/state/state_account.h"
 #include "runtime/state/stepping_state.h"
 #include "runtime/train/between_steps.h"
+#include "runtime/train/comms_log.h"
 #include "runtime/train/evaluator.h"
 #include "runtime/train/job_clock.h"
 #include "runtime/train/reporter.h"
+#include "runtime/train/step_links.h"
 
 namespace dslaunch::runtime {
 
@@ -53,6 +56,9 @@ struct TrainerParts {
     SteppingState* state = nullptr;
     const StateAccount* account = nullptr;
     Collectives* collectives = nullptr;  // joins all ranks
+    // True if the plan's bytes to other hosts are told by this rank: by one of the host's ranks
+    // that train the same parameters, as all of them send these bytes together.
+    std::optional<bool> tells_planned;
     // Those of some of the ranks, and of all ranks' devices, whose poison ends what blocks there.
     std::vector<Collectives*> groups;
     DeviceBackend* device = nullptr;   // null: the CPU
@@ -81,6 +87,8 @@ struct TrainResult {
     Bytes peak_device_held;
     Duration time{0};  // time of all steps, and of the evaluations between them
     std::optional<double> eval_loss;
+    StepLinks links;    // of rank 0's host, in the steps of this run; rank 0 has them
+    std::string comms;  // the table of comms_logger, of rank 0; empty: not asked for
     bool asked_to_end = false;
 };
 
@@ -119,7 +127,8 @@ class Trainer final : private InstructionRunner {
     [[nodiscard]] bool save_if_due(int64_t step, const StepFacts& facts);
     void save(int64_t step, const StepFacts& facts);
     [[nodiscard]] bool time_is_over() const;
-    [[nodiscard]] Traffic traffic() const;
+    [[nodiscard]] TrafficTable traffic() const;
+    [[nodiscard]] StepLinks own_links();
     [[nodiscard]] bool is_first_rank() const { return parts_.collectives->topology().rank() == 0; }
 
     TrainerParts parts_;
@@ -148,6 +157,9 @@ class Trainer final : private InstructionRunner {
     double interval_ms_ = 0;         // steps since the last progress line
     int64_t interval_steps_ = 0;
     StepBreakdown breakdown_;
+    CommsLog comms_;
+    TrafficTable traffic_before_;  // at the end of the step before
+    StepLinks links_;              // since the start of this run
     bool eval_cut_short_ = false;
     Duration longest_step_{0};
 };

@@ -54,6 +54,19 @@ GradientSums::GradientSums(const graph::Model& model, const ShardMap& map,
     for (const int buffer : buffer_of_bucket_) buffers = std::max(buffers, buffer + 1);
     bucket_in_buffer_.assign(static_cast<size_t>(buffers), -1);
     collector_ = std::make_unique<GradientCollector>(model, map.layout(), views(model));
+    errors_.resize(buckets_.size());
+    const runtime::Topology& place = map.topology();
+    if (!options.keeps_errors || !place.is_bridge()) return;
+    for (size_t b = 0; b < buckets_.size(); ++b)
+        errors_[b].resize(static_cast<size_t>(
+            runtime::sent_numel(map.gradient_destinations(static_cast<int>(b)), place.node_rank,
+                                {place.local_rank, place.bridge_count()})));
+}
+
+Bytes GradientSums::error_bytes() const {
+    Bytes bytes;
+    for (const std::vector<float>& errors : errors_) bytes += Bytes{std::ssize(errors) * 4};
+    return bytes;
 }
 
 std::vector<at::Tensor> GradientSums::views(const graph::Model& model) const {
@@ -136,12 +149,25 @@ void GradientSums::sum_over_tensor_ranks(int b) const {
     }
 }
 
-void GradientSums::reduce(int b) {
+namespace {
+
+// It does not depend on where a run began, so that a resumed run has the same bits.
+uint32_t rounding_seed(const plan::Instruction& reduce, int64_t step) {
+    uint32_t seed = static_cast<uint32_t>(step) * 0x9E3779B1U;
+    seed ^= static_cast<uint32_t>(reduce.micro_step) * 0x85EBCA77U;
+    return seed ^ static_cast<uint32_t>(reduce.bucket) * 0xC2B2AE3DU;
+}
+
+}  // namespace
+
+void GradientSums::reduce(const plan::Instruction& reduce, int64_t step) {
+    const int b = reduce.bucket;
     const auto i = static_cast<size_t>(b);
     if (scope_.on_host) return collectives_.reduce_on_host(buckets_[i], generations_[i], mean());
     if (!sums_in_place()) {
         const std::vector<runtime::NodeRange> destinations = map_.gradient_destinations(b);
-        return collectives_.reduce(buckets_[i], generations_[i], mean(), destinations);
+        return collectives_.reduce(buckets_[i], generations_[i], mean(), destinations,
+                                   {options_.packing, rounding_seed(reduce, step), errors_[i]});
     }
     sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
     if (sources_[i].size() == 1) return;  // it is the sum

@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "graph/archive/model.h"
 #include "graph/tensor/tensor_rank.h"
+#include "plan/step/step_plan.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/host/arena.h"
 #include "zero/gradients/gradient_collector.h"
@@ -31,6 +32,9 @@ struct GradientOptions {
     // The tensor group. Gradients that are summands in it are summed over it when they are posted.
     // Null means that there is no group.
     const graph::TensorRank* tensor = nullptr;
+    // How gradients travel between hosts, and whether this rank keeps what rounding leaves of them.
+    WirePacking packing = WirePacking::kNone;
+    bool keeps_errors = false;
 };
 
 // The sums of a step.
@@ -63,7 +67,10 @@ class GradientSums {
     // Completes a tied bucket's gradients and returns them, before they are posted.
     [[nodiscard]] std::span<float> complete_tied(int bucket);
     void post(int bucket);
-    void reduce(int bucket);
+    // Carries out a Reduce of STEP, by which rounding between hosts is drawn.
+    void reduce(const plan::Instruction& reduce, int64_t step);
+    // The memory of what rounding has left.
+    [[nodiscard]] Bytes error_bytes() const;
     // begin_accumulate() and end_accumulate() bracket the reduced gradients of a micro step of a
     // bucket. In between, accumulate() writes the elements of RANGE, which lies in one of this
     // rank's pieces, to INTO. After the first micro step of the step it adds to the values there.
@@ -147,7 +154,8 @@ class GradientSums {
         std::vector<float> mine_before;  // this rank's, when the ranks told each other first
         std::vector<float> sums;         // of all ranks, then
     };
-    std::vector<Usage> usage_;  // one per bucket
+    std::vector<Usage> usage_;                // one per bucket
+    std::vector<std::vector<float>> errors_;  // one per bucket, empty unless they are kept
 };
 
 template <typename Use>

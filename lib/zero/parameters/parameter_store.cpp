@@ -237,7 +237,7 @@ void ParameterStore::bring(int b, int buffer) {
     states_.read_parameters(b, begin_use(buffer));
 }
 
-void ParameterStore::gather(int b, int buffer, int64_t step) {
+void ParameterStore::gather(int b, int buffer, int64_t step, WirePacking packing) {
     const auto k = static_cast<size_t>(buffer);
     std::byte* const base = arena_.shared(slices_.buffers[k]).data();
     if (!map_.parameters_offloaded()) {
@@ -258,7 +258,8 @@ void ParameterStore::gather(int b, int buffer, int64_t step) {
     if (map_.topology().is_bridge()) {
         group_.await_all(slices_.copied[k], use);
         const auto bytes = static_cast<size_t>(map_.layout().buckets[b].numel * element_bytes_);
-        collectives_.gather_ranges({base, bytes}, element_bytes_, map_.node_ranges(b));
+        collectives_.gather_ranges({base, bytes}, element_bytes_, map_.node_ranges(b),
+                                   {packing, dtype_});
         group_.post(slices_.filled[k], use);
     }
     for (int bridge = 0; bridge < map_.topology().bridge_count(); ++bridge)

@@ -270,10 +270,9 @@ const std::vector<Bad>& bad_zeros() {
         {"{zero_optimization: {stage: 1, ignore_unused_parameters: false}}",
          {"c:1:58: zero_optimization.ignore_unused_parameters: unused parameters are always named "
           "and skipped: remove the key"}},
-        {"{zero_optimization: {stage: 3, zero_hpz_partition_size: 8, zero_quantized_weights: "
-         "true}}",
-         {"c:1:84: zero_optimization.zero_quantized_weights: compressed ZeRO communication is not "
-          "available yet in this version"}},
+        {"{zero_optimization: {stage: 2, zero_quantized_weights: true}}",
+         {"c:1:56: zero_optimization.zero_quantized_weights: at ZeRO stage 2 updated parameters "
+          "are gathered in place, and rounding would change them: use stage 3"}},
         {"{zero_optimization: {stage: 1}, dslaunch: {shard: rows}}",
          {"c:1:51: dslaunch.shard: must be one of flat, layer, group, row, parameter, auto, not "
           "the string "

@@ -25,6 +25,13 @@ Resolved at_stage(int64_t stage, const std::string& more = "", const std::string
                                     stage, more, own));
 }
 
+// With its problems.
+Resolved unchecked(const std::string& text) {
+    ResolveOptions options;
+    options.world_size = 2;
+    return resolve(parse_config(text, "c"), options);
+}
+
 }  // namespace
 
 TEST_CASE("every ZeRO stage resolves, with DeepSpeed's defaults") {
@@ -180,4 +187,100 @@ TEST_CASE("gradients keep fp32 where a config asks for fewer bits, and the user 
               "fp32 in this version, with all bits"});
     CHECK(value_at(result, "communication_data_type").value.text == "fp32");
     CHECK(value_at(result, "data_types.grad_accum_dtype").value.text == "fp32");
+}
+
+TEST_CASE(
+    "values in fewer bits between hosts, and copies on hosts, resolve at the stages that have "
+    "them") {
+    const auto wire_at = [](int64_t stage, const std::string& more, const std::string& own = "") {
+        return at_stage(stage, more, own).config.zero.wire;
+    };
+    WireConfig all;
+    all.parameters = all.frozen = all.gradients = WireChoice::kOn;
+    all.error_feedback = true;
+    all.host_copy_ranks = 2;
+    CHECK(wire_at(3,
+                  "zero_quantized_weights: true, zero_quantized_nontrainable_weights: true, "
+                  "zero_quantized_gradients: true, zero_hpz_partition_size: 2",
+                  "communication: {error_feedback: true}") == all);
+    CHECK(wire_at(3, "") == WireConfig{});
+    CHECK(wire_at(1, "zero_quantized_gradients: true").gradients == WireChoice::kOn);
+
+    const WireConfig measured =
+        wire_at(3,
+                "zero_quantized_weights: auto, zero_quantized_gradients: auto, "
+                "zero_hpz_partition_size: auto");
+    CHECK(measured.parameters == WireChoice::kAuto);
+    CHECK(measured.gradients == WireChoice::kAuto);
+    CHECK(measured.host_copy_ranks == 0);
+    const WireConfig below =
+        wire_at(1,
+                "zero_quantized_weights: auto, zero_quantized_gradients: auto, "
+                "zero_hpz_partition_size: auto");
+    CHECK(below.parameters == WireChoice::kOff);
+    CHECK(below.gradients == WireChoice::kAuto);
+    CHECK(below.host_copy_ranks == 1);
+}
+
+TEST_CASE("combinations of fewer bits that make no sense are refused by name") {
+    struct Row {
+        int64_t stage;
+        std::string zero;
+        std::string own;
+        std::string path;
+        std::string words;
+    };
+    const std::string weights = "zero_optimization.zero_quantized_weights";
+    const std::string gradients = "zero_optimization.zero_quantized_gradients";
+    const std::string copy = "zero_optimization.zero_hpz_partition_size";
+    const std::string feedback = "dslaunch.communication.error_feedback";
+    const std::vector<Row> rows = {
+        {2, "zero_quantized_weights: true", "", weights, "gathered in place"},
+        {0, "zero_quantized_gradients: true", "", gradients, "rounded twice"},
+        {3, "zero_quantized_gradients: true, mics_shard_size: 2", "", gradients, "mics_shard_size"},
+        {3, "zero_quantized_weights: true, mics_shard_size: 2", "", weights, "mics_shard_size"},
+        {2, "zero_hpz_partition_size: 2", "", copy, "use stage 3"},
+        {3, "zero_hpz_partition_size: 2, mics_shard_size: 2", "", copy, "use one of both"},
+        {3, "zero_hpz_partition_size: 2, offload_param: {device: nvme, nvme_path: /tmp}", "", copy,
+         "offload_param keeps them on disk"},
+        {3, "", "communication: {error_feedback: true}", feedback, "which is not on"},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.zero, row.own);
+        const Resolved result =
+            unchecked(fmt::format("{{zero_optimization: {{stage: {}, {}}}, dslaunch: {{{}}}}}",
+                                  row.stage, row.zero, row.own));
+        REQUIRE(result.problems.size() == 1);
+        CHECK(result.problems[0].path == row.path);
+        CHECK(result.problems[0].message.find(row.words) != std::string::npos);
+    }
+    const Resolved scaled = unchecked(
+        "{zero_optimization: {stage: 3, zero_quantized_gradients: true}, fp16: {enabled: true}, "
+        "dslaunch: {communication: {error_feedback: true}}}");
+    REQUIRE(scaled.problems.size() == 1);
+    CHECK(scaled.problems[0].message.find("loss scale") != std::string::npos);
+    const Resolved gpu = unchecked(
+        "{zero_optimization: {stage: 3, zero_quantized_weights: true}, dslaunch: {device: cuda}}");
+    REQUIRE(gpu.problems.size() == 1);
+    CHECK(gpu.problems[0].path == weights);
+}
+
+TEST_CASE("the logger of communication knows operations by our names and by DeepSpeed's") {
+    const auto logger = [](const std::string& text) {
+        return unchecked("{comms_logger: {enabled: true, " + text + "}}");
+    };
+    CHECK(on_two_ranks("{}").config.comms_logger == CommsLoggerConfig{});
+    CHECK(logger("verbose: true, debug: true").config.comms_logger ==
+          CommsLoggerConfig{true, true, true, {}});
+    CHECK(logger("prof_all: false, prof_ops: [all_reduce, gather, reduce_scatter_tensor]")
+              .config.comms_logger.kinds ==
+          std::vector<TrafficKind>{TrafficKind::kReduce, TrafficKind::kGather});
+    // All operations are logged where prof_all says so.
+    CHECK(logger("prof_ops: [all_reduce]").config.comms_logger.kinds.empty());
+    const Resolved none = logger("prof_all: false");
+    REQUIRE(none.problems.size() == 1);
+    CHECK(none.problems[0].path == "comms_logger.prof_ops");
+    const Resolved wrong = logger("prof_ops: [al_reduce]");
+    REQUIRE(wrong.problems.size() == 1);
+    CHECK(wrong.problems[0].message.find("`al_reduce` is no operation") != std::string::npos);
 }

@@ -300,3 +300,31 @@ TEST_CASE("one overflowed fp16 gradient makes the sum of squares not finite") {
                 REQUIRE_FALSE(std::isfinite(sum_of_squares(wide.data(), kNumel, isa)));
             }
 }
+
+TEST_CASE("16-bit arrays are summed in fp32, in order, and rounded once") {
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal;
+    for (const Isa isa : available())
+        for (const DType dtype : kHalves)
+            for (const size_t source_count : {1U, 2U, 3U, 5U})
+                for (const int64_t numel : {0, 1, 63, 64, 65, 1000}) {
+                    const auto length = static_cast<size_t>(numel);
+                    std::vector<std::vector<uint16_t>> halves(source_count);
+                    std::vector<float> total(length), next(length);
+                    std::vector<const uint16_t*> sources;
+                    for (size_t s = 0; s < source_count; ++s) {
+                        for (size_t i = 0; i < length; ++i)
+                            halves[s].push_back(rounded(normal(random), dtype));
+                        sources.push_back(halves[s].data());
+                        for (size_t i = 0; i < length; ++i) {
+                            next[i] = static_cast<float>(meaning(halves[s][i], dtype));
+                            total[i] = s == 0 ? next[i] : total[i] + next[i];
+                        }
+                    }
+                    std::vector<uint16_t> expected, out(length);
+                    for (const float value : total) expected.push_back(rounded(value, dtype));
+                    ordered_half_sum(sources, out.data(), numel, dtype, isa);
+                    INFO(isa_name(isa) << " numel=" << numel << " sources=" << source_count);
+                    REQUIRE(out == expected);
+                }
+}

@@ -76,4 +76,30 @@ TEST_CASE("memory is the state's account, and the plan's where the state has non
     CHECK(line.at("link_bytes") == Json{{"sent", 60}, {"received", 70}});
 }
 
+TEST_CASE("a step's bytes between hosts stand by kind, beside the plan's, and by host") {
+    StepMetrics metrics = half_a_second();
+    TrafficTable::Row& row = metrics.step_links.moved.by_host[2];
+    row[static_cast<size_t>(TrafficKind::kReduce)] = {Bytes{3}, Bytes{4}};
+    row[static_cast<size_t>(TrafficKind::kControl)] = {Bytes{5}, Bytes{6}};
+    metrics.step_links.planned[static_cast<size_t>(TrafficKind::kReduce)] = Bytes{3};
+    metrics.step_links.planned[static_cast<size_t>(TrafficKind::kGather)] = Bytes{7};
+    const Json links = Json::parse(metrics_line(metrics)).at("step_link_bytes");
+    CHECK(links.at("by_kind") == Json{{"reduce", {{"sent", 3}, {"received", 4}, {"planned", 3}}},
+                                      {"gather", {{"sent", 0}, {"received", 0}, {"planned", 7}}},
+                                      {"control", {{"sent", 5}, {"received", 6}}}});
+    CHECK(links.at("by_host") == Json{{"2", {{"sent", 8}, {"received", 10}}}});
+    CHECK(links_text(metrics.step_links, 1) ==
+          "reduce 3 B as planned, gather 0 B (planned: 7 B), control 5 B; 8 B to host 2");
+    CHECK(links_text({}, 1).empty());
+
+    WireWriter writer;
+    write_links(metrics.step_links, writer);
+    const std::string bytes = writer.bytes();
+    WireReader reader(bytes, "links");
+    const StepLinks back = read_links(reader);
+    CHECK(reader.done());
+    CHECK(back.moved.by_host == metrics.step_links.moved.by_host);
+    CHECK(back.planned == metrics.step_links.planned);
+}
+
 }  // namespace dslaunch

@@ -91,6 +91,7 @@ struct TrainingCase {
     std::function<TrainedModel()> make_model = small_model;
     bool losses_late = false;  // SegmentRunnerOptions::read_losses_late
     OffloadPlan offload = {};
+    HostWire wire = {};
     KeptAfter kept_after = {};
     FileTree* tree = nullptr;           // null: nothing is saved or resumed
     std::vector<FileTree*> trees = {};  // one a host, if they share none

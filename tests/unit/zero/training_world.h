@@ -100,6 +100,7 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.gather = job.gather;
     options.offload = job.offload;
     options.compression = ExchangeSchedule::room(job.optimizer, topology.node_count());
+    options.wire = job.wire;
     return options;
 }
 

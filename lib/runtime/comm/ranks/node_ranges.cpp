@@ -1,5 +1,7 @@
 #include "runtime/comm/ranks/node_ranges.h"
 
+#include <map>
+
 #include "base/check.h"
 
 namespace dslaunch::runtime {
@@ -37,6 +39,15 @@ std::vector<Range> stream_part(std::span<const NodeRange> ranges, int node, Part
         }
     }
     return pieces;
+}
+
+int64_t sent_numel(std::span<const NodeRange> ranges, int node, PartOf part) {
+    std::map<int, int64_t> numel;
+    for (const NodeRange& owned : ranges)
+        if (owned.node != kEveryNode && owned.node != node) numel[owned.node] += owned.range.numel;
+    int64_t sent = 0;
+    for (const auto& [owner, of_owner] : numel) sent += part_range(of_owner, part).numel;
+    return sent;
 }
 
 }  // namespace dslaunch::runtime

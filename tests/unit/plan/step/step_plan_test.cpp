@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <cstddef>
+#include <map>
 
 #include "base/text.h"
 #include "plan/step/plan_check.h"
@@ -46,6 +47,7 @@ struct Job {
     int flags = 0;
     bool half = false;
     GatherLimits gather = {};
+    HostWire wire = {};
 
     [[nodiscard]] std::vector<StepPlan> plans(const ModelInfo& model,
                                               const FlatLayout& layout) const {
@@ -65,6 +67,7 @@ struct Job {
                 options.master = half;
                 options.partition = &partition;
                 options.gather = gather;
+                options.wire = wire;
                 made.push_back(make_step_plan(model, layout, options));
             }
         }
@@ -200,6 +203,74 @@ TEST_CASE("what a step sends between hosts is what the formulas say") {
             CHECK(sent == (stage == 3 ? 3 : 2) * volume + flags - kept);
         }
     }
+}
+
+TEST_CASE(
+    "a host that keeps what it gathers gathers each bucket once a step, in a buffer of its own") {
+    const ModelInfo model = four_layers();
+    const FlatLayout layout = make_flat_layout(model, {1 << 20, 1, true, 0, 64});
+    const auto gathers_of = [](const StepPlan& plan) {
+        std::map<int, int> gathers;
+        for (const Instruction& instruction : plan.instructions)
+            if (instruction.op == Op::kGather) ++gathers[instruction.bucket];
+        return gathers;
+    };
+    for (const int64_t accumulation : {1, 3}) {
+        for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{1, 1}, {2, 2}}) {
+            for (const int64_t groups : {0, 2}) {
+                Job job{nodes, 3, accumulation, groups, 0};
+                int64_t again = 0;
+                for (const StepPlan& plan : job.plans(model, layout)) again += plan.sent().value;
+                job.wire.host_copy = true;
+                int64_t once = 0;
+                for (const StepPlan& plan : job.plans(model, layout)) {
+                    CAPTURE(nodes.size(), accumulation, groups, plan.rank);
+                    const std::map<int, int> gathers = gathers_of(plan);
+                    CHECK(gathers.size() == layout.buckets.size());
+                    for (const auto& [bucket, times] : gathers) CHECK(times == 1);
+                    CHECK(plan.gather_buffer_numel.size() == layout.buckets.size());
+                    CHECK(held(plan, BufferKind::kStaging) == layout.numel * 4);
+                    CHECK(check_plan(plan).empty());
+                    once += plan.sent().value;
+                }
+                const int64_t numel = 4 * 65536;
+                const int64_t hosts = std::ssize(nodes);
+                // Sent over all ranks, each rank counts its host's: gradients each micro step,
+                // parameters once.
+                const int64_t flags = 4 * 16 * 4 * hosts * (hosts - 1) * accumulation;
+                const int64_t volume = numel * 4 * (hosts - 1);
+                CHECK(once == nodes.front() * (volume * (accumulation + 1) + flags));
+                CHECK(again > once);
+            }
+        }
+    }
+}
+
+TEST_CASE("packed values are counted by their blocks, and their errors as memory") {
+    const ModelInfo model = four_layers();
+    const FlatLayout layout = make_flat_layout(model, {1 << 20, 1, true, 0, 64});
+    Job job{{1, 1}, 3, 1, 0, 0};
+    const auto sent_of = [&](TrafficKind kind) {
+        int64_t sent = 0;
+        for (const StepPlan& plan : job.plans(model, layout))
+            sent += plan.sent_by_kind()[static_cast<size_t>(kind)].value;
+        return sent;
+    };
+    const int64_t exact_gather = sent_of(TrafficKind::kGather);
+    const int64_t flags = 4 * 16 * 4 * 2;
+    const int64_t exact_reduce = sent_of(TrafficKind::kReduce) - flags;
+    job.wire = {WirePacking::kInt8, WirePacking::kNone, WirePacking::kInt4, true, false};
+    // A shard of 65536 / 2 elements is 128 blocks of 256 with a scale of 4 bytes each.
+    CHECK(sent_of(TrafficKind::kGather) * 4 * 256 == exact_gather * 260);
+    CHECK((sent_of(TrafficKind::kReduce) - flags) * 4 * 256 == exact_reduce * 132);
+    const StepPlan first = job.plans(model, layout).front();
+    job.wire.error_feedback = false;
+    const StepPlan plain = job.plans(model, layout).front();
+    CHECK(held(first, BufferKind::kGradients) - held(plain, BufferKind::kGradients) ==
+          4 * 65536 / 2 * 4);
+    // On one host nothing is packed.
+    job.nodes = {2};
+    CHECK(job.plans(model, layout).front().sent().value == 0);
 }
 
 TEST_CASE("each bucket is reduced once a step, or once a micro step when asked") {

@@ -176,7 +176,7 @@ TEST_CASE("A bridge sends two (H - 1) / H of its stripe, the others and single h
                 (void)all.await_reduced(bucket, g);
             }
             const Topology& topology = all.topology();
-            traffic[rank] = all.traffic();
+            traffic[rank] = all.traffic().all();
             if (topology.is_bridge())
                 wanted[rank] =
                     3 * 2 * (hosts - 1) * (row.numel / topology.bridge_count()) * 4 / hosts;

@@ -83,7 +83,7 @@ TEST_CASE("messages of any size arrive between ranks of a host as they were sent
     for (size_t i = 0; i < sizes.size(); ++i)
         CHECK(receive(ranks.link(1), 0, 5, sizes[i]) ==
               pattern(sizes[i], static_cast<uint32_t>(i)));
-    CHECK(ranks.link(1).traffic().received.value == 3'000'001 + 3 * (256 << 10) + 4096 + 8);
+    CHECK(ranks.link(1).traffic().all().received.value == 3'000'001 + 3 * (256 << 10) + 4096 + 8);
 }
 
 TEST_CASE("a send ends with its receive, so that one sender takes no room from others") {

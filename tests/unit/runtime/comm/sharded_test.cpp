@@ -169,12 +169,13 @@ TEST_CASE("Reduction to owners and gather move exactly what the owners need") {
                 const auto node = static_cast<size_t>(all.topology().node_rank);
                 all.post(bucket, 1);
                 all.reduce(bucket, 1, 1.0F, owners);
-                const Traffic reduced = all.traffic();
+                const Traffic reduced = all.traffic().all();
                 reduce_sent[node] += reduced.sent.value;
                 reduce_received[node] += reduced.received.value;
                 all.gather_ranges(self.arena->shared(weights), 2, owners);
-                gather_sent[node] += all.traffic().sent.value - reduced.sent.value;
-                gather_received[node] += all.traffic().received.value - reduced.received.value;
+                gather_sent[node] += all.traffic().all().sent.value - reduced.sent.value;
+                gather_received[node] +=
+                    all.traffic().all().received.value - reduced.received.value;
             });
             for (size_t node = 0; node < hosts; ++node) {
                 const int64_t every = numel[hosts];

@@ -1,0 +1,30 @@
+// A packing says in how few bits values travel between hosts; the kernels are in
+// lib/kernels/wire_packing.h. The plan knows it to count the bytes. Source: ZeRO++ (Wang et al.
+// 2023, arXiv:2306.10209), block-wise quantization of weights and gradients.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+
+namespace dslaunch {
+
+enum class WirePacking : uint8_t {
+    kNone,  // as they are
+    kInt8,  // off by at most 1/254 of the largest of their block
+    kInt4   // off by at most 1/14 of the largest of their block, or less than 1/7 if drawn
+};
+
+// Elements that share a scale.
+inline constexpr int64_t kWireBlockNumel = 256;
+
+// Bytes of NUMEL elements, of ELEMENT_BYTES each where they travel as they are: one fp32 scale a
+// block, then the codes. It adds up over parts that are whole blocks.
+[[nodiscard]] constexpr int64_t wire_bytes(WirePacking packing, int64_t numel,
+                                           int64_t element_bytes) {
+    if (packing == WirePacking::kNone) return numel * element_bytes;
+    const int64_t scales = round_up(numel, kWireBlockNumel) / kWireBlockNumel * 4;
+    return scales + (packing == WirePacking::kInt8 ? numel : (numel + 1) / 2);
+}
+
+}  // namespace dslaunch

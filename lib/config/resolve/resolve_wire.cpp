@@ -1,0 +1,146 @@
+// What travels between hosts in fewer bits, what hosts keep so that it need not travel again, and
+// the log of both.
+#include "config/resolve/resolver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace dslaunch::config {
+
+namespace {
+
+constexpr const char* kWeights = "zero_optimization.zero_quantized_weights";
+constexpr const char* kFrozen = "zero_optimization.zero_quantized_nontrainable_weights";
+constexpr const char* kGradients = "zero_optimization.zero_quantized_gradients";
+constexpr const char* kHostCopy = "zero_optimization.zero_hpz_partition_size";
+constexpr const char* kFeedback = "dslaunch.communication.error_feedback";
+
+struct OpName {
+    const char* deepspeed;  // the name begins so
+    TrafficKind kind;
+};
+// DeepSpeed's logger knows operations by the function of deepspeed.comm that was called.
+constexpr std::array<OpName, 12> kOpNames{{{"all_reduce", TrafficKind::kReduce},
+                                           {"inference_all_reduce", TrafficKind::kTensor},
+                                           {"reduce", TrafficKind::kReduce},
+                                           {"all_gather", TrafficKind::kGather},
+                                           {"allgather", TrafficKind::kGather},
+                                           {"gather", TrafficKind::kGather},
+                                           {"all_to_all", TrafficKind::kTensor},
+                                           {"send", TrafficKind::kStage},
+                                           {"isend", TrafficKind::kStage},
+                                           {"recv", TrafficKind::kStage},
+                                           {"irecv", TrafficKind::kStage},
+                                           {"broadcast", TrafficKind::kControl}}};
+
+std::optional<TrafficKind> kind_of(const std::string& name) {
+    for (int kind = 0; kind < kTrafficKinds; ++kind)
+        if (traffic_kind_name(static_cast<TrafficKind>(kind)) == name)
+            return static_cast<TrafficKind>(kind);
+    for (const OpName& op : kOpNames)
+        if (name.starts_with(op.deepspeed)) return op.kind;
+    if (name == "barrier" || name == "monitored_barrier") return TrafficKind::kControl;
+    return std::nullopt;
+}
+
+}  // namespace
+
+void Resolver::wire() {
+    WireConfig& wire = run_config().zero.wire;
+    wire.parameters = take_packing(kWeights, 3);
+    wire.frozen = take_packing(kFrozen, 3);
+    wire.gradients = take_packing(kGradients, 1);
+    host_copies();
+    error_feedback();
+}
+
+// FIRST_STAGE is the lowest at which there is something to pack.
+WireChoice Resolver::take_packing(const std::string& path, int64_t first_stage) {
+    const ZeroConfig& zero = run_config().zero;
+    const bool lacks_stage = zero.stage < first_stage;
+    if (is_auto(path)) {
+        const bool packs = !lacks_stage && zero.shard_ranks == 0;
+        derive(path, make_value(std::string(packs ? "auto" : "false")),
+               packs ? "auto = as the link between hosts is measured"
+                     : "auto = false, no shards are sent between hosts");
+        return packs ? WireChoice::kAuto : WireChoice::kOff;
+    }
+    if (!take_bool(path)) return WireChoice::kOff;
+    if (lacks_stage && path == kGradients) {
+        problem(path,
+                "at ZeRO stage 0 every host gets all sums, which would be rounded twice: use "
+                "stages 1 to 3");
+    } else if (lacks_stage) {
+        problem(path, fmt::format("at ZeRO stage {} updated parameters are gathered in place, and "
+                                  "rounding would change them: use stage 3",
+                                  zero.stage));
+    } else if (zero.shard_ranks > 0) {
+        problem(path,
+                "with mics_shard_size every host holds a copy: no parameters are sent between "
+                "hosts, and all hosts get all sums of gradients; use one of both");
+    }
+    return WireChoice::kOn;
+}
+
+void Resolver::host_copies() {
+    const ZeroConfig& zero = run_config().zero;
+    int64_t& ranks = run_config().zero.wire.host_copy_ranks;
+    const bool gathers = zero.stage == 3 && zero.shard_ranks == 0;
+    if (is_auto(kHostCopy)) {
+        ranks = gathers ? 0 : 1;
+        derive(kHostCopy, make_value(std::string(gathers ? "auto" : "1")),
+               gathers ? "auto = the ranks of a host, if there are several hosts"
+                       : "auto = 1, nothing is gathered between hosts");
+    } else {
+        ranks = take_integer(kHostCopy);
+    }
+    if (ranks == 1) return;
+    if (zero.stage < 3) {
+        problem(kHostCopy, fmt::format("at ZeRO stage {} every host has all parameters: use stage "
+                                       "3, or leave it out",
+                                       zero.stage));
+    } else if (zero.shard_ranks > 0) {
+        problem(kHostCopy, "with mics_shard_size every host has all parameters: use one of both");
+    } else if (run_config().offload.parameters == OffloadDevice::kNvme) {
+        problem(kHostCopy,
+                "keeps all parameters in a host's memory, and offload_param keeps them on disk: "
+                "use one of both");
+    }
+}
+
+void Resolver::error_feedback() {
+    bool& feedback = run_config().zero.wire.error_feedback;
+    feedback = take_bool(kFeedback);
+    if (!feedback) return;
+    if (run_config().zero.wire.gradients == WireChoice::kOff)
+        problem(kFeedback,
+                fmt::format("keeps what {} rounds off, which is not on: give both", kGradients));
+    if (run_config().precision.loss_scale.dynamic)
+        problem(kFeedback,
+                "keeps what was rounded off gradients under another loss scale, which "
+                "fp16.loss_scale 0 changes: use bf16, or a fixed loss scale");
+}
+
+void Resolver::comms_logger() {
+    CommsLoggerConfig& logger = run_config().comms_logger;
+    logger.enabled = take_bool("comms_logger.enabled");
+    logger.verbose = take_bool("comms_logger.verbose");
+    logger.debug = take_bool("comms_logger.debug");
+    const bool all = take_bool("comms_logger.prof_all");
+    const std::string path = "comms_logger.prof_ops";
+    for (const std::string& name : take_texts(path)) {
+        const std::optional<TrafficKind> kind = kind_of(name);
+        if (!kind)
+            problem(path, fmt::format("`{}` is no operation: reduce, gather, norm, stage, tensor, "
+                                      "control, or one of deepspeed.comm such as all_reduce",
+                                      name));
+        if (kind && !all && std::ranges::count(logger.kinds, *kind) == 0)
+            logger.kinds.push_back(*kind);
+    }
+    if (logger.enabled && !all && logger.kinds.empty())
+        problem(path, "is empty and prof_all is false: nothing would be logged");
+}
+
+}  // namespace dslaunch::config

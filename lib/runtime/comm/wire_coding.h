@@ -1,0 +1,32 @@
+// How values travel between hosts: as they are, or packed. Within a host nothing is packed. Data
+// path: step plan -> ZeRO state -> collectives -> host exchange. Value types.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/kinds/dtype.h"
+#include "base/kinds/wire_packing.h"
+
+namespace dslaunch::runtime {
+
+// A reduction's. What every node needs travels as it is.
+struct ReduceCoding {
+    WirePacking packing = WirePacking::kNone;
+    // The seed by which codes are drawn, the same on all ranks and another one each time. Without
+    // `errors` only: with them, rounding is to nearest.
+    uint32_t seed = 0;
+    // What rounding has left of the values that this rank packs, added to the next ones:
+    // [sent_numel (ranks/node_ranges.h)] fp32, kept by the caller from one reduction to the next.
+    // Empty: it is lost.
+    std::span<float> errors = {};
+};
+
+// A gather's. Packed values arrive rounded on every host, the sender's own included, so that all
+// have the same bits.
+struct GatherCoding {
+    WirePacking packing = WirePacking::kNone;
+    DType dtype = DType::kF32;  // the elements', if they are packed: kF32, kBF16 or kF16
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,56 @@
+// The log of what ranks exchange (DeepSpeed's comms_logger): count, bytes, time and rates of every
+// operation, from when the plan's instructions ran. Nothing is waited for and nothing is measured
+// that a run without it does not measure. Data path: executor, plan, links -> [here] -> the log.
+// Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "config/run/run_config.h"
+#include "plan/step/step_plan.h"
+#include "runtime/comm/traffic.h"
+
+namespace dslaunch::runtime {
+
+class CommsLog {
+  public:
+    // RANKS exchange what an instruction moves. REDUCES_TO_ALL: sums go to all of them, not to
+    // their owners.
+    CommsLog(config::CommsLoggerConfig config, int ranks, bool reduces_to_all)
+        : config_(std::move(config)), ranks_(ranks), reduces_to_all_(reduces_to_all) {}
+
+    [[nodiscard]] bool enabled() const { return config_.enabled; }
+    // Adds a step of PLAN whose instruction i ran in SPANS[i]. MOVED is what was sent to other
+    // hosts by operations inside of others: those of layers that ranks share, and agreements.
+    void add(int64_t step, const plan::StepPlan& plan, std::span<const plan::InstructionSpan> spans,
+             const TrafficTable& moved);
+    // A line for each operation and size: count, time, rates. Empty: there was none.
+    [[nodiscard]] std::string summary() const;
+
+    // Bytes that pass a link for each byte of an operation's result, times the ranks' number by
+    // which the slowest link bounds it: NVIDIA's nccl-tests, doc/PERFORMANCE.md.
+    [[nodiscard]] static double bus_factor(TrafficKind kind, bool to_all, int ranks);
+
+  private:
+    struct Sum {
+        int64_t count = 0;
+        Duration time{0};
+    };
+    [[nodiscard]] bool logs(TrafficKind kind) const;
+    [[nodiscard]] double bus_rate(TrafficKind kind, double rate) const {
+        return rate * bus_factor(kind, reduces_to_all_, ranks_);
+    }
+
+    config::CommsLoggerConfig config_;
+    int ranks_;
+    bool reduces_to_all_;
+    std::map<std::pair<TrafficKind, int64_t>, Sum> sums_;  // by kind and bytes
+    std::map<TrafficKind, Bytes> inside_;  // what operations inside of others have sent
+};
+
+}  // namespace dslaunch::runtime

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/machine/memory_limits.h"
 #include "graph/archive/memory_order.h"
 #include "graph/lower/loss.h"

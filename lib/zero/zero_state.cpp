@@ -463,15 +463,15 @@ void ZeroState::update_part(const plan::Instruction& instruction, const ChunkPar
     if (plan::is_compressed(place_.plan->exchange)) return take_average(b, part, both, view);
     const bool shows = witness_ != nullptr && place_.map->pieces(b)[part.piece].writes;
     for_gradients(b, part, both, view,
-                 [&](const Range& range, std::span<const float* const> gradients, float scale) {
-                     kernels::FlatRange update = arrays_of(b, part, view, range);
-                     update.gradients = gradients;
-                     update.gradient_scale = scale * clip_factor_;
-                     if (shows) show(instruction, {update, range, scale, run, /*done=*/false});
-                     optimizers_[static_cast<size_t>(run.rule)].update(update, rate(run), run.step,
-                                                                       settings_.betas, place_.plan->exchange);
-                     if (shows) show(instruction, {update, range, scale, run, /*done=*/true});
-                 });
+                  [&](const Range& range, std::span<const float* const> gradients, float scale) {
+                      kernels::FlatRange update = arrays_of(b, part, view, range);
+                      update.gradients = gradients;
+                      update.gradient_scale = scale * clip_factor_;
+                      if (shows) show(instruction, {update, range, scale, run, /*done=*/false});
+                      optimizers_[static_cast<size_t>(run.rule)].update(
+                          update, rate(run), run.step, settings_.betas, place_.plan->exchange);
+                      if (shows) show(instruction, {update, range, scale, run, /*done=*/true});
+                  });
 }
 
 void ZeroState::update_tensor(const plan::Instruction& instruction, const ChunkPart& part,
@@ -484,10 +484,10 @@ void ZeroState::update_tensor(const plan::Instruction& instruction, const ChunkP
               model_.parameters()[slice.parameter].name);
     float* const mean = tensor_optimizer_->gradients();
     for_gradients(b, part, tensor, view,
-                 [&](const Range& range, std::span<const float* const> gradients, float scale) {
-                     queue().ordered_sum(gradients, scale, mean + range.begin - tensor.begin,
-                                         range.numel);
-                 });
+                  [&](const Range& range, std::span<const float* const> gradients, float scale) {
+                      queue().ordered_sum(gradients, scale, mean + range.begin - tensor.begin,
+                                          range.numel);
+                  });
     kernels::FlatRange update = arrays_of(b, part, view, tensor);
     const float* const gradients = mean;
     update.gradients = {&gradients, 1};

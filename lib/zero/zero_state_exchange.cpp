@@ -122,7 +122,8 @@ void ZeroState::step_alone(int b, const ChunkPart& part, const Range& range,
                       kernels::FlatRange update = arrays_of(b, part, view, here);
                       update.gradients = gradients;
                       update.gradient_scale = scale * clip_factor_;
-                      optimizers_.front().update(update, settings_.lr, 1, settings_.betas, Exchange::kNone);
+                      optimizers_.front().update(update, settings_.lr, 1, settings_.betas,
+                                                 Exchange::kNone);
                   });
 }
 

@@ -269,8 +269,7 @@ void Resolver::compression() {
     if (run.sequence.size > 1) refuse("dslaunch.sequence.size", "ranks do not share positions");
     if (!run.parameter_groups.empty() || run.decays_matrices_only)
         refuse("dslaunch.optimizer", "all parameters have the same numbers");
-    if (run.states != MomentFormat::kFp32)
-        refuse("dslaunch.optimizer.states", "moments are fp32");
+    if (run.states != MomentFormat::kFp32) refuse("dslaunch.optimizer.states", "moments are fp32");
     if (!run.precision.master_copies)
         refuse("bf16.bf16_master_weights_and_grads", "master weights are fp32");
     const WireConfig& wire = run.zero.wire;

@@ -10,7 +10,17 @@
 
 namespace dslaunch::config {
 
-enum class OptimizerKind { kAdam, kAdamW, kSgd, kAdagrad, kLion, kLamb, kMuon, kOneBitAdam, kZeroOneAdam };
+enum class OptimizerKind {
+    kAdam,
+    kAdamW,
+    kSgd,
+    kAdagrad,
+    kLion,
+    kLamb,
+    kMuon,
+    kOneBitAdam,
+    kZeroOneAdam
+};
 
 // How Muon makes a matrix orthogonal: by products of the matrix itself, or of its Gram matrix,
 // which is smaller unless the matrix is square.
@@ -49,7 +59,7 @@ struct OptimizerConfig {
     NewtonSchulz newton_schulz = NewtonSchulz::kGram;  // Muon
     double rest_lr = 1e-3;  // Muon: AdamW's rate, for what is no hidden matrix
 
-    OneBitConfig one_bit;   // OneBitAdam, ZeroOneAdam
+    OneBitConfig one_bit;  // OneBitAdam, ZeroOneAdam
 
     // True if hosts tell each other less than gradients in full.
     [[nodiscard]] bool compresses() const {

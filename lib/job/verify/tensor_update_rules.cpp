@@ -12,7 +12,7 @@ namespace dslaunch::job {
 
 namespace {
 
-constexpr double kUnit = 0x1p-23;  // relative rounding of fp32, twice
+constexpr double kRoundingUnit = 0x1p-23;  // relative rounding of fp32, twice
 // Steps of a quintic from fp32 numbers: small singular values grow some hundred times, and their
 // rounding with them. Relative to the largest singular value, which is about 1.
 constexpr double kOrthogonalSlack = 1e-3;
@@ -45,10 +45,10 @@ TensorError lamb_states(const config::OptimizerConfig& config, const at::Tensor&
     const at::Tensor v = values_of(before.second, facts.like);
     const TensorError first =
         worst_of(values_of(after.first, facts.like), config.beta1 * m + (1 - config.beta1) * g,
-                 16 * kUnit * (m.abs() + g.abs()));
+                 16 * kRoundingUnit * (m.abs() + g.abs()));
     const TensorError second =
         worst_of(values_of(after.second, facts.like), config.beta2 * v + (1 - config.beta2) * g * g,
-                 16 * kUnit * (v.abs() + g * g));
+                 16 * kRoundingUnit * (v.abs() + g * g));
     return larger(first, second);
 }
 
@@ -71,7 +71,7 @@ TensorError lamb_error(const config::OptimizerConfig& config, const at::Tensor& 
                                                      : 1;
     const at::Tensor delta = facts.lr * ratio * correction * way;
     return larger(states, worst_of(values_of(after.parameters, facts.like), p - delta,
-                                   kUnit * (8 * p.abs() + 64 * delta.abs())));
+                                   kRoundingUnit * (8 * p.abs() + 64 * delta.abs())));
 }
 
 // Jordan's iteration as it is published.
@@ -92,7 +92,7 @@ TensorError muon_error(const config::OptimizerConfig& config, const at::Tensor& 
     const at::Tensor old = values_of(before.first, facts.like);
     const at::Tensor momentum = values_of(after.first, facts.like);
     const TensorError states = worst_of(momentum, config.momentum * old + (1 - config.momentum) * g,
-                                        16 * kUnit * (old.abs() + g.abs()));
+                                        16 * kRoundingUnit * (old.abs() + g.abs()));
     const at::Tensor way = (1 - config.momentum) * g + config.momentum * momentum;
     const at::Tensor matrix = way.dim() == 4 ? way.flatten(1) : way;
     const double size = std::sqrt(
@@ -100,7 +100,7 @@ TensorError muon_error(const config::OptimizerConfig& config, const at::Tensor& 
     const at::Tensor p = values_of(before.parameters, facts.like);
     const at::Tensor expected = p * (1 - facts.lr * config.weight_decay) -
                                 facts.lr * size * newton_schulz(matrix).reshape(p.sizes());
-    const at::Tensor allowed = 8 * kUnit * p.abs() + facts.lr * size * kOrthogonalSlack;
+    const at::Tensor allowed = 8 * kRoundingUnit * p.abs() + facts.lr * size * kOrthogonalSlack;
     return larger(states, worst_of(values_of(after.parameters, facts.like), expected, allowed));
 }
 

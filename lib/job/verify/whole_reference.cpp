@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "base/machine/memory_limits.h"
 #include "base/text.h"
 #include "graph/archive/memory_order.h"

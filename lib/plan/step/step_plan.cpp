@@ -16,6 +16,7 @@ std::string_view op_name(Op op) {
 TrafficKind traffic_kind(Op op) {
     switch (op) {
         case Op::kReduce:
+        case Op::kExchange:
         case Op::kTie:
             return TrafficKind::kReduce;
         case Op::kGather:

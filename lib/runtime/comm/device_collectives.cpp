@@ -76,7 +76,7 @@ class DeviceCollectives final : public Collectives {
     }
     void reduce_on_host(BucketId bucket, Generation generation, float scale) override {
         DSL_CHECK(topology_.world_size() == 1, "GPUs sum over hosts");
-        reduce(bucket, generation, scale, {});
+        reduce(bucket, generation, scale, {}, {});
     }
     ReducedParts await_reduced_on_host(BucketId bucket, Generation generation) override {
         return await_reduced(bucket, generation);

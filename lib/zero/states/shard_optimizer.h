@@ -1,7 +1,7 @@
 // The update of a rank's part of the optimizer states and parameters, element by element: Adam,
-// AdamW, SGD, Adagrad, Lion, 1-bit Adam, 0/1 Adam in fp32 (whole tensors: tensor_optimizer.h). The states are the
-// caller's (state_store.h). Parameters that got no gradient in a step are left alone, as in
-// PyTorch, so each keeps its own step count.
+// AdamW, SGD, Adagrad, Lion, 1-bit Adam, 0/1 Adam in fp32 (whole tensors: tensor_optimizer.h). The
+// states are the caller's (state_store.h). Parameters that got no gradient in a step are left
+// alone, as in PyTorch, so each keeps its own step count.
 #pragma once
 
 #include <cstdint>

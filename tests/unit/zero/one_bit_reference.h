@@ -1,8 +1,8 @@
 // 1-bit Adam and 0/1 Adam as their papers and DeepSpeed's code write them, in one process and
 // element by element, without DeepSpeed's first call, which throws a gradient away: the result that
-// hosts must reach, to the last bit. A sign turns where two ways of rounding differ, so the rounding
-// is that of the kernels; tests/parity/onebit_deepspeed.py compares the algorithms with DeepSpeed's.
-// Sources: Tang et al. 2021, Lu et al. 2022; deepspeed/runtime/fp16/onebit.
+// hosts must reach, to the last bit. A sign turns where two ways of rounding differ, so the
+// rounding is that of the kernels; tests/parity/onebit_deepspeed.py compares the algorithms with
+// DeepSpeed's. Sources: Tang et al. 2021, Lu et al. 2022; deepspeed/runtime/fp16/onebit.
 #pragma once
 
 #include <ATen/ops/from_blob.h>
@@ -214,7 +214,8 @@ class OneBitReference {
         const auto rest = static_cast<float>(1 - config_.beta2);
         const auto beta2 = static_cast<float>(config_.beta2);
         const Floats& g = gradients[0];
-        for (size_t i = 0; i < g.size(); ++i) of.v[i] = std::fma(rest * g[i], g[i], of.v[i] * beta2);
+        for (size_t i = 0; i < g.size(); ++i)
+            of.v[i] = std::fma(rest * g[i], g[i], of.v[i] * beta2);
         for (size_t h = 0; h < hosts_; ++h) {
             mix(of.m[h], g);
             move(of, h);

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/machine/memory_limits.h"
+#include "base/text.h"
 #include "graph/archive/memory_order.h"
 #include "graph/lower/loss.h"
 #include "graph/lower/precision.h"
@@ -20,7 +21,7 @@
 #include "graph/segment/compute_context.h"
 #include "graph/tensor/graph_facts.h"
 #include "graph/tensor/tensor_check.h"
-#include "job/setup/set_up_job.h"
+#include "job/setup/lower_options.h"
 
 namespace dslaunch::job {
 

@@ -6,10 +6,11 @@ preset=${1:?usage: tools/build.sh PRESET [TARGET...]}
 shift
 
 # Configuring again is left to ninja, which sees when a CMake file has changed.
-settings=$(cat build/torch-dir) configured=build/$preset/configured-with
+torch=$(cat build/torch-dir)
+settings="$torch $(cat build/arrow-dir 2>/dev/null || true)" configured=build/$preset/configured-with
 options=()
 case $preset in
-dev | release | clang | odr) options=(-DDSL_WITH_TORCH="$([ "$settings" = none ] && echo OFF || echo ON)") ;;
+dev | release | clang | odr) options=(-DDSL_WITH_TORCH="$([ "$torch" = none ] && echo OFF || echo ON)") ;;
 esac
 if [ ! -e "build/$preset/build.ninja" ] || [ "$settings" != "$(cat "$configured" 2>/dev/null)" ]; then
     cmake --preset "$preset" "${options[@]}"

@@ -4,8 +4,10 @@
 #   tools/setup.sh
 # Variables: DSL_TORCH_DIR (folder with LibTorch's include/ and lib/), DSLAUNCH_CACHE (where the
 # wheel is unpacked, default ~/.cache/dslaunch), DSL_TORCH=OFF (launcher only, no LibTorch),
-# DSL_PACKAGES=SKIP (the packages are there by other means).
-# Result: build/torch-dir holds the folder; cmake/DslTorch.cmake reads it.
+# DSL_PACKAGES=SKIP (the packages are there by other means), DSL_ARROW=ON (Arrow too, which reads
+# Parquet), DSL_ARROW_DIR (folder with Arrow's include/ and libraries), DSL_ARROW=OFF (without it).
+# Result: build/torch-dir and build/arrow-dir hold the folders; cmake/DslTorch.cmake and
+# cmake/DslArrow.cmake read them. Without Arrow the second is empty.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
@@ -13,6 +15,8 @@ umask 022
 readonly torch_version=2.11.0
 readonly cache=${DSLAUNCH_CACHE:-${HOME:?}/.cache/dslaunch}
 readonly wheel_folder=$cache/torch-$torch_version
+readonly arrow_version=26.0.1
+readonly arrow_folder=$cache/arrow-$arrow_version
 
 # Libraries whose headers are needed, and the King James text of the demo.
 readonly libraries=(libcli11-dev libssh-dev libyaml-cpp-dev libspdlog-dev libfmt-dev catch2
@@ -38,7 +42,7 @@ missing_packages() {
         dpkg-query -W -f='${db:Status-Status}\n' "$entry" 2>/dev/null | grep -qx installed ||
             echo "$entry"
     done
-    if [ -z "$(installed_torch)" ]; then
+    if [ -z "$(installed_torch)" ] || { wants_arrow && [ -z "$(installed_arrow)" ]; }; then
         python3 -m pip --version >/dev/null 2>&1 || printf '%s\n' python3 python3-pip
         command -v unzip >/dev/null || echo unzip
     fi
@@ -172,13 +176,42 @@ fetch_torch() {
         die "could not move LibTorch to $wheel_folder"
 }
 
+wants_arrow() { [ "${DSL_ARROW:-}" = ON ]; }
+# The folder of an Arrow that is usable as it stands, or nothing: the user's, an unpacked wheel.
+installed_arrow() {
+    [ "${DSL_ARROW:-}" = OFF ] && return
+    if [ -n "${DSL_ARROW_DIR:-}" ]; then
+        [ -e "$DSL_ARROW_DIR/include/parquet/arrow/reader.h" ] ||
+            die "DSL_ARROW_DIR=$DSL_ARROW_DIR has no include/parquet/arrow/reader.h"
+        echo "$DSL_ARROW_DIR"
+    elif [ -d "$arrow_folder/pyarrow" ]; then
+        echo "$arrow_folder/pyarrow"
+    fi
+}
+
+# As fetch_torch. Only the two libraries that read Parquet are kept.
+fetch_arrow() {
+    local part
+    mkdir -p "$cache"
+    part=$(mktemp -d "$cache/arrow-$arrow_version.part.XXXXXX")
+    trap "rm -rf '$part'" EXIT
+    say "fetching Arrow $arrow_version (about 55 MB) into $arrow_folder"
+    download_wheel "$part" "pyarrow==$arrow_version"
+    unpack_wheel "$(echo "$part"/pyarrow-*.whl)" "$part" 'pyarrow/include/*' 'pyarrow/libarrow.so*' \
+        'pyarrow/libparquet.so*' 'pyarrow-*.dist-info/*'
+    chmod 755 "$part"
+    mv -T "$part" "$arrow_folder" 2>/dev/null || [ -d "$arrow_folder/pyarrow" ] ||
+        die "could not move Arrow to $arrow_folder"
+}
+
 main() {
-    local stamp torch
+    local stamp torch arrow
     stamp=build/setup-$(cat tools/setup.sh - <<<"$cache ${DSL_TORCH_DIR:-} ${DSL_TORCH:-} $(
-        has_toolkit && echo cuda)" | cksum | cut -d' ' -f1)
+        has_toolkit && echo cuda) ${DSL_ARROW_DIR:-} ${DSL_ARROW:-}" | cksum | cut -d' ' -f1)
     if [ -e "$stamp" ]; then
-        torch=$(cat build/torch-dir)
-        [ "$torch" = none ] || [ -e "$torch/lib/libtorch_cpu.so" ] && return
+        torch=$(cat build/torch-dir) arrow=$(cat build/arrow-dir)
+        { [ "$torch" = none ] || [ -e "$torch/lib/libtorch_cpu.so" ]; } &&
+            { [ -z "$arrow" ] || [ -d "$arrow" ]; } && return
     fi
     mkdir -p build
     install_packages
@@ -189,9 +222,13 @@ main() {
         torch=$wheel_folder/torch
     fi
     [ "$torch" = none ] || say "LibTorch: $torch"
+    if wants_arrow && [ -z "$(installed_arrow)" ]; then fetch_arrow; fi
+    arrow=$(installed_arrow)
+    [ -z "$arrow" ] || say "Arrow: $arrow"
     if [ "$torch" = "$wheel_folder/torch" ] && has_toolkit; then complete_cuda; fi
     has_toolkit || say "no CUDA toolkit (nvcc): the CUDA plugin is left out"
     echo "$torch" >build/torch-dir.part && mv build/torch-dir.part build/torch-dir
+    echo "$arrow" >build/arrow-dir.part && mv build/arrow-dir.part build/arrow-dir
     rm -f build/setup-*
     : >"$stamp"
 }

@@ -26,6 +26,7 @@
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_wire.h"
+#include "job/setup/lower_options.h"
 #include "job/setup/set_up_job.h"
 #include "job/verify/job_verifier.h"
 #include "kernels/flat_optimizer.h"
@@ -309,6 +310,7 @@ class TrainRole {
                                                           runtime::ModelBuffers& buffers) {
         runtime::EvaluatorParts parts;
         parts.model = setup_.model.get();
+        parts.lowering = job::lower_options(setup_.config(), gpu_.device, /*training=*/false);
         parts.config = &setup_.config();
         parts.buffers = &buffers;
         parts.state = &state;

@@ -76,7 +76,7 @@ class Preferences {
         config["dslaunch"] = {
             {"steps", expected().at("steps")},
             {"data", {{"train", rows()}, {"shuffle", false}}},
-            {"loss", {{"name", kind == "ipo" ? "ipo" : "dpo"}, {"beta", expected().at("beta")}}}};
+            {"loss", {{"name", kind == "lora" ? "dpo" : kind}, {"beta", expected().at("beta")}}}};
         if (kind == "lora")
             config["dslaunch"]["lora"] = {{"r", 4},
                                           {"alpha", 8},
@@ -86,9 +86,10 @@ class Preferences {
     }
 
     [[nodiscard]] TrainResult train_well(const Json& config,
-                                         const std::vector<std::string>& where = ranks(1)) const {
+                                         const std::vector<std::string>& where = ranks(1),
+                                         const std::string& of_model = "") const {
         std::filesystem::remove_all(folder_.path() + "/out");
-        TrainResult result = train(folder_, where, model(), config);
+        TrainResult result = train(folder_, where, of_model.empty() ? model() : of_model, config);
         INFO(result.err);
         REQUIRE(result.code == 0);
         return result;
@@ -101,6 +102,26 @@ class Preferences {
 
 double largest_from_trl(const TrainResult& result, const std::string& kind) {
     return largest_difference(result.losses(), expected().at(kind).get<std::vector<double>>());
+}
+
+// The largest difference of a reward or a margin; accuracies are the same.
+double largest_reward_from_trl(const TrainResult& result, const std::string& kind) {
+    double largest = 0;
+    size_t step = 0;
+    for (const Json& line : result.metrics) {
+        if (!line.contains("loss")) continue;
+        INFO("step " << step + 1);
+        const auto trl = expected().at("rewards").at(kind).at(step++).get<std::vector<double>>();
+        const auto off = [&](const char* name, double value) {
+            largest = std::max(largest, std::abs(line.at(name).get<double>() - value));
+        };
+        off("rewards/chosen", trl[0]);
+        off("rewards/rejected", trl[1]);
+        off("rewards/margins", trl[0] - trl[1]);
+        CHECK(line.at("rewards/accuracies").get<double>() == trl[2]);
+    }
+    CHECK(step == expected().at("rewards").at(kind).size());
+    return largest;
 }
 
 }  // namespace
@@ -129,11 +150,13 @@ TEST_CASE("pairs are prepared as TRL does it, with the reference that it compute
                Catch::Contains("pairs    20") && Catch::Contains("of " + pairs.model()));
 }
 
-TEST_CASE("dpo and ipo train as TRL trains them, with adapters too") {
+TEST_CASE("dpo, ipo and orpo train as TRL trains them, with adapters too") {
     const Preferences pairs;
-    for (const std::string kind : {"dpo", "lora", "ipo"}) {
+    for (const std::string kind : {"dpo", "lora", "ipo", "orpo"}) {
         INFO(kind);
-        CHECK(largest_from_trl(pairs.train_well(pairs.config(kind)), kind) < 1e-4);
+        const TrainResult result = pairs.train_well(pairs.config(kind));
+        CHECK(largest_from_trl(result, kind) < 1e-4);
+        CHECK(largest_reward_from_trl(result, kind) < 1e-4);
     }
     // A wrong beta, and answers without their reference, are found out.
     Json config = pairs.config("dpo");
@@ -150,14 +173,20 @@ TEST_CASE("pairs train on shards, stages and in 16 bits as on one rank") {
         INFO("ZeRO " << stage);
         Json config = pairs.config(stage == 2 ? "lora" : "dpo", 2);
         config["zero_optimization"] = {{"stage", stage}};
-        CHECK(largest_from_trl(pairs.train_well(config, ranks(2)), stage == 2 ? "lora" : "dpo") <
-              1e-4);
+        const std::string kind = stage == 2 ? "lora" : "dpo";
+        const TrainResult result = pairs.train_well(config, ranks(2));
+        CHECK(largest_from_trl(result, kind) < 1e-4);
+        CHECK(largest_reward_from_trl(result, kind) < 1e-4);
     }
     for (const char* shared : {"tensor", "sequence"}) {
         INFO(shared);
         Json config = pairs.config("dpo");
         config["dslaunch"][shared] = {{"size", 2}};
-        CHECK(largest_from_trl(pairs.train_well(config, ranks(2)), "dpo") < 1e-4);
+        const TrainResult result = pairs.train_well(config, ranks(2));
+        CHECK(largest_from_trl(result, "dpo") < 1e-4);
+        CHECK(largest_reward_from_trl(result, "dpo") < 1e-4);
+        config["dslaunch"]["loss"]["name"] = "orpo";
+        CHECK(largest_from_trl(pairs.train_well(config, ranks(2)), "orpo") < 1e-4);
     }
     Json staged = pairs.config("dpo", 2);
     staged["gradient_accumulation_steps"] = 2;
@@ -166,7 +195,13 @@ TEST_CASE("pairs train on shards, stages and in 16 bits as on one rank") {
     const TrainResult result = pairs.train_well(staged, ranks(2));
     CHECK(largest_from_trl(result, "dpo") < 1e-4);
     CHECK(result.metrics.back().at("eval_samples") == 20);
-    CHECK(result.metrics.back().at("eval_loss").get<double>() < std::log(2.0));
+    CHECK(largest_reward_from_trl(result, "dpo") < 1e-4);
+    const Json& held_out = result.metrics.back();
+    CHECK(held_out.at("eval_loss").get<double>() < std::log(2.0));
+    CHECK(held_out.at("eval_rewards/accuracies").get<double>() > 0.9);
+    CHECK(held_out.at("eval_rewards/margins").get<double>() ==
+          Approx(held_out.at("eval_rewards/chosen").get<double>() -
+                 held_out.at("eval_rewards/rejected").get<double>()));
     Json half = pairs.config("lora");
     half["bf16"] = {{"enabled", true}};
     // 8 bits of the logits' logarithms, of 30 tokens a pair, times beta.
@@ -174,6 +209,19 @@ TEST_CASE("pairs train on shards, stages and in 16 bits as on one rank") {
     half.erase("bf16");
     half["fp16"] = {{"enabled", true}, {"initial_scale_power", 8}};
     CHECK(largest_from_trl(pairs.train_well(half), "lora") < 0.01);
+}
+
+TEST_CASE("an exported program that gives logits trains on pairs as the folder does") {
+    const Preferences pairs;
+    const std::string program = preference_file("llama.pt2");
+    for (const std::string kind : {"dpo", "orpo"}) {
+        INFO(kind);
+        const TrainResult result = pairs.train_well(pairs.config(kind), ranks(1), program);
+        CHECK(largest_from_trl(result, kind) < 1e-4);
+    }
+    Json shared = pairs.config("dpo", 2);
+    shared["zero_optimization"] = {{"stage", 3}};
+    CHECK(largest_from_trl(pairs.train_well(shared, ranks(2), program), "dpo") < 1e-4);
 }
 
 TEST_CASE("a tuned model is told by its reward accuracy") {

@@ -113,6 +113,7 @@ inline at::Tensor named_loss(LossKind kind, const at::Tensor& output, const at::
         case LossKind::kDpo:
         case LossKind::kIpo:
         case LossKind::kSimPo:
+        case LossKind::kOrpo:
             break;
     }
     return output;

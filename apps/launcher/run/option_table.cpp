@@ -349,7 +349,7 @@ constexpr OptionRow kRows[] = {
     {"bf16", Group::kTraining, "", "train in bf16", [](O& o, V&) { o.set.push_back("bf16.enabled=true"); }},
     {"fp16", Group::kTraining, "", "train in fp16 with a scaled loss", [](O& o, V&) { o.set.push_back("fp16.enabled=true"); }},
     {"seed", Group::kTraining, "N", "of every random number, default 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
-    {"loss", Group::kTraining, "NAME", "cross_entropy, mse, l1, bce_with_logits; of pairs of answers dpo, ipo, simpo", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
+    {"loss", Group::kTraining, "NAME", "cross_entropy, mse, l1, bce_with_logits; of pairs of answers dpo, ipo, simpo, orpo", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
     {"op-library", Group::kTraining, "FILE", "load this library (.so) of operators before the model, as torchvision's; repeatable", [](O& o, V& v) { o.op_libraries.push_back(v); }, true},
     {"lora", Group::kTraining, "SPEC", "train low-rank adapters: r=16,alpha=32,targets=*.q_proj,*.v_proj", set_lora},
     {"scratch", Group::kTraining, "DIR", "for verify: a folder on a disk of the first host, where the copy of a model lies that does not fit in its memory", [](O& o, V& v) { o.scratch = v; }},

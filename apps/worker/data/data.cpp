@@ -15,7 +15,8 @@ constexpr const char* kDocs = "docs/data.md";
 void declare_prepare(CommandLine& app, PrepareArguments& arguments,
                      std::optional<std::string>& long_documents) {
     app.add("FILE", arguments.files,
-            "lines of JSON: text, messages, conversations, instruction and output, prompt and "
+            "lines of JSON, or Parquet: text, messages, conversations, instruction and output, "
+            "prompt and "
             "completion, or chosen and rejected; - for stdin")
         .required();
     app.add("--model DIR", arguments.model, "the folder with tokenizer.json and the chat template")

@@ -1,8 +1,6 @@
 #include "worker/data/data_prepare.h"
 
 #include <chrono>
-#include <fstream>
-#include <iostream>
 #include <map>
 
 #include "base/error.h"
@@ -15,76 +13,15 @@
 #include "tokens/rows/encode_sample.h"
 #include "tokens/rows/pair_maker.h"
 #include "worker/data/row_spool.h"
+#include "worker/data/sample_lines.h"
 #include "worker/processors.h"
 
 namespace dslaunch::worker {
 
 namespace {
 
-constexpr size_t kLinesOfBlock = 512;
-constexpr size_t kBytesOfBlock = size_t{8} << 20;
 constexpr int64_t kBadLinesShown = 10;
 constexpr std::chrono::seconds kTellInterval{5};
-
-// The lines of several files, numbered in each.
-class LineReader {
-  public:
-    struct Line {
-        std::string text;
-        size_t file = 0;
-        int64_t number = 0;
-    };
-
-    explicit LineReader(const std::vector<std::string>& files) : files_(files) {}
-
-    // Some lines more; none: that was all.
-    std::vector<Line> next() {
-        std::vector<Line> lines;
-        size_t bytes = 0;
-        for (std::string text; lines.size() < kLinesOfBlock && bytes < kBytesOfBlock;) {
-            if (!is_open_ && !open_next()) break;
-            if (!std::getline(*in_, text)) {
-                if (in_->bad())
-                    fail(ExitCode::kInput, "{}: cannot be read: {}", printable(files_[file_ - 1]),
-                         errno_text(errno));
-                is_open_ = false;
-                continue;
-            }
-            ++number_;
-            bytes += text.size() + 1;
-            if (text.find_first_not_of(" \t\r") != std::string::npos)
-                lines.push_back({std::move(text), file_ - 1, number_});
-        }
-        bytes_ += static_cast<int64_t>(bytes);
-        return lines;
-    }
-    [[nodiscard]] int64_t bytes() const { return bytes_; }
-
-  private:
-    bool open_next() {
-        if (file_ == files_.size()) return false;
-        const std::string& path = files_[file_++];
-        number_ = 0;
-        in_ = &std::cin;
-        if (path != "-") {
-            opened_ = std::ifstream(path);
-            in_ = &opened_;
-            if (!opened_)
-                fail(ExitCode::kInput, "{}: cannot be read: {}", printable(path),
-                     errno_text(errno));
-        }
-        is_open_ = true;
-        return true;
-    }
-
-    const std::vector<std::string>& files_;
-    size_t file_ = 0;
-    std::ifstream opened_;
-    std::istream* in_ = nullptr;
-    bool is_open_ = false;
-    int64_t number_ = 0;
-    int64_t bytes_ = 0;
-};
 
 class Preparation {
   public:
@@ -109,11 +46,10 @@ class Preparation {
     }
 
     void run() {
-        for (std::vector<LineReader::Line> block = lines_.next(); !block.empty();
-             block = lines_.next()) {
+        for (std::vector<SampleLine> block = lines_.next(); !block.empty(); block = lines_.next()) {
             std::vector<Encoded> encoded(block.size());
             team_.for_chunks(std::ssize(block), [&](int64_t i) {
-                encoded[static_cast<size_t>(i)] = encode(block[static_cast<size_t>(i)].text);
+                encoded[static_cast<size_t>(i)] = encode(block[static_cast<size_t>(i)]);
             });
             for (size_t i = 0; i < block.size(); ++i) take(block[i], encoded[i]);
             tell();
@@ -159,9 +95,11 @@ class Preparation {
         return rules;
     }
 
-    Encoded encode(const std::string& line) const {
-        const tokens::ChatLine parsed = tokens::parse_chat_line(line);
+    Encoded encode(const SampleLine& line) const {
         Encoded made;
+        made.sample.reason = line.reason;
+        if (!line.reason.empty()) return made;
+        const tokens::ChatLine parsed = tokens::parse_chat_line(line.text);
         if (!parsed.sample) {
             made.sample.reason = parsed.reason;
             return made;
@@ -178,7 +116,7 @@ class Preparation {
     // All lines are of the kind of the first good one.
     [[nodiscard]] bool holds_pairs() const { return of_pairs_.value_or(false); }
 
-    void take(const LineReader::Line& line, const Encoded& encoded) {
+    void take(const SampleLine& line, const Encoded& encoded) {
         if (!encoded.sample.reason.empty()) return refuse(line, encoded.sample.reason);
         if (!of_pairs_ && encoded.is_pair()) require_pair_options();
         if (!of_pairs_) of_pairs_ = encoded.is_pair();
@@ -204,7 +142,7 @@ class Preparation {
             refuse_option("--long split", "of an answer the beginning counts: cut or drop");
     }
 
-    void refuse(const LineReader::Line& line, const std::string& reason) {
+    void refuse(const SampleLine& line, const std::string& reason) {
         const std::string where =
             fmt::format("{}:{}", printable(arguments_.files[line.file]), line.number);
         if (++bad_lines_ > arguments_.bad_lines_max)
@@ -272,7 +210,7 @@ class Preparation {
     std::optional<tokens::ChatTemplates> chat_;
     tokens::EncodeRules rules_;
     kernels::ThreadTeam team_;
-    LineReader lines_;
+    SampleLines lines_;
     RowSpool spool_;
     tokens::RowPacker packer_;
     tokens::PairMaker pairs_;

@@ -30,18 +30,6 @@ DType dtype_named(const std::string& name) {
     return name == "fp16" ? DType::kF16 : DType::kF32;
 }
 
-infer::RotaryFrequencies frequencies_of(const storage::TransformerConfig& config) {
-    infer::RotaryFrequencies frequencies;
-    if (!config.has_rotary()) return frequencies;
-    frequencies.all = graph::rope_frequencies(config.rope, false);
-    if (config.rope.kind == storage::RopeKind::kLong) {
-        frequencies.late = graph::rope_frequencies(config.rope, true);
-    } else if (config.has_window()) {
-        frequencies.window = graph::rope_frequencies(config.window_rope, false);
-    }
-    return frequencies;
-}
-
 }  // namespace
 
 void declare_decoder(CommandLine& app, DecoderArguments& arguments) {
@@ -100,7 +88,7 @@ void DecoderSession::open(int64_t pages) {
     infer::DecoderOptions options;
     options.rows_max = arguments_.rows_max;
     options.cache = dtype_named(arguments_.cache);
-    options.frequencies = frequencies_of(folder_.config);
+    options.frequencies = graph::rotary_frequencies(folder_.config);
     if (!ranks_.is_alone())
         ranks_.open(std::max(arguments_.rows_max * folder_.config.width, folder_.config.vocabulary),
                     std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));

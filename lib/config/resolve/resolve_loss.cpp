@@ -24,7 +24,8 @@ void Resolver::loss() {
         {"bce_with_logits", LossKind::kBceWithLogits},
         {"dpo", LossKind::kDpo},
         {"ipo", LossKind::kIpo},
-        {"simpo", LossKind::kSimPo}};
+        {"simpo", LossKind::kSimPo},
+        {"orpo", LossKind::kOrpo}};
     for (const auto& [known, kind] : losses)
         if (known == name) loss.kind = kind;
     const std::string target = "dslaunch.loss.target";
@@ -37,7 +38,7 @@ void Resolver::loss() {
     if (take_text("dslaunch.loss.mean") == "token") loss.mean = LossMean::kToken;
     if (loss.mean == LossMean::kToken && loss.is_preference())
         problem("dslaunch.loss.mean", name + " is a mean over pairs of answers, not over tokens");
-    loss.beta = loss_number("dslaunch.loss.beta", loss.is_preference(), "dpo, ipo and simpo");
+    loss.beta = loss_number("dslaunch.loss.beta", loss.is_preference(), "dpo, ipo, simpo and orpo");
     loss.label_smoothing =
         loss_number("dslaunch.loss.label_smoothing", loss.kind == LossKind::kDpo, "dpo");
     loss.gamma = loss_number("dslaunch.loss.gamma", loss.kind == LossKind::kSimPo, "simpo");

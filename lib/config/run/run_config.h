@@ -24,8 +24,8 @@
 namespace dslaunch::config {
 
 enum class DeviceChoice { kAuto, kCpu, kCuda };
-// The last three are losses of preferences: a sample is a pair of answers, the chosen one first.
-enum class LossKind { kModel, kCrossEntropy, kMse, kL1, kBceWithLogits, kDpo, kIpo, kSimPo };
+// The last four are losses of preferences: a sample is a pair of answers, the chosen one first.
+enum class LossKind { kModel, kCrossEntropy, kMse, kL1, kBceWithLogits, kDpo, kIpo, kSimPo, kOrpo };
 enum class LossMean { kMicroBatch, kToken };
 enum class ReduceWhen { kOnce, kMicroStep };
 
@@ -82,12 +82,13 @@ struct LossConfig {
     LossKind kind = LossKind::kModel;  // kModel: forward returns the loss
     std::string target;                // column or argument that holds the target
     LossMean mean = LossMean::kMicroBatch;
-    double beta = 0.1;             // kDpo, kIpo, kSimPo: how much a difference of answers counts
+    double beta = 0.1;             // of preferences: how much a difference of answers counts
     double label_smoothing = 0.0;  // kDpo: the part of pairs that may be the wrong way round
     double gamma = 0.5;            // kSimPo: by how much the chosen answer is to be ahead
 
     [[nodiscard]] bool is_preference() const {
-        return kind == LossKind::kDpo || kind == LossKind::kIpo || kind == LossKind::kSimPo;
+        return kind == LossKind::kDpo || kind == LossKind::kIpo || kind == LossKind::kSimPo ||
+               kind == LossKind::kOrpo;
     }
     // The reference model's log-probabilities of the answers are an argument beside the target.
     [[nodiscard]] bool needs_reference() const {

@@ -25,7 +25,7 @@ constexpr const char* kPlacementDoc =
     "step, what was measured says (docs/offload.md)";
 
 constexpr const char* kLossDoc =
-    "Which loss, null: forward returns it; dpo, ipo and simpo learn from pairs of answers "
+    "Which loss, null: forward returns it; dpo, ipo, simpo and orpo learn from pairs of answers "
     "(docs/preferences.md)";
 
 constexpr const char* kBaseDoc =
@@ -51,10 +51,10 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.tf32", kBool, "false", "", "On GPUs, products and convolutions in fp32 may round their factors to TF32, as PyTorch does it with allow_tf32"},
     {"dslaunch.op_libraries", kStrings, "null", "", "Libraries (.so) of operators that are loaded before the model, one file or a list"},
     {"dslaunch.loss", kObject, "null", "", "The loss when forward returns an output"},
-    {"dslaunch.loss.name", kString, "null", "cross_entropy|mse|l1|bce_with_logits|dpo|ipo|simpo|null", kLossDoc},
+    {"dslaunch.loss.name", kString, "null", "cross_entropy|mse|l1|bce_with_logits|dpo|ipo|simpo|orpo|null", kLossDoc},
     {"dslaunch.loss.target", kString, "null", "", "Column that holds the target, null: `targets` for pairs of answers, else the one of its type that is left"},
     {"dslaunch.loss.mean", kString, "micro_batch", "micro_batch|token", "Mean over each micro batch, or over all valid tokens"},
-    {"dslaunch.loss.beta", kFloat, "0.1", ">0", "dpo, ipo, simpo: factor of the difference between the answers' log-probabilities"},
+    {"dslaunch.loss.beta", kFloat, "0.1", ">0", "dpo, ipo, simpo: factor of the difference between the answers' log-probabilities; orpo: weight of the odds"},
     {"dslaunch.loss.label_smoothing", kFloat, "0", "0..1", "dpo: part of the pairs that is taken to be the wrong way round, below 0.5"},
     {"dslaunch.loss.gamma", kFloat, "0.5", ">=0", "simpo: margin by which the chosen answer is to be ahead"},
     {"dslaunch.save", kObject, "null", "", "Checkpoints"},

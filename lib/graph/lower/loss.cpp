@@ -53,6 +53,7 @@ Value* loss_value(Graph& graph, const config::LossConfig& loss, Value* output, V
         case config::LossKind::kDpo:
         case config::LossKind::kIpo:
         case config::LossKind::kSimPo:
+        case config::LossKind::kOrpo:
             break;
     }
     DSL_CHECK(false, "no such loss");
@@ -83,10 +84,31 @@ Value* loss_of_margin(Graph& graph, const config::LossConfig& loss, Value* margi
                          graph.insert(c10::aten::mul, {wrong, loss.label_smoothing})});
 }
 
+// The logarithm of the odds of each answer, of which ANSWERS tells how unlikely it is, in nats.
+Value* log_odds(Graph& graph, Value* answers) {
+    // An answer that is certain has odds without a limit.
+    constexpr double kMostLikely = -1e-6;
+    Value* logs =
+        graph.insert(c10::aten::clamp_max, {graph.insert(c10::aten::neg, {answers}), kMostLikely});
+    Value* of_others = graph.insert(
+        c10::aten::log, {graph.insert(c10::aten::neg, {graph.insert(c10::aten::expm1, {logs})})});
+    return graph.insert(c10::aten::sub, {logs, of_others});
+}
+
+// [pairs, 2] of the chosen answers; 1: of the rejected ones.
+Value* side(Graph& graph, Value* answers, int64_t index = 0) {
+    return graph.insert(c10::aten::select, {answers, 1, index});
+}
+
+struct PreferenceOutputs {
+    Value* loss;
+    Value* rewards;  // [pairs, 2]
+};
+
 // OUTPUT: [pairs * 2, length, classes]. TARGET: [pairs, 2, length]. REFERENCE: [pairs, 2], null if
 // the loss has none. As cross entropy, it makes no second tensor of tokens by classes.
-Value* preference_loss(Graph& graph, const config::LossConfig& loss, Value* output, Value* target,
-                       Value* reference) {
+PreferenceOutputs preference_loss(Graph& graph, const config::LossConfig& loss, Value* output,
+                                  Value* target, Value* reference) {
     Value* rows = graph.insert(c10::aten::flatten, {output, 0, -2});
     Value* labels = graph.insert(c10::aten::flatten, {target});
     Value* none = graph.insertConstant(c10::IValue());
@@ -95,20 +117,35 @@ Value* preference_loss(Graph& graph, const config::LossConfig& loss, Value* outp
         graph.insert(c10::aten::cross_entropy_loss, {rows, labels, none, each, kIgnoreIndex, 0.0});
     Value* last = graph.insertConstant(std::vector<int64_t>{-1});
     // How unlikely each answer is, in nats; then by how much more than the reference found it.
-    Value* answers =
+    Value* sums =
         graph.insert(c10::aten::sum, {graph.insert(c10::aten::view_as, {of_tokens, target}), last});
-    if (reference != nullptr) answers = graph.insert(c10::aten::add, {answers, reference});
+    if (reference != nullptr) sums = graph.insert(c10::aten::add, {sums, reference});
+    Value* answers = sums;
+    Value* tokens = nullptr;
     if (loss.kind != config::LossKind::kDpo) {
-        // A mean over the answer's tokens, as TRL has it of both losses.
+        // A mean over the answer's tokens, as TRL has it of all three losses.
         Value* counted = graph.insert(c10::aten::ne, {target, kIgnoreIndex});
-        Value* tokens =
+        tokens =
             graph.insert(c10::aten::clamp_min, {graph.insert(c10::aten::sum, {counted, last}), 1});
-        answers = graph.insert(c10::aten::div, {answers, tokens});
+        answers = graph.insert(c10::aten::div, {sums, tokens});
     }
-    Value* margin =
-        graph.insert(c10::aten::sub, {graph.insert(c10::aten::select, {answers, 1, 1}),
-                                      graph.insert(c10::aten::select, {answers, 1, 0})});
-    return graph.insert(c10::aten::mean, {loss_of_margin(graph, loss, margin)});
+    Value* rewarded = reference != nullptr ? sums : answers;
+    Value* rewards =
+        graph.insert(c10::aten::detach, {graph.insert(c10::aten::mul, {rewarded, -loss.beta})});
+    if (loss.kind != config::LossKind::kOrpo) {
+        Value* margin =
+            graph.insert(c10::aten::sub, {side(graph, answers, 1), side(graph, answers)});
+        return {graph.insert(c10::aten::mean, {loss_of_margin(graph, loss, margin)}), rewards};
+    }
+    Value* odds = log_odds(graph, answers);
+    Value* ahead = graph.insert(c10::aten::sub, {side(graph, odds), side(graph, odds, 1)});
+    Value* lost = graph.insert(c10::aten::mean, {lost_bet(graph, ahead, 1.0)});
+    // The chosen answers are learned as cross entropy does it, each token as much as any other.
+    Value* learned =
+        graph.insert(c10::aten::div, {graph.insert(c10::aten::sum, {side(graph, sums)}),
+                                      graph.insert(c10::aten::sum, {side(graph, tokens)})});
+    Value* weighed = graph.insert(c10::aten::mul, {lost, loss.beta});
+    return {graph.insert(c10::aten::add, {learned, weighed}), rewards};
 }
 
 // Makes [rows * 2, …] of every argument's [rows, 2, …], for all that reads it.
@@ -180,7 +217,10 @@ void append_loss(const config::LossConfig& loss, LoweredGraph& lowered) {
         loss.needs_reference() ? add_argument(lowered, config::kReferenceArgument) : nullptr;
     Value* target = add_argument(lowered, loss.target);
     torch::jit::WithInsertPoint at_end(graph.return_node());
-    graph.block()->replaceOutput(0, preference_loss(graph, loss, output, target, reference));
+    const PreferenceOutputs made = preference_loss(graph, loss, output, target, reference);
+    graph.block()->replaceOutput(0, made.loss);
+    graph.registerOutput(made.rewards);
+    lowered.has_rewards = true;
 }
 
 }  // namespace dslaunch::graph

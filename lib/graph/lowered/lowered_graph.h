@@ -32,6 +32,7 @@ struct LoweredGraph {
                                          // the config names one
     std::vector<c10::TypePtr> argument_types;
     std::vector<ModelState> states;  // inputs after the arguments; outputs after output 0
+    bool has_rewards = false;        // the last output is rewards of pairs (lower/loss.h)
     std::vector<int> parameters;     // model parameter of each parameter input
     std::vector<int> buffers;        // model buffer of each buffer input
     std::string output_choice;  // the part of forward's output that is output 0; empty: all of it

@@ -94,27 +94,23 @@ class TransformerMaker {
 
     void add_positions(ModuleParts& parts) const {
         const Rope& rope = config_.rope;
-        const bool rotary = config_.has_rotary();
-        const bool is_long = rotary && rope.kind == RopeKind::kLong;
-        std::vector<double> all, late, window;
-        if (rotary) all = rope_frequencies(rope, false);
-        if (is_long) late = rope_frequencies(rope, true);
-        if (rotary && config_.has_window()) window = rope_frequencies(config_.window_rope, false);
-        const bool differs = !is_long && !window.empty() &&
-                             (window != all || config_.window_rope.magnitude != rope.magnitude);
+        const storage::RotaryFrequencies turns = rotary_frequencies(config_);
+        const bool differs =
+            !turns.window.empty() &&
+            (turns.window != turns.all || config_.window_rope.magnitude != rope.magnitude);
         const auto add = [&](const char* constant, const c10::IValue& value) {
             parts.constants.emplace_back(constant, value);
         };
         add("has_learned_positions", config_.learned_positions);
-        add("has_rotary", rotary);
+        add("has_rotary", config_.has_rotary());
         add("turns_neighbours", config_.turns_neighbours);
-        add("frequencies", all);
+        add("frequencies", turns.all);
         add("magnitude", rope.magnitude);
-        add("has_long_frequencies", is_long);
-        add("long_frequencies", late);
+        add("has_long_frequencies", !turns.late.empty());
+        add("long_frequencies", turns.late);
         add("original_context", rope.original_context);
         add("has_window_frequencies", differs);
-        add("window_frequencies", window);
+        add("window_frequencies", turns.window);
         add("window_magnitude", config_.window_rope.magnitude);
         add("writes_masks", config_.has_window() || writes_out_scores());
         add("window", config_.window);
@@ -383,6 +379,7 @@ at::Tensor with_factors(const Rope& rope, const std::vector<double>& factors) {
     return 1.0 / (at::tensor(factors, at::kFloat) * at::pow(rope.theta, pair_exponents(rope)));
 }
 
+// Of LONG sequences where the formula has other factors for these.
 at::Tensor frequencies(const Rope& rope, bool is_long) {
     switch (rope.kind) {
         case RopeKind::kDefault:
@@ -399,12 +396,24 @@ at::Tensor frequencies(const Rope& rope, bool is_long) {
     return {};
 }
 
+std::vector<double> as_numbers(const at::Tensor& turns) {
+    const at::Tensor all = turns.to(at::kDouble).contiguous();
+    const double* begin = all.const_data_ptr<double>();
+    return {begin, begin + all.numel()};
+}
+
 }  // namespace
 
-std::vector<double> rope_frequencies(const Rope& rope, bool is_long) {
-    const at::Tensor turns = frequencies(rope, is_long).to(at::kDouble).contiguous();
-    const double* begin = turns.const_data_ptr<double>();
-    return {begin, begin + turns.numel()};
+storage::RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {
+    storage::RotaryFrequencies made;
+    if (!config.has_rotary()) return made;
+    made.all = as_numbers(frequencies(config.rope, false));
+    if (config.rope.kind == RopeKind::kLong) {
+        made.late = as_numbers(frequencies(config.rope, true));
+    } else if (config.has_window()) {
+        made.window = as_numbers(frequencies(config.window_rope, false));
+    }
+    return made;
 }
 
 Module make_transformer(const TransformerConfig& config, const WeightOf& weight_of) {

@@ -25,8 +25,8 @@ using WeightOf = std::function<at::Tensor(const std::string& name, at::IntArrayR
 [[nodiscard]] torch::jit::Module make_transformer(const storage::TransformerConfig& config,
                                                   const WeightOf& weight_of);
 
-// How far each pair of a head's elements turns from one position to the next, in radians; of LONG
-// sequences where the formula has other factors for these. SHAPE: [rope.width / 2].
-[[nodiscard]] std::vector<double> rope_frequencies(const storage::Rope& rope, bool is_long);
+// What CONFIG's formulas of positions give, in transformers' own arithmetic.
+[[nodiscard]] storage::RotaryFrequencies rotary_frequencies(
+    const storage::TransformerConfig& config);
 
 }  // namespace dslaunch::graph

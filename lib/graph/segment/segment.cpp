@@ -248,6 +248,11 @@ const at::Tensor& loss_tensor(const Boundary& last) {
     return loss;
 }
 
+const at::Tensor& rewards_tensor(const Boundary& last) {
+    DSL_CHECK(last.values.size() > 1 && last.values.back().isTensor(), "there are no rewards");
+    return last.values.back().toTensor();
+}
+
 double loss_of(const Boundary& last) {
     return loss_tensor(last).item<double>();
 }

@@ -80,5 +80,7 @@ class SegmentedModel {
 [[nodiscard]] const at::Tensor& loss_tensor(const Boundary& last);
 // The loss as a number; waits for its device.
 [[nodiscard]] double loss_of(const Boundary& last);
+// The rewards of pairs in the last boundary, [pairs, 2] fp32. REQUIRES: lowered().has_rewards.
+[[nodiscard]] const at::Tensor& rewards_tensor(const Boundary& last);
 
 }  // namespace dslaunch::graph

@@ -202,7 +202,7 @@ void Decoder::turn(const Batch& batch, const std::vector<double>& frequencies,
 
 void Decoder::turn_rows(const Batch& batch) {
     if (!config_.has_rotary()) return;
-    const RotaryFrequencies& frequencies = options_.frequencies;
+    const storage::RotaryFrequencies& frequencies = options_.frequencies;
     turn(batch, frequencies.all, frequencies.late, config_.rope.magnitude, rows_.cos, rows_.sin);
     if (!frequencies.window.empty())
         turn(batch, frequencies.window, {}, config_.window_rope.magnitude, rows_.window_cos,

@@ -21,20 +21,11 @@
 
 namespace dslaunch::infer {
 
-// How far each pair of a head's elements turns from one position to the next, in radians.
-// SHAPE: [rope.width / 2]. Of learned positions all are empty.
-struct RotaryFrequencies {
-    std::vector<double> all;   // of layers that see all positions
-    std::vector<double> late;  // the same in sequences beyond the first training's context; empty:
-                               // no others
-    std::vector<double> window;  // of layers with a window
-};
-
 struct DecoderOptions {
     int64_t rows_max = 512;     // of a batch
     int64_t pages = 0;          // of the cache
     DType cache = DType::kF32;  // kF32, kBF16 or kF16: of keys and values
-    RotaryFrequencies frequencies;
+    storage::RotaryFrequencies frequencies;
 };
 
 class Decoder {

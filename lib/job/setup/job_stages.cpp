@@ -247,7 +247,7 @@ void check_ties(const JobSetup& setup, const runtime::Topology& place) {
         }
 }
 
-std::string agreement(const JobSetup& setup) {
+Agreement agreement(const JobSetup& setup) {
     const config::RunConfig& config = setup.config();
     std::string text = fmt::format("{} {} {} {}", schedule_name(config.pipeline.schedule),
                                    config.batch.accumulation_steps, config.steps, config.seed);
@@ -256,10 +256,11 @@ std::string agreement(const JobSetup& setup) {
         for (const plan::PipelineWork& work : works)
             text +=
                 fmt::format(" {}.{}.{}", plan::work_name(work.kind), work.chunk, work.micro_batch);
+    std::string sizes;
     for (const plan::SegmentInfo& segment : setup.model_info.segments) {
         text += fmt::format(" {}", segment.name);
         // Shares may differ in size.
-        if (!setup.sharing.splits()) text += fmt::format(" {}", segment.output_bytes.value);
+        if (!setup.sharing.splits()) sizes += fmt::format(" {}", segment.output_bytes.value);
     }
     for (const graph::ModelParameter& parameter : setup.whole_model().parameters())
         text += fmt::format(" {} {}", parameter.name, parameter.tensor.numel());
@@ -267,7 +268,10 @@ std::string agreement(const JobSetup& setup) {
                                                         ? setup.sharing.plan->collectives
                                                         : std::vector<plan::TensorCollective>())
         text += fmt::format(" {}", collective.where);
-    return fmt::format("{:016x}", std::hash<std::string>{}(text));
+    const auto word = [](const std::string& of) {
+        return fmt::format("{:016x}", std::hash<std::string>{}(of));
+    };
+    return {word(text), word(sizes)};
 }
 
 namespace {

@@ -57,8 +57,12 @@ void check_shared_buffers(const JobSetup& setup, const std::vector<c10::IValue>&
 // another order would make their copies differ. PLACE is that of SETUP's rank in the job.
 void check_ties(const JobSetup& setup, const runtime::Topology& place);
 
-// One word for everything that all ranks of a job must agree on even if their plans differ.
-[[nodiscard]] std::string agreement(const JobSetup& setup);
+// Everything that all ranks of a job must agree on even if their plans differ, in a word each.
+struct Agreement {
+    std::string structure;
+    std::string sizes;  // of what goes from segment to segment
+};
+[[nodiscard]] Agreement agreement(const JobSetup& setup);
 
 // The stages of a pipeline, one line per stage after a title.
 [[nodiscard]] std::string stages_text(const JobSetup& setup);

@@ -19,6 +19,7 @@
 #include "graph/measure/measure.h"
 #include "graph/sharing/share_of.h"
 #include "graph/sharing/thread_group.h"
+#include "job/setup/lower_options.h"
 #include "plan/step/recompute_groups.h"
 #include "runtime/comm/collectives.h"
 
@@ -204,12 +205,8 @@ void make_held_out(JobSetup& setup, const JobArguments& arguments,
                    const std::vector<c10::IValue>& first_inputs, const TensorRequest& request,
                    const plan::TensorPlan& plan) {
     const config::RunConfig& config = setup.config();
-    graph::LowerOptions options;
-    options.training = false;
-    options.loss = config.loss;
-    options.lora = config.lora;
-    options.compute_dtype = graph::scalar_type_of(config.precision.compute);
-    const graph::LoweredGraph lowered = graph::lower(*setup.model, options);
+    const graph::LoweredGraph lowered =
+        graph::lower(*setup.model, lower_options(config, c10::kCPU, /*training=*/false));
     setup.model->module().train();
     graph::TensorModel tensor = rewrite_for_group(*setup.model, lowered, first_inputs, request);
     require_same_shares(plan, tensor.plan);

@@ -13,14 +13,30 @@ namespace {
 
 // Ranks with other plans would wait for each other for ever.
 void compare_agreements(runtime::Collectives& job, const JobSetup& setup) {
-    const std::vector<std::string> words = job.all_gather(agreement(setup));
-    for (size_t rank = 1; rank < words.size(); ++rank)
-        if (words[rank] != words[0])
+    const Agreement own = agreement(setup);
+    const std::vector<std::string> structures = job.all_gather(own.structure);
+    const std::vector<std::string> sizes = job.all_gather(own.sizes);
+    for (size_t rank = 1; rank < structures.size(); ++rank) {
+        if (structures[rank] != structures[0])
             fail(
                 ExitCode::kDiverged,
                 "rank {} has other stages, steps, shares or segments than rank 0: model, config or "
                 "dsworker differ between the hosts",
                 rank);
+        if (sizes[rank] == sizes[0]) continue;
+        if (setup.sharing.place.positions)
+            fail(ExitCode::kConfig,
+                 "dslaunch.sequence.size: what goes from segment to segment has other sizes on "
+                 "rank {} than on rank 0: how many rows a part of this model gets is decided by "
+                 "what its positions hold, as in a mixture of experts, and ranks cannot share "
+                 "positions of such a model; share its layers (dslaunch.tensor.size), or leave the "
+                 "key out",
+                 rank);
+        fail(ExitCode::kDiverged,
+             "what goes from segment to segment has other sizes on rank {} than on rank 0: model, "
+             "data or config differ between the hosts",
+             rank);
+    }
 }
 
 }  // namespace

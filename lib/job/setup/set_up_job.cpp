@@ -17,12 +17,12 @@
 #include "config/resolve/resolve.h"
 #include "graph/archive/op_library.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/precision.h"
 #include "graph/lowered/index_limits.h"
 #include "graph/measure/measure.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
+#include "job/setup/lower_options.h"
 #include "job/setup/parameter_rules.h"
 #include "job/setup/trial_batch.h"
 #include "storage/files/zip_archive.h"
@@ -238,23 +238,6 @@ void require_trainable(const JobSetup& setup, const graph::LossFacts& loss) {
 }
 
 }  // namespace
-
-graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device device) {
-    graph::LowerOptions options;
-    // The column of the loss's target is no argument of forward, and must be known to be left out.
-    const bool names_loss = config.loss.kind != config::LossKind::kModel;
-    if (!names_loss || !config.loss.target.empty())
-        options.offered = runtime::offered_names(config.data);
-    if (names_loss) std::erase(options.offered, config.loss.target);
-    options.loss = config.loss;
-    options.lora = config.lora;
-    // share_job() packs what it has shared.
-    if (config.tensor.size * config.sequence.size == 1) options.base = config.lora.base;
-    options.adapter_seed = config.seed;
-    options.device = device;
-    options.compute_dtype = graph::scalar_type_of(config.precision.compute);
-    return options;
-}
 
 JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place) {
     JobSetup setup;

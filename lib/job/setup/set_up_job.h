@@ -11,8 +11,4 @@ namespace dslaunch::job {
 // Error{kInput} for model and data.
 [[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place);
 
-// How CONFIG wants a model's forward lowered for DEVICE.
-[[nodiscard]] graph::LowerOptions lower_options(const config::RunConfig& config,
-                                                c10::Device device);
-
 }  // namespace dslaunch::job

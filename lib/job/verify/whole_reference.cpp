@@ -21,7 +21,7 @@
 #include "graph/segment/compute_context.h"
 #include "graph/tensor/graph_facts.h"
 #include "graph/tensor/tensor_check.h"
-#include "job/setup/set_up_job.h"
+#include "job/setup/lower_options.h"
 
 namespace dslaunch::job {
 

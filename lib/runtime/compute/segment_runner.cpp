@@ -111,6 +111,7 @@ void SegmentRunner::begin_step(int64_t step, double root_scale) {
     root_scale_ = root_scale * options_.position_ranks;
     losses_.clear();
     unread_losses_.clear();
+    rewards_.clear();
 }
 
 void SegmentRunner::add_loss(double loss) {
@@ -127,6 +128,14 @@ const std::vector<double>& SegmentRunner::losses() {
     const at::Tensor all = at::stack(std::exchange(unread_losses_, {})).to(at::kCPU, at::kDouble);
     for (int64_t m = 0; m < all.numel(); ++m) add_loss(all.const_data_ptr<double>()[m]);
     return losses_;
+}
+
+std::optional<graph::RewardMeans> SegmentRunner::rewards() const {
+    if (rewards_.empty()) return std::nullopt;
+    graph::RewardMeans means;
+    for (const at::Tensor& rewards : rewards_)
+        means.add(graph::reward_means(rewards), 1.0 / static_cast<double>(rewards_.size()));
+    return means;
 }
 
 const std::vector<std::vector<IValue>>& SegmentRunner::look_ahead(int64_t step) {
@@ -242,6 +251,7 @@ void SegmentRunner::end_forward(const Place& place, graph::Boundary& boundary) {
         } else {
             add_loss(graph::loss_of(boundary));
         }
+        if (model_.lowered().has_rewards) rewards_.push_back(graph::rewards_tensor(boundary));
         model_.store_states(boundary);
     }
     boundary.values.clear();

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
+#include "graph/lower/reward_means.h"
 #include "graph/segment/segment.h"
 #include "graph/segment/split_backward.h"
 #include "plan/step/recompute_groups.h"
@@ -69,6 +71,9 @@ class SegmentRunner {
     // Error{kDiverged} on one that is not finite and was not read before. It then waits for the
     // device.
     [[nodiscard]] const std::vector<double>& losses();
+    // Returns the means over the same micro steps, each of which counts as much; nothing if the
+    // model has no rewards, or another stage has them. It waits for the device too.
+    [[nodiscard]] std::optional<graph::RewardMeans> rewards() const;
 
   private:
     // The values held for a part in a micro step. Segments are counted from the part's first.
@@ -130,6 +135,7 @@ class SegmentRunner {
     std::vector<std::vector<c10::IValue>> ahead_;
     std::vector<double> losses_;
     std::vector<at::Tensor> unread_losses_;  // losses of the micro steps after those in losses_
+    std::vector<at::Tensor> rewards_;        // [pairs, 2] of each micro step, on the device
 };
 
 }  // namespace dslaunch::runtime

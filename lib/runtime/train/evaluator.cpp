@@ -16,25 +16,18 @@
 
 namespace dslaunch::runtime {
 
-std::unique_ptr<graph::SegmentedModel> Evaluator::lower_for(at::ScalarType compute_dtype) const {
-    graph::LowerOptions options;
-    options.training = false;
-    options.loss = parts_.config->loss;
-    options.lora = parts_.config->lora;
-    options.base = parts_.config->lora.base;
-    options.device = parts_.device;
-    options.compute_dtype = compute_dtype;
+std::unique_ptr<graph::SegmentedModel> Evaluator::lower_model() const {
     // Several pieces are needed only if their parameters are gathered one piece at a time, or lie
     // in stages.
     const int64_t pieces = parts_.stages.link != nullptr ? parts_.stages.segments
                            : parts_.state->is_sharded()  ? 0
                                                          : 1;
     return std::make_unique<graph::SegmentedModel>(
-        graph::SegmentedModel::make(*parts_.model, options, pieces));
+        graph::SegmentedModel::make(*parts_.model, parts_.lowering, pieces));
 }
 
-void Evaluator::prepare(at::ScalarType compute_dtype) {
-    if (parts_.segmented == nullptr) parts_.segmented = lower_for(compute_dtype);
+void Evaluator::prepare() {
+    if (parts_.segmented == nullptr) parts_.segmented = lower_model();
     stretches_ = {{0, 0, parts_.segmented->segments().size()}};
     if (parts_.stages.link != nullptr) deal_to_stages();
     prepared_ = true;
@@ -133,7 +126,7 @@ graph::Boundary Evaluator::forward(const EvalBatch& batch,
 EvalShare Evaluator::run() {
     const at::ScalarType compute_dtype = graph::scalar_type_of(parts_.config->precision.compute);
     const graph::ComputeContext context(false, compute_dtype, parts_.device.type());
-    if (!prepared_) prepare(compute_dtype);
+    if (!prepared_) prepare();
     parts_.model->module().eval();
     const std::vector<at::Tensor> own = parts_.buffers->copy();
     parts_.buffers->broadcast();
@@ -158,6 +151,8 @@ EvalShare Evaluator::run() {
                 ? static_cast<double>(graph::counted_targets(parts_.config->loss, arguments.back()))
                 : rows;
         share.samples += rows;
+        if (parts_.segmented->lowered().has_rewards)
+            share.rewards.add(graph::reward_means(graph::rewards_tensor(last)), rows);
     }
     parts_.buffers->restore(own);
     parts_.model->module().train();

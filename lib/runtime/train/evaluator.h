@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/run/run_config.h"
+#include "graph/lower/reward_means.h"
 #include "graph/segment/segment.h"
 #include "runtime/compute/model_buffers.h"
 #include "runtime/compute/stage_link.h"
@@ -35,11 +36,13 @@ struct EvalShare {
     double loss_sum = 0;
     double weight = 0;
     double samples = 0;
-    bool cut_short = false;  // true if all ranks have left it to save and end
+    graph::RewardMeans rewards;  // sums over the samples, of a loss of preferences
+    bool cut_short = false;      // true if all ranks have left it to save and end
 };
 
 struct EvaluatorParts {
     graph::Model* model = nullptr;
+    graph::LowerOptions lowering;  // of MODEL in eval mode
     const config::RunConfig* config = nullptr;
     ModelBuffers* buffers = nullptr;
     ReadableState* state = nullptr;
@@ -68,9 +71,8 @@ class Evaluator {
     [[nodiscard]] EvalShare run();
 
   private:
-    [[nodiscard]] std::unique_ptr<graph::SegmentedModel> lower_for(
-        at::ScalarType compute_dtype) const;
-    void prepare(at::ScalarType compute_dtype);
+    [[nodiscard]] std::unique_ptr<graph::SegmentedModel> lower_model() const;
+    void prepare();
     // Neighbouring segments that one stage runs.
     struct Stretch {
         int stage = 0;

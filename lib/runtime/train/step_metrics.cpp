@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include "base/text/json.h"
-
 namespace dslaunch::runtime {
 namespace {
 
@@ -39,6 +37,7 @@ std::string metrics_line(const StepMetrics& metrics) {
     const auto samples = static_cast<double>(metrics.samples);
     JsonWriter json;
     json.begin_object().field("step", metrics.step).field("loss", metrics.loss);
+    if (metrics.rewards) add_rewards(json, "", *metrics.rewards);
     json.field("lr", metrics.lr);
     add_number(json, "grad_norm", metrics.gradient_norm);
     json.field("loss_scale", metrics.loss_scale);
@@ -75,6 +74,13 @@ std::string metrics_line(const StepMetrics& metrics) {
     }
     json.end_object();
     return json.text();
+}
+
+void add_rewards(JsonWriter& json, const std::string& prefix, const graph::RewardMeans& rewards) {
+    json.field(prefix + "rewards/chosen", rewards.chosen);
+    json.field(prefix + "rewards/rejected", rewards.rejected);
+    json.field(prefix + "rewards/margins", rewards.margin());
+    json.field(prefix + "rewards/accuracies", rewards.accuracy);
 }
 
 std::string rate_text(double per_second, std::string_view noun) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/text/json.h"
+#include "graph/lower/reward_means.h"
 #include "plan/step/plan_check.h"
 #include "runtime/comm/traffic.h"
 #include "runtime/state/state_account.h"
@@ -18,6 +20,7 @@ namespace dslaunch::runtime {
 struct StepMetrics {
     int64_t step = 0;
     double loss = 0;
+    std::optional<graph::RewardMeans> rewards;  // of a loss of preferences
     double lr = 0;
     std::optional<double> gradient_norm;
     double loss_scale = 1;
@@ -42,6 +45,10 @@ struct StepMetrics {
 
 // Returns one JSON object, without newline.
 [[nodiscard]] std::string metrics_line(const StepMetrics& metrics);
+
+// Adds to JSON the four figures by TRL's names, each behind PREFIX: "rewards/chosen",
+// "rewards/rejected", "rewards/margins" and "rewards/accuracies".
+void add_rewards(JsonWriter& json, const std::string& prefix, const graph::RewardMeans& rewards);
 
 // "1234 tokens/s", "0.75 samples/s"; of what takes longer than 10 s each "32.3 s/sample". NOUN's
 // plural has an s more.

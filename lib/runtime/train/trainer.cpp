@@ -22,8 +22,9 @@ namespace dslaunch::runtime {
 
 // The facts of one step over all ranks.
 struct Trainer::StepFacts {
-    double loss = 0;        // mean over all micro batches
-    int64_t rss_bytes = 0;  // the largest rank's value
+    double loss = 0;                            // mean over all micro batches
+    std::optional<graph::RewardMeans> rewards;  // of a loss of preferences, the same means
+    int64_t rss_bytes = 0;                      // the largest rank's value
     int64_t peak_rss_bytes = 0;
     int64_t page_faults = 0;
     double data_wait_ms = 0;
@@ -41,6 +42,8 @@ namespace {
 // The facts that one rank tells the others at the end of a step.
 struct RankFacts {
     double loss = 0;
+    graph::RewardMeans rewards;
+    bool has_rewards = false;
     int64_t rss_bytes = 0;
     int64_t peak_rss_bytes = 0;
     int64_t page_faults = 0;
@@ -54,10 +57,10 @@ struct RankFacts {
 std::string encode_facts(const RankFacts& facts) {
     const auto bits = [](double value) { return std::bit_cast<uint64_t>(value); };
     WireWriter writer;
-    writer.u64(bits(facts.loss))
-        .i64(facts.rss_bytes)
-        .i64(facts.peak_rss_bytes)
-        .i64(facts.page_faults);
+    writer.u64(bits(facts.loss)).u8(facts.has_rewards ? 1 : 0);
+    writer.u64(bits(facts.rewards.chosen)).u64(bits(facts.rewards.rejected));
+    writer.u64(bits(facts.rewards.accuracy));
+    writer.i64(facts.rss_bytes).i64(facts.peak_rss_bytes).i64(facts.page_faults);
     writer.u64(bits(facts.data_wait_ms)).u64(bits(facts.compute_wait_ms)).u8(facts.end ? 1 : 0);
     writer.u8(static_cast<uint8_t>(facts.save));
     write_links(facts.links, writer);
@@ -66,13 +69,18 @@ std::string encode_facts(const RankFacts& facts) {
 
 RankFacts decode_facts(const std::string& bytes) {
     WireReader reader(bytes, "step facts of a rank");
+    const auto number = [&reader] { return std::bit_cast<double>(reader.u64()); };
     RankFacts facts;
-    facts.loss = std::bit_cast<double>(reader.u64());
+    facts.loss = number();
+    facts.has_rewards = reader.u8() != 0;
+    facts.rewards.chosen = number();
+    facts.rewards.rejected = number();
+    facts.rewards.accuracy = number();
     facts.rss_bytes = reader.i64();
     facts.peak_rss_bytes = reader.i64();
     facts.page_faults = reader.i64();
-    facts.data_wait_ms = std::bit_cast<double>(reader.u64());
-    facts.compute_wait_ms = std::bit_cast<double>(reader.u64());
+    facts.data_wait_ms = number();
+    facts.compute_wait_ms = number();
     facts.end = reader.u8() != 0;
     facts.save = static_cast<SavePhase>(reader.u8());
     facts.links = read_links(reader);
@@ -396,7 +404,7 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     executor_.run_step();
     double loss = 0;
     for (const double micro : parts_.segments->losses()) loss += micro;
-    StepFacts facts = gather(loss * weight);
+    StepFacts facts = gather(loss * weight, parts_.segments->rewards());
     facts.loss_scale = scale;
     settle_loss_scale(step, facts);
     const TimePoint now = clock_.now();
@@ -441,10 +449,16 @@ double Trainer::loss_weight(int64_t step) {
     return ranks / counted[0];
 }
 
-Trainer::StepFacts Trainer::gather(double loss) {
+Trainer::StepFacts Trainer::gather(double loss, const std::optional<graph::RewardMeans>& rewards) {
     const ProcessUsage usage = process_usage();
     const Duration data_waited = parts_.loader == nullptr ? Duration{0} : parts_.loader->waited();
-    RankFacts mine{loss, usage.rss_bytes, usage.peak_rss_bytes, usage.page_faults - faults_before_};
+    RankFacts mine;
+    mine.loss = loss;
+    mine.rewards = rewards.value_or(graph::RewardMeans{});
+    mine.has_rewards = rewards.has_value();
+    mine.rss_bytes = usage.rss_bytes;
+    mine.peak_rss_bytes = usage.peak_rss_bytes;
+    mine.page_faults = usage.page_faults - faults_before_;
     mine.data_wait_ms = to_milliseconds(data_waited - data_waited_before_);
     mine.compute_wait_ms = to_milliseconds(executor_.compute_waited());
     mine.end = parts_.reporter->asked_to_end() || time_is_over();
@@ -455,9 +469,15 @@ Trainer::StepFacts Trainer::gather(double loss) {
     StepFacts all;
     ++ends_reached_;
     const std::vector<std::string> ranks = parts_.collectives->all_gather(encode_facts(mine));
+    // Only the last stage's ranks have a loss.
+    const auto with_loss = static_cast<double>(std::ssize(ranks) / parts_.stage.stages());
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
         const RankFacts facts = decode_facts(ranks[rank]);
         all.loss += facts.loss;
+        if (facts.has_rewards) {
+            if (!all.rewards) all.rewards.emplace();
+            all.rewards->add(facts.rewards, 1 / with_loss);
+        }
         all.rss_bytes = std::max(all.rss_bytes, facts.rss_bytes);
         all.peak_rss_bytes = std::max(all.peak_rss_bytes, facts.peak_rss_bytes);
         all.page_faults = std::max(all.page_faults, facts.page_faults);
@@ -469,9 +489,7 @@ Trainer::StepFacts Trainer::gather(double loss) {
             all.links += facts.links;
     }
     links_ += all.links;
-    // Only the last stage's ranks have a loss.
-    const int64_t with_loss = std::ssize(ranks) / parts_.stage.stages();
-    all.loss /= static_cast<double>(with_loss);
+    all.loss /= with_loss;
     return all;
 }
 
@@ -483,6 +501,7 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
     parts_.reporter->metrics(
         metrics_line({.step = step,
                       .loss = facts.loss,
+                      .rewards = facts.rewards,
                       .lr = lr_,
                       .gradient_norm = parts_.state->gradient_norm(),
                       .loss_scale = facts.loss_scale,
@@ -537,7 +556,8 @@ std::optional<double> Trainer::evaluate(int64_t step) {
     parts_.state->meet();
     parts_.state->settle();
     const EvalShare share = parts_.evaluator->run();
-    double sums[3] = {share.loss_sum, share.weight, share.samples};
+    double sums[6] = {share.loss_sum,       share.weight,           share.samples,
+                      share.rewards.chosen, share.rewards.rejected, share.rewards.accuracy};
     parts_.collectives->sum_ordered(sums);
     evaluating_ = false;
     eval_cut_short_ = share.cut_short;
@@ -550,7 +570,10 @@ std::optional<double> Trainer::evaluate(int64_t step) {
     if (is_first_rank()) {
         JsonWriter json;
         json.begin_object().field("step", step).field("eval_loss", *eval_loss_);
-        json.field("eval_samples", static_cast<int64_t>(sums[2])).end_object();
+        json.field("eval_samples", static_cast<int64_t>(sums[2]));
+        if (parts_.config->loss.is_preference())
+            add_rewards(json, "eval_", {sums[3] / sums[2], sums[4] / sums[2], sums[5] / sums[2]});
+        json.end_object();
         parts_.reporter->metrics(json.text());
         parts_.reporter->progress(fmt::format("step {}: held-out loss {:.4f} over {:.0f} samples",
                                               step, *eval_loss_, sums[2]));

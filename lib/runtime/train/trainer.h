@@ -120,7 +120,7 @@ class Trainer final : private InstructionRunner {
     [[nodiscard]] bool is_logged(int64_t step) const;
     void settle_loss_scale(int64_t step, StepFacts& facts);
     [[nodiscard]] double loss_weight(int64_t step);
-    [[nodiscard]] StepFacts gather(double loss);
+    [[nodiscard]] StepFacts gather(double loss, const std::optional<graph::RewardMeans>& rewards);
     void report_step(int64_t step, const StepFacts& facts);
     void report_progress(int64_t step, const StepFacts& facts);
     [[nodiscard]] std::optional<double> evaluate(int64_t step);

@@ -98,8 +98,10 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind) {
         case FileKind::kExportedProgram:
             return "is a model, not data: the model is named without an option, data by --data";
         case FileKind::kTable:
-            return fmt::format("is a table (Parquet, Arrow or HDF5), which is not read: {}",
-                               kAsColumns);
+            return fmt::format(
+                "is a table (Parquet, Arrow or HDF5), which is not read: {}. Of text in Parquet "
+                "`dslaunch data prepare` makes rows of tokens",
+                kAsColumns);
         case FileKind::kZip:
         case FileKind::kUnreadZip:
         case FileKind::kCompressed:

@@ -29,6 +29,15 @@ struct Rope {
     std::vector<double> short_factors, long_factors;  // kLong, one for each pair
 };
 
+// How far each pair of a head's elements turns from one position to the next, in radians.
+// SHAPE: [width / 2]. Of learned positions all are empty.
+struct RotaryFrequencies {
+    std::vector<double> all;   // of layers that see all positions
+    std::vector<double> late;  // the same in sequences beyond the first training's context; empty:
+                               // no others
+    std::vector<double> window;  // of layers with a window, where none are `late`
+};
+
 // What a rope that says nothing of its own takes from the config around it.
 struct RopeDefaults {
     double theta = 10000;

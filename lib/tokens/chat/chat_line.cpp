@@ -4,6 +4,7 @@
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/json_text.h"
 
+#include "base/check.h"
 #include "base/text.h"
 
 #include <fmt/format.h>
@@ -37,6 +38,7 @@ class RowReader {
 
   private:
     [[nodiscard]] const Value* find(std::string_view key) const {
+        DSL_CHECK(std::ranges::count(kChatKeys, key) == 1, "{} is no key of a row", key);
         const Value* value = jinja::find_key(row_.dict(), key);
         return value == nullptr || value->is(Kind::kNone) ? nullptr : value;
     }

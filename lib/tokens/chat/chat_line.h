@@ -4,6 +4,7 @@
 
 #include "tokens/template/values/value.h"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,6 +51,25 @@ struct [[nodiscard]] ChatLine {
     std::optional<ChatSample> sample;
     std::string reason;
 };
+
+// All keys that a row is read by; others say nothing.
+inline constexpr std::array<std::string_view, 17> kChatKeys = {"chosen",
+                                                               "rejected",
+                                                               "messages",
+                                                               "conversations",
+                                                               "instruction",
+                                                               "input",
+                                                               "output",
+                                                               "prompt",
+                                                               "question",
+                                                               "completion",
+                                                               "query",
+                                                               "response",
+                                                               "text",
+                                                               "system",
+                                                               "tools",
+                                                               "documents",
+                                                               "chat_template_kwargs"};
 
 // The longest line that is read.
 constexpr size_t kChatLineBytesMax = size_t{64} << 20;

@@ -213,7 +213,8 @@ const std::vector<Bad>& bad_configs() {
           "c:1:58: dslaunch.loss.label_smoothing: is only for dpo, and dslaunch.loss.name names "
           "none of these"}},
         {R"({"dslaunch": {"loss": {"name": "mse", "beta": 0.1, "gamma": 1}}})",
-         {"c:1:47: dslaunch.loss.beta: is only for dpo, ipo and simpo, and dslaunch.loss.name "
+         {"c:1:47: dslaunch.loss.beta: is only for dpo, ipo, simpo and orpo, and "
+          "dslaunch.loss.name "
           "names none of these",
           "c:1:61: dslaunch.loss.gamma: is only for simpo, and dslaunch.loss.name names none of "
           "these"}},

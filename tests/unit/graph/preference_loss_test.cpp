@@ -1,8 +1,10 @@
 // Losses of preferences on logits that are a table of a few numbers: closed forms, and the same
 // formulas written with LibTorch.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gather.h>
+#include <ATen/ops/log1p.h>
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/tensor.h>
@@ -13,7 +15,9 @@
 #include "base/error.h"
 #include "graph/lower/lower.h"
 #include "graph/lower/precision.h"
+#include "graph/lower/reward_means.h"
 #include "graph/lowered/index_limits.h"
+#include "graph/segment/compute_context.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 #include "support/whole_run.h"
@@ -70,12 +74,18 @@ at::Tensor expected_loss(const LossConfig& loss, const at::Tensor& table, const 
     const at::Tensor picked =
         at::gather(at::log_softmax(logits, -1), 3, pairs.targets.clamp_min(0).unsqueeze(3));
     at::Tensor answers = (picked.squeeze(3) * counts).sum({2});
+    const at::Tensor chosen_sums = answers.select(1, 0);
     if (loss.needs_reference()) answers = answers - pairs.reference;
     if (loss.kind != LossKind::kDpo) answers = answers / counts.sum({2});
     const at::Tensor margin = answers.select(1, 0) - answers.select(1, 1);
     const auto lost = [](const at::Tensor& odds) { return -at::log_sigmoid(odds); };
     if (loss.kind == LossKind::kIpo) return (margin - 1 / (2 * loss.beta)).square().mean();
     if (loss.kind == LossKind::kSimPo) return lost(loss.beta * margin - loss.gamma).mean();
+    if (loss.kind == LossKind::kOrpo) {
+        const at::Tensor odds = answers - at::log1p(-at::exp(answers));
+        return -chosen_sums.sum() / counts.select(1, 0).sum() +
+               loss.beta * lost(odds.select(1, 0) - odds.select(1, 1)).mean();
+    }
     return (lost(loss.beta * margin) * (1 - loss.label_smoothing) +
             lost(-loss.beta * margin) * loss.label_smoothing)
         .mean();
@@ -84,7 +94,8 @@ at::Tensor expected_loss(const LossConfig& loss, const at::Tensor& table, const 
 const std::vector<LossConfig>& losses() {
     static const std::vector<LossConfig> all = {
         loss_named(LossKind::kDpo, 0.1), loss_named(LossKind::kDpo, 0.7, 0.2),
-        loss_named(LossKind::kIpo, 0.4), loss_named(LossKind::kSimPo, 2.0)};
+        loss_named(LossKind::kIpo, 0.4), loss_named(LossKind::kSimPo, 2.0),
+        loss_named(LossKind::kOrpo, 0.3)};
     return all;
 }
 
@@ -134,6 +145,64 @@ TEST_CASE("dpo of equal logits is a closed form, and of equal answers the logari
     const test::RunResult run = run_segments(cut, tie.arguments(loss), {}, false);
     CHECK(run.loss == Approx(std::log(2.0)).epsilon(1e-6));
     CHECK(run.gradients.at("w").abs().max().item<double>() == 0);
+}
+
+TEST_CASE("rewards are beta times the answers' log-probabilities, and have no gradient") {
+    const at::Tensor table = at::zeros({kWords, kWords});
+    table.select(1, 0).fill_(std::log(2.0));  // word 0 is half of what may come, 1 and 2 a quarter
+    const double half = std::log(0.5), quarter = std::log(0.25);
+    // Sums over the answers of Pairs, and their numbers of tokens.
+    const std::vector<double> sums = {quarter + half, half, quarter, half + 2 * quarter};
+    const std::vector<double> counts = {2, 1, 1, 3}, reference = {-1.5, -0.75, -2.25, -3.0};
+    const Pairs pairs;
+    for (const LossConfig& loss : losses()) {
+        INFO("kind " << static_cast<int>(loss.kind));
+        Model model = test::script_model(kTable, {{"w", table}});
+        const SegmentedModel cut = SegmentedModel::make(model, options_of(loss), 1);
+        REQUIRE(cut.lowered().has_rewards);
+        const ComputeContext context(true, at::kFloat);
+        const Boundary last =
+            cut.forward(0, cut.first_inputs(pairs.arguments(loss)), DrawKey{1, 0, 0});
+        const at::Tensor rewards = rewards_tensor(last);
+        CHECK(rewards.sizes() == at::IntArrayRef({2, 2}));
+        CHECK_FALSE(rewards.requires_grad());
+        const RewardMeans means = reward_means(rewards);
+        std::vector<double> expected;
+        for (size_t i = 0; i < sums.size(); ++i)
+            expected.push_back(loss.beta * (loss.needs_reference() ? sums[i] - reference[i]
+                                                                   : sums[i] / counts[i]));
+        CHECK(means.chosen == Approx((expected[0] + expected[2]) / 2).epsilon(1e-5));
+        CHECK(means.rejected == Approx((expected[1] + expected[3]) / 2).epsilon(1e-5));
+        CHECK(means.margin() == Approx(means.chosen - means.rejected));
+        CHECK(means.accuracy ==
+              Approx(((expected[0] > expected[1] ? 1 : 0) + (expected[2] > expected[3] ? 1 : 0)) /
+                     2.0));
+    }
+    Model model = test::script_model(kTable, {{"w", table}});
+    LossConfig other;
+    other.kind = LossKind::kCrossEntropy;
+    CHECK_FALSE(lower(model, options_of(other)).has_rewards);
+}
+
+TEST_CASE("orpo of equal logits is a closed form, and of a certain answer a number") {
+    Model model = test::script_model(kTable, {{"w", at::zeros({kWords, kWords})}});
+    const LossConfig loss = loss_named(LossKind::kOrpo, 0.3);
+    const SegmentedModel cut = SegmentedModel::make(model, options_of(loss), 1);
+    const Pairs pairs;
+    // Each token costs log 3, whichever answer it is of: the odds are equal.
+    CHECK(run_segments(cut, pairs.arguments(loss), {}, false).loss ==
+          Approx(std::log(3.0) + 0.3 * std::log(2.0)).epsilon(1e-6));
+    // Word 0 always comes, and is the whole chosen answer.
+    const at::Tensor certain = at::zeros({kWords, kWords});
+    certain.select(1, 0).fill_(200.0);
+    Model sure = test::script_model(kTable, {{"w", certain}});
+    const SegmentedModel of_sure = SegmentedModel::make(sure, options_of(loss), 1);
+    Pairs zeros;
+    zeros.targets.select(1, 0).clamp_max_(0);
+    const test::RunResult run = run_segments(of_sure, zeros.arguments(loss), {}, false);
+    // The rejected answer of one pair is certain too.
+    CHECK(run.loss == Approx(0.15 * std::log(2.0)).epsilon(1e-5));
+    CHECK(run.gradients.at("w").isfinite().all().item<bool>());
 }
 
 TEST_CASE("in 16 bits the loss of preferences is computed in fp32") {

@@ -16,6 +16,7 @@
 #include "job/predict/job_room.h"
 #include "job/run/job_saving.h"
 #include "job/run/job_state.h"
+#include "job/setup/lower_options.h"
 #include "job/setup/rank_comms.h"
 #include "job/setup/set_up_job.h"
 #include "job/verify/job_verifier.h"
@@ -143,6 +144,7 @@ class Rank {
                                             runtime::ModelBuffers& buffers) {
         runtime::EvaluatorParts parts;
         parts.model = setup_.model.get();
+        parts.lowering = job::lower_options(setup_.config(), gpu_.device, /*training=*/false);
         parts.config = &setup_.config();
         parts.buffers = &buffers;
         parts.state = &state;

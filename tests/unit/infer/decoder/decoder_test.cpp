@@ -63,24 +63,13 @@ std::vector<std::string> fixtures() {
     return paths;
 }
 
-RotaryFrequencies frequencies_of(const storage::TransformerConfig& config) {
-    RotaryFrequencies made;
-    if (!config.has_rotary()) return made;
-    made.all = graph::rope_frequencies(config.rope, false);
-    if (config.rope.kind == storage::RopeKind::kLong)
-        made.late = graph::rope_frequencies(config.rope, true);
-    else if (config.has_window())
-        made.window = graph::rope_frequencies(config.window_rope, false);
-    return made;
-}
-
 // One rank's decoder of a fixture.
 struct Rank {
     Rank(const Fixture& fixture, const DecoderPart& part, RankSum* sum, DecoderOptions options,
          std::optional<MatrixForm> form = std::nullopt, const std::string& adapter = "") {
         WeightSource source(fixture.folder, adapter, form, team);
         options.pages = 64;
-        options.frequencies = frequencies_of(fixture.folder.config);
+        options.frequencies = graph::rotary_frequencies(fixture.folder.config);
         decoder.emplace(fixture.folder.config, load_decoder(fixture.folder.config, part, source),
                         options, team, sum);
     }

@@ -1,0 +1,50 @@
+// The samples of training text of several files, as lines of JSON: those of .jsonl files as they
+// are, and the rows of Parquet files as lines that say the same. Data path: .jsonl, .parquet ->
+// [here] -> lib/tokens. Blocks on the disk; one thread.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <istream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "storage/tables/table_rows.h"
+
+namespace dslaunch::worker {
+
+struct SampleLine {
+    std::string text;
+    std::string reason;  // why a row of a table has none; else empty
+    size_t file = 0;     // one of the files
+    int64_t number = 0;  // line or row of it, from 1
+};
+
+class SampleLines {
+  public:
+    // FILES must outlive the reader; "-" is stdin.
+    explicit SampleLines(const std::vector<std::string>& files) : files_(files) {}
+
+    // Some lines more; none: that was all. Throws Error{kInput} that names a file that cannot be
+    // read, and what storage::open_table() throws.
+    [[nodiscard]] std::vector<SampleLine> next();
+    // Of the lines so far.
+    [[nodiscard]] int64_t bytes() const { return bytes_; }
+
+  private:
+    [[nodiscard]] bool open_next();
+    [[nodiscard]] bool add_line(std::vector<SampleLine>& lines);
+    [[nodiscard]] bool add_rows(std::vector<SampleLine>& lines);
+    [[nodiscard]] const std::string& path() const { return files_[file_ - 1]; }
+
+    const std::vector<std::string>& files_;
+    size_t file_ = 0;  // how many are opened
+    std::ifstream opened_;
+    std::istream* in_ = nullptr;                // null: the file is a table, or none is open
+    std::unique_ptr<storage::TableRows> rows_;  // null: it has lines, or none is open
+    int64_t number_ = 0;
+    int64_t bytes_ = 0;
+};
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,38 @@
+# Arrow with Parquet, as the imported target dsl_arrow, where it is found: DSL_ARROW_DIR is the folder
+# that holds include/ and the libraries, in itself or in lib/; without it, that of build/arrow-dir,
+# which `make parquet` writes. Only the plugin that reads Parquet links it.
+set(DSL_ARROW_DIR "" CACHE PATH "Folder with Arrow's include/ and its libraries")
+set(_arrow ${DSL_ARROW_DIR})
+if(NOT _arrow AND EXISTS ${CMAKE_SOURCE_DIR}/build/arrow-dir)
+    file(STRINGS ${CMAKE_SOURCE_DIR}/build/arrow-dir _arrow)
+endif()
+set_property(GLOBAL PROPERTY DSL_PARQUET_LEFT_OUT "")
+if(DSL_SANITIZE OR DSL_FUZZ)
+    set_property(GLOBAL PROPERTY DSL_PARQUET_LEFT_OUT "Arrow's libraries are not instrumented")
+elseif(NOT _arrow)
+    set_property(GLOBAL PROPERTY DSL_PARQUET_LEFT_OUT "Arrow is not there: make parquet")
+else()
+    foreach(library arrow parquet)
+        file(GLOB _found ${_arrow}/lib${library}.so ${_arrow}/lib${library}.so.*
+            ${_arrow}/lib/lib${library}.so ${_arrow}/lib64/lib${library}.so
+            ${_arrow}/lib/${CMAKE_LIBRARY_ARCHITECTURE}/lib${library}.so)
+        if(NOT _found)
+            message(FATAL_ERROR "no lib${library}.so in DSL_ARROW_DIR=${_arrow}: give the folder "
+                "that holds include/ and the libraries, or run make parquet")
+        endif()
+        list(GET _found 0 _found)
+        list(APPEND _arrow_libraries ${_found})
+    endforeach()
+    if(NOT EXISTS ${_arrow}/include/parquet/arrow/reader.h)
+        message(FATAL_ERROR "no include/parquet/arrow/reader.h in DSL_ARROW_DIR=${_arrow}")
+    endif()
+    add_library(dsl_arrow INTERFACE)
+    target_include_directories(dsl_arrow SYSTEM INTERFACE ${_arrow}/include)
+    target_link_libraries(dsl_arrow INTERFACE ${_arrow_libraries})
+endif()
+get_property(_left_out GLOBAL PROPERTY DSL_PARQUET_LEFT_OUT)
+if(_left_out)
+    message(STATUS "Parquet plugin: left out (${_left_out})")
+else()
+    message(STATUS "Parquet plugin: Arrow in ${_arrow}")
+endif()

@@ -1,0 +1,30 @@
+#include "job/setup/lower_options.h"
+
+#include <string>
+#include <vector>
+
+#include "graph/lower/precision.h"
+#include "runtime/data/data_source.h"
+
+namespace dslaunch::job {
+
+graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device device,
+                                  bool training) {
+    graph::LowerOptions options;
+    options.training = training;
+    // The column of the loss's target is no argument of forward, and must be known to be left out.
+    const bool names_loss = config.loss.kind != config::LossKind::kModel;
+    if (!names_loss || !config.loss.target.empty())
+        options.offered = runtime::offered_names(config.data);
+    if (names_loss) std::erase(options.offered, config.loss.target);
+    options.loss = config.loss;
+    options.lora = config.lora;
+    // share_job() packs what it has shared.
+    if (config.tensor.size * config.sequence.size == 1) options.base = config.lora.base;
+    options.adapter_seed = config.seed;
+    options.device = device;
+    options.compute_dtype = graph::scalar_type_of(config.precision.compute);
+    return options;
+}
+
+}  // namespace dslaunch::job

@@ -1,0 +1,30 @@
+// A value of a table as JSON. Pure.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace arrow {
+class Array;
+}
+
+namespace dslaunch::storage {
+
+// Why a value has no JSON.
+class NoJson : public std::runtime_error {
+  public:
+    explicit NoJson(const std::string& reason) : std::runtime_error(reason) {}
+};
+
+// True if ARRAY has nothing at INDEX.
+[[nodiscard]] bool is_null_at(const arrow::Array& array, int64_t index);
+
+// Appends TEXT in double quotes. Bytes that are no UTF-8 stay, for the reader of the JSON to see.
+void append_quoted(std::string& out, std::string_view text);
+
+// Appends what ARRAY has at INDEX. Throws NoJson.
+void append_json(std::string& out, const arrow::Array& array, int64_t index);
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,54 @@
+// The rows of a table, each as the line of JSON that says the same. The implementation is a plugin
+// (lib/storage/parquet_plugin, libdsl_parquet.so), opened only if a table is read, since Arrow is
+// not on every machine. No type of Arrow appears here. Data path: .parquet -> [here] -> what reads
+// lines of JSON. Blocks on the disk; one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::storage {
+
+struct TableRow {
+    std::string json;    // an object, without newline; bytes of texts are as they lie in the table
+    std::string reason;  // why the row has none; empty: it has
+};
+
+class TableRows {
+  public:
+    virtual ~TableRows() = default;
+
+    // Some rows more, in their order; none: that was all. About kTableBytesOfBlock are held at
+    // once, however large the file and its row groups are. Throws Error{kInput} that names the file
+    // where it is damaged.
+    [[nodiscard]] virtual std::vector<TableRow> next() = 0;
+};
+
+constexpr int64_t kTableBytesOfBlock = int64_t{8} << 20;
+constexpr int64_t kTableRowsOfBlock = 512;
+
+// The plugin's data, which it exports as `dsl_parquet_plugin`.
+inline constexpr uint32_t kParquetPluginVersion = 1;
+struct ParquetPlugin {
+    uint32_t version = 0;
+    // As open_table().
+    std::unique_ptr<TableRows> (*open)(const std::string& path,
+                                       std::span<const std::string_view> columns) = nullptr;
+};
+
+// True if PATH is named *.parquet, or is a file that begins as one.
+[[nodiscard]] bool is_parquet(const std::string& path);
+
+// The rows of the Parquet file PATH, of which those of COLUMNS are read that it has. A null is a
+// key that the row does not have; but `content` is null, as a message without one says it. Lists
+// and structs become lists and objects, binary columns texts, times and decimals the text that
+// names them. Throws Error{kInput} for a file that is none, or has none of COLUMNS; Error{kSetup}
+// if this build does not read Parquet.
+[[nodiscard]] std::unique_ptr<TableRows> open_table(const std::string& path,
+                                                    std::span<const std::string_view> columns);
+
+}  // namespace dslaunch::storage

@@ -344,6 +344,21 @@ TEST_CASE("what cannot be shared is refused before anything runs") {
     }
 }
 
+TEST_CASE("positions of a mixture of experts are not shared, and the reason is told") {
+    const TemporaryFolder folder;
+    Json config;
+    config["train_micro_batch_size_per_gpu"] = 2;
+    config["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-3}}}};
+    config["dslaunch"] = {
+        {"steps", 1},
+        {"data", {{"train", fixture_file("lora/llama/tokens.u16.bin")}, {"context", 16}}},
+        {"sequence", {{"size", 2}}}};
+    const TrainResult result = train(folder, ranks(2), fixture_file("huggingface/mixtral"), config);
+    INFO(result.err);
+    CHECK(result.code == 65);
+    CHECK(result.err.find("as in a mixture of experts") != std::string::npos);
+}
+
 TEST_CASE("ranks share layers over pipelines, data, ZeRO and schedules", "[.long]") {
     // Groups of one are for models whose tied table two stages add up, which no bits bound; other
     // models in groups of one are in pipeline_test.cpp. One model: -c NAME.

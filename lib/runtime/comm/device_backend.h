@@ -108,7 +108,6 @@ struct DevicePlugin {
     DeviceBackend* (*create)(int device) = nullptr;
     void (*destroy)(DeviceBackend* backend) = nullptr;
 };
-using DevicePluginEntry = const DevicePlugin* (*)();
 
 struct DeviceBackendDeleter {
     void (*destroy)(DeviceBackend* backend) = nullptr;

@@ -98,7 +98,7 @@ TEST_CASE("a step's bytes between hosts stand by kind, beside the plan's, and by
     WireReader reader(bytes, "links");
     const StepLinks back = read_links(reader);
     CHECK(reader.done());
-    CHECK(back.moved.by_host == metrics.step_links.moved.by_host);
+    CHECK((back.moved.by_host == metrics.step_links.moved.by_host));
     CHECK(back.planned == metrics.step_links.planned);
 }
 

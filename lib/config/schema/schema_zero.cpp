@@ -69,7 +69,7 @@ constexpr KeySpec kZeroKeys[] = {
     {"zero_optimization.zero_quantized_weights", kBool, "false", "", "Parameters are gathered between hosts in 8 bits (stage 3); auto: where the measured link makes it faster"},
     {"zero_optimization.zero_quantized_gradients", kBool, "false", "", "Gradients are reduced between hosts in 4 bits (stages 1 to 3); auto: where the measured link makes it faster"},
     {"zero_optimization.zero_quantized_nontrainable_weights", kBool, "false", "", "Frozen parameters are gathered between hosts in 8 bits (stage 3); auto as zero_quantized_weights"},
-    {"zero_optimization.zero_hpz_partition_size", kInt, "1", ">0", "The ranks of a host: it keeps what it has gathered until the end of the step (stage 3); 1: it does not; auto: it does if there are several hosts"},
+    {"zero_optimization.zero_hpz_partition_size", kInt, "1", ">0", "The ranks of a host, which keeps what it has gathered until the step ends (stage 3); 1: it does not; auto: with several hosts"},
     {"zero_optimization.zeropp_loco_param", kObject, "null", "", "Error feedback of quantized gradients", kNotYet, kNoLoCo},
     {"zero_optimization.zeropp_loco_param.err_beta", kFloat, "0.8", "0..1", "Moving average of the error", kNotYet, kNoLoCo},
     {"zero_optimization.zeropp_loco_param.reset_T", kInt, "1024", ">0", "Steps between resets of the error", kNotYet, kNoLoCo},

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text/wire.h"
-#include "job/setup/job_layout.h"
 #include "kernels/wire_packing.h"
 #include "runtime/comm/link_probe.h"
 

@@ -142,7 +142,7 @@ World exchange_in(const std::vector<int>& node_sizes, const plan::FlatLayout& la
     std::vector<Bytes> sent(result.ranks.size());
     run_world(world, [&](InProcessRank& self, int rank) {
         result.ranks[rank] = run_rank(layout, slices, self);
-        sent[rank] = self.collectives->traffic().sent;
+        sent[rank] = self.collectives->traffic().all().sent;
     });
     size_t rank = 0;
     for (const int size : node_sizes) {

@@ -35,6 +35,13 @@ constexpr const char* kReduce = "dslaunch.communication.reduce";
 void Resolver::zero() {
     ZeroConfig& zero = run_config().zero;
     zero.stage = take_integer("zero_optimization.stage");
+    // Every host rounds its own copy there, and hosts cut it into other pieces.
+    const char* const wants_shards =
+        "wants ZeRO stage 1 or more: at stage 0 each host would round its own copy";
+    if (zero.stage == 0 && run_config().states != MomentFormat::kFp32)
+        problem("dslaunch.optimizer.states", wants_shards);
+    if (zero.stage == 0 && !run_config().precision.master_copies)
+        problem("bf16.bf16_master_weights_and_grads", wants_shards);
     zero.reduce_bucket_numel = take_integer("zero_optimization.reduce_bucket_size");
     const std::string group = "zero_optimization.mics_shard_size";
     if (zero.stage == 0) {

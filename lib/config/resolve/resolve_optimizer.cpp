@@ -186,14 +186,6 @@ void Resolver::moments_in_memory() {
     run_config().states = word == "bf16"   ? MomentFormat::kBf16
                           : word == "int8" ? MomentFormat::kInt8
                                            : MomentFormat::kFp32;
-    const std::string deepspeed = "bf16.bf16_optimizer_states";
-    const Value* const half = given(deepspeed);
-    if (half != nullptr && half->boolean) {
-        record(deepspeed, *half, half->origin);
-        if (word == "int8")
-            problem(deepspeed, fmt::format("asks for moments in bf16, and {} for int8", path));
-        run_config().states = MomentFormat::kBf16;
-    }
     if (run_config().states == MomentFormat::kFp32) return;
     if (run_config().optimizer.needs_whole_tensors())
         problem(path, fmt::format("{} is not there for {}, which updates whole tensors: use fp32",

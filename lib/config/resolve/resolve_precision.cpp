@@ -37,6 +37,14 @@ void Resolver::precision() {
 }
 
 void Resolver::without_masters() {
+    const std::string moments = "bf16.bf16_optimizer_states";
+    if (take_bool(moments)) {
+        if (run_config().states == MomentFormat::kInt8)
+            problem(moments, "asks for moments in bf16, and dslaunch.optimizer.states for int8");
+        if (run_config().optimizer.needs_whole_tensors())
+            problem(moments, "is not there for optimizers that update whole tensors");
+        run_config().states = MomentFormat::kBf16;
+    }
     const std::string path = "bf16.bf16_master_weights_and_grads";
     run_config().precision.master_copies = !take_bool(path);
     if (run_config().precision.master_copies) return;

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "base/machine/memory_limits.h"
+#include "base/text.h"
 #include "graph/archive/memory_order.h"
 #include "graph/lower/loss.h"
 #include "graph/lower/precision.h"

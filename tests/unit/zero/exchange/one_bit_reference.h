@@ -255,11 +255,15 @@ class OneBitReference {
                 moved[h][i] = (of.p[h][i] - of.met[i]) * denominator(of, i);
         const Floats u = average(moved, of);
         const auto rates = static_cast<float>(rates_);
-        for (size_t i = 0; i < of.v.size(); ++i)
-            of.met[i] += of.v[i] > 0 ? u[i] / denominator(of, i) : 0.0F;
-        for (size_t h = 0; h < hosts_; ++h)
-            for (size_t i = 0; i < of.v.size(); ++i)
-                of.m[h][i] = of.v[i] > 0 ? -u[i] / rates : 0.0F;
+        // The momentum is the mean of the steps without their decay (DeepSpeed's has it too).
+        const auto decay = static_cast<float>(config_.weight_decay);
+        for (size_t i = 0; i < of.v.size(); ++i) {
+            const float d = denominator(of, i);
+            const bool trained = of.v[i] > 0;
+            for (size_t h = 0; h < hosts_; ++h)
+                of.m[h][i] = trained ? -u[i] / rates - decay * of.met[i] * d : 0.0F;
+            of.met[i] += trained ? u[i] / d : 0.0F;
+        }
         of.p.assign(hosts_, of.met);
     }
 

@@ -18,8 +18,8 @@ const SignKernels& sign_kernels_of(Isa isa) {
 }
 
 MoveArrays move_arrays(const LocalMoves& moves) {
-    return {moves.numel,    moves.parameters, moves.meeting,
-            moves.momentum, moves.variance,   moves.eps};
+    return {moves.numel,    moves.parameters, moves.meeting, moves.momentum,
+            moves.variance, moves.eps,        moves.decay};
 }
 
 }  // namespace
@@ -40,8 +40,7 @@ void local_moves(const LocalMoves& moves, float* out, Isa isa) {
 }
 
 void take_moves(const LocalMoves& moves, const float* mean, float lrs, Isa isa) {
-    DSL_CHECK(lrs > 0 && (moves.parameters == nullptr) == (moves.meeting == nullptr),
-              "moves of learning rates that sum to {}", lrs);
+    DSL_CHECK(lrs > 0 && moves.meeting != nullptr, "moves of learning rates that sum to {}", lrs);
     sign_kernels_of(isa).take_moves(move_arrays(moves), mean, lrs);
 }
 

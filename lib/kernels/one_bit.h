@@ -32,11 +32,12 @@ void expand_signs(const uint8_t* bits, float scale, bool adds, std::span<float> 
 // have NUMEL elements.
 struct LocalMoves {
     int64_t numel = 0;
-    float* parameters = nullptr;      // null in take_moves: another rank writes them
+    float* parameters = nullptr;      // may be null in take_moves
     float* meeting = nullptr;         // the parameters when hosts met last
     float* momentum = nullptr;        // take_moves sets it
     const float* variance = nullptr;  // 0: the element has never had a gradient, and does not move
     float eps = 0;
+    float decay = 0;  // take_moves: decoupled weight decay, which moved the parameters too
 };
 
 // out[i] = (parameters[i] - meeting[i]) * (sqrt(variance[i]) + eps): the way since the last
@@ -44,8 +45,10 @@ struct LocalMoves {
 void local_moves(const LocalMoves& moves, float* out, Isa isa = isa_in_use());
 // MEAN is what local_moves() gave, over hosts; LRS the sum of the learning rates of the steps since
 // the last meeting. The parameters become meeting[i] + mean[i] / (sqrt(variance[i]) + eps), which
-// is the next meeting, and the momentum -mean[i] / lrs: what all have done on average. REQUIRES:
-// parameters and meeting are both given or both null; lrs > 0.
+// is the next meeting, and the momentum what all have done on average, -mean[i] / lrs, without the
+// part of weight decay, decay * meeting[i] * (sqrt(variance[i]) + eps): the next steps would decay
+// by it again. REQUIRES: parameters and meeting are given; PARAMETERS may be null if another rank
+// writes them; lrs > 0.
 void take_moves(const LocalMoves& moves, const float* mean, float lrs, Isa isa = isa_in_use());
 
 }  // namespace dslaunch::kernels

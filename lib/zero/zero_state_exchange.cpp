@@ -34,14 +34,17 @@ void ZeroState::begin_alone() {
     for (int b = 0; b < place_.layout->trained_buckets; ++b) {
         std::vector<ZeroedFloats>& of_bucket = meeting_.emplace_back();
         for (const OwnedPiece& piece : place_.map->pieces(b))
-            of_bucket.emplace_back(piece.writes || half() ? piece.range.numel : 0);
+            of_bucket.emplace_back(piece.range.numel);
+        // At stage 0 other ranks write some of them.
+        if (!place_.map->is_gathered(b)) parameters_->await_whole(b, step_ - 1);
         for (const int c : states_->chunks_of(b)) {
             const std::optional<ChunkView> view = states_->view_at_rest(c);
             for (const ChunkPart& part : states_->parts(c)) {
                 const kernels::FlatRange arrays = arrays_of(b, part, *view, part.range);
-                if (!arrays.parameters.empty())
-                    std::ranges::copy(arrays.parameters,
-                                      moves_of(b, part, arrays, part.range).meeting);
+                const bool writes = !arrays.parameters.empty();
+                const float* const from =
+                    writes ? arrays.parameters.data() : arrays.decay_parameters.data();
+                std::copy_n(from, part.range.numel, moves_of(b, part, arrays, part.range).meeting);
             }
         }
     }
@@ -133,13 +136,12 @@ kernels::LocalMoves ZeroState::moves_of(int b, const ChunkPart& part,
     const std::span<float> meeting = meeting_[b][part.piece].values();
     kernels::LocalMoves moves;
     moves.numel = range.numel;
-    if (!arrays.parameters.empty()) {
-        moves.parameters = arrays.parameters.data();
-        moves.meeting = meeting.data() + range.begin - piece.range.begin;
-    }
+    if (!arrays.parameters.empty()) moves.parameters = arrays.parameters.data();
+    moves.meeting = meeting.data() + range.begin - piece.range.begin;
     moves.momentum = arrays.first.data();
     moves.variance = arrays.second.data();
     moves.eps = static_cast<float>(options_.optimizer.eps);
+    moves.decay = static_cast<float>(options_.optimizer.weight_decay);
     return moves;
 }
 

@@ -1,4 +1,4 @@
-"""Trains the small model of tests/unit/zero/one_bit_reference.h by DeepSpeed's own OnebitAdam and
+"""Trains the small model of tests/unit/zero/exchange/plain_model.h by DeepSpeed's own OnebitAdam and
 ZeroOneAdam over Gloo on CPUs, and prints their losses beside dslaunch's algorithm (a scale for each
 block) and beside DeepSpeed's written a second time (a scale for each tensor): the second shows that
 the algorithm is understood, the first what another choice of scales changes.

@@ -13,6 +13,7 @@ struct MoveArrays {
     float* momentum;
     const float* variance;
     float eps;
+    float decay;
 };
 
 struct SignKernels {

@@ -139,12 +139,13 @@ void sign_take_moves(const MoveArrays& arrays, const float* mean, float lrs) {
     float* meeting = arrays.meeting;
     float* m = arrays.momentum;
     const float* v = arrays.variance;
-    for (int64_t i = 0; i < arrays.numel; ++i) m[i] = v[i] > 0 ? -mean[i] / lrs : 0.0F;
-    if (p == nullptr) return;
     for (int64_t i = 0; i < arrays.numel; ++i) {
-        const float move = v[i] > 0 ? mean[i] / denominator_of(v[i], arrays.eps) : 0.0F;
-        p[i] = meeting[i] = meeting[i] + move;
+        const Meeting met = meet(mean[i], meeting[i], v[i], {arrays.eps, arrays.decay, lrs});
+        m[i] = met.momentum;
+        meeting[i] = met.parameter;
     }
+    if (p == nullptr) return;
+    for (int64_t i = 0; i < arrays.numel; ++i) p[i] = meeting[i];
 }
 
 constexpr SignKernels kSigns{sign_compress, sign_expand, sign_expand_add, sign_moves,

@@ -35,11 +35,12 @@ struct GridSigned {
 };
 
 struct GridMoves {
-    float* parameters;  // null in grid_take_moves: another rank writes them
+    float* parameters;  // may be null in grid_take_moves
     float* meeting;
     float* momentum;
     const float* variance;
     float eps;
+    float decay;
     int64_t numel;
 };
 

@@ -65,11 +65,11 @@ DSL_HOST_DEVICE inline void grid_moves(const GridMoves& moves, float* out, const
 DSL_HOST_DEVICE inline void grid_take_moves(const GridMoves& moves, const float* mean, float lrs,
                                             const GridPlace& place) {
     for (int64_t i = place.thread; i < moves.numel; i += place.threads) {
-        const bool trained = moves.variance[i] > 0;
-        moves.momentum[i] = trained ? -mean[i] / lrs : 0.0F;
-        if (moves.parameters == nullptr) continue;
-        const float move = trained ? mean[i] / denominator_of(moves.variance[i], moves.eps) : 0.0F;
-        moves.parameters[i] = moves.meeting[i] = moves.meeting[i] + move;
+        const Meeting met =
+            meet(mean[i], moves.meeting[i], moves.variance[i], {moves.eps, moves.decay, lrs});
+        moves.momentum[i] = met.momentum;
+        moves.meeting[i] = met.parameter;
+        if (moves.parameters != nullptr) moves.parameters[i] = met.parameter;
     }
 }
 

@@ -33,6 +33,25 @@ DSL_HOST_DEVICE inline float denominator_of(float variance, float eps) {
     return square_root(variance) + eps;
 }
 
+// Where hosts come together, from the mean of their moves (take_moves).
+struct MeetingNumbers {
+    float eps;
+    float decay;
+    float lrs;
+};
+struct Meeting {
+    float parameter;
+    float momentum;
+};
+DSL_HOST_DEVICE inline Meeting meet(float mean, float before, float variance,
+                                    const MeetingNumbers& numbers) {
+    const float denominator = denominator_of(variance, numbers.eps);
+    const float decayed = numbers.decay * before * denominator;
+    const bool trained = variance > 0;
+    return {before + (trained ? mean / denominator : 0.0F),
+            trained ? -mean / numbers.lrs - decayed : 0.0F};
+}
+
 }  // namespace
 }  // namespace dslaunch::kernels
 // NOLINTEND(misc-definitions-in-headers)

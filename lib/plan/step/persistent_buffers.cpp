@@ -85,9 +85,7 @@ class Adder {
                numel_of(runs.run(options_.local_rank, options_.node_rank()));
     }
     [[nodiscard]] int64_t meeting_numel(int b) const {
-        if (!options_.compression.meeting) return 0;
-        if (options_.stage > 0 || options_.master) return owned_numel(b);
-        return part_range(bucket(b).numel, {options_.local_rank, options_.local_world_size}).numel;
+        return options_.compression.meeting ? owned_numel(b) : 0;
     }
     [[nodiscard]] const Bucket& bucket(int b) const { return layout_.buckets[b]; }
     // Elements of a bucket for which this rank keeps optimizer states.

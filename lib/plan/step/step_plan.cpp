@@ -76,6 +76,21 @@ int segment_of_model(const std::vector<StagePart>& parts, int segment) {
     return part.first_segment + segment - part.segments.begin;
 }
 
+bool StepPlanOptions::sums_on_host() const {
+    return node_count() == 1 || exchange != Exchange::kExact;
+}
+
+int StepPlanOptions::node_rank() const {
+    int node = 0;
+    for (int begin = 0; node + 1 < node_count() && begin + node_sizes[node] <= rank; ++node)
+        begin += node_sizes[node];
+    return node;
+}
+
+int StepPlanOptions::bridge_count() const {
+    return node_sizes.empty() ? 1 : *std::ranges::min_element(node_sizes);
+}
+
 void derive_waits(StepPlan& plan) {
     struct Last {
         int writer = -1;

@@ -3,8 +3,6 @@
 // runtime/executor.h runs it.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -38,8 +36,7 @@ enum class Op : uint8_t {
                   // gradient memory
     kBackward,    // segment
     kPost,        // bucket: this rank's gradients are complete
-    kReduce,      // bucket: ordered sum over all ranks, to all or to its owners; over the host's
-                  // ranks where hosts exchange less than gradients in full
+    kReduce,      // bucket: ordered sum over all ranks, or sums_on_host(), to all or to its owners
     kAccumulate,  // chunk: keep or add up the reduced gradients of a micro step
     kNorm,        // global gradient norm, clip factor, non-finite check
     kUpdate,      // chunk: optimizer states and this rank's part of the parameters
@@ -264,8 +261,7 @@ struct StepPlanOptions {
     // hosts of one rank each.
     bool on_device = false;
     Exchange exchange = Exchange::kExact;  // what hosts tell each other in this step
-    // Held by every plan of a job whose steps compress over several hosts. REQUIRES: each host
-    // holds a copy.
+    // Kept by every plan of a job that compresses. REQUIRES then: each host holds a copy.
     CompressionRoom compression = {};
     StageWork stage_work = {};  // REQUIRES: `order` has each part and micro step once forward and
                                 // once backward, whole or in both halves
@@ -282,20 +278,10 @@ struct StepPlanOptions {
         return node_count() > 1 && shard_ranks() > local_world_size;
     }
     // Returns true if gradients are summed in full over the ranks of a host alone.
-    [[nodiscard]] bool sums_on_host() const {
-        return node_count() == 1 || exchange != Exchange::kExact;
-    }
-    // The host of this rank.
-    [[nodiscard]] int node_rank() const {
-        int node = 0;
-        for (int begin = 0; node + 1 < node_count() && begin + node_sizes[node] <= rank; ++node)
-            begin += node_sizes[node];
-        return node;
-    }
-    // The bridges of a host (Topology::bridge_count).
-    [[nodiscard]] int bridge_count() const {
-        return node_sizes.empty() ? 1 : *std::min_element(node_sizes.begin(), node_sizes.end());
-    }
+    [[nodiscard]] bool sums_on_host() const;
+    // The host of this rank, and the bridges of a host (Topology::bridge_count).
+    [[nodiscard]] int node_rank() const;
+    [[nodiscard]] int bridge_count() const;
     // Returns true if no update may begin before every gradient of the step has been seen.
     [[nodiscard]] bool norm_first() const { return clip || check_overflow; }
     // Returns true if the reduced gradients of a step are added up, or kept, beside the buckets.

@@ -65,11 +65,16 @@ TEST_CASE("hosts that moved come together on a grid as the scalar kernels bring 
         for (float& v : variance) v *= v;
         std::vector<float> p = parameters, met = meeting, m = momentum;
         std::vector<float> expected(parameters.size()), found(parameters.size());
-        const LocalMoves moves{numel, p.data(), met.data(), m.data(), variance.data(), 1e-8F};
+        const LocalMoves moves{numel, p.data(), met.data(), m.data(), variance.data(), 1e-8F, 0.1F};
         local_moves(moves, expected.data(), Isa::kScalar);
         take_moves(moves, expected.data(), 0.25F, Isa::kScalar);
-        const GridMoves grid{parameters.data(), meeting.data(), momentum.data(),
-                             variance.data(),   1e-8F,          numel};
+        const GridMoves grid{parameters.data(),
+                             meeting.data(),
+                             momentum.data(),
+                             variance.data(),
+                             1e-8F,
+                             0.1F,
+                             numel};
         for_grid(numel, [&](const GridPlace& place) { grid_moves(grid, found.data(), place); });
         CHECK(same(found, expected));
         for_grid(numel, [&](const GridPlace& place) {

@@ -180,8 +180,9 @@ TEST_CASE("hosts that moved come together where their mean move leads") {
         for (float& v : variance) v = v * v;
         variance[3] = 0;
         const std::vector<float> p = parameters, met = meeting;
-        LocalMoves moves{numel,           parameters.data(), meeting.data(),
-                         momentum.data(), variance.data(),   1e-8F};
+        LocalMoves moves{
+            numel, parameters.data(), meeting.data(), momentum.data(), variance.data(), 1e-8F,
+            0.25F};
         local_moves(moves, mean.data(), isa);
         take_moves(moves, mean.data(), 0.5F, isa);
         INFO(isa_name(isa));
@@ -192,13 +193,16 @@ TEST_CASE("hosts that moved come together where their mean move leads") {
             const double move = (double{p[i]} - double{met[i]}) * denominator;
             worst = std::max(
                 {worst, std::abs(double{parameters[i]} - (trained ? p[i] : met[i])),
-                 std::abs(momentum[i] - (trained ? -move / 0.5 : 0)) / (1 + std::abs(move))});
+                 std::abs(momentum[i] - (trained ? -move / 0.5 - 0.25 * met[i] * denominator : 0)) /
+                     (1 + std::abs(move) + denominator)});
         }
         CHECK(worst < 1e-5);
         CHECK(same(parameters, meeting));
         // Where another rank writes the parameters, the momentum alone is taken.
         const std::vector<float> taken = momentum;
-        moves.parameters = moves.meeting = nullptr;
+        moves.parameters = nullptr;
+        meeting = met;
+        moves.meeting = meeting.data();
         take_moves(moves, mean.data(), 0.5F, isa);
         CHECK(same(momentum, taken));
     }

@@ -22,13 +22,13 @@
 #include "graph/segment/compute_context.h"
 #include "offload_files.h"
 #include "plan/step/recompute_groups.h"
-#include "runtime/schedules/exchange_schedule.h"
 #include "runtime/train/trainer.h"
 #include "saving_world.h"
 #include "support/metrics_keeper.h"
 #include "support/script_module.h"
 #include "support/world.h"
 #include "training_case.h"
+#include "unit/zero/exchange/plans_by_exchange.h"
 #include "zero/zero_state.h"
 
 namespace dslaunch::testing {
@@ -130,40 +130,6 @@ struct TrainPlace {
     StageWork work = {};
     int position_ranks = 1;  // neighbours that share positions
     std::vector<Collectives*> groups = {};
-};
-
-// The plans of an optimizer whose hosts exchange another thing in some updates.
-class PlansByExchange {
-  public:
-    // The arguments must outlive this object.
-    PlansByExchange(const TrainingCase& job, const TrainingSetup& setup, const Planned& planned)
-        : setup_(setup),
-          planned_(planned),
-          schedule_(job.optimizer, planned.options.node_count()),
-          fused_(job.fused) {}
-
-    // Does what BetweenSteps::before_step() does.
-    [[nodiscard]] const StepPlan* before(int64_t update) {
-        const Exchange exchange = schedule_.of(update);
-        if (exchange == now_) return nullptr;
-        now_ = exchange;
-        if (exchange == Exchange::kExact) return &planned_.plan;
-        StepPlan& plan = plans_[exchange];
-        if (!plan.instructions.empty()) return &plan;
-        StepPlanOptions options = planned_.options;
-        options.exchange = exchange;
-        options.fused_update = fused_;
-        plan = make_step_plan(setup_.info, setup_.layout, options);
-        return &plan;
-    }
-
-  private:
-    const TrainingSetup& setup_;
-    const Planned& planned_;
-    ExchangeSchedule schedule_;
-    bool fused_;
-    Exchange now_ = Exchange::kExact;
-    std::map<Exchange, StepPlan> plans_;
 };
 
 // Keeps each step's overflows; FORCED and EXCHANGES, unless null, change plans.
@@ -276,7 +242,8 @@ inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
         checkpointer->finish();
     }
     ForcedPlacement forced(job.kept_after, setup.info, setup.layout, planned.options);
-    PlansByExchange exchanges(job, setup, planned);
+    PlansByExchange exchanges(
+        {job.optimizer, setup.info, setup.layout, planned.options, planned.plan, job.fused});
     RankOutcome outcome =
         train_with(job, setup, planned.plan, state, *self.collectives, &forced, checkpointer.get(),
                    resumed.training, nullptr, nullptr, nullptr, &exchanges);

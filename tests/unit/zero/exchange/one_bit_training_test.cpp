@@ -6,10 +6,9 @@
 
 #include <cmath>
 
-#include "fixture_world.h"
-#include "one_bit_reference.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
+#include "unit/zero/exchange/one_bit_reference.h"
 
 namespace dslaunch {
 

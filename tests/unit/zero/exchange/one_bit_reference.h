@@ -1,13 +1,17 @@
 // 1-bit Adam and 0/1 Adam as their papers and DeepSpeed's code write them, in one process and
 // element by element, without DeepSpeed's first call, which throws a gradient away: the result that
+<<<<<<< HEAD:tests/unit/zero/one_bit_reference.h
 // hosts must reach, to the last bit. A sign turns where two ways of rounding differ, so the
 // rounding is that of the kernels; tests/parity/onebit_deepspeed.py compares the algorithms with
 // DeepSpeed's. Sources: Tang et al. 2021, Lu et al. 2022; deepspeed/runtime/fp16/onebit.
+=======
+// hosts must reach, to the last bit. A sign turns where two ways of rounding differ, so rounding is
+// that of the kernels. tests/parity/onebit_deepspeed.py compares the algorithms with DeepSpeed's
+// own code. Sources: Tang et al. 2021, Lu et al. 2022; deepspeed/runtime/fp16/onebit.
+>>>>>>> onebit:tests/unit/zero/exchange/one_bit_reference.h
 #pragma once
 
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/matmul.h>
-#include <ATen/ops/tanh.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,40 +19,11 @@
 #include <string>
 #include <vector>
 
-#include "training_world.h"
+#include "unit/zero/exchange/plain_model.h"
 
 namespace dslaunch::testing {
 
 using Floats = std::vector<float>;
-
-// The model of small_batch() without a branch. All of its parameters have gradients in each step.
-inline const char* const kPlainText =
-    "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
-    "    h = torch.tanh(torch.matmul(x, self.w1) + self.b1)\n"
-    "    h = torch.tanh(torch.matmul(h * self.gain, self.w2))\n"
-    "    z = torch.matmul(h, self.w3)\n"
-    "    return ((z - y) * (z - y)).mean()\n";
-
-inline test::NamedTensors plain_parameters() {
-    test::NamedTensors all = initial_parameters();
-    std::erase_if(all, [](const auto& one) { return one.first == "extra"; });
-    return all;
-}
-
-inline TrainedModel plain_model() {
-    return {test::script_model(kPlainText, plain_parameters()),
-            {},
-            [](const SegmentedModel&, int64_t micro_batch) { return small_batch(micro_batch); }};
-}
-
-inline at::Tensor plain_loss(const Parameters& p, int64_t micro_batch) {
-    const std::vector<c10::IValue> batch = small_batch(micro_batch);
-    const at::Tensor x = batch[0].toTensor(), y = batch[1].toTensor();
-    at::Tensor h = at::tanh(at::matmul(x, p.at("w1")) + p.at("b1"));
-    h = at::tanh(at::matmul(h * p.at("gain"), p.at("w2")));
-    const at::Tensor z = at::matmul(h, p.at("w3"));
-    return ((z - y) * (z - y)).mean();
-}
 
 // One parameter as each host has it.
 struct OneBitParameter {
@@ -286,11 +261,15 @@ class OneBitReference {
                 moved[h][i] = (of.p[h][i] - of.met[i]) * denominator(of, i);
         const Floats u = average(moved, of);
         const auto rates = static_cast<float>(rates_);
-        for (size_t i = 0; i < of.v.size(); ++i)
-            of.met[i] += of.v[i] > 0 ? u[i] / denominator(of, i) : 0.0F;
-        for (size_t h = 0; h < hosts_; ++h)
-            for (size_t i = 0; i < of.v.size(); ++i)
-                of.m[h][i] = of.v[i] > 0 ? -u[i] / rates : 0.0F;
+        // The momentum is the mean of the steps without their decay (DeepSpeed's has it too).
+        const auto decay = static_cast<float>(config_.weight_decay);
+        for (size_t i = 0; i < of.v.size(); ++i) {
+            const float d = denominator(of, i);
+            const bool trained = of.v[i] > 0;
+            for (size_t h = 0; h < hosts_; ++h)
+                of.m[h][i] = trained ? -u[i] / rates - decay * of.met[i] * d : 0.0F;
+            of.met[i] += trained ? u[i] / d : 0.0F;
+        }
         of.p.assign(hosts_, of.met);
     }
 

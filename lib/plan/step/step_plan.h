@@ -12,13 +12,13 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/kinds/traffic_kind.h"
-#include "base/kinds/wire_packing.h"
 #include "plan/layout/flat_layout.h"
 #include "plan/layout/partition.h"
 #include "plan/layout/state_chunks.h"
 #include "plan/model/model_info.h"
 #include "plan/pipeline/pipeline_schedule.h"
 #include "plan/pipeline/stage_choice.h"
+#include "plan/step/between_hosts.h"
 
 namespace dslaunch::plan {
 
@@ -164,29 +164,6 @@ struct StepPlan {
     [[nodiscard]] uint64_t hash() const;
     [[nodiscard]] Bytes sent() const;  // by all instructions
     [[nodiscard]] std::array<Bytes, kTrafficKinds> sent_by_kind() const;
-};
-
-// The limits of stage 3's gathers, in elements, which gather_schedule.h keeps.
-struct GatherLimits {
-    int64_t live_numel_max = 1'000'000'000;   // elements gathered at once
-    int64_t prefetch_numel_max = 50'000'000;  // elements gathered ahead of their use; 0: only when
-                                              // needed
-    int64_t reuse_distance_numel_max = 0;     // most elements of other parameters read in between
-                                              // by a kept bucket
-};
-
-// How values travel between hosts (ZeRO++, arXiv:2306.10209). Nothing of it changes what is on one
-// host, nor what GPUs send.
-struct HostWire {
-    WirePacking parameters = WirePacking::kNone;  // trained ones, as they are gathered at stage 3
-    WirePacking frozen = WirePacking::kNone;
-    WirePacking gradients = WirePacking::kNone;  // REQUIRES: stages 1 to 3, shards over hosts
-    bool error_feedback = false;  // ranks keep what rounding leaves of their gradients
-    // Each host keeps what it has gathered until the step's last use: a second copy of the
-    // parameters, which no later forward or backward gathers between hosts.
-    bool host_copy = false;
-
-    bool operator==(const HostWire&) const = default;
 };
 
 // The place that live values come from or go to.

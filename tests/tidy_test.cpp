@@ -92,17 +92,12 @@ const std::set<std::string> kOfOthers = {"lib/graph/segment/autocast_mode.h"};
 
 // The ratchet: files over the limit when the rule came. A figure may only go down; a line goes when
 // its file fits.
-const std::map<std::string, size_t> kLongFiles = {
-    {"lib/plan/step/step_plan.h", 349},
-    {"tests/unit/zero/one_bit_reference.h", 311},
-    {"tests/unit/zero/training_world.h", 306},
-};
+const std::map<std::string, size_t> kLongFiles = {};
 const std::map<std::string, size_t> kLongFunctions = {};
 
 // The ratchet of folders with too many files. What tests share stands in one folder, so that
 // nobody writes a second one of it.
-const std::map<std::string, size_t> kWideFolders = {
-    {"tests/support", 48}, {"lib/job/setup", 29}, {"tests/unit/zero", 31}};
+const std::map<std::string, size_t> kWideFolders = {{"tests/support", 48}};
 
 constexpr size_t kColumnsMax = 100;
 constexpr size_t kTableColumnsMax = 200;

@@ -1,6 +1,6 @@
 // The rate between hosts of what a training step exchanges, beside a plain socket over the same
 // way:
-//   bench_links NODE NODES ADDRESS PORT [MIB [STREAMS]]
+//   bench_links NODE NODES ADDRESS PORT [MIB]
 // one process a host; ADDRESS and PORT are those that node 0 serves at. Rates are of fp32 bytes of
 // the bucket (an exchange packed in 4 bits sends an eighth), node 0 prints them.
 #include <sys/socket.h>
@@ -83,10 +83,7 @@ int main(int argc, char** argv) {
     ArenaLayout layout(1);
     const BucketId bucket = layout.add_bucket("gradients", numel);
     const SliceId weights = layout.add_shared("weights", Bytes{numel * 4});
-    Host host(node, nodes, layout,
-              {.master_address = argv[3],
-               .master_port = std::atoi(argv[4]),
-               .streams = argc > 6 ? std::atoi(argv[6]) : RendezvousOptions{}.streams});
+    Host host(node, nodes, layout, {.master_address = argv[3], .master_port = std::atoi(argv[4])});
     Collectives& all = *host.collectives;
     host.arena.populate(0);
     std::vector<NodeRange> owners;

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "job/setup/stored_rates.h"
+#include "job/files/stored_rates.h"
 #include "plan/offload/swap_traffic.h"
 
 namespace dslaunch::worker {

@@ -4,9 +4,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "graph/adapter/base_fingerprint.h"
+#include "job/files/resume.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
-#include "job/setup/resume.h"
 #include "runtime/save/final_weights.h"
 #include "zero/states/shard_optimizer.h"
 

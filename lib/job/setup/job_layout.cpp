@@ -7,10 +7,10 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "job/files/stored_rates.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
 #include "job/setup/job_wire.h"
-#include "job/setup/stored_rates.h"
 #include "plan/step/plan_check.h"
 #include "plan/step/stage_model.h"
 #include "runtime/comm/collectives.h"

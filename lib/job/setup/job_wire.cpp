@@ -3,24 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <limits>
-#include <random>
 #include <vector>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/text.h"
-#include "base/text/wire.h"
-#include "kernels/wire_packing.h"
-#include "runtime/comm/link_probe.h"
 
 namespace dslaunch::job {
 
 namespace {
-
-using config::WireChoice;
 
 // True if each host keeps what it gathers. RANKS is zero_hpz_partition_size, 0 for auto.
 bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
@@ -38,106 +28,6 @@ bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
     return true;
 }
 
-struct Choice {
-    const char* key;
-    WireChoice config::WireConfig::*said;
-    WirePacking plan::HostWire::*wire;
-    WirePacking packing;
-};
-constexpr std::array<Choice, 3> kChoices{{
-    {"zero_optimization.zero_quantized_weights", &config::WireConfig::parameters,
-     &plan::HostWire::parameters, WirePacking::kInt8},
-    {"zero_optimization.zero_quantized_nontrainable_weights", &config::WireConfig::frozen,
-     &plan::HostWire::frozen, WirePacking::kInt8},
-    {"zero_optimization.zero_quantized_gradients", &config::WireConfig::gradients,
-     &plan::HostWire::gradients, WirePacking::kInt4},
-}};
-
-// What a host has measured.
-struct Rates {
-    double link_bytes_per_s = 0;                 // to the next host; 0: not measured
-    std::array<double, 2> packed_numel_per_s{};  // in 8 and in 4 bits, there and back
-};
-
-double packed_numel_per_s(WirePacking packing) {
-    std::vector<float> values(1 << 18, 0.5F);
-    std::vector<std::byte> packed(static_cast<size_t>(wire_bytes(packing, std::ssize(values), 4)));
-    const SystemClock clock;
-    double best_s = std::numeric_limits<double>::max();
-    for (int turn = 0; turn < 3; ++turn) {
-        const TimePoint begin = clock.now();
-        kernels::pack_for_wire(packing, values, packed);
-        kernels::unpack_from_wire(packing, packed, values);
-        best_s = std::min(best_s, to_milliseconds(clock.now() - begin) / 1e3);
-    }
-    return static_cast<double>(values.size()) / best_s;
-}
-
-// Every host's first rank probes the next host, all at once, as in training. Returns what each rank
-// has measured; those of hosts' other ranks are empty.
-std::vector<Rates> measure_links(runtime::JobComm& all) {
-    runtime::Collectives& collectives = *all.collectives;
-    const runtime::Topology& place = collectives.topology();
-    const bool probes = place.local_rank == 0;
-    runtime::ProbeToken token{};
-    std::random_device random;
-    for (uint64_t& word : token) word = uint64_t{random()} << 32 | random();
-    // Rank 0's token counts.
-    const std::string first =
-        collectives.all_gather(WireWriter().u64(token[0]).u64(token[1]).bytes()).front();
-    WireReader reader(first, "token of a probe");
-    token = {reader.u64(), reader.u64()};
-    std::optional<runtime::ProbeServer> server;
-    std::string mine;
-    if (probes) {
-        const std::string address = all.rendezvous->own_address();
-        server.emplace(address, token);
-        mine = WireWriter().string(address).i64(server->port()).bytes();
-    }
-    const std::vector<std::string> servers = collectives.all_gather(mine);
-    std::string measured;
-    if (probes) {
-        const int next = (place.node_rank + 1) % place.node_count();
-        const std::string& theirs = servers[static_cast<size_t>(place.first_rank(next))];
-        WireReader words(theirs, "address of a probe");
-        runtime::ProbePlace way;
-        way.to = words.string();
-        way.port = static_cast<int>(words.i64());
-        runtime::ProbeLimits limits;
-        limits.latency = std::chrono::milliseconds(50);
-        limits.burst = std::chrono::milliseconds(500);
-        const health::LinkSample sample = runtime::probe_link(way, token, limits);
-        if (!sample.error.empty())
-            log_warn("links", "the way from host {} to host {} could not be measured: {}",
-                     place.node_rank, next, sample.error);
-        WireWriter writer;
-        writer.i64(sample.error.empty() ? sample.bytes_per_second : 0);
-        for (const WirePacking packing : {WirePacking::kInt8, WirePacking::kInt4})
-            writer.i64(static_cast<int64_t>(packed_numel_per_s(packing)));
-        measured = writer.bytes();
-    }
-    std::vector<Rates> rates;
-    for (const std::string& words : collectives.all_gather(measured)) {
-        if (words.empty()) continue;
-        WireReader numbers(words, "rates of a host");
-        Rates& of_host = rates.emplace_back();
-        of_host.link_bytes_per_s = static_cast<double>(numbers.i64());
-        for (double& rate : of_host.packed_numel_per_s) rate = static_cast<double>(numbers.i64());
-    }
-    return rates;
-}
-
-Rates slowest(const std::vector<Rates>& hosts) {
-    Rates least = hosts.front();
-    for (const Rates& host : hosts) {
-        least.link_bytes_per_s = std::min(least.link_bytes_per_s, host.link_bytes_per_s);
-        for (size_t k = 0; k < least.packed_numel_per_s.size(); ++k)
-            least.packed_numel_per_s[k] =
-                std::min(least.packed_numel_per_s[k], host.packed_numel_per_s[k]);
-    }
-    return least;
-}
-
 }  // namespace
 
 plan::HostWire wire_of(const config::RunConfig& config, const runtime::Topology& place,
@@ -145,47 +35,11 @@ plan::HostWire wire_of(const config::RunConfig& config, const runtime::Topology&
     plan::HostWire wire;
     if (on_gpu) return wire;
     const config::WireConfig& said = config.zero.wire;
-    for (const Choice& choice : kChoices)
-        if (said.*choice.said == WireChoice::kOn) wire.*choice.wire = choice.packing;
+    for (const WireKey& choice : kWireKeys)
+        if (said.*choice.said == config::WireChoice::kOn) wire.*choice.wire = choice.packing;
     wire.error_feedback = said.error_feedback;
     wire.host_copy = keeps_copy(said.host_copy_ranks, place);
     return wire;
-}
-
-WireCost wire_cost(WirePacking packing, int64_t element_bytes, double bytes_per_s,
-                   double numel_per_s) {
-    const auto packed =
-        static_cast<double>(wire_bytes(packing, kWireBlockNumel, element_bytes)) / kWireBlockNumel;
-    return {1e9 * static_cast<double>(element_bytes) / bytes_per_s,
-            1e9 * packed / bytes_per_s + 1e9 / numel_per_s};
-}
-
-void choose_wire(JobSetup& setup, runtime::JobComm& all) {
-    const config::WireConfig& said = setup.config().zero.wire;
-    const bool undecided = std::ranges::any_of(
-        kChoices, [&](const Choice& choice) { return said.*choice.said == WireChoice::kAuto; });
-    if (!undecided || setup.on_gpu || all.collectives->topology().node_count() == 1) return;
-    const Rates rates = slowest(measure_links(all));
-    const bool first = all.collectives->topology().rank() == 0;
-    for (const Choice& choice : kChoices) {
-        if (said.*choice.said != WireChoice::kAuto) continue;
-        if (rates.link_bytes_per_s <= 0) {
-            if (first) log_info("links", "{} auto: off, no link was measured", choice.key);
-            continue;
-        }
-        const bool gradients = choice.packing == WirePacking::kInt4;
-        const WireCost cost =
-            wire_cost(choice.packing, gradients ? 4 : setup.plan_options.parameter_bytes,
-                      rates.link_bytes_per_s, rates.packed_numel_per_s[gradients ? 1 : 0]);
-        if (cost.packs()) setup.plan_options.wire.*choice.wire = choice.packing;
-        if (first)
-            log_info("links",
-                     "{} auto: {}, the slowest way between hosts carries {:.3g} GB/s: an element "
-                     "takes {:.2f} ns as it is, {:.2f} ns in {} bits with the packing",
-                     choice.key, cost.packs() ? "on" : "off", rates.link_bytes_per_s / 1e9,
-                     cost.exact_ns, cost.packed_ns, gradients ? 4 : 8);
-    }
-    setup.plan = make_plan(setup, setup.own_ranks());
 }
 
 std::string wire_text(const JobSetup& setup) {
@@ -212,8 +66,8 @@ std::string wire_text(const JobSetup& setup) {
     } else if (options.wire.host_copy) {
         clauses.emplace_back("nothing is gathered from other hosts, so none keeps a copy");
     }
-    for (const Choice& choice : kChoices)
-        if (setup.config().zero.wire.*choice.said == WireChoice::kAuto && over_hosts &&
+    for (const WireKey& choice : kWireKeys)
+        if (setup.config().zero.wire.*choice.said == config::WireChoice::kAuto && over_hosts &&
             options.wire.*choice.wire == WirePacking::kNone)
             clauses.push_back(fmt::format("{} auto, by the link as a run measures it", choice.key));
     return clauses.empty() ? std::string() : "between hosts: " + join(clauses, "; ");

@@ -3,11 +3,11 @@
 // [here] -> step plan options; links -> [here] -> the same. Threads: one.
 #pragma once
 
+#include <array>
 #include <string>
 
 #include "job/setup/job_setup.h"
 #include "plan/step/step_plan.h"
-#include "runtime/comm_gloo/job_comm.h"
 
 namespace dslaunch::job {
 
@@ -17,22 +17,23 @@ namespace dslaunch::job {
 [[nodiscard]] plan::HostWire wire_of(const config::RunConfig& config,
                                      const runtime::Topology& place, bool on_gpu);
 
-// Measures the links between the hosts and decides what the config leaves to them. Changes SETUP's
-// options and the bytes of its plan. All ranks call it, with ALL the comm of all ranks; without
-// anything to decide it sends nothing. Rank 0 logs the reasons.
-void choose_wire(JobSetup& setup, runtime::JobComm& all);
-
 // What travels in fewer bits and what hosts keep, a line; empty: nothing does.
 [[nodiscard]] std::string wire_text(const JobSetup& setup);
 
-// The time in which a link of BYTES_PER_S and a processor that packs NUMEL_PER_S elements bring an
-// element to another host, as it is or packed.
-struct WireCost {
-    double exact_ns = 0;
-    double packed_ns = 0;  // the packing counted too
-    [[nodiscard]] bool packs() const { return packed_ns < 0.9 * exact_ns; }
+// The keys that may leave it to the measured link (`auto`, run/link_choice.h).
+struct WireKey {
+    const char* key;
+    config::WireChoice config::WireConfig::*said;
+    WirePacking plan::HostWire::*wire;
+    WirePacking packing;
 };
-[[nodiscard]] WireCost wire_cost(WirePacking packing, int64_t element_bytes, double bytes_per_s,
-                                 double numel_per_s);
+inline constexpr std::array<WireKey, 3> kWireKeys{{
+    {"zero_optimization.zero_quantized_weights", &config::WireConfig::parameters,
+     &plan::HostWire::parameters, WirePacking::kInt8},
+    {"zero_optimization.zero_quantized_nontrainable_weights", &config::WireConfig::frozen,
+     &plan::HostWire::frozen, WirePacking::kInt8},
+    {"zero_optimization.zero_quantized_gradients", &config::WireConfig::gradients,
+     &plan::HostWire::gradients, WirePacking::kInt4},
+}};
 
 }  // namespace dslaunch::job

@@ -3,6 +3,7 @@
 // runtime/executor.h runs it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,14 +12,13 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/kinds/traffic_kind.h"
-#include "base/kinds/wire_packing.h"
 #include "plan/exchange/exchange.h"
 #include "plan/layout/flat_layout.h"
 #include "plan/layout/partition.h"
 #include "plan/layout/state_chunks.h"
 #include "plan/model/model_info.h"
-#include "plan/pipeline/pipeline_schedule.h"
-#include "plan/pipeline/stage_choice.h"
+#include "plan/pipeline/stage_work.h"
+#include "plan/step/between_hosts.h"
 
 namespace dslaunch::plan {
 
@@ -167,66 +167,6 @@ struct StepPlan {
     [[nodiscard]] Bytes sent() const;  // by all instructions
     [[nodiscard]] std::array<Bytes, kTrafficKinds> sent_by_kind() const;
 };
-
-// The limits of stage 3's gathers, in elements, which gather_schedule.h keeps.
-struct GatherLimits {
-    int64_t live_numel_max = 1'000'000'000;   // elements gathered at once
-    int64_t prefetch_numel_max = 50'000'000;  // elements gathered ahead of their use; 0: only when
-                                              // needed
-    int64_t reuse_distance_numel_max = 0;     // most elements of other parameters read in between
-                                              // by a kept bucket
-};
-
-// How values travel between hosts (ZeRO++, arXiv:2306.10209). Nothing of it changes what is on one
-// host, nor what GPUs send.
-struct HostWire {
-    WirePacking parameters = WirePacking::kNone;  // trained ones, as they are gathered at stage 3
-    WirePacking frozen = WirePacking::kNone;
-    WirePacking gradients = WirePacking::kNone;  // REQUIRES: stages 1 to 3, shards over hosts
-    bool error_feedback = false;  // ranks keep what rounding leaves of their gradients
-    // Each host keeps what it has gathered until the step's last use: a second copy of the
-    // parameters, which no later forward or backward gathers between hosts.
-    bool host_copy = false;
-
-    bool operator==(const HostWire&) const = default;
-};
-
-// The place that live values come from or go to.
-struct StageSide {
-    int stage = -1;   // stage with the part on that side; -1: none, but batches or the loss
-    bool up = false;  // true: the values pass on the way up of a V
-};
-
-// A range of the model's segments that a stage has; they are neighbours in the plan too.
-struct StagePart {
-    int part = 0;           // part of the model
-    SegmentRange segments;  // segments of the plan
-    int first_segment = 0;  // segment of the model at its begin
-    StageSide before = {};
-    StageSide behind = {};
-    Bytes received = {};           // live values before it, one micro step
-    bool gives_gradients = false;  // true: sends gradients to the part before
-};
-
-// One stage of a pipeline. The model that its plan is made from has only the segments of its parts.
-struct StageWork {
-    std::vector<PipelineWork> order;  // empty: no pipeline, each micro step forward and backward
-    int stage = 0;
-    std::vector<StagePart> parts = {};     // by chunk; one after the other in the plan
-    std::vector<TiedParameter> ties = {};  // parameters that this stage and others train, by
-                                           // parameter
-
-    [[nodiscard]] bool in_pipeline() const { return !order.empty(); }
-    // Returns true if the values at this SIDE of a part stay on this stage, for a neighbouring
-    // part.
-    [[nodiscard]] bool stay(const StageSide& side) const { return side.stage == stage; }
-};
-
-// Returns the parts of WORK; without a pipeline one of all SEGMENTS.
-[[nodiscard]] std::vector<StagePart> parts_of(const StageWork& work, size_t segments);
-// Returns the part of a segment of the plan, and that segment's index in the model.
-[[nodiscard]] size_t part_at(const std::vector<StagePart>& parts, int segment);
-[[nodiscard]] int segment_of_model(const std::vector<StagePart>& parts, int segment);
 
 struct StepPlanOptions {
     int rank = 0;

@@ -17,9 +17,6 @@ struct GlooLinkOptions {
     int node_count = 1;
     std::string address;  // address to bind; unused if GLOO_SOCKET_IFNAME is set
     Duration time_limit{};
-    // Connections to each other node, each with a thread of its own; long messages are cut among
-    // them. REQUIRES: at least 1, the same on all nodes.
-    int streams = 1;
 };
 
 // Connects to all other nodes. Throws Error{kPeerLost} or {kHang}.

@@ -110,8 +110,7 @@ std::unique_ptr<Link> Rendezvous::connect(const LinkPlace& place, const std::str
     return make_gloo_link(prefixed, {.node = place.node,
                                      .node_count = place.node_count,
                                      .address = address,
-                                     .time_limit = options_.time_limit,
-                                     .streams = options_.streams});
+                                     .time_limit = options_.time_limit});
 }
 
 }  // namespace dslaunch::runtime

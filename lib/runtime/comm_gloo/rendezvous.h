@@ -21,7 +21,6 @@ struct RendezvousOptions {
     // Rank 0's bound, listening socket, taken over. -1 lets rank 0 listen on master_port itself.
     int listening_fd = -1;
     Duration time_limit = kHangLimit;  // limit of each wait, here and in the links
-    int streams = 1;                   // connections of a link between two of its nodes
 };
 
 struct LinkPlace {

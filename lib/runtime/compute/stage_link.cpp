@@ -330,9 +330,11 @@ void StageLink::sum(std::span<float> values, std::span<const int> stages, uint32
     }
     // All transfers run at once, over all links, so nobody waits for one stage while another waits
     // for it.
+    const TrafficKind kind = TrafficScope::current();
     std::vector<std::future<void>> transfers;
     for (const auto& item : of_links)
-        transfers.push_back(std::async(std::launch::async, [this, &item] {
+        transfers.push_back(std::async(std::launch::async, [this, &item, kind] {
+            const TrafficScope scope(kind);
             try {
                 item.first->transfer(item.second.sends, item.second.receives);
             } catch (const std::exception& error) {

@@ -93,7 +93,10 @@ std::string CommsLog::summary() const {
     for (const auto& [kind, sent] : inside_)
         if (sent.value > 0)
             rows.push_back({std::string(traffic_kind_name(kind)), std::to_string(sent.value)});
-    return rows.size() == 1 ? std::string() : text_table(rows, {.align = "<>>>>>>"});
+    if (rows.size() == 1) return {};
+    std::string table = text_table(rows, {.align = "<>>>>>>"});
+    table.pop_back();  // a log line has its own end
+    return table;
 }
 
 }  // namespace dslaunch::runtime

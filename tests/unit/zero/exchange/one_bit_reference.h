@@ -1,14 +1,8 @@
 // 1-bit Adam and 0/1 Adam as their papers and DeepSpeed's code write them, in one process and
 // element by element, without DeepSpeed's first call, which throws a gradient away: the result that
-<<<<<<< HEAD:tests/unit/zero/one_bit_reference.h
-// hosts must reach, to the last bit. A sign turns where two ways of rounding differ, so the
-// rounding is that of the kernels; tests/parity/onebit_deepspeed.py compares the algorithms with
-// DeepSpeed's. Sources: Tang et al. 2021, Lu et al. 2022; deepspeed/runtime/fp16/onebit.
-=======
 // hosts must reach, to the last bit. A sign turns where two ways of rounding differ, so rounding is
 // that of the kernels. tests/parity/onebit_deepspeed.py compares the algorithms with DeepSpeed's
 // own code. Sources: Tang et al. 2021, Lu et al. 2022; deepspeed/runtime/fp16/onebit.
->>>>>>> onebit:tests/unit/zero/exchange/one_bit_reference.h
 #pragma once
 
 #include <ATen/ops/from_blob.h>

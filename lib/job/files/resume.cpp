@@ -1,4 +1,4 @@
-#include "job/setup/resume.h"
+#include "job/files/resume.h"
 
 #include <fmt/format.h>
 

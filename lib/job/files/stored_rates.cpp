@@ -1,4 +1,4 @@
-#include "job/setup/stored_rates.h"
+#include "job/files/stored_rates.h"
 
 #include "base/error.h"
 #include "storage/disk/disk_facts.h"

@@ -1,4 +1,4 @@
-#include "job/setup/archive_hash.h"
+#include "job/files/archive_hash.h"
 
 #include <sys/stat.h>
 

@@ -26,6 +26,7 @@
 #include "job/setup/describe_run.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
+#include "job/setup/lower_options.h"
 #include "job/setup/set_up_job.h"
 #include "job/verify/job_verifier.h"
 #include "kernels/flat_optimizer.h"

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "launch/plan/worker_environment.h"
 #include "launch/process/spawn.h"
 
 namespace dslaunch::job {

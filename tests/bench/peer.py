@@ -37,6 +37,7 @@ def arguments():
     for name in ["batch", "context", "steps"]:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--quantized", action="store_true")
     options = parser.parse_args()
     if options.dtype == "bf16" and options.peer not in WITH_BF16:
         parser.error(f"--dtype bf16 is there for {', '.join(WITH_BF16)}, not for {options.peer}")
@@ -82,6 +83,11 @@ def deepspeed_step(model, options):
         "optimizer": {"type": "AdamW", "params": {"lr": options.lr, "weight_decay": 0.01}},
         "bf16": {"enabled": options.dtype == "bf16"},
     }
+    if options.quantized:
+        config["zero_optimization"] |= {
+            "zero_quantized_weights": True,
+            "zero_quantized_gradients": True,
+        }
     deepspeed.init_distributed("gloo")
     engine, *_ = deepspeed.initialize(
         model=model, model_parameters=model.parameters(), config=config

@@ -60,6 +60,17 @@ void check_end(TextJob& job, const Blow& blow) {
     check_gone(all, blow.signal == SIGKILL ? "rank killed" : "rank stopped");
 }
 
+// Waits until the server at PORT computes COUNT texts at once.
+void await_running(int port, int count) {
+    const std::string wanted = fmt::format("requests_running {}\n", count);
+    for (;;) {
+        WireClient client(port);
+        client.send("GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        if (client.read_all().find(wanted) != std::string::npos) return;
+        ::usleep(10'000);
+    }
+}
+
 void check_port_is_free(int port) {
     const UniqueFd socket(::socket(AF_INET, SOCK_STREAM, 0));
     const int on = 1;
@@ -147,6 +158,7 @@ TEST_CASE("texts that go on for longer than the grace time are ended with an err
     streamed.post("/v1/completions", endless_request(true));
     whole.post("/v1/completions", endless_request(false));
     REQUIRE(streamed.read_until("data: {"));
+    await_running(port, 2);
     job.process().signal(SIGTERM);
     const int code = job.process().wait();
     INFO(job.err());

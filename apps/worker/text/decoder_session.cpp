@@ -58,8 +58,10 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
     : arguments_(std::move(arguments)),
       process_(process),
       folder_(storage::open_model_folder(arguments_.model)),
-      ranks_(process.environment, folder_.config, static_cast<int>(arguments_.tensor_ranks)) {
-    process.on_failure = [this](const std::string& why) { ranks_.poison(why); };
+      ranks_(std::make_shared<DecoderRanks>(process.environment, folder_.config,
+                                            static_cast<int>(arguments_.tensor_ranks))) {
+    // A failure is told when the session has ended.
+    process.on_failure = [ranks = ranks_](const std::string& why) { ranks->poison(why); };
     if (arguments_.context > 0)
         folder_.config.context = folder_.config.learned_positions
                                      ? std::min(arguments_.context, folder_.config.context)
@@ -83,22 +85,23 @@ void DecoderSession::open(int64_t pages) {
     storage::require_weights(folder_);
     infer::WeightSource source(folder_, arguments_.adapter, form_named(arguments_.weights), *team_);
     infer::DecoderWeights weights =
-        infer::load_decoder(folder_.config, ranks_.part(folder_.config), source);
+        infer::load_decoder(folder_.config, ranks_->part(folder_.config), source);
     const int64_t bytes = weights.bytes;
     infer::DecoderOptions options;
     options.rows_max = arguments_.rows_max;
     options.cache = dtype_named(arguments_.cache);
     options.frequencies = graph::rotary_frequencies(folder_.config);
-    if (!ranks_.is_alone())
-        ranks_.open(std::max(arguments_.rows_max * folder_.config.width, folder_.config.vocabulary),
-                    std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));
-    options.pages = ranks_.is_alone() ? pages : ranks_.of_first(pages);
+    if (!ranks_->is_alone())
+        ranks_->open(
+            std::max(arguments_.rows_max * folder_.config.width, folder_.config.vocabulary),
+            std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));
+    options.pages = ranks_->is_alone() ? pages : ranks_->of_first(pages);
     decoder_ = std::make_unique<infer::Decoder>(folder_.config, std::move(weights), options, *team_,
-                                                ranks_.sum());
-    if (ranks_.is_alone()) {
+                                                ranks_->sum());
+    if (ranks_->is_alone()) {
         runner_ = std::make_unique<infer::LoneRunner>(*decoder_);
     } else {
-        auto group = std::make_unique<infer::GroupRunner>(ranks_.parts(*decoder_));
+        auto group = std::make_unique<infer::GroupRunner>(ranks_->parts(*decoder_));
         group_ = group.get();
         runner_ = std::move(group);
     }
@@ -106,9 +109,9 @@ void DecoderSession::open(int64_t pages) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     log_info("decoder", "{}: {} of weights ({}){}, {}, {} kernels, open in {:.2f} s",
              folder_.config.architecture, to_text(Bytes{bytes}), arguments_.weights,
-             ranks_.is_alone() ? ""
-                               : fmt::format(" on each of {} tensor ranks x {} stages",
-                                             ranks_.mesh().tensor_ranks, ranks_.mesh().stages),
+             ranks_->is_alone() ? ""
+                                : fmt::format(" on each of {} tensor ranks x {} stages",
+                                              ranks_->mesh().tensor_ranks, ranks_->mesh().stages),
              counted(threads, "thread"), kernels::matrix_isa_name(kernels::matrix_isa_in_use()),
              seconds.count());
 }

@@ -65,7 +65,7 @@ class DecoderSession {
     DecoderArguments arguments_;
     RankProcess& process_;
     storage::ModelFolder folder_;
-    DecoderRanks ranks_;
+    std::shared_ptr<DecoderRanks> ranks_;
     infer::GroupRunner* group_ = nullptr;  // runner_, if ranks share the decoder
     std::unique_ptr<kernels::ThreadTeam> team_;
     std::unique_ptr<infer::Decoder> decoder_;

@@ -26,6 +26,7 @@
 #include "graph/lower/forward_values.h"
 #include "graph/lower/loss.h"
 #include "graph/lower/precision.h"
+#include "graph/lower/wide_products.h"
 
 namespace dslaunch::graph {
 
@@ -158,6 +159,7 @@ void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions
 }  // namespace
 
 LoweredGraph lower(Model& model, const LowerOptions& options) {
+    use_wide_products();
     model.module().train(options.training);
     // A loss of preferences needs logits, which a language model may have beside a forward that
     // computes its own loss.

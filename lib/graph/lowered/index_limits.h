@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/archive/model.h"
 #include "graph/lowered/lowered_graph.h"
 
 namespace dslaunch::graph {

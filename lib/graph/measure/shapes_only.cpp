@@ -3,9 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/util/Exception.h>
 
 #include <tuple>
+
+#include "graph/lower/wide_products.h"
 
 namespace dslaunch::graph {
 
@@ -48,23 +49,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
     return {at::zeros_like(query), at::zeros_like(key), at::zeros_like(value)};
 }
 
-// LibTorch warns of every kernel that takes another's place.
-class Silence : public c10::WarningHandler {
-    void process(const c10::Warning&) override {}
-};
-
 }  // namespace
 
-ShapesOnly::ShapesOnly()
-    : kernels_(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__) {
-    Silence silence;
-    const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
-    kernels_.impl("mm", mm);
-    kernels_.impl("addmm", addmm);
-    kernels_.impl("bmm", bmm);
-    kernels_.impl("baddbmm", baddbmm);
-    kernels_.impl("_scaled_dot_product_flash_attention_for_cpu", attention);
-    kernels_.impl("_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
+ShapesOnly::ShapesOnly() {
+    use_wide_products();  // begins before these, so that they are used
+    kernels_.replace("mm", mm);
+    kernels_.replace("addmm", addmm);
+    kernels_.replace("bmm", bmm);
+    kernels_.replace("baddbmm", baddbmm);
+    kernels_.replace("_scaled_dot_product_flash_attention_for_cpu", attention);
+    kernels_.replace("_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
 }
 
 }  // namespace dslaunch::graph

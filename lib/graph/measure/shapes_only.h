@@ -2,7 +2,7 @@
 // there: what measure.h finds are sizes, and the arithmetic of a model of 14 B would take minutes.
 #pragma once
 
-#include <torch/library.h>
+#include "graph/lower/cpu_kernels.h"
 
 namespace dslaunch::graph {
 
@@ -16,7 +16,7 @@ class ShapesOnly {
     ShapesOnly& operator=(const ShapesOnly&) = delete;
 
   private:
-    torch::Library kernels_;  // takes the places of LibTorch's, which come back with its end
+    CpuKernels kernels_;
 };
 
 }  // namespace dslaunch::graph

@@ -1,0 +1,219 @@
+#include "graph/lower/wide_products.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/cpu/Utils.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_cpu_dispatch.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_cpu_dispatch.h>
+#include <ATen/ops/addmm_cpu_dispatch.h>
+#include <ATen/ops/baddbmm_cpu_dispatch.h>
+#include <ATen/ops/bmm_cpu_dispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm_cpu_dispatch.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <tuple>
+
+#include "graph/lower/cpu_kernels.h"
+
+namespace dslaunch::graph {
+
+namespace {
+
+// Elements of an operand that are widened at once, 16 MiB of them.
+constexpr int64_t kBlockNumel = int64_t{4} << 20;
+
+std::atomic<bool> widens_bf16 = false, widens_fp16 = false;
+
+bool widens(const at::Tensor& tensor) {
+    return (tensor.scalar_type() == at::kBFloat16 && widens_bf16) ||
+           (tensor.scalar_type() == at::kHalf && widens_fp16);
+}
+
+at::Tensor wide(const at::Tensor& tensor) {
+    return tensor.to(at::kFloat);
+}
+
+std::optional<at::Tensor> wide(const std::optional<at::Tensor>& tensor) {
+    return tensor && widens(*tensor) ? wide(*tensor) : tensor;
+}
+
+// What is added to a product: BETA * SELF + ALPHA * product, SELF as large as the result.
+struct Addend {
+    at::Tensor self;
+    at::Scalar beta = 0;
+    at::Scalar alpha = 1;
+};
+
+// Finishes the part of RESULT at BEGIN of DIMENSION, whose products SUMS are.
+void finish(const at::Tensor& result, const std::optional<Addend>& addend, int64_t dimension,
+            int64_t begin, at::Tensor sums) {
+    const int64_t numel = sums.size(dimension);
+    if (addend) {
+        if (!addend->alpha.equal(1)) sums.mul_(addend->alpha);
+        // As LibTorch has it, nothing of SELF is read where BETA is 0, not even NaN.
+        if (!addend->beta.equal(0))
+            sums.add_(addend->self.narrow(dimension, begin, numel), addend->beta);
+    }
+    result.narrow(dimension, begin, numel).copy_(sums);
+}
+
+// Calls BLOCK(begin, numel) for parts of SIZE whose slices have WIDTH elements.
+template <typename F>
+void in_blocks(int64_t size, int64_t width, const F& block) {
+    const int64_t step = std::max<int64_t>(1, kBlockNumel / std::max<int64_t>(1, width));
+    for (int64_t begin = 0; begin < size; begin += step) block(begin, std::min(step, size - begin));
+}
+
+// [m, k] x [k, n]; the largest of the three is cut.
+at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b,
+                        const std::optional<Addend>& addend) {
+    const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
+    at::Tensor result = at::empty({m, n}, a.options());
+    if (k > std::max(m, n)) {
+        at::Tensor sums;
+        in_blocks(k, std::max(m, n), [&](int64_t begin, int64_t numel) {
+            const at::Tensor left = wide(a.narrow(1, begin, numel));
+            const at::Tensor right = wide(b.narrow(0, begin, numel));
+            if (begin == 0)
+                sums = at::cpu::mm(left, right);
+            else
+                at::cpu::addmm_(sums, left, right);
+        });
+        finish(result, addend, 0, 0, sums);
+    } else if (n >= m) {
+        const at::Tensor left = wide(a);
+        in_blocks(n, k, [&](int64_t begin, int64_t numel) {
+            finish(result, addend, 1, begin, at::cpu::mm(left, wide(b.narrow(1, begin, numel))));
+        });
+    } else {
+        const at::Tensor right = wide(b);
+        in_blocks(m, k, [&](int64_t begin, int64_t numel) {
+            finish(result, addend, 0, begin, at::cpu::mm(wide(a.narrow(0, begin, numel)), right));
+        });
+    }
+    return result;
+}
+
+// [batches, m, k] x [batches, k, n].
+at::Tensor wide_products(const at::Tensor& a, const at::Tensor& b,
+                         const std::optional<Addend>& addend) {
+    at::Tensor result = at::empty({a.size(0), a.size(1), b.size(2)}, a.options());
+    const int64_t width = std::max(a.size(1), b.size(2)) * std::max(a.size(2), b.size(2));
+    in_blocks(a.size(0), width, [&](int64_t begin, int64_t numel) {
+        finish(result, addend, 0, begin,
+               at::cpu::bmm(wide(a.narrow(0, begin, numel)), wide(b.narrow(0, begin, numel))));
+    });
+    return result;
+}
+
+bool are_widened(const at::Tensor& a, const at::Tensor& b) {
+    return widens(a) && a.scalar_type() == b.scalar_type() && a.numel() > 0 && b.numel() > 0;
+}
+
+at::Tensor mm(const at::Tensor& a, const at::Tensor& b) {
+    if (!are_widened(a, b) || a.dim() != 2 || b.dim() != 2 || a.size(1) != b.size(0))
+        return at::cpu::mm(a, b);
+    return wide_product(a, b, {});
+}
+
+at::Tensor addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                 const at::Scalar& beta, const at::Scalar& alpha) {
+    if (!are_widened(a, b) || self.scalar_type() != a.scalar_type() || a.dim() != 2 ||
+        b.dim() != 2 || a.size(1) != b.size(0))
+        return at::cpu::addmm(self, a, b, beta, alpha);
+    return wide_product(a, b, Addend{self.expand({a.size(0), b.size(1)}), beta, alpha});
+}
+
+bool are_batches(const at::Tensor& a, const at::Tensor& b) {
+    return are_widened(a, b) && a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0) &&
+           a.size(2) == b.size(1);
+}
+
+at::Tensor bmm(const at::Tensor& a, const at::Tensor& b) {
+    return are_batches(a, b) ? wide_products(a, b, {}) : at::cpu::bmm(a, b);
+}
+
+at::Tensor baddbmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                   const at::Scalar& beta, const at::Scalar& alpha) {
+    if (!are_batches(a, b) || self.scalar_type() != a.scalar_type())
+        return at::cpu::baddbmm(self, a, b, beta, alpha);
+    return wide_products(a, b, Addend{self.expand({a.size(0), a.size(1), b.size(2)}), beta, alpha});
+}
+
+std::tuple<at::Tensor, at::Tensor> attention(const at::Tensor& query, const at::Tensor& key,
+                                             const at::Tensor& value, double dropout, bool causal,
+                                             const std::optional<at::Tensor>& mask,
+                                             std::optional<double> scale) {
+    if (!widens(query))
+        return at::cpu::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout,
+                                                                    causal, mask, scale);
+    auto [result, sums] = at::cpu::_scaled_dot_product_flash_attention_for_cpu(
+        wide(query), wide(key), wide(value), dropout, causal, wide(mask), scale);
+    return {result.to(query.scalar_type()), sums};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
+    const at::Tensor& gradient, const at::Tensor& query, const at::Tensor& key,
+    const at::Tensor& value, const at::Tensor& result, const at::Tensor& sums, double dropout,
+    bool causal, const std::optional<at::Tensor>& mask, std::optional<double> scale) {
+    if (!widens(query))
+        return at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
+            gradient, query, key, value, result, sums, dropout, causal, mask, scale);
+    auto [of_query, of_key, of_value] =
+        at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
+            wide(gradient), wide(query), wide(key), wide(value), wide(result), sums, dropout,
+            causal, wide(mask), scale);
+    const at::ScalarType type = query.scalar_type();
+    return {of_query.to(type), of_key.to(type), of_value.to(type)};
+}
+
+bool has(const char* capability) {
+    const auto all = at::cpu::get_cpu_capabilities();
+    const auto found = all.find(capability);
+    return found != all.end() && found->second.isBool() && found->second.toBool();
+}
+
+}  // namespace
+
+struct WideProducts::Kernels {
+    CpuKernels kernels;
+    bool bf16_before = widens_bf16;
+    bool fp16_before = widens_fp16;
+
+    Kernels() {
+        kernels.replace("mm", mm);
+        kernels.replace("addmm", addmm);
+        kernels.replace("bmm", bmm);
+        kernels.replace("baddbmm", baddbmm);
+        kernels.replace("_scaled_dot_product_flash_attention_for_cpu", attention);
+        kernels.replace("_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
+    }
+};
+
+WideProducts::WideProducts(bool bf16, bool fp16) : kernels_(new Kernels) {
+    widens_bf16 = bf16;
+    widens_fp16 = fp16;
+}
+
+WideProducts::~WideProducts() {
+    widens_bf16 = kernels_->bf16_before;
+    widens_fp16 = kernels_->fp16_before;
+    delete kernels_;
+}
+
+void use_wide_products() {
+#if defined(__x86_64__)
+    // oneDNN's own conditions for 16-bit products.
+    static const bool bf16 = has("avx512_bw") && has("avx512_vl") && has("avx512_dq");
+    static const bool fp16 = has("avx512_fp16");
+    // Never taken away: whatever computes at the process's end finds it.
+    static const WideProducts* const products =
+        bf16 && fp16 ? nullptr : new WideProducts(!bf16, !fp16);
+    static_cast<void>(products);
+#endif
+}
+
+}  // namespace dslaunch::graph

@@ -22,8 +22,8 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Elements of an operand that are widened at once, 16 MiB of them.
-constexpr int64_t kBlockNumel = int64_t{4} << 20;
+// Elements of an operand that are widened at once, 4 MiB of them.
+constexpr int64_t kBlockNumel = int64_t{1} << 20;
 
 std::atomic<bool> widens_bf16 = false, widens_fp16 = false;
 

@@ -56,8 +56,7 @@ void TextChannel::push(TextPiece piece) {
 TextService::TextService(infer::StepRunner& runner, const infer::TextCodec& codec,
                          infer::EngineOptions options, std::vector<int32_t> end_tokens,
                          std::function<void(bool)> idle)
-    : runner_(runner),
-      codec_(codec),
+    : codec_(codec),
       options_(options),
       end_tokens_(std::move(end_tokens)),
       idle_(std::move(idle)),

@@ -122,7 +122,6 @@ class TextService {
     void forget(infer::RequestId id);
     void end_all(TextEnd end);
 
-    infer::StepRunner& runner_;
     const infer::TextCodec& codec_;
     infer::EngineOptions options_;
     std::vector<int32_t> end_tokens_;

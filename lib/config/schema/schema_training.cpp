@@ -56,7 +56,7 @@ constexpr KeySpec kTrainingKeys[] = {
     {"optimizer.params", kObject, "null", "", "The optimizer's parameters"},
     {"optimizer.params.lr", kFloat, "1e-3", ">=0", "Learning rate before the scheduler (Adagrad: 1e-2)"},
     {"optimizer.params.betas", kList, "[0.9, 0.999]", "", "Decay of the two moments; Lion's two mixtures of its one", kSupported, "", kWithMoments},
-    {"optimizer.params.eps", kFloats, "1e-8", ">=0", "Added to the root of the second moment (Adagrad: 1e-10); Adafactor: two, for squares of gradients and the least scale of a tensor, [1e-30, 1e-3]", kSupported, "", kWithEps},
+    {"optimizer.params.eps", kFloats, "1e-8", ">=0", "Added to the root of the second moment (Adagrad: 1e-10); Adafactor: two, [1e-30, 1e-3]", kSupported, "", kWithEps},
     {"optimizer.params.weight_decay", kFloat, "0.0", ">=0", "Weight decay (AdamW with torch_adam: 0.01)"},
     {"optimizer.params.bias_correction", kBool, "true", "", "Correct the moments' start at zero", kSupported, "", "adam|adamw|lamb|onebitadam|onebitlamb|zerooneadam|muadam|muadamw"},
     {"optimizer.params.torch_adam", kBool, "false", "", "torch.optim's Adam in place of the fused one: its default weight decay with AdamW", kSupported, "", "adam|adamw"},

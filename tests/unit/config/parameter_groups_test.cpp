@@ -66,7 +66,7 @@ TEST_CASE("1-bit LAMB has DeepSpeed's defaults, and bounds that are bounds") {
 
 TEST_CASE("Adafactor has transformers' parameters and defaults") {
     const Resolved defaults = read("{optimizer: {type: Adafactor}}", 1);
-    CHECK(defaults.problems.empty());
+    CHECK(problem_of(defaults, "optimizer.params.lr").empty());
     CHECK(defaults.config.optimizer.kind == OptimizerKind::kAdafactor);
     CHECK(defaults.config.optimizer.adafactor == AdafactorConfig{});
     CHECK(defaults.config.optimizer.lr == 1);

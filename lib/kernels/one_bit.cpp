@@ -44,4 +44,12 @@ void take_moves(const LocalMoves& moves, const float* mean, float lrs, Isa isa) 
     sign_kernels_of(isa).take_moves(move_arrays(moves), mean, lrs);
 }
 
+float fresh_variance(const FreshVariance& arrays, Isa isa) {
+    DSL_CHECK(arrays.beta1 < 1, "beta1 {}", arrays.beta1);
+    return sign_kernels_of(isa).fresh(
+        {arrays.numel, arrays.before, arrays.momentum, arrays.variance, arrays.fresh,
+         static_cast<float>(arrays.beta1), static_cast<float>(1 / (1 - arrays.beta1)),
+         static_cast<float>(arrays.beta2), static_cast<float>(1 - arrays.beta2), arrays.eps});
+}
+
 }  // namespace dslaunch::kernels

@@ -1,7 +1,8 @@
-// What 1-bit Adam and 0/1 Adam do to flat arrays beside updates (flat_optimizer.h): values in one
-// bit an element with error feedback, and the moves of hosts that step on their own for a while.
-// Implementations as in flat_optimizer.h, all with equal bits. Sources: Tang et al. 2021 (1-bit
-// Adam, arXiv:2102.02888), Lu et al. 2022 (0/1 Adam, arXiv:2202.06009). Threads: none of its own.
+// What 1-bit Adam, 0/1 Adam and 1-bit LAMB do to flat arrays beside updates (flat_optimizer.h):
+// values in one bit an element with error feedback, and the moves of hosts that step on their own
+// for a while. Implementations as in flat_optimizer.h, all with equal bits. Sources: Tang et al.
+// 2021 (1-bit Adam, arXiv:2102.02888), Lu et al. 2022 (0/1 Adam, arXiv:2202.06009). Threads: none
+// of its own.
 #pragma once
 
 #include <cstdint>
@@ -50,5 +51,24 @@ void local_moves(const LocalMoves& moves, float* out, Isa isa = isa_in_use());
 // by it again. REQUIRES: parameters and meeting are given; PARAMETERS may be null if another rank
 // writes them; lrs > 0.
 void take_moves(const LocalMoves& moves, const float* mean, float lrs, Isa isa = isa_in_use());
+
+// The arrays from which 1-bit LAMB sees how far the variance, which stays, is from what it would be
+// by now. All have NUMEL elements.
+struct FreshVariance {
+    int64_t numel = 0;
+    const float* before = nullptr;    // the momentum of the update before
+    const float* momentum = nullptr;  // the next one
+    const float* variance = nullptr;  // 0: the element has never had a gradient, and has no
+                                      // momentum
+    float* fresh = nullptr;
+    double beta1 = 0;
+    double beta2 = 0;
+    float eps = 0;
+};
+
+// Moves FRESH by the square of the gradient that leads from BEFORE to MOMENTUM. Returns the largest
+// (sqrt(variance) + eps) / (sqrt(fresh) + eps) of elements whose variance is above 0; 0: there is
+// none. Source: Li et al. 2021 (1-bit LAMB, arXiv:2104.06069), algorithm 2.
+[[nodiscard]] float fresh_variance(const FreshVariance& arrays, Isa isa = isa_in_use());
 
 }  // namespace dslaunch::kernels

@@ -51,6 +51,8 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
     for (const UpdateRule& rule : options_.rules.rules)
         optimizers_.emplace_back(rule.optimizer, queue());
     tensor_optimizer_.emplace(device(), queue(), whole_tensor_numel_max());
+    tensor_states_.emplace(options.optimizer, model, map);
+    if (options.saved != nullptr) tensor_states_->load(*options.saved);
     parameters_.emplace(model, map, slices.parameters, options.dtype, place.device, arena, group,
                         collectives, *states_, options.saved);
     collectives.barrier();
@@ -380,7 +382,7 @@ void ZeroState::update_chunk(const plan::Instruction& instruction) {
 }
 
 // Tells the witness of an update.
-void ZeroState::show(const plan::Instruction& instruction, const ShownUpdate& shown) const {
+void ZeroState::show(const plan::Instruction& instruction, const ShownUpdate& shown) {
     const kernels::FlatRange& update = shown.update;
     std::vector<float> gradients;
     if (!shown.done) {
@@ -409,6 +411,8 @@ void ZeroState::show(const plan::Instruction& instruction, const ShownUpdate& sh
         seen.parameters = part(update.parameters);
         seen.first = part(update.first);
         seen.second = part(update.second);
+        if (seen.optimizer->kind == config::OptimizerKind::kAdafactor)
+            std::ranges::copy(tensor_states_->of(i), seen.factors.begin());
         seen.half = part(update.half_parameters);
         shown.done ? witness_->after_update(seen) : witness_->before_update(seen);
     });
@@ -482,20 +486,28 @@ void ZeroState::update_tensor(const plan::Instruction& instruction, const ChunkP
     if (tensor.numel == 0) return;
     DSL_CHECK(intersect(tensor, part.range) == tensor, "{} is cut among ranks",
               model_.parameters()[slice.parameter].name);
-    float* const mean = tensor_optimizer_->gradients();
-    for_gradients(b, part, tensor, view,
-                  [&](const Range& range, std::span<const float* const> gradients, float scale) {
-                      queue().ordered_sum(gradients, scale, mean + range.begin - tensor.begin,
-                                          range.numel);
-                  });
     kernels::FlatRange update = arrays_of(b, part, view, tensor);
-    const float* const gradients = mean;
+    const float* gradients = nullptr;
+    if (plan::is_compressed(place_.plan->exchange)) {
+        gradients = exchange_->averaged(b).data() + tensor.begin;
+    } else {
+        float* const mean = tensor_optimizer_->gradients();
+        for_gradients(b, part, tensor, view,
+                      [&](const Range& range, std::span<const float* const> terms, float scale) {
+                          queue().ordered_sum(terms, scale, mean + range.begin - tensor.begin,
+                                              range.numel);
+                      });
+        gradients = mean;
+        update.gradient_scale = clip_factor_;
+    }
     update.gradients = {&gradients, 1};
-    update.gradient_scale = clip_factor_;
     const bool shows = witness_ != nullptr && place_.map->pieces(b)[part.piece].writes;
     if (shows) show(instruction, {update, tensor, 1.0F, run, /*done=*/false});
-    tensor_optimizer_->update(update, model_.parameters()[slice.parameter].tensor,
-                              rule(run).optimizer, rate(run), run.step, settings_.betas);
+    TensorStep step{&rule(run).optimizer, rate(run), run.step, settings_.betas,
+                    place_.plan->exchange};
+    if (rule(run).optimizer.kind == options_.optimizer.kind)
+        step.states = tensor_states_->of(run.slice);
+    tensor_optimizer_->update(update, model_.parameters()[slice.parameter].tensor, step);
     if (shows) show(instruction, {update, tensor, 1.0F, run, /*done=*/true});
 }
 

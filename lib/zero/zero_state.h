@@ -25,6 +25,7 @@
 #include "zero/states/shard_optimizer.h"
 #include "zero/states/state_store.h"
 #include "zero/states/tensor_optimizer.h"
+#include "zero/states/tensor_states.h"
 #include "zero/states/update_rules.h"
 
 namespace dslaunch::zero {
@@ -111,9 +112,8 @@ class ZeroState final : public runtime::ParameterState {
     void bring_weights(const UseWeights& use) override;
     [[nodiscard]] std::vector<runtime::SavedPiece> saved_pieces() override;
     void bring_saved(int chunk, const UsePieces& use) override;
-    [[nodiscard]] std::vector<std::string> further_states() const override {
-        return exchange_ ? exchange_->state_names() : std::vector<std::string>();
-    }
+    [[nodiscard]] std::vector<std::string> further_states() const override;
+    [[nodiscard]] std::vector<int64_t> state_numel(const at::Tensor& parameter) const override;
     [[nodiscard]] bool values_on_host() const override { return device().is_host(); }
     void copy_values(std::span<std::byte> into, const std::byte* values) override;
     void set_guard(runtime::UpdateGuard* guard) override { guard_ = guard; }
@@ -201,7 +201,7 @@ class ZeroState final : public runtime::ParameterState {
         const Run& run;
         bool done;
     };
-    void show(const plan::Instruction& instruction, const ShownUpdate& shown) const;
+    void show(const plan::Instruction& instruction, const ShownUpdate& shown);
     void start_moments(runtime::SavedState* saved);
     // Calls use(slice, its elements, where they begin in RANGE) for every slice that overlaps RANGE
     // of a bucket. Padding is skipped.
@@ -224,6 +224,7 @@ class ZeroState final : public runtime::ParameterState {
     std::optional<StateStore> states_;
     std::vector<ShardOptimizer> optimizers_;  // one per rule
     std::optional<TensorOptimizer> tensor_optimizer_;
+    std::optional<TensorStates> tensor_states_;
     std::optional<ParameterStore> parameters_;
     std::optional<GradientSums> gradients_;
     std::optional<GradientNorm> norm_;

@@ -9,6 +9,7 @@
 #include "graph/tensor/tensor_rank.h"
 #include "kernels/state_packing.h"
 #include "plan/layout/tensor_shares.h"
+#include "storage/checkpoint/manifest.h"
 #include "zero/parameters/host_values.h"
 
 namespace dslaunch::zero {
@@ -118,15 +119,40 @@ void ZeroState::add_pieces(int c, const ChunkView* view,
     }
 }
 
+std::vector<std::string> ZeroState::further_states() const {
+    std::vector<std::string> names;
+    for (const std::string& name : tensor_state_names(options_.optimizer))
+        if (storage::is_further_state(name)) names.push_back(name);
+    if (!exchange_) return names;
+    for (std::string& name : exchange_->state_names()) names.push_back(std::move(name));
+    return names;
+}
+
+std::vector<int64_t> ZeroState::state_numel(const at::Tensor& parameter) const {
+    const std::vector<std::string> names = tensor_state_names(options_.optimizer);
+    if (names.empty()) return {};
+    const auto moments =
+        static_cast<size_t>(ShardOptimizer::states_per_parameter(options_.optimizer));
+    std::vector<int64_t> numel(moments, storage::kLikeTensor);
+    const std::vector<int64_t> own = tensor_state_numel(
+        options_.optimizer, {parameter.sizes().data(), parameter.sizes().size()});
+    for (size_t k = 0; k < own.size(); ++k)
+        numel.push_back(names[k] == storage::kFreshVariance ? storage::kLikeTensor : own[k]);
+    return numel;
+}
+
 std::vector<runtime::SavedPiece> ZeroState::saved_pieces() {
     std::vector<runtime::SavedPiece> pieces;
+    const int states = static_cast<int>(ShardOptimizer::states_per_parameter(options_.optimizer));
     for (const int c : chunks_by_update()) {
         const std::optional<ChunkView> view =
             without_masters() ? std::nullopt : states_->view_at_rest(c);
         add_pieces(c, view ? &*view : nullptr, pieces);
+        const int b = states_->chunk(c).bucket;
+        if (c == states_->chunks_of(b).front()) tensor_states_->add_pieces(b, states, c, pieces);
     }
-    const int states = static_cast<int>(ShardOptimizer::states_per_parameter(options_.optimizer));
-    if (exchange_) exchange_->add_pieces(states, error_unit(0), pieces);
+    const auto tensor_states = static_cast<int>(tensor_state_names(options_.optimizer).size());
+    if (exchange_) exchange_->add_pieces(states + tensor_states, error_unit(0), pieces);
     std::erase_if(pieces, [&](const runtime::SavedPiece& piece) {
         return std::ranges::find(options_.pipeline.counted_elsewhere, piece.parameter) !=
                options_.pipeline.counted_elsewhere.end();
@@ -206,7 +232,7 @@ runtime::MemoryAccount ZeroState::memory() const {
     if (!place_.plan_options->on_device) account.gradients += states_->sum_bytes();
     account.parameters += states_->parameter_bytes();
     account.master = states_->master_bytes();
-    account.moments = states_->moment_bytes() + compression_bytes();
+    account.moments = states_->moment_bytes() + tensor_states_->bytes() + compression_bytes();
     account.swap_buffers = states_->buffer_bytes();
     return account;
 }

@@ -1,10 +1,10 @@
-"""Trains the small model of tests/unit/zero/exchange/plain_model.h by DeepSpeed's own OnebitAdam and
-ZeroOneAdam over Gloo on CPUs, and prints their losses beside dslaunch's algorithm (a scale for each
-block) and beside DeepSpeed's written a second time (a scale for each tensor): the second shows that
-the algorithm is understood, the first what another choice of scales changes.
+"""Trains the small model of tests/unit/zero/exchange/plain_model.h by DeepSpeed's own OnebitAdam,
+ZeroOneAdam and OnebitLamb over Gloo on CPUs, and prints their losses beside dslaunch's algorithm (a scale for each
+block) and beside DeepSpeed's written a second time (a scale for each tensor, of LAMB for all
+of them): the second shows that the algorithm is understood, the first what other choices change.
 
     pip download --no-deps --no-binary :all: deepspeed==0.15.4   # 0.19 has dropped them
-    python tests/parity/onebit_deepspeed.py deepspeed-0.15.4/deepspeed
+    python tests/parity/onebit_deepspeed.py deepspeed-0.15.4/deepspeed [onebit zeroone lamb]
 
 The packing of bits, a CUDA extension there, is numpy's here. DeepSpeed's first call, which throws its
 gradient away, is made with gradients of 0, and the count of steps is set back.
@@ -25,6 +25,7 @@ HOSTS, STEPS, LR, DECAY, BLOCK = 2, 200, 0.004, 0.05, 64
 ONE_BIT = {"freeze_step": 30}
 ZERO_ONE = {"var_freeze_step": 80, "var_update_scaler": 8, "local_step_scaler": 24,
             "local_step_clipper": 4}
+LAMB = {"freeze_step": 30, "max_coeff": 0.6}
 
 
 def wave(shape, start):
@@ -139,6 +140,69 @@ def reference(kind, by):
     return losses
 
 
+def lamb_reference(kind, by):
+    """1-bit LAMB of all hosts, which are alike after each update, in one process. By "tensor" as
+    DeepSpeed: momenta are scaled to one size and have one scale together, the padding behind them
+    keeps what was averaged there, and the mean of the ratios begins at 0. By "block" as dslaunch."""
+    theirs = by == "tensor"
+    p = {n: t.clone().requires_grad_() for n, t in parameters().items()}
+    m = {n: torch.zeros_like(t) for n, t in p.items()}
+    v = {n: torch.zeros_like(t) for n, t in p.items()}
+    mean, weight, last = ({n: start for n in p} for start in (0.0, 0.0, 1.0))
+    fresh, sizes, losses = {}, {n: 1.0 for n in p}, []
+    numel = [t.numel() for t in p.values()]
+    padding = [torch.zeros(-sum(numel) % (8 * HOSTS))]
+    scales = ({"": Scales(by, sum(numel) + padding[0].numel())} if theirs else
+              {n: Scales(by, t.numel()) for n, t in p.items()})
+
+    def length(values):
+        return values.pow(2).sum().sqrt()
+
+    def average(momenta):
+        if not theirs:
+            return {n: scales[n].average([x[n] for x in momenta]) for n in p}
+        flat = [torch.cat([(x[n] * sizes[n]).flatten() for n in p] + padding) for x in momenta]
+        *parts, padding[0] = scales[""].average(flat).split([*numel, padding[0].numel()])
+        return {n: part.view(p[n].shape) / sizes[n] for n, part in zip(p, parts)}
+
+    for t in range(1, STEPS + 1):
+        own = [loss_of(p, (t - 1) * HOSTS + h) for h in range(HOSTS)]
+        losses.append(sum(x.item() for x in own) / HOSTS)
+        grads = [dict(zip(p, torch.autograd.grad(x, list(p.values())))) for x in own]
+        exact = t <= LAMB["freeze_step"]
+        with torch.no_grad():
+            if t == LAMB["freeze_step"] + 1 and theirs:
+                size = {n: (torch.linalg.norm(m[n]) / np.sqrt(m[n].numel())).item() for n in p}
+                sizes = {n: sum(size.values()) / len(size) / s for n, s in size.items()}
+            if not exact:
+                before = m
+                m = average([{n: before[n].clone().mul_(0.9).add_(g[n], alpha=0.1) for n in p}
+                             for g in grads])
+            for n in p:
+                if exact:
+                    g = sum(x[n] for x in grads) / HOSTS
+                    m[n].mul_(0.9).add_(g, alpha=0.1)
+                    v[n].mul_(0.999).addcmul_(g, g, value=0.001)
+                    fresh[n] = v[n].clone()
+                way = m[n] / (v[n].sqrt() + 1e-8)
+                update = way + DECAY * p[n]
+                if exact:
+                    ratio = min((length(p[n]) / length(update)).item(), LAMB["max_coeff"])
+                    mean[n] = 0.9 * mean[n] + 0.1 * ratio
+                    weight[n] = 0.9 * weight[n] + 0.1
+                else:
+                    g = (m[n] - before[n] * 0.9) / 0.1
+                    fresh[n].mul_(0.999).addcmul_(g, g, value=0.001)
+                    factor = ((v[n].sqrt() + 1e-8) / (fresh[n].sqrt() + 1e-8)).max().item()
+                    share = min(1.0, (length(way) / length(update)).item())
+                    factor = min(max(factor * share + 1 - share, 0.5), 4.0)
+                    factor = min(max(factor, last[n] * 0.9), last[n] * 1.1)
+                    last[n] = factor
+                    ratio = mean[n] * factor / (1.0 if theirs else weight[n])
+                p[n].add_(-LR * ratio * update)
+    return losses
+
+
 def load(root, name, relative):
     spec = importlib.util.spec_from_file_location(name, root / relative)
     module = importlib.util.module_from_spec(spec)
@@ -183,7 +247,8 @@ def deepspeed_modules(root):
     sys.modules["deepspeed"].comm = sys.modules["deepspeed.comm"]
     load(root, "deepspeed.runtime.comm.compressed", "runtime/comm/compressed.py")
     return (load(root, "onebit_adam", "runtime/fp16/onebit/adam.py").OnebitAdam,
-            load(root, "zero_one_adam", "runtime/fp16/onebit/zoadam.py").ZeroOneAdam)
+            load(root, "zero_one_adam", "runtime/fp16/onebit/zoadam.py").ZeroOneAdam,
+            load(root, "one_bit_lamb", "runtime/fp16/onebit/lamb.py").OnebitLamb)
 
 
 def peer(rank, root, kind, port, queue):
@@ -191,13 +256,14 @@ def peer(rank, root, kind, port, queue):
     torch.set_num_threads(1)
     sys.stdout = open(os.devnull, "w")
     dist.init_process_group("gloo", rank=rank, world_size=HOSTS)
-    one_bit, zero_one = deepspeed_modules(root)
+    one_bit, zero_one, lamb = deepspeed_modules(root)
     engine = types.SimpleNamespace(mpu=None, local_rank=rank, enable_backward_allreduce=True)
     engine.mpu = types.SimpleNamespace(get_data_parallel_group=lambda: dist.group.WORLD)
     p = {n: t.clone().requires_grad_() for n, t in parameters().items()}
     common = {"lr": LR, "weight_decay": DECAY, "comm_backend_name": "compressed"}
-    optimizer = (one_bit(list(p.values()), engine, **common, **ONE_BIT) if kind == "onebit" else
-                 zero_one(list(p.values()), engine, **common, **ZERO_ONE))
+    made, params = {"onebit": (one_bit, ONE_BIT), "zeroone": (zero_one, ZERO_ONE),
+                    "lamb": (lamb, LAMB)}[kind]
+    optimizer = made(list(p.values()), engine, **common, **params)
     for tensor in p.values():
         tensor.grad = torch.zeros_like(tensor)
     optimizer.step()
@@ -227,9 +293,10 @@ def deepspeed(root, kind, port):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     source = pathlib.Path(sys.argv[1]).resolve()
-    for number, kind in enumerate(["onebit", "zeroone"]):
+    for number, kind in enumerate(sys.argv[2:] or ["onebit", "zeroone", "lamb"]):
         theirs = deepspeed(source, kind, 29511 + number)
-        again, ours = reference(kind, "tensor"), reference(kind, "block")
+        written = lamb_reference if kind == "lamb" else reference
+        again, ours = written(kind, "tensor"), written(kind, "block")
         off = max(abs(a - b) for a, b in zip(theirs, again))
         print(f"{kind}: DeepSpeed and its algorithm written again differ by {off:.2e} at most; "
               f"mean loss of the last 50 steps: DeepSpeed {np.mean(theirs[-50:]):.5f}, "

@@ -28,6 +28,7 @@ struct Line {
     const storage::CheckpointTensor* tensor = nullptr;
     std::string state;  // empty: the weights
     DType dtype = DType::kF32;
+    std::vector<int64_t> shape;
     std::optional<storage::TensorStats> stats;
 };
 
@@ -37,7 +38,8 @@ std::vector<Line> lines_of(const storage::TensorSource& source, const InspectArg
         const storage::CheckpointTensor& tensor = source.tensors()[i];
         if (!matches_glob(arguments.glob, tensor)) continue;
         const auto add = [&](int state, const std::string& name) {
-            Line line{&tensor, name, storage::dtype_of(tensor, state), {}};
+            Line line{&tensor, name, storage::dtype_of(tensor, state), tensor.shape, {}};
+            if (!tensor.is_like_tensor(state)) line.shape = {tensor.numel_of(state)};
             if (arguments.stats) line.stats = storage::stats_of(source, static_cast<int>(i), state);
             lines.push_back(std::move(line));
         };
@@ -82,7 +84,7 @@ void print_lines(const std::vector<Line>& lines, bool stats) {
         fmt::print(
             "{:<12} {:<5} {:<20}",
             line.state.empty() ? std::string(kind_name(line.tensor->kind)) : printable(line.state),
-            dtype_name(line.dtype), shape_text(line.tensor->shape));
+            dtype_name(line.dtype), shape_text(line.shape));
         if (line.stats)
             fmt::print(" {:>12.6g} {:>12.6g} {:>12.6g} {:>12.6g} {:>8}", line.stats->norm,
                        line.stats->min, line.stats->max, line.stats->mean,
@@ -103,7 +105,7 @@ void add_line(JsonWriter& json, const Line& line) {
     line.state.empty() ? json.null() : json.value(line.state);
     json.field("kind", kind_name(tensor.kind)).field("dtype", dtype_name(line.dtype));
     json.key("shape").begin_array();
-    for (const int64_t length : tensor.shape) json.value(length);
+    for (const int64_t length : line.shape) json.value(length);
     json.end_array().key("aliases").begin_array();
     for (const std::string& alias : tensor.aliases) json.value(alias);
     json.end_array();

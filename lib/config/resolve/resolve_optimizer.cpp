@@ -9,7 +9,7 @@
 namespace dslaunch::config {
 
 void Resolver::optimizer() {
-    const std::vector<std::string> later = {"onebitlamb", "muadam", "muadamw", "musgd"};
+    const std::vector<std::string> later = {"muadam", "muadamw", "musgd"};
     const Value* type = given("optimizer.type");
     const Value* section = find_path(root_, "optimizer");
     if (type == nullptr) {
@@ -38,6 +38,10 @@ void Resolver::optimizer() {
         return problem("optimizer.type", message);
     }
     record("optimizer.type", *type, type->origin);
+    const std::string eps = "optimizer.params.eps";
+    if (name == "adafactor") return adafactor();
+    if (const Value* const two = given(eps); two != nullptr && two->is(Value::Kind::kList))
+        return problem(eps, fmt::format("{} has one: give a number", type->text));
     if (name == "sgd") return sgd();
     if (name == "adagrad") return adagrad();
     if (name == "lion") return lion();
@@ -45,6 +49,7 @@ void Resolver::optimizer() {
     if (name == "muon") return muon();
     if (name == "onebitadam") return one_bit(OptimizerKind::kOneBitAdam);
     if (name == "zerooneadam") return one_bit(OptimizerKind::kZeroOneAdam);
+    if (name == "onebitlamb") return one_bit(OptimizerKind::kOneBitLamb);
     adam(name == "adamw");
 }
 
@@ -99,6 +104,7 @@ void Resolver::adam(bool named_adamw) {
         optimizer.weight_decay = take_number(params + "weight_decay");
     }
     optimizer.bias_correction = take_bool(params + "bias_correction");
+    optimizer.maximize = take_bool(params + "maximize");
 }
 
 void Resolver::adagrad() {
@@ -110,6 +116,7 @@ void Resolver::adagrad() {
     optimizer.weight_decay = take_number(params + "weight_decay");
     optimizer.lr_decay = take_number(params + "lr_decay");
     optimizer.initial_accumulator_value = take_number(params + "initial_accumulator_value");
+    optimizer.maximize = take_bool(params + "maximize");
 }
 
 void Resolver::lion() {
@@ -131,11 +138,74 @@ void Resolver::lamb() {
     optimizer.eps = take_number(params + "eps");
     optimizer.weight_decay = take_number(params + "weight_decay");
     optimizer.bias_correction = take_bool(params + "bias_correction");
-    optimizer.min_coeff = take_number(params + "min_coeff");
-    optimizer.max_coeff = take_number(params + "max_coeff");
-    if (optimizer.min_coeff > optimizer.max_coeff)
-        problem(params + "min_coeff", fmt::format("{} is above max_coeff, which is {}",
-                                                  optimizer.min_coeff, optimizer.max_coeff));
+    ratio_bounds("coeff", optimizer.min_coeff, optimizer.max_coeff, /*min_first=*/true);
+}
+
+// Takes WHAT's least and largest value, "min_coeff" or "coeff_min" and the like.
+void Resolver::ratio_bounds(const std::string& what, double& least, double& largest,
+                            bool min_first) {
+    const auto path = [&](const char* end) {
+        return "optimizer.params." +
+               (min_first ? fmt::format("{}_{}", end, what) : fmt::format("{}_{}", what, end));
+    };
+    least = take_number(path("min"));
+    largest = take_number(path("max"));
+    if (least > largest)
+        problem(path("min"), fmt::format("{} is above {}, which is {}", least,
+                                         path("max").substr(path("max").rfind('.') + 1), largest));
+}
+
+// transformers' Adafactor, whose rates are its own unless relative_step is false.
+void Resolver::adafactor() {
+    OptimizerConfig& optimizer = run_config().optimizer;
+    AdafactorConfig& own = optimizer.adafactor;
+    const std::string params = "optimizer.params.";
+    optimizer.kind = OptimizerKind::kAdafactor;
+    if (const Value* const eps = given(params + "eps")) {
+        if (eps->is(Value::Kind::kList)) {
+            record(params + "eps", *eps, eps->origin);
+            own.square_eps = eps->items[0].as_double();
+            own.scale_eps = eps->items[1].as_double();
+        } else {
+            problem(params + "eps", "Adafactor has two, as [1e-30, 1e-3]");
+        }
+    } else {
+        Value both;
+        both.kind = Value::Kind::kList;
+        both.items = {make_value(own.square_eps), make_value(own.scale_eps)};
+        derive(params + "eps", std::move(both), "Adafactor's default");
+    }
+    own.clip_threshold = take_number(params + "clip_threshold");
+    own.decay_rate = take_number(params + "decay_rate");
+    if (own.decay_rate >= 0) problem(params + "decay_rate", "must be negative");
+    own.first_moment = given(params + "beta1") != nullptr;
+    optimizer.beta1 = own.first_moment ? take_number(params + "beta1") : 0;
+    if (optimizer.beta1 >= 1) problem(params + "beta1", "must be below 1");
+    optimizer.weight_decay = take_number(params + "weight_decay");
+    own.scale_parameter = take_bool(params + "scale_parameter");
+    relative_step();
+}
+
+void Resolver::relative_step() {
+    const std::string params = "optimizer.params.";
+    SchedulerConfig& scheduler = run_config().scheduler;
+    scheduler.warmup_init = take_bool(params + "warmup_init");
+    if (!take_bool(params + "relative_step")) {
+        if (scheduler.warmup_init) problem(params + "warmup_init", "is read with relative_step");
+        run_config().optimizer.lr = take_number(params + "lr");
+        return;
+    }
+    if (given(params + "lr") != nullptr || is_auto(params + "lr"))
+        problem(params + "lr",
+                "relative_step, which is true by default, makes the rate from the step alone: set "
+                "it to false, or leave lr out");
+    if (given("scheduler.type") != nullptr)
+        problem("scheduler.type",
+                "relative_step, which is true by default, makes the rate from the step alone: set "
+                "it to false, or leave the scheduler out");
+    scheduler.kind = SchedulerKind::kRelativeStep;
+    run_config().optimizer.lr = 1;
+    derive(params + "lr", make_value(1.0), "relative_step makes the rate from the step");
 }
 
 // Muon for hidden matrices and AdamW for the rest, with the defaults of DeepSpeed's
@@ -209,6 +279,12 @@ void Resolver::parameter_group(const std::string& path, const Value& value) {
         problem(path + ".lr",
                 "has no meaning beside an optimizer.params.lr of 0, which schedules "
                 "multiply");
+    if (group.lr && optimizer.kind == OptimizerKind::kAdafactor &&
+        run_config().scheduler.kind == SchedulerKind::kRelativeStep)
+        problem(path + ".lr", "has no meaning beside relative_step");
+    if (optimizer.kind == OptimizerKind::kAdafactor &&
+        (group.eps || value.find("betas") != nullptr))
+        problem(path, "Adafactor's groups change lr and weight_decay alone");
     const Value* const betas = value.find("betas");
     if (betas != nullptr && !betas->is(Value::Kind::kNull)) {
         const std::optional<Betas> both = betas_of(path + ".betas", *betas);
@@ -221,7 +297,7 @@ void Resolver::parameter_group(const std::string& path, const Value& value) {
         problem(path + ".muon", "is read only with optimizer.type Muon");
 }
 
-// Weight decay is decoupled and nothing is corrected, as in DeepSpeed's code of both.
+// Weight decay is decoupled and nothing is corrected, as in DeepSpeed's code of all three.
 void Resolver::one_bit(OptimizerKind kind) {
     OptimizerConfig& optimizer = run_config().optimizer;
     OneBitConfig& phases = optimizer.one_bit;
@@ -237,10 +313,16 @@ void Resolver::one_bit(OptimizerKind kind) {
         note(
             params + "bias_correction",
             "has no effect: this optimizer corrects no start of the moments, in DeepSpeed neither");
-    if (kind == OptimizerKind::kOneBitAdam) {
+    if (kind != OptimizerKind::kZeroOneAdam)
         phases.freeze_step = take_integer(params + "freeze_step");
-        return;
+    if (kind == OptimizerKind::kOneBitLamb) {
+        ratio_bounds("coeff", optimizer.min_coeff, optimizer.max_coeff, /*min_first=*/true);
+        phases.coeff_beta = take_number(params + "coeff_beta");
+        if (phases.coeff_beta >= 1) problem(params + "coeff_beta", "must be below 1");
+        ratio_bounds("factor", phases.factor_min, phases.factor_max, /*min_first=*/false);
+        phases.factor_threshold = take_number(params + "factor_threshold");
     }
+    if (kind != OptimizerKind::kZeroOneAdam) return;
     phases.var_freeze_step = take_integer(params + "var_freeze_step");
     phases.var_update_scaler = take_integer(params + "var_update_scaler");
     phases.local_step_scaler = take_integer(params + "local_step_scaler");
@@ -252,10 +334,9 @@ void Resolver::compression() {
     const RunConfig& run = run_config();
     if (!run.optimizer.compresses()) return;
     const auto refuse = [&](const char* path, const char* what) {
-        problem(path,
-                fmt::format("{} with OneBitAdam and ZeroOneAdam in this version: remove it, or "
-                            "use AdamW",
-                            what));
+        problem(path, fmt::format("{} with OneBitAdam, ZeroOneAdam and OneBitLamb in this version: "
+                                  "remove it, or use AdamW",
+                                  what));
     };
     if (run.tensor.size > 1) refuse("dslaunch.tensor.size", "ranks do not share layers");
     if (run.sequence.size > 1) refuse("dslaunch.sequence.size", "ranks do not share positions");
@@ -285,6 +366,7 @@ void Resolver::sgd() {
     optimizer.momentum = take_number(params + "momentum");
     optimizer.dampening = take_number(params + "dampening");
     optimizer.nesterov = take_bool(params + "nesterov");
+    optimizer.maximize = take_bool(params + "maximize");
     if (optimizer.nesterov && (optimizer.momentum <= 0 || optimizer.dampening != 0)) {
         problem(params + "nesterov", "needs a momentum above 0 and a dampening of 0");
     }

@@ -27,6 +27,9 @@ bool fits(const KeySpec& key, const Value& value) {
                    (value.is(Kind::kFloat) && std::abs(value.number) < 9.2e18);
         case KeyType::kFloat:
             return value.is(Kind::kInt) || value.is(Kind::kFloat);
+        case KeyType::kFloats:
+            return value.is(Kind::kInt) || value.is(Kind::kFloat) ||
+                   (value.is(Kind::kList) && value.items.size() == 2);
         case KeyType::kString:
             return value.is(Kind::kString);
         case KeyType::kStrings:

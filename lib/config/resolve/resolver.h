@@ -95,7 +95,10 @@ class Resolver {
     void adagrad();
     void lion();
     void lamb();
+    void ratio_bounds(const std::string& what, double& least, double& largest, bool min_first);
     void muon();
+    void adafactor();
+    void relative_step();
     void betas();
     // Two decays at PATH; a problem, and nothing, where VALUE is none.
     std::optional<Betas> betas_of(const std::string& path, const Value& value);

@@ -31,6 +31,8 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
         add("dslaunch.optimizer.states", "moments in fewer bits than fp32 are", "use fp32");
     if (config.optimizer.kind == OptimizerKind::kMuon)
         add("optimizer.type", "Muon is", "take another one");
+    if (config.optimizer.kind == OptimizerKind::kAdafactor)
+        add("optimizer.type", "Adafactor is", "take another one");
     const WireConfig& wire = config.zero.wire;
     if (wire.parameters == WireChoice::kOn)
         add("zero_optimization.zero_quantized_weights", "is", "leave it out");

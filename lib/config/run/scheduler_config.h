@@ -15,6 +15,7 @@ enum class SchedulerKind {
     kLinear,  // this one and the next two are transformers'
     kCosine,
     kWsd,
+    kRelativeStep,  // Adafactor's own: relative_step, warmup_init
 };
 enum class WarmupType { kLog, kLinear };
 enum class DecayType { kLinear, kCosine, kOneMinusSqrt };
@@ -56,6 +57,7 @@ struct SchedulerConfig {
     double min_ratio = 0.0;         // Linear, Cosine, WSD: of optimizer.params.lr, at the end
     int64_t decay_num_steps = 0;    // WSD
     DecayType decay_type = DecayType::kLinear;  // WSD
+    bool warmup_init = false;                   // kRelativeStep
     CycleConfig cycle;
     RangeTestConfig range_test;
 

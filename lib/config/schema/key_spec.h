@@ -7,6 +7,7 @@ enum class KeyType {
     kBool,
     kInt,
     kFloat,
+    kFloats,  // a number, or a list of two
     kString,
     kStrings,  // one string, or a list of them
     kList,

@@ -54,6 +54,8 @@ const char* type_name(KeyType type) {
             return "integer";
         case KeyType::kFloat:
             return "number";
+        case KeyType::kFloats:
+            return "number or list";
         case KeyType::kString:
             return "string";
         case KeyType::kStrings:

@@ -47,6 +47,10 @@ bool fits_type(KeyType type, const Value& value) {
                     std::floor(value.number) == value.number);
         case KeyType::kFloat:
             return value.is(Kind::kInt) || (value.is(Kind::kFloat) && std::isfinite(value.number));
+        case KeyType::kFloats:
+            if (!value.is(Kind::kList)) return fits_type(KeyType::kFloat, value);
+            return value.items.size() == 2 && fits_type(KeyType::kFloat, value.items[0]) &&
+                   fits_type(KeyType::kFloat, value.items[1]);
         case KeyType::kString:
             return value.is(Kind::kString);
         case KeyType::kStrings:
@@ -69,6 +73,8 @@ const char* wanted(KeyType type) {
             return "an integer";
         case KeyType::kFloat:
             return "a finite number";
+        case KeyType::kFloats:
+            return "a finite number, or a list of two";
         case KeyType::kString:
             return "a string";
         case KeyType::kStrings:
@@ -88,6 +94,8 @@ bool is_choice(const KeySpec& key) {
 bool in_range(const KeySpec& key, const Value& value) {
     std::string_view allowed = key.allowed;
     if (allowed.empty()) return true;
+    if (key.type == KeyType::kFloats && value.is(Kind::kList))
+        return in_range(key, value.items[0]) && in_range(key, value.items[1]);
     if (is_choice(key)) {
         std::string text =
             value.is(Kind::kString) ? value.text : fmt::format("{}", value.as_double());
@@ -291,7 +299,8 @@ class Checker {
 
 const std::vector<std::string>& available_types(std::string_view section) {
     static const std::vector<std::string> optimizers = {
-        "Adam", "AdamW", "SGD", "Adagrad", "Lion", "Lamb", "Muon", "OneBitAdam", "ZeroOneAdam"};
+        "Adam", "AdamW",     "SGD",        "Adagrad",     "Lion",      "Lamb",
+        "Muon", "Adafactor", "OneBitAdam", "ZeroOneAdam", "OneBitLamb"};
     static const std::vector<std::string> schedulers = {
         "WarmupLR",    "WarmupDecayLR", "WarmupCosineLR", "OneCycle",
         "LRRangeTest", "Linear",        "Cosine",         "WSD"};

@@ -15,12 +15,11 @@ constexpr const char* kNoAutocastSection =
 constexpr const char* kAlwaysFused = "updates are always fused";
 constexpr const char* kActivationsStay =
     "activations stay where they were computed in this version; number_checkpoints keeps fewer";
-constexpr const char* kNoOneBit = "1-bit LAMB is not available yet in this version";
 constexpr const char* kOwnLinks = "hosts exchange over dslaunch's own links";
 constexpr const char* kWithMoments =
     "adam|adamw|lamb|onebitadam|onebitlamb|zerooneadam|muadam|muadamw|lion|muon";
 constexpr const char* kWithEps =
-    "adam|adamw|lamb|adagrad|onebitadam|onebitlamb|zerooneadam|muadam|muadamw|muon";
+    "adam|adamw|lamb|adagrad|adafactor|onebitadam|onebitlamb|zerooneadam|muadam|muadamw|muon";
 
 // clang-format off
 constexpr KeySpec kTrainingKeys[] = {
@@ -52,12 +51,12 @@ constexpr KeySpec kTrainingKeys[] = {
     {"disable_logging", kBool, "false", "", "Turn DeepSpeed's log off", kWithoutEffect, "use dslaunch's own log options"},
     another_name("sequence_parallel_size", "dslaunch.sequence.size", "Another name of dslaunch.sequence.size"),
     {"optimizer", kObject, "null", "", "The optimizer"},
-    {"optimizer.type", kString, "null", "", "Adam, AdamW, SGD, Adagrad, Lion, Lamb, Muon, OneBitAdam, ZeroOneAdam (others are known and not available yet)"},
+    {"optimizer.type", kString, "null", "", "Adam, AdamW, SGD, Adagrad, Lion, Lamb, Muon, Adafactor, OneBitAdam, ZeroOneAdam, OneBitLamb (others are known and not available yet)"},
     {"optimizer.legacy_fusion", kBool, "false", "", "Old fusion of optimizer and fp16", kWithoutEffect, kAlwaysFused},
     {"optimizer.params", kObject, "null", "", "The optimizer's parameters"},
     {"optimizer.params.lr", kFloat, "1e-3", ">=0", "Learning rate before the scheduler (Adagrad: 1e-2)"},
     {"optimizer.params.betas", kList, "[0.9, 0.999]", "", "Decay of the two moments; Lion's two mixtures of its one", kSupported, "", kWithMoments},
-    {"optimizer.params.eps", kFloat, "1e-8", ">=0", "Added to the root of the second moment (Adagrad: 1e-10)", kSupported, "", kWithEps},
+    {"optimizer.params.eps", kFloats, "1e-8", ">=0", "Added to the root of the second moment (Adagrad: 1e-10); Adafactor: two, [1e-30, 1e-3]", kSupported, "", kWithEps},
     {"optimizer.params.weight_decay", kFloat, "0.0", ">=0", "Weight decay (AdamW with torch_adam: 0.01)"},
     {"optimizer.params.bias_correction", kBool, "true", "", "Correct the moments' start at zero", kSupported, "", "adam|adamw|lamb|onebitadam|onebitlamb|zerooneadam|muadam|muadamw"},
     {"optimizer.params.torch_adam", kBool, "false", "", "torch.optim's Adam in place of the fused one: its default weight decay with AdamW", kSupported, "", "adam|adamw"},
@@ -68,7 +67,7 @@ constexpr KeySpec kTrainingKeys[] = {
     {"optimizer.params.momentum", kFloat, "0.0", "0..1", "Momentum", kSupported, "", "sgd|musgd|muon"},
     {"optimizer.params.dampening", kFloat, "0.0", "0..1", "Part of the gradient kept out of the momentum", kSupported, "", "sgd|musgd"},
     {"optimizer.params.nesterov", kBool, "false", "", "Nesterov momentum", kSupported, "", "sgd|musgd"},
-    {"optimizer.params.maximize", kBool, "false", "", "Climb in place of descend", kNotYet, kNotAvailable, "sgd|adam|adamw|adagrad"},
+    {"optimizer.params.maximize", kBool, "false", "", "Climb in place of descend", kSupported, "", "sgd|adam|adamw|adagrad"},
     {"optimizer.params.freeze_step", kInt, "100000", ">=0", "Updates with gradients in full, before momenta are exchanged in 1 bit", kSupported, "", "onebitadam|onebitlamb"},
     {"optimizer.params.cuda_aware", kBool, "false", "", "MPI can read device memory", kWithoutEffect, kOwnLinks, "onebitadam|onebitlamb|zerooneadam"},
     {"optimizer.params.comm_backend_name", kString, "nccl", "nccl|mpi|compressed|hccl", "Who moves what is compressed", kWithoutEffect, kOwnLinks, "onebitadam|onebitlamb|zerooneadam"},
@@ -78,12 +77,18 @@ constexpr KeySpec kTrainingKeys[] = {
     {"optimizer.params.local_step_clipper", kInt, "16", ">0", "The longest such interval", kSupported, "", "zerooneadam"},
     {"optimizer.params.max_coeff", kFloat, "10.0", ">=0", "LAMB: the largest ratio of a tensor's norm to its update's", kSupported, "", "lamb|onebitlamb"},
     {"optimizer.params.min_coeff", kFloat, "0.01", ">=0", "LAMB: the least ratio of a tensor's norm to its update's", kSupported, "", "lamb|onebitlamb"},
-    {"optimizer.params.eps_inside_sqrt", kBool, "false", "", "LAMB: eps is added under the root", kNotYet, kNotAvailable, "lamb"},
+    {"optimizer.params.eps_inside_sqrt", kBool, "false", "", "LAMB: eps is added under the root", kNotYet, kNotAvailable, "lamb|onebitlamb"},
     {"optimizer.params.max_grad_norm", kFloat, "0.0", ">=0", "Clipping inside the optimizer", kNotYet, "use gradient_clipping", "adam|adamw|lamb|onebitadam|onebitlamb|zerooneadam"},
-    {"optimizer.params.coeff_beta", kFloat, "0.9", "0..1", "Decay of the LAMB coefficient", kNotYet, kNoOneBit, "onebitlamb"},
-    {"optimizer.params.factor_max", kFloat, "4.0", ">0", "Largest scaling factor", kNotYet, kNoOneBit, "onebitlamb"},
-    {"optimizer.params.factor_min", kFloat, "0.5", ">0", "Smallest scaling factor", kNotYet, kNoOneBit, "onebitlamb"},
-    {"optimizer.params.factor_threshold", kFloat, "0.1", ">0", "Largest change of the factor", kNotYet, kNoOneBit, "onebitlamb"},
+    {"optimizer.params.coeff_beta", kFloat, "0.9", "0..1", "Decay of the mean of a tensor's ratios, which is kept once momenta are exchanged in 1 bit", kSupported, "", "onebitlamb"},
+    {"optimizer.params.factor_max", kFloat, "4.0", ">0", "That mean is multiplied by a factor: its largest value", kSupported, "", "onebitlamb"},
+    {"optimizer.params.factor_min", kFloat, "0.5", ">0", "Its least value", kSupported, "", "onebitlamb"},
+    {"optimizer.params.factor_threshold", kFloat, "0.1", ">0", "The largest part by which it changes in an update", kSupported, "", "onebitlamb"},
+    {"optimizer.params.clip_threshold", kFloat, "1.0", ">0", "Updates whose root of the mean square is above it are scaled to it", kSupported, "", "adafactor"},
+    {"optimizer.params.decay_rate", kFloat, "-0.8", "", "Update t keeps 1 - t^decay_rate of the second moment; negative", kSupported, "", "adafactor"},
+    {"optimizer.params.beta1", kFloat, "null", "0..1", "Decay of a first moment; null: there is none", kSupported, "", "adafactor"},
+    {"optimizer.params.scale_parameter", kBool, "true", "", "A tensor's rate is multiplied by its root of the mean square", kSupported, "", "adafactor"},
+    {"optimizer.params.relative_step", kBool, "true", "", "The rate is min(0.01, 1 / sqrt(t)) in update t; needs lr and scheduler absent", kSupported, "", "adafactor"},
+    {"optimizer.params.warmup_init", kBool, "false", "", "With relative_step: the rate begins at 1e-6 * t", kSupported, "", "adafactor"},
     {"optimizer.params.muon_lr", kFloat, "null", ">=0", "Learning rate of hidden matrices; null: lr, or 0.02 without it", kSupported, "", "muon"},
     {"optimizer.params.adam_lr", kFloat, "null", ">=0", "Learning rate of all else, which AdamW updates; null: lr, or 3e-4 without it", kSupported, "", "muon"},
     {"optimizer.params.ns_method", kString, "gram", "gram|standard", "Matrices are made orthogonal by products of themselves, or of their Gram matrix", kSupported, "", "muon"},

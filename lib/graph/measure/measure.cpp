@@ -191,11 +191,11 @@ int64_t element_bytes(const at::Tensor& parameter, const LoweredGraph& lowered) 
 plan::ModelInfo describe_parameters(const SegmentedModel& segmented) {
     plan::ModelInfo info;
     for (const ModelParameter& parameter : segmented.model().parameters())
-        info.parameters.push_back({parameter.name, parameter.tensor.numel(),
-                                   element_bytes(parameter.tensor, segmented.lowered()),
-                                   parameter.tensor.requires_grad(),
-                                   parameter.tensor.dim() > 0 ? parameter.tensor.size(0) : 1,
-                                   parameter.packed ? parameter.weight_numel() : 0});
+        info.parameters.push_back(
+            {parameter.name, parameter.tensor.numel(),
+             element_bytes(parameter.tensor, segmented.lowered()), parameter.tensor.requires_grad(),
+             parameter.tensor.dim() > 0 ? parameter.tensor.size(0) : 1,
+             parameter.packed ? parameter.weight_numel() : 0, parameter.tensor.sizes().vec()});
     for (const ModelBuffer& buffer : segmented.model().buffers())
         info.buffer_bytes += Bytes{static_cast<int64_t>(buffer.tensor.nbytes())};
     for (const Segment& segment : segmented.segments()) {

@@ -56,13 +56,22 @@ int64_t update_numel(const JobSetup& setup) {
     return std::clamp<int64_t>(numel, 1 << 16, kUpdateNumelMax);
 }
 
+// What goes through about as much memory for an element as CONFIG, and takes no whole tensors.
+config::OptimizerConfig element_wise(config::OptimizerConfig config) {
+    if (!config.needs_whole_tensors()) return config;
+    const int64_t states = zero::ShardOptimizer::states_per_parameter(config);
+    config.kind = states == 2 ? config::OptimizerKind::kAdamW : config::OptimizerKind::kSgd;
+    config.momentum = states == 1 ? 0.9 : 0;
+    return config;
+}
+
 // The optimizer's step over arrays like a rank's own.
 class UpdateWork {
   public:
     UpdateWork(const JobSetup& setup, int threads)
         : numel_(update_numel(setup)),
           queue_(threads),
-          optimizer_(setup.config().optimizer, queue_) {
+          optimizer_(element_wise(setup.config().optimizer), queue_) {
         const auto count = static_cast<size_t>(numel_);
         const plan::StepPlanOptions& plan = setup.plan_options;
         const size_t sources =

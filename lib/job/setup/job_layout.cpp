@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -16,6 +17,7 @@
 #include "runtime/comm/collectives.h"
 #include "runtime/schedules/exchange_schedule.h"
 #include "zero/states/shard_optimizer.h"
+#include "zero/states/tensor_states.h"
 
 namespace dslaunch::job {
 
@@ -99,6 +101,19 @@ bool fuses(const plan::StepPlanOptions& options) {
            options.sums_on_host() && options.local_world_size <= kFusedRanksMax;
 }
 
+// StepPlanOptions::tensor_states.
+std::vector<int64_t> tensor_states(const config::OptimizerConfig& optimizer,
+                                   const plan::ModelInfo& model) {
+    std::vector<int64_t> states;
+    if (zero::tensor_state_names(optimizer).empty()) return states;
+    for (const plan::ParameterInfo& parameter : model.parameters) {
+        const std::vector<int64_t> numel = zero::tensor_state_numel(optimizer, parameter.shape);
+        states.push_back(
+            parameter.trainable ? std::accumulate(numel.begin(), numel.end(), int64_t{0}) : 0);
+    }
+    return states;
+}
+
 plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtime::Topology& place,
                                    bool on_gpu) {
     plan::StepPlanOptions options;
@@ -142,6 +157,7 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place) {
     setup.place = place_in_stages(config, place);
     setup.sharing.place = place_in_group(config, place, setup.place);
     setup.plan_options = plan_options(config, setup.place.of_stage, setup.on_gpu);
+    setup.plan_options.tensor_states = tensor_states(config.optimizer, setup.model_info);
     choose_segments(setup);
     check_ties(setup, place);
     setup.info = plan::stage_model(setup.model_info, setup.own_segments());

@@ -114,6 +114,7 @@ void JobVerifier::before_update(const runtime::SeenUpdate& update) {
     piece.begin = copy_of(update.parameters);
     piece.first = copy_of(update.first);
     piece.second = copy_of(update.second);
+    for (size_t k = 0; k < piece.factors.size(); ++k) piece.factors[k] = copy_of(update.factors[k]);
     pieces_.push_back(std::move(piece));
     begin_[static_cast<size_t>(update.parameter)].add(update);
 }
@@ -139,8 +140,11 @@ void JobVerifier::after_update(const runtime::SeenUpdate& update) {
             tensor_update_error(optimizer,
                                 {parts_.setup->model->parameters()[update.parameter].tensor,
                                  piece.gradients, piece.factor, piece.lr, piece.update},
-                                {piece.begin, piece.first, piece.second},
-                                {update.parameters, update.first, update.second});
+                                {piece.begin,
+                                 piece.first,
+                                 piece.second,
+                                 {piece.factors[0], piece.factors[1], piece.factors[2]}},
+                                {update.parameters, update.first, update.second, update.factors});
         piece.update_error = found.error;
         piece.worst = found.element;
     }
@@ -157,6 +161,7 @@ void JobVerifier::after_update(const runtime::SeenUpdate& update) {
     }
     piece.first.clear();
     piece.second.clear();
+    piece.factors = {};
     if (!update.half.empty()) look_at_copy(update.half, piece);
     end_[static_cast<size_t>(update.parameter)].add(update);
 }

@@ -64,6 +64,7 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
         int64_t update = 1;
         std::vector<float> gradients, begin, end;  // `begin` and `end`: the parameter's values
         std::vector<float> first, second;
+        std::array<std::vector<float>, 3> factors;
         double update_error = 0;  // as update_error() has it
         int64_t worst = 0;        // the element with it
         int64_t misrounded = -1;  // an element whose 16-bit copy is not its value, rounded; -1:

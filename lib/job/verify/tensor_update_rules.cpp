@@ -74,6 +74,60 @@ TensorError lamb_error(const config::OptimizerConfig& config, const at::Tensor& 
                                    kRoundingUnit * (8 * p.abs() + 64 * delta.abs())));
 }
 
+// A mean of the second moment over some dimensions: what it is after the update, and its check.
+struct MovedMean {
+    at::Tensor value;  // as it was stored
+    TensorError error;
+};
+MovedMean moved_mean(std::span<const float> before, std::span<const float> after,
+                     const at::Tensor& mean, double keep) {
+    const at::Tensor old = values_of(before, at::empty(mean.sizes()));
+    const at::Tensor found = values_of(after, at::empty(mean.sizes()));
+    return {found, worst_of(found, keep * old + (1 - keep) * mean,
+                            16 * kRoundingUnit * (old.abs() + mean))};
+}
+
+double root_mean_square(const at::Tensor& values) {
+    return values.norm().item<double>() / std::sqrt(static_cast<double>(values.numel()));
+}
+
+TensorError adafactor_error(const config::OptimizerConfig& config, const at::Tensor& g,
+                            const TensorFacts& facts, const TensorValues& before,
+                            const TensorValues& after) {
+    const config::AdafactorConfig& own = config.adafactor;
+    const double keep = 1 - std::pow(static_cast<double>(facts.update), own.decay_rate);
+    const at::Tensor squares = g * g + own.square_eps;
+    TensorError states;
+    at::Tensor way;
+    if (g.dim() >= 2) {
+        const MovedMean rows =
+            moved_mean(before.factors[0], after.factors[0], squares.mean(-1), keep);
+        const MovedMean columns =
+            moved_mean(before.factors[1], after.factors[1], squares.mean(-2), keep);
+        states = larger(rows.error, columns.error);
+        way = g * (rows.value / rows.value.mean(-1, true)).rsqrt().unsqueeze(-1) *
+              columns.value.rsqrt().unsqueeze(-2);
+    } else {
+        const MovedMean all = moved_mean(before.factors[2], after.factors[2], squares, keep);
+        states = all.error;
+        way = g * all.value.rsqrt();
+    }
+    const at::Tensor p = values_of(before.parameters, facts.like);
+    const double lr =
+        facts.lr * (own.scale_parameter ? std::max(own.scale_eps, root_mean_square(p)) : 1.0);
+    way = lr / std::max(1.0, root_mean_square(way) / own.clip_threshold) * way;
+    if (own.first_moment) {
+        const at::Tensor m = values_of(before.first, facts.like);
+        const at::Tensor next = values_of(after.first, facts.like);
+        states = larger(states, worst_of(next, config.beta1 * m + (1 - config.beta1) * way,
+                                         64 * kRoundingUnit * (m.abs() + way.abs())));
+        way = next;
+    }
+    const at::Tensor expected = p * (1 - lr * config.weight_decay) - way;
+    return larger(states, worst_of(values_of(after.parameters, facts.like), expected,
+                                   kRoundingUnit * (8 * p.abs() + 64 * way.abs())));
+}
+
 // Jordan's iteration as it is published.
 at::Tensor newton_schulz(at::Tensor x) {
     const bool tall = x.size(-2) > x.size(-1);
@@ -112,6 +166,8 @@ TensorError tensor_update_error(const config::OptimizerConfig& config, const Ten
     const at::Tensor g = values_of(facts.gradients, facts.like) * facts.factor;
     if (config.kind == config::OptimizerKind::kMuon)
         return muon_error(config, g, facts, before, after);
+    if (config.kind == config::OptimizerKind::kAdafactor)
+        return adafactor_error(config, g, facts, before, after);
     DSL_CHECK(config.kind == config::OptimizerKind::kLamb, "optimizer {}",
               static_cast<int>(config.kind));
     return lamb_error(config, g, facts, before, after);

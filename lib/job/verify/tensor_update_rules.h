@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -16,6 +17,7 @@ namespace dslaunch::job {
 // A tensor's fp32 values before an update or after it, in the order of its memory.
 struct TensorValues {
     std::span<const float> parameters, first, second;
+    std::array<std::span<const float>, 3> factors = {};  // SeenUpdate::factors
 };
 
 struct TensorFacts {

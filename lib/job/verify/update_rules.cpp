@@ -59,7 +59,7 @@ double adam_error(const config::OptimizerConfig& config, const UpdateFacts& fact
 double update_error(const config::OptimizerConfig& config, const UpdateFacts& facts,
                     const ElementValues& before, const ElementValues& after) {
     Sum sum;
-    sum.add(facts.gradient);
+    sum.add(config.maximize ? -facts.gradient : facts.gradient);
     if (config.decays_gradient()) sum.add(config.weight_decay * before.parameter);
     const double gradient = sum.value;
     switch (config.kind) {
@@ -97,6 +97,7 @@ double update_error(const config::OptimizerConfig& config, const UpdateFacts& fa
         }
         case config::OptimizerKind::kOneBitAdam:
         case config::OptimizerKind::kZeroOneAdam:
+        case config::OptimizerKind::kOneBitLamb:
             break;  // their jobs are not verified
         case config::OptimizerKind::kSgd: {
             double direction = gradient, worst = 0;
@@ -116,6 +117,7 @@ double update_error(const config::OptimizerConfig& config, const UpdateFacts& fa
         }
         case config::OptimizerKind::kLamb:
         case config::OptimizerKind::kMuon:
+        case config::OptimizerKind::kAdafactor:
             break;
     }
     return INFINITY;

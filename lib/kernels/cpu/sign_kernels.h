@@ -16,6 +16,19 @@ struct MoveArrays {
     float decay;
 };
 
+struct FreshArrays {
+    int64_t numel;
+    const float* before;
+    const float* momentum;
+    const float* variance;
+    float* fresh;
+    float beta1;
+    float beta1_rest_inverse;
+    float beta2;
+    float beta2_rest;
+    float eps;
+};
+
 struct SignKernels {
     float (*compress)(const float* values, float factor, float* error, uint8_t* bits,
                       int64_t numel);
@@ -23,6 +36,7 @@ struct SignKernels {
     void (*expand_add)(const uint8_t* bits, float scale, float* out, int64_t numel);
     void (*moves)(const MoveArrays&, float* out);
     void (*take_moves)(const MoveArrays&, const float* mean, float lrs);
+    float (*fresh)(const FreshArrays&);
 };
 
 extern const SignKernels kScalarSigns;

@@ -148,8 +148,33 @@ void sign_take_moves(const MoveArrays& arrays, const float* mean, float lrs) {
     for (int64_t i = 0; i < arrays.numel; ++i) p[i] = meeting[i];
 }
 
-constexpr SignKernels kSigns{sign_compress, sign_expand, sign_expand_add, sign_moves,
-                             sign_take_moves};
+float sign_fresh(const FreshArrays& arrays) {
+    const FreshNumbers numbers{arrays.beta1, arrays.beta1_rest_inverse, arrays.beta2,
+                               arrays.beta2_rest, arrays.eps};
+    const float* before = arrays.before;
+    const float* momentum = arrays.momentum;
+    const float* v = arrays.variance;
+    float* fresh = arrays.fresh;
+    constexpr int64_t kLanes = 16;
+    float lanes[kLanes] = {};
+    for (int64_t begin = 0; begin < arrays.numel; begin += kLanes) {
+        const int64_t n = arrays.numel - begin < kLanes ? arrays.numel - begin : kLanes;
+        for (int64_t lane = 0; lane < n; ++lane) {
+            const int64_t i = begin + lane;
+            const bool trained = v[i] > 0;
+            const float next = fresher(fresh[i], before[i], trained ? momentum[i] : 0.0F, numbers);
+            fresh[i] = next;
+            const float ratio = denominator_of(v[i], arrays.eps) / denominator_of(next, arrays.eps);
+            lanes[lane] = trained && ratio > lanes[lane] ? ratio : lanes[lane];
+        }
+    }
+    float largest = 0;
+    for (const float lane : lanes) largest = lane > largest ? lane : largest;
+    return largest;
+}
+
+constexpr SignKernels kSigns{sign_compress, sign_expand,     sign_expand_add,
+                             sign_moves,    sign_take_moves, sign_fresh};
 
 }  // namespace
 }  // namespace dslaunch::kernels

@@ -33,6 +33,21 @@ DSL_HOST_DEVICE inline float denominator_of(float variance, float eps) {
     return square_root(variance) + eps;
 }
 
+// 1-bit LAMB: the gradient of which MOMENTUM, after BEFORE, is the next mixture moves the variance
+// that goes on (fresh_variance).
+struct FreshNumbers {
+    float beta1;
+    float beta1_rest_inverse;  // 1 / (1 - beta1)
+    float beta2;
+    float beta2_rest;
+    float eps;
+};
+DSL_HOST_DEVICE inline float fresher(float fresh, float before, float momentum,
+                                     const FreshNumbers& numbers) {
+    const float gradient = (momentum - numbers.beta1 * before) * numbers.beta1_rest_inverse;
+    return fma(numbers.beta2_rest * gradient, gradient, fresh * numbers.beta2);
+}
+
 // Where hosts come together, from the mean of their moves (take_moves).
 struct MeetingNumbers {
     float eps;

@@ -1,5 +1,5 @@
-// What the hosts of a job tell each other in a step, where the optimizer is 1-bit Adam or 0/1 Adam.
-// Every other optimizer has kExact alone. Pure.
+// What the hosts of a job tell each other in a step, where the optimizer is 1-bit Adam, 1-bit LAMB
+// or 0/1 Adam. Every other optimizer has kExact alone. Pure.
 #pragma once
 
 #include <cstdint>

@@ -206,7 +206,8 @@ class MeshCoster {
                 if (!info.trainable) continue;
                 weights_[stage].trained_numel += info.numel;
                 weights_[stage].gradients += Bytes{info.numel * kFp32Bytes};
-                weights_[stage].states += Bytes{info.numel * kFp32Bytes * values};
+                weights_[stage].states += Bytes{
+                    (info.numel * values + request_.options.tensor_states_of(p)) * kFp32Bytes};
             }
         for (size_t stage = 0; stage < weights_.size(); ++stage)
             weigh_buckets(parameters[stage], weights_[stage]);

@@ -21,6 +21,7 @@ struct ParameterInfo {
     bool trainable = true;
     int64_t rows = 1;          // extent of the first dimension
     int64_t weight_numel = 0;  // of the weight, where NUMEL elements hold it packed; 0: NUMEL
+    std::vector<int64_t> shape = {};
 };
 
 struct SegmentInfo {

@@ -7,8 +7,10 @@
 namespace dslaunch::plan {
 namespace {
 
-// Bytes of PARAMETER on each of the ranks that share states, without its gathered copy at stage 3.
-Bytes state_bytes(const ParameterInfo& parameter, const StepPlanOptions& options) {
+// Bytes of parameter P on each of the ranks that share states, without its gathered copy at
+// stage 3.
+Bytes state_bytes(const ModelInfo& model, int p, const StepPlanOptions& options) {
+    const ParameterInfo& parameter = model.parameters[static_cast<size_t>(p)];
     const auto share = [&](int64_t bytes, int from_stage) {
         const int64_t ranks = options.stage >= from_stage ? options.shard_ranks() : 1;
         return Bytes{(bytes + ranks - 1) / ranks};
@@ -19,7 +21,8 @@ Bytes state_bytes(const ParameterInfo& parameter, const StepPlanOptions& options
     if (!parameter.trainable) return bytes;
     bytes += share(numel * kFp32Bytes, 2);  // gradients
     const int64_t states = options.optimizer_states + (options.master ? 1 : 0);
-    if (!options.offload.states) bytes += share(numel * kFp32Bytes * states, 1);
+    if (!options.offload.states)
+        bytes += share((numel * states + options.tensor_states_of(p)) * kFp32Bytes, 1);
     return bytes;
 }
 
@@ -74,8 +77,8 @@ StageRequest make_stage_request(const ModelInfo& model, const StepPlanOptions& o
         request.segments.push_back(segment_cost(model, s, options, times[s]));
         request.parameters.push_back(model.segments[s].parameters);
     }
-    for (const ParameterInfo& parameter : model.parameters)
-        request.state_bytes.push_back(state_bytes(parameter, options));
+    for (int p = 0; p < std::ssize(model.parameters); ++p)
+        request.state_bytes.push_back(state_bytes(model, p, options));
     return request;
 }
 

@@ -55,7 +55,8 @@ class Adder {
                       owned - on_disk, on_disk);
         made.moments.push_back(
             add_tiers(fmt::format("moments of bucket {}", b), BufferKind::kMoments,
-                      options_.chunk_format().moments_in_memory(owned_numel(b) - numel_on_disk(b)),
+                      options_.chunk_format().moments_in_memory(owned_numel(b) - numel_on_disk(b)) +
+                          Bytes{tensor_state_numel(b) * 4},
                       options_.chunk_format().moments_on_disk(numel_on_disk(b))));
         if (options_.keeps_reduced())
             made.reduced.push_back(add_tiers(fmt::format("reduced gradients of bucket {}", b),
@@ -92,6 +93,25 @@ class Adder {
     [[nodiscard]] int64_t owned_numel(int b) const {
         return options_.stage == 0 ? bucket(b).numel
                                    : options_.partition->owned_numel(options_.shard_rank(), b);
+    }
+    // Values of states of whole tensors beside their moments, of the tensors of a bucket whose
+    // states this rank keeps.
+    [[nodiscard]] int64_t tensor_state_numel(int b) const {
+        int64_t numel = 0;
+        for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
+            const ParameterSlice& slice = layout_.slices[static_cast<size_t>(i)];
+            if (keeps(b, slice.offset_numel - bucket(b).offset_numel))
+                numel += options_.tensor_states_of(slice.parameter);
+        }
+        return numel;
+    }
+    [[nodiscard]] bool keeps(int b, int64_t element) const {
+        if (options_.stage == 0) return true;
+        return std::ranges::any_of(
+            options_.partition->buckets[static_cast<size_t>(b)], [&](const ShardPiece& piece) {
+                return piece.owner == options_.shard_rank() && piece.range.begin <= element &&
+                       element < piece.range.end();
+            });
     }
     // Elements of a bucket whose optimizer states this rank has on disk.
     [[nodiscard]] int64_t numel_on_disk(int b) const {

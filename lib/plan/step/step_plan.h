@@ -180,7 +180,10 @@ struct StepPlanOptions {
     bool fused_update = false;     // stage 0: kUpdate sums the local ranks' gradients itself: one
                                    // host, no clip, no kReduce
     int64_t optimizer_states = 2;  // fp32 values per parameter: Adam 2, SGD with momentum 1
-    int stage = 0;                 // ZeRO stage
+    // The fp32 values of each of the model's parameters that stand in no chunk: states of whole
+    // tensors, in memory. Empty: there are none.
+    std::vector<int64_t> tensor_states = {};
+    int stage = 0;                         // ZeRO stage
     std::vector<int> node_sizes = {};      // ranks of each host; empty: all on one
     int64_t parameter_bytes = 4;           // bytes of an element as segments read it
     bool master = false;                   // true: 16-bit parameters have an fp32 copy
@@ -206,6 +209,9 @@ struct StepPlanOptions {
     StageWork stage_work = {};  // REQUIRES: `order` has each part and micro step once forward and
                                 // once backward, whole or in both halves
 
+    [[nodiscard]] int64_t tensor_states_of(int parameter) const {
+        return tensor_states.empty() ? 0 : tensor_states[static_cast<size_t>(parameter)];
+    }
     [[nodiscard]] int node_count() const {
         return node_sizes.empty() ? 1 : static_cast<int>(node_sizes.size());
     }

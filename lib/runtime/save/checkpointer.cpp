@@ -122,6 +122,8 @@ void Checkpointer::add_tensors(Save& save) const {
         tensor.shape = parameter.tensor.sizes().vec();
         tensor.strides = graph::strides_in_memory(parameter.tensor);
         tensor.updates = updates.value_or(0);
+        if (updates) tensor.state_numel = parts_.state->state_numel(parameter.tensor);
+        if (!tensor.state_numel.empty()) checkpoint.format = storage::kCheckpointFormat;
         checkpoint.tensors.push_back(std::move(tensor));
     }
     for (int replica = 0; replica < parts_.replicas; ++replica) {

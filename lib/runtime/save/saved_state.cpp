@@ -75,7 +75,7 @@ SavedState::SavedState(const storage::CheckpointReader& reader, const graph::Mod
       homes_(model.parameters().size()) {
     const std::string& folder = reader.folder();
     std::vector<std::string> of_optimizer = checkpoint_.states;
-    std::erase_if(of_optimizer, storage::is_error_state);
+    std::erase_if(of_optimizer, storage::is_further_state);
     if (!checkpoint_.states.empty() && of_optimizer != states)
         fail(ExitCode::kCheckpoint,
              "{}: its optimizer {} keeps [{}] of each parameter, this run's keeps [{}]; resume "
@@ -150,7 +150,7 @@ void SavedState::read_whole(int parameter, int state, const Range& elements, std
     const Home& home = homes_[parameter];
     const DType stored =
         state == storage::kWeights ? checkpoint_.tensors[home.tensor].dtype : DType::kF32;
-    if (!home.other_strides) {
+    if (!home.other_strides || !checkpoint_.tensors[home.tensor].is_like_tensor(state)) {
         reader_.for_each(home.tensor, state, elements,
                          [&](const Range& part, std::span<const std::byte> bytes) {
                              convert(bytes.data(), stored,

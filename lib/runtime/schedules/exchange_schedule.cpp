@@ -12,7 +12,8 @@ using plan::Exchange;
 Exchange ExchangeSchedule::of(int64_t update) {
     DSL_CHECK(update >= 1, "update {}", update);
     Exchange exchange = Exchange::kExact;
-    if (optimizer_.kind == OptimizerKind::kOneBitAdam) {
+    if (optimizer_.kind == OptimizerKind::kOneBitAdam ||
+        optimizer_.kind == OptimizerKind::kOneBitLamb) {
         // The variance must have seen a gradient before it can stay as it is.
         const bool warm = update <= std::max<int64_t>(1, optimizer_.one_bit.freeze_step);
         exchange = warm ? Exchange::kExact : Exchange::kMomentum;

@@ -1,8 +1,9 @@
-// What hosts tell each other in each update of 1-bit Adam and 0/1 Adam; other optimizers exchange
-// gradients in full in all of them. A function of the number of the update alone, so a resumed run
-// goes on where it was. Sources: Tang et al. 2021 (1-bit Adam), algorithm 1; Lu et al. 2022 (0/1
-// Adam), algorithm 1, with DeepSpeed's intervals, which double. Data path: run config -> [here] ->
-// step plans, ZeRO state. No LibTorch. One thread.
+// What hosts tell each other in each update of 1-bit Adam, 1-bit LAMB and 0/1 Adam; other
+// optimizers exchange gradients in full in all of them. A function of the number of the update
+// alone, so a resumed run goes on where it was. Sources: Tang et al. 2021 (1-bit Adam), algorithm
+// 1; Li et al. 2021 (1-bit LAMB), algorithm 2; Lu et al. 2022 (0/1 Adam), algorithm 1, with
+// DeepSpeed's intervals, which double. Data path: run config -> [here] -> step plans, ZeRO state.
+// No LibTorch. One thread.
 #pragma once
 
 #include <cstdint>

@@ -112,6 +112,10 @@ double learning_rate(const config::SchedulerConfig& scheduler, double base_lr, i
             return one_cycle(scheduler.cycle, update);
         case config::SchedulerKind::kLrRangeTest:
             return range_test(scheduler.range_test, update);
+        case config::SchedulerKind::kRelativeStep: {
+            const auto t = double(update + 1);
+            return base_lr * std::min(scheduler.warmup_init ? 1e-6 * t : 1e-2, 1 / std::sqrt(t));
+        }
         case config::SchedulerKind::kLinear:
         case config::SchedulerKind::kCosine:
         case config::SchedulerKind::kWsd:

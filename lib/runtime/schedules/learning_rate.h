@@ -29,6 +29,8 @@ namespace dslaunch::runtime {
 //                  or (1 + cos(pi * p)) / 2; r = min_ratio
 //   WSD            base, and over the last decay_num_steps base * (r + (1 - r) * f) with p from
 //                  there, f also 1 - sqrt(p); its warm-up begins at base * r
+// Adafactor's relative_step, t = u + 1:
+//                  base * min(0.01, 1 / sqrt(t)); with warmup_init 1e-6 * t in the place of 0.01
 // REQUIRES: update >= 0.
 [[nodiscard]] double learning_rate(const config::SchedulerConfig& scheduler, double base_lr,
                                    int64_t update);

@@ -39,6 +39,12 @@ class SavableState {
     // The names of states that parameters have beside the optimizer's, the same on all ranks. They
     // are numbered behind those. By default none.
     [[nodiscard]] virtual std::vector<std::string> further_states() const { return {}; }
+    // The elements of each state of a trained PARAMETER (storage::CheckpointTensor::state_numel), a
+    // function of its shape alone. By default all have that shape.
+    [[nodiscard]] virtual std::vector<int64_t> state_numel(const at::Tensor& parameter) const {
+        static_cast<void>(parameter);
+        return {};
+    }
     // True if the host reads the values of pieces in place; else copy_values() brings them. Any
     // thread calls it while the guard keeps the values.
     [[nodiscard]] virtual bool values_on_host() const { return true; }

@@ -2,6 +2,7 @@
 // what comes out. Implemented in lib/job/verify; called by lib/zero.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -31,6 +32,8 @@ struct SeenUpdate {
     // empty.
     std::span<const float> parameters;
     std::span<const float> first, second;
+    // Adafactor: its factors of a whole tensor (zero/states/tensor_states.h).
+    std::array<std::span<const float>, 3> factors;
     std::span<const uint16_t> half;  // the copy in 16 bits that segments read; empty: they read
                                      // fp32
 };

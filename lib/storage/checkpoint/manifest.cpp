@@ -58,6 +58,12 @@ void write_tensor(JsonWriter& json, const CheckpointTensor& tensor) {
     numbers(json, "shape", tensor.shape);
     if (!tensor.strides.empty()) numbers(json, "strides", tensor.strides);
     if (tensor.kind == TensorKind::kTrained) json.field("updates", tensor.updates);
+    if (!tensor.state_numel.empty()) {
+        json.key("state_numel").begin_array();
+        for (const int64_t numel : tensor.state_numel)
+            numel == kLikeTensor ? json.raw("null") : json.value(numel);
+        json.end_array();
+    }
     json.end_object();
 }
 
@@ -97,8 +103,9 @@ bool Checkpoint::finite() const {
     });
 }
 
-bool is_error_state(std::string_view name) {
-    return name == "server_error" || name.starts_with("worker_error.");
+bool is_further_state(std::string_view name) {
+    return name == "server_error" || name.starts_with("worker_error.") || name == kFreshVariance ||
+           name == kLambCoefficient;
 }
 
 int Checkpoint::find(std::string_view name) const {

@@ -16,7 +16,8 @@
 
 namespace dslaunch::storage {
 
-inline constexpr int64_t kCheckpointFormat = 1;
+// What this version reads. It writes 2 where a state has a number of elements of its own, else 1.
+inline constexpr int64_t kCheckpointFormat = 2;
 
 enum class TensorKind : uint8_t {
     kTrained,    // weights and optimizer states
@@ -25,10 +26,18 @@ enum class TensorKind : uint8_t {
     kRankBuffer  // another rank's own of the same name, which training moves
 };
 
-// True for a state that says what 1-bit exchanges between hosts have lost so far: "server_error" of
-// the averages, and "worker_error.H" of host H. Runs of any optimizer and number of hosts go on
-// without them.
-[[nodiscard]] bool is_error_state(std::string_view name);
+// True for a state that runs of any optimizer and number of hosts go on without: what 1-bit
+// exchanges between hosts have lost so far ("server_error" of the averages, "worker_error.H" of
+// host H), and what 1-bit LAMB keeps beside LAMB's states.
+[[nodiscard]] bool is_further_state(std::string_view name);
+
+// The states of 1-bit LAMB that are no moments: the variance that goes on while the other one
+// stays, and of each tensor three numbers (zero/states/tensor_states.h).
+inline constexpr std::string_view kFreshVariance = "exp_avg_sq_fresh";
+inline constexpr std::string_view kLambCoefficient = "lamb_coefficient";
+
+// CheckpointTensor::state_numel: the state has the tensor's shape.
+inline constexpr int64_t kLikeTensor = -1;
 
 struct CheckpointTensor {
     std::string name;                  // the module's own
@@ -41,8 +50,19 @@ struct CheckpointTensor {
     // files; empty: row-major.
     std::vector<int64_t> strides;
     int64_t updates = 0;  // kTrained: optimizer updates it has had
+    // Elements of its states, or kLikeTensor. States behind the last one listed have the tensor's
+    // shape. The elements of others are counted in row-major order.
+    std::vector<int64_t> state_numel;
 
     [[nodiscard]] int64_t numel() const;
+    // True if STATE is the weights or has the tensor's shape.
+    [[nodiscard]] bool is_like_tensor(int state) const {
+        return state < 0 || state >= std::ssize(state_numel) || state_numel[state] == kLikeTensor;
+    }
+    // Elements of the weights (kWeights) or of a state.
+    [[nodiscard]] int64_t numel_of(int state) const {
+        return is_like_tensor(state) ? numel() : state_numel[state];
+    }
     bool operator==(const CheckpointTensor&) const = default;
 };
 
@@ -92,7 +112,7 @@ struct TrainingState {
 };
 
 struct Checkpoint {
-    int64_t format = kCheckpointFormat;
+    int64_t format = 1;
     std::string version;  // the version of dslaunch that wrote it
     std::string id;       // the save's own: the same in each of its files
     std::string created;  // UTC, ISO 8601

@@ -62,6 +62,9 @@ void check_tensors(const Checkpoint& checkpoint) {
                          checkpoint.world_size);
         check_shape(tensor);
         check_strides(tensor);
+        if (tensor.state_numel.size() > checkpoint.states.size())
+            inconsistent("tensor '{}': {} sizes of {} states", tensor.name,
+                         tensor.state_numel.size(), checkpoint.states.size());
     }
 }
 
@@ -77,10 +80,11 @@ void check_piece(const Checkpoint& checkpoint, const CheckpointFile& file,
         (piece.state != kWeights && !has_states))
         inconsistent("file '{}': tensor '{}' has no state {}", file.name, tensor.name, piece.state);
     const Range& elements = piece.elements;
-    if (elements.begin < 0 || elements.numel < 0 || elements.begin > tensor.numel() ||
-        elements.numel > tensor.numel() - elements.begin)
+    const int64_t numel = tensor.numel_of(piece.state);
+    if (elements.begin < 0 || elements.numel < 0 || elements.begin > numel ||
+        elements.numel > numel - elements.begin)
         inconsistent("file '{}': tensor '{}': {} elements from {} on of {}", file.name, tensor.name,
-                     elements.numel, elements.begin, tensor.numel());
+                     elements.numel, elements.begin, numel);
 }
 
 // Pieces follow each other from the header to the file's end.
@@ -131,9 +135,9 @@ void check_tiling(const Checkpoint& checkpoint) {
                                  name_of(checkpoint, tensor, state), next);
                 next += std::get<3>(*at);
             }
-            if (next != about.numel())
+            if (next != about.numel_of(state))
                 inconsistent("tensor '{}': its pieces end at element {} of {}",
-                             name_of(checkpoint, tensor, state), next, about.numel());
+                             name_of(checkpoint, tensor, state), next, about.numel_of(state));
         }
     }
 }

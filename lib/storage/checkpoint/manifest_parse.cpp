@@ -88,6 +88,17 @@ std::vector<int64_t> sizes(const Json& object, const char* name) {
     return values;
 }
 
+std::vector<int64_t> sizes_or_null(const Json& object, const char* name) {
+    constexpr int64_t kNumelMax = INT64_MAX / 8;  // bytes fit an int64
+    std::vector<int64_t> values;
+    for (const Json& value : array(object, name)) {
+        const bool fits = value.is_number_unsigned() && value.get<uint64_t>() <= kNumelMax;
+        if (!fits && !value.is_null()) wrong(name, "holds something that is no size");
+        values.push_back(value.is_null() ? kLikeTensor : value.get<int64_t>());
+    }
+    return values;
+}
+
 std::optional<uint64_t> hex(std::string_view digits) {
     uint64_t value = 0;
     for (const char c : digits) {
@@ -140,6 +151,7 @@ CheckpointTensor tensor_of(const Json& json) {
     tensor.shape = sizes(json, "shape");
     if (json.contains("strides")) tensor.strides = sizes(json, "strides");
     if (tensor.kind == TensorKind::kTrained) tensor.updates = integer(json, "updates", 0);
+    if (json.contains("state_numel")) tensor.state_numel = sizes_or_null(json, "state_numel");
     return tensor;
 }
 

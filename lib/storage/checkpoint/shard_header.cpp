@@ -27,8 +27,8 @@ bool is_row_major(const CheckpointTensor& tensor) {
 }
 
 // The tensor's own, that of its whole rows, or the number of elements.
-std::vector<int64_t> shape_of(const CheckpointTensor& tensor, const Range& elements) {
-    if (!is_row_major(tensor)) return {elements.numel};
+std::vector<int64_t> shape_of(const CheckpointTensor& tensor, int state, const Range& elements) {
+    if (!is_row_major(tensor) || !tensor.is_like_tensor(state)) return {elements.numel};
     if (elements == Range{0, tensor.numel()}) return tensor.shape;
     if (tensor.shape.empty() || tensor.numel() == 0) return {elements.numel};
     const int64_t row = tensor.numel() / tensor.shape[0];
@@ -59,7 +59,8 @@ std::string entry_name(const Checkpoint& checkpoint, const CheckpointPiece& piec
     if (tensor.kind == TensorKind::kRankBuffer) name += fmt::format("@{}", tensor.rank);
     if (piece.state != kWeights)
         name += fmt::format(".{}", checkpoint.states.at(static_cast<size_t>(piece.state)));
-    if (piece.elements != Range{0, tensor.numel()} || !is_row_major(tensor))
+    const bool in_order = is_row_major(tensor) || !tensor.is_like_tensor(piece.state);
+    if (piece.elements != Range{0, tensor.numel_of(piece.state)} || !in_order)
         name += fmt::format("[{}:{}]", piece.elements.begin, piece.elements.end());
     std::string fresh = name;
     for (int i = 2; !taken.insert(fresh).second; ++i) fresh = fmt::format("{}~{}", name, i);
@@ -87,7 +88,8 @@ std::string shard_header(const ShardPlan& plan, const Checkpoint& checkpoint) {
     for (const CheckpointPiece& piece : plan.pieces) {
         json.key(entry_name(checkpoint, piece, taken)).begin_object();
         json.field("dtype", dtype_name(piece_dtype(checkpoint, piece))).key("shape").begin_array();
-        for (const int64_t extent : shape_of(tensor_of(checkpoint, piece), piece.elements))
+        for (const int64_t extent :
+             shape_of(tensor_of(checkpoint, piece), piece.state, piece.elements))
             json.value(extent);
         const int64_t begin = std::exchange(end, end + piece_bytes(checkpoint, piece));
         json.end_array().key("data_offsets").begin_array().value(begin).value(end).end_array();

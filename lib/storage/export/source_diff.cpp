@@ -82,12 +82,12 @@ class ValueCompare {
 std::vector<std::byte> rows_of(const TensorSource& source, int index, int state) {
     const CheckpointTensor& tensor = source.tensors()[index];
     std::vector<std::byte> memory;
-    memory.reserve(static_cast<size_t>(tensor.numel() * dtype_bytes(dtype_of(tensor, state))));
-    source.for_each(index, state, {0, tensor.numel()},
-                    [&](const Range&, std::span<const std::byte> part) {
-                        memory.insert(memory.end(), part.begin(), part.end());
-                    });
-    if (is_row_major(tensor)) return memory;
+    const int64_t numel = tensor.numel_of(state);
+    memory.reserve(static_cast<size_t>(numel * dtype_bytes(dtype_of(tensor, state))));
+    source.for_each(index, state, {0, numel}, [&](const Range&, std::span<const std::byte> part) {
+        memory.insert(memory.end(), part.begin(), part.end());
+    });
+    if (is_row_major(tensor) || !tensor.is_like_tensor(state)) return memory;
     std::vector<std::byte> rows;
     rows.reserve(memory.size());
     for_each_row_major(tensor, memory, dtype_bytes(dtype_of(tensor, state)),
@@ -192,15 +192,24 @@ class Differ {
         const CheckpointTensor& a = a_.tensors()[index_a];
         const CheckpointTensor& b = b_.tensors()[index_b];
         ++diff_.compared_count;
+        if (a.numel_of(state_a) != b.numel_of(state_b)) {
+            TensorDiff diff{.name = names_of(a).front(), .kind = Kind::kShape};
+            diff.state = a_.checkpoint()->states[state_a];
+            diff.a = fmt::format("{} elements", a.numel_of(state_a));
+            diff.b = fmt::format("{} elements", b.numel_of(state_b));
+            diff_.tensors.push_back(std::move(diff));
+            return;
+        }
         ValueCompare values(dtype_of(a, state_a), dtype_of(b, state_b), options_.tolerance);
-        const bool one_order = (is_row_major(a) && is_row_major(b)) || a.strides == b.strides;
+        const bool one_order = (is_row_major(a) && is_row_major(b)) || a.strides == b.strides ||
+                               !a.is_like_tensor(state_a);
         if (one_order) {
             compare_in_memory({index_a, state_a, index_b, state_b}, values);
         } else {
             const std::vector<std::byte> rows_a = rows_of(a_, index_a, state_a);
             const std::vector<std::byte> rows_b = rows_of(b_, index_b, state_b);
             values.add(rows_a, rows_b, 0);
-            diff_.numel_read += a.numel();
+            diff_.numel_read += a.numel_of(state_a);
         }
         if (!values.differs()) return;
         TensorDiff diff{.name = names_of(a).front()};
@@ -208,6 +217,7 @@ class Differ {
         values.tell(diff);
         CheckpointTensor order = a;
         if (!one_order) order.strides.clear();
+        if (!a.is_like_tensor(state_a)) order = {.shape = {a.numel_of(state_a)}};
         diff.first_index = index_of(order, values.first());
         diff_.tensors.push_back(std::move(diff));
     }
@@ -221,7 +231,7 @@ class Differ {
         const std::vector<HashedRange> known = b_.hashes(pair.index_b, pair.state_b);
         const bool same_dtype =
             dtype_of(tensor, pair.state_a) == dtype_of(b_.tensors()[pair.index_b], pair.state_b);
-        if (ranges.empty()) ranges.push_back({{0, tensor.numel()}, {}});
+        if (ranges.empty()) ranges.push_back({{0, tensor.numel_of(pair.state_a)}, {}});
         for (const HashedRange& range : ranges) {
             if (same_dtype && std::ranges::find(known, range) != known.end()) {
                 diff_.numel_by_hash += range.elements.numel;

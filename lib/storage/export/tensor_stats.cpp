@@ -15,7 +15,7 @@ TensorStats stats_of(const TensorSource& source, int tensor, int state) {
     double sum = 0, squares = 0;
     int64_t finite_count = 0;
     std::vector<double> values;
-    source.for_each(tensor, state, {0, facts.numel()},
+    source.for_each(tensor, state, {0, facts.numel_of(state)},
                     [&](const Range&, std::span<const std::byte> bytes) {
                         to_doubles(bytes, dtype_of(facts, state), values);
                         for (const double value : values) {

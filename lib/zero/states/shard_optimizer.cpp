@@ -1,6 +1,7 @@
 #include "zero/states/shard_optimizer.h"
 
 #include "base/check.h"
+#include "zero/states/tensor_states.h"
 
 namespace dslaunch::zero {
 
@@ -12,7 +13,10 @@ int64_t ShardOptimizer::states_per_parameter(const config::OptimizerConfig& conf
         case config::OptimizerKind::kMuon:
         case config::OptimizerKind::kOneBitAdam:
         case config::OptimizerKind::kZeroOneAdam:
+        case config::OptimizerKind::kOneBitLamb:
             return 2;
+        case config::OptimizerKind::kAdafactor:
+            return config.adafactor.first_moment ? 1 : 0;
         case config::OptimizerKind::kAdagrad:
         case config::OptimizerKind::kLion:
             return 1;
@@ -42,11 +46,20 @@ std::string ShardOptimizer::name(const config::OptimizerConfig& config) {
             return "onebitadam";
         case config::OptimizerKind::kZeroOneAdam:
             return "zerooneadam";
+        case config::OptimizerKind::kOneBitLamb:
+            return "onebitlamb";
+        case config::OptimizerKind::kAdafactor:
+            return "adafactor";
     }
     DSL_CHECK(false, "optimizer {}", static_cast<int>(config.kind));
 }
 
 std::vector<std::string> ShardOptimizer::state_names(const config::OptimizerConfig& config) {
+    if (config.kind == config::OptimizerKind::kAdafactor) {
+        std::vector<std::string> names = tensor_state_names(config);
+        if (config.adafactor.first_moment) names.insert(names.begin(), "exp_avg");
+        return names;
+    }
     if (states_per_parameter(config) == 0) return {};
     switch (config.kind) {
         case config::OptimizerKind::kAdam:
@@ -55,7 +68,10 @@ std::vector<std::string> ShardOptimizer::state_names(const config::OptimizerConf
         case config::OptimizerKind::kMuon:
         case config::OptimizerKind::kOneBitAdam:
         case config::OptimizerKind::kZeroOneAdam:
+        case config::OptimizerKind::kOneBitLamb:
             return {"exp_avg", "exp_avg_sq"};
+        case config::OptimizerKind::kAdafactor:
+            break;
         case config::OptimizerKind::kSgd:
             return {"momentum_buffer"};
         case config::OptimizerKind::kAdagrad:
@@ -93,8 +109,9 @@ void ShardOptimizer::mix(const kernels::FlatRange& range,
     queue_.adam_step(range, without_correction(0, betas ? betas->beta1 : config_.beta1));
 }
 
-void ShardOptimizer::update(const kernels::FlatRange& range, double lr, int64_t step,
+void ShardOptimizer::update(kernels::FlatRange range, double lr, int64_t step,
                             const std::optional<config::Betas>& betas, plan::Exchange exchange) {
+    if (config_.maximize) range.gradient_scale = -range.gradient_scale;
     const double beta1 = betas ? betas->beta1 : config_.beta1;
     const double beta2 = betas ? betas->beta2 : config_.beta2;
     switch (config_.kind) {
@@ -136,6 +153,8 @@ void ShardOptimizer::update(const kernels::FlatRange& range, double lr, int64_t 
                                            .first_step = step == 1});
         case config::OptimizerKind::kLamb:
         case config::OptimizerKind::kMuon:
+        case config::OptimizerKind::kAdafactor:
+        case config::OptimizerKind::kOneBitLamb:
             break;
     }
     DSL_CHECK(false, "{} updates whole tensors", name(config_));

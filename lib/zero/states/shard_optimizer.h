@@ -23,11 +23,12 @@ class ShardOptimizer {
         : config_(config), queue_(queue) {}
 
     // The number of fp32 values per parameter that CONFIG needs: Adam and LAMB 2, Adagrad and Lion
-    // 1, SGD with momentum 1, without momentum 0; Muon 2, of which its matrices use the first.
+    // 1, SGD with momentum 1, without momentum 0; Muon 2, of which its matrices use the first;
+    // Adafactor with a first moment 1, else 0. What tensors have beside them: tensor_states.h.
     [[nodiscard]] static int64_t states_per_parameter(const config::OptimizerConfig& config);
     // Returns "adamw" and the like.
     [[nodiscard]] static std::string name(const config::OptimizerConfig& config);
-    // The names of torch.optim, such as "exp_avg".
+    // The names of torch.optim, such as "exp_avg"; of all states without which a run cannot go on.
     [[nodiscard]] static std::vector<std::string> state_names(
         const config::OptimizerConfig& config);
     // True if value K (0, 1) is a mean or a sum of squares, which is never negative and is divided
@@ -41,7 +42,7 @@ class ShardOptimizer {
     // the step: unless it is kExact, 1-bit Adam and 0/1 Adam leave the variance as it is, and with
     // kMomentum the gradients are the next momentum. One thread at a time may call it. REQUIRES:
     // the config needs no whole tensors.
-    void update(const kernels::FlatRange& range, double lr, int64_t step,
+    void update(kernels::FlatRange range, double lr, int64_t step,
                 const std::optional<config::Betas>& betas = {},
                 plan::Exchange exchange = plan::Exchange::kExact);
     // Mixes the gradients of RANGE into the momentum alone. REQUIRES: the optimizer compresses.

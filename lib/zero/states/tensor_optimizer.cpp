@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/factored.h"
+#include "kernels/one_bit.h"
 
 namespace dslaunch::zero {
 
@@ -68,16 +71,25 @@ TensorOptimizer::TensorOptimizer(device::Device& device, device::Queue& queue, i
     : queue_(queue), gradients_(take(device, numel_max)), direction_(take(device, numel_max)) {}
 
 void TensorOptimizer::update(const kernels::FlatRange& range, const at::Tensor& like,
-                             const config::OptimizerConfig& config, double lr, int64_t step,
-                             const std::optional<config::Betas>& betas) {
-    DSL_CHECK(range.begin == 0 && range.numel <= std::ssize(gradients_.floats()),
-              "{} elements of a tensor", range.numel);
-    if (config.kind == config::OptimizerKind::kMuon) return muon(range, like, config, lr);
-    DSL_CHECK(config.kind == config::OptimizerKind::kLamb, "optimizer {}",
-              static_cast<int>(config.kind));
-    config::OptimizerConfig moved = config;
-    if (betas) moved.beta1 = betas->beta1, moved.beta2 = betas->beta2;
-    lamb(range, moved, lr, step);
+                             const TensorStep& step) {
+    DSL_CHECK(range.begin == 0 && range.numel <= std::ssize(gradients_.floats()) &&
+                  range.gradients.size() == 1,
+              "{} elements of a tensor, {} gradients", range.numel, range.gradients.size());
+    if (range.parameters.empty()) return;
+    config::OptimizerConfig config = *step.config;
+    if (step.betas) config.beta1 = step.betas->beta1, config.beta2 = step.betas->beta2;
+    switch (config.kind) {
+        case config::OptimizerKind::kLamb:
+            return lamb(range, config, step.lr, step.step);
+        case config::OptimizerKind::kOneBitLamb:
+            return one_bit_lamb(range, config, step);
+        case config::OptimizerKind::kAdafactor:
+            return adafactor(range, like, config, step);
+        case config::OptimizerKind::kMuon:
+            return muon(range, like, config, step.lr);
+        default:
+            DSL_CHECK(false, "optimizer {}", static_cast<int>(config.kind));
+    }
 }
 
 double TensorOptimizer::norm_of(const float* values, int64_t numel) {
@@ -89,20 +101,41 @@ double TensorOptimizer::norm_of(const float* values, int64_t numel) {
     return std::sqrt(squares);
 }
 
+// Moves the parameters along SCALE times the direction.
+void TensorOptimizer::move(const kernels::FlatRange& range, const kernels::SgdStep& step,
+                           float scale) {
+    const float* const direction = direction_.floats().data();
+    kernels::FlatRange moved = range;
+    moved.gradients = {&direction, 1};
+    moved.gradient_scale = scale;
+    moved.first = {};
+    moved.second = {};
+    queue_.sgd_step(moved, step);
+}
+
+// Adds the weight decay to the direction. The ratio is that of the parameters' norm to its.
+TensorOptimizer::Ratio TensorOptimizer::decayed(const kernels::FlatRange& range,
+                                                const config::OptimizerConfig& config) {
+    const float* const parameters = range.parameters.data();
+    float* const direction = direction_.floats().data();
+    if (config.weight_decay != 0)
+        queue_.accumulate_sum({&parameters, 1}, static_cast<float>(config.weight_decay), direction,
+                              range.numel);
+    const double weights = norm_of(parameters, range.numel);
+    const double update = norm_of(direction, range.numel);
+    if (weights == 0 || update == 0) return {};
+    return {std::clamp(weights / update, config.min_coeff, config.max_coeff), true};
+}
+
 // The direction is m / (sqrt(v) + eps) + decay * p. An Adam step of rate -1 from 0 makes its first
 // term while it moves the states.
-void TensorOptimizer::lamb(const kernels::FlatRange& range, const config::OptimizerConfig& config,
-                           double lr, int64_t step) {
-    const bool writes = !range.parameters.empty();
-    const auto numel = static_cast<size_t>(range.numel);
-    float* const direction = direction_.floats().data();
+TensorOptimizer::Ratio TensorOptimizer::mix_for_lamb(const kernels::FlatRange& range,
+                                                     const config::OptimizerConfig& config,
+                                                     int64_t step) {
     kernels::FlatRange states = range;
     states.half_parameters = {};
-    states.parameters = {};
-    if (writes) {
-        queue_.fill(direction, 0, range.numel);
-        states.parameters = {direction, numel};
-    }
+    states.parameters = direction_.floats().first(static_cast<size_t>(range.numel));
+    queue_.fill(states.parameters.data(), 0, range.numel);
     queue_.adam_step(states, {.lr = -1,
                               .beta1 = config.beta1,
                               .beta2 = config.beta2,
@@ -111,28 +144,141 @@ void TensorOptimizer::lamb(const kernels::FlatRange& range, const config::Optimi
                               .decoupled_decay = true,
                               .bias_correction = false,
                               .step = step});
-    if (!writes) return;
-    const float* const parameters = range.parameters.data();
-    if (config.weight_decay != 0)
-        queue_.accumulate_sum({&parameters, 1}, static_cast<float>(config.weight_decay), direction,
-                              range.numel);
-    const double weights = norm_of(parameters, range.numel);
-    const double update = norm_of(direction, range.numel);
-    const double coeff = weights > 0 && update > 0
-                             ? std::clamp(weights / update, config.min_coeff, config.max_coeff)
-                             : 1;
+    return decayed(range, config);
+}
+
+void TensorOptimizer::lamb(const kernels::FlatRange& range, const config::OptimizerConfig& config,
+                           double lr, int64_t step) {
+    const double ratio = mix_for_lamb(range, config, step).value;
     const auto count = static_cast<double>(step);
     const double correction =
         config.bias_correction
             ? std::sqrt(1 - std::pow(config.beta2, count)) / (1 - std::pow(config.beta1, count))
             : 1;
-    const float* const gradient = direction;
-    kernels::FlatRange moved = range;
-    moved.gradients = {&gradient, 1};
-    moved.gradient_scale = 1;
-    moved.first = {};
-    moved.second = {};
-    queue_.sgd_step(moved, {.lr = lr * correction * coeff});
+    move(range, {.lr = lr * correction * ratio});
+}
+
+// While gradients are exchanged in full this is LAMB, and remembers the mean of its ratios.
+void TensorOptimizer::one_bit_lamb(const kernels::FlatRange& range,
+                                   const config::OptimizerConfig& config, const TensorStep& step) {
+    DSL_CHECK(queue_.stream() == nullptr, "1-bit LAMB on a device");
+    if (step.exchange != plan::Exchange::kExact) return frozen_lamb(range, config, step);
+    const Ratio ratio = mix_for_lamb(range, config, step.step);
+    const std::span<float> numbers = step.states[1];
+    const double keep = config.one_bit.coeff_beta;
+    if (ratio.defined) {
+        numbers[kRatioSum] =
+            static_cast<float>(keep * numbers[kRatioSum] + (1 - keep) * ratio.value);
+        numbers[kRatioWeights] = static_cast<float>(keep * numbers[kRatioWeights] + (1 - keep));
+    }
+    numbers[kLastFactor] = 0;
+    move(range, {.lr = step.lr * ratio.value});
+}
+
+// Returns the next momentum of a host that hears nothing of others.
+const float* TensorOptimizer::mixed(const kernels::FlatRange& range, double beta1) {
+    float* const into = direction_.floats().data();
+    const float* const before = range.first.data();
+    queue_.ordered_sum(range.gradients, range.gradient_scale * static_cast<float>(1 - beta1), into,
+                       range.numel);
+    queue_.accumulate_sum({&before, 1}, static_cast<float>(beta1), into, range.numel);
+    std::swap(direction_, gradients_);
+    return into;
+}
+
+// The variance of the first phase stays. How the gradients' squares grow and fall since then, a
+// factor for the whole tensor makes good.
+void TensorOptimizer::frozen_lamb(const kernels::FlatRange& range,
+                                  const config::OptimizerConfig& config, const TensorStep& step) {
+    const float* const momentum = step.exchange == plan::Exchange::kNone
+                                      ? mixed(range, config.beta1)
+                                      : range.gradients.front();
+    const std::span<float> fresh = step.states[0];
+    const std::span<float> numbers = step.states[1];
+    if (numbers[kLastFactor] == 0) {
+        queue_.copy(fresh.data(), range.second.data(), range.numel * int64_t{sizeof(float)});
+        numbers[kLastFactor] = 1;
+    }
+    const double last = numbers[kLastFactor];
+    double factor = kernels::fresh_variance({range.numel, range.first.data(), momentum,
+                                             range.second.data(), fresh.data(), config.beta1,
+                                             config.beta2, static_cast<float>(config.eps)});
+    kernels::FlatRange states = range;
+    states.gradients = {&momentum, 1};
+    states.gradient_scale = 1;
+    states.half_parameters = {};
+    states.parameters = direction_.floats().first(static_cast<size_t>(range.numel));
+    queue_.fill(states.parameters.data(), 0, range.numel);
+    queue_.adam_step(states, {.lr = -1,
+                              .beta1 = 0,
+                              .beta2 = config.beta2,
+                              .eps = config.eps,
+                              .weight_decay = 0,
+                              .decoupled_decay = true,
+                              .bias_correction = false,
+                              .frozen_variance = true});
+    const double without_decay = norm_of(states.parameters.data(), range.numel);
+    const Ratio ratio = decayed(range, config);
+    if (numbers[kRatioWeights] == 0 && ratio.defined) {
+        numbers[kRatioSum] = static_cast<float>(ratio.value);
+        numbers[kRatioWeights] = 1;
+    }
+    const double update = norm_of(states.parameters.data(), range.numel);
+    const config::OneBitConfig& one_bit = config.one_bit;
+    // No element has had a gradient.
+    if (factor == 0) factor = last;
+    if (config.weight_decay > 0 && update > 0) {
+        const double share = std::min(1.0, without_decay / update);
+        factor = factor * share + 1 - share;
+    }
+    factor = std::clamp(factor, one_bit.factor_min, one_bit.factor_max);
+    factor = std::clamp(factor, last * (1 - one_bit.factor_threshold),
+                        last * (1 + one_bit.factor_threshold));
+    numbers[kLastFactor] = static_cast<float>(factor);
+    const double weights = numbers[kRatioWeights];
+    const double mean = weights > 0 ? double{numbers[kRatioSum]} / weights : 1;
+    move(range, {.lr = step.lr * mean * factor});
+}
+
+// Elements of direction_ are in row-major order until the end.
+void TensorOptimizer::adafactor(const kernels::FlatRange& range, const at::Tensor& like,
+                                const config::OptimizerConfig& config, const TensorStep& step) {
+    DSL_CHECK(queue_.stream() == nullptr, "Adafactor on a device");
+    const at::NoGradGuard no_grad;
+    const config::AdafactorConfig& own = config.adafactor;
+    const auto tensor_of = [&](const float* values) {
+        return at::from_blob(const_cast<float*>(values), like.sizes(), like.strides(), at::kFloat);
+    };
+    const at::Tensor gradients = tensor_of(range.gradients.front()).contiguous();
+    const float* const g = gradients.const_data_ptr<float>();
+    float* const direction = direction_.floats().data();
+    const kernels::SquareStep squares{1 - std::pow(static_cast<double>(step.step), own.decay_rate),
+                                      own.square_eps, range.gradient_scale};
+    if (like.dim() >= 2) {
+        const kernels::FactoredShape shape{like.numel() / like.size(-1) / like.size(-2),
+                                           like.size(-2), like.size(-1)};
+        kernels::move_factors(g, shape, squares, step.states[0], step.states[1]);
+        kernels::factored_direction(g, shape, range.gradient_scale, step.states[0], step.states[1],
+                                    direction);
+    } else {
+        kernels::whole_direction(g, squares, step.states[2], direction);
+    }
+    if (!like.is_contiguous())
+        tensor_of(direction).copy_(at::from_blob(direction, like.sizes(), at::kFloat).clone());
+    const double root = std::sqrt(static_cast<double>(range.numel));
+    const double clip = std::max(1.0, norm_of(direction, range.numel) / root / own.clip_threshold);
+    double lr = step.lr;
+    if (own.scale_parameter)
+        lr *= std::max(own.scale_eps, norm_of(range.parameters.data(), range.numel) / root);
+    const auto scale = static_cast<float>(1 / clip);
+    if (!own.first_moment)
+        return move(range, {.lr = lr, .weight_decay = config.weight_decay}, scale);
+    // The first moment is one of updates: rates are in it.
+    at::Tensor moment = at::from_blob(range.first.data(), {range.numel}, at::kFloat);
+    const at::Tensor update = at::from_blob(direction, {range.numel}, at::kFloat);
+    moment.mul_(config.beta1).add_(update, (1 - config.beta1) * lr * scale);
+    queue_.copy(direction, range.first.data(), range.numel * int64_t{sizeof(float)});
+    move(range, {.lr = 1, .weight_decay = config.weight_decay * lr});
 }
 
 void TensorOptimizer::muon(const kernels::FlatRange& range, const at::Tensor& like,
@@ -146,7 +292,6 @@ void TensorOptimizer::muon(const kernels::FlatRange& range, const at::Tensor& li
     at::Tensor momentum = tensor_of(range.first.data());
     if (range.gradient_scale != 1) gradients.mul_(range.gradient_scale);
     momentum.lerp_(gradients, 1 - config.momentum);
-    if (range.parameters.empty()) return;
     gradients.lerp_(momentum, config.momentum);  // Nesterov's
     // The filters of a convolution are the rows of a matrix.
     const at::Tensor matrix = like.dim() == 4 ? gradients.flatten(1) : gradients;
@@ -155,13 +300,7 @@ void TensorOptimizer::muon(const kernels::FlatRange& range, const at::Tensor& li
     const double size = std::sqrt(std::max(1.0, rows_by_columns));
     tensor_of(direction_.floats().data())
         .copy_(orthogonal(matrix, config.newton_schulz).mul(size).view_as(gradients));
-    const float* const direction = direction_.floats().data();
-    kernels::FlatRange moved = range;
-    moved.gradients = {&direction, 1};
-    moved.gradient_scale = 1;
-    moved.first = {};
-    moved.second = {};
-    queue_.sgd_step(moved, {.lr = lr, .weight_decay = config.weight_decay});
+    move(range, {.lr = lr, .weight_decay = config.weight_decay});
 }
 
 }  // namespace dslaunch::zero

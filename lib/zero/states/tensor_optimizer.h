@@ -1,7 +1,9 @@
 // The update of a whole tensor by its owner, where an element's update depends on all others: LAMB
-// (You et al. 2020, arXiv:1904.00962, in the form of DeepSpeed's FusedLamb), Muon (Jordan et al.
-// 2024, with the Newton-Schulz iteration of Bernstein & Newhouse; its products of the Gram matrix
-// after Dao 2026). Data path: ZeRO state -> [here] -> the device's queue. One thread at a time.
+// (You et al. 2020, arXiv:1904.00962, in the form of DeepSpeed's FusedLamb), 1-bit LAMB (Li et al.
+// 2021, arXiv:2104.06069), Adafactor (Shazeer & Stern 2018, arXiv:1804.04235, in the form of
+// transformers), Muon (Jordan et al. 2024, with the Newton-Schulz iteration of Bernstein &
+// Newhouse; its products of the Gram matrix after Dao 2026). Data path: ZeRO state -> [here] -> the
+// device's queue. One thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,31 +15,57 @@
 #include "device/device.h"
 #include "device/queue.h"
 #include "kernels/flat_optimizer.h"
+#include "plan/exchange/exchange.h"
+#include "zero/states/tensor_states.h"
 
 namespace dslaunch::zero {
+
+// An update of a tensor: its STEP-th (from 1) with the rate LR.
+struct TensorStep {
+    const config::OptimizerConfig* config = nullptr;
+    double lr = 0;
+    int64_t step = 1;
+    std::optional<config::Betas> betas = {};  // in the place of the config's
+    // 1-bit LAMB: what hosts have told each other. Unless it is kExact the variance stays, and with
+    // kMomentum the gradients are the next momentum.
+    plan::Exchange exchange = plan::Exchange::kExact;
+    TensorStates::Values states = {};  // beside the moments
+};
 
 class TensorOptimizer {
   public:
     // NUMEL_MAX: elements of the largest tensor; 0: none comes. Both must outlive this. REQUIRES,
-    // for Muon: the device is the host.
+    // but for LAMB: the device is the host.
     TensorOptimizer(device::Device& device, device::Queue& queue, int64_t numel_max);
 
-    // Where the caller sums a tensor's gradients before update(), which spoils them.
+    // Where the caller may sum a tensor's gradients before update(), which spoils them.
     [[nodiscard]] float* gradients() { return gradients_.floats().data(); }
     [[nodiscard]] Bytes memory_bytes() const {
         return Bytes{std::ssize(gradients_.bytes()) + std::ssize(direction_.bytes())};
     }
 
-    // Updates all of a tensor, RANGE, whose gradients are those of gradients(), as its STEP-th
-    // update (from 1) with the rate LR. Without range.parameters only the states move. LIKE has the
-    // tensor's sizes and strides. BETAS, if given, take the place of the config's.
-    void update(const kernels::FlatRange& range, const at::Tensor& like,
-                const config::OptimizerConfig& config, double lr, int64_t step,
-                const std::optional<config::Betas>& betas);
+    // Updates all of a tensor, RANGE, which has one array of gradients. LIKE has the tensor's sizes
+    // and strides. Nothing moves without range.parameters, which another rank writes then.
+    void update(const kernels::FlatRange& range, const at::Tensor& like, const TensorStep& step);
 
   private:
+    struct Ratio {
+        double value = 1;
+        bool defined = false;  // no norm is 0
+    };
+    Ratio mix_for_lamb(const kernels::FlatRange& range, const config::OptimizerConfig& config,
+                       int64_t step);
+    Ratio decayed(const kernels::FlatRange& range, const config::OptimizerConfig& config);
+    void move(const kernels::FlatRange& range, const kernels::SgdStep& step, float scale = 1);
     void lamb(const kernels::FlatRange& range, const config::OptimizerConfig& config, double lr,
               int64_t step);
+    void one_bit_lamb(const kernels::FlatRange& range, const config::OptimizerConfig& config,
+                      const TensorStep& step);
+    void frozen_lamb(const kernels::FlatRange& range, const config::OptimizerConfig& config,
+                     const TensorStep& step);
+    const float* mixed(const kernels::FlatRange& range, double beta1);
+    void adafactor(const kernels::FlatRange& range, const at::Tensor& like,
+                   const config::OptimizerConfig& config, const TensorStep& step);
     void muon(const kernels::FlatRange& range, const at::Tensor& like,
               const config::OptimizerConfig& config, double lr);
     [[nodiscard]] double norm_of(const float* values, int64_t numel);

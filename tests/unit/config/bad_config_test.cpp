@@ -108,12 +108,12 @@ const std::vector<Bad>& bad_configs() {
           "\"disk\""}},
         {R"({"optimizer": {"params": {"lr": 1}}})",
          {"c:1:15: optimizer: has no `type`: give Adam, AdamW, SGD, Adagrad, Lion, Lamb, Muon, "
-          "OneBitAdam or ZeroOneAdam"}},
+          "Adafactor, OneBitAdam, ZeroOneAdam or OneBitLamb"}},
         {R"({"optimizer": {"type": "Adm"}})",
          {"c:1:24: optimizer.type: unknown optimizer the string \"Adm\", did you mean `Adam`?"}},
         {R"({"optimizer": {"type": "MuAdam", "params": {"lr": 0.3}}})",
          {"c:1:24: optimizer.type: MuAdam is not available yet in this version: use Adam, AdamW, "
-          "SGD, Adagrad, Lion, Lamb, Muon, OneBitAdam or ZeroOneAdam"}},
+          "SGD, Adagrad, Lion, Lamb, Muon, Adafactor, OneBitAdam, ZeroOneAdam or OneBitLamb"}},
         {R"({"optimizer": {"type": "Adam", "params": {"momentum": 0.9}}})",
          {"c:1:55: optimizer.params.momentum: is no parameter of `adam`, only of sgd, musgd, "
           "muon"}},

@@ -1,4 +1,4 @@
-// LAMB and Muon, and the keys by which parameters get numbers of their own.
+// LAMB, 1-bit LAMB, Adafactor and Muon, and the keys by which parameters get numbers of their own.
 #include "config/resolve/resolve.h"
 #include "support/catch.h"
 
@@ -45,6 +45,57 @@ TEST_CASE("LAMB has DeepSpeed's defaults") {
     const Resolved wrong =
         read("{optimizer: {type: Lamb, params: {min_coeff: 2, max_coeff: 1}}}", 1);
     CHECK(problem_of(wrong, "optimizer.params.min_coeff") == "2 is above max_coeff, which is 1");
+}
+
+TEST_CASE("1-bit LAMB has DeepSpeed's defaults, and bounds that are bounds") {
+    const OptimizerConfig lamb = optimizer("OneBitLamb", "lr: 0.25, freeze_step: 7");
+    CHECK(lamb.kind == OptimizerKind::kOneBitLamb);
+    CHECK(lamb.compresses());
+    CHECK(lamb.needs_whole_tensors());
+    CHECK(lamb.min_coeff == 0.01);
+    CHECK(lamb.max_coeff == 10);
+    CHECK(lamb.one_bit.freeze_step == 7);
+    CHECK(lamb.one_bit.coeff_beta == 0.9);
+    CHECK(lamb.one_bit.factor_max == 4);
+    CHECK(lamb.one_bit.factor_min == 0.5);
+    CHECK(lamb.one_bit.factor_threshold == 0.1);
+    const Resolved wrong =
+        read("{optimizer: {type: OneBitLamb, params: {factor_min: 2, factor_max: 1}}}", 1);
+    CHECK(problem_of(wrong, "optimizer.params.factor_min") == "2 is above factor_max, which is 1");
+}
+
+TEST_CASE("Adafactor has transformers' parameters and defaults") {
+    const Resolved defaults = read("{optimizer: {type: Adafactor}}", 1);
+    CHECK(problem_of(defaults, "optimizer.params.lr").empty());
+    CHECK(defaults.config.optimizer.kind == OptimizerKind::kAdafactor);
+    CHECK(defaults.config.optimizer.adafactor == AdafactorConfig{});
+    CHECK(defaults.config.optimizer.lr == 1);
+    CHECK(defaults.config.scheduler.kind == SchedulerKind::kRelativeStep);
+    CHECK(defaults.config.zero.shard == read("{optimizer: {type: Lamb}}", 1).config.zero.shard);
+    const OptimizerConfig given =
+        optimizer("Adafactor",
+                  "lr: 0.25, relative_step: false, scale_parameter: false, eps: [0.5, 0.125], "
+                  "clip_threshold: 2, decay_rate: -0.5, beta1: 0.75, weight_decay: 0.1");
+    CHECK(given.lr == 0.25);
+    CHECK(given.beta1 == 0.75);
+    CHECK(given.weight_decay == 0.1);
+    CHECK(given.adafactor == AdafactorConfig{0.5, 0.125, 2, -0.5, true, false});
+    const auto problem = [](const std::string& params, const std::string& path) {
+        return problem_of(
+            read(fmt::format("{{optimizer: {{type: Adafactor, params: {{{}}}}}}}", params), 1),
+            path);
+    };
+    CHECK(problem("lr: 0.1", "optimizer.params.lr").starts_with("relative_step, which is true"));
+    CHECK(problem("warmup_init: true, relative_step: false", "optimizer.params.warmup_init") ==
+          "is read with relative_step");
+    CHECK(problem("eps: 0.1", "optimizer.params.eps") == "Adafactor has two, as [1e-30, 1e-3]");
+    CHECK(problem("eps: [1, -1]", "optimizer.params.eps").starts_with("must not be negative"));
+    CHECK(problem("decay_rate: 0.8", "optimizer.params.decay_rate") == "must be negative");
+    CHECK(problem_of(read("{optimizer: {type: Adam, params: {eps: [1, 2]}}}", 1),
+                     "optimizer.params.eps") == "Adam has one: give a number");
+    const Resolved scheduled =
+        read("{optimizer: {type: Adafactor}, scheduler: {type: WarmupLR}}", 1);
+    CHECK(problem_of(scheduled, "scheduler.type").starts_with("relative_step, which is true"));
 }
 
 TEST_CASE("Muon's rates are lr, or its defaults, unless each has its own") {

@@ -48,6 +48,9 @@ std::vector<Update> first_updates() {
     updates.push_back({"Lion", rule(OptimizerKind::kLion), facts, before, {1.9, 0.005, 0}});
     OptimizerConfig sgd = rule(OptimizerKind::kSgd);
     updates.push_back({"SGD", sgd, facts, before, {1.95, 0, 0}});
+    OptimizerConfig climbs = sgd;
+    climbs.maximize = true;
+    updates.push_back({"SGD, maximize", climbs, facts, before, {2.05, 0, 0}});
     sgd.momentum = 0.5;
     updates.push_back({"SGD, momentum", sgd, {0.5, 0.1, 2}, {2, 1, 0}, {1.9, 1, 0}});
     sgd.nesterov = true;  // the gradient, and half of the momentum 1

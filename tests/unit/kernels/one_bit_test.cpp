@@ -172,6 +172,40 @@ TEST_CASE("a frozen variance stays, and an element that it is 0 for moves by dec
     }
 }
 
+TEST_CASE("the variance that goes on is moved by the gradient that leads to the next momentum") {
+    for (const Isa isa : available())
+        for (const int64_t numel : kLengths) {
+            const std::vector<float> before = numbers(numel, 21), momentum = numbers(numel, 22);
+            std::vector<float> variance = numbers(numel, 23), fresh = numbers(numel, 24);
+            for (float& v : variance) v = v * v;
+            for (float& v : fresh) v = v * v;
+            const std::vector<float> old = fresh;
+            const float largest = fresh_variance({numel, before.data(), momentum.data(),
+                                                  variance.data(), fresh.data(), 0.75, 0.5, 0.125F},
+                                                 isa);
+            INFO(isa_name(isa) << ", " << numel);
+            double worst = 0, expected = 0;
+            for (size_t i = 0; i < old.size(); ++i) {
+                const double next = variance[i] > 0 ? momentum[i] : 0;
+                const double g = (next - 0.75 * before[i]) * 4;
+                const double moved = 0.5 * old[i] + 0.5 * g * g;
+                worst = std::max(worst, std::abs(fresh[i] - moved) / (1 + moved));
+                if (variance[i] > 0)
+                    expected = std::max(expected, (std::sqrt(double{variance[i]}) + 0.125) /
+                                                      (std::sqrt(double{fresh[i]}) + 0.125));
+            }
+            CHECK(worst < 1e-6);
+            CHECK(std::abs(largest - expected) <= 1e-6 * expected);
+            std::vector<float> scalar = old;
+            const float of_scalar =
+                fresh_variance({numel, before.data(), momentum.data(), variance.data(),
+                                scalar.data(), 0.75, 0.5, 0.125F},
+                               Isa::kScalar);
+            CHECK(same(scalar, fresh));
+            CHECK(of_scalar == largest);
+        }
+}
+
 TEST_CASE("hosts that moved come together where their mean move leads") {
     for (const Isa isa : available()) {
         const int64_t numel = 77;

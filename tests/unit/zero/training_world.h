@@ -48,6 +48,7 @@ struct RankOutcome {
     std::vector<nlohmann::json> metrics;             // metrics of rank 0
     std::vector<std::optional<Overflow>> overflows;  // by step
     std::map<std::string, int64_t> updates;          // updates of each parameter
+    Bytes moments;                                   // optimizer states of this rank
 
     // The loss of each step, NaN if it is not finite. REQUIRES: rank 0's.
     [[nodiscard]] std::vector<double> losses() const {
@@ -249,6 +250,7 @@ inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
                    resumed.training, nullptr, nullptr, nullptr, &exchanges);
     bring_into_model(state, setup.model());
     collect_tensors(setup, state.slice_steps(), outcome);
+    outcome.moments = state.memory().moments;
     self.collectives->barrier();
     return outcome;
 }

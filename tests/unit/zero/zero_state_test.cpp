@@ -50,6 +50,34 @@ TEST_CASE("each optimizer, clipping and way of reduction agrees with torch::opti
         testing::for_each_optimizer(sizes, 3, {0.0, 0.05, 100.0}, check_against_reference, cases);
 }
 
+TEST_CASE("maximize has the bits of descending the loss with another sign") {
+    for (OptimizerConfig config :
+         {kAdamW, kAdamL2, kAdagrad, kSgd, momentum_sgd(0.9, 0.3, false)})
+        for (const int stage : {0, 2}) {
+            config.maximize = false;
+            TrainingCase job{"climbs", {2}, config};
+            job.stage = stage;
+            job.micro_step = true;
+            job.make_model = [] {
+                std::string text = testing::kSmallText;
+                text.replace(text.rfind("return ("), 8, "return -(");
+                testing::TrainedModel model = testing::small_model();
+                model.model = test::script_model(text, testing::initial_parameters());
+                return model;
+            };
+            const RankOutcome down = train_world(job).front();
+            job.make_model = testing::small_model;
+            const RankOutcome other_way = train_world(job).front();
+            job.optimizer.maximize = true;
+            const RankOutcome up = train_world(job).front();
+            CAPTURE(static_cast<int>(config.kind), stage);
+            for (const auto& [name, tensor] : up.parameters)
+                CHECK(at::equal(tensor, down.parameters.at(name)));
+            CHECK_FALSE(equal_bits(up, other_way));
+            CHECK(up.loss == -down.loss);
+        }
+}
+
 TEST_CASE("the fused update has the bits of the plain one") {
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {8}}) {
         for (const OptimizerConfig& config :

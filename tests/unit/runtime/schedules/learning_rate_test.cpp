@@ -149,3 +149,15 @@ TEST_CASE("Linear, Cosine and WSD warm up from update 0 and end at min_ratio") {
     config.warmup_num_steps = 0;
     CHECK(learning_rate(config, 2.0, 0) == 2.0);
 }
+
+TEST_CASE("Adafactor's own rate is a hundredth, then falls by the root of the step") {
+    SchedulerConfig scheduler;
+    scheduler.kind = SchedulerKind::kRelativeStep;
+    CHECK(learning_rate(scheduler, 1, 0) == 0.01);
+    CHECK(learning_rate(scheduler, 1, 9'999) == 0.01);
+    CHECK(learning_rate(scheduler, 1, 39'999) == 0.005);
+    scheduler.warmup_init = true;
+    CHECK(learning_rate(scheduler, 1, 0) == 1e-6);
+    CHECK(learning_rate(scheduler, 1, 4'999) == 5e-3);
+    CHECK(learning_rate(scheduler, 1, 39'999) == 0.005);
+}

@@ -74,6 +74,9 @@ class RandomCheckpoint {
         for (int64_t i = below(4); i > 0; --i) tensor.shape.push_back(below(5));
         if (tensor.shape.size() == 2 && below(2) == 0) tensor.strides = {1, tensor.shape[0]};
         if (tensor.kind == TensorKind::kTrained) tensor.updates = below(1000);
+        if (tensor.kind == TensorKind::kTrained && tensor.numel() > 0 && below(2) == 0)
+            for (int64_t i = below(std::ssize(checkpoint_.states) + 1); i > 0; --i)
+                tensor.state_numel.push_back(below(2) == 0 ? kLikeTensor : below(9));
         checkpoint_.tensors.push_back(std::move(tensor));
     }
     void add_pieces(int index) {
@@ -81,8 +84,8 @@ class RandomCheckpoint {
         const int states =
             tensor.kind == TensorKind::kTrained ? static_cast<int>(checkpoint_.states.size()) : 0;
         for (int state = kWeights; state < states; ++state)
-            for (int64_t at = 0; at < tensor.numel();) {
-                const int64_t numel = 1 + below(tensor.numel() - at);
+            for (int64_t at = 0; at < tensor.numel_of(state);) {
+                const int64_t numel = 1 + below(tensor.numel_of(state) - at);
                 CheckpointFile& file = checkpoint_.files[below(std::ssize(checkpoint_.files))];
                 file.pieces.push_back(
                     {{index, state, {at, numel}}, file.bytes, hash(), below(4) > 0});
@@ -139,7 +142,10 @@ TEST_CASE("what is wrong in a manifest is named") {
                            const std::function<void(Checkpoint&)>& change) {
         CHECK_THAT(said_of(change), Catch::Contains("m.json: ") && Catch::Contains(word));
     };
-    expect("newer dslaunch", [](Checkpoint& c) { c.format = 2; });
+    expect("'w.exp_avg': its pieces end at element",
+           [](Checkpoint& c) { c.tensors[0].state_numel = {c.tensors[0].numel() + 1}; });
+    expect("sizes of", [](Checkpoint& c) { c.tensors[0].state_numel.assign(99, kLikeTensor); });
+    expect("newer dslaunch", [](Checkpoint& c) { c.format = 3; });
     expect("'w': its pieces", [](Checkpoint& c) { c.tensors[0].shape = {8, 3}; });
     expect("pieces leave a hole or overlap", [](Checkpoint& c) {
         c.files[2].pieces[0].piece.elements = {8, 12};

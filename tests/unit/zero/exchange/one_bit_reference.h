@@ -1,11 +1,10 @@
-// 1-bit Adam and 0/1 Adam as their papers and DeepSpeed's code write them, in one process and
-// element by element, without DeepSpeed's first call, which throws a gradient away: the result that
-// hosts must reach, to the last bit. A sign turns where two ways of rounding differ, so rounding is
-// that of the kernels. tests/parity/onebit_deepspeed.py compares the algorithms with DeepSpeed's
-// own code. Sources: Tang et al. 2021, Lu et al. 2022; deepspeed/runtime/fp16/onebit.
+// 1-bit Adam, 0/1 Adam and 1-bit LAMB as their papers and DeepSpeed's code write them, in one
+// process and element by element, without what docs/decisions/016 leaves out of DeepSpeed's: the
+// result that hosts must reach, to the last bit. A sign turns where two ways of rounding differ, so
+// rounding is that of the kernels. tests/parity/onebit_deepspeed.py compares the algorithms with
+// DeepSpeed's own code. Sources: Tang et al. 2021, Lu et al. 2022, Li et al. 2021;
+// deepspeed/runtime/fp16/onebit.
 #pragma once
-
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,196 +12,126 @@
 #include <string>
 #include <vector>
 
-#include "unit/zero/exchange/plain_model.h"
+#include "unit/zero/exchange/one_bit_hosts.h"
 
 namespace dslaunch::testing {
 
-using Floats = std::vector<float>;
-
-// One parameter as each host has it.
-struct OneBitParameter {
-    std::vector<Floats> p, m;  // by host
-    Floats met;                // p when hosts met last
-    Floats v;
-    std::vector<Floats> worker_error;  // by host
-    Floats server_error;
-};
-
-class OneBitReference {
+class OneBitReference : public OneBitHosts {
   public:
-    explicit OneBitReference(const TrainingCase& job)
-        : job_(job), hosts_(job.node_sizes.size()), config_(job.optimizer) {
-        for (const auto& [name, tensor] : plain_parameters()) {
-            const Floats start(tensor.const_data_ptr<float>(),
-                               tensor.const_data_ptr<float>() + tensor.numel());
-            const Floats zero(start.size(), 0.0F);
-            const std::vector<Floats> zeros(hosts_, zero);
-            shapes_[name] = tensor.sizes().vec();
-            all_[name] = {std::vector<Floats>(hosts_, start), zeros, start, zero, zeros, zero};
-        }
-    }
-
-    // Set to false to see what error feedback is worth.
-    bool feeds_back = true;
+    using OneBitHosts::OneBitHosts;
 
     // One update with lr, from 1 on; returns the mean loss.
     double step(int64_t t) {
         std::map<std::string, std::vector<Floats>> gradients = gradients_of_hosts(t - 1);
         clip(gradients);
-        if (config_.kind == OptimizerKind::kOneBitAdam) {
-            one_bit_adam(t, gradients);
-        } else {
+        if (config_.kind == OptimizerKind::kZeroOneAdam) {
             zero_one_adam(t, gradients);
+        } else {
+            frozen_after_warm_up(t, gradients);
         }
         return loss_;
     }
 
-    [[nodiscard]] const OneBitParameter& of(const std::string& name) const { return all_.at(name); }
-
   private:
-    // The sums of each host's ranks.
-    std::map<std::string, std::vector<Floats>> gradients_of_hosts(int64_t step) {
-        std::map<std::string, std::vector<Floats>> all;
-        const int64_t ranks = job_.world_size();
-        loss_ = 0;
-        int64_t rank = 0;
-        for (size_t host = 0; host < hosts_; ++host) {
-            for (int local = 0; local < job_.node_sizes[host]; ++local, ++rank)
-                add_gradients(host, step * ranks + rank, local == 0, all);
-        }
-        // Their mean over hosts is the mean over all ranks.
-        const float factor = static_cast<float>(hosts_) / static_cast<float>(ranks);
-        for (auto& [name, hosts] : all) {
-            if (exact_) {
-                hosts.assign(hosts_, sum(hosts));
-                for (Floats& own : hosts)
-                    for (float& g : own) g *= 1.0F / static_cast<float>(ranks);
+    // 1-bit Adam and 1-bit LAMB.
+    void frozen_after_warm_up(int64_t t,
+                              const std::map<std::string, std::vector<Floats>>& gradients) {
+        const bool lamb = config_.kind == OptimizerKind::kOneBitLamb;
+        const int64_t warm = std::max<int64_t>(1, config_.one_bit.freeze_step);
+        exact_ = t + 1 <= warm;
+        for (auto& [name, of] : all_) {
+            const std::vector<Floats>& own = gradients.at(name);
+            if (t <= warm) {
+                lamb ? exact_lamb(of, own) : exact(of, own);
                 continue;
             }
-            for (Floats& own : hosts)
-                for (float& g : own) g *= factor;
-        }
-        loss_ /= static_cast<double>(ranks);
-        return all;
-    }
-
-    void add_gradients(size_t host, int64_t micro_batch, bool first,
-                       std::map<std::string, std::vector<Floats>>& all) {
-        Parameters parameters;
-        for (const auto& [name, own] : all_)
-            parameters[name] = at::from_blob(const_cast<float*>(own.p[host].data()), shapes_[name])
-                                   .clone()
-                                   .set_requires_grad(true);
-        const at::Tensor loss = plain_loss(parameters, micro_batch);
-        loss.backward();
-        loss_ += loss.item<double>();
-        for (const auto& [name, tensor] : parameters) {
-            std::vector<Floats>& hosts = all[name];
-            hosts.resize(hosts_);
-            const at::Tensor gradient = tensor.grad().contiguous();
-            const float* g = gradient.const_data_ptr<float>();
-            Floats& sum = hosts[host];
-            sum.resize(static_cast<size_t>(gradient.numel()));
-            for (size_t i = 0; i < sum.size(); ++i) sum[i] = first ? g[i] : sum[i] + g[i];
+            const Floats before = of.m[0];
+            for (size_t h = 0; h < hosts_; ++h) mix(of.m[h], own[h]);
+            of.m.assign(hosts_, average(of.m, of));
+            if (lamb) {
+                frozen_lamb(of, before);
+            } else {
+                for (size_t h = 0; h < hosts_; ++h) move(of, h);
+            }
         }
     }
 
-    // The norm of the mean gradient where hosts share it, else the root of the mean of the hosts'
-    // squared norms.
-    void clip(std::map<std::string, std::vector<Floats>>& gradients) {
-        if (job_.clipping <= 0) return;
-        double squares = 0;
-        for (const auto& [name, hosts] : gradients)
-            for (const Floats& own : hosts)
-                for (const float g : own) squares += double{g} * g / static_cast<double>(hosts_);
-        const double factor = job_.clipping / (std::sqrt(squares) + 1e-6);
-        if (factor >= 1) return;
-        for (auto& [name, hosts] : gradients)
-            for (Floats& own : hosts)
-                for (float& g : own) g *= static_cast<float>(factor);
+    // Hosts are all alike in 1-bit LAMB.
+    [[nodiscard]] Floats direction(const OneBitParameter& of) const {
+        Floats way(of.v.size());
+        for (size_t i = 0; i < way.size(); ++i) way[i] = of.m[0][i] / denominator(of, i);
+        return way;
     }
-
-    [[nodiscard]] static Floats sum(const std::vector<Floats>& hosts) {
-        Floats sum = hosts[0];
-        for (size_t h = 1; h < hosts.size(); ++h)
-            for (size_t i = 0; i < sum.size(); ++i) sum[i] += hosts[h][i];
-        return sum;
+    void decay(const OneBitParameter& of, Floats& way) const {
+        const auto weight_decay = static_cast<float>(config_.weight_decay);
+        for (size_t i = 0; i < way.size(); ++i) way[i] += of.p[0][i] * weight_decay;
     }
-
-    // Section 4's compression of elements [begin, begin + numel) of VALUES, in place.
-    void compress(Floats& values, float factor, Floats& error, size_t begin, size_t numel) const {
+    [[nodiscard]] static double norm(const Floats& values) {
         double lanes[16] = {};
-        for (size_t i = 0; i < numel; ++i) {
-            float& value = values[begin + i];
-            value = value * factor + error[begin + i];
-            lanes[i % 16] += double{value} * value;
-        }
+        for (size_t i = 0; i < values.size(); ++i)
+            lanes[i % 16] += double{values[i]} * double{values[i]};
         double squares = 0;
         for (const double lane : lanes) squares += lane;
-        const auto scale = static_cast<float>(std::sqrt(squares / static_cast<double>(numel)));
-        for (size_t i = begin; i < begin + numel; ++i) {
-            const float told = values[i] >= 0 ? scale : -scale;
-            error[i] = feeds_back ? values[i] - told : 0.0F;
-            values[i] = told;
-        }
+        return std::sqrt(squares);
+    }
+    void move_all(OneBitParameter& of, const Floats& way, double rate) const {
+        const auto lr = static_cast<float>(rate);
+        for (size_t i = 0; i < way.size(); ++i) of.p[0][i] = std::fma(-lr, way[i], of.p[0][i]);
+        of.p.assign(hosts_, of.p[0]);
     }
 
-    // The average of VALUES over hosts, by blocks.
-    Floats average(std::vector<Floats> values, OneBitParameter& of) const {
-        const size_t numel = of.v.size();
-        const auto blocks = static_cast<size_t>(job_.block_numel);
-        for (size_t begin = 0; begin < numel; begin += blocks)
-            for (size_t h = 0; h < hosts_; ++h)
-                compress(values[h], 1.0F, of.worker_error[h], begin,
-                         std::min(blocks, numel - begin));
-        Floats averages = sum(values);
-        for (size_t begin = 0; begin < numel; begin += blocks)
-            compress(averages, 1.0F / static_cast<float>(hosts_), of.server_error, begin,
-                     std::min(blocks, numel - begin));
-        return averages;
-    }
-
-    void mix(Floats& m, const Floats& g) const {
-        const auto rest = static_cast<float>(1 - config_.beta1);
-        for (size_t i = 0; i < m.size(); ++i) m[i] = std::fma(rest, g[i] - m[i], m[i]);
-    }
-    [[nodiscard]] float denominator(const OneBitParameter& of, size_t i) const {
-        return std::sqrt(of.v[i]) + static_cast<float>(config_.eps);
-    }
-    // Moves a host's parameters.
-    void move(OneBitParameter& of, size_t host) const {
-        const auto keep = static_cast<float>(1 - config_.lr * config_.weight_decay);
-        const auto lr = static_cast<float>(config_.lr);
-        for (size_t i = 0; i < of.v.size(); ++i) {
-            if (of.v[i] == 0) of.m[host][i] = 0;  // exp_avg_mask
-            of.p[host][i] = of.p[host][i] * keep - lr * of.m[host][i] / denominator(of, i);
-        }
-    }
-    // GRADIENTS are the same on all hosts.
-    void exact(OneBitParameter& of, const std::vector<Floats>& gradients) const {
+    void exact_lamb(OneBitParameter& of, const std::vector<Floats>& gradients) const {
         const auto rest = static_cast<float>(1 - config_.beta2);
         const auto beta2 = static_cast<float>(config_.beta2);
         const Floats& g = gradients[0];
         for (size_t i = 0; i < g.size(); ++i)
             of.v[i] = std::fma(rest * g[i], g[i], of.v[i] * beta2);
-        for (size_t h = 0; h < hosts_; ++h) {
-            mix(of.m[h], g);
-            move(of, h);
+        for (Floats& m : of.m) mix(m, g);
+        Floats way = direction(of);
+        decay(of, way);
+        const double weights = norm(of.p[0]), size = norm(way);
+        double ratio = 1;
+        if (weights > 0 && size > 0) {
+            ratio = std::clamp(weights / size, config_.min_coeff, config_.max_coeff);
+            const double keep = config_.one_bit.coeff_beta;
+            of.ratio_sum = static_cast<float>(keep * of.ratio_sum + (1 - keep) * ratio);
+            of.ratio_weights = static_cast<float>(keep * of.ratio_weights + (1 - keep));
         }
-        of.met = of.p[0];
+        move_all(of, way, config_.lr * ratio);
+        of.fresh = of.v;
+        of.factor = 1;
     }
 
-    void one_bit_adam(int64_t t, const std::map<std::string, std::vector<Floats>>& gradients) {
-        exact_ = t + 1 <= std::max<int64_t>(1, config_.one_bit.freeze_step);
-        for (auto& [name, of] : all_) {
-            if (t <= std::max<int64_t>(1, config_.one_bit.freeze_step)) {
-                exact(of, gradients.at(name));
-                continue;
-            }
-            for (size_t h = 0; h < hosts_; ++h) mix(of.m[h], gradients.at(name)[h]);
-            of.m.assign(hosts_, average(of.m, of));
-            for (size_t h = 0; h < hosts_; ++h) move(of, h);
+    void frozen_lamb(OneBitParameter& of, const Floats& before) const {
+        const auto beta1 = static_cast<float>(config_.beta1);
+        const auto inverse = static_cast<float>(1 / (1 - config_.beta1));
+        const auto beta2 = static_cast<float>(config_.beta2);
+        const auto rest = static_cast<float>(1 - config_.beta2);
+        float largest = 0;
+        for (size_t i = 0; i < of.v.size(); ++i) {
+            if (of.v[i] == 0)
+                for (Floats& m : of.m) m[i] = 0;
+            const float g = (of.m[0][i] - beta1 * before[i]) * inverse;
+            of.fresh[i] = std::fma(rest * g, g, of.fresh[i] * beta2);
+            if (of.v[i] == 0) continue;
+            const float fresh = std::sqrt(of.fresh[i]) + static_cast<float>(config_.eps);
+            largest = std::max(largest, denominator(of, i) / fresh);
         }
+        Floats way = direction(of);
+        const double without = norm(way);
+        decay(of, way);
+        const OneBitConfig& one_bit = config_.one_bit;
+        const double last = of.factor;
+        double factor = largest;
+        if (config_.weight_decay > 0) {
+            const double share = std::min(1.0, without / norm(way));
+            factor = factor * share + 1 - share;
+        }
+        factor = std::clamp(factor, one_bit.factor_min, one_bit.factor_max);
+        factor = std::clamp(factor, last * (1 - one_bit.factor_threshold),
+                            last * (1 + one_bit.factor_threshold));
+        of.factor = static_cast<float>(factor);
+        move_all(of, way, config_.lr * (double{of.ratio_sum} / double{of.ratio_weights}) * factor);
     }
 
     void zero_one_adam(int64_t t, const std::map<std::string, std::vector<Floats>>& gradients) {
@@ -267,13 +196,6 @@ class OneBitReference {
         of.p.assign(hosts_, of.met);
     }
 
-    const TrainingCase& job_;
-    size_t hosts_;
-    OptimizerConfig config_;
-    std::map<std::string, std::vector<int64_t>> shapes_;
-    std::map<std::string, OneBitParameter> all_;
-    double loss_ = 0;
-    bool exact_ = true;  // the next step's gradients are shared in full
     // 0/1 Adam.
     bool frozen_ = false;
     int64_t variance_interval_ = 1, variance_counter_ = 0;

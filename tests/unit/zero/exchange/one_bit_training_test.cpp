@@ -1,9 +1,10 @@
-// 1-bit Adam and 0/1 Adam over hosts of threads, through the real trainer: against the algorithms
-// written a second time, over ZeRO stages, clipping, accumulation and 16 bits, and saved and
-// resumed.
+// 1-bit Adam, 0/1 Adam and 1-bit LAMB over hosts of threads, through the real trainer: against the
+// algorithms written a second time, over ZeRO stages, clipping, accumulation and 16 bits, and saved
+// and resumed.
 #include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "support/catch.h"
@@ -43,6 +44,19 @@ OptimizerConfig zero_one_adam() {
     return config;
 }
 
+// Some ratios lie between the bounds, some are cut, and the factors leave 1.
+OptimizerConfig one_bit_lamb() {
+    OptimizerConfig config = one_bit_adam();
+    config.kind = OptimizerKind::kOneBitLamb;
+    config.lr = 0.01;
+    config.max_coeff = 0.6;
+    return config;
+}
+
+std::vector<OptimizerConfig> optimizers() {
+    return {one_bit_adam(), zero_one_adam(), one_bit_lamb()};
+}
+
 TrainingCase job_of(const OptimizerConfig& optimizer, std::vector<int> node_sizes, int stage = 0) {
     TrainingCase job{"one bit", std::move(node_sizes), optimizer};
     job.stage = stage;
@@ -50,6 +64,7 @@ TrainingCase job_of(const OptimizerConfig& optimizer, std::vector<int> node_size
     job.block_numel = 64;
     job.bucket_numel_max = 200;
     job.make_model = testing::plain_model;
+    if (optimizer.needs_whole_tensors()) job.shard = ShardBy::kParameter;
     return job;
 }
 
@@ -79,8 +94,8 @@ Distance distance(const TrainingCase& job, const RankOutcome& outcome, bool feed
 
 }  // namespace
 
-TEST_CASE("200 steps of 1-bit Adam and 0/1 Adam are those of the algorithms") {
-    for (const OptimizerConfig& optimizer : {one_bit_adam(), zero_one_adam()})
+TEST_CASE("200 steps of the 1-bit optimizers are those of the algorithms") {
+    for (const OptimizerConfig& optimizer : optimizers())
         for (const std::vector<int>& sizes : {std::vector<int>{1, 1}, {1, 1, 1}, {2, 2}, {2, 1}})
             for (const double clipping : {0.0, 0.05}) {
                 TrainingCase job = job_of(optimizer, sizes);
@@ -100,7 +115,7 @@ TEST_CASE("200 steps of 1-bit Adam and 0/1 Adam are those of the algorithms") {
 
 // The control of the test above.
 TEST_CASE("without error feedback training goes another way") {
-    for (const OptimizerConfig& optimizer : {one_bit_adam(), zero_one_adam()}) {
+    for (const OptimizerConfig& optimizer : optimizers()) {
         TrainingCase job = job_of(optimizer, {1, 1});
         job.steps = 200;
         CHECK(distance(job, train_world(job).front(), false).parameter > 0.01);
@@ -108,7 +123,7 @@ TEST_CASE("without error feedback training goes another way") {
 }
 
 TEST_CASE("ZeRO stages, clipping and accumulation give the bits of stage 0") {
-    for (OptimizerConfig optimizer : {one_bit_adam(), zero_one_adam()}) {
+    for (OptimizerConfig optimizer : optimizers()) {
         optimizer.one_bit = {4, 6, 2, 4, 4};
         for (const int64_t accumulation : {1, 3})
             for (const double clipping : {0.0, 0.05}) {
@@ -135,7 +150,7 @@ TEST_CASE("ZeRO stages, clipping and accumulation give the bits of stage 0") {
 }
 
 TEST_CASE("buckets and segments change no bit") {
-    for (OptimizerConfig optimizer : {one_bit_adam(), zero_one_adam()}) {
+    for (OptimizerConfig optimizer : optimizers()) {
         optimizer.one_bit = {4, 6, 2, 4, 4};
         TrainingCase job = job_of(optimizer, {1, 2, 1});
         job.steps = 16;
@@ -150,7 +165,7 @@ TEST_CASE("buckets and segments change no bit") {
 }
 
 TEST_CASE("16-bit parameters and loss scales go through all phases alike on every rank") {
-    for (OptimizerConfig optimizer : {one_bit_adam(), zero_one_adam()}) {
+    for (OptimizerConfig optimizer : optimizers()) {
         optimizer.one_bit = {4, 6, 2, 4, 4};
         for (const DType dtype : {DType::kBF16, DType::kF16})
             for (const int stage : {0, 1, 2, 3}) {
@@ -172,7 +187,7 @@ TEST_CASE("16-bit parameters and loss scales go through all phases alike on ever
 }
 
 TEST_CASE("a step whose gradients are not finite is skipped on all hosts in every phase") {
-    for (OptimizerConfig optimizer : {one_bit_adam(), zero_one_adam()}) {
+    for (OptimizerConfig optimizer : optimizers()) {
         optimizer.one_bit = {4, 6, 2, 4, 4};
         TrainingCase job = job_of(optimizer, {1, 1});
         job.precision.compute = DType::kF16;
@@ -219,8 +234,53 @@ TEST_CASE("one host compresses nothing: its variance freezes where others compre
     }
 }
 
+TEST_CASE("one host goes on with 1-bit LAMB as LAMB, then with its variance frozen") {
+    OptimizerConfig lamb = one_bit_lamb();
+    TrainingCase job = job_of(lamb, {2});
+    job.steps = 30;
+    const RankOutcome warm = train_world(job).front();
+    lamb.kind = OptimizerKind::kLamb;
+    job.optimizer = lamb;
+    CHECK(equal_bits(train_world(job).front(), warm));
+    job.steps = 60;
+    const RankOutcome moving = train_world(job).front();
+    job.optimizer = one_bit_lamb();
+    const RankOutcome frozen = train_world(job).front();
+    CHECK(!equal_bits(frozen, moving));
+    CHECK(frozen.losses().back() < frozen.losses().front());
+    for (const int stage : {1, 2, 3}) {
+        job.stage = stage;
+        job.shard_group = 0;
+        job.micro_step = true;
+        CHECK(equal_bits(train_world(job).front(), frozen));
+    }
+}
+
+// LAMB's checkpoint knows no mean of ratios; a run that compresses from its first update on takes
+// that of the first.
+TEST_CASE("1-bit LAMB goes on from LAMB, also where it compresses at once") {
+    const test::TemporaryFolder folder("/dev/shm");
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    OptimizerConfig lamb = one_bit_lamb();
+    lamb.kind = OptimizerKind::kLamb;
+    TrainingCase job = job_of(lamb, {1, 1});
+    job.tree = tree.get();
+    job.root = folder.path() + "/lamb";
+    job.steps = 20;
+    const RankOutcome before = train_world(job).front();
+    job.resume_from = job.root + "/step-20";
+    job.root = folder.path() + "/one-bit";
+    job.optimizer = one_bit_lamb();
+    job.optimizer.one_bit.freeze_step = 5;
+    job.steps = 60;
+    const std::vector<RankOutcome> ranks = train_world(job);
+    for (const RankOutcome& rank : ranks) CHECK(equal_bits(rank, ranks[0]));
+    CHECK(ranks[0].losses().back() < before.losses().front());
+    CHECK(ranks[0].updates.at("w1") == 60);
+}
+
 TEST_CASE("a job resumed in any phase has the bits of one that was never interrupted") {
-    for (OptimizerConfig optimizer : {one_bit_adam(), zero_one_adam()}) {
+    for (OptimizerConfig optimizer : optimizers()) {
         optimizer.one_bit = {4, 6, 2, 6, 4};
         for (const int stage : {0, 2})
             for (const int64_t stop : {3, 5, 7, 8, 9, 14, 17}) {
@@ -246,7 +306,7 @@ TEST_CASE("a job resumed in any phase has the bits of one that was never interru
 }
 
 TEST_CASE("a job goes on over other numbers of hosts, and no error is lost or made") {
-    for (OptimizerConfig optimizer : {one_bit_adam(), zero_one_adam()}) {
+    for (OptimizerConfig optimizer : optimizers()) {
         optimizer.one_bit = {4, 6, 2, 6, 4};
         const test::TemporaryFolder folder("/dev/shm");
         const std::unique_ptr<FileTree> tree = make_disk_tree();
@@ -263,10 +323,15 @@ TEST_CASE("a job goes on over other numbers of hosts, and no error is lost or ma
             std::map<std::string, std::vector<double>> errors;
             for (size_t t = 0; t < checkpoint.tensors.size(); ++t) {
                 if (checkpoint.tensors[t].kind != TensorKind::kTrained) continue;
-                const int hosts = static_cast<int>(checkpoint.states.size()) - 3;
-                for (int k = 2; k < static_cast<int>(checkpoint.states.size()); ++k) {
+                const auto states = static_cast<int>(checkpoint.states.size());
+                const auto server =
+                    static_cast<int>(std::ranges::find(checkpoint.states, "server_error") -
+                                     checkpoint.states.begin());
+                const int hosts = states - server - 1;
+                for (int k = server; k < states; ++k) {
+                    const bool of_server = k == server;
                     std::vector<double>& into =
-                        errors[checkpoint.tensors[t].name + (k == 2 ? ".server" : ".worker")];
+                        errors[checkpoint.tensors[t].name + (of_server ? ".server" : ".worker")];
                     into.resize(static_cast<size_t>(checkpoint.tensors[t].numel()));
                     reader.for_each(static_cast<int>(t), k, {0, checkpoint.tensors[t].numel()},
                                     [&](const Range& part, std::span<const std::byte> bytes) {
@@ -274,7 +339,7 @@ TEST_CASE("a job goes on over other numbers of hosts, and no error is lost or ma
                                             reinterpret_cast<const float*>(bytes.data());
                                         for (int64_t i = 0; i < part.numel; ++i)
                                             into[static_cast<size_t>(part.begin + i)] +=
-                                                double{values[i]} / (k == 2 ? 1 : hosts);
+                                                double{values[i]} / (of_server ? 1 : hosts);
                                     });
                 }
             }
@@ -314,7 +379,8 @@ TEST_CASE("a job goes on over other numbers of hosts, and no error is lost or ma
         alone.resume_from = from;
         alone.steps = 20;
         CHECK(train_world(alone).front().losses().size() == 8);
-        alone.optimizer.kind = OptimizerKind::kAdamW;
+        const bool lamb = optimizer.kind == OptimizerKind::kOneBitLamb;
+        alone.optimizer.kind = lamb ? OptimizerKind::kLamb : OptimizerKind::kAdamW;
         alone.root = folder.path() + "/adamw";
         CHECK(train_world(alone).front().losses().size() == 8);
     }
@@ -323,7 +389,7 @@ TEST_CASE("a job goes on over other numbers of hosts, and no error is lost or ma
 // A parameter that no gradient has reached would be moved by the noise of its block's scale,
 // divided by eps.
 TEST_CASE("elements without a gradient in the warm-up do not move while hosts compress") {
-    for (OptimizerConfig optimizer : {one_bit_adam(), zero_one_adam()}) {
+    for (OptimizerConfig optimizer : optimizers()) {
         optimizer.weight_decay = 0;
         optimizer.one_bit = {4, 6, 2, 4, 4};
         TrainingCase job = job_of(optimizer, {1, 1});

@@ -1,7 +1,9 @@
-// Optimizers that update whole tensors: LAMB and Muon beside references in fp64, at every stage.
+// Optimizers that update whole tensors: LAMB, Adafactor and Muon beside references in fp64, at
+// every stage; and the states that are no moments, saved and resumed.
 #include "zero/states/tensor_optimizer.h"
 
 #include "support/catch.h"
+#include "support/temporary_folder.h"
 #include "unit/zero/training_reference.h"
 #include "unit/zero/training_world.h"
 
@@ -23,6 +25,23 @@ const OptimizerConfig kMuon = [] {
     config.momentum = 0.9;
     config.newton_schulz = NewtonSchulz::kStandard;
     config.rest_lr = 0.005;
+    return config;
+}();
+
+const OptimizerConfig kAdafactor = [] {
+    OptimizerConfig config = optimizer(OptimizerKind::kAdafactor, 0.1);
+    config.lr = 0.05;
+    return config;
+}();
+
+// With a first moment, and rates that no tensor scales.
+const OptimizerConfig kAdafactorMoment = [] {
+    OptimizerConfig config = kAdafactor;
+    config.lr = 0.01;
+    config.beta1 = 0.8;
+    config.adafactor.first_moment = true;
+    config.adafactor.scale_parameter = false;
+    config.adafactor.clip_threshold = 0.5;
     return config;
 }();
 
@@ -81,6 +100,73 @@ TEST_CASE("Muon for matrices beside AdamW for vectors, at every stage, with the 
         job.name = "Muon, clipped, accumulated";
         check_every_stage(job);
     }
+}
+
+TEST_CASE("Adafactor is that of its paper at every stage, with the same bits") {
+    for (const OptimizerConfig& config : {kAdafactor, kAdafactorMoment})
+        for (const std::vector<int>& sizes :
+             {std::vector<int>{1}, {2}, {3}, {5}, {8}, {2, 1}, {1, 1, 1}}) {
+            check_every_stage({"Adafactor", sizes, config});
+            check_every_stage({"Adafactor, clipped, accumulated", sizes, config, 2, 0.05, true});
+        }
+}
+
+TEST_CASE("Adafactor keeps a row and a column of factors, and no second moment") {
+    TrainingCase job{"memory", {2}, kAdafactor};
+    job.stage = 1;
+    job.shard = ShardBy::kParameter;
+    int64_t expected = 0;  // w1, w2, w3: rows and columns; b1, extra, gain: as they are
+    for (const auto& [name, tensor] : initial_parameters())
+        expected += tensor.dim() < 2 ? tensor.numel() : tensor.size(0) + tensor.size(1);
+    const std::vector<RankOutcome> ranks = train_world(job);
+    CHECK(ranks[0].moments.value + ranks[1].moments.value == expected * 4);
+    TrainingCase adam{"memory", {2}, kAdamW};
+    adam.stage = 1;
+    CHECK(train_world(adam)[0].moments.value > expected * 4);
+}
+
+TEST_CASE("factors are saved, and resumed at other stages and by other ranks") {
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    for (const OptimizerConfig& config : {kAdafactor, kAdafactorMoment})
+        for (const int stage : {0, 1, 3}) {
+            const test::TemporaryFolder folder("/dev/shm");
+            TrainingCase job{"saved", {2, 2}, config};
+            job.stage = stage;
+            job.shard = ShardBy::kParameter;
+            job.micro_step = true;
+            job.tree = tree.get();
+            job.root = folder.path() + "/whole";
+            job.save.interval = 3;
+            const RankOutcome whole = train_world(job).front();
+            job.root = folder.path() + "/parts";
+            job.resume_from = folder.path() + "/whole/step-3";
+            for (const int other : {0, 1, 2, 3}) {
+                job.stage = other;
+                CAPTURE(stage, other, config.adafactor.first_moment);
+                for (const RankOutcome& rank : train_world(job)) CHECK(equal_bits(rank, whole));
+            }
+            // Sums over other numbers of ranks round otherwise.
+            TrainingCase three{"saved", {4}, config};
+            three.tree = tree.get();
+            three.root = folder.path() + "/four";
+            three.resume_from = job.resume_from;
+            three.stage = 2;
+            three.shard = ShardBy::kParameter;
+            three.micro_step = true;
+            check_near(train_world(three).front(), whole);
+            const CheckpointReader reader(*tree, job.resume_from);
+            const Checkpoint& checkpoint = reader.checkpoint();
+            CHECK(checkpoint.format == 2);
+            const CheckpointTensor& w1 = checkpoint.tensors[checkpoint.find("w1")];
+            const std::vector<int64_t> sizes = {7, 20, 0};
+            const size_t moments = config.adafactor.first_moment ? 1 : 0;
+            CHECK(w1.state_numel.size() == moments + 3);
+            CHECK(std::vector<int64_t>(w1.state_numel.end() - 3, w1.state_numel.end()) == sizes);
+            // Another optimizer's states are none for it.
+            TrainingCase adam = job;
+            adam.optimizer = kAdamW;
+            CHECK_THROWS_AS(train_world(adam), Error);
+        }
 }
 
 TEST_CASE("an orthogonal matrix has singular values about 1, by either method") {

@@ -75,7 +75,7 @@ SavedState::SavedState(const storage::CheckpointReader& reader, const graph::Mod
       homes_(model.parameters().size()) {
     const std::string& folder = reader.folder();
     std::vector<std::string> of_optimizer = checkpoint_.states;
-    std::erase_if(of_optimizer, storage::is_error_state);
+    std::erase_if(of_optimizer, storage::is_further_state);
     if (!checkpoint_.states.empty() && of_optimizer != states)
         fail(ExitCode::kCheckpoint,
              "{}: its optimizer {} keeps [{}] of each parameter, this run's keeps [{}]; resume "

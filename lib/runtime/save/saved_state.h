@@ -22,7 +22,7 @@ class SavedState {
   public:
     // STATES are the names of the optimizer states that the run keeps. LEAVES_OUT_FROZEN:
     // parameters that do not train may be missing, and stay as the model has them. A checkpoint
-    // without states starts them anew; errors of compression (storage::is_error_state) may come
+    // without states starts them anew; further ones (storage::is_further_state) may come
     // behind the states, or not. READER and MODEL must outlive this. Throws
     // Error{kCheckpoint} naming the mismatch: tensors that only one of the two has, other shapes,
     // another optimizer.

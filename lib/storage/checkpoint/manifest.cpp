@@ -97,8 +97,12 @@ bool Checkpoint::finite() const {
     });
 }
 
-bool is_error_state(std::string_view name) {
-    return name == "server_error" || name.starts_with("worker_error.");
+bool is_further_state(std::string_view name) {
+    return name == "server_error" || name.starts_with("worker_error.") || is_lagging_state(name);
+}
+
+bool is_lagging_state(std::string_view name) {
+    return name == kLagging || name == kLaggingDue || name == kLaggingChoice;
 }
 
 int Checkpoint::find(std::string_view name) const {

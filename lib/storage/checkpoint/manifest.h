@@ -25,10 +25,17 @@ enum class TensorKind : uint8_t {
     kRankBuffer  // another rank's own of the same name, which training moves
 };
 
-// True for a state that says what 1-bit exchanges between hosts have lost so far: "server_error" of
-// the averages, and "worker_error.H" of host H. Runs of any optimizer and number of hosts go on
-// without them.
-[[nodiscard]] bool is_error_state(std::string_view name);
+// States of updates that lag: gradients that wait for an update of the rest, -0 where a unit is
+// important; the same while the next step does that update; 1 where a unit is important from that
+// step on.
+inline constexpr const char* kLagging = "lagging_gradients";
+inline constexpr const char* kLaggingDue = "lagging_gradients_due";
+inline constexpr const char* kLaggingChoice = "lagging_choice";
+// True for a state beside the optimizer's, without which runs of any optimizer and number of hosts
+// go on: one of these, or what 1-bit exchanges between hosts have lost so far, "server_error" of
+// the averages, and "worker_error.H" of host H.
+[[nodiscard]] bool is_further_state(std::string_view name);
+[[nodiscard]] bool is_lagging_state(std::string_view name);
 
 struct CheckpointTensor {
     std::string name;                  // the module's own

@@ -232,6 +232,10 @@ class TrainRole {
             fail(ExitCode::kConfig,
                  "dslaunch.optimizer.states: moments in fewer bits than fp32 are rounded by drawn "
                  "numbers, which verify cannot foretell: verify with fp32");
+        if (setup_.config().lagging.on)
+            fail(ExitCode::kConfig,
+                 "zero_optimization.zenflow: verify compares each update with the exact one of its "
+                 "step, and here most of them lag: verify without it");
         if (setup_.config().optimizer.compresses())
             fail(ExitCode::kUsage,
                  "verify compares each step with one rank that computes all alone, and {} gives "

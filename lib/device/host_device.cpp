@@ -43,6 +43,17 @@ void HostQueue::adam_step(const FlatRange& range, const kernels::AdamStep& step)
     by_team(range, [&](const FlatRange& part) { kernels::adam_step(part, step); });
 }
 
+// Ranges of some hundred elements are shared out by the dozen.
+void HostQueue::adam_steps(std::span<const kernels::AdamUpdate> updates) {
+    constexpr int64_t kAtOnce = 32;
+    const int64_t all = std::ssize(updates);
+    team_.for_chunks((all + kAtOnce - 1) / kAtOnce, [&](int64_t i) {
+        for (int64_t k = i * kAtOnce; k < std::min(all, (i + 1) * kAtOnce); ++k)
+            kernels::adam_step(updates[static_cast<size_t>(k)].range,
+                               updates[static_cast<size_t>(k)].step);
+    });
+}
+
 void HostQueue::adagrad_step(const FlatRange& range, const kernels::AdagradStep& step) {
     by_team(range, [&](const FlatRange& part) { kernels::adagrad_step(part, step); });
 }

@@ -19,6 +19,7 @@ class HostQueue final : public Queue {
     void copy_out(void* into, const void* from, int64_t bytes) override { copy(into, from, bytes); }
     void fill(float* into, float value, int64_t numel) override;
     void adam_step(const kernels::FlatRange& range, const kernels::AdamStep& step) override;
+    void adam_steps(std::span<const kernels::AdamUpdate> updates) override;
     void adagrad_step(const kernels::FlatRange& range, const kernels::AdagradStep& step) override;
     void lion_step(const kernels::FlatRange& range, const kernels::LionStep& step) override;
     void sgd_step(const kernels::FlatRange& range, const kernels::SgdStep& step) override;

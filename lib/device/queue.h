@@ -42,6 +42,10 @@ class Queue {
     virtual void fill(float* into, float value, int64_t numel) = 0;
 
     virtual void adam_step(const kernels::FlatRange& range, const kernels::AdamStep& step) = 0;
+    // Ranges that do not overlap, in any order.
+    virtual void adam_steps(std::span<const kernels::AdamUpdate> updates) {
+        for (const kernels::AdamUpdate& update : updates) adam_step(update.range, update.step);
+    }
     virtual void adagrad_step(const kernels::FlatRange& range,
                               const kernels::AdagradStep& step) = 0;
     virtual void lion_step(const kernels::FlatRange& range, const kernels::LionStep& step) = 0;

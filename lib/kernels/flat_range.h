@@ -67,10 +67,19 @@ struct AdamStep {
     bool decoupled_decay = true;  // AdamW
     bool bias_correction = true;
     int64_t step = 1;  // it counts from 1
+    // The steps that this one stands for: the moments decay as often, and then take the gradient.
+    // `step` counts them all.
+    int64_t steps = 1;
     // The variance is only read, and an element whose variance is 0 gets no momentum and moves by
     // weight decay alone: it has never had a gradient, so nothing says how far. REQUIRES: decoupled
     // decay, no bias correction.
     bool frozen_variance = false;
+};
+
+// A range of its own, with the step that updates it.
+struct AdamUpdate {
+    FlatRange range;
+    AdamStep step;
 };
 
 struct AdagradStep {

@@ -87,17 +87,21 @@ UpdateArrays arrays_of(const FlatRange& range, const SgdStep& step) {
 }
 
 AdamConstants constants_of(const AdamStep& step) {
-    DSL_CHECK(step.step >= 1, "step {}", step.step);
+    DSL_CHECK(step.step >= 1 && step.steps >= 1, "step {}, of {}", step.step, step.steps);
     DSL_CHECK(!step.frozen_variance || (step.decoupled_decay && !step.bias_correction),
               "a frozen variance goes with decoupled decay and no correction");
     const auto count = static_cast<double>(step.step);
     const double correction1 = step.bias_correction ? 1 - std::pow(step.beta1, count) : 1;
     const double correction2 = step.bias_correction ? 1 - std::pow(step.beta2, count) : 1;
+    const auto over_steps = [&](double beta) {
+        return step.steps == 1 ? beta : std::pow(beta, static_cast<double>(step.steps));
+    };
+    const double beta1 = over_steps(step.beta1), beta2 = over_steps(step.beta2);
     const double decoupled = step.decoupled_decay ? step.lr * step.weight_decay : 0;
     return {.parameter_keep = static_cast<float>(1 - decoupled),
-            .beta1_rest = static_cast<float>(1 - step.beta1),
-            .beta2 = static_cast<float>(step.beta2),
-            .beta2_rest = static_cast<float>(1 - step.beta2),
+            .beta1_rest = static_cast<float>(1 - beta1),
+            .beta2 = static_cast<float>(beta2),
+            .beta2_rest = static_cast<float>(1 - beta2),
             .correction2_sqrt = static_cast<float>(std::sqrt(correction2)),
             .eps = static_cast<float>(step.eps),
             .step_size = static_cast<float>(step.lr / correction1),

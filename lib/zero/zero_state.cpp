@@ -9,7 +9,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "runtime/schedules/exchange_schedule.h"
+#include "storage/checkpoint/manifest.h"
 #include "zero/parameters/host_values.h"
 
 namespace dslaunch::zero {
@@ -71,6 +73,15 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
     if (plan.compression.errors) {
         exchange_.emplace(map, slices.exchange, arena, group, collectives);
         if (options.saved != nullptr) exchange_->load(*options.saved);
+    }
+    if (plan.lag.on) {
+        lagging_.emplace(model, *place.layout, plan, map, *states_);
+        lagging_->begin(options.saved);
+    } else if (options.saved != nullptr && map.topology().rank() == 0 &&
+               std::ranges::any_of(options.saved->checkpoint().states, storage::is_lagging_state)) {
+        log_warn("resume",
+                 "the gradients that wait in the checkpoint are left out: its run had "
+                 "zero_optimization.zenflow, and this one has not");
     }
     device().compute().finish();
 }
@@ -169,6 +180,10 @@ void ZeroState::run(const plan::Instruction& instruction) {
             return compute_norm();
         case plan::Op::kExchange:
             return exchange(instruction);
+        case plan::Op::kSelect:
+            return select();
+        case plan::Op::kUpdateRest:
+            return update_rest_late(instruction);
         case plan::Op::kUpdate:
             return update(instruction);
         case plan::Op::kRead:
@@ -235,6 +250,9 @@ void ZeroState::accumulate(const plan::Instruction& instruction) {
         gradients_->accumulate(b, part.range, sums + part.offset_numel);
     const bool complete = instruction.micro_step + 1 == place_.plan_options->accumulation_steps;
     if (complete && chunk_norm_) chunk_norm_->add(c, sums);
+    if (complete && place_.plan->lag.selects && place_.map->stage() > 0)
+        for (const ChunkPart& part : states_->parts(c))
+            lagging_->add_squares(b, part.range, sums + part.offset_numel);
     if (c == chunks.back()) gradients_->end_accumulate(b);
 }
 
@@ -273,7 +291,10 @@ void ZeroState::compute_norm() {
         options_.tensor, place_.plan->exchange != plan::Exchange::kExact);
     const double norm = std::sqrt(result.squares) / settings_.loss_scale;
     norm_value_ = norm;
+    // The late updates of this step are done.
+    if (place_.plan->lag.kind == plan::Lag::kLate) lagging_->set_due(false);
     if (!std::isfinite(result.squares)) return note_overflow(result.bad_parameter);
+    if (place_.plan->lag.fills) lagging_->set_due(true);
     if (options_.gradient_clipping <= 0) return;
     // The factor is that of torch.nn.utils.clip_grad_norm_.
     const double factor = options_.gradient_clipping / (norm + 1e-6);
@@ -332,6 +353,7 @@ void ZeroState::update(const plan::Instruction& instruction) {
     const int c = instruction.chunk;
     if (c == chunks.front()) {
         gradients_->open(b);
+        if (lagging_) land(b);
         // An exchange before this has found them.
         if (!overflow_ && !plan::is_compressed(place_.plan->exchange)) runs_ = find_runs(b);
     }
@@ -355,6 +377,7 @@ void ZeroState::update_chunk(const plan::Instruction& instruction) {
     const int c = instruction.chunk;
     const int b = instruction.bucket;
     if (guard_ != nullptr) guard_->before_update(c);
+    if (lagging_) return update_lagging_chunk(instruction);
     const ChunkView view = states_->view(instruction);
     const auto update_parts = [&](bool writes) {
         for (const ChunkPart& part : states_->parts(c))
@@ -371,14 +394,15 @@ void ZeroState::update_chunk(const plan::Instruction& instruction) {
     // The replicas of elements that other ranks write come first: L2 decay reads the parameters of
     // before the step.
     update_parts(false);
-    const bool reads_replicas =
-        place_.map->stage() == 0 && !half() && options_.optimizer.decays_gradient();
-    if (reads_replicas) {
-        const runtime::SignalId signal = slices_.replicas[b];
-        group_.post(signal, static_cast<uint32_t>(step_));
-        group_.await_all(signal, static_cast<uint32_t>(step_));
-    }
+    await_replicas(b);
     update_parts(true);
+}
+
+void ZeroState::await_replicas(int b) {
+    if (!reads_replicas()) return;
+    const runtime::SignalId signal = slices_.replicas[b];
+    group_.post(signal, static_cast<uint32_t>(step_));
+    group_.await_all(signal, static_cast<uint32_t>(step_));
 }
 
 // Tells the witness of an update.

@@ -21,6 +21,7 @@
 #include "zero/gradients/gradient_norm.h"
 #include "zero/gradients/gradient_sums.h"
 #include "zero/parameters/parameter_store.h"
+#include "zero/states/lagging_rest.h"
 #include "zero/states/shard_map.h"
 #include "zero/states/shard_optimizer.h"
 #include "zero/states/state_store.h"
@@ -155,7 +156,23 @@ class ZeroState final : public runtime::ParameterState {
     void note_overflow(int bad_parameter);
     void update(const plan::Instruction& instruction);
     void update_chunk(const plan::Instruction& instruction);
+    // True if updates read parameters that other ranks write.
+    [[nodiscard]] bool reads_replicas() const {
+        return place_.map->stage() == 0 && !half() && options_.optimizer.decays_gradient();
+    }
+    void await_replicas(int bucket);
     [[nodiscard]] std::vector<Run> find_runs(int bucket, bool counts = true);
+    void select();
+    void add_squares_in_order();
+    void update_lagging_chunk(const plan::Instruction& instruction);
+    void update_rest_late(const plan::Instruction& instruction);
+    void land(int bucket);
+    [[nodiscard]] kernels::FlatRange arrays_of_span(int c, const LagSpan& span,
+                                                    const ChunkView& view);
+    [[nodiscard]] kernels::AdamStep step_of(const LagSpan& span, int64_t steps) const;
+    void add_update(int c, const LagSpan& span, const ChunkView& view);
+    void take_gradients(int c, const LagSpan& span, const ChunkView& view, const float* gradients,
+                        float scale);
     void follow_plan();
     void settle_rates();
     void begin_alone();
@@ -210,8 +227,7 @@ class ZeroState final : public runtime::ParameterState {
     [[nodiscard]] std::vector<int> chunks_by_update() const;
     [[nodiscard]] std::vector<runtime::SavedPiece> in_whole(
         std::vector<runtime::SavedPiece> pieces) const;
-    void add_pieces(int chunk, const ChunkView* view,
-                    std::vector<runtime::SavedPiece>& pieces) const;
+    void add_pieces(int chunk, const ChunkView* view, std::vector<runtime::SavedPiece>& pieces);
     [[nodiscard]] const plan::Bucket& bucket(int b) const { return place_.layout->buckets[b]; }
 
     const graph::Model& model_;
@@ -235,6 +251,10 @@ class ZeroState final : public runtime::ParameterState {
     std::vector<int64_t> slice_steps_;
     std::vector<Run> runs_;                       // runs of the bucket that is being updated
     std::optional<CompressedExchange> exchange_;  // present if hosts compress what they exchange
+    std::optional<LaggingRest> lagging_;          // present if updates may lag
+    std::vector<char> used_;                      // by slice of the bucket that is being updated
+    std::vector<kernels::AdamUpdate> updates_;    // of the chunk that is being updated
+    std::vector<const float*> sources_;           // their gradients
     // 0/1 Adam's parameters when the hosts met last, by trained bucket and piece; none before hosts
     // first step alone. And the sum of the learning rates since then.
     std::vector<std::vector<ZeroedFloats>> meeting_;

@@ -86,9 +86,9 @@ std::vector<int> ZeroState::chunks_by_update() const {
 }
 
 // VIEW is the chunk's. Null means that the chunk is not in memory.
-void ZeroState::add_pieces(int c, const ChunkView* view,
-                           std::vector<runtime::SavedPiece>& pieces) const {
+void ZeroState::add_pieces(int c, const ChunkView* view, std::vector<runtime::SavedPiece>& pieces) {
     const int b = states_->chunk(c).bucket;
+    const size_t further = lagging_ ? lagging_->state_names().size() : 0;
     for (const ChunkPart& part : states_->parts(c)) {
         if (!place_.map->pieces(b)[part.piece].writes) continue;
         // Whoever holds a copy shares the saving.
@@ -115,11 +115,15 @@ void ZeroState::add_pieces(int c, const ChunkView* view,
                 static_cast<size_t>(ShardOptimizer::states_per_parameter(options_.optimizer));
             for (size_t k = 0; k < states; ++k)
                 add(static_cast<int>(k), view == nullptr ? nullptr : view->moments[k] + in_chunk);
+            for (size_t k = 0; k < further; ++k)
+                add(static_cast<int>(states + k),
+                    view == nullptr ? nullptr : lagging_->saved_values(c, k) + in_chunk);
         });
     }
 }
 
 std::vector<std::string> ZeroState::further_states() const {
+    if (lagging_) return lagging_->state_names();
     std::vector<std::string> names;
     for (const std::string& name : tensor_state_names(options_.optimizer))
         if (storage::is_further_state(name)) names.push_back(name);
@@ -230,9 +234,11 @@ runtime::MemoryAccount ZeroState::memory() const {
     account.gradients += gradients_->error_bytes();
     // The plan of a device counts the sums among its gradients.
     if (!place_.plan_options->on_device) account.gradients += states_->sum_bytes();
+    if (lagging_) account.gradients += lagging_->waiting_bytes();
     account.parameters += states_->parameter_bytes();
     account.master = states_->master_bytes();
     account.moments = states_->moment_bytes() + tensor_states_->bytes() + compression_bytes();
+    if (lagging_) account.moments += lagging_->kept_bytes();
     account.swap_buffers = states_->buffer_bytes();
     return account;
 }

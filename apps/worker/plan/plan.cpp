@@ -289,7 +289,7 @@ void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
     }
     json.end_array();
     json.key("exchanges");
-    job::exchange_json(job::exchange_phases(setup), json);
+    job::phases_json(job::step_phases(setup), json);
     admission_json(setup, arguments, json);
     if (arguments.forecast) forecast_json(setup, arguments, json);
     json.end_object();
@@ -370,13 +370,13 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
                    setup.on_gpu ? "predicts" : "measures and predicts");
     }
     fmt::print("{}\n{}\n", plan::plan_summary(setup.plan), plan::segments_table(setup.info));
-    const std::vector<job::ExchangePhase> phases = job::exchange_phases(setup);
-    if (const std::string table = job::exchange_table(setup, phases); !table.empty())
-        fmt::print("{}\n", table);
+    const std::vector<job::StepPhase> phases = job::step_phases(setup);
+    for (const std::string& table :
+         {job::exchange_table(setup, phases), job::lag_table(setup, phases)})
+        if (!table.empty()) fmt::print("{}\n", table);
     if (arguments.instructions) {
-        for (const job::ExchangePhase& phase : phases) {
-            if (phases.size() > 1)
-                fmt::print("hosts exchange {}:\n", exchange_name(phase.exchange));
+        for (const job::StepPhase& phase : phases) {
+            if (phases.size() > 1) fmt::print("{}:\n", job::phase_title(phase));
             fmt::print("{}", plan::instructions_table(phase.plan, setup.info, setup.layout));
         }
     } else {

@@ -82,6 +82,7 @@ Resolved Resolver::run() {
     offload();
     wire();
     compression();
+    lagging();
     data();
     training();
     if (run_config().device == DeviceChoice::kCuda) {

@@ -150,6 +150,12 @@ class Resolver {
     void error_feedback();
     void comms_logger();
 
+    // resolve_lagging.cpp
+    void lagging();
+    void lag_intervals();
+    int64_t lag_number(const std::string& name, int64_t derived, const std::string& formula);
+    void check_lagging();
+
     // resolve_offload.cpp
     void offload();
     OffloadDevice offload_device(const OffloadSection& section);

@@ -15,6 +15,7 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
         add("zero_optimization.offload_optimizer", "is", "remove it");
     if (config.offload.parameters != OffloadDevice::kNone)
         add("zero_optimization.offload_param", "is", "remove it");
+    if (config.lagging.on) add("zero_optimization.zenflow", "updates that lag are", "remove it");
     if (config.optimizer.compresses()) add("optimizer.type", "1-bit exchanges are", "take AdamW");
     if (config.pipeline.stages > 1)
         add("dslaunch.pipeline.stages", "pipelines are", "leave the key out");

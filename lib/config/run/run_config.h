@@ -8,6 +8,7 @@
 #include "base/kinds/schedule_kind.h"
 #include "base/kinds/shard_kind.h"
 #include "base/kinds/traffic_kind.h"
+#include "config/run/lagging_config.h"
 #include "config/run/lora_config.h"
 #include "config/run/offload_config.h"
 #include "config/run/optimizer_config.h"
@@ -179,6 +180,7 @@ struct RunConfig {
     PrecisionConfig precision;
     ZeroConfig zero;
     OffloadConfig offload;
+    LaggingConfig lagging;
     LossConfig loss;
     DataConfig data;
     SaveConfig save;

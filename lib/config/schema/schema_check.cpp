@@ -19,7 +19,6 @@ using Kind = Value::Kind;
 constexpr std::array kGates = {"enabled", "deepcompile", "shared_parameters.enabled"};
 // Sections without such a switch whose mere presence asks for the feature.
 constexpr std::array kPresenceAsks = {"sparse_attention", "datastates_ckpt",
-                                      "zero_optimization.zenflow",
                                       "zero_optimization.zeropp_loco_param"};
 
 constexpr size_t kSuggestedNameMax = 100;

@@ -9,7 +9,6 @@ using enum KeyStatus;
 
 constexpr const char* kNoLoCo =
     "dslaunch.communication.error_feedback keeps the whole error, without average or reset";
-constexpr const char* kNoZenFlow = "ZenFlow is not available yet in this version";
 constexpr const char* kGatheredTogether =
     "a segment's parameters are gathered together, as the plan says";
 constexpr const char* kBuffersComputed =
@@ -78,17 +77,17 @@ constexpr KeySpec kZeroKeys[] = {
     {"zero_optimization.cpu_offload", kBool, "null", "", "Deprecated: offload_optimizer.device cpu or none"},
     {"zero_optimization.cpu_offload_param", kBool, "null", "", "Deprecated: offload_param.device cpu or none"},
     {"zero_optimization.cpu_offload_use_pin_memory", kBool, "null", "", "Deprecated: pin_memory of offload_param and offload_optimizer"},
-    {"zero_optimization.zenflow", kObject, "null", "", "ZenFlow", kNotYet, kNoZenFlow},
-    {"zero_optimization.zenflow.topk_ratio", kFloat, "0.1", "0..1", "Part of the gradient that is important", kNotYet, kNoZenFlow},
-    {"zero_optimization.zenflow.select_strategy", kString, "auto", "auto|step|epoch", "When important columns are chosen", kNotYet, kNoZenFlow},
-    {"zero_optimization.zenflow.select_interval", kFree, "auto", "", "Steps or epochs between choices", kNotYet, kNoZenFlow},
-    {"zero_optimization.zenflow.update_interval", kFree, "auto", "", "Steps between updates of the rest", kNotYet, kNoZenFlow},
-    {"zero_optimization.zenflow.overlap_step", kBool, "false", "", "Update while the next step runs", kNotYet, kNoZenFlow},
-    {"zero_optimization.zenflow.offload", kBool, "false", "", "Offload the selection", kNotYet, kNoZenFlow},
-    {"zero_optimization.zenflow.auto_ratio", kFloat, "0.99", "0..1", "Threshold of automatic intervals", kNotYet, kNoZenFlow},
-    {"zero_optimization.zenflow.full_warm_up_rounds", kInt, "0", ">=0", "Steps with full updates", kNotYet, kNoZenFlow},
-    {"zero_optimization.zenflow.steps_per_epoch", kInt, "null", ">0", "Steps of an epoch", kNotYet, kNoZenFlow},
-    {"zero_optimization.zenflow.pt_reserved_cores_perc", kFloat, "0.5", "0..1", "Part of the cores for PyTorch", kNotYet, kNoZenFlow},
+    {"zero_optimization.zenflow", kObject, "null", "", "Important parts of the parameters are updated in every step, the rest later (Adam, AdamW; on CPUs)"},
+    {"zero_optimization.zenflow.topk_ratio", kFloat, "0.1", "0..1", "Part of each block of a tensor that is important, by the size of its gradients; above 0 and below 1"},
+    {"zero_optimization.zenflow.select_strategy", kString, "auto", "auto|step|epoch", "select_interval counts steps, or epochs of steps_per_epoch; auto: epochs where that is given"},
+    {"zero_optimization.zenflow.select_interval", kFree, "auto", "", "Steps or epochs between choices of what is important, in whole update_intervals; auto: 1 epoch, or 16 of these"},
+    {"zero_optimization.zenflow.update_interval", kFree, "auto", "", "Steps between updates of the rest; auto: 4"},
+    {"zero_optimization.zenflow.overlap_step", kBool, "false", "", "The rest is updated while the next step computes, and lands with that step's updates"},
+    {"zero_optimization.zenflow.offload", kBool, "false", "", "Offload the selection", kWithoutEffect, "on CPUs the states of what is important are in memory, where they are used"},
+    {"zero_optimization.zenflow.auto_ratio", kFloat, "0.99", "0..1", "Threshold of automatic intervals", kWithoutEffect, "update_interval auto is a number, so that plans are known from the start"},
+    {"zero_optimization.zenflow.full_warm_up_rounds", kInt, "0", ">=0", "First steps, one at least, that update everything"},
+    {"zero_optimization.zenflow.steps_per_epoch", kInt, "null", ">0", "Steps of an epoch, by which select_strategy epoch counts"},
+    {"zero_optimization.zenflow.pt_reserved_cores_perc", kFloat, "0.5", "0..1", "Part of the cores for PyTorch", kWithoutEffect, "a late update has one thread beside the rank's own"},
     {"zero_optimization.offload_param", kObject, "null", "", "Parameters on disk (stage 3)"},
     {"zero_optimization.offload_param.device", kString, "none", "none|cpu|nvme", "Where they are kept; on a CPU run cpu is where they are anyway"},
     {"zero_optimization.offload_param.nvme_path", kStrings, "null", "", "Folder on the disk, or a list of one folder on each disk, striped"},

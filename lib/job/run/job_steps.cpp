@@ -10,12 +10,12 @@ JobSteps::JobSteps(const JobSetup& setup, const runtime::Topology& place, runtim
                    runtime::ModelBuffers& buffers, StepsOptions options)
     : setup_(setup), place_(place), buffers_(buffers), options_(std::move(options)) {
     if (setup.plan_options.offload.adaptive) placement_.emplace(setup, place, own);
-    if (setup.config().optimizer.compresses()) exchanges_.emplace(setup, own);
+    if (StepKinds::differ(setup.config())) plans_.emplace(setup, own);
 }
 
 const plan::StepPlan* JobSteps::before_step(int64_t update) {
     if (setup_.config().broadcast_buffers) buffers_.broadcast();
-    return exchanges_ ? exchanges_->of(update) : nullptr;
+    return plans_ ? plans_->of(update) : nullptr;
 }
 
 void JobSteps::end_step(int64_t /*step*/, double /*loss*/, bool /*skipped*/) {

@@ -7,7 +7,7 @@
 
 #include "job/predict/job_forecast.h"
 #include "job/run/adaptive_placement.h"
-#include "job/run/exchange_plans.h"
+#include "job/run/update_plans.h"
 #include "job/setup/job_setup.h"
 #include "runtime/compute/model_buffers.h"
 #include "runtime/train/between_steps.h"
@@ -47,7 +47,7 @@ class JobSteps final : public runtime::BetweenSteps {
     runtime::ModelBuffers& buffers_;
     StepsOptions options_;
     std::optional<AdaptivePlacement> placement_;
-    std::optional<ExchangePlans> exchanges_;  // if hosts exchange one thing now and another then
+    std::optional<UpdatePlans> plans_;  // if updates differ
 };
 
 }  // namespace dslaunch::job

@@ -92,6 +92,7 @@ void describe_run(const JobSetup& setup, const std::string& memory, const RunPla
     if (!rules.empty()) log_info("training", "{}", rules);
     if (const std::string exchange = exchange_line(setup); !exchange.empty())
         log_info("training", "{}", exchange);
+    if (const std::string lag = lag_line(setup); !lag.empty()) log_info("training", "{}", lag);
     log_info("output", "{}", output_text(setup, places.output));
     const std::string differences = config::differences_text(setup.resolved);
     log_info("config", "{}{}", setup.config_origin,

@@ -1,6 +1,6 @@
-// The step plans of a job whose hosts exchange less than gradients in full in some of its updates:
-// which there are, how often each is run, and what that saves. Data path: job setup -> [here] ->
-// `dslaunch plan`, log, steps.
+// The step plans of a job whose updates differ: hosts exchange less than gradients in full in some,
+// or the rest of the parameters lags; which there are, how often each is run, and what that saves.
+// Data path: job setup -> [here] -> `dslaunch plan`, log, steps.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,28 @@
 
 namespace dslaunch::job {
 
-// One of the exchanges that the config's optimizer makes.
-struct ExchangePhase {
-    plan::Exchange exchange = plan::Exchange::kExact;
+struct StepPhase {
+    plan::StepKind kind;
     int64_t first_update = 1;
     int64_t updates = 0;  // of the config's steps
     plan::StepPlan plan;  // of this rank
 };
 
-// In the order in which they are first made; one alone where the optimizer compresses nothing.
+// In the order in which they are first made; one alone where all updates are of one kind.
 // Without the config's steps those of the first 10,000 updates are counted.
-[[nodiscard]] std::vector<ExchangePhase> exchange_phases(const JobSetup& setup);
+[[nodiscard]] std::vector<StepPhase> step_phases(const JobSetup& setup);
+
+// "hosts exchange …" or "a step updates …".
+[[nodiscard]] std::string phase_title(const StepPhase& phase);
 
 // What those phases send, a table; empty: there is one alone. And a line of the same for a log.
 [[nodiscard]] std::string exchange_table(const JobSetup& setup,
-                                         const std::vector<ExchangePhase>& phases);
+                                         const std::vector<StepPhase>& phases);
 [[nodiscard]] std::string exchange_line(const JobSetup& setup);
+// The same of what steps update and what they read and write on disk.
+[[nodiscard]] std::string lag_table(const JobSetup& setup, const std::vector<StepPhase>& phases);
+[[nodiscard]] std::string lag_line(const JobSetup& setup);
 // The phases as an array.
-void exchange_json(const std::vector<ExchangePhase>& phases, JsonWriter& json);
+void phases_json(const std::vector<StepPhase>& phases, JsonWriter& json);
 
 }  // namespace dslaunch::job

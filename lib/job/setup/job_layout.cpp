@@ -12,10 +12,12 @@
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
 #include "job/setup/job_wire.h"
+#include "job/setup/step_kinds.h"
 #include "plan/step/plan_check.h"
 #include "plan/step/stage_model.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/schedules/exchange_schedule.h"
+#include "runtime/schedules/lag_schedule.h"
 #include "zero/states/shard_optimizer.h"
 #include "zero/states/tensor_states.h"
 
@@ -135,6 +137,7 @@ plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtim
     options.optimizer_states = zero::ShardOptimizer::states_per_parameter(config.optimizer);
     if (!on_gpu)
         options.compression = runtime::ExchangeSchedule::room(config.optimizer, place.node_count());
+    options.lag = runtime::LagSchedule(config.lagging).of(1);
     options.fused_update = fuses(options);
     return options;
 }
@@ -193,22 +196,23 @@ std::string shard_text(const JobSetup& setup) {
 }
 
 plan::StepPlan make_plan(const JobSetup& setup, const runtime::Topology& place,
-                         plan::Exchange exchange) {
+                         const plan::StepKind& kind) {
     plan::StepPlanOptions options = setup.plan_options;
     set_place(options, place, setup.on_gpu);
-    options.exchange = exchange;
+    options.exchange = kind.exchange;
+    if (kind.lag.on) options.lag = kind.lag;
     options.fused_update = fuses(options);
     plan::StepPlan plan = plan::make_step_plan(setup.info, setup.layout, options);
     if (setup.place.is_pipeline()) count_sent_by_stage(setup, plan);
     return plan;
 }
 
-std::vector<plan::StepPlan> make_host_plans(const JobSetup& setup, plan::Exchange exchange) {
+std::vector<plan::StepPlan> make_host_plans(const JobSetup& setup, const plan::StepKind& kind) {
     std::vector<plan::StepPlan> plans;
     for (int local = 0; local < setup.place.of_stage.local_world_size(); ++local) {
         runtime::Topology rank = setup.place.of_stage;
         rank.local_rank = local;
-        plans.push_back(make_plan(setup, rank, exchange));
+        plans.push_back(make_plan(setup, rank, kind));
     }
     return plans;
 }
@@ -241,7 +245,7 @@ namespace {
 // Plans stage by stage, equally many of each: those of a host's ranks, or one per stage if stages
 // lie otherwise on their hosts.
 std::vector<plan::StepPlan> plans_of_pipeline(const JobSetup& setup, const runtime::Topology& place,
-                                              plan::Exchange exchange) {
+                                              const plan::StepKind& kind) {
     std::vector<JobSetup> stages;
     bool alike = true;
     for (const int rank : setup.place.pipeline) {
@@ -252,9 +256,9 @@ std::vector<plan::StepPlan> plans_of_pipeline(const JobSetup& setup, const runti
     std::vector<plan::StepPlan> plans;
     for (JobSetup& stage : stages) {
         if (alike) {
-            std::ranges::move(make_host_plans(stage, exchange), std::back_inserter(plans));
+            std::ranges::move(make_host_plans(stage, kind), std::back_inserter(plans));
         } else {
-            plans.push_back(make_plan(stage, stage.place.of_stage, exchange));
+            plans.push_back(make_plan(stage, stage.place.of_stage, kind));
         }
     }
     return plans;
@@ -263,13 +267,11 @@ std::vector<plan::StepPlan> plans_of_pipeline(const JobSetup& setup, const runti
 }  // namespace
 
 void check_host_plans(const JobSetup& setup, const runtime::Topology& place) {
-    const int exchanges = setup.plan_options.compression.errors ? plan::kExchanges : 1;
-    for (int e = 0; e < exchanges; ++e) {
-        const auto exchange = static_cast<plan::Exchange>(e);
+    for (const plan::StepKind& kind : all_step_kinds(setup)) {
         const std::vector<std::string> problems =
             setup.place.is_pipeline()
-                ? plan::check_plans(plans_of_pipeline(setup, place, exchange), setup.place.stages)
-                : plan::check_plans(make_host_plans(setup, exchange));
+                ? plan::check_plans(plans_of_pipeline(setup, place, kind), setup.place.stages)
+                : plan::check_plans(make_host_plans(setup, kind));
         DSL_CHECK(problems.empty(), "the plans of this host's ranks do not fit together: {}",
                   problems.front());
     }

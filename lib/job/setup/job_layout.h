@@ -31,12 +31,12 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 // The reason for the choice of shard auto, a line; empty: the config names the shard.
 [[nodiscard]] std::string shard_text(const JobSetup& setup);
 
-// The step plan of the rank at PLACE among those of SETUP's stage, with that EXCHANGE, and the step
+// The step plan of the rank at PLACE among those of SETUP's stage, of that KIND, and the step
 // plans of all ranks of that stage on its host.
 [[nodiscard]] plan::StepPlan make_plan(const JobSetup& setup, const runtime::Topology& place,
-                                       plan::Exchange exchange = plan::Exchange::kExact);
-[[nodiscard]] std::vector<plan::StepPlan> make_host_plans(
-    const JobSetup& setup, plan::Exchange exchange = plan::Exchange::kExact);
+                                       const plan::StepKind& kind = {});
+[[nodiscard]] std::vector<plan::StepPlan> make_host_plans(const JobSetup& setup,
+                                                          const plan::StepKind& kind = {});
 
 // Called by all ranks of a stage, in one order of collectives: checks that their plans fit
 // together. Throws Error{kDiverged}: model, config or dsworker differ between the hosts.

@@ -40,10 +40,13 @@ class InstructionTimes {
             case Op::kBackwardWeight:
                 return segment(instruction).backward_weight_s + adding_s(instruction);
             case Op::kUpdate:
+                return update_s(instruction);
+            case Op::kUpdateRest:
                 return rates_.update_s(static_cast<double>(chunk_numel(instruction)));
             case Op::kAccumulate:
                 return rates_.add_s(chunk_numel(instruction));
             case Op::kNorm:
+            case Op::kSelect:
                 return seconds_at(read_bytes(instruction), rates_.sum_bytes_per_s);
             case Op::kExchange:
                 return exchange_s(instruction);
@@ -70,6 +73,13 @@ class InstructionTimes {
     }
 
   private:
+    // Where updates lag, a step updates the important part and adds the rest up.
+    [[nodiscard]] double update_s(const Instruction& update) const {
+        const int64_t numel = chunk_numel(update);
+        if (plan_.lag.kind == Lag::kWhole) return rates_.update_s(static_cast<double>(numel));
+        const double important = static_cast<double>(numel) * plan_.lag.important;
+        return rates_.update_s(important) + rates_.add_s(numel - static_cast<int64_t>(important));
+    }
     // A bucket's values are written, compressed and expanded: four passes over them.
     [[nodiscard]] double exchange_s(const Instruction& exchange) const {
         int64_t numel = 0;

@@ -143,6 +143,11 @@ void ChunkPasses::begin_updates() {
 }
 
 void ChunkPasses::join_update(Instruction& update) {
+    join_chunk(update);
+    join_sums(update);
+}
+
+void ChunkPasses::join_chunk(Instruction& update) {
     const int c = update.chunk;
     if (chunk(c).parameters_in_memory()) update.writes.push_back(extents_[c]);
     if (chunk(c).turn < 0) return;
@@ -150,25 +155,44 @@ void ChunkPasses::join_update(Instruction& update) {
     update.buffer = static_cast<int>(buffer);
     update.writes.push_back(swap_buffers_[buffer]);
     held_[buffer] = c;
-    if (!sums_pass(c)) return;
+}
+
+void ChunkPasses::join_sums(Instruction& update) const {
+    const int c = update.chunk;
+    if (chunk(c).turn < 0 || !sums_pass(c)) return;
     update.sum_buffer = update_use(c).buffer;
     update.reads.push_back(sum_buffers_[update.sum_buffer]);
 }
 
 void ChunkPasses::after_update(int c) {
-    const int turn = chunk(c).turn;
-    if (turn < 0) return;
-    const int next = next_turn_[turn];
-    if (next >= 0) {
-        add_write(turn);
-        add_read(next);
-    }
+    const size_t before = plan_.instructions.size();
+    after_chunk(c);
     // The sums that may be read ahead now, together with their chunk if that is read now, too.
-    const int later = turn + plan_.swap_buffers;
-    if (later >= turns()) return;
+    const int other = next_with_sums(c);
+    if (other < 0) return;
+    const bool comes =
+        plan_.instructions.size() > before && chunk(other).turn == next_turn_[chunk(c).turn];
+    read_sums(comes ? plan_.instructions.back() : add(Op::kRead, other), update_use(other));
+}
+
+void ChunkPasses::after_chunk(int c) {
+    const int turn = chunk(c).turn;
+    if (turn < 0 || next_turn_[turn] < 0) return;
+    add_write(turn);
+    add_read(next_turn_[turn]);
+}
+
+void ChunkPasses::after_sums(int c) {
+    const int other = next_with_sums(c);
+    if (other >= 0) read_sums(add(Op::kRead, other), update_use(other));
+}
+
+// The chunk whose sums may be read once C is updated, or -1.
+int ChunkPasses::next_with_sums(int c) const {
+    const int turn = chunk(c).turn, later = turn + plan_.swap_buffers;
+    if (turn < 0 || later >= turns()) return -1;
     const int other = chunk_in(later);
-    if (!sums_pass(other) || !update_use(other).read) return;
-    read_sums(later == next ? plan_.instructions.back() : add(Op::kRead, other), update_use(other));
+    return sums_pass(other) && update_use(other).read ? other : -1;
 }
 
 void ChunkPasses::join_bucket_read(Instruction& read) const {

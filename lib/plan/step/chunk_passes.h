@@ -37,9 +37,15 @@ class ChunkPasses {
     // Called when all sums are complete: reads those of the first turns.
     void begin_updates();
     // Called around a chunk's Update: a chunk that passes is brought before it, and makes room for
-    // another after it.
+    // another after it. Its sums come and go with it.
     void join_update(Instruction& update);
     void after_update(int c);
+    // The same for an update that takes no sums of this step (kUpdateRest), and for one that leaves
+    // the chunk where it is.
+    void join_chunk(Instruction& update);
+    void after_chunk(int c);
+    void join_sums(Instruction& update) const;
+    void after_sums(int c);
     // READ gets this rank's part of its bucket, from disk or from the buffers that hold it then.
     void join_bucket_read(Instruction& read) const;
 
@@ -64,6 +70,7 @@ class ChunkPasses {
     void add_write(int turn);
     void add_read(int turn);
     void read_sums(Instruction& read, const SumUse& use) const;
+    [[nodiscard]] int next_with_sums(int c) const;
 
     StepPlan& plan_;
     const StepPlanOptions& options_;

@@ -63,6 +63,22 @@ class Adder {
                                              BufferKind::kGradients, owned - on_disk, on_disk));
     }
 
+    // Gradients that wait for an update of the rest, and where that lands later, its parameters.
+    // Important units of chunks on disk have their states in memory.
+    void add_waiting(int b, PersistentBuffers& made) {
+        const LagPlan& lag = options_.lag;
+        const int64_t bytes = 4 + (lag.overlaps ? options_.parameter_bytes : 0);
+        made.waiting.push_back(
+            add({fmt::format("waiting gradients of bucket {}", b), BufferKind::kGradients,
+                 Tier::kMemory, Bytes{owned_numel(b) * bytes}, true}));
+        const int64_t states = options_.optimizer_states + (options_.master ? 1 : 0);
+        const auto important =
+            static_cast<int64_t>(lag.important * static_cast<double>(numel_on_disk(b)));
+        if (important > 0)
+            add({fmt::format("important states of bucket {}", b), BufferKind::kMoments,
+                 Tier::kMemory, Bytes{important * states * 4}, true});
+    }
+
     // The values of one bucket at a time, in memory that the host's ranks share.
     void add_exchange(PersistentBuffers& made) {
         int64_t numel = 0;
@@ -159,6 +175,11 @@ PersistentBuffers add_persistent_buffers(const ModelInfo& model, const FlatLayou
         adder.add({"blocks for momentary tensors", BufferKind::kActivations, Tier::kMemory, blocks,
                    true});
     if (options.compression.errors) adder.add_exchange(made);
+    if (options.lag.on) {
+        for (int b = 0; b < layout.trained_buckets; ++b) adder.add_waiting(b, made);
+        made.choice = adder.add({"choice of important units", BufferKind::kScalars, Tier::kMemory,
+                                 Bytes{layout.trained_numel / options.lag.unit_numel}, true});
+    }
     made.norm = adder.add({"gradient norm", BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
     return made;
 }

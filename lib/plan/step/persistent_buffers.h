@@ -20,6 +20,8 @@ struct PersistentBuffers {
     std::vector<int> reduced;           // by trained bucket, if reduced gradients are kept
     std::vector<int> staging;           // by gather buffer
     std::vector<int> errors;            // by trained bucket, of compression; none without it
+    std::vector<int> waiting;           // by trained bucket, gradients that lag; none without them
+    int choice = -1;                    // of important units
     int exchange = -1;                  // values that hosts exchange compressed
     int norm = -1;
 };

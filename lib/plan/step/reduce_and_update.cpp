@@ -27,9 +27,31 @@ void ReduceAndUpdate::count_gather(Instruction& gather) const {
     gather.sent = links_.sent_by_gather(gather.bucket);
 }
 
+void ReduceAndUpdate::begin_step(const ModelInfo& model) {
+    if (options_.lag.kind != Lag::kPartial) chunk_passes_.begin_turns();
+    if (options_.lag.kind != Lag::kLate) return;
+    for (const int b : update_order(model, layout_, options_)) {
+        const auto i = static_cast<size_t>(b);
+        for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1]; ++c)
+            add_rest_update(c);
+    }
+}
+
+void ReduceAndUpdate::add_rest_update(int c) {
+    const int b = chunk(c).bucket;
+    Instruction& update = add(Op::kUpdateRest, Lane::kUpdate, b);
+    update.chunk = c;
+    // The parameters that it reads are this step's until Update, which comes behind it.
+    update.reads = {kept_.choice};
+    update.writes = {kept_.waiting[b], kept_.moments[b]};
+    chunk_passes_.join_chunk(update);
+    chunk_passes_.after_chunk(c);
+}
+
 void ReduceAndUpdate::end_step(const ModelInfo& model) {
     chunk_passes_.begin_updates();
     if (options_.norm_first()) add_norm();
+    if (options_.lag.selects) add_select();
     if (updates_early(options_)) return;
     for (const int b : update_order(model, layout_, options_)) add_updates(b);
 }
@@ -100,8 +122,18 @@ int ReduceAndUpdate::summed(int b) const {
 void ReduceAndUpdate::add_norm() {
     Instruction& norm = add(Op::kNorm, Lane::kCommunication);
     for (int b = 0; b < layout_.trained_buckets; ++b) norm.reads.push_back(summed(b));
+    // No rank updates before every rank's late updates have read the parameters.
+    if (options_.lag.kind == Lag::kLate)
+        norm.reads.insert(norm.reads.end(), kept_.waiting.begin(), kept_.waiting.end());
     norm.writes = {kept_.norm};
     norm.sent = links_.sent_by_norm();
+}
+
+void ReduceAndUpdate::add_select() {
+    Instruction& select = add(Op::kSelect, Lane::kCommunication);
+    for (int b = 0; b < layout_.trained_buckets; ++b) select.reads.push_back(summed(b));
+    select.reads.push_back(kept_.norm);
+    select.writes = {kept_.choice};
 }
 
 // The values are made of this rank's states, and the updates after it take their average.
@@ -136,6 +168,14 @@ void ReduceAndUpdate::add_update(int c) {
     if (is_compressed(options_.exchange)) update.reads.push_back(kept_.exchange);
     if (chunk(c).last)
         update.bytes = options_.local_world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
+    if (options_.lag.on) {
+        update.reads.push_back(kept_.choice);
+        update.writes.push_back(kept_.waiting[i]);
+    }
+    if (options_.lag.kind != Lag::kWhole) {
+        chunk_passes_.join_sums(update);
+        return chunk_passes_.after_sums(c);
+    }
     chunk_passes_.join_update(update);
     chunk_passes_.after_update(c);
 }

@@ -30,6 +30,8 @@ class ReduceAndUpdate {
     // Ties come at the step's end, when all stages of the parameter arrive, so that none waits for
     // another while there is work.
     void add_tie(const TiedParameter& tie);
+    // Adds the updates of gradients that waited, at the start of a step that has them.
+    void begin_step(const ModelInfo& model);
     // Adds Norm, and the updates if they wait for all reductions.
     void end_step(const ModelInfo& model);
 
@@ -42,6 +44,8 @@ class ReduceAndUpdate {
     void add_accumulates(int b, int m);
     [[nodiscard]] int summed(int b) const;
     void add_norm();
+    void add_select();
+    void add_rest_update(int c);
     void add_exchange(int b);
     void add_updates(int b);
     void add_update(int c);

@@ -18,6 +18,16 @@ void check_options(const StepPlanOptions& options) {
               "compression over {} hosts, each of which must hold a copy", options.node_count());
     DSL_CHECK(options.compression.errors || !is_compressed(options.exchange),
               "{} without room for what compression loses", exchange_name(options.exchange));
+    const LagPlan& lag = options.lag;
+    DSL_CHECK(lag.on || (lag.kind == Lag::kWhole && !lag.selects),
+              "a plan whose updates do not lag");
+    DSL_CHECK(lag.overlaps || lag.kind != Lag::kLate, "no update of the rest is late");
+    const bool packs = options.offload.packings[0] != StatePacking::kNone ||
+                       options.offload.packings[1] != StatePacking::kNone;
+    DSL_CHECK(!lag.on || (options.exchange == Exchange::kExact && !options.offload.parameters &&
+                          !packs && !options.stage_work.in_pipeline() && !options.whole_tensors &&
+                          options.optimizer_states == 2),
+              "updates lag beside what moves or rounds states otherwise");
     const std::vector<PipelineWork>& order = options.stage_work.order;
     const auto forwards = std::ranges::count(order, WorkKind::kForward, &PipelineWork::kind);
     const std::vector<StagePart>& parts = options.stage_work.parts;

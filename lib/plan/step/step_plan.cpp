@@ -6,10 +6,11 @@
 namespace dslaunch::plan {
 
 std::string_view op_name(Op op) {
-    constexpr std::array<std::string_view, 21> kNames = {
-        "Load",     "Await", "Gather",  "Forward",       "Recompute",      "Release", "Claim",
-        "Backward", "Post",  "Reduce",  "Accumulate",    "Norm",           "Update",  "Read",
-        "Write",    "Send",  "Receive", "BackwardInput", "BackwardWeight", "Tie",     "Exchange"};
+    constexpr std::array<std::string_view, 23> kNames = {
+        "Load",           "Await",    "Gather",   "Forward", "Recompute",  "Release",
+        "Claim",          "Backward", "Post",     "Reduce",  "Accumulate", "Norm",
+        "Update",         "Read",     "Write",    "Send",    "Receive",    "BackwardInput",
+        "BackwardWeight", "Tie",      "Exchange", "Select",  "UpdateRest"};
     return kNames[static_cast<size_t>(op)];
 }
 
@@ -40,8 +41,9 @@ TrafficKind traffic_kind(Op op) {
 
 std::string_view lane_name(Lane lane) {
     constexpr std::array<std::string_view, kLanes> kNames = {
-        "compute",   "communication", "read",    "write",      "send",         "receive",
-        "send back", "receive back",  "send up", "receive up", "send up back", "receive up back"};
+        "compute",      "communication",   "read",         "write",   "send",
+        "receive",      "send back",       "receive back", "send up", "receive up",
+        "send up back", "receive up back", "update"};
     return kNames[static_cast<size_t>(lane)];
 }
 
@@ -118,6 +120,10 @@ uint64_t StepPlan::hash() const {
         }
     };
     add(static_cast<int64_t>(exchange));
+    if (lag.on)
+        for (const int64_t word :
+             {static_cast<int64_t>(lag.kind), lag.steps, int64_t{lag.selects}, int64_t{lag.fills}})
+            add(word);
     for (const Instruction& instruction : instructions) {
         add(static_cast<int64_t>(instruction.op));
         add(static_cast<int64_t>(instruction.lane));
@@ -132,8 +138,9 @@ uint64_t StepPlan::hash() const {
         add(instruction.peer);
         // The bytes of these instructions depend on the host or the rank; ranks of a host compare
         // the layout of their arena.
-        const bool own = instruction.op == Op::kUpdate || instruction.op == Op::kGather ||
-                         instruction.op == Op::kRead || instruction.op == Op::kWrite;
+        const bool own = instruction.op == Op::kUpdate || instruction.op == Op::kUpdateRest ||
+                         instruction.op == Op::kGather || instruction.op == Op::kRead ||
+                         instruction.op == Op::kWrite;
         if (!own) add(instruction.bytes.value);
     }
     return hash;

@@ -19,6 +19,7 @@
 #include "plan/model/model_info.h"
 #include "plan/pipeline/stage_work.h"
 #include "plan/step/between_hosts.h"
+#include "plan/step/lagging.h"
 
 namespace dslaunch::plan {
 
@@ -49,13 +50,16 @@ enum class Op : uint8_t {
     kBackwardInput,   // segment: the gradients of its inputs
     kBackwardWeight,  // segment, later: the gradients of its parameters
     kTie,  // bucket of a tied parameter: this rank's gradients become their sum over its stages
-    kExchange,  // bucket: what the plan's Exchange says, averaged over hosts in 1 bit an element
+    kExchange,    // bucket: what the plan's Exchange says, averaged over hosts in 1 bit an element
+    kSelect,      // by this step's gradients, which units are important from the next update on
+    kUpdateRest,  // chunk: gradients that waited become an update, which Update lands
 };
 
 // Transfers in both directions go on at once, so each direction has a lane. Between stages, values
 // and the gradients that come back have lanes of their own, so that neither waits for a neighbour
 // busy with the other. If parts come up the stages again (kZeroBubbleV), the way up has its own
 // lanes too: both ends of a lane have the same messages in the same order under any schedule.
+// Updates that lag have a lane, beside the one of a step's own updates.
 enum class Lane : uint8_t {
     kCompute,
     kCommunication,
@@ -68,9 +72,10 @@ enum class Lane : uint8_t {
     kSendUp,
     kReceiveUp,
     kSendUpBack,
-    kReceiveUpBack
+    kReceiveUpBack,
+    kUpdate
 };
-inline constexpr int kLanes = 12;
+inline constexpr int kLanes = 13;
 
 // The tiers: private memory of the rank, the host's shared arena, the offload file, the memory of
 // the rank's GPU.
@@ -134,6 +139,14 @@ struct Instruction {
     std::vector<int> waits;  // instructions of other lanes that must be done first; derived
 };
 
+// What makes the steps of one job differ in their plans.
+struct StepKind {
+    Exchange exchange = Exchange::kExact;
+    LagPlan lag = {};
+
+    bool operator==(const StepKind&) const = default;
+};
+
 // The time in which an instruction ran, from the begin of its step, without waits for others.
 struct InstructionSpan {
     Duration begin{0};
@@ -143,6 +156,7 @@ struct InstructionSpan {
 struct StepPlan {
     int rank = 0;
     Exchange exchange = Exchange::kExact;
+    LagPlan lag;
     std::vector<PlanBuffer> buffers;
     std::vector<Instruction> instructions;  // in program order; each lane runs its own in this
                                             // order
@@ -204,6 +218,8 @@ struct StepPlanOptions {
     // hosts of one rank each.
     bool on_device = false;
     Exchange exchange = Exchange::kExact;  // what hosts tell each other in this step
+    // REQUIRES, if it is on: `exchange` is kExact, parameters are not offloaded, nothing is packed.
+    LagPlan lag = {};
     // Kept by every plan of a job that compresses. REQUIRES then: each host holds a copy.
     CompressionRoom compression = {};
     StageWork stage_work = {};  // REQUIRES: `order` has each part and micro step once forward and
@@ -228,8 +244,9 @@ struct StepPlanOptions {
     // The host of this rank, and the bridges of a host (Topology::bridge_count).
     [[nodiscard]] int node_rank() const;
     [[nodiscard]] int bridge_count() const;
-    // Returns true if no update may begin before every gradient of the step has been seen.
-    [[nodiscard]] bool norm_first() const { return clip || check_overflow; }
+    // Returns true if no update may begin before every gradient of the step has been seen. Where
+    // updates lag, important units are chosen by all of them.
+    [[nodiscard]] bool norm_first() const { return clip || check_overflow || lag.on; }
     // Returns true if the reduced gradients of a step are added up, or kept, beside the buckets.
     // Their sums are in the place of the states, in memory or on disk.
     [[nodiscard]] bool keeps_reduced() const {

@@ -40,6 +40,7 @@ class PlanBuilder {
         check_options(options_);
         plan_.rank = options_.rank;
         plan_.exchange = options_.exchange;
+        plan_.lag = options_.lag;
         choose_chunks();
         choose_buffers();
         kept_ = add_persistent_buffers(model_, layout_, options_, plan_);
@@ -48,7 +49,7 @@ class PlanBuilder {
         buffer_of_bucket_.assign(layout_.buckets.size(), -1);
         claimed_.assign(layout_.buckets.size(), -1);
         awaited_.assign(layout_.buckets.size(), 0);
-        chunk_passes_.begin_turns();
+        sums_.begin_step(model_);
         begin_micro_steps();
         if (options_.stage_work.in_pipeline()) {
             for (const PipelineWork& work : options_.stage_work.order) {

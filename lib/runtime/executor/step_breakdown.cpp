@@ -33,7 +33,9 @@ StepBreakdown::Work StepBreakdown::work_of(plan::Op op) {
         case Op::kTie:
             return Work::kReduce;
         case Op::kNorm:
+        case Op::kSelect:
         case Op::kUpdate:
+        case Op::kUpdateRest:
             return Work::kUpdate;
         case Op::kRead:
         case Op::kWrite:

@@ -105,7 +105,11 @@ bool Checkpoint::finite() const {
 
 bool is_further_state(std::string_view name) {
     return name == "server_error" || name.starts_with("worker_error.") || name == kFreshVariance ||
-           name == kLambCoefficient;
+           name == kLambCoefficient || is_lagging_state(name);
+}
+
+bool is_lagging_state(std::string_view name) {
+    return name == kLagging || name == kLaggingDue || name == kLaggingChoice;
 }
 
 int Checkpoint::find(std::string_view name) const {

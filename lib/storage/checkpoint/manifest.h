@@ -28,13 +28,21 @@ enum class TensorKind : uint8_t {
 
 // True for a state that runs of any optimizer and number of hosts go on without: what 1-bit
 // exchanges between hosts have lost so far ("server_error" of the averages, "worker_error.H" of
-// host H), and what 1-bit LAMB keeps beside LAMB's states.
+// host H), what 1-bit LAMB keeps beside LAMB's states, and those of updates that lag.
 [[nodiscard]] bool is_further_state(std::string_view name);
+[[nodiscard]] bool is_lagging_state(std::string_view name);
 
 // The states of 1-bit LAMB that are no moments: the variance that goes on while the other one
 // stays, and of each tensor three numbers (zero/states/tensor_states.h).
 inline constexpr std::string_view kFreshVariance = "exp_avg_sq_fresh";
 inline constexpr std::string_view kLambCoefficient = "lamb_coefficient";
+
+// States of updates that lag: gradients that wait for an update of the rest, -0 where a unit is
+// important; the same while the next step does that update; 1 where a unit is important from that
+// step on.
+inline constexpr const char* kLagging = "lagging_gradients";
+inline constexpr const char* kLaggingDue = "lagging_gradients_due";
+inline constexpr const char* kLaggingChoice = "lagging_choice";
 
 // CheckpointTensor::state_numel: the state has the tensor's shape.
 inline constexpr int64_t kLikeTensor = -1;

@@ -103,6 +103,20 @@ kernels::AdamStep ShardOptimizer::without_correction(double lr, double beta1) co
             .frozen_variance = true};
 }
 
+kernels::AdamStep ShardOptimizer::adam(double lr, int64_t step,
+                                       const std::optional<config::Betas>& betas,
+                                       int64_t steps) const {
+    return {.lr = lr,
+            .beta1 = betas ? betas->beta1 : config_.beta1,
+            .beta2 = betas ? betas->beta2 : config_.beta2,
+            .eps = config_.eps,
+            .weight_decay = config_.weight_decay,
+            .decoupled_decay = config_.kind == config::OptimizerKind::kAdamW,
+            .bias_correction = config_.bias_correction,
+            .step = step,
+            .steps = steps};
+}
+
 void ShardOptimizer::mix(const kernels::FlatRange& range,
                          const std::optional<config::Betas>& betas) {
     DSL_CHECK(config_.compresses() && range.parameters.empty(), "momenta are not mixed alone");
@@ -117,15 +131,7 @@ void ShardOptimizer::update(kernels::FlatRange range, double lr, int64_t step,
     switch (config_.kind) {
         case config::OptimizerKind::kAdam:
         case config::OptimizerKind::kAdamW:
-            return queue_.adam_step(
-                range, {.lr = lr,
-                        .beta1 = beta1,
-                        .beta2 = beta2,
-                        .eps = config_.eps,
-                        .weight_decay = config_.weight_decay,
-                        .decoupled_decay = config_.kind == config::OptimizerKind::kAdamW,
-                        .bias_correction = config_.bias_correction,
-                        .step = step});
+            return queue_.adam_step(range, adam(lr, step, betas));
         case config::OptimizerKind::kOneBitAdam:
         case config::OptimizerKind::kZeroOneAdam: {
             kernels::AdamStep adam =

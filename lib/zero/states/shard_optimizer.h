@@ -45,6 +45,11 @@ class ShardOptimizer {
     void update(kernels::FlatRange range, double lr, int64_t step,
                 const std::optional<config::Betas>& betas = {},
                 plan::Exchange exchange = plan::Exchange::kExact);
+    // The step of Adam or AdamW that update() does, as the last of STEPS whose mean gradient it
+    // takes. REQUIRES: the optimizer is one of both.
+    [[nodiscard]] kernels::AdamStep adam(double lr, int64_t step,
+                                         const std::optional<config::Betas>& betas,
+                                         int64_t steps = 1) const;
     // Mixes the gradients of RANGE into the momentum alone. REQUIRES: the optimizer compresses.
     void mix(const kernels::FlatRange& range, const std::optional<config::Betas>& betas);
 

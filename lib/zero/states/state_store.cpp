@@ -281,6 +281,11 @@ void StateStore::fill_buffers() {
 void StateStore::change_plan(const plan::StepPlan& plan) {
     DSL_CHECK(plan.chunks.all.size() == chunks_.size(), "{} chunks instead of {}",
               plan.chunks.all.size(), chunks_.size());
+    const auto keeps = [](const plan::StateChunk& chunk) { return chunk.kept(); };
+    if (std::ranges::equal(plan.chunks.all, plan_->chunks.all, {}, keeps, keeps)) {
+        plan_ = &plan;
+        return;
+    }
     skipping_ = false;
     for (SwapBuffer& buffer : buffers_) {
         if (!buffer.changed) continue;
@@ -391,12 +396,12 @@ ChunkView StateStore::view_in(int c, std::byte* memory) const {
 ChunkView StateStore::view(const plan::Instruction& update) {
     const int c = update.chunk;
     ChunkView view;
-    if (chunk(c).turn >= 0) {
+    if (chunk(c).turn >= 0 && update.buffer >= 0) {
         const SwapBuffer* const buffer = buffer_holding(c);
         DSL_CHECK(buffer != nullptr, "chunk {} is not in its swap buffer", c);
         view = view_in(c, buffer->memory.data());
-        if (update.sum_buffer >= 0) view.sums = sums_in(c, update.sum_buffer);
     }
+    if (update.sum_buffer >= 0) view.sums = sums_in(c, update.sum_buffer);
     if (chunk(c).kept()) view = view_in(c, home(c).data());
     add_resident(c, view);
     return view;
@@ -450,6 +455,7 @@ void StateStore::visit(int c, const std::function<void(const ChunkView&)>& use) 
     }
     ChunkView view = view_in(c, buffer != nullptr ? buffer->memory.data() : staging.bytes().data());
     add_resident(c, view);
+    if (overlay_) overlay_(c, view);
     use(view);
 }
 

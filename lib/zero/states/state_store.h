@@ -71,12 +71,13 @@ class StateStore {
     // buffers. It is called once all chunks are put and their sources are given back.
     void begin();
 
-    // Replaces the plan by PLAN, outside of a step. PLAN may differ only in which chunks are kept,
-    // and must outlive the store. Changed swap buffers are written, as the next step would do.
-    // Chunks that are no longer kept are written and their memory is given back. Chunks that now
-    // are kept are read into memory of their own. The buffers get the chunks that the next step
-    // expects there. Nothing else moves. Blocks until all is done. Called by the thread that made
-    // FILE. Throws Error{kDisk}, and Error{kSetup} if memory runs out.
+    // Replaces the plan by PLAN, outside of a step. PLAN may differ only in which chunks are kept
+    // and in what its updates take, and must outlive the store. If the same chunks are kept,
+    // nothing moves. Else changed swap buffers are written, as the next step would do. Chunks that
+    // are no longer kept are written and their memory is given back. Chunks that now are kept are
+    // read into memory of their own. The buffers get the chunks that the next step expects there.
+    // Nothing else moves. Blocks until all is done. Called by the thread that made FILE. Throws
+    // Error{kDisk}, and Error{kSetup} if memory runs out.
     void change_plan(const plan::StepPlan& plan);
 
     // Sums of gradients start anew. MEASURED means that packing errors are measured in this step.
@@ -90,8 +91,8 @@ class StateStore {
     // this step has put nothing there yet. REQUIRES: if not FRESH, the sums are in memory, or in
     // their buffer as the plan says.
     [[nodiscard]] float* sums_of(const plan::Instruction& accumulate, bool fresh);
-    // Returns the chunk that an Update works on. REQUIRES: the chunk is in memory, or in its
-    // buffers as the plan says.
+    // Returns the chunk that an Update works on, without states if the plan leaves them on disk.
+    // REQUIRES: the chunk is in memory, or in its buffers as the plan says.
     [[nodiscard]] ChunkView view(const plan::Instruction& update);
     // Says that the chunk in BUFFER was updated and must be written.
     void set_changed(int buffer) { buffers_[buffer].changed = buffers_[buffer].updated = true; }
@@ -103,6 +104,11 @@ class StateStore {
     // parameters too, since only their master copies are sure to be current. Called outside of a
     // step.
     void visit(int c, const std::function<void(const ChunkView&)>& use);
+
+    // USE is given every view of a chunk that is not at rest in memory, before visit()'s caller.
+    void set_overlay(std::function<void(int c, const ChunkView&)> use) {
+        overlay_ = std::move(use);
+    }
 
     // Copies this rank's elements of a bucket whose parameters are offloaded, each to its place
     // behind BASE, from disk or from the swap buffers that hold them.
@@ -200,6 +206,7 @@ class StateStore {
     std::vector<Chunk> chunks_;
     std::vector<int> indices_;  // 0, 1, …; chunks_of() points into it
     FillMoments initial_moments_;
+    std::function<void(int c, const ChunkView&)> overlay_;
     Resident resident_;
     std::vector<SwapBuffer> buffers_;  // as many as a plan that keeps no chunk uses
     std::vector<SumBuffer> sum_buffers_;

@@ -92,6 +92,8 @@ struct TrainingCase {
     bool losses_late = false;  // SegmentRunnerOptions::read_losses_late
     OffloadPlan offload = {};
     HostWire wire = {};
+    LaggingConfig lagging = {};
+    int64_t unit_numel = 4;  // LagPlan::unit_numel
     KeptAfter kept_after = {};
     FileTree* tree = nullptr;           // null: nothing is saved or resumed
     std::vector<FileTree*> trees = {};  // one a host, if they share none

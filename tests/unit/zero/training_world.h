@@ -28,7 +28,7 @@
 #include "support/script_module.h"
 #include "support/world.h"
 #include "training_case.h"
-#include "unit/zero/exchange/plans_by_exchange.h"
+#include "unit/zero/plans_by_kind.h"
 #include "zero/zero_state.h"
 
 namespace dslaunch::testing {
@@ -102,6 +102,8 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.offload = job.offload;
     options.compression = ExchangeSchedule::room(job.optimizer, topology.node_count());
     options.wire = job.wire;
+    options.lag = LagSchedule(job.lagging).of(1);
+    options.lag.unit_numel = job.unit_numel;
     return options;
 }
 
@@ -136,7 +138,7 @@ struct TrainPlace {
 // Keeps each step's overflows; FORCED and EXCHANGES, unless null, change plans.
 class StepKeeper final : public BetweenSteps {
   public:
-    StepKeeper(const SteppingState& state, ForcedPlacement* forced, PlansByExchange* exchanges)
+    StepKeeper(const SteppingState& state, ForcedPlacement* forced, PlansByKind* exchanges)
         : state_(state), forced_(forced), exchanges_(exchanges) {}
 
     [[nodiscard]] const StepPlan* before_step(int64_t update) override {
@@ -152,7 +154,7 @@ class StepKeeper final : public BetweenSteps {
   private:
     const SteppingState& state_;
     ForcedPlacement* forced_;
-    PlansByExchange* exchanges_;
+    PlansByKind* exchanges_;
     int64_t steps_begun_ = 0;
 };
 
@@ -163,7 +165,7 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
                               Checkpointer* checkpointer = nullptr,
                               const TrainingState& resumed = {}, const TrainPlace* place = nullptr,
                               DeviceBackend* backend = nullptr, Collectives* of_devices = nullptr,
-                              PlansByExchange* exchanges = nullptr) {
+                              PlansByKind* exchanges = nullptr) {
     const Topology& topology = place != nullptr ? *place->ranks : collectives.topology();
     const int position_ranks = place != nullptr ? place->position_ranks : 1;
     const int data_rank = topology.rank() / position_ranks;
@@ -243,8 +245,8 @@ inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
         checkpointer->finish();
     }
     ForcedPlacement forced(job.kept_after, setup.info, setup.layout, planned.options);
-    PlansByExchange exchanges(
-        {job.optimizer, setup.info, setup.layout, planned.options, planned.plan, job.fused});
+    PlansByKind exchanges({job.optimizer, job.lagging, setup.info, setup.layout, planned.options,
+                           planned.plan, job.fused});
     RankOutcome outcome =
         train_with(job, setup, planned.plan, state, *self.collectives, &forced, checkpointer.get(),
                    resumed.training, nullptr, nullptr, nullptr, &exchanges);

@@ -33,7 +33,7 @@ TEST_CASE("the time of steps is told by kind of work, as means") {
 
 TEST_CASE("every op of a plan is some kind of work") {
     StepBreakdown breakdown;
-    for (int op = 0; op <= static_cast<int>(plan::Op::kTie); ++op) {
+    for (int op = 0; op <= static_cast<int>(plan::Op::kUpdateRest); ++op) {
         plan::StepPlan step;
         step.instructions.emplace_back().op = static_cast<plan::Op>(op);
         const std::vector<plan::InstructionSpan> spans = {{milliseconds(0), milliseconds(1)}};

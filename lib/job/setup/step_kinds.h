@@ -1,0 +1,35 @@
+// Which kind of step each update of a job is. Data path: run config -> [here] -> step plans. One
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "job/setup/job_setup.h"
+#include "runtime/schedules/exchange_schedule.h"
+#include "runtime/schedules/lag_schedule.h"
+
+namespace dslaunch::job {
+
+class StepKinds {
+  public:
+    explicit StepKinds(const JobSetup& setup);
+
+    // True if not all updates are of one kind.
+    [[nodiscard]] static bool differ(const config::RunConfig& config);
+    // UPDATE counts from 1. Cheap for updates that follow each other.
+    [[nodiscard]] plan::StepKind of(int64_t update);
+
+  private:
+    runtime::ExchangeSchedule exchanges_;
+    runtime::LagSchedule lags_;
+};
+
+[[nodiscard]] inline plan::StepKind kind_of(const plan::StepPlan& plan) {
+    return {plan.exchange, plan.lag};
+}
+
+// All kinds of steps that the job may have, each once.
+[[nodiscard]] std::vector<plan::StepKind> all_step_kinds(const JobSetup& setup);
+
+}  // namespace dslaunch::job

@@ -1,0 +1,48 @@
+// Which step updates what where updates may lag.
+#include "runtime/schedules/lag_schedule.h"
+
+#include <string>
+
+#include "support/catch.h"
+
+namespace dslaunch::runtime {
+namespace {
+
+// One letter a step: W everything, w everything and a choice, B the rest by what waited, b and a
+// choice, p important units, c and a choice, l with a late update beside, f fills one, F and a
+// choice.
+std::string letters(const config::LaggingConfig& config, int64_t updates) {
+    const LagSchedule schedule(config);
+    std::string text;
+    for (int64_t update = 1; update <= updates; ++update) {
+        const plan::LagPlan plan = schedule.of(update);
+        CHECK(plan.on);
+        CHECK(plan.overlaps == config.overlap);
+        switch (plan.kind) {
+            case plan::Lag::kWhole:
+                text += plan.steps == 1 ? (plan.selects ? 'w' : 'W') : (plan.selects ? 'b' : 'B');
+                break;
+            case plan::Lag::kPartial:
+                text += plan.fills ? (plan.selects ? 'F' : 'f') : (plan.selects ? 'c' : 'p');
+                break;
+            case plan::Lag::kLate:
+                text += plan.fills ? (plan.selects ? 'X' : 'x') : 'l';
+                break;
+        }
+    }
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("steps update everything, then important units, and the rest in intervals") {
+    CHECK(letters({true, 0.1, 3, 6, false, 0}, 14) == "wppBppbppBppbp");
+    CHECK(letters({true, 0.1, 3, 3, false, 2}, 10) == "Wwppbppbpp");
+    CHECK(letters({true, 0.1, 3, 6, true, 0}, 14) == "wppflpFlpflpFl");
+    CHECK(letters({true, 0.1, 1, 2, true, 1}, 6) == "wfXxXx");
+    CHECK(letters({true, 0.1, 1, 1, false, 0}, 4) == "wwww");
+    CHECK(!LagSchedule({}).of(7).on);
+    CHECK(LagSchedule({}).of(7) == plan::LagPlan{});
+}
+
+}  // namespace dslaunch::runtime

@@ -217,7 +217,7 @@ class Differ {
         values.tell(diff);
         CheckpointTensor order = a;
         if (!one_order) order.strides.clear();
-        if (!a.is_like_tensor(state_a)) order = {.shape = {a.numel_of(state_a)}};
+        if (!a.is_like_tensor(state_a)) order.shape = {a.numel_of(state_a)}, order.strides.clear();
         diff.first_index = index_of(order, values.first());
         diff_.tensors.push_back(std::move(diff));
     }

@@ -51,8 +51,7 @@ TEST_CASE("each optimizer, clipping and way of reduction agrees with torch::opti
 }
 
 TEST_CASE("maximize has the bits of descending the loss with another sign") {
-    for (OptimizerConfig config :
-         {kAdamW, kAdamL2, kAdagrad, kSgd, momentum_sgd(0.9, 0.3, false)})
+    for (OptimizerConfig config : {kAdamW, kAdamL2, kAdagrad, kSgd, momentum_sgd(0.9, 0.3, false)})
         for (const int stage : {0, 2}) {
             config.maximize = false;
             TrainingCase job{"climbs", {2}, config};

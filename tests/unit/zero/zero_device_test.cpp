@@ -7,6 +7,7 @@
 
 #include "device_world.h"
 #include "fixture_world.h"
+#include "graph/lower/wide_products.h"
 #include "optimizers.h"
 #include "support/catch.h"
 #include "support/device/test_backend.h"
@@ -153,6 +154,8 @@ std::vector<TrainingCase> jobs_of(int stage, DType dtype, int world_size) {
 TEST_CASE("every stage in every precision has the bits of the CPU's hosts of one rank",
           "[matrix]") {
     test::EveryNth cases(5);
+    use_wide_products();
+    const WideProducts none(false, false);  // a device's products are LibTorch's own
     for (const int world_size : {1, 2, 3})
         for (int stage = 0; stage <= 3; ++stage)
             for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})

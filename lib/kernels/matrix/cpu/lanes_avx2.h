@@ -19,7 +19,7 @@ struct Ints {
     __m256i low, high;
 };
 
-constexpr int kTileRows = 3, kTileOutputs = 4, kByteRows = 2;
+constexpr int kTileRows = 3, kTileOutputs = 2, kByteRows = 2;
 
 inline Floats fill(float x) {
     return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
@@ -74,15 +74,6 @@ inline Floats divide(Floats a, Floats b) {
 
 inline Floats fma(Floats a, Floats b, Floats c) {
     return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
-}
-
-// A tile of more sums is made in two passes, over the low lanes and over the high.
-constexpr int kSumsTogether = 4;
-
-template <int kPass>
-inline Floats fma_in_pass(Floats a, Floats b, Floats c) {
-    if constexpr (kPass == 0) return {_mm256_fmadd_ps(a.low, b.low, c.low), c.high};
-    return {c.low, _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
 
 inline Floats larger(Floats a, Floats b) {

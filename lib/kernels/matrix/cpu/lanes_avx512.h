@@ -67,14 +67,6 @@ inline Floats fma(Floats a, Floats b, Floats c) {
     return {_mm512_fmadd_ps(a.v, b.v, c.v)};
 }
 
-// The sums of every tile are made in one pass.
-constexpr int kSumsTogether = kTileRows * kTileOutputs;
-
-template <int /*kPass*/>
-inline Floats fma_in_pass(Floats a, Floats b, Floats c) {
-    return fma(a, b, c);
-}
-
 inline Floats larger(Floats a, Floats b) {
     return {_mm512_max_ps(a.v, b.v)};
 }

@@ -72,14 +72,6 @@ inline Floats fma(const Floats& a, const Floats& b, const Floats& c) {
 }
 
 // The second one when either is a NaN, as x86's instructions.
-// The sums of every tile are made in one pass.
-constexpr int kSumsTogether = kTileRows * kTileOutputs;
-
-template <int /*kPass*/>
-inline Floats fma_in_pass(Floats a, Floats b, Floats c) {
-    return fma(a, b, c);
-}
-
 inline Floats larger(const Floats& a, const Floats& b) {
     return each([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
 }

@@ -39,26 +39,27 @@ inline void keep(float* sums, const float* values, int outputs, bool first) {
     for (int o = 0; o < outputs; ++o) sums[o] = first ? values[o] : sums[o] + values[o];
 }
 
-// kPass: that of kSumsTogether, or -1 for all lanes at once.
-template <int kPass, typename T, int kRows, int kOutputs>
-inline __attribute__((always_inline)) void add_row_major(const RowMajorTile<T>& tile,
-                                                         Floats (&sums)[kRows][kOutputs]) {
+template <typename T, int kRows, int kOutputs>
+void row_major_tile(const RowMajorTile<T>& tile) {
+    Floats sums[kRows][kOutputs];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+        for (int o = 0; o < kOutputs; ++o) sums[r][o] = fill(0);
     const auto add_products = [&](int64_t k, int64_t numel) __attribute__((always_inline)) {
-        Floats x[kRows];
+        Floats w[kOutputs];
 #pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) x[r] = load_part(tile.x + r * tile.x_stride + k, numel);
+        for (int o = 0; o < kOutputs; ++o) w[o] = load_as<T>(tile.w + o * tile.w_stride + k, numel);
 #pragma GCC unroll 8
-        for (int o = 0; o < kOutputs; ++o) {
-            const Floats w = load_as<T>(tile.w + o * tile.w_stride + k, numel);
+        for (int r = 0; r < kRows; ++r) {
+            const Floats x = load_part(tile.x + r * tile.x_stride + k, numel);
 #pragma GCC unroll 8
-            for (int r = 0; r < kRows; ++r)
-                sums[r][o] =
-                    kPass < 0 ? fma(x[r], w, sums[r][o]) : fma_in_pass<kPass>(x[r], w, sums[r][o]);
+            for (int o = 0; o < kOutputs; ++o) sums[r][o] = fma(x, w[o], sums[r][o]);
         }
     };
     int64_t k = 0;
     for (; k + kLanes <= tile.numel; k += kLanes) {
-        if (kPass <= 0 && tile.left > 0) {
+        if (tile.left > 0) {
             // Behind its end a row goes on where the row that follows these outputs begins.
             constexpr int64_t kAhead = kAheadBytes / int64_t{sizeof(typename T::Type)};
             const auto* const next =
@@ -69,21 +70,6 @@ inline __attribute__((always_inline)) void add_row_major(const RowMajorTile<T>& 
         add_products(k, kLanes);
     }
     if (k < tile.numel) add_products(k, tile.numel - k);
-}
-
-template <typename T, int kRows, int kOutputs>
-void row_major_tile(const RowMajorTile<T>& tile) {
-    Floats sums[kRows][kOutputs];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 8
-        for (int o = 0; o < kOutputs; ++o) sums[r][o] = fill(0);
-    if constexpr (kRows * kOutputs <= kSumsTogether) {
-        add_row_major<-1>(tile, sums);
-    } else {
-        add_row_major<0>(tile, sums);
-        add_row_major<1>(tile, sums);
-    }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
         float values[4];

@@ -40,6 +40,8 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
         add("zero_optimization.zero_quantized_nontrainable_weights", "is", "leave it out");
     if (wire.gradients == WireChoice::kOn)
         add("zero_optimization.zero_quantized_gradients", "is", "leave it out");
+    if (wire.gradient_dtype != DType::kF32 && !config.precision.fp32_weights)
+        add("communication_data_type", "16 bits are", "use fp32");
     if (wire.host_copy_ranks > 1)
         add("zero_optimization.zero_hpz_partition_size", "is", "take mics_shard_size");
     return faults;

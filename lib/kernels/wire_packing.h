@@ -1,6 +1,7 @@
-// Values in 8 or 4 bits for their way between hosts, one scale for each block of 256, and 16-bit
-// values as fp32, which the packings take. Packed bytes and what they are read as are the same bits
-// on every instruction set (isa_in_use, flat_optimizer.h). Threads: none of its own.
+// Values in 16, 8 or 4 bits for their way between hosts, 8 and 4 with one scale for each block of
+// 256, and 16-bit values as fp32, which the packings take. Packed bytes and what they are read as
+// are the same bits on every instruction set (isa_in_use, flat_optimizer.h). Threads: none of its
+// own.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,8 @@ struct WireRounding {
     uint32_t seed = 0;
 };
 
-// OUT: wire_bytes long, aligned to 4. A block with a value that is not finite becomes NaN whole.
-// REQUIRES: PACKING is not kNone.
+// OUT: wire_bytes long, aligned to 4, for 16 bits to 2. In 8 and 4 bits a block with a value that
+// is not finite becomes NaN whole. REQUIRES: PACKING is not kNone.
 void pack_for_wire(WirePacking packing, std::span<const float> values, std::span<std::byte> out,
                    const WireRounding& rounding = {}, Isa isa = isa_in_use());
 void unpack_from_wire(WirePacking packing, std::span<const std::byte> packed, std::span<float> out,

@@ -65,7 +65,8 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
     gradients_.emplace(model, map, slices.gradients, place.plan->gradient_buffer_of_bucket,
                        place.device, collectives,
                        GradientOptions{plan.keeps_reduced(), options.usage_varies, options.tensor,
-                                       plan.reduce_packing(), plan.keeps_errors()});
+                                       plan.reduce_packing(), plan.keeps_errors(),
+                                       plan.wire.predivide, options.adds_ranks});
     follow_plan();
     norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
     if (plan.norm_first() && plan.keeps_reduced())

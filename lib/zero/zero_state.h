@@ -59,6 +59,7 @@ struct ZeroOptions {
     bool usage_varies = true;
     // No rules: OPTIMIZER updates every parameter.
     UpdateRules rules = {};
+    bool adds_ranks = false;  // GradientOptions::adds_ranks
 };
 
 // The data that all parts of a state are built from. All of it must outlive the state.

@@ -117,6 +117,29 @@ TEST_CASE("two processes with a device each train what they train on the CPU") {
     check_shape({"ZeRO 3 in bf16", 2, half, kHalfRounding});
 }
 
+TEST_CASE("adapters beside a base in few bits train on devices as on the CPU") {
+    const TestGpus gpus(2, "adapters beside a base in few bits on devices");
+    if (!gpus.usable()) return;
+    for (const char* base : {"nf4", "int4", "int8"}) {
+        INFO(base);
+        JobShape shape{base, 2, zero_stage(3)};
+        shape.changes["dslaunch"] = {{"lora", {{"r", 4}, {"base", base}}}};
+        SavingJob there, here;
+        give_shape(there, shape, /*on_devices=*/true);
+        give_shape(here, shape);
+        run_on_devices(there, gpus);
+        run_to_end(here);
+        REQUIRE(here.losses().size() == 6);
+        check_alike(there.losses(), here.losses(), kRounding);
+        // A base as it is has other losses: the bits were the packed ones.
+        SavingJob exact;
+        shape.changes["dslaunch"]["lora"]["base"] = "as_is";
+        give_shape(exact, shape);
+        run_to_end(exact);
+        CHECK(std::fabs(exact.losses().at(6) / here.losses().at(6) - 1) > 10 * kRounding);
+    }
+}
+
 TEST_CASE("two processes with a device each train alike at more stages", "[.long]") {
     for (const int stage : {0, 1, 3}) check_shape({"fp32", 2, zero_stage(stage)});
 }

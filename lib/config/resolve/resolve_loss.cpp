@@ -36,6 +36,11 @@ void Resolver::loss() {
         loss.target = take_text(target);
     }
     if (take_text("dslaunch.loss.mean") == "token") loss.mean = LossMean::kToken;
+    if (loss.mean == LossMean::kToken && run_config().adds_ranks)
+        problem(
+            "gradient_allreduce_op",
+            "with dslaunch.loss.mean \"token\" gradients are those of one mean over all tokens, "
+            "which no sum over ranks is: use mean");
     if (loss.mean == LossMean::kToken && loss.is_preference())
         problem("dslaunch.loss.mean", name + " is a mean over pairs of answers, not over tokens");
     loss.beta = loss_number("dslaunch.loss.beta", loss.is_preference(), "dpo, ipo, simpo and orpo");

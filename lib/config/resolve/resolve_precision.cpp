@@ -17,6 +17,15 @@ const char* config_word(DType compute) {
     return compute == DType::kF16 ? "fp16" : compute == DType::kBF16 ? "bf16" : "fp32";
 }
 
+// The defaults of torch.amp.GradScaler, but for the minimum: that scaler has none, and goes on
+// halving. Below this one, the smallest fp16 number, no gradient above it would be seen.
+constexpr LossScaleConfig kGradScaler{.dynamic = true,
+                                      .initial = 65536,
+                                      .minimum = 1.0 / (1 << 24),
+                                      .window = 2000,
+                                      .hysteresis = 1,
+                                      .grows_in_window = true};
+
 }  // namespace
 
 void Resolver::precision() {
@@ -24,7 +33,14 @@ void Resolver::precision() {
     const bool fp16 = take_half("fp16.enabled", DType::kF16, "bf16.enabled");
     const bool bf16 = take_half("bf16.enabled", DType::kBF16, "fp16.enabled");
     if (fp16 && bf16) problem("bf16.enabled", "fp16.enabled is true too: give one of the two");
-    if (fp16) {
+    const std::string autocast = "torch_autocast.enabled";
+    if (take_bool(autocast)) {
+        if (fp16 || bf16)
+            problem(autocast, fmt::format("{} is true too, and has 16-bit weights where "
+                                          "torch_autocast keeps fp32 ones: give one of the two",
+                                          fp16 ? "fp16.enabled" : "bf16.enabled"));
+        torch_autocast();
+    } else if (fp16) {
         precision.compute = DType::kF16;
         precision.skip_nonfinite_steps = true;
         loss_scale();
@@ -34,6 +50,15 @@ void Resolver::precision() {
         without_masters();
     }
     kept_types();
+}
+
+void Resolver::torch_autocast() {
+    PrecisionConfig& precision = run_config().precision;
+    const std::string dtype = take_text("torch_autocast.dtype");
+    precision.compute = dtype == "float16" || dtype == "fp16" ? DType::kF16 : DType::kBF16;
+    precision.fp32_weights = true;
+    precision.skip_nonfinite_steps = precision.compute == DType::kF16;
+    if (precision.compute == DType::kF16) precision.loss_scale = kGradScaler;
 }
 
 void Resolver::without_masters() {
@@ -116,9 +141,8 @@ void Resolver::dynamic_loss_scale() {
 }
 
 void Resolver::kept_types() {
-    only_fp32("communication_data_type", "gradients travel in fp32");
-    only_fp32("data_types.grad_accum_dtype", "gradients are summed and kept in fp32");
-    const char* compute = config_word(run_config().precision.compute);
+    sum_type();
+    const char* compute = config_word(run_config().precision.weights());
     const std::string param_dtype = "data_types.param_dtype";
     const Value* value = given(param_dtype);
     if (value == nullptr)
@@ -134,14 +158,16 @@ void Resolver::kept_types() {
     record(param_dtype, *value, value->origin);
 }
 
-// PATH is a type that cannot be chosen in this version: null and fp32 ask for nothing, and a
-// shorter one for fewer bits than it gets.
-void Resolver::only_fp32(const std::string& path, const std::string& reason) {
+// Sums of gradients are fp32: null and fp32 ask for nothing, and a shorter type for less memory.
+void Resolver::sum_type() {
+    const std::string path = "data_types.grad_accum_dtype";
     const Value* value = given(path);
     if (value != nullptr && value->text == "fp32") return record(path, *value, value->origin);
     if (value != nullptr)
-        note(path, fmt::format("has no effect: {} in this version, with all bits", reason));
-    derive(path, make_value(std::string("fp32")), reason);
+        note(path,
+             "has no effect: gradients are summed in fp32, which is more exact and takes more "
+             "memory");
+    derive(path, make_value(std::string("fp32")), "gradients are summed and kept in fp32");
 }
 
 }  // namespace dslaunch::config

@@ -14,8 +14,14 @@ namespace {
 constexpr const char* kWeights = "zero_optimization.zero_quantized_weights";
 constexpr const char* kFrozen = "zero_optimization.zero_quantized_nontrainable_weights";
 constexpr const char* kGradients = "zero_optimization.zero_quantized_gradients";
+constexpr const char* kGradientType = "communication_data_type";
+constexpr const char* kSequenceType = "seq_parallel_communication_data_type";
 constexpr const char* kHostCopy = "zero_optimization.zero_hpz_partition_size";
 constexpr const char* kFeedback = "dslaunch.communication.error_feedback";
+
+// The modules of torch_autocast whose gradients travel in its type, unless the config names others.
+constexpr std::array<const char*, 4> kSafeModules{"torch.nn.Linear", "torch.nn.Conv1d",
+                                                  "torch.nn.Conv2d", "torch.nn.Conv3d"};
 
 struct OpName {
     const char* deepspeed;  // the name begins so
@@ -51,16 +57,89 @@ void Resolver::wire() {
     WireConfig& wire = run_config().zero.wire;
     wire.parameters = take_packing(kWeights, 3);
     wire.frozen = take_packing(kFrozen, 3);
+    gradient_type();
     wire.gradients = take_packing(kGradients, 1);
     host_copies();
     error_feedback();
+}
+
+// The type that gradients are rounded to on their way between hosts.
+void Resolver::gradient_type() {
+    RunConfig& run = run_config();
+    WireConfig& wire = run.zero.wire;
+    const bool shares_positions = run.sequence.size > 1;
+    unread(shares_positions ? kGradientType : kSequenceType,
+           shares_positions ? "with dslaunch.sequence.size seq_parallel_communication_data_type "
+                              "says the type"
+                            : "dslaunch.sequence.size is 1; communication_data_type says the type");
+    const std::string path = shares_positions ? kSequenceType : kGradientType;
+    const Value* value = given(path);
+    run.adds_ranks = take_text("gradient_allreduce_op") == "sum";
+    if (run.precision.fp32_weights) {
+        if (value != nullptr) unread(path, "torch_autocast says which gradients travel in 16 bits");
+        autocast_modules();
+    } else if (value == nullptr) {
+        derive(path, make_value(std::string("fp32")), "gradients travel with all bits");
+    } else {
+        record(path, *value, value->origin);
+        wire.gradient_dtype = value->text == "fp16"   ? DType::kF16
+                              : value->text == "bf16" ? DType::kBF16
+                                                      : DType::kF32;
+    }
+    if (run.optimizer.compresses()) {
+        if (wire.gradient_dtype != DType::kF32 && !run.precision.fp32_weights)
+            problem(path,
+                    "the optimizer exchanges momenta in 1 bit; what hosts exchange in full makes "
+                    "the variance that it then keeps, and travels in fp32: remove the key");
+        wire.gradient_dtype = DType::kF32;
+    }
+    if (run.adds_ranks && run.optimizer.compresses())
+        problem("gradient_allreduce_op",
+                "hosts average what they exchange in 1 bit: use mean, or another optimizer");
+    before_rounding();
+}
+
+void Resolver::autocast_modules() {
+    WireConfig& wire = run_config().zero.wire;
+    const std::string path = "torch_autocast.lower_precision_safe_modules";
+    std::vector<std::string> modules(kSafeModules.begin(), kSafeModules.end());
+    if (given(path) != nullptr) modules = take_texts(path);
+    if (modules.empty()) return;
+    wire.gradient_dtype = run_config().precision.compute;
+    wire.gradient_modules = std::move(modules);
+}
+
+// What gradients are divided by before they are rounded.
+void Resolver::before_rounding() {
+    WireConfig& wire = run_config().zero.wire;
+    const std::string prescale = "prescale_gradients", factor = "gradient_predivide_factor";
+    const char* reason = nullptr;
+    if (run_config().adds_ranks)
+        reason = "with gradient_allreduce_op sum nothing is divided";
+    else if (wire.gradient_dtype == DType::kF32)
+        reason = "gradients travel in fp32, where their sums do not overflow";
+    if (reason != nullptr) {
+        unread(prescale, reason);
+        unread(factor, reason);
+    } else if (take_bool(prescale)) {
+        wire.predivide_factor = 0;
+        unread(factor, "prescale_gradients divides by the number of ranks");
+    } else {
+        wire.predivide_factor = take_number(factor);
+    }
 }
 
 // FIRST_STAGE is the lowest at which there is something to pack.
 WireChoice Resolver::take_packing(const std::string& path, int64_t first_stage) {
     const ZeroConfig& zero = run_config().zero;
     const bool lacks_stage = zero.stage < first_stage;
+    const bool rounds = path == kGradients && zero.wire.gradient_dtype != DType::kF32;
     if (is_auto(path)) {
+        if (rounds) {
+            derive(path, make_value(std::string("false")),
+                   "auto = false, gradients travel in 16 bits as another key says");
+            return WireChoice::kOff;
+        }
         const bool packs = !lacks_stage && zero.shard_ranks == 0;
         derive(path, make_value(std::string(packs ? "auto" : "false")),
                packs ? "auto = as the link between hosts is measured"
@@ -80,6 +159,10 @@ WireChoice Resolver::take_packing(const std::string& path, int64_t first_stage) 
         problem(path,
                 "with mics_shard_size every host holds a copy: no parameters are sent between "
                 "hosts, and all hosts get all sums of gradients; use one of both");
+    } else if (rounds) {
+        problem(path,
+                "gradients travel in 4 bits, and communication_data_type or torch_autocast "
+                "asks for 16: use one of both");
     }
     return WireChoice::kOn;
 }

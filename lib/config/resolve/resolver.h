@@ -131,10 +131,11 @@ class Resolver {
     void precision();
     bool take_half(const std::string& path, DType dtype, const std::string& other);
     void without_masters();
+    void torch_autocast();
     void loss_scale();
     void dynamic_loss_scale();
     void kept_types();
-    void only_fp32(const std::string& path, const std::string& reason);
+    void sum_type();
 
     // resolve_zero.cpp
     void zero();
@@ -145,6 +146,9 @@ class Resolver {
 
     // resolve_wire.cpp
     void wire();
+    void gradient_type();
+    void autocast_modules();
+    void before_rounding();
     WireChoice take_packing(const std::string& path, int64_t first_stage);
     void host_copies();
     void error_feedback();

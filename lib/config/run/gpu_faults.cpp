@@ -23,8 +23,6 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
         add("dslaunch.tensor.size", "ranks that share layers are", "leave the key out");
     if (config.sequence.size > 1)
         add("dslaunch.sequence.size", "ranks that share positions are", "leave the key out");
-    if (config.lora.base != LoraBase::kAsIs)
-        add("dslaunch.lora.base", "weights in 8 or 4 bits are", "take as_is");
     if (!config.precision.master_copies)
         add("bf16.bf16_master_weights_and_grads", "training without master weights is",
             "remove it");
@@ -41,6 +39,8 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
         add("zero_optimization.zero_quantized_nontrainable_weights", "is", "leave it out");
     if (wire.gradients == WireChoice::kOn)
         add("zero_optimization.zero_quantized_gradients", "is", "leave it out");
+    if (wire.gradient_dtype != DType::kF32 && !config.precision.fp32_weights)
+        add("communication_data_type", "16 bits are", "use fp32");
     if (wire.host_copy_ranks > 1)
         add("zero_optimization.zero_hpz_partition_size", "is", "take mics_shard_size");
     return faults;

@@ -49,6 +49,14 @@ struct WireConfig {
     WireChoice frozen = WireChoice::kOff;      // zero_quantized_nontrainable_weights, stage 3
     WireChoice gradients = WireChoice::kOff;   // zero_quantized_gradients, stages 1 to 3
     bool error_feedback = false;               // dslaunch.communication.error_feedback
+    // What gradients are rounded to: kF32, kBF16 or kF16. communication_data_type, or the type of
+    // torch_autocast.
+    DType gradient_dtype = DType::kF32;
+    // The classes of modules whose gradients are rounded so; not set: all.
+    std::optional<std::vector<std::string>> gradient_modules;
+    // Rounded gradients are divided by it before they travel and multiplied after; 0: by the number
+    // of ranks.
+    double predivide_factor = 1.0;
     // zero_hpz_partition_size, stage 3: a host's ranks, which keep a copy of what they gather; 1:
     // they do not; 0: they do if there are several hosts.
     int64_t host_copy_ranks = 1;
@@ -185,6 +193,7 @@ struct RunConfig {
     DataConfig data;
     SaveConfig save;
     ReduceWhen reduce = ReduceWhen::kOnce;  // kMicroStep at ZeRO stages 2 and 3
+    bool adds_ranks = false;                // gradient_allreduce_op: sum, not the mean over ranks
     double gradient_clipping = 0.0;         // global L2 norm, 0: off
     int64_t recompute_groups = 0;  // activation_checkpointing.number_checkpoints; 0: keep every
                                    // activation

@@ -9,9 +9,6 @@ using enum KeyStatus;
 
 constexpr const char* kNotAvailable = "not available yet in this version";
 constexpr const char* kNoApex = "Apex is not used: use bf16 or fp16";
-constexpr const char* kNoAutocastSection =
-    "use bf16 or fp16: both run under autocast, with fp32 master weights; weights that stay fp32 "
-    "in the forward pass are not available yet in this version";
 constexpr const char* kAlwaysFused = "updates are always fused";
 constexpr const char* kActivationsStay =
     "activations stay where they were computed in this version; number_checkpoints keeps fewer";
@@ -32,11 +29,11 @@ constexpr KeySpec kTrainingKeys[] = {
     {"wall_clock_breakdown", kBool, "false", "", "With each progress line the log says where the time of the steps went: forward, backward, reduce, update, waiting"},
     {"memory_breakdown", kBool, "false", "", "Memory report after each phase", kWithoutEffect, "not available yet in this version: metrics.jsonl has rss_bytes and peak_rss_bytes"},
     {"dump_state", kBool, "false", "", "Print the state after initialisation", kWithoutEffect, "use `dslaunch plan`, which prints it without a run"},
-    {"prescale_gradients", kBool, "false", "", "Divide gradients before the reduction", kWithoutEffect, "sums are in fp32, where they do not overflow, and the mean is applied once"},
-    {"gradient_predivide_factor", kFloat, "1.0", ">0", "Factor of prescale_gradients", kWithoutEffect, "sums are in fp32, where they do not overflow, and the mean is applied once"},
-    {"gradient_allreduce_op", kString, "mean", "mean|sum", "How gradients of the ranks are joined", kNotYet, "only mean is available in this version"},
-    {"communication_data_type", kString, "null", "fp16|bf16|fp32|null", "Type that gradients travel in: fp32 in this version"},
-    {"seq_parallel_communication_data_type", kString, "fp32", "fp16|bf16|fp32", "Type that sequence parallel travels in", kWithoutEffect, "values travel in the type they are computed in"},
+    {"prescale_gradients", kBool, "false", "", "Where gradients travel in 16 bits they are divided by the number of ranks before, not after"},
+    {"gradient_predivide_factor", kFloat, "1.0", ">0", "Where gradients travel in 16 bits they are divided by it before, and multiplied after"},
+    {"gradient_allreduce_op", kString, "mean", "mean|sum", "Gradients of the ranks are averaged, or added up, at every ZeRO stage"},
+    {"communication_data_type", kString, "null", "fp16|bf16|fp32|null", "Type that gradients are rounded to on their way between hosts; null: fp32, whatever fp16 and bf16 say"},
+    {"seq_parallel_communication_data_type", kString, "fp32", "fp16|bf16|fp32", "The same where ranks share positions (dslaunch.sequence.size)"},
     {"sparse_gradients", kBool, "false", "", "Reduce embedding gradients as sparse rows", kNotYet, kNotAvailable},
     another_name("sparse_gradients_enabled", "sparse_gradients", "Another name of sparse_gradients"),
     {"disable_allgather", kBool, "false", "", "Broadcast in place of all-gather", kWithoutEffect, "ranks of a host share memory and gather nothing"},
@@ -146,12 +143,12 @@ constexpr KeySpec kTrainingKeys[] = {
     {"amp.enabled", kBool, "false", "", "Turn it on", kNotYet, kNoApex},
     {"amp.opt_level", kString, "null", "O0|O1|O2|O3", "Apex's level", kNotYet, kNoApex},
     {"amp.*", kFree, "null", "", "Any other parameter of apex.amp.initialize", kNotYet, kNoApex},
-    {"torch_autocast", kObject, "null", "", "Mixed precision by torch.autocast", kNotYet, kNoAutocastSection},
-    {"torch_autocast.enabled", kBool, "false", "", "Turn it on", kNotYet, kNoAutocastSection},
-    {"torch_autocast.dtype", kString, "bfloat16", "bfloat16|float16", "Type of the casted operators", kNotYet, kNoAutocastSection},
-    {"torch_autocast.lower_precision_safe_modules", kList, "null", "", "Modules that may run in it", kNotYet, kNoAutocastSection},
+    {"torch_autocast", kObject, "null", "", "Forward under torch.autocast with weights that stay fp32"},
+    {"torch_autocast.enabled", kBool, "false", "", "Turn it on"},
+    {"torch_autocast.dtype", kString, "bfloat16", "bfloat16|float16|bf16|fp16", "Type of the operators that autocast casts; float16 has the loss scale of torch.amp.GradScaler"},
+    {"torch_autocast.lower_precision_safe_modules", kList, "null", "", "Classes of modules whose gradients travel between hosts in it; null: torch.nn's Linear, Conv1d, Conv2d, Conv3d"},
     {"data_types", kObject, "null", "", "Types of what is kept"},
-    {"data_types.grad_accum_dtype", kString, "null", "fp32|fp16|bf16|null", "Type that gradients are summed in: fp32 in this version"},
+    {"data_types.grad_accum_dtype", kString, "null", "fp32|fp16|bf16|null", "Type that gradients are summed in: always fp32, which is more exact and takes more memory"},
     {"data_types.param_dtype", kString, "null", "fp32|fp16|bf16|null", "Type of the weights in forward and backward: what fp16 and bf16 choose"},
     {"data_types.buffer_dtype", kString, "null", "fp32|fp16|bf16|null", "Type of buffers", kNotYet, "buffers keep the types that they have in the model: remove the key"},
     {"activation_checkpointing", kObject, "null", "", "Keep fewer activations, compute them again"},

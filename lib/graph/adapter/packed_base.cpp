@@ -36,15 +36,16 @@ const char* const kPackedLinear = "dslaunch::packed_linear";
 
 // The weight that PACKED holds, until this thread's next one. Small ones share memory: between
 // activations that are kept, their holes would be filled in part and never fit again. Large ones
-// are lent whole and counted (runtime/memory).
+// are lent whole and counted (runtime/memory). A GPU's allocator keeps small blocks apart itself.
 at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape) {
     constexpr auto kSmall = static_cast<size_t>(plan::kLargeBlock.value);
     thread_local std::vector<std::byte> shared;
     const auto bytes = static_cast<size_t>(shape.out * shape.in) * packed.element_size();
-    if (bytes < kSmall && shared.size() < bytes) shared.resize(bytes);
+    const bool shares = packed.is_cpu() && bytes < kSmall;
+    if (shares && shared.size() < bytes) shared.resize(bytes);
     const at::Tensor dense =
-        bytes < kSmall ? at::from_blob(shared.data(), {shape.out, shape.in}, packed.options())
-                       : at::empty({shape.out, shape.in}, packed.options());
+        shares ? at::from_blob(shared.data(), {shape.out, shape.in}, packed.options())
+               : at::empty({shape.out, shape.in}, packed.options());
     unpack(packed, shape, dense);
     return dense;
 }

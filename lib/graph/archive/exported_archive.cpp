@@ -20,6 +20,7 @@
 #include "graph/archive/forward_of_program.h"
 #include "graph/archive/mapped_records.h"
 #include "graph/archive/program_values.h"
+#include "storage/exported/module_class.h"
 #include "storage/exported/program.h"
 #include "storage/exported/weights.h"
 
@@ -49,7 +50,9 @@ class ProgramImporter {
              read_tensors("data/weights/", name + "_weights_config.json"))
             weights_.emplace(weight, described.is_parameter);
         (void)read_tensors("data/constants/", name + "_constants_config.json");
-        Module root = new_module();
+        for (const storage::ExportedNode& node : program.graph.nodes)
+            classes_.emplace(node.module_path, node.module_class);
+        Module root = new_module("");
         build_modules(program, root);
         std::map<std::string, at::Tensor> constants;
         for (const ExportedInput& input : program.inputs)
@@ -164,9 +167,13 @@ class ProgramImporter {
         return found->second;
     }
 
-    Module new_module() {
-        Module module(
-            c10::QualifiedName(fmt::format("__torch__.exported.Module{}", modules_made_++)), unit_);
+    // Types are named as torch.jit names those of a script, so that the class of a module shows in
+    // its type (storage/exported/module_class.h).
+    Module new_module(const std::string& path) {
+        const auto known = classes_.find(path);
+        const std::string type =
+            storage::type_of_class(known == classes_.end() ? "" : known->second, modules_made_++);
+        Module module(c10::QualifiedName(type), unit_);
         module.register_attribute("training", c10::BoolType::get(), true);
         return module;
     }
@@ -188,8 +195,10 @@ class ProgramImporter {
     void register_tensor(const Module& root, const std::string& name, bool is_parameter) {
         Module owner = root;
         const std::vector<std::string> parts = split(name, '.');
+        std::string path;
         for (size_t i = 0; i + 1 < parts.size(); ++i) {
-            if (!owner.hasattr(parts[i])) owner.register_module(parts[i], new_module());
+            path += (path.empty() ? "" : ".") + parts[i];
+            if (!owner.hasattr(parts[i])) owner.register_module(parts[i], new_module(path));
             if (!owner.attr(parts[i]).isModule())
                 fail(ExitCode::kInput, "the name `{}` goes through a tensor", printable(name));
             owner = owner.attr(parts[i]).toModule();
@@ -208,6 +217,7 @@ class ProgramImporter {
     std::map<std::string, c10::Storage> storages_;  // by record
     std::map<std::string, at::Tensor> tensors_;     // by name in the module
     std::map<std::string, bool> weights_;           // of the table of weights: true: a parameter
+    std::map<std::string, std::string> classes_;    // of modules that a node came from, by path
     int modules_made_ = 0;
 };
 

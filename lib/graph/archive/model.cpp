@@ -21,6 +21,7 @@
 #include "graph/archive/huggingface_folder.h"
 #include "graph/archive/mapped_archive.h"
 #include "graph/packed/packed_weight.h"
+#include "storage/exported/module_class.h"
 #include "storage/files/file_kind.h"
 #include "storage/files/input_file.h"
 #include "storage/huggingface/model_folder.h"
@@ -173,6 +174,24 @@ void Model::collect() {
     for (const auto& item : module_->named_buffers(true))
         adopt_tensor(item.name, item.value, buffers_, buffer_of_);
     unify_attributes(*module_, kept);
+    note_classes();
+}
+
+void Model::note_classes() {
+    std::map<std::string, std::string> class_of;  // by path of the module
+    for (const auto& item : module_->named_modules()) {
+        const auto type = item.value.type()->name();
+        class_of[item.name] = type ? storage::class_of_type(type->qualifiedName()) : "";
+    }
+    const auto owner_class = [&](const std::string& name) {
+        const size_t dot = name.rfind('.');
+        return class_of[dot == std::string::npos ? "" : name.substr(0, dot)];
+    };
+    for (ModelParameter& parameter : parameters_) {
+        parameter.module_classes = {owner_class(parameter.name)};
+        for (const std::string& alias : parameter.aliases)
+            parameter.module_classes.push_back(owner_class(alias));
+    }
 }
 
 int64_t ModelParameter::weight_numel() const {
@@ -182,7 +201,8 @@ int64_t ModelParameter::weight_numel() const {
 int Model::add_parameter(std::string name, at::Tensor tensor) {
     const int index = static_cast<int>(parameters_.size());
     parameter_of_.emplace(tensor.unsafeGetTensorImpl(), index);
-    parameters_.push_back({std::move(name), {}, std::move(tensor)});
+    parameters_.push_back(
+        {std::move(name), {}, std::move(tensor), nullptr, {std::string(storage::kLinearClass)}});
     return index;
 }
 

@@ -29,6 +29,8 @@ struct ModelParameter {
     at::Tensor tensor;                 // leaf; requires_grad as in the archive
     // The weight whose elements in fewer bits TENSOR holds; null: TENSOR is the parameter itself.
     std::shared_ptr<const PackedWeight> packed = nullptr;
+    // The classes of the modules that have it under its names (storage/exported/module_class.h).
+    std::vector<std::string> module_classes = {};
 
     // Elements of the weight, packed or not.
     [[nodiscard]] int64_t weight_numel() const;
@@ -70,8 +72,8 @@ class Model {
         return argument_sizes_;
     }
 
-    // Adds a parameter that is not the module's, and returns its index. REQUIRES: TENSOR is a leaf;
-    // no parameter has NAME.
+    // Adds a parameter of a linear layer that is not the module's, and returns its index. REQUIRES:
+    // TENSOR is a leaf; no parameter has NAME.
     int add_parameter(std::string name, at::Tensor tensor);
 
     // Puts PACKED in the place of parameter INDEX, whose tensor becomes PACKED's elements: zeros
@@ -92,6 +94,7 @@ class Model {
   private:
     explicit Model(torch::jit::Module module);
     void collect();
+    void note_classes();
 
     // Shared by copies of this object, as a module is by its copies.
     std::shared_ptr<torch::jit::Module> module_;

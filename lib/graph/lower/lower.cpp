@@ -176,6 +176,7 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     rewrite_devices(*lowered.graph->block(), options.device);
     simplify(lowered.graph);
     lowered.compute_dtype = options.compute_dtype;
+    lowered.parameter_dtype = options.fp32_parameters ? at::kFloat : options.compute_dtype;
     lowered.device = options.device;
     // A tracer's types name its device too; by now device constants may have been folded from them.
     rewrite_devices(*lowered.graph->block(), options.device);

@@ -28,6 +28,7 @@ struct LowerOptions {
     config::LoraBase base = config::LoraBase::kAsIs;  // beside adapters, how weights are held
     at::ScalarType compute_dtype = at::kFloat;        // kBFloat16, kHalf: the graph is for 16-bit
                                                       // parameters under autocast (precision.h)
+    bool fp32_parameters = false;                     // true: for fp32 parameters all the same
 };
 
 // Sets the module to train or eval mode and lowers its forward; for a loss of preferences its

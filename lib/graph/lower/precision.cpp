@@ -204,7 +204,7 @@ ParametersAs::ParametersAs(const Model& model, std::span<const int> parameters,
     for (const int parameter : parameters) {
         at::Tensor tensor = model.parameters()[parameter].tensor;
         const at::ScalarType dtype =
-            is_narrowable(tensor.scalar_type()) ? lowered.compute_dtype : tensor.scalar_type();
+            is_narrowable(tensor.scalar_type()) ? lowered.parameter_dtype : tensor.scalar_type();
         if (tensor.scalar_type() == dtype && tensor.device() == lowered.device) continue;
         tensors_.push_back(tensor);
         before_.push_back(tensor.detach());

@@ -41,6 +41,8 @@ struct LoweredGraph {
     bool module_input = false;  // input 0 is the module itself (interface calls): whatever takes it
                                 // may read any parameter and buffer, those of other inputs too
     at::ScalarType compute_dtype = at::kFloat;  // required of a ComputeContext that runs the graph
+    // That of parameters of fp32 or 16 bits as the graph takes them: the same, or fp32.
+    at::ScalarType parameter_dtype = at::kFloat;
     c10::Device device = c10::kCPU;  // that of its constants, and of what a run of it is given
 
     [[nodiscard]] size_t first_argument() const { return module_input ? 1 : 0; }

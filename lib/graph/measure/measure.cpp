@@ -184,7 +184,8 @@ class OperatorTrace {
 
 // Bytes of an element of PARAMETER as segments read it.
 int64_t element_bytes(const at::Tensor& parameter, const LoweredGraph& lowered) {
-    const bool half = parameter.scalar_type() == at::kFloat && lowered.compute_dtype != at::kFloat;
+    const bool half =
+        parameter.scalar_type() == at::kFloat && lowered.parameter_dtype != at::kFloat;
     return half ? 2 : static_cast<int64_t>(parameter.element_size());
 }
 

@@ -1,13 +1,17 @@
 #include "graph/packed/packed_weight.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <sys/mman.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -106,7 +110,13 @@ at::Tensor PackedWeight::rounded() const {
     return transposed_ ? dense.t().contiguous() : dense;
 }
 
-void unpack(const at::Tensor& packed, const kernels::MatrixShape& shape, const at::Tensor& dense) {
+namespace {
+
+// dslaunch::unpack on the host. FORM is a kernels::MatrixForm.
+void unpack_on_host(const at::Tensor& packed, int64_t form, int64_t out, int64_t in,
+                    const at::Tensor& dense) {
+    const kernels::MatrixShape shape =
+        kernels::matrix_shape(static_cast<kernels::MatrixForm>(form), out, in);
     const int64_t panel_bytes = bytes_of_panel(shape);
     const auto* const data = static_cast<const std::byte*>(packed.const_data_ptr());
     DSL_CHECK(packed.is_cpu() && packed.nbytes() == static_cast<size_t>(panel_count(shape)) *
@@ -125,6 +135,32 @@ void unpack(const at::Tensor& packed, const kernels::MatrixShape& shape, const a
             if (!direct) into.copy_(at::from_blob(to, into.sizes(), at::kFloat));
         }
     });
+}
+
+using Unpack = void(const at::Tensor&, int64_t, int64_t, int64_t, const at::Tensor&);
+
+// An operator of LibTorch's, so that a device's plugin gives it a body of its own.
+c10::TypedOperatorHandle<Unpack> unpack_operator() {
+    static const torch::Library library = [] {
+        torch::Library made(torch::Library::FRAGMENT, "dslaunch", std::nullopt, __FILE__, __LINE__);
+        made.def(
+            "unpack(Tensor packed, int form, int outputs, int inputs, Tensor(a!) dense) -> ()");
+        made.impl("unpack", torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(unpack_on_host)));
+        made.impl("unpack",
+                  torch::dispatch(c10::DispatchKey::Meta, [](const at::Tensor&, int64_t, int64_t,
+                                                             int64_t, const at::Tensor&) {}));
+        return made;
+    }();
+    static const auto found =
+        c10::Dispatcher::singleton().findSchemaOrThrow("dslaunch::unpack", "").typed<Unpack>();
+    return found;
+}
+
+}  // namespace
+
+void unpack(const at::Tensor& packed, const kernels::MatrixShape& shape, const at::Tensor& dense) {
+    const at::AutoDispatchBelowAutograd below;
+    unpack_operator().call(packed, static_cast<int64_t>(shape.form), shape.out, shape.in, dense);
 }
 
 }  // namespace dslaunch::graph

@@ -52,7 +52,10 @@ class PackedWeight {
     int64_t panel_bytes_;
 };
 
-// Writes the matrix of SHAPE that PACKED holds to DENSE, [out, in], contiguous, of PACKED's type.
+// Writes the matrix of SHAPE, of the default group, that PACKED holds to DENSE, [out, in],
+// contiguous, of PACKED's type, both on one device. It is the operator
+// `dslaunch::unpack(Tensor packed, int form, int outputs, int inputs, Tensor(a!) dense) -> ()`,
+// FORM a number of kernels::MatrixForm: a plugin's body of it works for the plugin's device.
 void unpack(const at::Tensor& packed, const kernels::MatrixShape& shape, const at::Tensor& dense);
 
 }  // namespace dslaunch::graph

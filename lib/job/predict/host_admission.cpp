@@ -29,7 +29,7 @@ Bytes arena_of_stage(const JobSetup& setup) {
     runtime::ArenaLayout arena(ranks.local_world_size());
     (void)zero::ZeroState::add_slices(
         {&setup.layout, setup.partition.get(), &setup.plan_options, &setup.plan, &shards},
-        setup.config().precision.compute, arena);
+        setup.config().precision.weights(), arena);
     return touched_bytes(arena);
 }
 

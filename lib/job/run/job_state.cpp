@@ -43,13 +43,14 @@ zero::ZeroPlace JobState::zero_place() const {
 void JobState::add_slices(runtime::ArenaLayout& arena) {
     if (!gpu_.backend)
         slices_ =
-            zero::ZeroState::add_slices(zero_place(), setup_.config().precision.compute, arena);
+            zero::ZeroState::add_slices(zero_place(), setup_.config().precision.weights(), arena);
 }
 
 // The rank's own memory, which no other rank can read, and collectives between GPUs.
 JobState::Memory JobState::memory_of_gpu(runtime::Collectives& control) {
     runtime::ArenaLayout layout(1);
-    slices_ = zero::ZeroState::add_slices(zero_place(), setup_.config().precision.compute, layout);
+    slices_ =
+        zero::ZeroState::add_slices(zero_place(), setup_.config().precision.weights(), layout);
     gpu_arena_.emplace(runtime::Arena::on_device(std::move(layout), *gpu_.backend));
     runtime::HostGroupOptions alone;
     alone.ranks = {rank_};
@@ -77,13 +78,13 @@ std::unique_ptr<runtime::ParameterState> JobState::make(RankComms& comms,
     return std::make_unique<zero::ZeroState>(
         *setup_.model, place, slices_, *memory.arena, *memory.group, *memory.collectives,
         zero::ZeroOptions{
-            config.optimizer, config.gradient_clipping, config.precision.compute,
+            config.optimizer, config.gradient_clipping, config.precision.weights(),
             config.precision.skip_nonfinite_steps, saved,
             zero::PipelineScope{
                 comms.is_divided() ? &comms.job() : nullptr,
                 plan::counted_elsewhere(setup_.plan_options.stage_work.ties, setup_.place.stage)},
             comms.shares(), graph::has_control_flow(setup_.segmented->lowered()),
-            setup_.update_rules},
+            setup_.update_rules, config.adds_ranks},
         offload_ ? &*offload_ : nullptr);
 }
 

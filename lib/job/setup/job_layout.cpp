@@ -122,7 +122,7 @@ plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtim
     set_place(options, place, on_gpu);
     options.stage = static_cast<int>(config.zero.stage);
     options.shard_group = shard_group(config, place, on_gpu);
-    options.parameter_bytes = dtype_bytes(config.precision.compute);
+    options.parameter_bytes = dtype_bytes(config.precision.weights());
     options.master = config.precision.has_masters();
     options.check_overflow = config.precision.skip_nonfinite_steps;
     options.gather = {config.zero.live_numel_max, config.zero.prefetch_bucket_numel,

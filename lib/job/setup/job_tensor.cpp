@@ -58,7 +58,7 @@ graph::TensorModel rewrite_for_group(const graph::Model& model, const graph::Low
     for (const graph::ModelParameter& parameter : model.parameters()) {
         const at::Tensor tensor = parameter.tensor.detach();
         inputs.parameters.push_back(
-            tensor.scalar_type() == at::kFloat ? tensor.to(lowered.compute_dtype) : tensor);
+            tensor.scalar_type() == at::kFloat ? tensor.to(lowered.parameter_dtype) : tensor);
     }
     for (const graph::ModelBuffer& buffer : model.buffers())
         inputs.buffers.push_back(buffer.tensor);

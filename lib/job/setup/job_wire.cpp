@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "storage/exported/module_class.h"
 
 namespace dslaunch::job {
 
@@ -28,7 +29,49 @@ bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
     return true;
 }
 
+std::string word_of(WirePacking packing) {
+    switch (packing) {
+        case WirePacking::kInt8:
+            return "in 8 bits";
+        case WirePacking::kInt4:
+            return "in 4 bits";
+        case WirePacking::kBf16:
+            return "in bf16";
+        case WirePacking::kF16:
+            return "in fp16";
+        case WirePacking::kNone:
+            break;
+    }
+    return "exact";
+}
+
+// Which gradients are rounded, if not all.
+std::string exact_text(const JobSetup& setup) {
+    if (!setup.config().zero.wire.gradient_modules) return "";
+    int64_t rounded = 0, trained = 0;
+    for (const plan::ParameterInfo& parameter : setup.info.parameters) {
+        if (!parameter.trainable) continue;
+        trained += parameter.numel;
+        if (!parameter.exact_gradient) rounded += parameter.numel;
+    }
+    return fmt::format(" of {} ({} of {} elements)",
+                       join(*setup.config().zero.wire.gradient_modules, ", "), rounded, trained);
+}
+
 }  // namespace
+
+void mark_exact_gradients(const config::WireConfig& config, const graph::Model& model,
+                          plan::ModelInfo& info) {
+    if (!config.gradient_modules) return;
+    const auto is_rounded = [&](const std::string& of_module) {
+        return std::ranges::any_of(*config.gradient_modules, [&](const std::string& name) {
+            return storage::names_class(name, of_module);
+        });
+    };
+    for (size_t p = 0; p < info.parameters.size(); ++p)
+        info.parameters[p].exact_gradient =
+            std::ranges::none_of(model.parameters()[p].module_classes, is_rounded);
+}
 
 plan::HostWire wire_of(const config::RunConfig& config, const runtime::Topology& place,
                        bool on_gpu) {
@@ -37,6 +80,12 @@ plan::HostWire wire_of(const config::RunConfig& config, const runtime::Topology&
     const config::WireConfig& said = config.zero.wire;
     for (const WireKey& choice : kWireKeys)
         if (said.*choice.said == config::WireChoice::kOn) wire.*choice.wire = choice.packing;
+    if (said.gradient_dtype != DType::kF32) {
+        wire.gradients =
+            said.gradient_dtype == DType::kF16 ? WirePacking::kF16 : WirePacking::kBf16;
+        wire.predivide = said.predivide_factor > 0 ? said.predivide_factor
+                                                   : static_cast<double>(place.world_size());
+    }
     wire.error_feedback = said.error_feedback;
     wire.host_copy = keeps_copy(said.host_copy_ranks, place);
     return wire;
@@ -45,17 +94,16 @@ plan::HostWire wire_of(const config::RunConfig& config, const runtime::Topology&
 std::string wire_text(const JobSetup& setup) {
     const plan::StepPlanOptions& options = setup.plan_options;
     std::vector<std::string> clauses;
-    const auto packed = [&](const char* what, WirePacking packing, bool travels) {
+    const auto packed = [&](const std::string& what, WirePacking packing, bool travels) {
         if (packing == WirePacking::kNone) return;
-        clauses.push_back(
-            fmt::format("{} {}", what,
-                        travels ? packing == WirePacking::kInt8 ? "in 8 bits" : "in 4 bits"
-                                : "exact, as none go between hosts"));
+        clauses.push_back(fmt::format(
+            "{} {}", what, travels ? word_of(packing) : "exact, as none go between hosts"));
     };
     const bool over_hosts = options.shards_over_hosts();
     packed("parameters", options.wire.parameters, over_hosts && options.gathers());
     packed("frozen parameters", options.wire.frozen, over_hosts && options.gathers());
-    packed("gradients", options.wire.gradients, over_hosts && options.stage > 0);
+    packed("gradients" + exact_text(setup), options.wire.gradients,
+           options.reduce_packing() != WirePacking::kNone);
     if (options.keeps_errors()) clauses.emplace_back("what rounding leaves of them is kept");
     if (options.keeps_gathered()) {
         Bytes kept;

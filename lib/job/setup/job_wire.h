@@ -17,6 +17,11 @@ namespace dslaunch::job {
 [[nodiscard]] plan::HostWire wire_of(const config::RunConfig& config,
                                      const runtime::Topology& place, bool on_gpu);
 
+// Marks the parameters in INFO, of MODEL, whose gradients travel as they are where those of other
+// modules are rounded to 16 bits (torch_autocast.lower_precision_safe_modules).
+void mark_exact_gradients(const config::WireConfig& config, const graph::Model& model,
+                          plan::ModelInfo& info);
+
 // What travels in fewer bits and what hosts keep, a line; empty: nothing does.
 [[nodiscard]] std::string wire_text(const JobSetup& setup);
 

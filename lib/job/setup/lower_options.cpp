@@ -24,6 +24,7 @@ graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device d
     options.adapter_seed = config.seed;
     options.device = device;
     options.compute_dtype = graph::scalar_type_of(config.precision.compute);
+    options.fp32_parameters = config.precision.fp32_weights;
     return options;
 }
 

@@ -22,6 +22,7 @@
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
+#include "job/setup/job_wire.h"
 #include "job/setup/lower_options.h"
 #include "job/setup/parameter_rules.h"
 #include "job/setup/trial_batch.h"
@@ -295,6 +296,7 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     graph::LossFacts loss;
     setup.model_info = measure_batch(setup, graph::on_device(batch, device), place, &loss);
     if (!arguments.plan_only) require_trainable(setup, loss);
+    mark_exact_gradients(config.zero.wire, *setup.model, setup.model_info);
     setup.update_rules = parameter_rules(config, *setup.model);
     lay_out_job(setup, place);
     if (setup.place.is_pipeline()) check_shared_buffers(setup, batch);

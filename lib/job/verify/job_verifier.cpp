@@ -168,7 +168,7 @@ void JobVerifier::after_update(const runtime::SeenUpdate& update) {
 
 void JobVerifier::look_at_copy(std::span<const uint16_t> half, Piece& piece) const {
     const at::NoGradGuard no_grad;
-    const at::ScalarType type = graph::scalar_type_of(parts_.setup->config().precision.compute);
+    const at::ScalarType type = graph::scalar_type_of(parts_.setup->config().precision.weights());
     const at::Tensor rounded =
         at::from_blob(piece.end.data(), {std::ssize(piece.end)}, at::kFloat).to(type);
     const auto* const expected = static_cast<const uint16_t*>(rounded.const_data_ptr());

@@ -296,6 +296,10 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
     const at::NoGradGuard no_grad;
     if (!by_micro_step) sums.scale(1.0 / static_cast<double>(ranks));
     exact.scale(1.0 / static_cast<double>(ranks));
+    if (setup_.config().adds_ranks)
+        for (Sums* const step_sums : {&sums, &exact})
+            for (at::Tensor& gradient : step_sums->gradients)
+                if (gradient.defined()) gradient.mul_(static_cast<double>(ranks));
 
     ReferenceStep result;
     result.loss = sums.loss;

@@ -71,8 +71,9 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
         const SegmentSpan& span = is_frozen ? read[p] : trained[p];
         const bool over_parts = !is_frozen && part_of(options.part_begins, span.first) !=
                                                   part_of(options.part_begins, span.last);
-        placed.push_back(
-            {{static_cast<int>(p), 0, parameter.numel, span.first, span.last, over_parts}, kind});
+        placed.push_back({{static_cast<int>(p), 0, parameter.numel, span.first, span.last,
+                           over_parts, parameter.exact_gradient},
+                          kind});
     }
     std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
         return std::tuple(a.kind, a.slice.first_segment) <
@@ -121,6 +122,23 @@ FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& opt
         layout.trained_slices = static_cast<int>(layout.slices.size());
     }
     return layout;
+}
+
+std::vector<Range> exact_ranges(const FlatLayout& layout, int bucket) {
+    std::vector<Range> ranges;
+    const auto add = [&](int64_t begin, int64_t numel) {
+        if (!ranges.empty() && ranges.back().end() == begin) {
+            ranges.back().numel += numel;
+        } else {
+            ranges.push_back({begin, numel});
+        }
+    };
+    const Bucket& of = layout.buckets[bucket];
+    for (int i = of.first_slice; i < of.end_slice; ++i)
+        if (layout.slices[i].exact_gradient)
+            add(layout.slices[i].offset_numel - of.offset_numel, layout.slices[i].numel);
+    add(of.numel, flag_numel(of));
+    return ranges;
 }
 
 std::vector<LayoutBlock> blocks_of(const FlatLayout& layout, int bucket) {

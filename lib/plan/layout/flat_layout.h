@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/range.h"
 #include "plan/model/model_info.h"
 
 namespace dslaunch::plan {
@@ -23,6 +24,7 @@ struct ParameterSlice {
     int last_segment = -1;
     // True if several parts of a stage train it: backwards of other micro steps lie between theirs.
     bool over_parts = false;
+    bool exact_gradient = false;  // ParameterInfo::exact_gradient
 };
 
 enum class BucketKind : uint8_t {
@@ -90,6 +92,10 @@ struct FlatLayoutOptions {
 // read an opaque parameter (one read through the module itself), so the caller lists it in every
 // segment's parameters.
 [[nodiscard]] FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& options);
+
+// The ranges of a bucket and its flags whose gradients travel between hosts as they are where
+// others do in 16 bits, in order and apart: slices with exact gradients, and the flags.
+[[nodiscard]] std::vector<Range> exact_ranges(const FlatLayout& layout, int bucket);
 
 // The blocks of a bucket, in order; padding belongs to none.
 struct LayoutBlock {

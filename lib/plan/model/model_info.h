@@ -22,6 +22,7 @@ struct ParameterInfo {
     int64_t rows = 1;          // extent of the first dimension
     int64_t weight_numel = 0;  // of the weight, where NUMEL elements hold it packed; 0: NUMEL
     std::vector<int64_t> shape = {};
+    bool exact_gradient = false;  // travels between hosts as it is where others do in 16 bits
 };
 
 struct SegmentInfo {

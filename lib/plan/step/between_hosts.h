@@ -22,7 +22,11 @@ struct GatherLimits {
 struct HostWire {
     WirePacking parameters = WirePacking::kNone;  // trained ones, as they are gathered at stage 3
     WirePacking frozen = WirePacking::kNone;
-    WirePacking gradients = WirePacking::kNone;  // REQUIRES: stages 1 to 3, shards over hosts
+    // In 16 bits at all stages, but for slices that say otherwise (FlatLayout). REQUIRES, in 8 and
+    // 4 bits: stages 1 to 3, shards over hosts.
+    WirePacking gradients = WirePacking::kNone;
+    // Sums of a host are divided by it before they travel in 16 bits, and multiplied after.
+    double predivide = 1;
     bool error_feedback = false;  // ranks keep what rounding leaves of their gradients
     // Each host keeps what it has gathered until the step's last use: a second copy of the
     // parameters, which no later forward or backward gathers between hosts.

@@ -21,9 +21,14 @@ LinkBytes::LinkBytes(const FlatLayout& layout, const StepPlanOptions& options)
 
 // The elements of a bucket that the ranks of a host own.
 int64_t LinkBytes::owned_numel(int bucket, int node) const {
+    return owned_in(bucket, node, {{0, layout_.buckets[bucket].numel}});
+}
+
+int64_t LinkBytes::owned_in(int bucket, int node, const std::vector<Range>& ranges) const {
     int64_t numel = 0;
     for (const ShardPiece& piece : options_.partition->buckets[bucket])
-        if (node_of_rank_[first_owner_ + piece.owner] == node) numel += piece.range.numel;
+        if (node_of_rank_[first_owner_ + piece.owner] == node)
+            for (const Range& range : ranges) numel += intersect(piece.range, range).numel;
     return numel;
 }
 
@@ -55,17 +60,34 @@ Bytes LinkBytes::sent_by_reduce(int bucket) const {
         int64_t sent =
             (sent_by_all_reduce(own, copy, options_.copies()) + flags * (nodes_ - 1)) * 4;
         const int first = node_of_rank_[first_owner_];
-        for (int node = first; node < first + group_nodes_; ++node)
-            if (node != node_)
-                sent += stream_bytes(options_.reduce_packing(), owned_numel(bucket, node), 4);
+        for (int node = first; node < first + group_nodes_; ++node) {
+            if (node == node_) continue;
+            const int64_t as_they_are = exact_numel(bucket, node);
+            sent +=
+                stream_bytes(WirePacking::kNone, as_they_are, 4) +
+                stream_bytes(options_.reduce_packing(), owned_numel(bucket, node) - as_they_are, 4);
+        }
         return Bytes{sent};
     }
-    // Bridge k sums stripe k.
     const int64_t numel = of.numel + flags;
+    if (!is_half(options_.reduce_packing())) return Bytes{sent_to_all(numel) * 4};
+    int64_t as_they_are = 0;
+    for (const Range& range : exact_ranges(layout_, bucket)) as_they_are += range.numel;
+    return Bytes{sent_to_all(as_they_are) * 4 + sent_to_all(numel - as_they_are) * 2};
+}
+
+// The elements that a host owns which are not packed in 16 bits.
+int64_t LinkBytes::exact_numel(int bucket, int node) const {
+    if (!is_half(options_.reduce_packing())) return 0;
+    return owned_in(bucket, node, exact_ranges(layout_, bucket));
+}
+
+// The elements of a sum of NUMEL that all hosts get. Bridge k sums stripe k.
+int64_t LinkBytes::sent_to_all(int64_t numel) const {
     int64_t sent = 0;
     for (int k = 0; k < bridges_; ++k)
         sent += sent_by_all_reduce(part_range(numel, {k, bridges_}).numel, node_, nodes_);
-    return Bytes{sent * 4};
+    return sent;
 }
 
 Bytes LinkBytes::sent_by_exchange(int bucket) const {

@@ -31,6 +31,9 @@ class LinkBytes {
 
   private:
     [[nodiscard]] int64_t owned_numel(int bucket, int node) const;
+    [[nodiscard]] int64_t owned_in(int bucket, int node, const std::vector<Range>& ranges) const;
+    [[nodiscard]] int64_t exact_numel(int bucket, int node) const;
+    [[nodiscard]] int64_t sent_to_all(int64_t numel) const;
     // Bytes of a stream of NUMEL elements, which the bridges share.
     [[nodiscard]] int64_t stream_bytes(WirePacking packing, int64_t numel, int64_t element) const;
 

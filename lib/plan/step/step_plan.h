@@ -269,7 +269,9 @@ struct StepPlanOptions {
         return bucket.kind == BucketKind::kFrozen ? wire.frozen : wire.parameters;
     }
     [[nodiscard]] WirePacking reduce_packing() const {
-        return stage > 0 && shards_over_hosts() ? wire.gradients : WirePacking::kNone;
+        const bool travel = is_half(wire.gradients) ? node_count() > 1 && !sums_on_host()
+                                                    : stage > 0 && shards_over_hosts();
+        return travel ? wire.gradients : WirePacking::kNone;
     }
     [[nodiscard]] bool keeps_errors() const {
         return wire.error_feedback && reduce_packing() != WirePacking::kNone;

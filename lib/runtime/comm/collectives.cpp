@@ -112,6 +112,7 @@ class HierarchicalCollectives final : public Collectives {
                                     int owner) const;
     void reduce_to_owners(BucketId bucket, float scale, std::span<const NodeRange> destinations,
                           const ReduceCoding& coding);
+    void reduce_for_all(BucketId bucket, float scale, const ReduceCoding& coding);
     // This bridge's part of work that all bridges of a host share.
     [[nodiscard]] PartOf bridge_part() const {
         return {topology_.local_rank, topology_.bridge_count()};
@@ -178,6 +179,30 @@ Pieces HierarchicalCollectives::pieces_for(BucketId bucket, std::span<const Node
     return pieces;
 }
 
+namespace {
+
+// The parts of RANGES that lie in EXACT, or outside of it.
+std::vector<NodeRange> parts_of_ranges(std::span<const NodeRange> ranges,
+                                       std::span<const Range> exact, bool inside) {
+    std::vector<NodeRange> parts;
+    for (const NodeRange& of : ranges) {
+        int64_t begin = of.range.begin;
+        const auto add = [&](const Range& range) {
+            if (range.numel > 0) parts.push_back({range, of.node});
+        };
+        for (const Range& range : exact) {
+            const Range both = intersect(of.range, range);
+            if (both.numel == 0) continue;
+            add(inside ? both : Range{begin, both.begin - begin});
+            begin = both.end();
+        }
+        if (!inside) add({begin, of.range.end() - begin});
+    }
+    return parts;
+}
+
+}  // namespace
+
 // Ranges that every node needs come first in each stream, so they lie at the same place of all: a
 // chunk of them is summed in place only after it was sent to all.
 void HierarchicalCollectives::reduce_to_owners(BucketId bucket, float scale,
@@ -191,12 +216,38 @@ void HierarchicalCollectives::reduce_to_owners(BucketId bucket, float scale,
                 streams[node].push_back(piece);
         return exchange_->reduce_to_owners(streams, scale);
     }
+    if (!coding.exact.empty()) {
+        std::vector<NodeRange> exact = parts_of_ranges(destinations, coding.exact, true);
+        std::erase_if(exact, [](const NodeRange& of) { return of.node == kEveryNode; });
+        std::vector<Pieces> streams;
+        for (int node = 0; node < topology_.node_count(); ++node)
+            streams.push_back(pieces_for(bucket, exact, node));
+        exchange_->reduce_to_owners(streams, scale);
+    }
+    const std::vector<NodeRange> packed = parts_of_ranges(destinations, coding.exact, false);
     std::vector<OwnerStream> streams;
     for (int node = 0; node < topology_.node_count(); ++node)
-        streams.push_back({every, pieces_for(bucket, destinations, node)});
+        streams.push_back({every, pieces_for(bucket, packed, node)});
     ReduceCoding of_bridge = coding;
     of_bridge.seed += static_cast<uint32_t>(topology_.local_rank) * 0x85EBCA77U;
     exchange_->reduce_packed(streams, scale, of_bridge);
+}
+
+// Every host gets all sums.
+void HierarchicalCollectives::reduce_for_all(BucketId bucket, float scale,
+                                             const ReduceCoding& coding) {
+    const NodeRange whole{{0, info(bucket).numel}, kEveryNode};
+    const auto bridge_pieces = [&](std::span<const NodeRange> ranges) {
+        return pieces_for(bucket, ranges, kEveryNode);
+    };
+    if (coding.packing == WirePacking::kNone) {
+        const Pieces pieces = bridge_pieces({&whole, 1});
+        return exchange_->reduce(pieces, numel_of(pieces), scale);
+    }
+    const Pieces exact = bridge_pieces(parts_of_ranges({&whole, 1}, coding.exact, true));
+    exchange_->reduce(exact, numel_of(exact), scale);
+    const Pieces packed = bridge_pieces(parts_of_ranges({&whole, 1}, coding.exact, false));
+    exchange_->reduce_packed_for_all(packed, scale, coding);
 }
 
 void HierarchicalCollectives::sum_on_host(BucketId bucket, float scale) {
@@ -216,8 +267,11 @@ void HierarchicalCollectives::reduce(BucketId bucket, Generation generation, flo
                                      std::span<const NodeRange> destinations,
                                      const ReduceCoding& coding) {
     const ArenaLayout::Bucket& words = info(bucket);
-    DSL_CHECK(coding.packing == WirePacking::kNone || !destinations.empty(),
+    const bool once = coding.packing == WirePacking::kNone || is_half(coding.packing);
+    DSL_CHECK(once || !destinations.empty(),
               "bucket {} is packed for all hosts, which would round its sums again", words.name);
+    DSL_CHECK(is_half(coding.packing) || (coding.exact.empty() && coding.scale_before == 1.0F),
+              "bucket {} is not packed in 16 bits", words.name);
     DSL_CHECK(
         destinations.empty() || tiled_numel(destinations, topology_.node_count()) == words.numel,
         "the destinations of bucket {} do not end at its {} elements", words.name, words.numel);
@@ -229,17 +283,14 @@ void HierarchicalCollectives::reduce(BucketId bucket, Generation generation, flo
         group_.post(words.reduced, generation);
         return;
     }
-    sum_on_host(bucket, 1.0F);
+    sum_on_host(bucket, coding.scale_before);
     group_.post(words.summed, generation);
     if (!exchange_) return;
     const OneAtATime one(busy_);
     group_.await_all(words.summed, generation);
     over_link([&] {
-        if (!destinations.empty()) return reduce_to_owners(bucket, scale, destinations, coding);
-        const Range stripe = part_range(words.numel, bridge_part());
-        Pieces pieces;
-        append_pieces(bucket, stripe, pieces);
-        exchange_->reduce(pieces, stripe.numel, scale);
+        destinations.empty() ? reduce_for_all(bucket, scale, coding)
+                             : reduce_to_owners(bucket, scale, destinations, coding);
     });
     group_.post(words.reduced, generation);
 }

@@ -49,6 +49,10 @@ class HostExchange {
     // is. CODING.errors follow the packed elements of the streams of the other hosts, in order.
     void reduce_packed(const std::vector<OwnerStream>& streams, float scale,
                        const ReduceCoding& coding);
+    // Replaces PIECES by the sum over hosts, times SCALE, that travels in 16 bits both ways and is
+    // the same on all hosts. This host's own term is added as it is. REQUIRES: CODING.packing is of
+    // 16 bits, without errors.
+    void reduce_packed_for_all(const Pieces& pieces, float scale, const ReduceCoding& coding);
     // PIECES[q] are host q's, and the others get them in place. REQUIRES: the same number of pieces
     // of equal lengths on all hosts, none of them empty.
     void gather(const std::vector<std::vector<std::span<std::byte>>>& pieces);

@@ -166,6 +166,22 @@ void HostExchange::reduce_packed(const std::vector<OwnerStream>& streams, float 
         });
 }
 
+// As reduce(), host q sums sub-stripe q of all and sends it back.
+void HostExchange::reduce_packed_for_all(const Pieces& pieces, float scale,
+                                         const ReduceCoding& coding) {
+    DSL_CHECK(is_half(coding.packing) && coding.errors.empty(), "sums would be rounded twice");
+    const int64_t numel = numel_of(pieces);
+    std::vector<OwnerStream> terms;
+    std::vector<PiecesOf<std::byte>> sums(static_cast<size_t>(node_count_));
+    for (int node = 0; node < node_count_; ++node) {
+        terms.push_back({{}, cut(pieces, sub_stripe(numel, node))});
+        for (const std::span<float>& piece : terms.back().packed)
+            sums[node].push_back(std::as_writable_bytes(piece));
+    }
+    reduce_packed(terms, scale, coding);
+    gather_packed(sums, {coding.packing, DType::kF32});
+}
+
 void HostExchange::gather_packed(const std::vector<PiecesOf<std::byte>>& pieces,
                                  const GatherCoding& coding) {
     const int64_t element = dtype_bytes(coding.dtype);

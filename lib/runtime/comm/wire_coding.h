@@ -7,11 +7,14 @@
 
 #include "base/kinds/dtype.h"
 #include "base/kinds/wire_packing.h"
+#include "base/range.h"
 
 namespace dslaunch::runtime {
 
-// A reduction's. What every node needs travels as it is.
+// A reduction's. What the destinations say that every node needs travels as it is.
 struct ReduceCoding {
+    // In 8 and 4 bits destinations are given. In 16 bits they may be left out: then sums travel
+    // back in 16 bits too, and every host has them rounded.
     WirePacking packing = WirePacking::kNone;
     // The seed by which codes are drawn, the same on all ranks and another one each time. Without
     // `errors` only: with them, rounding is to nearest.
@@ -20,6 +23,11 @@ struct ReduceCoding {
     // [sent_numel (ranks/node_ranges.h)] fp32, kept by the caller from one reduction to the next.
     // Empty: it is lost.
     std::span<float> errors = {};
+    // In 16 bits: the ranges of the bucket, in order and apart, that travel as they are.
+    std::span<const Range> exact = {};
+    // In 16 bits: sums of a host are multiplied by it before they travel, so that they stay in the
+    // range of fp16.
+    float scale_before = 1.0F;
 };
 
 // A gather's. Packed values arrive rounded on every host, the sender's own included, so that all

@@ -50,19 +50,21 @@ void LossScaler::after_overflow() {
     }
     if (state_.scale == config_.minimum) {
         fail(ExitCode::kDiverged,
-             "step {}: the gradients are not finite and the loss scale is at its minimum, {} "
-             "(fp16.min_loss_scale): training has diverged; lower optimizer.params.lr, clip "
-             "gradients (gradient_clipping), or train in bf16 (bf16.enabled), which needs no scale",
-             state_.steps + 1, state_.scale);
+             "step {}: the gradients are not finite and the loss scale is at its minimum, {}{}: "
+             "training has diverged; lower optimizer.params.lr, clip gradients "
+             "(gradient_clipping), or train in {}, which needs no scale",
+             state_.steps + 1, state_.scale,
+             config_.grows_in_window ? "" : " (fp16.min_loss_scale)",
+             config_.grows_in_window ? "bf16 (torch_autocast.dtype)" : "bf16 (bf16.enabled)");
     }
     state_.scale = std::max(state_.scale / kFactor, config_.minimum);
 }
 
 void LossScaler::after_clean_step() {
     if (config_.consecutive_hysteresis) state_.hysteresis_left = config_.hysteresis;
-    // good_steps does not count this step yet, so the scale doubles at the step after a full
-    // window.
-    if (state_.good_steps == 0 || state_.good_steps % config_.window != 0) return;
+    // good_steps does not count this step yet.
+    const int64_t clean_steps = state_.good_steps + (config_.grows_in_window ? 1 : 0);
+    if (clean_steps == 0 || clean_steps % config_.window != 0) return;
     state_.hysteresis_left = config_.hysteresis;
     state_.scale *= kFactor;
 }

@@ -19,10 +19,12 @@ struct LossScaleState {
     bool operator==(const LossScaleState&) const = default;
 };
 
-// DeepSpeed's rules. An overflow halves the scale, though never below the minimum, once the
-// hysteresis is used up: hysteresis - 1 overflows before it only count down. After `window` clean
-// steps the next clean one doubles the scale and refills the hysteresis, and again each `window`
-// clean steps; with consecutive_hysteresis each clean step refills it. A fixed scale never changes.
+// DeepSpeed's rules, as its ZeRO optimizers have them. An overflow halves the scale, though never
+// below the minimum, once the hysteresis is used up: hysteresis - 1 overflows before it only count
+// down. After `window` clean steps the next clean one doubles the scale and refills the hysteresis,
+// and again each `window` clean steps; with consecutive_hysteresis each clean step refills it. With
+// grows_in_window the scale doubles at the last step of a window, as torch.amp.GradScaler's. A
+// fixed scale never changes.
 class LossScaler {
   public:
     // REQUIRES: initial > 0; dynamic: minimum > 0, window > 0, hysteresis > 0.

@@ -125,15 +125,16 @@ ExportedValue value_of(const JsonPlace& place) {
 
 // "blocks.3.attn" of "L__self__,,model.Gpt;L__self___blocks_3_attn,blocks.3.attn,model.Attention":
 // the calls that led to a node, the outermost first, each a key, a path and a class.
-std::string innermost_module(const std::string& stack) {
+void take_innermost_module(const std::string& stack, ExportedNode& node) {
     const std::string last = stack.substr(stack.rfind(';') + 1);
     const size_t begin = last.find(','), end = last.rfind(',');
-    if (begin == std::string::npos || end <= begin) return "";
-    std::string path = last.substr(begin + 1, end - begin - 1);
+    if (begin == std::string::npos || end <= begin) return;
+    std::string& path = node.module_path;
+    path = last.substr(begin + 1, end - begin - 1);
     for (const std::string_view root : {"L['self'].", "L__self__."})
         if (path.starts_with(root)) path.erase(0, root.size());
     if (path == "L['self']" || path == "L__self__") path.clear();
-    return path;
+    node.module_class = last.substr(end + 1);
 }
 
 // "model.py:41" of the last `File "/a/model.py", line 41, in forward` in a Python trace.
@@ -162,7 +163,7 @@ ExportedNode node_of(const JsonPlace& place) {
         [&](const JsonPlace& output) { node.outputs.push_back(value_of(output)); });
     const JsonPlace metadata = place.at("metadata");
     if (metadata.has("nn_module_stack"))
-        node.module_path = innermost_module(metadata.at("nn_module_stack").text());
+        take_innermost_module(metadata.at("nn_module_stack").text(), node);
     if (metadata.has("stack_trace"))
         node.source = innermost_line(metadata.at("stack_trace").text());
     return node;

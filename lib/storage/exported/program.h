@@ -65,8 +65,9 @@ struct ExportedNode {
     std::string target;  // "torch.ops.aten.linear.default", "_operator.mul"
     std::vector<ExportedArgument> inputs;
     std::vector<ExportedValue> outputs;
-    std::string module_path;  // of the module that called it, "blocks.3.attn"; empty: the top
-    std::string source;       // the line that made it, "model.py:41"; empty: not known
+    std::string module_path;   // of the module that called it, "blocks.3.attn"; empty: the top
+    std::string module_class;  // of that module, "torch.nn.modules.linear.Linear"
+    std::string source;        // the line that made it, "model.py:41"; empty: not known
 };
 
 struct ExportedGraph {

@@ -166,8 +166,16 @@ void GradientSums::reduce(const plan::Instruction& reduce, int64_t step) {
     if (scope_.on_host) return collectives_.reduce_on_host(buckets_[i], generations_[i], mean());
     if (!sums_in_place()) {
         const std::vector<runtime::NodeRange> destinations = map_.gradient_destinations(b);
-        return collectives_.reduce(buckets_[i], generations_[i], mean(), destinations,
-                                   {options_.packing, rounding_seed(reduce, step), errors_[i]});
+        runtime::ReduceCoding coding{options_.packing, rounding_seed(reduce, step), errors_[i]};
+        std::vector<Range> exact;
+        float scale = mean();
+        if (is_half(options_.packing)) {
+            exact = plan::exact_ranges(map_.layout(), b);
+            coding.exact = exact;
+            coding.scale_before = static_cast<float>(1 / options_.predivide);
+            scale = static_cast<float>(options_.predivide * static_cast<double>(scale));
+        }
+        return collectives_.reduce(buckets_[i], generations_[i], scale, destinations, coding);
     }
     sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
     if (sources_[i].size() == 1) return;  // it is the sum

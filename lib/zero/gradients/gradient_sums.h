@@ -35,6 +35,9 @@ struct GradientOptions {
     // How gradients travel between hosts, and whether this rank keeps what rounding leaves of them.
     WirePacking packing = WirePacking::kNone;
     bool keeps_errors = false;
+    double predivide = 1;  // HostWire::predivide
+    // True if gradients of the ranks are added up, not averaged. REQUIRES then: no scope on_host.
+    bool adds_ranks = false;
 };
 
 // The sums of a step.
@@ -116,7 +119,9 @@ class GradientSums {
   private:
     [[nodiscard]] const plan::Bucket& bucket(int b) const { return map_.layout().buckets[b]; }
     [[nodiscard]] device::Queue& queue() const { return device_.device->communication(); }
+    // The factor of a sum over ranks.
     [[nodiscard]] float mean() const {
+        if (options_.adds_ranks) return 1.0F;
         const int parts = scope_.on_host ? map_.topology().node_count() : 1;
         return static_cast<float>(parts) / static_cast<float>(map_.topology().world_size());
     }

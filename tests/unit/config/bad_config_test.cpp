@@ -246,10 +246,27 @@ const std::vector<Bad>& bad_precisions() {
          {"c:1:22: bfloat16.enabled: is another name of bf16.enabled, which is given too: remove "
           "one"}},
         {"{amp: {enabled: true}}", {"c:1:17: amp.enabled: Apex is not used: use bf16 or fp16"}},
-        {"{torch_autocast: {enabled: true, dtype: bfloat16}}",
-         {"c:1:28: torch_autocast.enabled: use bf16 or fp16: both run under autocast, with fp32 "
-          "master weights; weights that stay fp32 in the forward pass are not available yet in "
-          "this version"}},
+        {"{torch_autocast: {enabled: true}, bf16: {enabled: true}}",
+         {"c:1:28: torch_autocast.enabled: bf16.enabled is true too, and has 16-bit weights where "
+          "torch_autocast keeps fp32 ones: give one of the two"}},
+        {"{torch_autocast: {enabled: true}, data_types: {param_dtype: bf16}}",
+         {"c:1:61: data_types.param_dtype: bf16 does not fit fp16.enabled and bf16.enabled, which "
+          "choose fp32: remove the key"}},
+        {"{communication_data_type: bf16, zero_optimization: {stage: 2, zero_quantized_gradients: "
+         "true}}",
+         {"c:1:89: zero_optimization.zero_quantized_gradients: gradients travel in 4 bits, and "
+          "communication_data_type or torch_autocast asks for 16: use one of both"}},
+        {"{communication_data_type: fp16, gradient_allreduce_op: sum, optimizer: {type: "
+         "OneBitAdam, params: {lr: 1}}}",
+         {"c:1:27: communication_data_type: the optimizer exchanges momenta in 1 bit; what hosts "
+          "exchange in full makes the variance that it then keeps, and travels in fp32: remove the "
+          "key",
+          "c:1:56: gradient_allreduce_op: hosts average what they exchange in 1 bit: use mean, or "
+          "another optimizer"}},
+        {"{gradient_allreduce_op: sum, dslaunch: {loss: {name: cross_entropy, target: y, mean: "
+         "token}}}",
+         {"c:1:25: gradient_allreduce_op: with dslaunch.loss.mean \"token\" gradients are those of "
+          "one mean over all tokens, which no sum over ranks is: use mean"}},
         {"{data_types: {param_dtype: fp16, buffer_dtype: fp32}}",
          {"c:1:48: data_types.buffer_dtype: buffers keep the types that they have in the model: "
           "remove the key",

@@ -171,22 +171,90 @@ TEST_CASE("types that ask for what is done anyway are accepted") {
         "fp32, param_dtype: bf16}}");
     CHECK(result.config.precision.compute == DType::kBF16);
     CHECK(value_at(on_two_ranks("{fp16: {enabled: true}}"), "communication_data_type").origin ==
-          "derived: gradients travel in fp32");
+          "derived: gradients travel with all bits");
     CHECK(value_at(on_two_ranks("{fp16: {enabled: true}}"), "data_types.param_dtype").value.text ==
           "fp16");
 }
 
-TEST_CASE("gradients keep fp32 where a config asks for fewer bits, and the user reads it") {
-    const Resolved result =
-        on_two_ranks("{communication_data_type: bf16, data_types: {grad_accum_dtype: fp16}}");
+TEST_CASE("sums of gradients keep fp32 where a config asks for fewer bits, and the user reads it") {
+    const Resolved result = on_two_ranks("{data_types: {grad_accum_dtype: fp16}}");
     CHECK(result.notes ==
           std::vector<std::string>{
-              "c:1:27: communication_data_type has no effect: gradients travel in fp32 in this "
-              "version, with all bits",
-              "c:1:64: data_types.grad_accum_dtype has no effect: gradients are summed and kept in "
-              "fp32 in this version, with all bits"});
-    CHECK(value_at(result, "communication_data_type").value.text == "fp32");
+              "c:1:33: data_types.grad_accum_dtype has no effect: gradients are summed in fp32, "
+              "which is more exact and takes more memory"});
     CHECK(value_at(result, "data_types.grad_accum_dtype").value.text == "fp32");
+}
+
+TEST_CASE("gradients travel in the type that the config says, divided before as it says") {
+    const auto wire_of = [](const std::string& text) {
+        const Resolved result = on_two_ranks(text);
+        CAPTURE(text);
+        CHECK(result.notes.empty());
+        return result.config.zero.wire;
+    };
+    CHECK(wire_of("{}") == WireConfig{});
+    CHECK(wire_of("{bf16: {enabled: true}}") == WireConfig{});
+    CHECK(wire_of("{communication_data_type: bf16}").gradient_dtype == DType::kBF16);
+    const WireConfig divided =
+        wire_of("{communication_data_type: fp16, gradient_predivide_factor: 4}");
+    CHECK(divided.gradient_dtype == DType::kF16);
+    CHECK(divided.predivide_factor == 4);
+    CHECK_FALSE(divided.gradient_modules.has_value());
+    CHECK(wire_of("{communication_data_type: fp16, prescale_gradients: true}").predivide_factor ==
+          0);
+    const auto notes_of = [](const std::string& text) { return on_two_ranks(text).notes; };
+    CHECK(notes_of("{prescale_gradients: true}") ==
+          std::vector<std::string>{"c:1:22: prescale_gradients has no effect: gradients travel in "
+                                   "fp32, where their sums do not overflow"});
+    CHECK(notes_of("{communication_data_type: bf16, gradient_predivide_factor: 2, "
+                   "gradient_allreduce_op: sum}") ==
+          std::vector<std::string>{"c:1:60: gradient_predivide_factor has no effect: with "
+                                   "gradient_allreduce_op sum nothing is divided"});
+    CHECK(on_two_ranks("{gradient_allreduce_op: sum}").config.adds_ranks);
+    CHECK(notes_of("{seq_parallel_communication_data_type: bf16}").size() == 1);
+}
+
+TEST_CASE("ranks that share positions send gradients in a type of their own") {
+    const Resolved result = on_two_ranks(
+        "{communication_data_type: fp16, seq_parallel_communication_data_type: bf16, dslaunch: "
+        "{sequence: {size: 2}}}");
+    CHECK(result.config.zero.wire.gradient_dtype == DType::kBF16);
+    CHECK(result.notes.size() == 1);
+}
+
+TEST_CASE("torch_autocast keeps fp32 weights, and float16 has the loss scale of GradScaler") {
+    const PrecisionConfig bf16 = on_two_ranks("{torch_autocast: {enabled: true}}").config.precision;
+    CHECK(bf16.compute == DType::kBF16);
+    CHECK(bf16.weights() == DType::kF32);
+    CHECK_FALSE(bf16.has_masters());
+    CHECK_FALSE(bf16.skip_nonfinite_steps);
+    CHECK(bf16.loss_scale == LossScaleConfig{});
+    for (const char* dtype : {"float16", "fp16"}) {
+        const Resolved result =
+            on_two_ranks(fmt::format("{{torch_autocast: {{enabled: true, dtype: {}}}}}", dtype));
+        const PrecisionConfig fp16 = result.config.precision;
+        CHECK(fp16.compute == DType::kF16);
+        CHECK(fp16.skip_nonfinite_steps);
+        CHECK(fp16.loss_scale.initial == 65536);
+        CHECK(fp16.loss_scale.window == 2000);
+        CHECK(fp16.loss_scale.hysteresis == 1);
+        CHECK(fp16.loss_scale.grows_in_window);
+        CHECK(value_at(result, "data_types.param_dtype").value.text == "fp32");
+        const WireConfig& wire = result.config.zero.wire;
+        CHECK(wire.gradient_dtype == DType::kF16);
+        CHECK(wire.gradient_modules->size() == 4);
+        CHECK(wire.gradient_modules->front() == "torch.nn.Linear");
+    }
+    const WireConfig named = on_two_ranks(
+                                 "{torch_autocast: {enabled: true, "
+                                 "lower_precision_safe_modules: [mine.Gate]}}")
+                                 .config.zero.wire;
+    CHECK(named.gradient_modules == std::vector<std::string>{"mine.Gate"});
+    const WireConfig none = on_two_ranks(
+                                "{torch_autocast: {enabled: true, "
+                                "lower_precision_safe_modules: []}}")
+                                .config.zero.wire;
+    CHECK(none == WireConfig{});
 }
 
 TEST_CASE(

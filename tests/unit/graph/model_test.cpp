@@ -53,6 +53,35 @@ TEST_CASE("a tied parameter is one tensor with all its names") {
     }
 }
 
+TEST_CASE("a parameter knows the classes of the modules that have it, in every kind of model") {
+    using Classes = std::vector<std::string>;
+    const std::string linear = "torch.nn.modules.linear.Linear";
+    const std::string embedding = "torch.nn.modules.sparse.Embedding";
+    const auto classes = [](const Model& model, const std::string& name) {
+        for (const ModelParameter& parameter : model.parameters())
+            if (parameter.name == name) return parameter.module_classes;
+        FAIL("no parameter " << name);
+        return Classes{};
+    };
+    const Model scripted = Model::load(test::model_path("gpt"));
+    CHECK(classes(scripted, "blocks.2.fc.weight") == Classes{linear});
+    CHECK(classes(scripted, "blocks.2.fc.bias") == Classes{linear});
+    CHECK(classes(scripted, "wte.weight") == Classes{embedding});
+    CHECK(classes(scripted, "ln_f.weight") == Classes{"torch.nn.modules.normalization.LayerNorm"});
+    const Model tied = Model::load(test::model_path("gpt-tied"));
+    CHECK(classes(tied, "wte.weight") == Classes{embedding, linear});
+    const Model traced = Model::load(test::model_path("llama"));
+    CHECK(classes(traced, "model.model.layers.1.mlp.up_proj.weight") == Classes{linear});
+    const Model exported = Model::load(test::model_path("exported-llama"));
+    CHECK(classes(exported, "model.model.layers.1.mlp.up_proj.weight") == Classes{linear});
+    CHECK(classes(exported, "model.model.embed_tokens.weight") == Classes{embedding, linear});
+    const Model convolutions = Model::load(test::model_path("exported-convnet"));
+    CHECK(classes(convolutions, "stages.1.conv2.weight") ==
+          Classes{"torch.nn.modules.conv.Conv2d"});
+    CHECK(classes(convolutions, "stages.1.bn1.weight") ==
+          Classes{"torch.nn.modules.batchnorm.BatchNorm2d"});
+}
+
 TEST_CASE("parameters that overlap without being equal get storages of their own") {
     torch::jit::Module module("Overlap");
     const at::Tensor whole = at::arange(10, at::kFloat);

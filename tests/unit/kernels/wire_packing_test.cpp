@@ -198,3 +198,33 @@ TEST_CASE("packing for the wire keeps up with memory", "[.bench]") {
             CHECK(pack_s < 0.02);
         }
 }
+
+TEST_CASE("values in 16 bits take two bytes each and are rounded to the nearest, once") {
+    std::vector<float> values = drawn_values(10'001, 3);
+    values[0] = 65519.0F;  // the last below fp16's infinity
+    values[1] = -65520.0F;
+    values[2] = std::numeric_limits<float>::quiet_NaN();
+    values[3] = 0x1p-26F;
+    for (const auto& [packing, bits] :
+         {std::pair{WirePacking::kBf16, 8}, std::pair{WirePacking::kF16, 11}}) {
+        CHECK(wire_bytes(packing, 10'001, 4) == 20'002);
+        for (const Isa isa : available()) {
+            const std::vector<std::byte> bytes = on_wire(packing, values, {}, isa);
+            CHECK(bytes == on_wire(packing, values));
+            const std::vector<float> once = arrived(packing, bytes, values.size(), isa);
+            CHECK(std::isnan(once[2]));
+            CHECK(std::isinf(once[1]) == (packing == WirePacking::kF16));
+            CHECK(once[0] == (packing == WirePacking::kF16 ? 65504.0F : 65536.0F));
+            CHECK((once[3] == 0) == (packing == WirePacking::kF16));
+            for (size_t i = 4; i < values.size(); ++i) {
+                const float allowed = std::max(std::ldexp(std::fabs(values[i]), -bits),
+                                               packing == WirePacking::kF16 ? 0x1p-25F : 0.0F);
+                if (!(std::fabs(once[i] - values[i]) <= allowed))
+                    FAIL(values[i] << " became " << once[i]);
+            }
+            std::vector<float> finite(once.begin() + 4, once.end());
+            CHECK(arrived(packing, on_wire(packing, finite, {}, isa), finite.size(), isa) ==
+                  finite);
+        }
+    }
+}

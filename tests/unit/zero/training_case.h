@@ -8,6 +8,7 @@
 #include <ATen/ops/ones.h>
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -93,7 +94,9 @@ struct TrainingCase {
     OffloadPlan offload = {};
     HostWire wire = {};
     LaggingConfig lagging = {};
-    int64_t unit_numel = 4;  // LagPlan::unit_numel
+    int64_t unit_numel = 4;                         // LagPlan::unit_numel
+    std::vector<std::string> exact_gradients = {};  // parameters, ParameterInfo::exact_gradient
+    bool adds_ranks = false;                        // ZeroOptions::adds_ranks
     KeptAfter kept_after = {};
     FileTree* tree = nullptr;           // null: nothing is saved or resumed
     std::vector<FileTree*> trees = {};  // one a host, if they share none
@@ -125,7 +128,7 @@ struct TrainingSetup {
     explicit TrainingSetup(const TrainingCase& job)
         : trained(lowered_for(job)),
           segmented(SegmentedModel::make(trained.model, trained.lower, job.segments)),
-          info(measure(segmented, on_device(batch(0), trained.lower.device))),
+          info(marked(measure(segmented, on_device(batch(0), trained.lower.device)), job)),
           layout(make_flat_layout(info, {job.bucket_numel_max, job.bucket_numel_min, true,
                                          job.persistent_numel_max, job.block_numel})),
           partition(make_partition(layout, info, job.shard, job.shard_ranks())) {}
@@ -139,7 +142,13 @@ struct TrainingSetup {
     static TrainedModel lowered_for(const TrainingCase& job) {
         TrainedModel trained = job.make_model();
         trained.lower.compute_dtype = scalar_type_of(job.precision.compute);
+        trained.lower.fp32_parameters = job.precision.fp32_weights;
         return trained;
+    }
+    static ModelInfo marked(ModelInfo info, const TrainingCase& job) {
+        for (ParameterInfo& parameter : info.parameters)
+            parameter.exact_gradient = std::ranges::count(job.exact_gradients, parameter.name) > 0;
+        return info;
     }
 };
 

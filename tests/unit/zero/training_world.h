@@ -94,8 +94,8 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.whole_tensors = job.optimizer.needs_whole_tensors();
     options.shard_group = job.used_shard_group();
     if (topology.node_count() > 1) options.node_sizes = topology.node_sizes;
-    options.parameter_bytes = dtype_bytes(job.precision.compute);
-    options.master = job.precision.compute != DType::kF32;
+    options.parameter_bytes = dtype_bytes(job.precision.weights());
+    options.master = job.precision.weights() != DType::kF32;
     options.check_overflow = job.precision.skip_nonfinite_steps;
     options.partition = &partition;
     options.gather = job.gather;
@@ -233,12 +233,12 @@ inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
     const Planned planned(job, setup, self.collectives->topology());
     const std::unique_ptr<OffloadFile> offload =
         offload_file(planned.plan, planned.options.chunk_format());
-    ZeroState state(setup.model(), planned.place(setup), slices, *self.arena, *self.group,
-                    *self.collectives,
-                    {job.optimizer, job.clipping, job.precision.compute,
-                     job.precision.skip_nonfinite_steps, resumed.saved ? &*resumed.saved : nullptr,
-                     /*pipeline=*/{}, /*tensor=*/nullptr, /*usage_varies=*/true, job.rules},
-                    offload.get());
+    ZeroState state(
+        setup.model(), planned.place(setup), slices, *self.arena, *self.group, *self.collectives,
+        {job.optimizer, job.clipping, job.precision.weights(), job.precision.skip_nonfinite_steps,
+         resumed.saved ? &*resumed.saved : nullptr,
+         /*pipeline=*/{}, /*tensor=*/nullptr, /*usage_varies=*/true, job.rules, job.adds_ranks},
+        offload.get());
     const auto checkpointer = checkpointer_for(job, setup, state, *self.collectives);
     if (job.save_untrained) {
         checkpointer->begin(resumed.training);
@@ -264,7 +264,8 @@ inline std::vector<RankOutcome> train_world(const TrainingCase& job) {
     InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [&](ArenaLayout& arena) {
         Topology topology{job.node_sizes, static_cast<int>(slices.size()), 0};
         const Planned planned(job, setup, topology);
-        slices.push_back(ZeroState::add_slices(planned.place(setup), job.precision.compute, arena));
+        slices.push_back(
+            ZeroState::add_slices(planned.place(setup), job.precision.weights(), arena));
     });
     std::vector<RankOutcome> outcomes(static_cast<size_t>(world.world_size()));
     run_world(world, [&](InProcessRank& self, int rank) {

@@ -314,3 +314,150 @@ TEST_CASE("a gradient that is not finite leaves no error behind") {
     });
     CHECK(wrong == 0);
 }
+
+namespace {
+
+float in_16_bits(WirePacking packing, float value) {
+    const DType dtype = packing == WirePacking::kBf16 ? DType::kBF16 : DType::kF16;
+    uint16_t half = 0;
+    kernels::to_half(&value, &half, 1, dtype);
+    kernels::from_half(&half, &value, 1, dtype);
+    return value;
+}
+
+// The formula: a host's sum times BEFORE is rounded if it travels, sums over hosts are multiplied
+// by AFTER, and rounded if they travel too.
+float sum_in_16_bits(const std::vector<int>& node_sizes, int64_t i, WirePacking packing, int owner,
+                     bool for_all, float before, float after) {
+    float sum = 0;
+    int rank = 0;
+    for (int node = 0; node < static_cast<int>(node_sizes.size()); ++node) {
+        float host = gradient(rank++, i, 1);
+        for (int local = 1; local < node_sizes[node]; ++local) host += gradient(rank++, i, 1);
+        host *= before;
+        if (node != owner) host = in_16_bits(packing, host);
+        sum = node == 0 ? host : sum + host;
+    }
+    sum *= after;
+    return for_all ? in_16_bits(packing, sum) : sum;
+}
+
+}  // namespace
+
+namespace {
+
+constexpr int64_t kHalfNumel = 3001;
+const std::vector<Range> kExact = {{5, 100}, {700, 1}, {1500, 900}, {kHalfNumel - 32, 32}};
+
+bool lies_exact(int64_t i) {
+    return std::ranges::any_of(
+        kExact, [&](const Range& range) { return i >= range.begin && i < range.end(); });
+}
+
+// The sums of each host, of a bucket that is reduced to owners_of() or, without OWNERS, to all.
+std::vector<std::vector<float>> sums_in_16_bits(const std::vector<int>& node_sizes,
+                                                WirePacking packing,
+                                                std::span<const NodeRange> owners) {
+    BucketId bucket;
+    InProcessWorld world({.node_sizes = node_sizes}, [&](ArenaLayout& layout) {
+        bucket = layout.add_bucket("bucket", kHalfNumel);
+    });
+    std::vector<std::vector<float>> sums(node_sizes.size());
+    std::mutex mutex;
+    run_world(world, [&](InProcessRank& self, int rank) {
+        Collectives& all = *self.collectives;
+        fill(all.bucket(bucket), rank, 1);
+        all.post(bucket, 1);
+        ReduceCoding coding{packing, 0, {}};
+        coding.exact = kExact;
+        coding.scale_before = 0.25F;
+        all.reduce(bucket, 1, 2.0F, owners, coding);
+        const ReducedParts parts = all.await_reduced(bucket, 1);
+        std::vector<float> mine;
+        parts.for_each_in({0, kHalfNumel}, [&](const Range&, std::span<const float> part) {
+            mine.insert(mine.end(), part.begin(), part.end());
+        });
+        const std::lock_guard lock(mutex);
+        sums[static_cast<size_t>(all.topology().node_rank)] = mine;
+        all.release(bucket, 1);
+    });
+    return sums;
+}
+
+}  // namespace
+
+TEST_CASE("sums in 16 bits for owners are those of the formula, exact ranges have all bits") {
+    for (const std::vector<int>& node_sizes : kHosts)
+        for (const WirePacking packing : {WirePacking::kBf16, WirePacking::kF16}) {
+            CAPTURE(world_name(node_sizes), static_cast<int>(packing));
+            const std::vector<NodeRange> owners =
+                owners_of(kHalfNumel, static_cast<int>(node_sizes.size()));
+            const std::vector<std::vector<float>> sums =
+                sums_in_16_bits(node_sizes, packing, owners);
+            int64_t wrong = 0, inexact = 0;
+            for (const NodeRange& owned : owners)
+                for (int64_t i = owned.range.begin; i < owned.range.end(); ++i)
+                    for (size_t node = 0; node < sums.size(); ++node) {
+                        const bool for_all = owned.node == kEveryNode;
+                        if (!for_all && owned.node != static_cast<int>(node)) continue;
+                        const float all_bits = expected(node_sizes, i, 1, 0.5F);
+                        const float formula = sum_in_16_bits(
+                            node_sizes, i, packing, static_cast<int>(node), false, 0.25F, 2.0F);
+                        wrong += sums[node][size_t(i)] !=
+                                 (for_all || lies_exact(i) ? all_bits : formula);
+                        inexact += sums[node][size_t(i)] != all_bits;
+                    }
+            CHECK(wrong == 0);
+            CHECK(inexact > kHalfNumel / 4);
+        }
+}
+
+TEST_CASE("sums in 16 bits for all hosts are those of the formula and the same on each") {
+    for (const std::vector<int>& node_sizes : kHosts)
+        for (const WirePacking packing : {WirePacking::kBf16, WirePacking::kF16}) {
+            CAPTURE(world_name(node_sizes), static_cast<int>(packing));
+            const std::vector<std::vector<float>> sums = sums_in_16_bits(node_sizes, packing, {});
+            int64_t wrong = 0, inexact = 0;
+            for (int64_t i = 0; i < kHalfNumel; ++i) {
+                const float sum = sums[0][size_t(i)], all_bits = expected(node_sizes, i, 1, 0.5F);
+                // Any host may own an element.
+                bool fits = lies_exact(i) && sum == all_bits;
+                for (int owner = 0; owner < std::ssize(sums) && !lies_exact(i); ++owner)
+                    fits = fits ||
+                           sum == sum_in_16_bits(node_sizes, i, packing, owner, true, 0.25F, 2.0F);
+                for (const std::vector<float>& host : sums) fits = fits && host[size_t(i)] == sum;
+                wrong += !fits;
+                inexact += sum != all_bits;
+            }
+            CHECK(wrong == 0);
+            CHECK(inexact > kHalfNumel / 4);
+        }
+}
+
+TEST_CASE("sums of a host that fp16 cannot hold fit once they are divided before they travel") {
+    BucketId bucket;
+    for (const float before : {1.0F, 0.25F}) {
+        std::atomic<int64_t> infinite{0}, right{0};
+        InProcessWorld world({.node_sizes = {2, 2}}, [&](ArenaLayout& layout) {
+            bucket = layout.add_bucket("bucket", 64);
+        });
+        run_world(world, [&](InProcessRank& self, int) {
+            Collectives& all = *self.collectives;
+            std::ranges::fill(all.bucket(bucket), 40'000.0F);
+            all.post(bucket, 1);
+            ReduceCoding coding{WirePacking::kF16, 0, {}};
+            coding.scale_before = before;
+            all.reduce(bucket, 1, 0.25F / before, {}, coding);
+            const ReducedParts parts = all.await_reduced(bucket, 1);
+            parts.for_each_in({0, 64}, [&](const Range&, std::span<const float> values) {
+                for (const float value : values) {
+                    infinite += std::isinf(value);
+                    right += value == 40'000.0F;
+                }
+            });
+            all.release(bucket, 1);
+        });
+        CHECK(infinite == (before < 1 ? 0 : 4 * 64));
+        CHECK(right == (before < 1 ? 4 * 64 : 0));
+    }
+}

@@ -1,0 +1,24 @@
+// The Python class of a module, as far as an archive says it: in the name of the module's
+// TorchScript type. Pure, no threads.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace dslaunch::storage {
+
+inline constexpr std::string_view kLinearClass = "torch.nn.modules.linear.Linear";
+
+// "torch.nn.modules.linear.Linear" of "__torch__.torch.nn.modules.linear.___torch_mangle_3.Linear".
+// Modules that dslaunch makes have the classes that Python's models have in their place.
+[[nodiscard]] std::string class_of_type(std::string_view type_name);
+
+// The name of a type for a module of CLASS, one for each NUMBER. A class that is no name in
+// TorchScript, or none, is left out of it.
+[[nodiscard]] std::string type_of_class(std::string_view class_name, int number);
+
+// True if NAME, as Python imports it, is the class CLASS: "torch.nn.Linear" is
+// "torch.nn.modules.linear.Linear".
+[[nodiscard]] bool names_class(std::string_view name, std::string_view class_name);
+
+}  // namespace dslaunch::storage

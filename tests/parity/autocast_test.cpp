@@ -1,0 +1,63 @@
+// torch_autocast beside stock PyTorch's torch.autocast (autocast_reference.json, written by
+// autocast_reference.py): weights that stay fp32, losses of 30 steps, scales in float16.
+#include "fixture_runs.h"
+
+namespace dslaunch::test {
+namespace {
+
+Json autocast_config(const Json& run) {
+    Json config = fixture_config(facts_of(run.at("model").get<std::string>()),
+                                 run.at("accumulation").get<int64_t>(), 30);
+    config["torch_autocast"] = {{"enabled", true}, {"dtype", run.at("dtype")}};
+    return config;
+}
+
+std::vector<double> scales_of(const TrainResult& result) {
+    std::vector<double> scales;
+    for (const Json& line : result.metrics)
+        if (line.contains("loss")) scales.push_back(line.at("loss_scale").get<double>());
+    return scales;
+}
+
+// The runs in one world, or in both.
+void check_autocast(bool all_worlds) {
+    const Json reference = Json::parse(
+        content_of(source_dir() + std::string("/tests/parity/autocast_reference.json")));
+    double largest = 0;
+    int64_t steps = 0;
+    for (const Json& run : reference.at("runs")) {
+        const std::string name = run.at("model");
+        const bool bf16 = run.at("dtype") == "bfloat16";
+        const int world_size = run.at("world_size");
+        if (!all_worlds && bf16 != (world_size == 2)) continue;
+        const TemporaryFolder folder;
+        const TrainResult trained =
+            train_well(folder, ranks(world_size), name, autocast_config(run));
+        INFO(name << " in " << run.at("dtype") << " on " << world_size << " ranks");
+        const auto wanted = run.at("losses").get<std::vector<double>>();
+        const std::vector<double> losses = trained.losses();
+        REQUIRE(losses.size() == wanted.size());
+        for (size_t step = 0; step < losses.size(); ++step) {
+            INFO("step " << step + 1);
+            CHECK(std::abs(losses[step] - wanted[step]) < (bf16 ? 1e-2 : 2e-3) * wanted[step]);
+        }
+        if (!bf16) CHECK(scales_of(trained) == run.at("scales").get<std::vector<double>>());
+        largest = std::max(largest, largest_difference(losses, wanted));
+        steps += std::ssize(losses);
+    }
+    std::printf("%lld steps under autocast: losses differ from PyTorch's by at most %.2e\n",
+                static_cast<long long>(steps), largest);
+    CHECK(steps >= 300);
+}
+
+}  // namespace
+
+TEST_CASE("torch_autocast has the losses of stock PyTorch's autocast, and its scales") {
+    check_autocast(false);
+}
+
+TEST_CASE("torch_autocast has the losses of stock PyTorch's autocast in every world", "[.long]") {
+    check_autocast(true);
+}
+
+}  // namespace dslaunch::test

@@ -237,10 +237,12 @@ class TrainRole {
                  "zero_optimization.zenflow: verify compares each update with the exact one of its "
                  "step, and here most of them lag: verify without it");
         if (setup_.plan_options.reduce_packing() != WirePacking::kNone)
-            fail(ExitCode::kConfig,
-                 "verify does not foretell gradients that hosts round before they send them: set "
-                 "communication_data_type: fp32, zero_quantized_gradients: false, and with "
-                 "torch_autocast lower_precision_safe_modules: []");
+            fail(
+                ExitCode::kConfig,
+                "verify does not foretell gradients that hosts round before they send them: set "
+                "communication_data_type (with dslaunch.sequence.size "
+                "seq_parallel_communication_data_type) to fp32, zero_quantized_gradients to false, "
+                "and with torch_autocast lower_precision_safe_modules to []");
         if (setup_.config().optimizer.compresses())
             fail(ExitCode::kUsage,
                  "verify compares each step with one rank that computes all alone, and {} gives "

@@ -19,7 +19,7 @@ void begin_reply(JsonWriter& json, const ReplyHead& head, bool is_stream) {
 
 void finish_reason(JsonWriter& json, TextEnd end) {
     json.key("finish_reason");
-    if (end == TextEnd::kNone || end == TextEnd::kFailed) {
+    if (end != TextEnd::kStop && end != TextEnd::kLength) {
         json.null();
     } else {
         json.value(end == TextEnd::kStop ? "stop" : "length");

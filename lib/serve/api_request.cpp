@@ -231,6 +231,8 @@ ApiRequest read_request(ApiKind kind, const Json& json, const infer::SamplingOpt
         request.tokens_max =
             reader.integer("max_tokens", 1, kTokensMax).value_or(kTokensOfProtocol);
         request.echo = reader.flag("echo");
+        if (request.echo && !request.prompt_tokens.empty())
+            refuse("echo", "is for a prompt that is text, and this one is token ids");
         reader.require_default("logprobs", false);
         reader.require_default("suffix", "");
         reader.require_default("best_of", 1);

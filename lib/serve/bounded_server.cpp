@@ -12,12 +12,15 @@
 #include <list>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace dslaunch::serve {
@@ -31,16 +34,25 @@ constexpr milliseconds kEndLookInterval{100};
 // What a client still sends is read for so long, so that it gets to read its answer.
 constexpr milliseconds kDrainMax{500};
 constexpr size_t kRequestsMax = 1000;  // of one connection
+constexpr const char* kForm = "application/x-www-form-urlencoded";
 
 // The connection that this thread answers.
 thread_local const RequestStream* answered = nullptr;
 
-// Connections as tasks for a fixed number of threads. More connections than threads wait in the
+// Connections as tasks for a fixed number of threads. As many again wait here, and more in the
 // kernel's queue, which is bounded: accepting stops meanwhile.
 class BoundedTasks final : public httplib::TaskQueue {
   public:
+    // As many of THREADS as the system lets start. Throws Error{kSetup} for none.
     explicit BoundedTasks(int threads) {
-        for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+        try {
+            for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+        } catch (const std::system_error& error) {
+            if (threads_.empty())
+                fail(ExitCode::kSetup, "no thread can be started to answer: {}", error.what());
+            log_warn("serve", "{} connections at once in place of {}: {}", threads_.size(), threads,
+                     error.what());
+        }
     }
 
     void enqueue(std::function<void()> task) override {
@@ -85,8 +97,12 @@ class BoundedTasks final : public httplib::TaskQueue {
 // A client at a socket.
 class SocketStream final : public RequestStream {
   public:
-    SocketStream(int socket, const ConnectionLimits& limits)
-        : RequestStream(limits.head_bytes_max), socket_(socket), limits_(limits) {}
+    // IS_ENDING: nothing that a client has still to send is waited for long.
+    SocketStream(int socket, const ConnectionLimits& limits, const std::atomic<bool>& is_ending)
+        : RequestStream(limits.head_bytes_max),
+          socket_(socket),
+          limits_(limits),
+          is_ending_(is_ending) {}
 
     [[nodiscard]] bool await_request(const std::function<bool()>& open) override {
         const TimePoint limit = SystemClock().now() + limits_.idle_max;
@@ -141,7 +157,7 @@ class SocketStream final : public RequestStream {
   protected:
     [[nodiscard]] ssize_t receive(char* into, size_t bytes_max) override {
         if (!has_bytes()) {
-            if (!await(POLLIN, time_left())) return -1;
+            if (!await_bytes()) return -1;
             const ssize_t came = ::recv(socket_, buffer_.data(), buffer_.size(), 0);
             if (came <= 0) return came;
             begin_ = 0;
@@ -158,6 +174,17 @@ class SocketStream final : public RequestStream {
     [[nodiscard]] Duration time_left() const {
         return std::min<Duration>(limits_.pause_max, request_limit_ - SystemClock().now());
     }
+    [[nodiscard]] bool await_bytes() const {
+        const TimePoint limit = SystemClock().now() + time_left();
+        std::optional<TimePoint> end;
+        for (;;) {
+            const TimePoint now = SystemClock().now();
+            if (is_ending_ && !end) end = now + kDrainMax;
+            const TimePoint until = std::min(limit, end.value_or(limit));
+            if (await(POLLIN, std::min<Duration>(kEndLookInterval, until - now))) return true;
+            if (SystemClock().now() >= until) return false;
+        }
+    }
     // False: nothing happened for TIME, or the connection is broken.
     [[nodiscard]] bool await(short events, Duration time) const {
         pollfd entry{socket_, events, 0};
@@ -171,6 +198,7 @@ class SocketStream final : public RequestStream {
 
     int socket_;
     const ConnectionLimits& limits_;
+    const std::atomic<bool>& is_ending_;
     TimePoint request_limit_;
     std::array<char, 4096> buffer_;
     size_t begin_ = 0, end_ = 0;
@@ -202,10 +230,9 @@ ssize_t RequestStream::read(char* into, size_t bytes_max) {
         return came;
     }
     if (body_ == BodyKind::kRefused) return 0;
-    if (body_ == BodyKind::kInChunks) return receive(into, bytes_max);
-    // The library would read on behind the body.
+    // The library would read on behind the body, and without end in chunks.
     bytes_max = static_cast<size_t>(std::min<uint64_t>(bytes_max, body_left_));
-    if (bytes_max == 0) return 0;
+    if (bytes_max == 0) return body_ == BodyKind::kInChunks ? -1 : 0;
     const ssize_t came = receive(into, bytes_max);
     if (came > 0) body_left_ -= static_cast<uint64_t>(came);
     return came;
@@ -229,6 +256,9 @@ void BoundedServer::answer(RequestStream& stream) {
         const bool was_written =
             process_request(stream, left == 1, is_closed, [&](httplib::Request& request) {
                 request.ranges.clear();  // no answer has parts that could be asked for
+                // curl says so of any body, and the library then takes 8 KiB at most.
+                if (request.get_header_value("Content-Type").find(kForm) != std::string::npos)
+                    request.headers.erase("Content-Type");
                 begin_body(request, stream);
             });
         if (!was_written || is_closed || !stream.at_boundary()) break;
@@ -238,7 +268,8 @@ void BoundedServer::answer(RequestStream& stream) {
 
 void BoundedServer::begin_body(const httplib::Request& request, RequestStream& stream) const {
     using BodyKind = RequestStream::BodyKind;
-    if (request.has_header("Transfer-Encoding")) return stream.begin_body(BodyKind::kInChunks, 0);
+    if (request.has_header("Transfer-Encoding"))
+        return stream.begin_body(BodyKind::kInChunks, payload_max_length_);
     if (!request.has_header("Content-Length")) return stream.begin_body(BodyKind::kOfLength, 0);
     const auto length = parse_int(request.get_header_value("Content-Length"));
     const bool is_taken =
@@ -249,7 +280,7 @@ void BoundedServer::begin_body(const httplib::Request& request, RequestStream& s
 
 bool BoundedServer::process_and_close_socket(socket_t socket) {
     const UniqueFd owned(socket);
-    SocketStream stream(socket, limits_);
+    SocketStream stream(socket, limits_, is_ending_);
     answer(stream);
     if (!stream.at_boundary()) stream.drain();
     return true;

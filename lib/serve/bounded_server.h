@@ -36,7 +36,7 @@ class RequestStream : public httplib::Stream {
     void begin_request();
     enum class BodyKind {
         kOfLength,
-        kInChunks,  // its chunks say where it ends
+        kInChunks,  // its chunks say where it ends, and take LENGTH bytes at most
         kRefused,   // is not read
     };
     // Its head was read, and a body of LENGTH bytes follows.

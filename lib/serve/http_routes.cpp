@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <utility>
 
@@ -50,6 +52,7 @@ std::string words_of(int status, const httplib::Request& request) {
         return fmt::format("no such place: {} {}", printable(request.method),
                            printable(request.path));
     if (status == 413) return "the body is too large";
+    if (status == 400) return "the request is no HTTP, not whole, or its chunks are too large";
     return fmt::format("HTTP {}", status);
 }
 
@@ -140,8 +143,15 @@ void HttpRoutes::complete(ApiKind kind, const Request& http, Response& response)
 void HttpRoutes::answer_texts(const ApiRequest& request, Response& response) {
     const std::vector<std::string> prompts = texts_of(request);
     std::vector<std::vector<int32_t>> tokens = request.prompt_tokens;
-    for (const std::string& prompt : prompts)
-        tokens.push_back(codec_.encode(prompt, request.kind == ApiKind::kChat));
+    std::ranges::move(encode(prompts, request.kind == ApiKind::kChat), std::back_inserter(tokens));
+    const int64_t texts = std::ssize(tokens) * request.choices;
+    if (texts > service_.texts_max())
+        return answer(response,
+                      {400,
+                       fmt::format("{} prompts with n = {} are {} texts, and this server "
+                                   "has room for {} at once: ask for fewer",
+                                   tokens.size(), request.choices, texts, service_.texts_max()),
+                       "n"});
     ReplyUsage usage;
     for (const std::vector<int32_t>& prompt : tokens) usage.prompt_tokens += std::ssize(prompt);
     auto reply = std::make_shared<OpenReply>(service_, head_of(request.kind), usage, request.echo);
@@ -155,7 +165,8 @@ void HttpRoutes::answer_texts(const ApiRequest& request, Response& response) {
         }
     if (!request.stream) {
         const auto whole = reply->await_whole(BoundedServer::client_is_there);
-        if (!whole) return;
+        // A client that has closed its half of the connection may still read.
+        if (!whole) return answer(response, {499, "the client has closed the connection", ""});
         if (const ApiError* error = std::get_if<ApiError>(&*whole)) return answer(response, *error);
         return response.set_content(std::get<std::string>(*whole), kJson);
     }
@@ -171,6 +182,18 @@ void HttpRoutes::answer_texts(const ApiRequest& request, Response& response) {
             if (is_there && events.is_last) sink.done();
             return is_there;
         });
+}
+
+std::vector<std::vector<int32_t>> HttpRoutes::encode(const std::vector<std::string>& prompts,
+                                                     bool is_rendered) {
+    constexpr size_t kLong = size_t{1} << 20;
+    std::vector<std::vector<int32_t>> tokens;
+    for (const std::string& prompt : prompts) {
+        std::unique_lock lock(long_texts_, std::defer_lock);
+        if (prompt.size() > kLong) lock.lock();
+        tokens.push_back(codec_.encode(prompt, is_rendered));
+    }
+    return tokens;
 }
 
 std::vector<std::string> HttpRoutes::texts_of(const ApiRequest& request) const {

@@ -6,6 +6,7 @@
 #include <httplib.h>
 
 #include <exception>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -39,10 +40,15 @@ class HttpRoutes {
                                            const std::vector<int32_t>& prompt, int choice) const;
     [[nodiscard]] ReplyHead head_of(ApiKind kind) const;
 
+    // The tokens of PROMPTS. A long text takes many times its size of memory meanwhile.
+    [[nodiscard]] std::vector<std::vector<int32_t>> encode(const std::vector<std::string>& prompts,
+                                                           bool is_rendered);
+
     TextService& service_;
     const infer::TextCodec& codec_;
     ChatRenderer render_;
     ServerOptions options_;
+    std::mutex long_texts_;  // held by the one that is encoded
 };
 
 }  // namespace dslaunch::serve

@@ -14,6 +14,7 @@ namespace dslaunch::serve {
 namespace {
 
 constexpr int kBacklog = 1024;  // connections that wait to be accepted
+constexpr int kFirstFreePort = 1024;
 
 }  // namespace
 
@@ -41,9 +42,10 @@ class HttpServer::Implementation {
                                      : server_.bind_to_port(host_, port);
         if (!bound)
             fail(ExitCode::kSetup,
-                 "cannot listen at {}:{}: the port is taken (by another `dslaunch serve`?), or the "
-                 "address is none of this machine's; give another --port or --host",
-                 printable(host_), port_);
+                 "cannot listen at {}:{}: the port is taken (by another `dslaunch serve`?), the "
+                 "address is none of this machine's{}; give another --port or --host",
+                 printable(host_), port_,
+                 port_ > 0 && port_ < kFirstFreePort ? ", or ports below 1024 need root" : "");
         // The library lets five connections wait to be accepted, and the system resets others of a
         // burst.
         if (::listen(socket_, kBacklog) != 0)

@@ -45,13 +45,13 @@ OpenReply::Events OpenReply::next_events(bool with_usage) {
         if (open.choice.end != TextEnd::kNone) continue;
         // With several texts each is looked at in turn.
         const auto piece =
-            open.ticket.channel->next(kLookInterval / static_cast<int64_t>(open_.size()));
+            open.ticket.channel->next(Duration(kLookInterval) / static_cast<int64_t>(open_.size()));
         if (piece) {
             ReplyChoice part{open.choice.index, std::move(open.choice.text) + piece->text,
                              piece->end};
             open.choice.text.clear();
             take(open, {"", piece->tokens, piece->end});
-            if (part.end != TextEnd::kFailed)
+            if (!has_failed(part.end))
                 events.text += stream_event(head_, part, std::exchange(open.is_first, false));
         }
         events.is_last = events.is_last && open.choice.end != TextEnd::kNone;
@@ -73,11 +73,13 @@ void OpenReply::take(Open& open, const TextPiece& piece) {
 }
 
 bool OpenReply::has_failed() const {
-    return std::ranges::any_of(
-        open_, [](const Open& open) { return open.choice.end == TextEnd::kFailed; });
+    return std::ranges::any_of(open_, [](const Open& open) { return has_failed(open.choice.end); });
 }
 
 ApiError OpenReply::failure() const {
+    if (std::ranges::any_of(open_,
+                            [](const Open& open) { return open.choice.end == TextEnd::kBroken; }))
+        return {500, infer::kBrokenLogits, ""};
     return service_ends(service_.failure());
 }
 

@@ -47,6 +47,9 @@ class OpenReply {
     };
 
     void take(Open& open, const TextPiece& piece);
+    [[nodiscard]] static bool has_failed(TextEnd end) {
+        return end == TextEnd::kFailed || end == TextEnd::kBroken;
+    }
     [[nodiscard]] bool has_failed() const;
     [[nodiscard]] ApiError failure() const;
 

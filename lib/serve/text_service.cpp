@@ -11,9 +11,6 @@ namespace dslaunch::serve {
 
 namespace {
 
-// Ranks that wait for a batch believe rank 0 lost after minutes.
-constexpr std::chrono::seconds kIdleInterval{5};
-
 TextEnd end_of(infer::EndReason reason) {
     switch (reason) {
         case infer::EndReason::kNone:
@@ -23,6 +20,8 @@ TextEnd end_of(infer::EndReason reason) {
         case infer::EndReason::kTokens:
         case infer::EndReason::kContext:
             return TextEnd::kLength;
+        case infer::EndReason::kBroken:
+            return TextEnd::kBroken;
     }
     return TextEnd::kFailed;
 }
@@ -55,11 +54,12 @@ void TextChannel::push(TextPiece piece) {
 
 TextService::TextService(infer::StepRunner& runner, const infer::TextCodec& codec,
                          infer::EngineOptions options, std::vector<int32_t> end_tokens,
-                         std::function<void(bool)> idle)
+                         std::function<void(bool)> idle, Duration idle_interval)
     : codec_(codec),
       options_(options),
       end_tokens_(std::move(end_tokens)),
       idle_(std::move(idle)),
+      idle_interval_(idle_interval),
       engine_(runner, {options.sequences_max, options.sequences_max + options.queue_max}),
       thread_([this] { run(); }) {}
 
@@ -90,7 +90,7 @@ std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest requ
         const std::lock_guard lock(mutex_);
         ++counts_.requests;
         const bool ends = ending_ || !failure_.empty();
-        if (ends || open_ >= options_.sequences_max + options_.queue_max) {
+        if (ends || open_ >= texts_max()) {
             ++counts_.refused;
             if (ends) return service_ends(failure_);
             return ApiError{429, "the queue is full: try again later", ""};
@@ -171,8 +171,10 @@ void TextService::deliver(const infer::MadeToken& made) {
         counts_.first_token_seconds += to_milliseconds(SystemClock().now() - text.submitted) / 1000;
         ++counts_.first_tokens;
     }
-    TextPiece piece{"", 1, end_of(made.end)};
-    piece.text = text.written.push(made);
+    const bool is_broken = made.end == infer::EndReason::kBroken;
+    if (is_broken) log_error("serve", "a text ends: {}", infer::kBrokenLogits);
+    TextPiece piece{"", is_broken ? 0 : 1, end_of(made.end)};
+    if (!is_broken) piece.text = text.written.push(made);
     if (text.written.is_stopped()) piece.end = TextEnd::kStop;
     const bool has_ended = piece.end != TextEnd::kNone;
     text.channel->push(std::move(piece));
@@ -209,7 +211,7 @@ void TextService::run() {
                 const auto has_work = [&] {
                     return ending_ || !arrivals_.empty() || !cancelled_.empty();
                 };
-                if (engine_.idle()) changed_.wait_for(lock, kIdleInterval, has_work);
+                if (engine_.idle()) changed_.wait_for(lock, idle_interval_, has_work);
                 if (ending_) break;
             }
             take_in();

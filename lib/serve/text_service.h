@@ -37,6 +37,7 @@ enum class TextEnd {
     kStop,    // the model ended it, or a stop text
     kLength,  // tokens_max or the context
     kFailed,  // the service has failed or ends
+    kBroken,  // infer::EndReason::kBroken
 };
 
 // A piece of a request's text.
@@ -79,11 +80,12 @@ class TextService {
         std::shared_ptr<TextChannel> channel;  // shared by the service and the reader
     };
 
-    // RUNNER and CODEC must outlive this. IDLE is called each few seconds while nothing is to do,
+    // RUNNER and CODEC must outlive this. IDLE is called each IDLE_INTERVAL while nothing is to do,
     // and at the end with false: ranks that wait for batches are told.
     TextService(infer::StepRunner& runner, const infer::TextCodec& codec,
                 infer::EngineOptions options, std::vector<int32_t> end_tokens,
-                std::function<void(bool goes_on)> idle);
+                std::function<void(bool goes_on)> idle,
+                Duration idle_interval = std::chrono::seconds{5});
     TextService(const TextService&) = delete;
     TextService& operator=(const TextService&) = delete;
     // Ends all texts that are under way.
@@ -95,6 +97,8 @@ class TextService {
     // Its reader is gone: no more is computed for it, and its memory is free.
     void cancel(TicketId id);
 
+    // Texts that may be under way or wait at once.
+    [[nodiscard]] int64_t texts_max() const { return options_.sequences_max + options_.queue_max; }
     [[nodiscard]] ServiceCounts counts() const;
     // Ends all texts that are under way, and takes no more. Any thread.
     void end();
@@ -126,6 +130,7 @@ class TextService {
     infer::EngineOptions options_;
     std::vector<int32_t> end_tokens_;
     std::function<void(bool)> idle_;
+    Duration idle_interval_;
     // The engine's thread alone uses these.
     infer::Engine engine_;
     std::map<infer::RequestId, Text> texts_;

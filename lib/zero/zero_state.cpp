@@ -292,10 +292,8 @@ void ZeroState::compute_norm() {
         options_.tensor, place_.plan->exchange != plan::Exchange::kExact);
     const double norm = std::sqrt(result.squares) / settings_.loss_scale;
     norm_value_ = norm;
-    // The late updates of this step are done.
-    if (place_.plan->lag.kind == plan::Lag::kLate) lagging_->set_due(false);
+    if (lagging_) count_waiting(std::isfinite(result.squares));
     if (!std::isfinite(result.squares)) return note_overflow(result.bad_parameter);
-    if (place_.plan->lag.fills) lagging_->set_due(true);
     if (options_.gradient_clipping <= 0) return;
     // The factor is that of torch.nn.utils.clip_grad_norm_.
     const double factor = options_.gradient_clipping / (norm + 1e-6);
@@ -306,9 +304,13 @@ void ZeroState::note_overflow(int bad_parameter) {
     if (!options_.skip_overflow) {
         fail(ExitCode::kDiverged,
              "the gradient of {} is not finite in step {}: training has diverged; lower the "
-             "learning rate or look at the data of this step",
+             "learning rate or look at the data of this step{}",
              bad_parameter < 0 ? "the whole model" : model_.parameters()[bad_parameter].name,
-             settings_.step);
+             settings_.step,
+             place_.plan_options->reduce_packing() == WirePacking::kF16
+                 ? "; or a sum was too large for fp16 between hosts: take communication_data_type "
+                   "bf16, or prescale_gradients"
+                 : "");
     }
     overflow_ = runtime::Overflow{bad_parameter, -1};
     states_->skip_step();
@@ -354,7 +356,10 @@ void ZeroState::update(const plan::Instruction& instruction) {
     const int c = instruction.chunk;
     if (c == chunks.front()) {
         gradients_->open(b);
-        if (lagging_) land(b);
+        if (lagging_) {
+            land(b);
+            await_landing(b);
+        }
         // An exchange before this has found them.
         if (!overflow_ && !plan::is_compressed(place_.plan->exchange)) runs_ = find_runs(b);
     }
@@ -401,9 +406,17 @@ void ZeroState::update_chunk(const plan::Instruction& instruction) {
 
 void ZeroState::await_replicas(int b) {
     if (!reads_replicas()) return;
-    const runtime::SignalId signal = slices_.replicas[b];
-    group_.post(signal, static_cast<uint32_t>(step_));
-    group_.await_all(signal, static_cast<uint32_t>(step_));
+    meet(b, static_cast<uint32_t>(2 * step_ + 1));
+}
+
+// Replicas read what other ranks land.
+void ZeroState::await_landing(int b) {
+    if (reads_replicas()) meet(b, static_cast<uint32_t>(2 * step_));
+}
+
+void ZeroState::meet(int b, uint32_t generation) {
+    group_.post(slices_.replicas[b], generation);
+    group_.await_all(slices_.replicas[b], generation);
 }
 
 // Tells the witness of an update.

@@ -167,6 +167,9 @@ class ZeroState final : public runtime::ParameterState {
     void add_squares_in_order();
     void update_lagging_chunk(const plan::Instruction& instruction);
     void update_rest_late(const plan::Instruction& instruction);
+    void count_waiting(bool finite);
+    void await_landing(int b);
+    void meet(int b, uint32_t generation);
     void land(int bucket);
     [[nodiscard]] kernels::FlatRange arrays_of_span(int c, const LagSpan& span,
                                                     const ChunkView& view);
@@ -253,9 +256,10 @@ class ZeroState final : public runtime::ParameterState {
     std::vector<Run> runs_;                       // runs of the bucket that is being updated
     std::optional<CompressedExchange> exchange_;  // present if hosts compress what they exchange
     std::optional<LaggingRest> lagging_;          // present if updates may lag
-    std::vector<char> used_;                      // by slice of the bucket that is being updated
-    std::vector<kernels::AdamUpdate> updates_;    // of the chunk that is being updated
-    std::vector<const float*> sources_;           // their gradients
+    int64_t waited_ = 0;      // steps whose gradients wait besides those of this step
+    std::vector<char> used_;  // by slice of the bucket that is being updated
+    std::vector<kernels::AdamUpdate> updates_;  // of the chunk that is being updated
+    std::vector<const float*> sources_;         // their gradients
     // 0/1 Adam's parameters when the hosts met last, by trained bucket and piece; none before hosts
     // first step alone. And the sum of the learning rates since then.
     std::vector<std::vector<ZeroedFloats>> meeting_;

@@ -64,8 +64,7 @@ kernels::FlatRange ZeroState::arrays_of_span(int c, const LagSpan& span, const C
 // Says what becomes of a span's GRADIENTS.
 void ZeroState::take_gradients(int c, const LagSpan& span, const ChunkView& view,
                                const float* gradients, float scale) {
-    const plan::LagPlan& lag = place_.plan->lag;
-    const bool at_once = lag.kind == plan::Lag::kWhole && lag.steps == 1;
+    const bool at_once = place_.plan->lag.kind == plan::Lag::kWhole && waited_ == 0;
     if (!span.important && !at_once)
         return queue().accumulate_sum({&gradients, 1}, scale, lagging_->waiting(c) + span.in_chunk,
                                       span.range.numel);
@@ -78,7 +77,6 @@ void ZeroState::take_gradients(int c, const LagSpan& span, const ChunkView& view
 
 void ZeroState::add_update(int c, const LagSpan& span, const ChunkView& view) {
     const int b = states_->chunk(c).bucket;
-    const plan::LagPlan& lag = place_.plan->lag;
     const size_t first = static_cast<size_t>(place_.layout->buckets[b].first_slice);
     const ChunkPart& part = states_->parts(c)[static_cast<size_t>(span.part)];
     if (used_[static_cast<size_t>(span.slice) - first] != 0)
@@ -90,15 +88,16 @@ void ZeroState::add_update(int c, const LagSpan& span, const ChunkView& view) {
                 here.range = range;
                 here.in_chunk += range.begin - span.range.begin;
                 if (span.kept_at >= 0) here.kept_at += range.begin - span.range.begin;
-                take_gradients(c, here, view, gradients.front(), scale * clip_factor_);
+                const float sign = options_.optimizer.maximize ? -1.0F : 1.0F;
+                take_gradients(c, here, view, gradients.front(), sign * scale * clip_factor_);
             });
-    const bool rest_is_due = lag.kind == plan::Lag::kWhole && lag.steps > 1;
+    const bool rest_is_due = place_.plan->lag.kind == plan::Lag::kWhole && waited_ > 0;
     if (span.important || !rest_is_due || slice_steps_[static_cast<size_t>(span.slice)] == 0)
         return;
     kernels::AdamUpdate& update = updates_.emplace_back();
     update.range = arrays_of_span(c, span, view);
-    update.range.gradient_scale = 1.0F / static_cast<float>(lag.steps);
-    update.step = step_of(span, lag.steps);
+    update.range.gradient_scale = 1.0F / static_cast<float>(waited_ + 1);
+    update.step = step_of(span, waited_ + 1);
     sources_.push_back(lagging_->waiting(c) + span.in_chunk);
 }
 
@@ -106,7 +105,6 @@ void ZeroState::update_lagging_chunk(const plan::Instruction& instruction) {
     const int b = instruction.bucket;
     const int c = instruction.chunk;
     const ChunkView view = states_->view(instruction);
-    const plan::LagPlan& lag = place_.plan->lag;
     lagging_->forget_saved(c);
     if (c == states_->chunks_of(b).front()) {
         used_.assign(static_cast<size_t>(bucket(b).end_slice - bucket(b).first_slice), 0);
@@ -129,12 +127,23 @@ void ZeroState::update_lagging_chunk(const plan::Instruction& instruction) {
     update_spans(false);
     await_replicas(b);
     update_spans(true);
-    if (lag.kind != plan::Lag::kWhole) return;
-    if (lag.steps > 1)
+    if (place_.plan->lag.kind != plan::Lag::kWhole) return;
+    if (waited_ > 0)
         for (const LagSpan& span : lagging_->spans(c))
             if (!span.important)
                 queue().fill(lagging_->waiting(c) + span.in_chunk, 0, span.range.numel);
     lagging_->take_choice(c, view);
+}
+
+// Counts the gradients that wait, once this step's are known to be FINITE or not.
+void ZeroState::count_waiting(bool finite) {
+    const plan::LagPlan& lag = place_.plan->lag;
+    // The late updates of this step are done.
+    if (lag.kind == plan::Lag::kLate && lagging_->due()) lagging_->set_waits(0, /*due=*/false);
+    waited_ = lagging_->waits();
+    if (!finite) return;
+    if (lag.kind == plan::Lag::kWhole) return lagging_->set_waits(0, /*due=*/false);
+    lagging_->set_waits(waited_ + 1, lagging_->due() || lag.fills);
 }
 
 // Runs beside the step's computation, which reads the parameters: what they become lands later.
@@ -167,8 +176,8 @@ void ZeroState::update_rest_late(const plan::Instruction& instruction) {
         float* const waiting = lagging_->waiting(c) + span.in_chunk;
         const float* const gradients = waiting;
         update.gradients = {&gradients, 1};
-        update.gradient_scale = 1.0F / static_cast<float>(place_.plan->lag.steps);
-        kernels::adam_step(update, step_of(span, place_.plan->lag.steps));
+        update.gradient_scale = 1.0F / static_cast<float>(lagging_->waits());
+        kernels::adam_step(update, step_of(span, lagging_->waits()));
         std::fill_n(waiting, span.range.numel, 0.0F);
     }
     lagging_->hold(c);

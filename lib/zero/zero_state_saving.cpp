@@ -205,6 +205,8 @@ void ZeroState::bring_saved(int chunk, const UsePieces& use) {
         }
         add_pieces(chunk, &whole, pieces);
         use(in_whole(std::move(pieces)));
+        // Every chunk's would add up.
+        if (lagging_) lagging_->forget_saved(chunk);
     });
 }
 

@@ -1,5 +1,6 @@
-// A decoder whose cache holds tokens: a wrong page, or a position that was not computed, gives
-// another successor.
+// A decoder whose cache holds tokens: a wrong page, a position that was not computed, or one that
+// was computed for a text of another length, as models of long contexts look at it, gives another
+// successor.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +24,18 @@ inline int32_t successor(const std::vector<int32_t>& text) {
     return static_cast<int32_t>(hash % kFakeVocabulary);
 }
 
-inline std::vector<int32_t> continuation(std::vector<int32_t> text, int64_t tokens) {
-    std::vector<int32_t> made;
+// What the cache holds of TOKEN, asked for when its text had LENGTH tokens.
+inline int32_t held_of(int32_t token, int64_t length) {
+    constexpr int64_t kLate = 60;
+    return length > kLate ? token + kFakeVocabulary : token;
+}
+
+inline std::vector<int32_t> continuation(const std::vector<int32_t>& prompt, int64_t tokens) {
+    std::vector<int32_t> held, made;
+    for (const int32_t token : prompt) held.push_back(held_of(token, std::ssize(prompt)));
     for (int64_t i = 0; i < tokens; ++i) {
-        made.push_back(successor(text));
-        text.push_back(made.back());
+        made.push_back(successor(held));
+        held.push_back(held_of(made.back(), std::ssize(held) + 1));
     }
     return made;
 }
@@ -47,7 +55,8 @@ class FakeRunner : public infer::StepRunner {
     std::span<float> run(const infer::Batch& given) override {
         const infer::Batch batch = infer::parse_batch(infer::batch_bytes(given));
         most_rows = std::max(most_rows, std::ssize(batch.rows));
-        for (const infer::BatchRow& row : batch.rows) at(batch, row, row.position) = row.token;
+        for (const infer::BatchRow& row : batch.rows)
+            at(batch, row, row.position) = held_of(row.token, row.length);
         logits_.clear();
         for (const infer::BatchRow& row : batch.rows) {
             if (!row.wants_logits) continue;

@@ -1,6 +1,7 @@
 #include "launcher/run/parse_run.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -176,6 +177,19 @@ double grace_of(std::span<const std::string> words, double otherwise) {
 
 }  // namespace
 
+namespace {
+
+// The value of --device if it stands at WORDS[I], which becomes its last word.
+std::optional<std::string> device_at(std::span<const std::string> words, size_t& i) {
+    constexpr std::string_view kName = "--device";
+    const std::string& word = words[i];
+    if (word.starts_with("--device=")) return word.substr(kName.size() + 1);
+    if (word != kName) return std::nullopt;
+    return i + 1 < words.size() ? words[++i] : "";
+}
+
+}  // namespace
+
 bool chooses_ranks(std::span<const std::string> words) {
     return std::ranges::any_of(
         words, [](const std::string& word) { return row_in(Group::kHosts, word) != nullptr; });
@@ -190,6 +204,15 @@ RunOptions parse_role_options(std::span<const std::string> words) {
              role, role);
     std::vector<std::string> launch, own;
     for (size_t i = 2; i < words.size(); ++i) {
+        if (const auto device = device_at(words, i)) {
+            if (*device != "cpu")
+                fail(ExitCode::kUsage,
+                     "{}: ranks that share a model compute on CPUs: leave --device out{}", role,
+                     role == "generate" ? ", or the options of hosts and ranks: one process of "
+                                          "`dslaunch generate` can use a GPU"
+                                        : "");
+            continue;
+        }
         const OptionRow* row = row_in(Group::kHosts, words[i]);
         std::vector<std::string>& into = row == nullptr ? own : launch;
         into.push_back(words[i]);
@@ -205,6 +228,8 @@ RunOptions parse_role_options(std::span<const std::string> words) {
              "with a config.json",
              role, printable(words[1]));
     options.role = role;
+    options.device = launch::DeviceRequest::kCpu;
+    options.device_given = true;
     // A role that writes text has nothing to save; a server is told too how long it may take.
     options.grace_s = role == kServeRole ? grace_of(own, options.grace_s) + kServerEndS : 0;
     options.arguments = std::move(own);

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine/memory_limits.h"
 #include "base/text.h"
 #include "graph/models/transformer.h"
 #include "infer/model/weight_source.h"
@@ -43,15 +44,21 @@ void declare_decoder(CommandLine& app, DecoderArguments& arguments) {
         .one_of({"fp32", "bf16", "fp16"});
     app.add("--threads N", arguments.threads, "threads, 0: one for each processor")
         .show_default()
-        .at_least(0);
+        .range(int64_t{0}, int64_t{4096});
     app.add("--tensor-ranks N", arguments.tensor_ranks,
             "ranks that share each layer, the others are stages; 0: those of a host")
         .show_default()
-        .at_least(0);
+        .range(int64_t{0}, int64_t{4096});
     app.add("--timeout SECONDS", arguments.timeout_s,
             "the longest that a rank waits for another before the job ends as hung")
         .show_default()
         .range(0.1, 86'400.0);
+}
+
+void declare_cpu(CommandLine& app, DecoderArguments& arguments) {
+    app.add("--device NAME", arguments.device, "where it computes: on CPUs, in this version")
+        .show_default()
+        .one_of({"cpu"});
 }
 
 DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
@@ -78,7 +85,27 @@ int DecoderSession::threads() const {
     return std::max(processors_allowed() / process_.environment.local_world_size, 1);
 }
 
-void DecoderSession::open(int64_t pages) {
+// What the system would give, less a tenth for what else is computed with. Weights are mapped from
+// their file, or held by now.
+int64_t DecoderSession::pages_that_fit(int64_t wanted, int64_t least, Bytes page) const {
+    const MemoryState memory = read_memory_state();
+    const MemoryLimit* tightest = nullptr;
+    for (const MemoryLimit& limit : memory.limits)
+        if (tightest == nullptr || limit.left < tightest->left) tightest = &limit;
+    if (tightest == nullptr) return wanted;
+    const int64_t here = process_.environment.local_world_size;
+    const int64_t fitting = tightest->left.value / 10 * 9 / here / std::max<int64_t>(1, page.value);
+    if (fitting >= wanted) return wanted;
+    if (fitting < least)
+        fail(ExitCode::kSetup,
+             "the cache of keys and values takes {} for {} tokens, and {} leaves {}: give fewer "
+             "(--cache-tokens of serve, --context), --cache-dtype bf16, or more hosts",
+             to_text(page * least), least * infer::kPagePositions, tightest->name,
+             to_text(tightest->left));
+    return fitting;
+}
+
+void DecoderSession::open(int64_t wanted, int64_t least) {
     const auto begin = std::chrono::steady_clock::now();
     const int threads = this->threads();
     team_ = std::make_unique<kernels::ThreadTeam>(threads, kernels::ThreadTeam::kTokenSpin);
@@ -95,7 +122,14 @@ void DecoderSession::open(int64_t pages) {
         ranks_->open(
             std::max(arguments_.rows_max * folder_.config.width, folder_.config.vocabulary),
             std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));
-    options.pages = ranks_->is_alone() ? pages : ranks_->of_first(pages);
+    const Bytes page{
+        infer::Decoder::page_bytes(folder_.config, ranks_->part(folder_.config), options.cache)};
+    options.pages = process_.is_first() ? pages_that_fit(wanted, least, page) : wanted;
+    if (!ranks_->is_alone()) {
+        options.pages = ranks_->of_first(options.pages);
+        if (!process_.is_first())
+            static_cast<void>(pages_that_fit(options.pages, options.pages, page));
+    }
     decoder_ = std::make_unique<infer::Decoder>(folder_.config, std::move(weights), options, *team_,
                                                 ranks_->sum());
     if (ranks_->is_alone()) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/text/command_line.h"
 #include "infer/decode/decoder.h"
 #include "kernels/thread_team.h"
@@ -30,11 +31,17 @@ struct DecoderArguments {
     int64_t context = 0;  // positions that a text may have; 0: the model's own limit
     int64_t rows_max = 512;
     int64_t tensor_ranks = 0;  // ranks that share each layer; 0: by the hosts
+    std::string device = "cpu";
     double timeout_s = std::chrono::duration<double>(runtime::kHangLimit).count();
 };
 
 // Declares --adapter, --weights, --cache-dtype, --threads, --tensor-ranks and --timeout.
 void declare_decoder(CommandLine& app, DecoderArguments& arguments);
+// Declares --device of a command that has CPUs alone.
+void declare_cpu(CommandLine& app, DecoderArguments& arguments);
+
+// No text, and no cache, has more positions.
+inline constexpr int64_t kPositionsMax = int64_t{1} << 32;
 
 class DecoderSession {
   public:
@@ -46,11 +53,14 @@ class DecoderSession {
     // Positions that a text may have.
     [[nodiscard]] int64_t context() const { return folder_.config.context; }
 
-    // Takes the weights, and a cache of as many PAGES as rank 0 says, with all ranks of the job.
-    // Rank 0 alone reads what is to be written or scored: its files need not be on other hosts.
-    // Throws Error{kInput} for weights, Error{kSetup} for memory, and what DecoderRanks::open()
-    // does.
-    void open(int64_t pages);
+    // Takes the weights, and a cache of as many pages as rank 0 says, with all ranks of the job:
+    // WANTED, or as many as memory holds, LEAST in any case. Rank 0 alone reads what is to be
+    // written or scored: its files need not be on other hosts. Throws Error{kInput} for weights,
+    // Error{kSetup} for memory, and what DecoderRanks::open() does.
+    void open(int64_t wanted, int64_t least);
+    void open(int64_t pages) { open(pages, pages); }
+    // REQUIRES: open().
+    [[nodiscard]] int64_t pages() const { return decoder_->options().pages; }
     // REQUIRES: open(), on rank 0.
     [[nodiscard]] infer::StepRunner& runner() { return *runner_; }
     // Tells the other ranks, while there is nothing to compute, that rank 0 is alive: they believe
@@ -61,6 +71,7 @@ class DecoderSession {
 
   private:
     [[nodiscard]] int threads() const;
+    [[nodiscard]] int64_t pages_that_fit(int64_t wanted, int64_t least, Bytes page) const;
 
     DecoderArguments arguments_;
     RankProcess& process_;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -57,6 +58,7 @@ void declare(CommandLine& app, EvalArguments& arguments) {
         .needs("--data");
     app.add("--json", arguments.json, "print the result as JSON");
     declare_decoder(app, arguments.decoder);
+    declare_cpu(app, arguments.decoder);
 }
 
 DType token_dtype(const std::string& name) {
@@ -102,6 +104,10 @@ class HeldOut {
         }
         std::vector<int64_t> numbers(static_cast<size_t>(context_ + 1));
         tokens_->read(sample * context_, numbers);
+        for (const int64_t number : numbers)
+            if (number < 0 || number > std::numeric_limits<int32_t>::max())
+                fail(ExitCode::kInput, "--data: sample {} has the token {}, which no model knows",
+                     sample, number);
         tokens.assign(numbers.begin(), numbers.end() - 1);
         targets.assign(numbers.begin() + 1, numbers.end());
     }

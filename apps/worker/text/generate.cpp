@@ -7,6 +7,7 @@
 #include "graph/archive/op_library.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/models/text_model.h"
+#include "infer/sample/sampler.h"
 #include "runtime/comm/device_backend.h"
 #include "runtime/compute/rank_device.h"
 #include "storage/huggingface/model_folder.h"
@@ -22,6 +23,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace dslaunch::worker {
@@ -52,7 +54,7 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
         .at_least(1);
     app.add("--tokens N", arguments.writing.tokens_max, "tokens to make at most")
         .show_default()
-        .at_least(0);
+        .range(int64_t{0}, kPositionsMax);
     app.add("--temperature X", arguments.writing.sampling.temperature,
             "how freely tokens are drawn, 0: always the likeliest")
         .show_default()
@@ -118,6 +120,9 @@ void write(infer::StepRunner& runner, const GenerateArguments& arguments, const 
     WritingOptions options = arguments.writing;
     options.as_text =
         arguments.as == "text" || (arguments.as == "auto" && files.codec() != nullptr);
+    if (!options.as_text && !options.stops.empty())
+        fail(ExitCode::kUsage, "--stop is a text, and ids are written here: leave it out{}",
+             arguments.as == "ids" ? ", or leave out --as ids" : "");
     if (arguments.prompt.file.empty()) {
         write_one(runner, files, options, prompts.front());
     } else {
@@ -128,6 +133,9 @@ void write(infer::StepRunner& runner, const GenerateArguments& arguments, const 
 
 // A Hugging Face folder: a decoder with a cache of keys and values.
 void generate_with_decoder(const GenerateArguments& arguments, RankProcess& process) {
+    if (!arguments.op_libraries.empty())
+        fail(ExitCode::kUsage,
+             "--op-library is for archives: the decoder of a Hugging Face folder uses none");
     DecoderSession session(arguments.decoder, process);
     if (process.is_first()) {
         const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
@@ -143,11 +151,13 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
 // Any other model: the whole text is computed again for each token.
 void generate_with_module(const GenerateArguments& arguments) {
     const DecoderArguments defaults;
-    if (arguments.decoder.weights != defaults.weights || arguments.decoder.cache != defaults.cache)
+    const DecoderArguments& given = arguments.decoder;
+    if (given.weights != defaults.weights || given.cache != defaults.cache ||
+        given.threads != defaults.threads || given.tensor_ranks != defaults.tensor_ranks)
         fail(ExitCode::kUsage,
-             "--weights and --cache-dtype are for a Hugging Face folder on CPUs: {} is run by its "
-             "graph, which has neither",
-             printable(arguments.decoder.model));
+             "--weights, --cache-dtype, --threads and --tensor-ranks are for a Hugging Face folder "
+             "on CPUs: {} is run by its graph{}, which has none of them",
+             printable(given.model), arguments.device == "cpu" ? "" : " on a GPU");
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
     const at::Device device = gpu ? runtime::torch_device(*gpu) : at::Device(at::kCPU);
     graph::load_op_libraries(arguments.op_libraries);
@@ -183,6 +193,9 @@ int generate_main(int argc, char** argv) {
     GenerateArguments arguments;
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
+    if (std::ranges::any_of(arguments.writing.stops, &std::string::empty))
+        fail(ExitCode::kUsage, "--stop is empty: every text would end at once");
+    static_cast<void>(infer::Sampler(arguments.writing.sampling));  // says what is out of range
 
     const bool is_folder = storage::model_folder_of(arguments.decoder.model).has_value();
     return run_as_rank([&](RankProcess& process) {
@@ -192,8 +205,8 @@ int generate_main(int argc, char** argv) {
             generate_with_module(arguments);
         } else {
             fail(ExitCode::kUsage,
-                 "{}: ranks share the decoder of a Hugging Face folder, on CPUs; any other model "
-                 "is run by one",
+                 "{}: ranks share the decoder of a Hugging Face folder, on CPUs (leave --device "
+                 "out); any other model, and a GPU, is used by one: leave the options of hosts out",
                  printable(arguments.decoder.model));
         }
     });

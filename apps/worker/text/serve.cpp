@@ -1,6 +1,7 @@
 // dsworker serve: a model behind OpenAI's protocol, on one rank or shared by those of a job.
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <thread>
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
+#include "infer/sample/sampler.h"
 #include "serve/http_server.h"
 #include "storage/files/mapped_file.h"
 #include "worker/roles.h"
@@ -47,16 +49,17 @@ void declare(CommandLine& app, ServeArguments& arguments) {
         .range(int64_t{1}, int64_t{512});
     app.add("--queue N", arguments.engine.queue_max, "texts that wait; more are refused (429)")
         .show_default()
-        .at_least(0);
+        .range(int64_t{0}, int64_t{1'000'000});
     app.add("--cache-tokens N", arguments.cache_tokens,
             "positions in the cache of keys and values, all texts together; 0: two contexts, at "
-            "least 16384")
+            "least 16384, or what memory holds")
         .show_default()
-        .at_least(0);
+        .range(int64_t{0}, kPositionsMax);
     app.add("--context N", arguments.decoder.context, "tokens of a text, 0: the model's own limit")
         .show_default()
         .at_least(0);
     declare_decoder(app, arguments.decoder);
+    declare_cpu(app, arguments.decoder);
     app.group("where a request is silent");
     infer::SamplingOptions& sampling = arguments.server.sampling;
     app.add("--temperature X", sampling.temperature, "how freely tokens are drawn").show_default();
@@ -64,16 +67,13 @@ void declare(CommandLine& app, ServeArguments& arguments) {
     app.add("--top-p X", sampling.top_p, "draw among the likeliest that reach X").show_default();
 }
 
-int64_t pages_of(const ServeArguments& arguments, int64_t context) {
-    constexpr int64_t kPositionsMin = 16'384;
-    const int64_t positions =
-        arguments.cache_tokens > 0 ? arguments.cache_tokens : std::max(2 * context, kPositionsMin);
-    if (positions < context)
-        log_info("serve",
-                 "a text may have {} tokens, as many as --cache-tokens: the model's "
-                 "context is {}",
-                 positions, context);
-    return infer::pages_for(positions);
+// Opens SESSION with the cache that is asked for, or with the default if it fits, or what does.
+void open_session(DecoderSession& session, const ServeArguments& arguments) {
+    constexpr int64_t kPositionsMin = 16'384, kPositionsLeast = 1024;
+    const int64_t context = session.context();
+    if (arguments.cache_tokens > 0) return session.open(infer::pages_for(arguments.cache_tokens));
+    session.open(infer::pages_for(std::max(2 * context, kPositionsMin)),
+                 infer::pages_for(std::min(context, kPositionsLeast)));
 }
 
 std::string first_line_of(const std::string& path) {
@@ -84,24 +84,51 @@ std::string first_line_of(const std::string& path) {
     return key;
 }
 
-// Waits a moment for SIGINT or SIGTERM, which are blocked in all threads. False: none came.
-bool end_signal_comes() {
+// Waits a moment for SIGINT or SIGTERM, which are blocked in all threads. At most 0: none came.
+int end_signal() {
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     constexpr timespec kInterval{0, 50'000'000};
-    return ::sigtimedwait(&ends, nullptr, &kInterval) >= 0;
+    return ::sigtimedwait(&ends, nullptr, &kInterval);
 }
+
+bool end_signal_comes() {
+    return end_signal() > 0;
+}
+
+// While this lives a signal ends the process: nobody is served yet, and weights may take minutes.
+class EndWhileLoading {
+  public:
+    EndWhileLoading()
+        : watcher_([this] {
+              while (!is_done_)
+                  if (const int signal = end_signal(); signal > 0) std::_Exit(128 + signal);
+          }) {}
+    EndWhileLoading(const EndWhileLoading&) = delete;
+    EndWhileLoading& operator=(const EndWhileLoading&) = delete;
+    ~EndWhileLoading() {
+        is_done_ = true;
+        watcher_.join();
+    }
+
+  private:
+    std::atomic<bool> is_done_ = false;
+    std::thread watcher_;
+};
 
 // Serves until a signal, the launcher or a failure of SERVICE asks to end. Texts that were begun
 // may then go on for GRACE, or until another signal comes.
 void serve_until_asked(serve::HttpServer& server, serve::TextService& service,
                        const RankProcess& process, Duration grace) {
-    std::atomic<bool> has_ended = false;
+    std::atomic<bool> has_ended = false, was_asked = false;
     std::thread watcher([&] {
-        while (!process.asked_to_end() && service.failure().empty() && !end_signal_comes()) {
+        while (!has_ended && !process.asked_to_end() && service.failure().empty() &&
+               !end_signal_comes()) {
         }
+        if (has_ended) return service.end();
+        was_asked = true;
         server.stop();
         const infer::EngineCounts counts = service.counts().engine;
         if (service.failure().empty())
@@ -116,6 +143,15 @@ void serve_until_asked(serve::HttpServer& server, serve::TextService& service,
     server.run();
     has_ended = true;
     watcher.join();
+    if (!was_asked)
+        fail(ExitCode::kSetup,
+             "the server's socket has failed: no connection can be taken any more "
+             "(`ulimit -n` and the machine's memory are its limits)");
+}
+
+// Other ranks believe this one lost after TIMEOUT seconds.
+Duration idle_interval(double timeout_s) {
+    return std::chrono::milliseconds(static_cast<int64_t>(std::min(5.0, timeout_s / 3) * 1e3));
 }
 
 void block_end_signals() {
@@ -130,17 +166,25 @@ void block_end_signals() {
 void serve_model(ServeArguments& arguments, RankProcess& process) {
     block_end_signals();
     DecoderSession session(arguments.decoder, process);
-    const int64_t pages = pages_of(arguments, session.context());
     if (!process.is_first()) {
-        session.open(pages);
+        open_session(session, arguments);
         return session.finish();
     }
     const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
     const infer::TextCodec& codec = files.require_codec();
-    session.open(pages);
+    {
+        const EndWhileLoading at_a_signal;
+        open_session(session, arguments);
+    }
+    const int64_t pages = session.pages();
+    const int64_t positions = pages * infer::kPagePositions;
+    if (positions < session.context())
+        log_info("serve",
+                 "a text may have {} tokens, as many as the cache: the model's context is {}",
+                 positions, session.context());
     serve::ServerOptions& options = arguments.server;
     options.port = static_cast<int>(arguments.port);
-    options.context = std::min(session.context(), pages * infer::kPagePositions);
+    options.context = std::min(session.context(), positions);
     if (!arguments.api_key_file.empty()) options.api_key = first_line_of(arguments.api_key_file);
     if (options.model.empty())
         options.model =
@@ -154,10 +198,12 @@ void serve_model(ServeArguments& arguments, RankProcess& process) {
     infer::EngineOptions engine = arguments.engine;
     engine.sequences_max = std::min(engine.sequences_max, session.runner().rows_max());
     {
-        serve::TextService service(session.runner(), codec, engine, files.end_tokens(),
-                                   [&](bool goes_on) {
-                                       if (goes_on) session.keep_waiting();
-                                   });
+        serve::TextService service(
+            session.runner(), codec, engine, files.end_tokens(),
+            [&](bool goes_on) {
+                if (goes_on) session.keep_waiting();
+            },
+            idle_interval(arguments.decoder.timeout_s));
         serve::HttpServer server(service, codec, render, options);
         const int port = server.bind();
         log_info("serve", "`{}` at http://{}:{}/v1, {} texts at once, {} tokens of cache",
@@ -184,6 +230,7 @@ int serve_main(int argc, char** argv) {
     ServeArguments arguments;
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
+    static_cast<void>(infer::Sampler(arguments.server.sampling));  // says what is out of range
     return run_as_rank([&](RankProcess& process) { serve_model(arguments, process); });
 }
 

@@ -110,7 +110,11 @@ void write_one(infer::StepRunner& runner, const TextFiles& files, const WritingO
         infer::Engine engine(runner, {1, 1});
         static_cast<void>(engine.add(request_of(prompt, options, files)));
         while (!engine.idle() && !writing.has_ended())
-            for (const infer::MadeToken& made : engine.step()) print(writing.push(made));
+            for (const infer::MadeToken& made : engine.step()) {
+                if (made.end == infer::EndReason::kBroken)
+                    fail(ExitCode::kInput, "{}", infer::kBrokenLogits);
+                print(writing.push(made));
+            }
     }
     print("\n");
 }
@@ -145,6 +149,11 @@ void write_all(infer::StepRunner& runner, const TextFiles& files, const WritingO
         if (engine.idle()) continue;
         for (const infer::MadeToken& made : engine.step()) {
             Open& text = open.at(made.request);
+            if (made.end == infer::EndReason::kBroken) {
+                lines.fault(text.index, infer::kBrokenLogits);
+                open.erase(made.request);
+                continue;
+            }
             static_cast<void>(text.writing.push(made));
             if (made.end == infer::EndReason::kNone && !text.writing.has_ended()) continue;
             lines.end(text.index, text.writing);

@@ -54,6 +54,7 @@ struct WireConfig {
     DType gradient_dtype = DType::kF32;
     // The classes of modules whose gradients are rounded so; not set: all.
     std::optional<std::vector<std::string>> gradient_modules;
+    bool modules_given = false;  // by the config, and not as the default has them
     // Rounded gradients are divided by it before they travel and multiplied after; 0: by the number
     // of ranks.
     double predivide_factor = 1.0;

@@ -182,7 +182,7 @@ void pack_base(Model& model, LoweredGraph& lowered, config::LoraBase base) {
         if (!parameter.packed)
             model.pack_parameter(layer.parameter, std::make_shared<PackedWeight>(
                                                       parameter.tensor.detach(), layer.transposed,
-                                                      form_of(base), lowered.compute_dtype));
+                                                      form_of(base), lowered.parameter_dtype));
         for (const LinearUse& use : layer.uses)
             replace(lowered, use, layer.weight, parameter.packed->shape());
     }

@@ -232,7 +232,7 @@ std::string precision_advice(at::ScalarType dtype) {
     if (dtype == at::kFloat) return {};
     return fmt::format(
         " in {0} (if fp32 runs it, cast this operator's inputs to one dtype in the model, or "
-        "switch {1} off)",
+        "switch {1}, or torch_autocast, off)",
         dtype == at::kHalf ? "float16" : "bfloat16", dtype == at::kHalf ? "fp16" : "bf16");
 }
 

@@ -1,6 +1,7 @@
 #include "infer/engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -76,7 +77,6 @@ void Engine::preempt_last() {
     Sequence& last = running_.back();
     pool_.give_back(last.pages);
     last.computed = 0;
-    last.prompt_numel = std::ssize(last.text);
     waiting_.splice(waiting_.begin(), running_, std::prev(running_.end()));
     ++counts_.preempted;
 }
@@ -142,8 +142,12 @@ std::vector<MadeToken> Engine::step() {
         if (row.position < owners[row.sequence]->prompt_numel) ++counts_.prompt_tokens;
         if (!row.wants_logits) continue;
         Sequence& sequence = *owners[row.sequence];
-        const int32_t token =
-            sequence.sampler.next(logits.subspan(vocabulary * next++, vocabulary), sequence.text);
+        const std::span<float> of_row = logits.subspan(vocabulary * next++, vocabulary);
+        if (!std::ranges::all_of(of_row, [](float logit) { return std::isfinite(logit); })) {
+            made.push_back({sequence.id, 0, EndReason::kBroken});
+            continue;
+        }
+        const int32_t token = sequence.sampler.next(of_row, sequence.text);
         sequence.text.push_back(token);
         --sequence.tokens_left;
         ++counts_.made_tokens;

@@ -30,7 +30,13 @@ enum class EndReason {
     kEndToken,  // the last token is one of end_tokens
     kTokens,    // tokens_max are made
     kContext,   // the model sees no more positions, or the cache holds no more
+    kBroken,    // its logits are not all finite: the token is none, see kBrokenLogits
 };
+
+inline constexpr const char* kBrokenLogits =
+    "the model's logits are not finite numbers: its weights are damaged, its training has "
+    "diverged, "
+    "or --weights has too few bits for them";
 
 struct MadeToken {
     RequestId request = 0;

@@ -2,14 +2,38 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace dslaunch::infer {
 
 namespace {
 
+// Bytes of a character that lacks some are kept until they come, or something else does.
 class ByteStream final : public TextStream {
   public:
-    std::string push(int32_t token) override { return byte_token_text(token); }
-    std::string finish() override { return {}; }
+    std::string push(int32_t token) override {
+        held_ += byte_token_text(token);
+        const size_t whole = held_.size() - unfinished_bytes(held_);
+        const std::string ready = held_.substr(0, whole);
+        held_.erase(0, whole);
+        return ready;
+    }
+    std::string finish() override { return std::exchange(held_, {}); }
+
+  private:
+    // Bytes at the end of TEXT that begin a character and do not end it.
+    static size_t unfinished_bytes(std::string_view text) {
+        for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+            const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+            if ((byte & 0xC0U) == 0x80U) continue;  // goes on a character
+            const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+            return back < length ? back : 0;
+        }
+        return 0;
+    }
+
+    std::string held_;
 };
 
 }  // namespace

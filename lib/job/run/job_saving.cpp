@@ -1,5 +1,7 @@
 #include "job/run/job_saving.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -8,6 +10,7 @@
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
 #include "runtime/save/final_weights.h"
+#include "storage/checkpoint/manifest.h"
 #include "zero/states/shard_optimizer.h"
 
 namespace dslaunch::job {
@@ -53,6 +56,7 @@ void JobSaving::resume() {
     saved_.emplace(*reader_, setup_.whole_model(),
                    zero::ShardOptimizer::state_names(setup_.config().optimizer),
                    /*leaves_out_frozen=*/setup_.config().lora.on());
+    require_choice();
     if (const graph::TensorRank* const shares = comms_.shares())
         saved_->read_shares(*setup_.sharing.plan, shares->part());
     const std::vector<int> untrained = setup_.model_info.untrained();
@@ -71,6 +75,21 @@ void JobSaving::require_same_base() const {
          "here {}): resume with the model that the run began with, or begin a run of its own with "
          "the adapter (dslaunch.lora.init)",
          reader_->folder(), printable(options_.model_path), saved, base_.empty() ? "none" : base_);
+}
+
+// Important units are chosen by the last update that takes everything: one that is still to come,
+// if the checkpoint has no choice.
+void JobSaving::require_choice() const {
+    const config::LaggingConfig& lagging = setup_.config().lagging;
+    const int64_t updates = saved_->training().updates;
+    if (!lagging.on || updates < std::max<int64_t>(1, lagging.warm_up_steps)) return;
+    const std::vector<std::string>& states = saved_->checkpoint().states;
+    if (std::ranges::any_of(states, storage::is_lagging_state)) return;
+    fail(ExitCode::kConfig,
+         "zero_optimization.zenflow: {} has no choice of important units, for its run updated "
+         "everything in each of its {}: set zero_optimization.zenflow.full_warm_up_rounds to {} or "
+         "more, so that the units are chosen by then",
+         reader_->folder(), counted(updates, "update"), updates + 1);
 }
 
 void JobSaving::describe_resume() const {

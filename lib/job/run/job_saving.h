@@ -65,6 +65,7 @@ class JobSaving {
     void claim();
     [[nodiscard]] const runtime::Topology& place() const { return comms_.job().topology(); }
     void require_same_base() const;
+    void require_choice() const;
     void describe_resume() const;
     void open_checkpointer(runtime::SavableState& state, runtime::ModelBuffers& buffers,
                            bool own_buffers);

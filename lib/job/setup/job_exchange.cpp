@@ -88,7 +88,9 @@ Bytes disk_bytes(const plan::StepPlan& plan) {
 }
 
 std::string name_of(const plan::LagPlan& lag) {
-    return fmt::format("{}{}", plan::lag_name(lag.kind), lag.selects ? ", and chooses" : "");
+    return fmt::format("{}{}{}", plan::lag_name(lag.kind),
+                       lag.fills ? ", gradients wait for the last time" : "",
+                       lag.selects ? ", and chooses" : "");
 }
 
 }  // namespace
@@ -125,6 +127,7 @@ void phases_json(const std::vector<StepPhase>& phases, JsonWriter& json) {
     for (const StepPhase& phase : phases) {
         json.begin_object().field("exchange", plan::exchange_name(phase.kind.exchange));
         json.field("updates_of", plan::lag_name(phase.kind.lag.kind));
+        json.field("chooses", phase.kind.lag.selects).field("fills", phase.kind.lag.fills);
         json.field("first_update", phase.first_update).field("updates", phase.updates);
         json.field("sent_bytes", phase.plan.sent().value).end_object();
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "base/error.h"
@@ -12,6 +13,16 @@
 namespace dslaunch::job {
 
 namespace {
+
+// "; it has A, B": the classes of modules with parameters.
+std::string known_classes(const graph::Model& model) {
+    std::set<std::string> classes;
+    for (const graph::ModelParameter& parameter : model.parameters())
+        classes.insert(parameter.module_classes.begin(), parameter.module_classes.end());
+    if (classes.empty()) return "";
+    const std::vector<std::string> names(classes.begin(), classes.end());
+    return "; it has " + join(names, ", ");
+}
 
 // True if each host keeps what it gathers. RANKS is zero_hpz_partition_size, 0 for auto.
 bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
@@ -68,9 +79,17 @@ void mark_exact_gradients(const config::WireConfig& config, const graph::Model& 
             return storage::names_class(name, of_module);
         });
     };
-    for (size_t p = 0; p < info.parameters.size(); ++p)
-        info.parameters[p].exact_gradient =
-            std::ranges::none_of(model.parameters()[p].module_classes, is_rounded);
+    bool any = false;
+    for (size_t p = 0; p < info.parameters.size(); ++p) {
+        const bool rounded = std::ranges::any_of(model.parameters()[p].module_classes, is_rounded);
+        info.parameters[p].exact_gradient = !rounded;
+        any = any || rounded;
+    }
+    if (config.modules_given && !any)
+        fail(ExitCode::kConfig,
+             "torch_autocast.lower_precision_safe_modules: no module of the model is a {}: name "
+             "classes as Python imports them, as torch.nn.Linear{}",
+             join(*config.gradient_modules, " or a "), known_classes(model));
 }
 
 plan::HostWire wire_of(const config::RunConfig& config, const runtime::Topology& place,

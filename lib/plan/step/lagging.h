@@ -13,7 +13,8 @@ namespace dslaunch::plan {
 
 // What a step does with the rest.
 enum class Lag : uint8_t {
-    kWhole,    // it is updated as the important units are; without lagging this is every step
+    kWhole,    // it is updated, by the mean of what waited and this step's gradients; without
+               // lagging, and where none wait, this is as the important units are
     kPartial,  // its gradients are added to those that wait
     kLate,     // the gradients that waited become an update beside this step's computation, which
                // lands with the step's own updates; this step's gradients then wait
@@ -42,7 +43,6 @@ struct LagPlan {
     int64_t unit_numel = kUnitNumel;  // REQUIRES: divides the layout's block_numel
     // What follows differs from step to step.
     Lag kind = Lag::kWhole;
-    int64_t steps = 1;     // whose gradients are in an update of the rest
     bool selects = false;  // important units are chosen anew, by this step's gradients
     bool fills = false;    // this step's gradients are the last ones of a late update
 

@@ -12,10 +12,14 @@ namespace dslaunch::plan {
 
 namespace {
 
+// Every rank keeps whether a unit is important, and the squares of a choice's step in fp64.
+constexpr int64_t kChoiceBytesPerUnit = 1 + 8;
+
 class Adder {
   public:
-    Adder(const FlatLayout& layout, const StepPlanOptions& options, StepPlan& plan)
-        : layout_(layout), options_(options), plan_(plan) {}
+    Adder(const ModelInfo& model, const FlatLayout& layout, const StepPlanOptions& options,
+          StepPlan& plan)
+        : model_(model), layout_(layout), options_(options), plan_(plan) {}
 
     int add(PlanBuffer buffer) {
         plan_.buffers.push_back(std::move(buffer));
@@ -72,8 +76,9 @@ class Adder {
             add({fmt::format("waiting gradients of bucket {}", b), BufferKind::kGradients,
                  Tier::kMemory, Bytes{owned_numel(b) * bytes}, true}));
         const int64_t states = options_.optimizer_states + (options_.master ? 1 : 0);
-        const auto important =
-            static_cast<int64_t>(lag.important * static_cast<double>(numel_on_disk(b)));
+        const int64_t important = static_cast<int64_t>(
+            static_cast<double>(important_numel(b)) * static_cast<double>(numel_on_disk(b)) /
+            static_cast<double>(std::max<int64_t>(1, bucket(b).numel)));
         if (important > 0)
             add({fmt::format("important states of bucket {}", b), BufferKind::kMoments,
                  Tier::kMemory, Bytes{important * states * 4}, true});
@@ -93,6 +98,25 @@ class Adder {
     }
 
   private:
+    // Elements of important units: all of a vector, and at least one unit of each block.
+    [[nodiscard]] int64_t important_numel(int b) const {
+        const LagPlan& lag = options_.lag;
+        int64_t important = 0;
+        for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
+            const ParameterSlice& slice = layout_.slices[i];
+            if (model_.parameters[slice.parameter].shape.size() == 1) {
+                important += slice.numel;
+                continue;
+            }
+            for (int64_t at = 0; at < slice.numel; at += layout_.block_numel) {
+                const int64_t numel = std::min(layout_.block_numel, slice.numel - at);
+                const int64_t units = (numel + lag.unit_numel - 1) / lag.unit_numel;
+                important +=
+                    std::min(numel, important_units(units, lag.important) * lag.unit_numel);
+            }
+        }
+        return important;
+    }
     // Errors of what this rank sends for its host, and of what its host averages.
     [[nodiscard]] int64_t error_numel(int b) const {
         const int bridges = options_.bridge_count();
@@ -139,6 +163,7 @@ class Adder {
         return add({name, kind, Tier::kMemory, in_memory, true});
     }
 
+    const ModelInfo& model_;
     const FlatLayout& layout_;
     const StepPlanOptions& options_;
     StepPlan& plan_;
@@ -149,7 +174,7 @@ class Adder {
 PersistentBuffers add_persistent_buffers(const ModelInfo& model, const FlatLayout& layout,
                                          const StepPlanOptions& options, StepPlan& plan) {
     PersistentBuffers made;
-    Adder adder(layout, options, plan);
+    Adder adder(model, layout, options, plan);
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) adder.add_parameters(b, made);
     for (int b = 0; b < layout.trained_buckets; ++b) adder.add_states(b, made);
     const LinkBytes links(layout, options);
@@ -177,8 +202,9 @@ PersistentBuffers add_persistent_buffers(const ModelInfo& model, const FlatLayou
     if (options.compression.errors) adder.add_exchange(made);
     if (options.lag.on) {
         for (int b = 0; b < layout.trained_buckets; ++b) adder.add_waiting(b, made);
-        made.choice = adder.add({"choice of important units", BufferKind::kScalars, Tier::kMemory,
-                                 Bytes{layout.trained_numel / options.lag.unit_numel}, true});
+        made.choice = adder.add(
+            {"choice of important units", BufferKind::kScalars, Tier::kMemory,
+             Bytes{layout.trained_numel / options.lag.unit_numel * kChoiceBytesPerUnit}, true});
     }
     made.norm = adder.add({"gradient norm", BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
     return made;

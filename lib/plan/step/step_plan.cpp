@@ -122,7 +122,7 @@ uint64_t StepPlan::hash() const {
     add(static_cast<int64_t>(exchange));
     if (lag.on)
         for (const int64_t word :
-             {static_cast<int64_t>(lag.kind), lag.steps, int64_t{lag.selects}, int64_t{lag.fills}})
+             {static_cast<int64_t>(lag.kind), int64_t{lag.selects}, int64_t{lag.fills}})
             add(word);
     for (const Instruction& instruction : instructions) {
         add(static_cast<int64_t>(instruction.op));

@@ -15,7 +15,6 @@ plan::LagPlan LagSchedule::of(int64_t update) const {
     if (past <= 0) return plan;
     const int64_t interval = config_.update_interval;
     const bool ends = past % interval == 0;
-    plan.steps = interval;
     plan.kind = ends ? plan::Lag::kWhole : plan::Lag::kPartial;
     if (!config_.overlap) return plan;
     const bool begins = past > 1 && (past - 1) % interval == 0;

@@ -132,7 +132,8 @@ Trainer::Trainer(TrainerParts parts)
     const storage::TrainingState& resumed = parts_.resumed;
     step_ = resumed.step;
     updates_ = resumed.updates;
-    if (resumed.step > 0 && parts_.config->precision.skip_nonfinite_steps)
+    // A run whose scale never moved, in bf16 say, saves 1; a scale that the config fixes stays.
+    if (resumed.step > 0 && parts_.config->precision.loss_scale.dynamic && resumed.loss_scale != 1)
         scaler_ = LossScaler(parts_.config->precision.loss_scale,
                              {resumed.loss_scale, resumed.scale_steps, resumed.scale_good_steps,
                               static_cast<int64_t>(resumed.scale_hysteresis_left)});

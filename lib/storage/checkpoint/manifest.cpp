@@ -109,7 +109,7 @@ bool is_further_state(std::string_view name) {
 }
 
 bool is_lagging_state(std::string_view name) {
-    return name == kLagging || name == kLaggingDue || name == kLaggingChoice;
+    return name.starts_with(kLagging) || name.starts_with(kLaggingDue) || name == kLaggingChoice;
 }
 
 int Checkpoint::find(std::string_view name) const {

@@ -37,12 +37,12 @@ enum class TensorKind : uint8_t {
 inline constexpr std::string_view kFreshVariance = "exp_avg_sq_fresh";
 inline constexpr std::string_view kLambCoefficient = "lamb_coefficient";
 
-// States of updates that lag: gradients that wait for an update of the rest, -0 where a unit is
-// important; the same while the next step does that update; 1 where a unit is important from that
-// step on.
-inline constexpr const char* kLagging = "lagging_gradients";
-inline constexpr const char* kLaggingDue = "lagging_gradients_due";
-inline constexpr const char* kLaggingChoice = "lagging_choice";
+// States of updates that lag. The first two end in the number of steps whose gradients wait:
+// gradients that wait for an update of the rest, -0 where a unit is important; the same while the
+// next step does that update; 1 where a unit is important from that step on.
+inline constexpr std::string_view kLagging = "lagging_gradients.";
+inline constexpr std::string_view kLaggingDue = "lagging_gradients_due.";
+inline constexpr std::string_view kLaggingChoice = "lagging_choice";
 
 // CheckpointTensor::state_numel: the state has the tensor's shape.
 inline constexpr int64_t kLikeTensor = -1;

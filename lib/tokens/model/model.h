@@ -35,6 +35,14 @@ struct ModelScratch {
     std::vector<Merge> heap;
     std::vector<Node> nodes;
     std::string text;
+
+    // True if a long text has made it so large that it is not worth keeping.
+    [[nodiscard]] bool is_large() const {
+        constexpr size_t kKeptBytesMax = size_t{16} << 20;
+        return symbols.capacity() * sizeof(Symbol) + heap.capacity() * sizeof(Merge) +
+                   nodes.capacity() * sizeof(Node) >
+               kKeptBytesMax;
+    }
 };
 
 class Model {

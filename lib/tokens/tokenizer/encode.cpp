@@ -2,6 +2,7 @@
 // is given to the model unless it came before.
 #include <algorithm>
 
+#include "tokens/tokenizer/pre_tokenizer.h"
 #include "tokens/tokenizer/tokenizer_parts.h"
 
 namespace dslaunch::tokens {
@@ -28,7 +29,10 @@ void TokenizerParts::encode_plain(std::string_view text, bool at_origin,
     size_t origin_bytes = at_origin ? 1 : 0;
     if (!normalizers.empty()) {
         scratch.normal = normal_text(text);
-        for (const auto& step : normalizers) step->apply(scratch.normal);
+        for (const auto& step : normalizers) {
+            step->apply(scratch.normal);
+            require_size(scratch.normal.text);
+        }
         text = scratch.normal.text;
         if (at_origin) origin_bytes = scratch.normal.origin_bytes;
     }

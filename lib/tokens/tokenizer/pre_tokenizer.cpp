@@ -14,6 +14,12 @@
 #include "tokens/unicode/code_points.h"
 
 namespace dslaunch::tokens {
+
+void require_size(const std::string& text) {
+    if (text.size() > std::numeric_limits<int32_t>::max())
+        fail(ExitCode::kInput, "a text grows to more than 2 GiB while it is prepared");
+}
+
 namespace {
 
 constexpr int kPreTokenizerDepthMax = 16;
@@ -30,8 +36,7 @@ void rewrite_pieces(Pieces& pieces, const Write& write) {
     pieces.spare_list.clear();
     for (const Piece& piece : pieces.list) {
         write(out, pieces.text.substr(piece.begin, piece.end - piece.begin), piece);
-        if (out.size() > std::numeric_limits<int32_t>::max())
-            fail(ExitCode::kInput, "a text grows to more than 2 GiB while it is prepared");
+        require_size(out);
     }
     std::swap(pieces.written, pieces.spare_text);
     std::swap(pieces.list, pieces.spare_list);

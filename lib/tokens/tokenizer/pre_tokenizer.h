@@ -3,12 +3,16 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/text/json_place.h"
 #include "tokens/tokenizer/pieces.h"
 
 namespace dslaunch::tokens {
+
+// Throws Error{kInput} if TEXT has grown past 2 GiB, which places in it cannot count.
+void require_size(const std::string& text);
 
 struct PreTokenizers {
     std::vector<std::unique_ptr<const PreTokenizer>> steps;

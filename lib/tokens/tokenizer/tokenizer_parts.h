@@ -38,12 +38,16 @@ class ScratchPool {
         free_.pop_back();
         return scratch;
     }
+    // One that a long text made large is not kept.
     void give_back(std::unique_ptr<EncodeScratch> scratch) {
+        if (scratch->ids.capacity() > kKeptTokensMax || scratch->model.is_large()) return;
         const std::lock_guard lock(mutex_);
         free_.push_back(std::move(scratch));
     }
 
   private:
+    static constexpr size_t kKeptTokensMax = size_t{1} << 20;
+
     std::mutex mutex_;
     std::vector<std::unique_ptr<EncodeScratch>> free_;
 };

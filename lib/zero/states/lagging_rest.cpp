@@ -2,11 +2,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string_view>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "storage/checkpoint/manifest.h"
 
 namespace dslaunch::zero {
@@ -211,7 +215,8 @@ void LaggingRest::landed(int c) {
 }
 
 std::vector<std::string> LaggingRest::state_names() const {
-    std::vector<std::string> names = {due_ ? storage::kLaggingDue : storage::kLagging};
+    std::vector<std::string> names = {
+        fmt::format("{}{}", due_ ? storage::kLaggingDue : storage::kLagging, waits_)};
     const bool changed = std::ranges::any_of(
         chunks_, [&](const Chunk& chunk) { return chunk.choice_number != choice_number_; });
     if (changed) names.emplace_back(storage::kLaggingChoice);
@@ -243,13 +248,16 @@ void LaggingRest::begin(runtime::SavedState* saved) {
 // Marks tell the choice under which the gradients waited.
 void LaggingRest::load(runtime::SavedState& saved) {
     const std::vector<std::string>& names = saved.checkpoint().states;
-    const auto index_of = [&](const char* name) {
-        const auto found = std::ranges::find(names, name);
+    const auto index_of = [&](std::string_view begin) {
+        const auto found = std::ranges::find_if(
+            names, [&](const std::string& name) { return name.starts_with(begin); });
         return found == names.end() ? -1 : static_cast<int>(found - names.begin());
     };
     const int due = index_of(storage::kLaggingDue);
     const int waits = due >= 0 ? due : index_of(storage::kLagging);
     if (waits < 0) return;
+    const std::string& name = names[static_cast<size_t>(waits)];
+    waits_ = parse_int(name.substr(name.rfind('.') + 1)).value_or(0);
     const int choice = index_of(storage::kLaggingChoice);
     const auto for_each_part = [&](int state, auto&& use) {
         std::vector<float> values;

@@ -72,12 +72,17 @@ class LaggingRest {
     [[nodiscard]] const std::vector<LagSpan>& landing(int c) const;
     void landed(int c);
 
-    // True if gradients wait for an update that the next step does late.
+    // The number of steps whose gradients wait, and whether it is for an update that the next step
+    // does late.
+    [[nodiscard]] int64_t waits() const { return waits_; }
     [[nodiscard]] bool due() const { return due_; }
-    void set_due(bool due) { due_ = due; }
+    void set_waits(int64_t steps, bool due) {
+        waits_ = steps;
+        due_ = due;
+    }
 
-    // Names of the states that are saved: the waiting gradients, -0 where a unit is important; and
-    // the new choice, while these wait under the one before it.
+    // Names of the states that are saved: the waiting gradients with the number of steps whose they
+    // are, -0 where a unit is important; and the new choice, while these wait under the one before.
     [[nodiscard]] std::vector<std::string> state_names() const;
     // The values of the K-th of these for a chunk, [numel of the chunk]. They stay until the chunk
     // is updated.
@@ -122,6 +127,7 @@ class LaggingRest {
     std::vector<Units> units_;  // by trained slice
     int64_t choice_number_ = 0;
     std::vector<Chunk> chunks_;
+    int64_t waits_ = 0;
     bool due_ = false;
 };
 

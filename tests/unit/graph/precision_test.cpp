@@ -299,7 +299,7 @@ TEST_CASE("a parameter that is cast stays the tensor that it was, ties and strid
     for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
         {
             LoweredGraph lowered;
-            lowered.compute_dtype = dtype;
+            lowered.compute_dtype = lowered.parameter_dtype = dtype;
             const ParametersAs tied(fixture.model, all, lowered);
             const ParametersAs cast(strided, std::vector<int>{0, 1, 2}, lowered);
             for (const auto& item : fixture.model.module().named_parameters()) {

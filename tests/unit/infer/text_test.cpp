@@ -12,6 +12,17 @@ TEST_CASE("byte tokens print as text that cannot drive a terminal") {
     for (const auto& [token, text] : table) CHECK(byte_token_text(token) == text);
 }
 
+TEST_CASE("a stream of bytes gives whole characters") {
+    const auto stream = ByteCodec().stream();
+    const std::string text = "a\u00e9\u20ac\U0001F600\xc3z\xe2\x82";
+    const std::vector<std::string> pieces = {"a", "", "\u00e9",     "", "",      "\u20ac", "",
+                                             "",  "", "\U0001F600", "", "\xc3z", "",       ""};
+    REQUIRE(text.size() == pieces.size());
+    for (size_t i = 0; i < text.size(); ++i)
+        CHECK(stream->push(static_cast<unsigned char>(text[i])) == pieces[i]);
+    CHECK(stream->finish() == "\xe2\x82");
+}
+
 TEST_CASE("a text ends before the first stop, however it comes in pieces") {
     struct Row {
         std::vector<std::string> stops;

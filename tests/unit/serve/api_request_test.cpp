@@ -82,6 +82,7 @@ TEST_CASE("wrong requests are refused by their field") {
         {text, R"({"prompt": ["a", 1]})", "prompt", "string"},
         {text, R"({"prompt": [1, -1]})", "prompt", "token"},
         {text, R"({"prompt": [1, 1e99]})", "prompt", "token"},
+        {text, R"({"prompt": [1, 2], "echo": true})", "echo", "token ids"},
         {text, R"({"prompt": "a", "max_tokens": 0})", "max_tokens", "between"},
         {text, R"({"prompt": "a", "max_tokens": 1.5})", "max_tokens", "integer"},
         {text, R"({"prompt": "a", "max_tokens": "5"})", "max_tokens", "integer"},

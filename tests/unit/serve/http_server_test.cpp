@@ -9,12 +9,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "infer/text/byte_codec.h"
 #include "serve/api_reply.h"
+#include "serve/bounded_server.h"
 #include "support/catch.h"
 #include "support/fake_runner.h"
 #include "support/hang.h"
@@ -48,8 +51,11 @@ class Gate final : public test::FakeRunner {
     std::span<float> run(const infer::Batch& batch) override {
         while (is_closed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         if (fails) fail(ExitCode::kPeerLost, "rank 1 was lost");
-        return FakeRunner::run(batch);
+        const std::span<float> logits = FakeRunner::run(batch);
+        if (is_broken && !logits.empty()) logits.back() = NAN;
+        return logits;
     }
+    std::atomic<bool> is_broken = false;
     std::atomic<bool> is_closed = false;
     std::atomic<bool> fails = false;
 };
@@ -260,11 +266,35 @@ TEST_CASE("wrong requests get their reason, and the server goes on") {
     const auto large =
         server.client().Post("/v1/completions", std::string(200'000, ' '), "application/json");
     if (large) CHECK(large->status == 413);
+    // More than ever fits is no matter of waiting.
+    const json prompts(30, "1");
+    CHECK(server.post("/v1/completions", {{"prompt", prompts}, {"n", 2}}, 400)["error"]["param"] ==
+          "n");
     const auto missing = server.client().Get("/v1/nothing");
     REQUIRE(missing);
     CHECK(missing->status == 404);
     CHECK(json::parse(missing->body).contains("error"));
     server.post("/v1/completions", {{"prompt", "1"}, {"max_tokens", 1}});
+}
+
+TEST_CASE("a body is taken whatever type a client says it has") {
+    const Server server;
+    const std::string body = R"({"prompt": "1", "max_tokens": 1)" + std::string(10'000, ' ') + "}";
+    const auto reply =
+        server.client().Post("/v1/completions", body, "application/x-www-form-urlencoded");
+    REQUIRE(reply);
+    CHECK(reply->status == 200);
+}
+
+TEST_CASE("logits that are no numbers end their text with the reason, and the server goes on") {
+    Server server;
+    server.runner.is_broken = true;
+    const json reply = server.post("/v1/completions", {{"prompt", "12"}}, 500);
+    CHECK(reply["error"]["message"].get<std::string>().find("not finite") != std::string::npos);
+    server.await_idle();
+    server.runner.is_broken = false;
+    const json text = server.post("/v1/completions", {{"prompt", "12"}, {"max_tokens", 3}});
+    CHECK(text["choices"][0]["text"] == expected_text("12", 3));
 }
 
 TEST_CASE("a server with a key wants it, but for its health") {
@@ -357,6 +387,10 @@ TEST_CASE("a client that breaks the rules of HTTP gets one answer, and its conne
          "415"},
         {"a body behind a GET", "GET /health HTTP/1.1\r\n" + length_of(padded) + "\r\n" + padded,
          "200"},
+        {"chunks without end",
+         post(key + "Transfer-Encoding: chunked\r\n",
+              "1ffff\r\n" + std::string(0x1ffff, ' ') + "\r\n"),
+         "400"},
         {"headers without end", "GET /health HTTP/1.1\r\n" + std::string(100'000, 'a'), "400"},
         {"no HTTP", "\r\n\r\n" + hidden, "400"},
     };
@@ -405,6 +439,19 @@ TEST_CASE("a server that ends answers what was begun, then nobody") {
     REQUIRE_FALSE(whole.empty());
     CHECK(json::parse(whole)["choices"][0]["text"] == expected_text("12", 4));
     CHECK(events.ends_with(kStreamEnd));
+}
+
+// A client that has sent a part of its request would be waited for as long as a pause may take.
+TEST_CASE("a server that ends waits for no request that is still coming") {
+    Server server;
+    const std::string part =
+        "POST /v1/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{\"prompt\"";
+    std::thread client([&] { static_cast<void>(answers_to(server, part)); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it is read meanwhile
+    const auto begin = std::chrono::steady_clock::now();
+    server.stop();
+    client.join();
+    CHECK(std::chrono::steady_clock::now() - begin < ConnectionLimits{}.pause_max / 2);
 }
 
 }  // namespace

@@ -18,9 +18,10 @@ TEST_CASE("the class of a module is its type's name without what TorchScript add
 
 TEST_CASE("a type that is named for a class gives it back; what is no name stays out") {
     CHECK(type_of_class("mine.deep.Gate", 7) == "__torch__.mine.deep.___torch_mangle_7.Gate");
-    for (const std::string name : {"mine.deep.Gate", "Gate", std::string(kLinearClass).c_str()})
+    for (const std::string& name :
+         {std::string("mine.deep.Gate"), std::string("Gate"), std::string(kLinearClass)})
         CHECK(class_of_type(type_of_class(name, 3)) == name);
-    for (const std::string name : {"", "mine.make.<locals>.Gate", "1.Gate", "a..b"})
+    for (const char* name : {"", "mine.make.<locals>.Gate", "1.Gate", "a..b"})
         CHECK(type_of_class(name, 3) == "__torch__.exported.Module3");
 }
 

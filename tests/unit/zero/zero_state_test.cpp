@@ -52,9 +52,11 @@ TEST_CASE("each optimizer, clipping and way of reduction agrees with torch::opti
 
 TEST_CASE("maximize has the bits of descending the loss with another sign") {
     for (OptimizerConfig config : {kAdamW, kAdamL2, kAdagrad, kSgd, momentum_sgd(0.9, 0.3, false)})
-        for (const int stage : {0, 2}) {
+        for (const auto& [stage, lags] : {std::pair{0, false}, {2, false}, {2, true}}) {
+            if (lags && config.kind != OptimizerKind::kAdamW) continue;
             config.maximize = false;
             TrainingCase job{"climbs", {2}, config};
+            if (lags) job.lagging = {true, 0.25, 2, 4, false, 1};
             job.stage = stage;
             job.micro_step = true;
             job.make_model = [] {

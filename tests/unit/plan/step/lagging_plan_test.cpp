@@ -61,7 +61,6 @@ LagPlan lag_of(Lag kind, bool overlaps, bool selects = false) {
     lag.on = true;
     lag.overlaps = overlaps;
     lag.kind = kind;
-    lag.steps = 4;
     lag.selects = selects;
     return lag;
 }
@@ -157,7 +156,7 @@ TEST_CASE("the plan counts what lagging updates keep") {
             const StepPlan plan = plans_of(job, lag_of(Lag::kWhole, overlaps)).front();
             CHECK(held(plan, "waiting gradients") ==
                   kShard * (4 + (overlaps ? (half ? 2 : 4) : 0)));
-            CHECK(held(plan, "choice") == 2 * kShard / kUnitNumel);
+            CHECK(held(plan, "choice") == 2 * kShard / kUnitNumel * 9);
             const int64_t states = held(plan, "important states");
             CHECK(states > kShard / 10 * (half ? 12 : 8) - 100);
             CHECK(states <= kShard / 10 * (half ? 12 : 8) + 100);

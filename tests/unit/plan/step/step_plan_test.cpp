@@ -259,7 +259,8 @@ TEST_CASE("packed values are counted by their blocks, and their errors as memory
     const int64_t exact_gather = sent_of(TrafficKind::kGather);
     const int64_t flags = 4 * 16 * 4 * 2;
     const int64_t exact_reduce = sent_of(TrafficKind::kReduce) - flags;
-    job.wire = {WirePacking::kInt8, WirePacking::kNone, WirePacking::kInt4, true, false};
+    job.wire = {
+        .parameters = WirePacking::kInt8, .gradients = WirePacking::kInt4, .error_feedback = true};
     // A shard of 65536 / 2 elements is 128 blocks of 256 with a scale of 4 bytes each.
     CHECK(sent_of(TrafficKind::kGather) * 4 * 256 == exact_gather * 260);
     CHECK((sent_of(TrafficKind::kReduce) - flags) * 4 * 256 == exact_reduce * 132);

@@ -8,9 +8,8 @@
 namespace dslaunch::runtime {
 namespace {
 
-// One letter a step: W everything, w everything and a choice, B the rest by what waited, b and a
-// choice, p important units, c and a choice, l with a late update beside, f fills one, F and a
-// choice.
+// One letter a step: W everything, w everything and a choice, p important units, c and a choice, l
+// with a late update beside, f fills one, F and a choice.
 std::string letters(const config::LaggingConfig& config, int64_t updates) {
     const LagSchedule schedule(config);
     std::string text;
@@ -20,7 +19,7 @@ std::string letters(const config::LaggingConfig& config, int64_t updates) {
         CHECK(plan.overlaps == config.overlap);
         switch (plan.kind) {
             case plan::Lag::kWhole:
-                text += plan.steps == 1 ? (plan.selects ? 'w' : 'W') : (plan.selects ? 'b' : 'B');
+                text += plan.selects ? 'w' : 'W';
                 break;
             case plan::Lag::kPartial:
                 text += plan.fills ? (plan.selects ? 'F' : 'f') : (plan.selects ? 'c' : 'p');
@@ -36,8 +35,8 @@ std::string letters(const config::LaggingConfig& config, int64_t updates) {
 }  // namespace
 
 TEST_CASE("steps update everything, then important units, and the rest in intervals") {
-    CHECK(letters({true, 0.1, 3, 6, false, 0}, 14) == "wppBppbppBppbp");
-    CHECK(letters({true, 0.1, 3, 3, false, 2}, 10) == "Wwppbppbpp");
+    CHECK(letters({true, 0.1, 3, 6, false, 0}, 14) == "wppWppwppWppwp");
+    CHECK(letters({true, 0.1, 3, 3, false, 2}, 10) == "Wwppwppwpp");
     CHECK(letters({true, 0.1, 3, 6, true, 0}, 14) == "wppflpFlpflpFl");
     CHECK(letters({true, 0.1, 1, 2, true, 1}, 6) == "wfXxXx");
     CHECK(letters({true, 0.1, 1, 1, false, 0}, 4) == "wwww");

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "unit/zero/exchange/plain_model.h"
@@ -56,6 +57,11 @@ class LaggingReference {
         return loss_ / static_cast<double>(ranks);
     }
 
+    // What a run with JOB's keys makes of what is due where this one has stopped.
+    void go_on() {
+        for (auto& [name, of] : all_) of.due = of.due && job_.lagging.overlap;
+    }
+
     [[nodiscard]] const LagFloats& of(const std::string& name) const { return all_.at(name).p; }
 
   private:
@@ -63,6 +69,7 @@ class LaggingReference {
         std::vector<int64_t> shape;
         LagFloats p, m, v;
         LagFloats waits;                      // gradients of the rest
+        int64_t waited = 0;                   // steps whose they are
         std::vector<char> important, chosen;  // now, and from the next late update on
         bool due = false;
     };
@@ -70,30 +77,37 @@ class LaggingReference {
     void update(Parameter& of, int64_t t, const LagFloats& g, const LagFloats& whole) {
         const LaggingConfig& lag = job_.lagging;
         const int64_t past = t - std::max<int64_t>(1, lag.warm_up_steps);
-        if (of.due) {
+        const bool is_late = lag.overlap && past > 1 && (past - 1) % lag.update_interval == 0;
+        if (of.due && is_late) {
             update_rest(of, t - 1);
             of.important = of.chosen;
             of.due = false;
         }
+        const bool ends = past > 0 && past % lag.update_interval == 0;
+        const bool takes_all = past <= 0 || (ends && !lag.overlap);
         for (size_t i = 0; i < g.size(); ++i) {
-            if (past <= 0 || of.important[i]) {
+            if (of.important[i] || (takes_all && of.waited == 0)) {
                 adam(of, i, g[i], t, 1);
             } else {
                 of.waits[i] += g[i];
             }
         }
-        const bool ends = past > 0 && past % lag.update_interval == 0;
-        if (ends && !lag.overlap) update_rest(of, t);
+        ++of.waited;
+        if (takes_all) {
+            if (of.waited > 1) update_rest(of, t);
+            of.waited = 0;
+            of.due = false;
+        }
         if (past >= 0 && past % lag.select_interval == 0) choose(of, whole);
         if (ends && lag.overlap) {
             of.due = true;
-        } else {
+        } else if (!of.due) {
             of.important = of.chosen;
         }
     }
 
     void update_rest(Parameter& of, int64_t t) const {
-        const int64_t steps = job_.lagging.update_interval;
+        const int64_t steps = std::exchange(of.waited, 0);
         for (size_t i = 0; i < of.p.size(); ++i) {
             if (of.important[i]) continue;
             adam(of, i, of.waits[i] * (1.0F / static_cast<float>(steps)), t, steps);

@@ -33,9 +33,10 @@ TrainingCase lagging_case(std::vector<int> sizes, bool overlap, int stage = 0) {
 }
 
 // The largest distance of a parameter from the reference's.
-double distance(const TrainingCase& job, const RankOutcome& outcome, LaggingReference& reference) {
+double distance(const TrainingCase& job, const RankOutcome& outcome, LaggingReference& reference,
+                int64_t first = 1) {
     at::set_num_threads(1);
-    for (int64_t t = 1; t <= job.steps; ++t) static_cast<void>(reference.step(t));
+    for (int64_t t = first; t <= job.steps; ++t) static_cast<void>(reference.step(t));
     double worst = 0;
     for (const auto& [name, tensor] : outcome.parameters) {
         const at::Tensor flat = tensor.contiguous();
@@ -237,6 +238,41 @@ TEST_CASE(
                                     << ", stopped after " << stop);
                     for (const RankOutcome& rank : train_world(job)) CHECK(equal_bits(rank, whole));
                 }
+}
+
+// An update of the rest takes the mean of as many gradients as wait, whatever made them wait.
+TEST_CASE("a job resumes with other intervals, warm-ups and overlap as the algorithm does") {
+    const LaggingConfig before[] = {{true, 0.25, 3, 6, false, 2}, {true, 0.25, 3, 6, true, 2}};
+    const LaggingConfig after[] = {{true, 0.25, 4, 8, false, 2},
+                                   {true, 0.25, 4, 8, true, 2},
+                                   {true, 0.25, 2, 2, true, 1},
+                                   {true, 0.25, 3, 6, false, 12},
+                                   {true, 0.25, 3, 6, true, 12}};
+    for (const LaggingConfig& first : before)
+        for (const LaggingConfig& second : after)
+            for (const int64_t stop : {5, 6, 7, 8, 9}) {
+                const test::TemporaryFolder folder("/dev/shm");
+                const std::unique_ptr<FileTree> tree = make_disk_tree();
+                TrainingCase job = lagging_case({2}, false, 1);
+                job.lagging = first;
+                job.tree = tree.get();
+                job.root = folder.path() + "/run";
+                job.steps = job.save.interval = stop;
+                train_world(job);
+                LaggingReference reference(job);
+                at::set_num_threads(1);
+                for (int64_t t = 1; t <= stop; ++t) static_cast<void>(reference.step(t));
+                job.lagging = second;
+                job.steps = 20;
+                job.resume_from = fmt::format("{}/step-{}", job.root, stop);
+                const RankOutcome outcome = train_world(job).front();
+                reference.go_on();
+                INFO("interval " << first.update_interval << " to " << second.update_interval
+                                 << ", overlap " << first.overlap << " to " << second.overlap
+                                 << ", warm-up " << second.warm_up_steps << ", stopped after "
+                                 << stop);
+                CHECK(distance(job, outcome, reference, stop + 1) == 0);
+            }
 }
 
 TEST_CASE("gradients that wait go on at another stage, in another place and without lagging") {

@@ -103,13 +103,14 @@ void Resolver::autocast_modules() {
     WireConfig& wire = run_config().zero.wire;
     const std::string path = "torch_autocast.lower_precision_safe_modules";
     std::vector<std::string> modules(kSafeModules.begin(), kSafeModules.end());
-    wire.modules_given = given(path) != nullptr;
-    if (wire.modules_given && run_config().optimizer.compresses())
+    const bool is_given = given(path) != nullptr;
+    if (is_given && run_config().optimizer.compresses())
         return unread(path,
                       "what hosts exchange in full makes the variance of the optimizer, and "
                       "travels in fp32");
-    if (wire.modules_given) modules = take_texts(path);
+    if (is_given) modules = take_texts(path);
     if (modules.empty()) return;
+    wire.modules_given = is_given;
     wire.gradient_dtype = run_config().precision.compute;
     wire.gradient_modules = std::move(modules);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -24,6 +25,13 @@ std::optional<kernels::MatrixForm> form_named(const std::string& name) {
                                   MatrixForm::kInt8, MatrixForm::kInt4, MatrixForm::kNf4})
         if (name == kernels::matrix_form_name(form)) return form;
     return std::nullopt;
+}
+
+std::optional<MemoryLimit> tightest_limit() {
+    const MemoryState memory = read_memory_state();
+    const auto tightest = std::ranges::min_element(memory.limits, {}, &MemoryLimit::left);
+    if (tightest == memory.limits.end()) return std::nullopt;
+    return *tightest;
 }
 
 DType dtype_named(const std::string& name) {
@@ -88,11 +96,8 @@ int DecoderSession::threads() const {
 // What the system would give, less a tenth for what else is computed with. Weights are mapped from
 // their file, or held by now.
 int64_t DecoderSession::pages_that_fit(int64_t wanted, int64_t least, Bytes page) const {
-    const MemoryState memory = read_memory_state();
-    const MemoryLimit* tightest = nullptr;
-    for (const MemoryLimit& limit : memory.limits)
-        if (tightest == nullptr || limit.left < tightest->left) tightest = &limit;
-    if (tightest == nullptr) return wanted;
+    const std::optional<MemoryLimit> tightest = tightest_limit();
+    if (!tightest) return wanted;
     const int64_t here = process_.environment.local_world_size;
     const int64_t fitting = tightest->left.value / 10 * 9 / here / std::max<int64_t>(1, page.value);
     if (fitting >= wanted) return wanted;
@@ -114,9 +119,14 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     infer::DecoderWeights weights =
         infer::load_decoder(folder_.config, ranks_->part(folder_.config), source);
     const int64_t bytes = weights.bytes;
+    const std::optional<MemoryLimit> limit = tightest_limit();
     infer::DecoderOptions options;
     options.rows_max = arguments_.rows_max;
     options.cache = dtype_named(arguments_.cache);
+    options.streams = limit && bytes > limit->left.value;
+    if (options.streams)
+        log_info("decoder", "{} of weights are more than {} leaves, {}: each step reads them anew",
+                 to_text(Bytes{bytes}), limit->name, to_text(limit->left));
     options.frequencies = graph::rotary_frequencies(folder_.config);
     if (!ranks_->is_alone())
         ranks_->open(

@@ -72,6 +72,7 @@ Decoder::Decoder(const TransformerConfig& config, DecoderWeights weights, Decode
     const int64_t page = page_bytes(config, weights_.part, options_.cache);
     half_page_bytes_ = page / (2 * std::ssize(weights_.layers));
     cache_ = PageMemory(page * options_.pages, "the cache of keys and values");
+    if (options_.streams) stream_.emplace(weights_);
 }
 
 int64_t Decoder::page_bytes(const TransformerConfig& config, const DecoderPart& part, DType cache) {
@@ -218,6 +219,7 @@ void Decoder::run_layers(const Batch& batch) {
     if (config_.parallel) grow(mlp_branch_, rows * config_.width);
     for (size_t index = 0; index < weights_.layers.size(); ++index) {
         const LayerWeights& layer = weights_.layers[index];
+        if (stream_) stream_->ask_behind(index);
         if (config_.parallel) {
             // Both read the residual stream of before.
             norm_rows(config_.shared_norm ? layer.attention_norm : layer.mlp_norm, hidden_.data(),
@@ -447,6 +449,7 @@ std::span<float> Decoder::logits(const Batch& batch) {
     if (rows == 0) return {};
     grow(logits_, rows * classes);
     const Use head{&weights_.head, logits_.data()};
+    if (stream_) stream_->ask_first();
     multiply({&head, 1}, normed_.data(), width, rows);
     if (config_.logit_scale != 1) {
         const auto scale = static_cast<float>(config_.logit_scale);

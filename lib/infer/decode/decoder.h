@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "infer/decode/batch.h"
 #include "infer/decode/rank_sum.h"
 #include "infer/model/decoder_weights.h"
+#include "infer/model/weight_stream.h"
 #include "kernels/matrix/attend.h"
 #include "kernels/matrix/multiply.h"
 #include "kernels/matrix/token_kernels.h"
@@ -25,6 +27,7 @@ struct DecoderOptions {
     int64_t rows_max = 512;     // of a batch
     int64_t pages = 0;          // of the cache
     DType cache = DType::kF32;  // kF32, kBF16 or kF16: of keys and values
+    bool streams = false;       // weights do not fit in memory (model/weight_stream.h)
     storage::RotaryFrequencies frequencies;
 };
 
@@ -91,7 +94,8 @@ class Decoder {
     kernels::ThreadTeam& team_;
     RankSum* ranks_;
     PageMemory cache_;
-    int64_t half_page_bytes_ = 0;  // keys, or values, of a layer and page
+    std::optional<WeightStream> stream_;  // present if weights do not fit in memory
+    int64_t half_page_bytes_ = 0;         // keys, or values, of a layer and page
 
     Rows rows_;
     kernels::Activations activations_;

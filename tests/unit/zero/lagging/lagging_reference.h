@@ -101,7 +101,7 @@ class LaggingReference {
         if (past >= 0 && past % lag.select_interval == 0) choose(of, whole);
         if (ends && lag.overlap) {
             of.due = true;
-        } else if (!of.due) {
+        } else if (takes_all) {
             of.important = of.chosen;
         }
     }

@@ -1,19 +1,38 @@
-"""Trains a scripted model by transformers' Adafactor on the rows that a job of dslaunch takes
-without shuffling, and compares the losses with those of the job's metrics.jsonl.
+"""Trains a scripted model by a published optimizer of others on the rows that a job of dslaunch
+takes without shuffling, and compares the losses with those of the job's metrics.jsonl.
 
-    python tests/parity/adafactor_transformers.py train.pt TOKENS run/metrics.jsonl \\
+    python tests/parity/optimizer_peers.py Adafactor train.pt TOKENS run/metrics.jsonl \\
         '{"lr": 0.003, "relative_step": false, "scale_parameter": false}'
 
-TOKENS are uint16. The job: 2 ranks of 4 rows of 64 tokens, gradients clipped at 1.
+Adafactor is that of transformers, Lion that of lion-pytorch, Lamb that of timm. TOKENS are uint16.
+The job: 2 ranks of 4 rows of 64 tokens, gradients clipped at 1.
 """
+import importlib.util
 import json
 import sys
+import types
 
 import numpy as np
 import torch
-from transformers.optimization import Adafactor
 
 RANKS, ROWS, CONTEXT, CLIP = 2, 4, 64, 1.0
+
+
+def published(name):
+    if name == "Adafactor":
+        from transformers.optimization import Adafactor
+
+        return Adafactor
+    if name == "Lion":
+        from lion_pytorch import Lion
+
+        return Lion
+    # Without the packages around it, which want torchvision.
+    folder = importlib.util.find_spec("timm").submodule_search_locations[0]
+    for package, path in [("timm", folder), ("timm.optim", folder + "/optim")]:
+        sys.modules[package] = types.ModuleType(package)
+        sys.modules[package].__path__ = [path]
+    return importlib.import_module("timm.optim.lamb").Lamb
 
 
 def rows_of(tokens, step, rank):
@@ -25,13 +44,13 @@ def rows_of(tokens, step, rank):
     return take(0), take(1)
 
 
-def main(model_path, token_path, metrics_path, params):
+def main(name, model_path, token_path, metrics_path, params):
     torch.set_num_threads(1)
     model = torch.jit.load(model_path).train()
     tokens = np.memmap(token_path, dtype=np.uint16, mode="r")
     lines = [json.loads(line) for line in open(metrics_path)]
     theirs = {line["step"]: line["loss"] for line in lines if "loss" in line}
-    optimizer = Adafactor(model.parameters(), **params)
+    optimizer = published(name)(model.parameters(), **params)
     worst = {}
     for step in range(max(theirs)):
         optimizer.zero_grad()
@@ -49,4 +68,4 @@ def main(model_path, token_path, metrics_path, params):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], json.loads(sys.argv[4]))
+    main(*sys.argv[1:5], json.loads(sys.argv[5]))

@@ -88,7 +88,7 @@ class DecoderLoader {
     }
 
     // The outputs OUTPUTS of a layer.
-    LinearWeights by_outputs(const std::string& path, MatrixPart part, bool bias) {
+    LinearWeights by_outputs(const std::string& path, const MatrixPart& part, bool bias) {
         LinearWeights made;
         made.weight = matrix(part);
         if (bias) made.bias = source_.vector(path + ".bias", {part.out}, part.outputs);

@@ -98,7 +98,7 @@ void GroupRunner::compute(const Batch& batch) {
     }
     parts_.decoder.run_layers(batch);
     if (stage + 1 < parts_.place.stages)
-        parts_.links[static_cast<size_t>(stage + 1)]->transfer(
+        parts_.links[static_cast<size_t>(stage) + 1]->transfer(
             {{stage + 1, kHiddenTag, std::as_bytes(hidden)}}, {});
 }
 

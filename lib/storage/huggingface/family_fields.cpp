@@ -1,5 +1,7 @@
 #include "storage/huggingface/family_fields.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <map>
 #include <string>

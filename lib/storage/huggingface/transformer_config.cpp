@@ -1,5 +1,7 @@
 #include "storage/huggingface/transformer_config.h"
 
+#include <fmt/format.h>
+
 #include "base/text.h"
 #include "base/text/json_place.h"
 #include "storage/huggingface/family_readers.h"

@@ -240,7 +240,7 @@ std::unique_ptr<const Normalizer> read_one_normalizer(const JsonPlace& place,
                                                       const std::string& type) {
     const auto simple = [&](auto&& made) {
         expect_step_fields(place, {"type"});
-        return std::move(made);
+        return std::forward<decltype(made)>(made);
     };
     const auto rewriter = [&](Rewriter::Write write) {
         return simple(std::make_unique<Rewriter>(std::move(write)));

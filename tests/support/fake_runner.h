@@ -24,7 +24,7 @@ inline int32_t successor(const std::vector<int32_t>& text) {
     return static_cast<int32_t>(hash % kFakeVocabulary);
 }
 
-// What the cache holds of TOKEN, asked for when its text had LENGTH tokens.
+// The cache's entry of TOKEN, asked for when its text had LENGTH tokens.
 inline int32_t held_of(int32_t token, int64_t length) {
     constexpr int64_t kLate = 60;
     return length > kLate ? token + kFakeVocabulary : token;

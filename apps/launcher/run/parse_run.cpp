@@ -175,10 +175,6 @@ double grace_of(std::span<const std::string> words, double otherwise) {
     return otherwise;
 }
 
-}  // namespace
-
-namespace {
-
 // The value of --device if it stands at WORDS[I], which becomes its last word.
 std::optional<std::string> device_at(std::span<const std::string> words, size_t& i) {
     constexpr std::string_view kName = "--device";

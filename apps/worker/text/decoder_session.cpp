@@ -93,8 +93,8 @@ int DecoderSession::threads() const {
     return std::max(processors_allowed() / process_.environment.local_world_size, 1);
 }
 
-// What the system would give, less a tenth for what else is computed with. Weights are mapped from
-// their file, or held by now.
+// The pages that the system would give, WANTED at most, less a tenth for what else is computed
+// with. Weights are mapped from their file, or held by now.
 int64_t DecoderSession::pages_that_fit(int64_t wanted, int64_t least, Bytes page) const {
     const std::optional<MemoryLimit> tightest = tightest_limit();
     if (!tightest) return wanted;

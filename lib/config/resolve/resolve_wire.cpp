@@ -115,7 +115,7 @@ void Resolver::autocast_modules() {
     wire.gradient_modules = std::move(modules);
 }
 
-// What gradients are divided by before they are rounded.
+// Takes the factor that gradients are divided by before they are rounded.
 void Resolver::before_rounding() {
     WireConfig& wire = run_config().zero.wire;
     const std::string prescale = "prescale_gradients", factor = "gradient_predivide_factor";

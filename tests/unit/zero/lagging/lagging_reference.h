@@ -57,7 +57,7 @@ class LaggingReference {
         return loss_ / static_cast<double>(ranks);
     }
 
-    // What a run with JOB's keys makes of what is due where this one has stopped.
+    // The reference goes on as a run that resumes with JOB's keys: without overlap nothing is due.
     void go_on() {
         for (auto& [name, of] : all_) of.due = of.due && job_.lagging.overlap;
     }

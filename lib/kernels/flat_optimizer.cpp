@@ -24,10 +24,14 @@ namespace {
 constexpr Isa kIsas[] = {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2, Isa::kNeon, Isa::kScalar};
 
 #if defined(__x86_64__)
-// The processor itself is asked: clang 14's __builtin_cpu_supports does not know the name.
+// The processor itself is asked, once, for that takes microseconds on a virtual machine: clang 14's
+// __builtin_cpu_supports does not know the name.
 bool has_f16c() {
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+    static const bool has = [] {
+        unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+        return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+    }();
+    return has;
 }
 #endif
 

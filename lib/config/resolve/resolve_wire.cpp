@@ -17,6 +17,8 @@ constexpr const char* kGradients = "zero_optimization.zero_quantized_gradients";
 constexpr const char* kGradientType = "communication_data_type";
 constexpr const char* kSequenceType = "seq_parallel_communication_data_type";
 constexpr const char* kHostCopy = "zero_optimization.zero_hpz_partition_size";
+constexpr const char* kStreams = "dslaunch.communication.streams";
+constexpr int64_t kStreamsMost = 64;
 constexpr const char* kFeedback = "dslaunch.communication.error_feedback";
 
 // The modules of torch_autocast whose gradients travel in its type, unless the config names others.
@@ -61,6 +63,9 @@ void Resolver::wire() {
     wire.gradients = take_packing(kGradients, 1);
     host_copies();
     error_feedback();
+    run_config().streams = take_integer(kStreams);
+    if (run_config().streams > kStreamsMost)
+        problem(kStreams, fmt::format("must be at most {}", kStreamsMost));
 }
 
 // The type that gradients are rounded to on their way between hosts.

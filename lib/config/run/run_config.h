@@ -194,6 +194,7 @@ struct RunConfig {
     DataConfig data;
     SaveConfig save;
     ReduceWhen reduce = ReduceWhen::kOnce;  // kMicroStep at ZeRO stages 2 and 3
+    int64_t streams = 0;                    // connections between two hosts; 0: measured
     bool adds_ranks = false;                // gradient_allreduce_op: sum, not the mean over ranks
     double gradient_clipping = 0.0;         // global L2 norm, 0: off
     int64_t recompute_groups = 0;  // activation_checkpointing.number_checkpoints; 0: keep every

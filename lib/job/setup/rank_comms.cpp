@@ -49,14 +49,16 @@ Bytes touched_bytes(const runtime::ArenaLayout& arena) {
 void RankComms::open(const launch::WorkerEnvironment& environment, const JobSetup& setup,
                      runtime::ArenaLayout own, Duration time_limit) {
     const SharingPlace& sharing = setup.sharing.place;
+    // On GPUs the links carry words of control, and NCCL has streams of its own.
+    const int streams = setup.on_gpu ? 1 : static_cast<int>(setup.config().streams);
     if (!setup.is_divided() && sharing.size == 1) {
-        own_ = runtime::open_job_comm(environment, std::move(own), time_limit);
+        own_ = runtime::open_job_comm(environment, std::move(own), time_limit, streams);
         return;
     }
     runtime::ArenaLayout of_all(environment.local_world_size);
     const runtime::SliceId messages = runtime::HostLink::add_slice(of_all, setup.place.stages);
     try {
-        job_ = runtime::open_job_comm(environment, std::move(of_all), time_limit);
+        job_ = runtime::open_job_comm(environment, std::move(of_all), time_limit, streams);
     } catch (const Error& error) {
         const bool checks = sharing.size > 1 && tensor_request(setup.config()).check;
         if (error.code() != ExitCode::kHang || !checks) throw;

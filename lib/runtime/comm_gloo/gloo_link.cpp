@@ -7,11 +7,15 @@
 #include <exception>
 #include <list>
 #include <mutex>
+#include <span>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text/torch_reason.h"
+#include "runtime/comm/streams.h"
 #include "runtime/comm_gloo/gloo_setup.h"
 
 namespace dslaunch::runtime {
@@ -21,10 +25,30 @@ namespace {
 using c10d::ProcessGroupGloo;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
+// A message that is shorter goes by one stream: a part costs some ten microseconds.
+constexpr int64_t kPartBytesMin = 256 << 10;
+constexpr int64_t kPartAlignment = 64;
+
+// Calls use(stream, part) for the parts of BYTES, cut the same way at both ends.
+template <typename T, typename Use>
+void for_parts(std::span<T> bytes, int streams, Use&& use) {
+    const int64_t all = std::ssize(bytes);
+    const int64_t most = std::max<int64_t>(1, all / kPartBytesMin);
+    const int64_t parts = std::min<int64_t>(streams, most);
+    const int64_t part_bytes = round_up((all + parts - 1) / parts, kPartAlignment);
+    for (int64_t k = 0, begin = 0; begin < all; ++k, begin += part_bytes)
+        use(static_cast<size_t>(k),
+            bytes.subspan(static_cast<size_t>(begin),
+                          static_cast<size_t>(std::min(part_bytes, all - begin))));
+}
+
+using Groups = std::vector<c10::intrusive_ptr<ProcessGroupGloo>>;
+
 class GlooLink final : public Link {
   public:
-    GlooLink(c10::intrusive_ptr<ProcessGroupGloo> group, GlooLinkOptions options)
-        : group_(std::move(group)), options_(std::move(options)) {}
+    // GROUPS has one for each stream.
+    GlooLink(Groups groups, GlooLinkOptions options)
+        : groups_(std::move(groups)), options_(std::move(options)) {}
 
     void abort(std::string_view text) override {
         const std::lock_guard lock(mutex_);
@@ -48,7 +72,7 @@ class GlooLink final : public Link {
     void throw_if_aborted();
     [[noreturn]] void lose(int node, const std::exception& error, TimePoint deadline);
 
-    c10::intrusive_ptr<ProcessGroupGloo> group_;
+    Groups groups_;  // one for each stream
     GlooLinkOptions options_;
     std::mutex mutex_;          // guards the members below
     std::list<WorkPtr> works_;  // all transfers under way
@@ -88,17 +112,21 @@ void GlooLink::start(const std::vector<LinkSend>& sends, const std::vector<LinkR
             lose(node, error, deadline);
         }
     };
+    const int streams = static_cast<int>(groups_.size());
     for (const LinkReceive& receive : receives) {
-        add(receive.node, [&] {
-            std::vector<at::Tensor> tensors = {
-                as_tensor(receive.bytes.data(), receive.bytes.size())};
-            return group_->recv(tensors, receive.node, static_cast<int>(receive.tag));
+        for_parts(receive.bytes, streams, [&](size_t stream, std::span<std::byte> part) {
+            add(receive.node, [&] {
+                std::vector<at::Tensor> tensors = {as_tensor(part.data(), part.size())};
+                return groups_[stream]->recv(tensors, receive.node, static_cast<int>(receive.tag));
+            });
         });
     }
     for (const LinkSend& send : sends) {
-        add(send.node, [&] {
-            std::vector<at::Tensor> tensors = {as_tensor(send.bytes.data(), send.bytes.size())};
-            return group_->send(tensors, send.node, static_cast<int>(send.tag));
+        for_parts(send.bytes, streams, [&](size_t stream, std::span<const std::byte> part) {
+            add(send.node, [&] {
+                std::vector<at::Tensor> tensors = {as_tensor(part.data(), part.size())};
+                return groups_[stream]->send(tensors, send.node, static_cast<int>(send.tag));
+            });
         });
     }
 }
@@ -133,17 +161,68 @@ void GlooLink::lose(int node, const std::exception& error, TimePoint deadline) {
          node, torch_reason(error));
 }
 
+// Returns the largest VALUE of all nodes.
+double largest(Link& link, const GlooLinkOptions& options, uint32_t tag, double value) {
+    std::vector<double> all(static_cast<size_t>(options.node_count), value);
+    std::vector<LinkSend> sends;
+    std::vector<LinkReceive> receives;
+    for (int node = 0; node < options.node_count; ++node) {
+        if (node == options.node) continue;
+        sends.push_back({node, tag, std::as_bytes(std::span(&value, 1))});
+        receives.push_back({node, tag, std::as_writable_bytes(std::span(&all[node], 1))});
+    }
+    link.transfer(sends, receives);
+    return *std::ranges::max_element(all);
+}
+
+// Returns bytes a second of messages from each node to the next, all at once.
+double ring_rate(Link& link, const GlooLinkOptions& options) {
+    constexpr double kEnough_s = 0.06;
+    constexpr double kTurnsMax = 32;
+    std::vector<std::byte> out(static_cast<size_t>(kChunkNumel) * sizeof(float));
+    std::vector<std::byte> in(out.size());
+    const int next = (options.node + 1) % options.node_count;
+    const int before = (options.node + options.node_count - 1) % options.node_count;
+    uint32_t tag = 0;
+    const auto seconds_of = [&](int turns) {
+        const SystemClock clock;
+        const TimePoint begin = clock.now();
+        for (int turn = 0; turn < turns; ++turn, ++tag)
+            link.transfer({{next, tag, out}}, {{before, tag, in}});
+        return largest(link, options, tag++, to_milliseconds(clock.now() - begin) / 1e3);
+    };
+    const double first_s = seconds_of(1);  // it opens the connections' windows
+    const int turns = static_cast<int>(std::clamp(kEnough_s / first_s, 2.0, kTurnsMax));
+    return turns * static_cast<double>(out.size()) / seconds_of(turns);
+}
+
 }  // namespace
+
+StreamChoice measure_streams(const c10::intrusive_ptr<c10d::Store>& store,
+                             const GlooLinkOptions& options) {
+    return choose_streams([&](int streams) {
+        GlooLinkOptions tried = options;
+        tried.streams = streams;
+        const auto place =
+            c10::make_intrusive<c10d::PrefixStore>(fmt::format("try/{}", streams), store);
+        return ring_rate(*make_gloo_link(place, tried), options);
+    });
+}
 
 std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& store,
                                      const GlooLinkOptions& options) {
     const TimePoint deadline = SystemClock().now() + options.time_limit;
     try {
-        // Its one thread is of Gloo's own collectives, which a link does not use.
-        auto group = c10::make_intrusive<ProcessGroupGloo>(
-            store, options.node, options.node_count,
-            gloo_options(options.address, /*threads=*/1, options.time_limit));
-        return std::make_unique<GlooLink>(std::move(group), options);
+        Groups groups;
+        for (int stream = 0; stream < options.streams; ++stream) {
+            const auto place =
+                c10::make_intrusive<c10d::PrefixStore>(fmt::format("stream/{}", stream), store);
+            // Its one thread is of Gloo's own collectives, which a link does not use.
+            groups.push_back(c10::make_intrusive<ProcessGroupGloo>(
+                place, options.node, options.node_count,
+                gloo_options(options.address, /*threads=*/1, options.time_limit)));
+        }
+        return std::make_unique<GlooLink>(std::move(groups), options);
     } catch (const std::exception& error) {
         const bool late = SystemClock().now() >= deadline;
         fail(late ? ExitCode::kHang : ExitCode::kPeerLost,

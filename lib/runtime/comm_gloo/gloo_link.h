@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "runtime/comm/link.h"
+#include "runtime/comm_gloo/stream_choice.h"
 
 namespace dslaunch::runtime {
 
@@ -17,10 +18,18 @@ struct GlooLinkOptions {
     int node_count = 1;
     std::string address;  // address to bind; unused if GLOO_SOCKET_IFNAME is set
     Duration time_limit{};
+    // Connections to each other node, each with a thread of its own; long messages are cut among
+    // them. REQUIRES: at least 1, the same on all nodes.
+    int streams = 1;
 };
 
 // Connects to all other nodes. Throws Error{kPeerLost} or {kHang}.
 [[nodiscard]] std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& store,
                                                    const GlooLinkOptions& options);
+
+// Measures how many streams fill a link of OPTIONS' nodes, which all call it; it takes some tenths
+// of a second. Throws the errors of make_gloo_link and of Link::transfer.
+[[nodiscard]] StreamChoice measure_streams(const c10::intrusive_ptr<c10d::Store>& store,
+                                           const GlooLinkOptions& options);
 
 }  // namespace dslaunch::runtime

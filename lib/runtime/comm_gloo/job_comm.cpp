@@ -31,13 +31,14 @@ std::unique_ptr<Arena> open_arena(const launch::WorkerEnvironment& environment, 
 }
 
 std::unique_ptr<Rendezvous> open_rendezvous(const launch::WorkerEnvironment& environment,
-                                            Duration time_limit) {
+                                            Duration time_limit, int streams = 1) {
     return std::make_unique<Rendezvous>(
         Topology::of_rank(environment.node_sizes, environment.rank),
         RendezvousOptions{.master_address = environment.master_address,
                           .master_port = environment.master_port,
                           .listening_fd = environment.rendezvous_fd,
-                          .time_limit = time_limit});
+                          .time_limit = time_limit,
+                          .streams = streams});
 }
 
 // A file descriptor of another process.
@@ -124,7 +125,7 @@ std::vector<int> hosts_of(const Topology& world, const std::vector<int>& ranks) 
 }  // namespace
 
 JobComm open_job_comm(const launch::WorkerEnvironment& environment, ArenaLayout layout,
-                      Duration time_limit) {
+                      Duration time_limit, int streams) {
     const Topology topology = Topology::of_rank(environment.node_sizes, environment.rank);
     DSL_CHECK(layout.local_world_size() == topology.local_world_size(),
               "a layout for {} local ranks where there are {}", layout.local_world_size(),
@@ -139,7 +140,7 @@ JobComm open_job_comm(const launch::WorkerEnvironment& environment, ArenaLayout 
                                                                   .time_limit = time_limit});
     std::unique_ptr<Link> link;
     if (topology.is_bridge()) {
-        comm.rendezvous = open_rendezvous(environment, time_limit);
+        comm.rendezvous = open_rendezvous(environment, time_limit, streams);
         link = comm.rendezvous->open_link();
     }
     comm.collectives = make_collectives({.topology = topology,

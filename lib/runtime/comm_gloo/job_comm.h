@@ -31,9 +31,10 @@ struct JobComm {
 
 // Waits for all ranks of the host and, as a bridge, for the same bridge of the others. Takes over
 // the descriptors of ENVIRONMENT. A rank alone on its host needs no arena_fd. Throws the errors of
-// Arena, HostGroup and Rendezvous. REQUIRES: layout is made for environment.local_world_size ranks.
+// Arena, HostGroup and Rendezvous. STREAMS is RendezvousOptions::streams. REQUIRES: layout is made
+// for environment.local_world_size ranks.
 [[nodiscard]] JobComm open_job_comm(const launch::WorkerEnvironment& environment,
-                                    ArenaLayout layout, Duration time_limit);
+                                    ArenaLayout layout, Duration time_limit, int streams = 1);
 
 // A group of the job's ranks, with the same values on all its members.
 struct GroupCommParts {

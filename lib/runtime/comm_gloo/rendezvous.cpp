@@ -1,11 +1,13 @@
 #include "runtime/comm_gloo/rendezvous.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text/torch_reason.h"
 #include "runtime/comm_gloo/address.h"
 #include "runtime/comm_gloo/gloo_link.h"
@@ -23,10 +25,17 @@ std::string address_key(int node) {
     return fmt::format("dslaunch/address/{}", node);
 }
 
-bool interface_is_named() {
+// The interface that GLOO_SOCKET_IFNAME names; empty: none.
+std::string named_interface() {
     const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
-    return interface != nullptr && *interface != '\0';
+    return interface == nullptr ? "" : interface;
 }
+
+bool interface_is_named() {
+    return !named_interface().empty();
+}
+
+constexpr const char* kStreamsKey = "dslaunch/streams of a host";
 
 }  // namespace
 
@@ -95,9 +104,30 @@ std::string Rendezvous::agree_on_addresses() {
 
 std::unique_ptr<Link> Rendezvous::open_link() {
     const std::string address = interface_is_named() ? std::string() : agree_on_addresses();
+    if (topology_.local_rank == 0) agree_on_streams(address);
     return connect({fmt::format("bridge/{}", topology_.local_rank), topology_.node_rank,
                     topology_.node_count()},
                    address);
+}
+
+// The first bridges measure if nothing is said, and node 0's tells all other ranks.
+void Rendezvous::agree_on_streams(const std::string& address) {
+    StreamChoice choice{.streams = std::max(1, options_.streams)};
+    const bool loopback = is_loopback(address) || named_interface().starts_with("lo");
+    if (options_.streams == 0 && !loopback)
+        choice = measure_streams(
+            c10::make_intrusive<c10d::PrefixStore>("dslaunch/streams", store_->store),
+            {.node = topology_.node_rank,
+             .node_count = topology_.node_count(),
+             .address = address,
+             .time_limit = options_.time_limit});
+    if (topology_.node_rank != 0) return;
+    if (options_.streams == 0 && choice.streams > 1)
+        log_info("links",
+                 "{} connections from host to host: one carries {:.3g} GB/s each way, so many "
+                 "{:.3g}",
+                 choice.streams, choice.one_bytes_per_s / 1e9, choice.chosen_bytes_per_s / 1e9);
+    set(kStreamsKey, std::to_string(choice.streams));
 }
 
 std::unique_ptr<Link> Rendezvous::open_link(const LinkPlace& place) {
@@ -106,11 +136,14 @@ std::unique_ptr<Link> Rendezvous::open_link(const LinkPlace& place) {
 }
 
 std::unique_ptr<Link> Rendezvous::connect(const LinkPlace& place, const std::string& address) {
+    const int bridges = topology_.bridge_count();
+    const int streams = (std::stoi(get(kStreamsKey)) + bridges - 1) / bridges;
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>("dslaunch/" + place.name, store_->store);
     return make_gloo_link(prefixed, {.node = place.node,
                                      .node_count = place.node_count,
                                      .address = address,
-                                     .time_limit = options_.time_limit});
+                                     .time_limit = options_.time_limit,
+                                     .streams = streams});
 }
 
 }  // namespace dslaunch::runtime

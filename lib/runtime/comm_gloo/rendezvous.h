@@ -21,6 +21,9 @@ struct RendezvousOptions {
     // Rank 0's bound, listening socket, taken over. -1 lets rank 0 listen on master_port itself.
     int listening_fd = -1;
     Duration time_limit = kHangLimit;  // limit of each wait, here and in the links
+    // Connections of a host to another, which its bridges share; 0: as many as fill the way, which
+    // the first bridges measure, or 1 on loopback. Node 0's first bridge says it for all links.
+    int streams = 1;
 };
 
 struct LinkPlace {
@@ -59,6 +62,7 @@ class Rendezvous {
 
   private:
     [[nodiscard]] std::string agree_on_addresses();
+    void agree_on_streams(const std::string& address);
     [[nodiscard]] std::unique_ptr<Link> connect(const LinkPlace& place, const std::string& address);
 
     struct Store;

@@ -15,14 +15,16 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/range.h"
 #include "kernels/flat_optimizer.h"
 
 namespace dslaunch::runtime {
 
 namespace {
 
-constexpr int64_t kHeaderBytes = 128;  // two cache lines, so that elements stay aligned
-constexpr int64_t kElementBytes = 16;  // of the largest type
+constexpr int64_t kHeaderBytes = 128;        // two cache lines, so that elements stay aligned
+constexpr size_t kShardedBytes = 256 << 10;  // a smaller sum between hosts goes whole to each rank
+constexpr int64_t kElementBytes = 16;        // of the largest type
 
 at::Tensor on_host(const at::Tensor& tensor) {
     return tensor.detach().to(at::kCPU).contiguous();
@@ -80,6 +82,11 @@ CollectivesTensorGroup::Header CollectivesTensorGroup::header_of(const at::Tenso
     return header;
 }
 
+at::Tensor CollectivesTensorGroup::empty_of(const Header& header, const at::Tensor& like) {
+    return at::empty(at::IntArrayRef(header.sizes, static_cast<size_t>(header.dims)),
+                     like.options());
+}
+
 void CollectivesTensorGroup::check_sites(const std::vector<Header>& headers, int64_t own) const {
     for (const Header& header : headers)
         if (header.site != own)
@@ -89,8 +96,7 @@ void CollectivesTensorGroup::check_sites(const std::vector<Header>& headers, int
                  rank(), own, header.site);
 }
 
-void CollectivesTensorGroup::share(const at::Tensor& mine, int64_t site, const Use& use) {
-    if (!on_one_host()) return share_by_messages(mine, site, use);
+void CollectivesTensorGroup::share_on_host(const at::Tensor& mine, int64_t site, const Use& use) {
     const Header own = header_of(mine, site);
     const std::byte* const bytes = data_of(mine);
     const auto fill = [&](int64_t begin, std::byte* place) {
@@ -113,7 +119,7 @@ void CollectivesTensorGroup::pass_ring(const Header& own, int64_t capacity, cons
     // and those that are read.
     constexpr int64_t kAhead = kPlaces - 2;
     std::array<Written, kPlaces> ring;
-    std::vector<Header> headers(static_cast<size_t>(size()));
+    std::vector<Header> headers(static_cast<size_t>(local_size()));
     int64_t most = own.bytes;  // of any rank; the others' are known with the first piece
     int64_t written = 0;       // pieces
     const auto write_next = [&] {
@@ -156,19 +162,137 @@ std::string CollectivesTensorGroup::message_of(const at::Tensor& mine, int64_t s
     return message;
 }
 
-void CollectivesTensorGroup::share_by_messages(const at::Tensor& mine, int64_t site,
-                                               const Use& use) {
-    const std::vector<std::string> all = collectives_.all_gather(message_of(mine, site));
-    std::vector<Header> headers(all.size());
-    std::vector<const std::byte*> bytes;
-    int64_t most = 0;
-    for (size_t r = 0; r < all.size(); ++r) {
-        std::memcpy(&headers[r], all[r].data(), sizeof(Header));
-        bytes.push_back(reinterpret_cast<const std::byte*>(all[r].data()) + kHeaderBytes);
-        most = std::max(most, headers[r].bytes);
-    }
+std::vector<at::Tensor> CollectivesTensorGroup::gather_by_messages(const at::Tensor& mine,
+                                                                   int64_t site) {
+    const std::vector<std::string> messages = collectives_.all_gather(message_of(mine, site));
+    std::vector<Header> headers(messages.size());
+    for (size_t r = 0; r < messages.size(); ++r)
+        std::memcpy(&headers[r], messages[r].data(), sizeof(Header));
     check_sites(headers, site);
-    use({0, headers, bytes}, std::max<int64_t>(most, 1));
+    std::vector<at::Tensor> all;
+    for (size_t r = 0; r < messages.size(); ++r) {
+        all.push_back(empty_of(headers[r], mine));
+        std::memcpy(data_of(all[r]), messages[r].data() + kHeaderBytes, all[r].nbytes());
+    }
+    return all;
+}
+
+bool CollectivesTensorGroup::in_columns() const {
+    const std::vector<int>& sizes = collectives_.topology().node_sizes;
+    return std::ranges::all_of(sizes, [&](int size) { return size == sizes.front(); });
+}
+
+std::vector<CollectivesTensorGroup::Header> CollectivesTensorGroup::meet_column(const Header& own) {
+    std::vector<Header> headers(static_cast<size_t>(hosts()), own);
+    std::vector<std::span<const std::byte>> sends(headers.size(),
+                                                  std::as_bytes(std::span(&own, 1)));
+    std::vector<std::span<std::byte>> receives;
+    for (Header& header : headers)
+        receives.push_back(std::as_writable_bytes(std::span(&header, 1)));
+    collectives_.swap_over_hosts(sends, receives);
+    check_sites(headers, own.site);
+    return headers;
+}
+
+void CollectivesTensorGroup::swap_in_column(const std::vector<at::Tensor>& sends,
+                                            std::vector<at::Tensor>& receives) {
+    std::vector<std::span<const std::byte>> out(sends.size());
+    std::vector<std::span<std::byte>> in(receives.size());
+    for (size_t q = 0; q < sends.size(); ++q) {
+        if (sends[q].defined()) out[q] = {data_of(sends[q]), sends[q].nbytes()};
+        if (receives[q].defined()) in[q] = {data_of(receives[q]), receives[q].nbytes()};
+    }
+    collectives_.swap_over_hosts(out, in);
+}
+
+std::vector<at::Tensor> CollectivesTensorGroup::gather_in_columns(const at::Tensor& mine,
+                                                                  int64_t site) {
+    const std::vector<Header> headers = meet_column(header_of(mine, site));
+    const auto host = static_cast<size_t>(collectives_.topology().node_rank);
+    std::vector<at::Tensor> column;
+    for (size_t q = 0; q < headers.size(); ++q)
+        column.push_back(q == host ? mine : empty_of(headers[q], mine));
+    swap_in_column(std::vector<at::Tensor>(column.size(), mine), column);
+    if (local_size() == 1) return column;
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& of_host : column)
+        for (at::Tensor& of_rank : gather_on_host(of_host, site)) all.push_back(std::move(of_rank));
+    return all;
+}
+
+std::vector<at::Tensor> CollectivesTensorGroup::exchange_in_columns(
+    const std::vector<at::Tensor>& parts, int64_t site) {
+    const auto ranks = static_cast<size_t>(local_size());
+    const auto host = static_cast<size_t>(collectives_.topology().node_rank);
+    std::vector<at::Tensor> sends, receives;  // by host: parts for, and from, the ranks there
+    for (size_t q = 0; q < static_cast<size_t>(hosts()); ++q) {
+        const auto first = parts.begin() + static_cast<std::ptrdiff_t>(q * ranks);
+        sends.push_back(ranks == 1 ? on_host(*first)
+                                   : on_host(at::stack(std::vector<at::Tensor>(
+                                         first, first + static_cast<std::ptrdiff_t>(ranks)))));
+        receives.push_back(q == host ? sends.back() : at::empty_like(sends.back()));
+    }
+    const auto bytes = static_cast<int64_t>(sends.front().nbytes());
+    for (const Header& header : meet_column(header_of(sends.front(), site)))
+        DSL_CHECK(header.bytes == bytes, "tensor ranks exchange {} and {} bytes", header.bytes,
+                  bytes);
+    swap_in_column(sends, receives);
+    if (ranks == 1) return receives;
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& of_host : receives)
+        for (at::Tensor& part : exchange_on_host(of_host.unbind(0), site))
+            all.push_back(std::move(part));
+    return all;
+}
+
+std::vector<at::Tensor> CollectivesTensorGroup::all_of(const at::Tensor& mine, int64_t site) {
+    if (on_one_host()) return gather_on_host(mine, site);
+    return in_columns() ? gather_in_columns(mine, site) : gather_by_messages(mine, site);
+}
+
+void CollectivesTensorGroup::combine_chunk(const std::vector<const std::byte*>& bytes,
+                                           at::ScalarType dtype, const Combine& add,
+                                           at::Tensor& into) {
+    const int64_t numel = into.numel();
+    if (dtype == at::kFloat && into.scalar_type() == at::kFloat && !add)
+        return kernels::ordered_sum(terms_of<float>(bytes), 1.0F, into.data_ptr<float>(), numel);
+    if (dtype == at::kFloat && at::isReducedFloatingType(into.scalar_type()) && !add)
+        return kernels::ordered_half_sum(
+            terms_of<uint16_t>(bytes), static_cast<uint16_t*>(into.data_ptr()), numel,
+            into.scalar_type() == at::kHalf ? DType::kF16 : DType::kBF16);
+    at::Tensor total = view_of(bytes[0], numel, into.scalar_type()).to(dtype, false, true);
+    for (size_t r = 1; r < bytes.size(); ++r) {
+        const at::Tensor next = view_of(bytes[r], numel, into.scalar_type());
+        if (add) {
+            add(total, next);
+        } else {
+            total.add_(next);
+        }
+    }
+    into.copy_(total);
+}
+
+// Each rank combines its part of the elements and sends it to the others.
+void CollectivesTensorGroup::combine_shards(const at::Tensor& own, int64_t site,
+                                            at::ScalarType dtype, const Combine& add,
+                                            at::Tensor& result) {
+    static_cast<void>(meet_column(header_of(own, site)));
+    const auto me = static_cast<size_t>(rank());
+    const auto part_of = [&](const at::Tensor& tensor, size_t r) {
+        const Range part = part_range(own.numel(), {static_cast<int>(r), size()});
+        return tensor.view({own.numel()}).narrow(0, part.begin, part.numel);
+    };
+    std::vector<at::Tensor> sends, terms, sums;
+    for (size_t r = 0; r < static_cast<size_t>(size()); ++r) {
+        sends.push_back(part_of(own, r));
+        terms.push_back(r == me ? sends.back() : at::empty_like(part_of(own, me)));
+        sums.push_back(part_of(result, r));
+    }
+    swap_in_column(sends, terms);
+    std::vector<const std::byte*> bytes;
+    for (const at::Tensor& of_rank : terms) bytes.push_back(data_of(of_rank));
+    combine_chunk(bytes, dtype, add, sums[me]);
+    swap_in_column(std::vector<at::Tensor>(sums.size(), sums[me]), sums);
 }
 
 // Calls ADD with the ranks' elements in order, in DTYPE.
@@ -177,39 +301,35 @@ at::Tensor CollectivesTensorGroup::combine(const at::Tensor& mine, int64_t site,
     const at::Tensor own = on_host(mine);
     const auto element = static_cast<int64_t>(own.element_size());
     at::Tensor result = at::empty(own.sizes(), own.options());
-    share(own, site, [&](const Chunk& chunk, int64_t capacity) {
-        const int64_t numel = std::min(capacity, chunk.headers[0].bytes - chunk.begin) / element;
-        if (numel <= 0) return;
-        at::Tensor into = view_of(data_of(result) + chunk.begin, numel, own.scalar_type());
-        if (dtype == at::kFloat && own.scalar_type() == at::kFloat && !add)
-            return kernels::ordered_sum(terms_of<float>(chunk.bytes), 1.0F, into.data_ptr<float>(),
-                                        numel);
-        if (dtype == at::kFloat && at::isReducedFloatingType(own.scalar_type()) && !add)
-            return kernels::ordered_half_sum(
-                terms_of<uint16_t>(chunk.bytes), static_cast<uint16_t*>(into.data_ptr()), numel,
-                own.scalar_type() == at::kHalf ? DType::kF16 : DType::kBF16);
-        at::Tensor total = view_of(chunk.bytes[0], numel, own.scalar_type()).to(dtype, false, true);
-        for (size_t r = 1; r < chunk.bytes.size(); ++r) {
-            const at::Tensor next = view_of(chunk.bytes[r], numel, own.scalar_type());
-            if (add) {
-                add(total, next);
-            } else {
-                total.add_(next);
-            }
-        }
-        into.copy_(total);
-    });
+    if (on_one_host()) {
+        share_on_host(own, site, [&](const Chunk& chunk, int64_t capacity) {
+            const int64_t numel =
+                std::min(capacity, chunk.headers[0].bytes - chunk.begin) / element;
+            if (numel <= 0) return;
+            at::Tensor into = view_of(data_of(result) + chunk.begin, numel, own.scalar_type());
+            combine_chunk(chunk.bytes, dtype, add, into);
+        });
+    } else if (local_size() == 1 && in_columns() && own.nbytes() >= kShardedBytes) {
+        combine_shards(own, site, dtype, add, result);
+    } else {
+        const std::vector<at::Tensor> all = all_of(own, site);
+        std::vector<const std::byte*> bytes;
+        for (const at::Tensor& of_rank : all) bytes.push_back(data_of(of_rank));
+        at::Tensor into = result.view({own.numel()});
+        if (own.numel() > 0) combine_chunk(bytes, dtype, add, into);
+    }
     return result.to(mine.device());
 }
 
 at::Tensor CollectivesTensorGroup::sum(const at::Tensor& mine, int64_t site) {
     const bool narrow = at::isReducedFloatingType(mine.scalar_type());
     const at::ScalarType dtype = narrow ? at::kFloat : mine.scalar_type();
-    // A tensor that fills buckets is summed in place. A smaller one is cheaper as a message.
-    const bool reduces = dtype == at::kFloat && mine.numel() * 4 >= slices_.chunk.value;
+    // A tensor that fills buckets is summed there if hosts have several ranks.
+    const bool reduces = dtype == at::kFloat && mine.numel() * 4 >= slices_.chunk.value &&
+                         !(in_columns() && local_size() == 1);
     if (on_one_host() || !reduces) return combine(mine, site, dtype, {});
     // The gather checks that all ranks are at the same collective.
-    static_cast<void>(gather(at::empty({0}), site));
+    static_cast<void>(all_of(at::empty({0}), site));
     return reduce_over_hosts(on_host(mine).to(at::kFloat)).to(mine.options());
 }
 
@@ -242,16 +362,19 @@ at::Tensor CollectivesTensorGroup::max(const at::Tensor& mine, int64_t site) {
 }
 
 std::vector<at::Tensor> CollectivesTensorGroup::gather(const at::Tensor& mine, int64_t site) {
-    const at::Tensor own = on_host(mine);
+    std::vector<at::Tensor> all = all_of(on_host(mine), site);
+    for (at::Tensor& tensor : all) tensor = tensor.to(mine.device());
+    return all;
+}
+
+std::vector<at::Tensor> CollectivesTensorGroup::gather_on_host(const at::Tensor& mine,
+                                                               int64_t site) {
     std::vector<at::Tensor> all;
-    share(own, site, [&](const Chunk& chunk, int64_t capacity) {
+    share_on_host(mine, site, [&](const Chunk& chunk, int64_t capacity) {
         for (size_t r = 0; r < chunk.bytes.size(); ++r) {
             const Header& header = chunk.headers[r];
-            const bool is_own = static_cast<int>(r) == rank();
-            if (chunk.begin == 0)
-                all.push_back(
-                    is_own ? own
-                           : at::empty(at::IntArrayRef(header.sizes, header.dims), own.options()));
+            const bool is_own = static_cast<int>(r) == local_rank();
+            if (chunk.begin == 0) all.push_back(is_own ? mine : empty_of(header, mine));
             if (is_own) continue;
             const int64_t bytes = std::min(capacity, header.bytes - chunk.begin);
             if (bytes > 0)
@@ -259,42 +382,35 @@ std::vector<at::Tensor> CollectivesTensorGroup::gather(const at::Tensor& mine, i
                             static_cast<size_t>(bytes));
         }
     });
-    for (at::Tensor& tensor : all) tensor = tensor.to(mine.device());
     return all;
 }
 
 std::vector<at::Tensor> CollectivesTensorGroup::exchange(const std::vector<at::Tensor>& parts,
                                                          int64_t site) {
-    if (on_one_host()) return exchange_on_host(parts, site);
-    const at::Tensor own = on_host(at::stack(parts));
-    const int64_t part_bytes = static_cast<int64_t>(own.nbytes()) / size();
-    const int64_t mine_begin = rank() * part_bytes;
-    at::Tensor all = at::empty_like(own);
-    share(own, site, [&](const Chunk& chunk, int64_t capacity) {
-        const int64_t begin = std::max(chunk.begin, mine_begin);
-        const int64_t end = std::min(chunk.begin + capacity, mine_begin + part_bytes);
-        if (begin >= end) return;
-        for (size_t r = 0; r < chunk.bytes.size(); ++r) {
-            DSL_CHECK(chunk.headers[r].bytes == static_cast<int64_t>(own.nbytes()),
-                      "tensor rank {} exchanges other shapes", r);
-            std::memcpy(data_of(all) + static_cast<int64_t>(r) * part_bytes + begin - mine_begin,
-                        chunk.bytes[r] + (begin - chunk.begin), static_cast<size_t>(end - begin));
+    std::vector<at::Tensor> all;
+    if (on_one_host() || in_columns()) {
+        all = on_one_host() ? exchange_on_host(parts, site) : exchange_in_columns(parts, site);
+    } else {
+        for (const at::Tensor& of_rank : gather_by_messages(on_host(at::stack(parts)), site)) {
+            DSL_CHECK(of_rank.size(0) == size(), "a tensor rank exchanges other shapes");
+            all.push_back(of_rank.select(0, rank()));
         }
-    });
-    return all.to(parts.front().device()).unbind(0);
+    }
+    for (at::Tensor& tensor : all) tensor = tensor.to(parts.front().device());
+    return all;
 }
 
 // A place has a piece of the part for each rank.
 std::vector<at::Tensor> CollectivesTensorGroup::exchange_on_host(
     const std::vector<at::Tensor>& parts, int64_t site) {
-    const auto me = static_cast<size_t>(rank());
+    const auto me = static_cast<size_t>(local_rank());
     std::vector<at::Tensor> own, all;
     for (const at::Tensor& part : parts) {
         own.push_back(on_host(part));
         all.push_back(at::empty_like(own.back()));
     }
     const auto part_bytes = static_cast<int64_t>(own.front().nbytes());
-    const int64_t capacity = room() / size() / kElementBytes * kElementBytes;
+    const int64_t capacity = room() / local_size() / kElementBytes * kElementBytes;
     std::memcpy(data_of(all[me]), data_of(own[me]), static_cast<size_t>(part_bytes));
     const auto piece_bytes = [&](int64_t begin) {
         return static_cast<size_t>(std::min(capacity, part_bytes - begin));
@@ -307,7 +423,7 @@ std::vector<at::Tensor> CollectivesTensorGroup::exchange_on_host(
     };
     pass_ring(header_of(own.front(), site), capacity, fill, [&](const Chunk& chunk, int64_t) {
         for (size_t r = 0; r < all.size(); ++r) {
-            DSL_CHECK(chunk.headers[r].bytes == part_bytes, "tensor rank {} exchanges other shapes",
+            DSL_CHECK(chunk.headers[r].bytes == part_bytes, "local rank {} exchanges other shapes",
                       r);
             if (r != me && chunk.begin < part_bytes)
                 std::memcpy(data_of(all[r]) + chunk.begin,
@@ -315,7 +431,6 @@ std::vector<at::Tensor> CollectivesTensorGroup::exchange_on_host(
                             piece_bytes(chunk.begin));
         }
     });
-    for (at::Tensor& tensor : all) tensor = tensor.to(parts.front().device());
     return all;
 }
 
@@ -329,11 +444,18 @@ at::Tensor CollectivesTensorGroup::shift(const at::Tensor& mine, int64_t site) {
                   header.bytes, rank(), bytes);
     };
     if (on_one_host()) {
-        share(own, site, [&](const Chunk& chunk, int64_t capacity) {
+        share_on_host(own, site, [&](const Chunk& chunk, int64_t capacity) {
             require_equal(chunk.headers[before]);
             std::memcpy(data_of(theirs) + chunk.begin, chunk.bytes[before],
                         static_cast<size_t>(std::min(capacity, bytes - chunk.begin)));
         });
+    } else if (local_size() == 1 && in_columns()) {
+        require_equal(meet_column(header_of(own, site))[before]);
+        const auto ranks = static_cast<size_t>(size());
+        std::vector<at::Tensor> sends(ranks), receives(ranks);
+        sends[static_cast<size_t>((rank() + 1) % size())] = own;
+        receives[before] = theirs;
+        swap_in_column(sends, receives);
     } else {
         const std::string message = collectives_.shift(message_of(own, site));
         Header header;

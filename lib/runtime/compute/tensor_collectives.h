@@ -1,9 +1,11 @@
 // A tensor group whose ranks are those of a Collectives: processes, or threads, of one host or of
 // several. On one host each rank writes its tensor, piece by piece, into its own part of shared
 // memory and reads the others' there. The pieces pass through a ring of places that stay in the
-// cache: a rank writes some ahead of those that it reads, so that it seldom waits. Between hosts,
-// sums go as reductions of buckets and all else as messages. Data path: arena, collectives ->
-// tensor group -> graph/tensor. Threads: one at a time, as TensorGroup says.
+// cache: a rank writes some ahead of those that it reads, so that it seldom waits. Between hosts
+// with equally many ranks of the group, the ranks of one local number, a column, send to each other
+// from tensor to tensor, and a host's ranks pass on what came. Between others all go as messages.
+// Large sums are reductions of buckets. Data path: arena, collectives -> tensor group ->
+// graph/tensor. Threads: one at a time, as TensorGroup says.
 #pragma once
 
 #include <array>
@@ -38,8 +40,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
 
     [[nodiscard]] int rank() const override { return collectives_.topology().rank(); }
     [[nodiscard]] int size() const override { return collectives_.topology().world_size(); }
-    // Sums run in rank order on one host. Between hosts, each host's ranks are added in order, then
-    // the hosts.
+    // Sums run in rank order. Sums that are reduced between hosts of several ranks add each host's
+    // ranks in order, then the hosts.
     [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t site) override;
     [[nodiscard]] at::Tensor max(const at::Tensor& mine, int64_t site) override;
     [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) override;
@@ -66,23 +68,48 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
     // Writes this rank's bytes from BEGIN on to PLACE, as many as fit.
     using Fill = std::function<void(int64_t begin, std::byte* place)>;
 
-    [[nodiscard]] bool on_one_host() const { return collectives_.topology().node_count() == 1; }
+    [[nodiscard]] int hosts() const { return collectives_.topology().node_count(); }
+    [[nodiscard]] int local_rank() const { return collectives_.topology().local_rank; }
+    [[nodiscard]] int local_size() const { return collectives_.topology().local_world_size(); }
+    [[nodiscard]] bool on_one_host() const { return hosts() == 1; }
+    // True if every rank is in a column with one rank of each host.
+    [[nodiscard]] bool in_columns() const;
     [[nodiscard]] static Header header_of(const at::Tensor& mine, int64_t site);
+    // A tensor that HEADER describes, of the dtype of LIKE.
+    [[nodiscard]] static at::Tensor empty_of(const Header& header, const at::Tensor& like);
     // Throws Error{kDiverged} if one of HEADERS is not of site OWN.
     void check_sites(const std::vector<Header>& headers, int64_t own) const;
-    // Calls USE with every rank's bytes, chunk by chunk. MINE is contiguous, on the CPU.
-    void share(const at::Tensor& mine, int64_t site, const Use& use);
-    // The same on one host for OWN.bytes of each rank, CAPACITY of them at a time.
+    // The tensors below are contiguous, on the CPU. `On host` means: among this host's ranks, by
+    // local rank.
+    // Calls USE with the bytes of every rank on this host, chunk by chunk.
+    void share_on_host(const at::Tensor& mine, int64_t site, const Use& use);
+    // The same for OWN.bytes of each rank, CAPACITY of them at a time.
     void pass_ring(const Header& own, int64_t capacity, const Fill& fill, const Use& use);
     [[nodiscard]] int64_t room() const;  // bytes of a place, behind its header
+    [[nodiscard]] std::vector<at::Tensor> gather_on_host(const at::Tensor& mine, int64_t site);
     [[nodiscard]] std::vector<at::Tensor> exchange_on_host(const std::vector<at::Tensor>& parts,
                                                            int64_t site);
+    // The headers of this column's ranks, by host.
+    [[nodiscard]] std::vector<Header> meet_column(const Header& own);
+    // SENDS[q] goes to the column's rank on host q, RECEIVES[q] comes from there; undefined ones
+    // are left out, as are this host's.
+    void swap_in_column(const std::vector<at::Tensor>& sends, std::vector<at::Tensor>& receives);
+    [[nodiscard]] std::vector<at::Tensor> gather_in_columns(const at::Tensor& mine, int64_t site);
+    [[nodiscard]] std::vector<at::Tensor> exchange_in_columns(const std::vector<at::Tensor>& parts,
+                                                              int64_t site);
+    // Every rank's tensor, as gather() has them.
+    [[nodiscard]] std::vector<at::Tensor> all_of(const at::Tensor& mine, int64_t site);
     // A header and the bytes of MINE.
     [[nodiscard]] static std::string message_of(const at::Tensor& mine, int64_t site);
-    void share_by_messages(const at::Tensor& mine, int64_t site, const Use& use);
+    [[nodiscard]] std::vector<at::Tensor> gather_by_messages(const at::Tensor& mine, int64_t site);
     using Combine = std::function<void(at::Tensor& into, const at::Tensor& next)>;
     [[nodiscard]] at::Tensor combine(const at::Tensor& mine, int64_t site, at::ScalarType dtype,
                                      const Combine& add);
+    // INTO [numel of chunk] gets the ranks' elements of CHUNK in order, combined in DTYPE.
+    static void combine_chunk(const std::vector<const std::byte*>& bytes, at::ScalarType dtype,
+                              const Combine& add, at::Tensor& into);
+    void combine_shards(const at::Tensor& own, int64_t site, at::ScalarType dtype,
+                        const Combine& add, at::Tensor& result);
     [[nodiscard]] at::Tensor reduce_over_hosts(const at::Tensor& mine);
 
     Collectives& collectives_;

@@ -65,7 +65,7 @@ at::Tensor sum_by_hand(const std::vector<int>& node_sizes, int64_t numel, at::Sc
     return total.to(dtype);
 }
 
-const std::vector<std::vector<int>> kShapes = {{1}, {2}, {3}, {1, 1}, {2, 2}, {3, 1}};
+const std::vector<std::vector<int>> kShapes = {{1}, {2}, {3}, {1, 1}, {1, 1, 1}, {2, 2}, {3, 1}};
 
 // Rank 0's median seconds of a call of EACH.
 double seconds_of(testing::InProcessRank& self, const std::function<void()>& each) {
@@ -144,7 +144,8 @@ TEST_CASE("sums are those of the ranks in order, bit for bit, of any dtype and l
         const auto thrown = run_groups(sizes, [&](CollectivesTensorGroup& group) {
             int64_t site = 0;
             for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong})
-                for (const int64_t numel : {0, 1, 112, 224, 225, 1000}) {
+                // The last are summed in shards between hosts of one rank.
+                for (const int64_t numel : {0, 1, 112, 224, 225, 1000, 140'001}) {
                     const at::Tensor mine = term(group.rank(), numel, dtype);
                     const at::Tensor sum = group.sum(mine, site++);
                     const bool floats = dtype == at::kFloat || dtype == at::kBFloat16;
@@ -164,10 +165,13 @@ TEST_CASE(
     for (const std::vector<int>& sizes : kShapes) {
         const auto thrown = run_groups(sizes, [&](CollectivesTensorGroup& group) {
             const int64_t rows = 3;
-            at::Tensor most = term(0, 500, at::kFloat);
-            for (int rank = 1; rank < group.size(); ++rank)
-                most = at::maximum(most, term(rank, 500, at::kFloat));
-            bool fits = group.max(term(group.rank(), 500, at::kFloat), 0).equal(most);
+            bool fits = true;
+            for (const int64_t numel : {500, 140'001}) {
+                at::Tensor most = term(0, numel, at::kFloat);
+                for (int rank = 1; rank < group.size(); ++rank)
+                    most = at::maximum(most, term(rank, numel, at::kFloat));
+                fits = fits && group.max(term(group.rank(), numel, at::kFloat), 0).equal(most);
+            }
             const auto given = [&](int rank) {
                 return term(rank, rows * 100 * rank, at::kFloat).view({rows, 100 * rank});
             };
@@ -196,7 +200,7 @@ TEST_CASE(
 }
 
 TEST_CASE("ranks at different collectives end with the reason") {
-    for (const std::vector<int>& sizes : {std::vector<int>{3}, {2, 1}}) {
+    for (const std::vector<int>& sizes : {std::vector<int>{3}, {2, 1}, {1, 1, 1}, {2, 2}}) {
         const auto thrown = run_groups(sizes, [](CollectivesTensorGroup& group) {
             static_cast<void>(group.sum(at::ones({2}), group.rank() / 2));
         });

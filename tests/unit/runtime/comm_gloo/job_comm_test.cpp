@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "runtime/comm_gloo/address.h"
+#include "runtime/comm_gloo/stream_choice.h"
 #include "support/catch.h"
 #include "support/hang.h"
 #include "support/listener.h"
@@ -44,6 +46,7 @@ constexpr Duration kFarBelowLimit = kTimeLimit / 2;
 struct Job {
     std::vector<int> node_sizes;
     Duration time_limit = kTimeLimit;
+    int streams = 1;
 };
 
 using Body = std::function<int(JobComm& comm, const BucketId bucket, int rank)>;
@@ -71,7 +74,7 @@ class RunningJob {
             environment.arena_fd = arenas[topology.node_rank].get();
             environment.rendezvous_fd = rank == 0 ? listener.fd.get() : -1;
             const pid_t child = ::fork();
-            if (child == 0) ::_exit(run(environment, job.time_limit, body));
+            if (child == 0) ::_exit(run(environment, job, body));
             children_.push_back(child);
         }
     }
@@ -85,12 +88,12 @@ class RunningJob {
     int world_size() const { return static_cast<int>(children_.size()); }
 
   private:
-    static int run(const WorkerEnvironment& environment, Duration time_limit, const Body& body) {
+    static int run(const WorkerEnvironment& environment, const Job& job, const Body& body) {
         try {
             ArenaLayout layout(environment.local_world_size);
             const BucketId bucket = layout.add_bucket("bucket", kNumel);
             (void)HostLink::add_slice(layout, kStages);
-            JobComm comm = open_job_comm(environment, layout, time_limit);
+            JobComm comm = open_job_comm(environment, layout, job.time_limit, job.streams);
             // A rank that ends well closes everything; nothing may wait without a limit there.
             return body(comm, bucket, environment.rank);
         } catch (const Error& error) {
@@ -164,6 +167,68 @@ TEST_CASE("Processes on several hosts reduce to owners and gather over Gloo") {
         });
         for (int rank = 0; rank < job.world_size(); ++rank) CHECK(job.exit_of(rank) == 0);
     }
+}
+
+TEST_CASE("Messages of any length arrive whole over several streams, which the bridges share") {
+    struct Case {
+        std::vector<int> node_sizes;
+        int streams = 1;
+        int connections = 1;  // of the first bridge to each other host
+    };
+    for (const Case& given :
+         std::vector<Case>{{{1, 1}, 3, 3}, {{2, 2}, 3, 2}, {{1, 1, 1}, 2, 2}, {{1, 1}, 0, 1}}) {
+        const int sockets_before = sockets_of_this_process() + 1;  // the inherited rendezvous
+        RunningJob job({given.node_sizes, kTimeLimit, given.streams}, [&](JobComm& comm, BucketId,
+                                                                          int rank) {
+            Collectives& all = *comm.collectives;
+            const auto hosts = static_cast<int>(given.node_sizes.size());
+            const int least = given.connections * (hosts - 1);
+            if (rank == 0 && sockets_of_this_process() - sockets_before < least) return 8;
+            if (rank == 0 && given.streams == 0 &&
+                sockets_of_this_process() - sockets_before > 2 * least + 4)
+                return 9;  // loopback has one stream without being measured
+            for (const size_t bytes : {1UL, 262'143UL, 262'144UL, 600'001UL, (3UL << 20) + 5}) {
+                const auto text_of = [&](int of) {
+                    std::string text(bytes, '\0');
+                    for (size_t i = 0; i < bytes; ++i)
+                        text[i] = static_cast<char>(i * 31 + (i >> 11) + static_cast<size_t>(of));
+                    return text;
+                };
+                const std::vector<std::string> texts = all.all_gather(text_of(rank));
+                for (size_t r = 0; r < texts.size(); ++r)
+                    if (texts[r] != text_of(static_cast<int>(r))) return 1;
+                std::string from_first = text_of(rank);
+                all.broadcast(std::as_writable_bytes(std::span(from_first)));
+                if (from_first != text_of(0)) return 2;
+            }
+            all.barrier();
+            return 0;
+        });
+        for (int rank = 0; rank < job.world_size(); ++rank) CHECK(job.exit_of(rank) == 0);
+    }
+}
+
+TEST_CASE("As many streams as fill the way: doubled while that brings a fifth more") {
+    std::vector<int> measured;
+    // Rates of a network that holds each connection to ONE of ALL.
+    const auto chosen = [&](double one, double all) {
+        measured.clear();
+        return choose_streams([&, one, all](int streams) {
+            measured.push_back(streams);
+            return std::min(streams * one, all);
+        });
+    };
+    const StreamChoice filled = chosen(1e9, 1e9);
+    CHECK(filled.streams == 1);
+    CHECK(measured == std::vector<int>{1, 2});
+    const StreamChoice capped = chosen(0.6e9, 3e9);
+    CHECK(capped.streams == 8);  // 4 carry 2.4, 8 carry 3, a quarter more
+    CHECK(capped.one_bytes_per_s == 0.6e9);
+    CHECK(capped.chosen_bytes_per_s == 3e9);
+    CHECK(measured == std::vector<int>{1, 2, 4, 8, 16});
+    CHECK(chosen(0.6e9, 2.6e9).streams == 4);
+    CHECK(chosen(0.1e9, 100e9).streams == kStreamsMax);
+    CHECK(measured.back() == kStreamsMax);
 }
 
 TEST_CASE("A host killed in a gather or a reduction to owners ends the others, as peer lost") {

@@ -1,0 +1,22 @@
+// How many connections between two hosts fill the way: some networks hold each connection to a part
+// of it. Data path: rates of a Gloo link -> [here] -> the links of a job. No LibTorch.
+#pragma once
+
+#include <functional>
+
+namespace dslaunch::runtime {
+
+// The rates are bytes a second that each node sends while it receives as many, on the slowest way.
+struct StreamChoice {
+    int streams = 1;
+    double one_bytes_per_s = 0;
+    double chosen_bytes_per_s = 0;
+};
+
+inline constexpr int kStreamsMax = 16;
+inline constexpr double kStreamGain = 1.2;
+// Doubles the streams while that brings at least kStreamGain of the rate, up to kStreamsMax.
+// MEASURE returns the rate of so many streams.
+[[nodiscard]] StreamChoice choose_streams(const std::function<double(int streams)>& measure);
+
+}  // namespace dslaunch::runtime

@@ -59,6 +59,7 @@ bench: build
 	@tests/bench/run.sh
 	@tests/bench/io_bench.sh
 	@tests/bench/kernels.sh
+	@tests/bench/collectives.sh
 	@tests/bench/cases.sh
 
 format:

@@ -6,8 +6,8 @@ memory, turn by turn, and print one table. Called by collectives.sh.
 
 `one host` is two processes with one thread each; `two hosts` are two processes that meet over
 loopback, as dslaunch's hosts do. A figure is bytes of one rank's tensor over the time of a call, in
-GB/s: the median over turns of the slowest rank's mean call. A `copy` is a memcpy by each rank at
-once. `bucket` fills a bucket of gradients, reduces it and copies the sums out; `in place` is what a
+GB/s: the median over turns of the slowest rank's mean call. A `copy` is each rank's into new
+memory, as a tensor group's results are, all at once; Gloo and the operator work in place. `bucket` fills a bucket of gradients, reduces it and copies the sums out; `in place` is what a
 step pays, whose gradients are born and read there.
 """
 
@@ -37,9 +37,7 @@ ONE_HOST = [
     ("exchange: dslaunch", "dslaunch", "exchange"),
     ("exchange: torch.distributed", "gloo", "exchange"),
 ]
-TWO_HOSTS = [
-    row for row in ONE_HOST if row[1] != "shm" and row[2] not in ("copy", "exchange")
-]  # fmt: skip
+TWO_HOSTS = [row for row in ONE_HOST if row[1] != "shm" and row[2] != "copy"]
 
 
 def run(command, more=None):

@@ -39,6 +39,7 @@ def main():
     if peer == "shm":
         from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder
 
+        os.environ["LOCAL_SIZE"] = os.environ["LOCAL_WORLD_SIZE"]  # by it it knows its host
         operators = ShareMemCommBuilder().load()
         operators.initialize(dist.get_world_size(), dist.get_rank())
     for job in jobs:

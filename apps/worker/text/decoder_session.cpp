@@ -8,7 +8,6 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/machine/memory_limits.h"
 #include "base/text.h"
 #include "graph/models/transformer.h"
 #include "infer/model/weight_source.h"
@@ -25,13 +24,6 @@ std::optional<kernels::MatrixForm> form_named(const std::string& name) {
                                   MatrixForm::kInt8, MatrixForm::kInt4, MatrixForm::kNf4})
         if (name == kernels::matrix_form_name(form)) return form;
     return std::nullopt;
-}
-
-std::optional<MemoryLimit> tightest_limit() {
-    const MemoryState memory = read_memory_state();
-    const auto tightest = std::ranges::min_element(memory.limits, {}, &MemoryLimit::left);
-    if (tightest == memory.limits.end()) return std::nullopt;
-    return *tightest;
 }
 
 DType dtype_named(const std::string& name) {
@@ -93,13 +85,16 @@ int DecoderSession::threads() const {
     return std::max(processors_allowed() / process_.environment.local_world_size, 1);
 }
 
+std::optional<MemoryLimit> DecoderSession::memory_share() const {
+    return tightest_share(read_memory_state().limits, process_.environment.local_world_size);
+}
+
 // The pages that the system would give, WANTED at most, less a tenth for what else is computed
 // with. Weights are mapped from their file, or held by now.
 int64_t DecoderSession::pages_that_fit(int64_t wanted, int64_t least, Bytes page) const {
-    const std::optional<MemoryLimit> tightest = tightest_limit();
+    const std::optional<MemoryLimit> tightest = memory_share();
     if (!tightest) return wanted;
-    const int64_t here = process_.environment.local_world_size;
-    const int64_t fitting = tightest->left.value / 10 * 9 / here / std::max<int64_t>(1, page.value);
+    const int64_t fitting = tightest->left.value / 10 * 9 / std::max<int64_t>(1, page.value);
     if (fitting >= wanted) return wanted;
     if (fitting < least)
         fail(ExitCode::kSetup,
@@ -119,7 +114,7 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     infer::DecoderWeights weights =
         infer::load_decoder(folder_.config, ranks_->part(folder_.config), source);
     const int64_t bytes = weights.bytes;
-    const std::optional<MemoryLimit> limit = tightest_limit();
+    const std::optional<MemoryLimit> limit = memory_share();
     infer::DecoderOptions options;
     options.rows_max = arguments_.rows_max;
     options.cache = dtype_named(arguments_.cache);

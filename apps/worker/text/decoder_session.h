@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/machine/memory_limits.h"
 #include "base/text/command_line.h"
 #include "infer/decode/decoder.h"
 #include "kernels/thread_team.h"
@@ -71,6 +72,7 @@ class DecoderSession {
 
   private:
     [[nodiscard]] int threads() const;
+    [[nodiscard]] std::optional<MemoryLimit> memory_share() const;
     [[nodiscard]] int64_t pages_that_fit(int64_t wanted, int64_t least, Bytes page) const;
 
     DecoderArguments arguments_;

@@ -186,4 +186,15 @@ MemoryState read_memory_state(const std::string& root) {
     return state;
 }
 
+std::optional<MemoryLimit> tightest_share(const std::vector<MemoryLimit>& limits, int local_ranks,
+                                          Bytes reserve) {
+    std::optional<MemoryLimit> tightest;
+    for (MemoryLimit limit : limits) {
+        const int64_t left = std::max<int64_t>(0, (limit.left - reserve).value);
+        limit.left = Bytes{limit.of == LimitOf::kHost ? left / local_ranks : left};
+        if (!tightest || limit.left < tightest->left) tightest = std::move(limit);
+    }
+    return tightest;
+}
+
 }  // namespace dslaunch

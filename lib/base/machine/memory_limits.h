@@ -3,6 +3,7 @@
 // threads; may block as reading /proc does.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,5 +31,11 @@ struct MemoryState {
 // MemAvailable, RLIMIT_AS, RLIMIT_DATA. Swap space is not counted on. What cannot be read sets no
 // limit. ROOT: where proc/ and sys/ are, for tests.
 [[nodiscard]] MemoryState read_memory_state(const std::string& root = "");
+
+// The limit of LIMITS that leaves this process the least if all LOCAL_RANKS of its host take as
+// much: `left` is its share of what is the host's, less RESERVE, and all of what is its own. Unset:
+// no limit is known.
+[[nodiscard]] std::optional<MemoryLimit> tightest_share(const std::vector<MemoryLimit>& limits,
+                                                        int local_ranks, Bytes reserve = {});
 
 }  // namespace dslaunch

@@ -7,6 +7,9 @@ namespace {
 using enum KeyType;
 using enum KeyStatus;
 
+constexpr const char* kWaitsForNorm =
+    "updates that need the norm wait for it, and the others begin beside the backward: the results "
+    "are the same";
 constexpr const char* kNoLoCo =
     "dslaunch.communication.error_feedback keeps the whole error, without average or reset";
 constexpr const char* kGatheredTogether =
@@ -105,7 +108,7 @@ constexpr KeySpec kZeroKeys[] = {
     {"zero_optimization.offload_optimizer.pipeline_read", kBool, "false", "", "Read while updating", kWithoutEffect, "chunks are always read while others are updated"},
     {"zero_optimization.offload_optimizer.pipeline_write", kBool, "false", "", "Write while updating", kWithoutEffect, "chunks are always written while others are updated"},
     {"zero_optimization.offload_optimizer.pipeline", kBool, "false", "", "Both of them", kWithoutEffect, "chunks are always read and written while others are updated"},
-    {"zero_optimization.offload_optimizer.super_offload", kBool, "false", "", "SuperOffload", kNotYet, "SuperOffload is not available yet in this version"},
+    {"zero_optimization.offload_optimizer.super_offload", kBool, "false", "", "Updates before the norm is known", kWithoutEffect, kWaitsForNorm},
     {"zero_optimization.offload_optimizer.cpuadam_cores_perc", kFloat, "0.8", "0..1", "Part of the cores for the update", kWithoutEffect, "the update uses the rank's threads (OMP_NUM_THREADS)"},
     {"aio", kObject, "null", "", "Reading and writing of the disk tier"},
     {"aio.block_size", kInt, "1048576", ">0", "Bytes of one request, a multiple of 4096; where it is not given, what `dslaunch io-bench` stored for the disk, else the engine's default"},

@@ -49,11 +49,8 @@ std::vector<Bytes> chunk_bytes(const plan::StateChunks& chunks, const plan::Chun
 
 // Bytes that this rank may still take if all RANKS of its host take as much.
 Bytes free_memory(int ranks) {
-    Bytes free{std::numeric_limits<int64_t>::max()};
-    for (const MemoryLimit& limit : read_memory_state().limits)
-        free = std::min(free,
-                        limit.of == LimitOf::kHost ? Bytes{limit.left.value / ranks} : limit.left);
-    return free;
+    const std::optional<MemoryLimit> share = tightest_share(read_memory_state().limits, ranks);
+    return share ? share->left : Bytes{std::numeric_limits<int64_t>::max()};
 }
 
 int64_t kept_by(const plan::StepPlan& plan) {

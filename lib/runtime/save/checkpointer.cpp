@@ -52,13 +52,9 @@ std::span<const std::byte> bytes_of(const at::Tensor& values) {
 
 // Returns half of the memory that this process may still take, shared with the host's other ranks.
 Bytes memory_for_copies(int local_ranks) {
-    std::optional<Bytes> least;
-    for (const MemoryLimit& limit : read_memory_state().limits) {
-        const int64_t left = std::max<int64_t>(0, (limit.left - kMemoryReserve).value);
-        const Bytes own{limit.of == LimitOf::kHost ? left / local_ranks : left};
-        if (!least || own < *least) least = own;
-    }
-    return least ? Bytes{least->value / 2} : Bytes{0};
+    const std::optional<MemoryLimit> share =
+        tightest_share(read_memory_state().limits, local_ranks, kMemoryReserve);
+    return share ? Bytes{share->left.value / 2} : Bytes{0};
 }
 
 std::string new_id() {

@@ -194,6 +194,22 @@ TEST_CASE("folders on one disk have one number, and a reserve is kept") {
     CHECK(DiskRoom{"", 0, mib(1), mib(2)}.left() == Bytes{});
 }
 
+TEST_CASE("ranks of a host share what is the host's, and keep what is each one's own") {
+    const MemoryLimit host{"host", mib(1000), LimitOf::kHost};
+    const MemoryLimit own{"ulimit", mib(300), LimitOf::kPrivate};
+    CHECK_FALSE(tightest_share({}, 2));
+    const auto share = [&](int ranks, Bytes reserve) {
+        return *tightest_share({host, own}, ranks, reserve);
+    };
+    CHECK(share(1, {}).name == "ulimit");
+    CHECK(share(1, {}).left == mib(300));
+    CHECK(share(4, {}).name == "host");
+    CHECK(share(4, {}).left == mib(250));
+    CHECK(share(3, mib(100)).left == mib(200));  // the ulimit, less the reserve
+    CHECK(share(9, mib(100)).left == mib(100));  // a ninth of what the host has beyond it
+    CHECK(share(2, mib(2000)).left == Bytes{});
+}
+
 TEST_CASE("a folder that is not there is named, with the code for disks") {
     const PretendedMachine machine;
     const std::string file = machine.root() + "/proc/meminfo";

@@ -352,10 +352,8 @@ const std::vector<Bad>& bad_offloads() {
           "c:1:154: dslaunch.offload.chunk_numel: 11 is above zero_optimization.sub_group_size = "
           "10, the most that is updated at once"}},
         {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: /a, "
-         "ratio: 1.5, super_offload: true}}}",
-         {"c:1:88: zero_optimization.offload_optimizer.ratio: must be between 0 and 1, not 1.5",
-          "c:1:108: zero_optimization.offload_optimizer.super_offload: SuperOffload is not "
-          "available yet in this version"}},
+         "ratio: 1.5}}}",
+         {"c:1:88: zero_optimization.offload_optimizer.ratio: must be between 0 and 1, not 1.5"}},
         {"{zero_optimization: {stage: 1, cpu_offload: true, cpu_offload_use_pin_memory: true, "
          "offload_optimizer: {device: nvme, nvme_path: /a, pin_memory: true}}}",
          {"c:1:45: zero_optimization.cpu_offload: is the old form of "

@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -53,8 +54,8 @@ TEST_CASE("the ZeRO-Infinity config resolves as it stands") {
 }
 
 TEST_CASE("nothing is offloaded unless a device says so") {
-    for (const char* section : {"", "device: none, nvme_path: null", "ratio: 1.0, pin_memory: true",
-                                "device: none, super_offload: true"}) {
+    for (const char* section :
+         {"", "device: none, nvme_path: null", "ratio: 1.0, pin_memory: true"}) {
         CAPTURE(section);
         const Resolved result = with_optimizer(0, section);
         CHECK(result.config.offload == OffloadConfig{});
@@ -206,10 +207,14 @@ TEST_CASE("what the plan does anyway, or nobody reads, is accepted and said") {
     const Resolved result = with_optimizer(
         1,
         "device: nvme, nvme_path: /d, pipeline_read: true, pipeline_write: true, fast_init: true, "
-        "cpuadam_cores_perc: 0.5",
+        "cpuadam_cores_perc: 0.5, super_offload: true",
         ", aio: {single_submit: true, overlap_events: false, use_gds: true}");
     CHECK(result.config.offload.on_disk());
-    CHECK(result.notes.size() == 7);
+    CHECK(result.notes.size() == 8);
+    CHECK(std::ranges::any_of(result.notes, [](const std::string& note) {
+        return note.find("super_offload has no effect: updates that need the norm wait for it") !=
+               std::string::npos;
+    }));
     const Resolved unread =
         resolved("{aio: {queue_depth: 9}, dslaunch: {offload: {chunk_numel: 8, engine: threads}}}");
     CHECK(unread.config.offload == OffloadConfig{});

@@ -45,6 +45,12 @@ std::vector<const T*> terms_of(const std::vector<const std::byte*>& bytes) {
     return terms;
 }
 
+// Of another rank's tensor and this one's, which are combined.
+void check_bytes(int64_t bytes, const at::Tensor& own) {
+    DSL_CHECK(bytes == static_cast<int64_t>(own.nbytes()),
+              "tensors of {} and {} bytes are combined by their ranks", bytes, own.nbytes());
+}
+
 // Returns a view of NUMEL elements of DTYPE at BYTES, which may only be read.
 at::Tensor view_of(const std::byte* bytes, int64_t numel, at::ScalarType dtype) {
     return at::from_blob(const_cast<std::byte*>(bytes), {numel}, dtype);
@@ -276,7 +282,7 @@ void CollectivesTensorGroup::combine_chunk(const std::vector<const std::byte*>& 
 void CollectivesTensorGroup::combine_shards(const at::Tensor& own, int64_t site,
                                             at::ScalarType dtype, const Combine& add,
                                             at::Tensor& result) {
-    static_cast<void>(meet_column(header_of(own, site)));
+    for (const Header& header : meet_column(header_of(own, site))) check_bytes(header.bytes, own);
     const auto me = static_cast<size_t>(rank());
     const auto part_of = [&](const at::Tensor& tensor, size_t r) {
         const Range part = part_range(own.numel(), {static_cast<int>(r), size()});
@@ -314,7 +320,10 @@ at::Tensor CollectivesTensorGroup::combine(const at::Tensor& mine, int64_t site,
     } else {
         const std::vector<at::Tensor> all = all_of(own, site);
         std::vector<const std::byte*> bytes;
-        for (const at::Tensor& of_rank : all) bytes.push_back(data_of(of_rank));
+        for (const at::Tensor& of_rank : all) {
+            check_bytes(static_cast<int64_t>(of_rank.nbytes()), own);
+            bytes.push_back(data_of(of_rank));
+        }
         at::Tensor into = result.view({own.numel()});
         if (own.numel() > 0) combine_chunk(bytes, dtype, add, into);
     }

@@ -14,15 +14,18 @@ namespace {
 constexpr size_t kGrain = LargeBlocks::kAlignment;
 
 void* map_aligned(size_t bytes) {
-    const size_t room = bytes + kGrain;
+    // Huge pages begin at multiples of their size. They are asked for and not relied on.
+    constexpr size_t kHugePage = size_t{2} << 20;
+    const size_t room = bytes + kHugePage;
     void* const start =
         ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) throw std::bad_alloc();
     const auto first = reinterpret_cast<uintptr_t>(start);
-    const uintptr_t aligned = (first + kGrain - 1) / kGrain * kGrain;
+    const uintptr_t aligned = (first + kHugePage - 1) / kHugePage * kHugePage;
     if (aligned > first) ::munmap(start, aligned - first);
     if (aligned + bytes < first + room)
         ::munmap(reinterpret_cast<void*>(aligned + bytes), first + room - aligned - bytes);
+    static_cast<void>(::madvise(reinterpret_cast<void*>(aligned), bytes, MADV_HUGEPAGE));
     return reinterpret_cast<void*>(aligned);
 }
 

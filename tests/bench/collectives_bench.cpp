@@ -56,6 +56,7 @@ Arguments parse(int count, char** words) {
     for (const char* at = words[1]; *at != '\0'; at += *at == ',') {
         char* end = nullptr;
         arguments.node_sizes.push_back(static_cast<int>(std::strtol(at, &end, 10)));
+        if (end == at) fail(ExitCode::kUsage, "HOSTS: {} is no list of numbers", words[1]);
         at = end;
     }
     arguments.calls = std::atoi(words[2]);

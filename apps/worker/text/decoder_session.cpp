@@ -118,10 +118,10 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     infer::DecoderOptions options;
     options.rows_max = arguments_.rows_max;
     options.cache = dtype_named(arguments_.cache);
-    options.streams = limit && bytes > limit->left.value;
+    options.streams = limit && weights.mapped_bytes > limit->left.value;
     if (options.streams)
         log_info("decoder", "{} of weights are more than {} leaves, {}: each step reads them anew",
-                 to_text(Bytes{bytes}), limit->name, to_text(limit->left));
+                 to_text(Bytes{weights.mapped_bytes}), limit->name, to_text(limit->left));
     options.frequencies = graph::rotary_frequencies(folder_.config);
     if (!ranks_->is_alone())
         ranks_->open(

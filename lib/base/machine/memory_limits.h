@@ -33,8 +33,8 @@ struct MemoryState {
 [[nodiscard]] MemoryState read_memory_state(const std::string& root = "");
 
 // The limit of LIMITS that leaves this process the least if all LOCAL_RANKS of its host take as
-// much: `left` is its share of what is the host's, less RESERVE, and all of what is its own. Unset:
-// no limit is known.
+// much: `left` is its share of what is the host's, or all of what is its own, RESERVE taken from
+// either first. Unset: no limit is known.
 [[nodiscard]] std::optional<MemoryLimit> tightest_share(const std::vector<MemoryLimit>& limits,
                                                         int local_ranks, Bytes reserve = {});
 

@@ -83,7 +83,9 @@ class DecoderLoader {
 
     OwnedMatrix matrix(const MatrixPart& part) {
         OwnedMatrix made = source_.matrix(part);
-        made_.bytes += kernels::matrix_bytes(made.matrix.shape);
+        const int64_t bytes = kernels::matrix_bytes(made.matrix.shape);
+        made_.bytes += bytes;
+        if (made.file != nullptr) made_.mapped_bytes += bytes;
         return made;
     }
 

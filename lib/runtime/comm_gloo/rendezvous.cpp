@@ -35,6 +35,7 @@ bool interface_is_named() {
     return !named_interface().empty();
 }
 
+constexpr const char* kSaidKey = "dslaunch/streams said";
 constexpr const char* kStreamsKey = "dslaunch/streams of a host";
 
 }  // namespace
@@ -110,11 +111,17 @@ std::unique_ptr<Link> Rendezvous::open_link() {
                    address);
 }
 
-// The first bridges measure if nothing is said, and node 0's tells all other ranks.
+// Node 0's first bridge says whether the first bridges measure, and tells all other ranks the
+// number: hosts may be told other numbers, or see other devices.
 void Rendezvous::agree_on_streams(const std::string& address) {
-    StreamChoice choice{.streams = std::max(1, options_.streams)};
-    const bool loopback = is_loopback(address) || named_interface().starts_with("lo");
-    if (options_.streams == 0 && !loopback)
+    if (topology_.node_rank == 0) {
+        const bool loopback = is_loopback(address) || named_interface() == "lo";
+        const int said = options_.streams == 0 && loopback ? 1 : options_.streams;
+        set(kSaidKey, std::to_string(said));
+    }
+    StreamChoice choice{.streams = std::stoi(get(kSaidKey))};
+    const bool measures = choice.streams == 0;
+    if (measures)
         choice = measure_streams(
             c10::make_intrusive<c10d::PrefixStore>("dslaunch/streams", store_->store),
             {.node = topology_.node_rank,
@@ -122,7 +129,7 @@ void Rendezvous::agree_on_streams(const std::string& address) {
              .address = address,
              .time_limit = options_.time_limit});
     if (topology_.node_rank != 0) return;
-    if (options_.streams == 0 && choice.streams > 1)
+    if (measures && choice.streams > 1)
         log_info("links",
                  "{} connections from host to host: one carries {:.3g} GB/s each way, so many "
                  "{:.3g}",

@@ -22,7 +22,7 @@ struct RendezvousOptions {
     int listening_fd = -1;
     Duration time_limit = kHangLimit;  // limit of each wait, here and in the links
     // Connections of a host to another, which its bridges share; 0: as many as fill the way, which
-    // the first bridges measure, or 1 on loopback. Node 0's first bridge says it for all links.
+    // the first bridges measure, or 1 on loopback. What node 0's first bridge is told counts.
     int streams = 1;
 };
 

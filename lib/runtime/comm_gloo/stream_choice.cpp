@@ -1,11 +1,17 @@
 #include "runtime/comm_gloo/stream_choice.h"
 
+#include <algorithm>
+
 namespace dslaunch::runtime {
 
-StreamChoice choose_streams(const std::function<double(int streams)>& measure) {
+int streams_max(int other_hosts) {
+    return std::clamp(kConnectionsMax / other_hosts, 1, kStreamsMax);
+}
+
+StreamChoice choose_streams(int most, const std::function<double(int streams)>& measure) {
     StreamChoice choice;
     choice.one_bytes_per_s = choice.chosen_bytes_per_s = measure(1);
-    while (choice.streams < kStreamsMax) {
+    while (2 * choice.streams <= most) {
         const double rate = measure(2 * choice.streams);
         if (rate < kStreamGain * choice.chosen_bytes_per_s) break;
         choice.streams *= 2;

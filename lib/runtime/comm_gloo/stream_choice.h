@@ -14,9 +14,13 @@ struct StreamChoice {
 };
 
 inline constexpr int kStreamsMax = 16;
+inline constexpr int kConnectionsMax = 512;  // of a host: a process often may have 1,024 files
 inline constexpr double kStreamGain = 1.2;
-// Doubles the streams while that brings at least kStreamGain of the rate, up to kStreamsMax.
-// MEASURE returns the rate of so many streams.
-[[nodiscard]] StreamChoice choose_streams(const std::function<double(int streams)>& measure);
+// The most streams that a host has to each of OTHER_HOSTS without being told.
+[[nodiscard]] int streams_max(int other_hosts);
+// Doubles the streams while that brings at least kStreamGain of the rate, up to MOST. MEASURE
+// returns the rate of so many streams.
+[[nodiscard]] StreamChoice choose_streams(int most,
+                                          const std::function<double(int streams)>& measure);
 
 }  // namespace dslaunch::runtime

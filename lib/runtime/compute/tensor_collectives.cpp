@@ -89,8 +89,14 @@ CollectivesTensorGroup::Header CollectivesTensorGroup::header_of(const at::Tenso
 }
 
 at::Tensor CollectivesTensorGroup::empty_of(const Header& header, const at::Tensor& like) {
-    return at::empty(at::IntArrayRef(header.sizes, static_cast<size_t>(header.dims)),
-                     like.options());
+    DSL_CHECK(header.dims >= 0 && header.dims <= Header::kDimsMax,
+              "a tensor of {} dimensions between ranks", header.dims);
+    at::Tensor tensor =
+        at::empty(at::IntArrayRef(header.sizes, static_cast<size_t>(header.dims)), like.options());
+    DSL_CHECK(static_cast<int64_t>(tensor.nbytes()) == header.bytes,
+              "another rank's tensor has {} bytes, {} in this one's type", header.bytes,
+              tensor.nbytes());
+    return tensor;
 }
 
 void CollectivesTensorGroup::check_sites(const std::vector<Header>& headers, int64_t own) const {
@@ -170,7 +176,7 @@ std::string CollectivesTensorGroup::message_of(const at::Tensor& mine, int64_t s
 
 std::vector<at::Tensor> CollectivesTensorGroup::gather_by_messages(const at::Tensor& mine,
                                                                    int64_t site) {
-    const std::vector<std::string> messages = collectives_.all_gather(message_of(mine, site));
+    std::vector<std::string> messages = collectives_.all_gather(message_of(mine, site));
     std::vector<Header> headers(messages.size());
     for (size_t r = 0; r < messages.size(); ++r)
         std::memcpy(&headers[r], messages[r].data(), sizeof(Header));
@@ -179,6 +185,7 @@ std::vector<at::Tensor> CollectivesTensorGroup::gather_by_messages(const at::Ten
     for (size_t r = 0; r < messages.size(); ++r) {
         all.push_back(empty_of(headers[r], mine));
         std::memcpy(data_of(all[r]), messages[r].data() + kHeaderBytes, all[r].nbytes());
+        std::string().swap(messages[r]);  // large ones lie here once
     }
     return all;
 }
@@ -236,7 +243,9 @@ std::vector<at::Tensor> CollectivesTensorGroup::exchange_in_columns(
         sends.push_back(ranks == 1 ? on_host(*first)
                                    : on_host(at::stack(std::vector<at::Tensor>(
                                          first, first + static_cast<std::ptrdiff_t>(ranks)))));
-        receives.push_back(q == host ? sends.back() : at::empty_like(sends.back()));
+        DSL_CHECK(sends.back().nbytes() == sends.front().nbytes(), "parts of {} and {} bytes",
+                  sends.front().nbytes(), sends.back().nbytes());
+        receives.push_back(q == host ? sends.back().clone() : at::empty_like(sends.back()));
     }
     const auto bytes = static_cast<int64_t>(sends.front().nbytes());
     for (const Header& header : meet_column(header_of(sends.front(), site)))
@@ -309,6 +318,8 @@ at::Tensor CollectivesTensorGroup::combine(const at::Tensor& mine, int64_t site,
     at::Tensor result = at::empty(own.sizes(), own.options());
     if (on_one_host()) {
         share_on_host(own, site, [&](const Chunk& chunk, int64_t capacity) {
+            if (chunk.begin == 0)
+                for (const Header& header : chunk.headers) check_bytes(header.bytes, own);
             const int64_t numel =
                 std::min(capacity, chunk.headers[0].bytes - chunk.begin) / element;
             if (numel <= 0) return;
@@ -454,7 +465,7 @@ at::Tensor CollectivesTensorGroup::shift(const at::Tensor& mine, int64_t site) {
     };
     if (on_one_host()) {
         share_on_host(own, site, [&](const Chunk& chunk, int64_t capacity) {
-            require_equal(chunk.headers[before]);
+            std::ranges::for_each(chunk.headers, require_equal);
             std::memcpy(data_of(theirs) + chunk.begin, chunk.bytes[before],
                         static_cast<size_t>(std::min(capacity, bytes - chunk.begin)));
         });

@@ -200,18 +200,25 @@ TEST_CASE(
 }
 
 TEST_CASE("ranks at different collectives end with the reason") {
+    // Who sees it first tells the others, who may not have looked yet.
+    const auto tells_it = [](const std::vector<std::optional<Error>>& thrown) {
+        return std::ranges::any_of(thrown, [](const auto& error) {
+            return error->code() == ExitCode::kDiverged &&
+                   std::string_view(error->what()).find("their graphs differ") !=
+                       std::string_view::npos;
+        });
+    };
     for (const std::vector<int>& sizes : {std::vector<int>{3}, {2, 1}, {1, 1, 1}, {2, 2}}) {
         const auto thrown = run_groups(sizes, [](CollectivesTensorGroup& group) {
             static_cast<void>(group.sum(at::ones({2}), group.rank() / 2));
         });
         for (const auto& error : thrown) REQUIRE(error);
-        CHECK(thrown[2]->code() == ExitCode::kDiverged);
-        CHECK_THAT(thrown[2]->what(), Catch::Contains("their graphs differ"));
+        CHECK(tells_it(thrown));
         const auto shifting = run_groups(sizes, [](CollectivesTensorGroup& group) {
             static_cast<void>(group.shift(at::ones({2}), group.rank() / 2));
         });
-        REQUIRE(shifting[2]);
-        CHECK_THAT(shifting[2]->what(), Catch::Contains("their graphs differ"));
+        for (const auto& error : shifting) REQUIRE(error);
+        CHECK(tells_it(shifting));
     }
 }
 

@@ -7,8 +7,9 @@ memory, turn by turn, and print one table. Called by collectives.sh.
 `one host` is two processes with one thread each; `two hosts` are two processes that meet over
 loopback, as dslaunch's hosts do. A figure is bytes of one rank's tensor over the time of a call, in
 GB/s: the median over turns of the slowest rank's mean call. A `copy` is each rank's into new
-memory, as a tensor group's results are, all at once; Gloo and the operator work in place. `bucket` fills a bucket of gradients, reduces it and copies the sums out; `in place` is what a
-step pays, whose gradients are born and read there.
+memory, as a tensor group's results are, all at once; Gloo and the operator work in place. `bucket`
+fills a bucket of gradients, reduces it and copies the sums out; `in place` is what a step pays,
+whose gradients are born and read there.
 """
 
 import argparse

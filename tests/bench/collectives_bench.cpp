@@ -22,10 +22,12 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "job/process/process_memory.h"
 #include "runtime/comm_gloo/gloo_setup.h"
 #include "runtime/comm_gloo/job_comm.h"
@@ -53,11 +55,10 @@ struct Arguments {
 Arguments parse(int count, char** words) {
     Arguments arguments;
     if (count < 4) fail(ExitCode::kUsage, "usage: {} HOSTS CALLS OPERATION:BYTES...", words[0]);
-    for (const char* at = words[1]; *at != '\0'; at += *at == ',') {
-        char* end = nullptr;
-        arguments.node_sizes.push_back(static_cast<int>(std::strtol(at, &end, 10)));
-        if (end == at) fail(ExitCode::kUsage, "HOSTS: {} is no list of numbers", words[1]);
-        at = end;
+    for (const std::string& word : split(words[1], ',')) {
+        const std::optional<int64_t> ranks = parse_int(word);
+        if (!ranks) fail(ExitCode::kUsage, "HOSTS: {} is no list of numbers", words[1]);
+        arguments.node_sizes.push_back(static_cast<int>(*ranks));
     }
     arguments.calls = std::atoi(words[2]);
     for (int i = 3; i < count; ++i) {
@@ -86,7 +87,7 @@ Listener listen_somewhere() {
     return {fd, ntohs(address.sin_port)};
 }
 
-// What one rank calls.
+// A rank of the job and what it calls.
 class Rank {
   public:
     // GLOO is where rank 0 serves the store of Gloo alone.
@@ -137,7 +138,6 @@ class Rank {
         if (job.operation == "exchange")
             return
                 [this, parts = mine.chunk(group_->size())] { all_ = group_->exchange(parts, 0); };
-        if (job.operation == "shift") return [this, mine] { sums_ = group_->shift(mine, 0); };
         if (job.operation.starts_with("gloo-")) return call_of_gloo(job, mine);
         if (job.operation == "bucket")
             return [this, mine, &bucket = buckets_.at(job.bytes)] { sum_bucket(bucket, mine); };
@@ -146,7 +146,7 @@ class Rank {
         fail(ExitCode::kUsage, "no operation {}", job.operation);
     }
 
-    // What ProcessGroupGloo itself takes.
+    // Returns a call of ProcessGroupGloo itself, for 'Gloo alone'.
     std::function<void()> call_of_gloo(const Job& job, const at::Tensor& mine) {
         if (!gloo_) gloo_ = open_gloo();
         std::vector<at::Tensor> own = {mine};

@@ -5,12 +5,7 @@
 # Variables: DSL_PEERS (folder of an environment with torch and deepspeed; made when missing).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-peers=${DSL_PEERS:-${XDG_CACHE_HOME:-$HOME/.cache}/dslaunch/peers}
-
 tools/build.sh release bench_kernels >&2
-tools/peers.sh "$peers" >&2
-set +u  # activate reads variables that may be unset
-. "$peers/activate-peers"
-set -u
+. tests/bench/activate_peers.sh
 exec python -W ignore tests/bench/kernels.py --library build/release/bin/libbench_kernels.so \
     --write docs/measurements.md "$@"

@@ -45,7 +45,7 @@ std::vector<const T*> terms_of(const std::vector<const std::byte*>& bytes) {
     return terms;
 }
 
-// Of another rank's tensor and this one's, which are combined.
+// Checks that another rank's tensor, of BYTES, is as long as OWN, with which it is combined.
 void check_bytes(int64_t bytes, const at::Tensor& own) {
     DSL_CHECK(bytes == static_cast<int64_t>(own.nbytes()),
               "tensors of {} and {} bytes are combined by their ranks", bytes, own.nbytes());
@@ -321,12 +321,12 @@ at::Tensor CollectivesTensorGroup::combine(const at::Tensor& mine, int64_t site,
             if (chunk.begin == 0)
                 for (const Header& header : chunk.headers) check_bytes(header.bytes, own);
             const int64_t numel =
-                std::min(capacity, chunk.headers[0].bytes - chunk.begin) / element;
+                std::min(capacity, static_cast<int64_t>(own.nbytes()) - chunk.begin) / element;
             if (numel <= 0) return;
             at::Tensor into = view_of(data_of(result) + chunk.begin, numel, own.scalar_type());
             combine_chunk(chunk.bytes, dtype, add, into);
         });
-    } else if (local_size() == 1 && in_columns() && own.nbytes() >= kShardedBytes) {
+    } else if (in_one_column() && own.nbytes() >= kShardedBytes) {
         combine_shards(own, site, dtype, add, result);
     } else {
         const std::vector<at::Tensor> all = all_of(own, site);
@@ -345,8 +345,8 @@ at::Tensor CollectivesTensorGroup::sum(const at::Tensor& mine, int64_t site) {
     const bool narrow = at::isReducedFloatingType(mine.scalar_type());
     const at::ScalarType dtype = narrow ? at::kFloat : mine.scalar_type();
     // A tensor that fills buckets is summed there if hosts have several ranks.
-    const bool reduces = dtype == at::kFloat && mine.numel() * 4 >= slices_.chunk.value &&
-                         !(in_columns() && local_size() == 1);
+    const bool reduces =
+        dtype == at::kFloat && mine.numel() * 4 >= slices_.chunk.value && !in_one_column();
     if (on_one_host() || !reduces) return combine(mine, site, dtype, {});
     // The gather checks that all ranks are at the same collective.
     static_cast<void>(all_of(at::empty({0}), site));
@@ -469,7 +469,7 @@ at::Tensor CollectivesTensorGroup::shift(const at::Tensor& mine, int64_t site) {
             std::memcpy(data_of(theirs) + chunk.begin, chunk.bytes[before],
                         static_cast<size_t>(std::min(capacity, bytes - chunk.begin)));
         });
-    } else if (local_size() == 1 && in_columns()) {
+    } else if (in_one_column()) {
         require_equal(meet_column(header_of(own, site))[before]);
         const auto ranks = static_cast<size_t>(size());
         std::vector<at::Tensor> sends(ranks), receives(ranks);

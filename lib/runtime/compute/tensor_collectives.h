@@ -74,6 +74,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
     [[nodiscard]] bool on_one_host() const { return hosts() == 1; }
     // True if every rank is in a column with one rank of each host.
     [[nodiscard]] bool in_columns() const;
+    // True if a column is all ranks.
+    [[nodiscard]] bool in_one_column() const { return local_size() == 1 && in_columns(); }
     [[nodiscard]] static Header header_of(const at::Tensor& mine, int64_t site);
     // A tensor that HEADER describes, of the dtype of LIKE.
     [[nodiscard]] static at::Tensor empty_of(const Header& header, const at::Tensor& like);

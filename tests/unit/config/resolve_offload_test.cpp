@@ -64,6 +64,14 @@ TEST_CASE("nothing is offloaded unless a device says so") {
     }
 }
 
+TEST_CASE("super_offload offloads nothing by itself, and is said to have no effect") {
+    const Resolved result = with_optimizer(0, "device: none, super_offload: true");
+    CHECK(result.config.offload == OffloadConfig{});
+    CHECK_FALSE(result.config.offload.on_disk());
+    REQUIRE(result.notes.size() == 1);
+    CHECK(result.notes[0].find("super_offload has no effect") != std::string::npos);
+}
+
 TEST_CASE("adaptive placement starts from the ratio") {
     const Resolved result = with_optimizer(2, "device: nvme, nvme_path: /d, ratio: 0.75",
                                            ", dslaunch: {offload: {placement: auto}}");

@@ -200,26 +200,32 @@ TEST_CASE(
 }
 
 TEST_CASE("ranks at different collectives end with the reason") {
-    // Who sees it first tells the others, who may not have looked yet.
-    const auto tells_it = [](const std::vector<std::optional<Error>>& thrown) {
-        return std::ranges::any_of(thrown, [](const auto& error) {
-            return error->code() == ExitCode::kDiverged &&
-                   std::string_view(error->what()).find("their graphs differ") !=
-                       std::string_view::npos;
+    const auto differ = [](const std::vector<int>& sizes, bool shifts) {
+        return run_groups(sizes, [&](CollectivesTensorGroup& group) {
+            const at::Tensor mine = at::ones({2});
+            static_cast<void>(shifts ? group.shift(mine, group.rank() / 2)
+                                     : group.sum(mine, group.rank() / 2));
         });
     };
-    for (const std::vector<int>& sizes : {std::vector<int>{3}, {2, 1}, {1, 1, 1}, {2, 2}}) {
-        const auto thrown = run_groups(sizes, [](CollectivesTensorGroup& group) {
-            static_cast<void>(group.sum(at::ones({2}), group.rank() / 2));
-        });
+    for (const std::vector<int>& sizes : {std::vector<int>{3}, {2, 1}}) {
+        const auto thrown = differ(sizes, false);
         for (const auto& error : thrown) REQUIRE(error);
-        CHECK(tells_it(thrown));
-        const auto shifting = run_groups(sizes, [](CollectivesTensorGroup& group) {
-            static_cast<void>(group.shift(at::ones({2}), group.rank() / 2));
-        });
-        for (const auto& error : shifting) REQUIRE(error);
-        CHECK(tells_it(shifting));
+        CHECK(thrown[2]->code() == ExitCode::kDiverged);
+        CHECK_THAT(thrown[2]->what(), Catch::Contains("their graphs differ"));
+        const auto shifting = differ(sizes, true);
+        REQUIRE(shifting[2]);
+        CHECK_THAT(shifting[2]->what(), Catch::Contains("their graphs differ"));
     }
+    // In columns whoever meets another first sees it, and tells the others, who may still wait.
+    for (const std::vector<int>& sizes : {std::vector<int>{1, 1, 1}, {2, 2}})
+        for (const bool shifts : {false, true}) {
+            const auto thrown = differ(sizes, shifts);
+            for (const auto& error : thrown) REQUIRE(error);
+            CHECK(std::ranges::any_of(
+                thrown, [](const auto& error) { return error->code() == ExitCode::kDiverged; }));
+            for (const auto& error : thrown)
+                CHECK_THAT(error->what(), Catch::Contains("their graphs differ"));
+        }
 }
 
 }  // namespace dslaunch

@@ -1,10 +1,8 @@
 // Streams measured on a link between threads, over a store of one process.
-#include <exception>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
-#include "base/error.h"
 #include "runtime/comm_gloo/gloo_link.h"
 #include "support/catch.h"
 #include "support/hang.h"

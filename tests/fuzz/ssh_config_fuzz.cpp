@@ -74,7 +74,7 @@ SshDirectives read(const std::string& path) {
     SshConfigRequest request;
     request.name = "node1.example";
     request.config_path = path;
-    request.home = "/nowhere";
+    request.home = "/proc/nowhere";
     request.local_user = "me";
     return read_ssh_config(request);
 }

@@ -223,7 +223,7 @@ TEST_CASE("P15: a remote rank has no variable that nobody asked for") {
                                       {"ASKED", "2"},
                                       {"NCCL_DEBUG", "INFO"},
                                       {"PYTHONPATH", "/x"},
-                                      {"SSH_AUTH_SOCK", "/nowhere"},
+                                      {"SSH_AUTH_SOCK", "/proc/nowhere"},
                                       {"LC_ALL", "C"},
                                       {"DSL_FOO", "1"}});
         JobProcess job(folder,

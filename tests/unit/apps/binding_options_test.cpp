@@ -14,7 +14,7 @@ namespace {
 
 JobSpec job(std::vector<std::string> words) {
     words.emplace_back("program");
-    const Machine machine{"here", 0, "/", "/nowhere", "", {}, {}};
+    const Machine machine{"here", 0, "/", "/proc/nowhere", "", {}, {}};
     return build_job(parse_run_options(words), machine).spec;
 }
 

@@ -213,9 +213,9 @@ TEST_CASE("ranks of a host share what is the host's, and keep what is each one's
 TEST_CASE("a folder that is not there is named, with the code for disks") {
     const PretendedMachine machine;
     const std::string file = machine.root() + "/proc/meminfo";
-    for (const auto& [folder, words] :
-         {std::pair{std::string("/no/such/folder"), "nvme_path /no/such/folder: No such file"},
-          {file, "is no folder"}}) {
+    for (const auto& [folder, words] : {std::pair{std::string("/proc/no/such/folder"),
+                                                  "nvme_path /proc/no/such/folder: No such file"},
+                                        {file, "is no folder"}}) {
         try {
             (void)read_disk_room(std::vector<std::string>{folder});
             FAIL("accepted " << folder);

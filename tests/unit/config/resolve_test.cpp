@@ -492,7 +492,7 @@ TEST_CASE("a printed config whose total_num_steps waits for the run's steps is r
 }
 
 TEST_CASE("a config file that is not there or is a folder is a clear error") {
-    CHECK_THROWS_WITH(load_config("/nonexistent/ds.json"),
+    CHECK_THROWS_WITH(load_config("/proc/nonexistent/ds.json"),
                       "config /nonexistent/ds.json: no such file");
     CHECK_THROWS_WITH(load_config("/tmp"),
                       "config /tmp: is a directory; give the file, e.g. /tmp/ds_config.json");

@@ -127,7 +127,8 @@ TEST_CASE("the first token outside the vocabulary is found with its place, acros
 }
 
 TEST_CASE("a token file that is missing, empty, odd or a folder says so") {
-    REQUIRE(message_of("/nonexistent/x.bin", DType::kU16).find("cannot open") != std::string::npos);
+    REQUIRE(message_of("/proc/nonexistent/x.bin", DType::kU16).find("cannot open") !=
+            std::string::npos);
     REQUIRE(message_of("/tmp", DType::kU16).find("not a regular file") != std::string::npos);
     const TokenPath odd("abc");
     REQUIRE(message_of(odd.path(), DType::kU16).find("3 bytes are not") != std::string::npos);

@@ -266,7 +266,7 @@ TEST_CASE("names that cannot be extra files and places that cannot be written ar
                               }),
                      "cannot name an extra file"));
     REQUIRE(::access(path.c_str(), F_OK) != 0);
-    REQUIRE(
-        mentions(error_of(ExitCode::kDisk, [&] { pack_archive(kModel, "/nonexistent/x.pt", {}); }),
-                 "/nonexistent/x.pt: "));
+    REQUIRE(mentions(
+        error_of(ExitCode::kDisk, [&] { pack_archive(kModel, "/proc/nonexistent/x.pt", {}); }),
+        "/proc/nonexistent/x.pt: "));
 }

@@ -206,7 +206,7 @@ TEST_CASE("a host with another dslaunch, or without a directory that is needed, 
     Fleet fleet({kThree.front()}, transport, signals.get());
     fleet.connect(5s, true);
     for (const bool is_needed : {true, false}) {
-        const auto states = check_hosts(fleet, {"/no/such/folder", is_needed, "another"});
+        const auto states = check_hosts(fleet, {"/proc/no/such/folder", is_needed, "another"});
         REQUIRE(states[0].faults.size() == (is_needed ? 2 : 1));
         CHECK(states[0].faults[0].find("differs from this one") != std::string::npos);
         if (is_needed)

@@ -127,5 +127,6 @@ TEST_CASE("this machine is known by its names") {
 }
 
 TEST_CASE("a missing hostfile is an error that names it") {
-    CHECK_THROWS_WITH(read_hostfile("/nonexistent/hosts"), Catch::Contains("/nonexistent/hosts"));
+    CHECK_THROWS_WITH(read_hostfile("/proc/nonexistent/hosts"),
+                      Catch::Contains("/proc/nonexistent/hosts"));
 }

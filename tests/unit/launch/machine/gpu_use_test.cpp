@@ -65,5 +65,5 @@ TEST_CASE("a program that hangs is given up at its limit, and its output counts 
     using std::chrono::milliseconds;
     CHECK(program_output({"sh", "-c", "echo a; echo b >&2"}, milliseconds(10'000)) == "a\nb\n");
     CHECK(program_output({"sh", "-c", "echo a; sleep 600"}, milliseconds(200)).empty());
-    CHECK(program_output({"/nonexistent/program"}, milliseconds(10'000)).empty());
+    CHECK(program_output({"/proc/nonexistent/program"}, milliseconds(10'000)).empty());
 }

@@ -186,8 +186,8 @@ TEST_CASE("an ssh configuration that includes itself ends") {
 }
 
 TEST_CASE("a named ssh configuration that is missing is an error") {
-    CHECK_THROWS_WITH(resolve_ssh_target({"n1", {}, 0, {}}, "/nonexistent/config"),
-                      Catch::Contains("/nonexistent/config cannot be read"));
+    CHECK_THROWS_WITH(resolve_ssh_target({"n1", {}, 0, {}}, "/proc/nonexistent/config"),
+                      Catch::Contains("/proc/nonexistent/config cannot be read"));
 }
 
 TEST_CASE("an ssh configuration that others may write is not obeyed") {

@@ -13,7 +13,7 @@ using namespace dslaunch;
 using namespace dslaunch::runtime;
 
 TEST_CASE("A plugin that is missing or something else is a set-up error that names it") {
-    for (const char* path : {"/nonexistent/libdsl_cuda.so", "libm.so.6"}) {
+    for (const char* path : {"/proc/nonexistent/libdsl_cuda.so", "libm.so.6"}) {
         try {
             (void)open_device_backend(path, 0);
             FAIL("opened " << path);

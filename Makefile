@@ -3,15 +3,16 @@
 #   make test        build everything and run the tests
 #   make build       build the two programs, and the CUDA plugin where it can be, into build/release/bin
 #   make parquet     the same, with Arrow (fetched: 55 MB), so that `data prepare` reads Parquet
-#   make test-long   also what takes minutes: long matrices, headers alone, one definition of each type,
-#                    sanitizers, fuzzers
+#   make test-long   also what takes minutes: long matrices, other processors' kernels, headers alone,
+#                    one definition of each type, sanitizers, fuzzers
+#   make processors  the tests that compute, with the kernels of slower processors
 #   make sanitize    the tests without LibTorch, under address+undefined and thread sanitizers
 #   make fuzz        the fuzzers of tests/fuzz, FUZZ_SECONDS each (60) or FUZZ_RUNS executions;
 #                    FUZZ_BUILD=fuzz-fast for the fast build, FUZZ="hostfile_fuzz …" for some of them
 #   make bench       measure beside PyTorch, DeepSpeed (fetches both) and fio, write docs/measurements.md
 #   make format      format every file; make format-check only looks
 #   make tidy        clang-tidy over what differs from origin/main; TIDY=all over every file
-.PHONY: build setup parquet demo test test-long odr sanitize fuzz bench format format-check tidy headers help
+.PHONY: build setup parquet demo test test-long processors odr sanitize fuzz bench format format-check tidy headers help
 .DEFAULT_GOAL := build
 
 FUZZ_SECONDS ?= 60
@@ -39,7 +40,12 @@ test: setup
 
 test-long: test headers odr
 	@tools/test.sh release -L long
+	@tools/processors.sh release
 	@$(MAKE) --no-print-directory sanitize fuzz
+
+processors: setup
+	@tools/build.sh release
+	@tools/processors.sh release
 
 headers: setup
 	@tools/build.sh release check_headers

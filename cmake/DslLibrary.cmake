@@ -230,6 +230,9 @@ function(dsl_test name)
         add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
         set(tests ${name})
     endif()
+    if(ARG_TORCH OR ARG_JIT)  # numbers of LibTorch's kernels, which differ between processors
+        list(APPEND ARG_LABELS processor)
+    endif()
     set_tests_properties(${tests} PROPERTIES TIMEOUT 1800 LABELS "${ARG_LABELS}")
     if(ARG_ONE_THREAD)  # ranks are threads of it: a second one of each would spin for work
         set_tests_properties(${tests} PROPERTIES ENVIRONMENT OMP_NUM_THREADS=1)

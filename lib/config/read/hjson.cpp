@@ -236,7 +236,9 @@ class HjsonReader {
     Value quoteless(bool below) {
         const size_t begin = at_;
         const size_t end = std::min(text_.find_first_of(",}]#/\r\n", begin), text_.size());
-        if (auto literal = json_literal(trim(text_.substr(begin, end - begin)))) {
+        const std::string_view word = trim(text_.substr(begin, end - begin));
+        if (const auto mistake = number_mistake(word)) tree_.stop(place(begin), *mistake);
+        if (auto literal = json_literal(word)) {
             at_ = end;
             if (next() != '/' || next(1) == '/' || next(1) == '*') return *literal;
         }

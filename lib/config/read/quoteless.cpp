@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
 #include <utility>
 
 namespace dslaunch::config {
@@ -128,6 +131,22 @@ std::optional<Value> json_literal(std::string_view text) {
     }
     if (const auto number = parse_double(text)) return make_value(*number);
     return {};
+}
+
+std::optional<std::string> number_mistake(std::string_view text) {
+    if (text.starts_with('+')) text.remove_prefix(1);
+    const bool maybe = text.find_first_not_of("0123456789.eE+-") == std::string_view::npos;
+    if (text.empty() || !maybe || parse_double(text)) return {};
+    const std::string whole(text);
+    char* end = nullptr;
+    errno = 0;
+    const double number = std::strtod(whole.c_str(), &end);
+    if (errno != ERANGE || *end != '\0') return {};
+    return std::abs(number) > 1
+               ? fmt::format("{} is infinite here, where numbers end at 1.8e308: give a finite one",
+                             shown(text))
+               : fmt::format("{} is 0 here, where numbers end at 4.9e-324: give 0 or a larger one",
+                             shown(text));
 }
 
 std::optional<Mistake> quoteless_mistake(std::string_view text, bool on_next_line) {

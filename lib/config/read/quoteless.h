@@ -14,6 +14,10 @@ namespace dslaunch::config {
 // null, a bool or a number as JSON writes them; nothing: TEXT is none of them.
 [[nodiscard]] std::optional<Value> json_literal(std::string_view text);
 
+// Why TEXT, written as a number, is none that this machine has: 1e400. Nothing: it is one, or no
+// number at all.
+[[nodiscard]] std::optional<std::string> number_mistake(std::string_view text);
+
 struct Mistake {
     size_t at = 0;  // a byte of the text
     std::string message;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/read/hjson.h"
+#include "config/read/quoteless.h"
 #include "config/read/tree_builder.h"
 
 #include <yaml-cpp/eventhandler.h>
@@ -75,6 +76,8 @@ class YamlEvents : public YAML::EventHandler {
                   const std::string& text) override {
         plain_only(mark, tag, anchor);
         if (tree_.awaits_key()) return tree_.take_key(text, place(mark));
+        const auto mistake = tag == "!" ? std::nullopt : number_mistake(text);
+        if (mistake) tree_.stop(place(mark), *mistake);
         tree_.add(tag == "!" ? make_value(text) : plain_scalar(text), place(mark));
     }
     void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,

@@ -65,8 +65,61 @@ Value spelled_out(Value root) {
     return root;
 }
 
-// `zero_optimization: true` is DeepSpeed's first form of stage 1.
+// DeepSpeed's words for a type, of which the second is the key's own.
+struct TypeWord {
+    std::string_view word;
+    const char* ours;
+};
+constexpr std::array<TypeWord, 12> kTypeWords{{{"torch.bfloat16", "bf16"},
+                                               {"bfloat16", "bf16"},
+                                               {"torch.float16", "fp16"},
+                                               {"float16", "fp16"},
+                                               {"half", "fp16"},
+                                               {"torch.half", "fp16"},
+                                               {"torch.float32", "fp32"},
+                                               {"float32", "fp32"},
+                                               {"float", "fp32"},
+                                               {"torch.float", "fp32"},
+                                               {"torch.int8", "int8"},
+                                               {"int8", "int8"}}};
+constexpr std::array<std::string_view, 5> kTypeKeys{
+    "torch_autocast.dtype", "data_types.grad_accum_dtype", "data_types.param_dtype",
+    "data_types.buffer_dtype", "tensor_parallel.dtype"};
+// Keys whose words DeepSpeed takes in any case.
+constexpr std::array<std::string_view, 6> kAnyCaseKeys{
+    "communication_data_type", "seq_parallel_communication_data_type",
+    "gradient_allreduce_op",   "checkpoint.tag_validation",
+    "checkpoint.writer.type",  "checkpoint.writer.data_parallel"};
+
+// Writes the word that stands at PATH as OURS makes it, where the key does not have it.
+template <typename Ours>
+void rewrite_word(Value& root, std::string_view path, Ours ours) {
+    const Value* const given = find_path(root, path);
+    if (given == nullptr || !given->is(Kind::kString)) return;
+    const std::vector<std::string> own = split(find_key(path)->allowed, '|');
+    if (std::ranges::find(own, given->text) != own.end()) return;
+    Value word = make_value(ours(given->text));
+    word.origin = given->origin;
+    static_cast<void>(set_path(root, path, std::move(word)));
+}
+
+Value in_known_words(Value root) {
+    for (const std::string_view path : kTypeKeys)
+        rewrite_word(root, path, [](const std::string& text) {
+            const auto* found = std::ranges::find(kTypeWords, text, &TypeWord::word);
+            return found == kTypeWords.end() ? text : std::string(found->ours);
+        });
+    for (const std::string_view path : kAnyCaseKeys)
+        rewrite_word(root, path, [](const std::string& text) { return lower(text); });
+    return root;
+}
+
+// `zero_optimization: true` is DeepSpeed's first form of stage 1, and `datastates_ckpt: false` its
+// way to say that there is none.
 Value in_new_form(Value root) {
+    const Value* datastates = root.find("datastates_ckpt");
+    if (datastates != nullptr && datastates->is(Kind::kBool) && !datastates->boolean)
+        static_cast<void>(set_path(root, "datastates_ckpt", Value{}));
     const std::string section = "zero_optimization";
     const Value* zero = root.find(section);
     if (zero == nullptr || !zero->is(Kind::kBool)) return root;
@@ -84,7 +137,7 @@ Value in_new_form(Value root) {
 }  // namespace
 
 Value in_one_form(Value root) {
-    return in_new_form(spelled_out(std::move(root)));
+    return in_known_words(in_new_form(spelled_out(std::move(root))));
 }
 
 }  // namespace dslaunch::config

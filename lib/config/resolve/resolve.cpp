@@ -345,18 +345,32 @@ void Resolver::save_via() {
     }
 }
 
+// DeepSpeed has two names for it, one of them among the optimizer's parameters.
+void Resolver::clipping() {
+    double& norm = run_config().gradient_clipping;
+    const std::string path = "gradient_clipping", other = "optimizer.params.max_grad_norm";
+    const double of_optimizer = given(other) != nullptr ? take_number(other) : 0;
+    if (given(path) != nullptr) {
+        norm = take_number(path);
+        if (of_optimizer > 0 && of_optimizer != norm)
+            problem(other, fmt::format("is {}, and gradient_clipping, which means the same, is {}: "
+                                       "give one of the two",
+                                       of_optimizer, norm));
+    } else if (of_optimizer > 0) {
+        norm = of_optimizer;
+        derive(path, make_value(norm), other);
+    } else if (is_auto(path) || is_auto(other)) {
+        norm = 1.0;
+        derive(path, make_value(norm), "auto = 1.0, the value of DeepSpeed's documentation");
+    } else {
+        norm = 0;
+        derive(path, make_value(norm), "off when not given; DeepSpeed 0.19 clips at 1.0 then");
+    }
+}
+
 void Resolver::training() {
     RunConfig& run = run_config();
-    const std::string clipping = "gradient_clipping";
-    if (is_auto(clipping)) {
-        run.gradient_clipping = 1.0;
-        derive(clipping, make_value(1.0), "auto = 1.0, the value of DeepSpeed's documentation");
-    } else if (given(clipping) == nullptr) {
-        run.gradient_clipping = 0;
-        derive(clipping, make_value(0.0), "off when not given; DeepSpeed 0.19 clips at 1.0 then");
-    } else {
-        run.gradient_clipping = take_number(clipping);
-    }
+    clipping();
     run.print_interval = take_integer("steps_per_print");
     run.wall_clock_breakdown = take_bool("wall_clock_breakdown");
     comms_logger();

@@ -226,6 +226,11 @@ void Resolver::muon() {
                                   : NewtonSchulz::kGram;
     optimizer.beta2 = 0.95;
     optimizer.eps = number_or(params + "eps", 1e-10, "Muon's default for AdamW");
+    unread(params + "torch_adam", "AdamW updates what Muon does not, as torch.optim's does");
+    if (!take_bool(params + "adam_w_mode"))
+        problem(params + "adam_w_mode",
+                "what Muon does not update has decoupled weight decay: "
+                "remove the key");
     const std::string betas_path = params + "betas";
     if (given(betas_path) != nullptr) return betas();
     Value both;

@@ -2,6 +2,8 @@
 // the log of both.
 #include "config/resolve/resolver.h"
 
+#include "base/text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -226,15 +228,28 @@ void Resolver::comms_logger() {
     const std::string path = "comms_logger.prof_ops";
     for (const std::string& name : take_texts(path)) {
         const std::optional<TrafficKind> kind = kind_of(name);
-        if (!kind)
-            problem(path, fmt::format("`{}` is no operation: reduce, gather, norm, stage, tensor, "
-                                      "control, or one of deepspeed.comm such as all_reduce",
-                                      name));
+        if (!kind) unknown_operation(path, name);
         if (kind && !all && std::ranges::count(logger.kinds, *kind) == 0)
             logger.kinds.push_back(*kind);
     }
-    if (logger.enabled && !all && logger.kinds.empty())
-        problem(path, "is empty and prof_all is false: nothing would be logged");
+    if (!logger.enabled || all || !logger.kinds.empty()) return;
+    logger.enabled = false;
+    note("comms_logger", "logs nothing: prof_all is false, and prof_ops names no operation");
+}
+
+// DeepSpeed logs what a script calls by this name. A word near to one of ours is a mistake.
+void Resolver::unknown_operation(const std::string& path, const std::string& name) {
+    std::vector<std::string> known = {"barrier", "monitored_barrier"};
+    for (int kind = 0; kind < kTrafficKinds; ++kind)
+        known.emplace_back(traffic_kind_name(static_cast<TrafficKind>(kind)));
+    for (const OpName& op : kOpNames) known.emplace_back(op.deepspeed);
+    const auto near = nearest(name, known);
+    if (near && edit_distance(name, *near) <= 2)
+        return problem(path, fmt::format("`{}` is no operation, did you mean `{}`?", name, *near));
+    note(path,
+         fmt::format("names `{}`, which is no operation here: reduce, gather, norm, stage, tensor, "
+                     "control, or one of deepspeed.comm such as all_reduce",
+                     name));
 }
 
 }  // namespace dslaunch::config

@@ -82,6 +82,7 @@ class Resolver {
     void batch_unsolved(int64_t ranks);
     void solve_batch(int64_t ranks);
     void data();
+    void clipping();
     void training();
     void steps();
     void save_via();
@@ -122,6 +123,8 @@ class Resolver {
 
     // resolve_loss.cpp
     void loss();
+    void loss_of_folder();
+    void loss_mean(const std::string& name);
     double loss_number(const std::string& path, bool is_read, const std::string& readers);
 
     // resolve_lora.cpp
@@ -129,6 +132,7 @@ class Resolver {
 
     // resolve_precision.cpp
     void precision();
+    bool takes_weights_type();
     bool take_half(const std::string& path, DType dtype, const std::string& other);
     void without_masters();
     void torch_autocast();
@@ -153,6 +157,7 @@ class Resolver {
     void host_copies();
     void error_feedback();
     void comms_logger();
+    void unknown_operation(const std::string& path, const std::string& name);
 
     // resolve_lagging.cpp
     void lagging();

@@ -173,8 +173,6 @@ class Checker {
 
     void unknown(const std::string& path, const std::string& name, const Value& value) {
         if (is_ignored(path, name, value)) return;
-        const KeySpec* owner = path.empty() ? nullptr : find_key(path);
-        if (owner != nullptr && owner->status == KeyStatus::kWithoutEffect) return;
         std::string message = "unknown key";
         std::vector<std::string> siblings = key_names(path);
         if (name.find('.') != std::string::npos) {

@@ -13,6 +13,8 @@ constexpr const char* kNoDeepCompile =
 constexpr const char* kOneFormat = "dslaunch has one checkpoint format with one writer";
 constexpr const char* kRulesFound =
     "rules are found from the graph; dslaunch.tensor.rules gives others";
+constexpr const char* kNoInjection =
+    "kernels of inference are not used for training: remove the key";
 constexpr const char* kSizeSaid =
     "tensor_parallel.autotp_size says it, and heads and blocks are dealt whole";
 constexpr const char* kNoNebula = "Nebula is a service of Azure: use dslaunch.save";
@@ -33,6 +35,13 @@ constexpr KeySpec kFeatureKeys[] = {
     {"tensor_parallel.tp_overlap_comm", kBool, "false", "", "Overlap its communication", kNotYet, "collectives of a layer are waited for in this version"},
     {"tensor_parallel.tp_size", kInt, "1", ">0", "Old name of autotp_size", kNotYet, "say dslaunch.tensor.size instead"},
     {"tensor_parallel.tp_grain_size", kInt, "1", ">0", "Multiple that shards are rounded to", kNotYet, "heads and blocks are dealt whole, whatever their size"},
+    {"tensor_parallel.vocab_parallel_lm_head", kBool, "null", "", "Split the last layer by the vocabulary", kWithoutEffect, kRulesFound},
+    {"tensor_parallel.vocab_parallel_ce_backend", kString, "torch", "torch|liger", "Who computes the loss of such a layer", kWithoutEffect, "there is one implementation"},
+    {"tensor_parallel.dtype", kString, "null", "", "Type of the model", kWithoutEffect, "fp16, bf16 or the model itself say it"},
+    {"tensor_parallel.keep_module_on_host", kBool, "false", "", "Keep a checkpoint in host memory", kWithoutEffect, "an archive is mapped and read where it is needed"},
+    {"tensor_parallel.kernel_inject", kBool, "false", "", "Kernels of DeepSpeed's inference", kNotYet, kNoInjection},
+    {"tensor_parallel.replace_with_kernel_inject", kBool, "false", "", "Other name of kernel_inject", kNotYet, kNoInjection},
+    {"tensor_parallel.injection_policy_tuple", kList, "null", "", "Layers whose results are summed", kNotYet, kRulesFound},
     {"tensor_parallel.tp", kObject, "null", "", "The size once more", kWithoutEffect, kSizeSaid},
     {"tensor_parallel.tp.tp_size", kInt, "1", ">0", "1, or as autotp_size", kWithoutEffect, kSizeSaid},
     {"tensor_parallel.tp.tp_grain_size", kInt, "1", ">0", "Multiple that shards are rounded to", kWithoutEffect, kSizeSaid},
@@ -54,6 +63,16 @@ constexpr KeySpec kFeatureKeys[] = {
     {"expert_parallel.preset_model", kString, "null", "", "Names of a known model", kNotYet, kNoExperts},
     {"expert_parallel.use_grouped_mm", kBool, "true", "", "Grouped matrix products", kNotYet, kNoExperts},
     {"expert_parallel.disable_triton_grouped_mm", kBool, "false", "", "Without Triton", kNotYet, kNoExperts},
+    {"expert_parallel.async_split_plan", kBool, "false", "", "Plan the exchange beside the computation", kNotYet, kNoExperts},
+    {"expert_parallel.validate_folding_routing", kBool, "false", "", "Check the routing of folded ranks", kNotYet, kNoExperts},
+    {"expert_parallel.comm_backend", kString, "comm", "comm|deepep", "Who moves tokens", kNotYet, kNoExperts},
+    {"expert_parallel.comm_max_tokens_per_rank", kInt, "0", ">=0", "Most tokens of a rank", kNotYet, kNoExperts},
+    {"expert_parallel.comm_num_sm", kInt, "12", ">=0", "Processors of the GPU that move tokens", kNotYet, kNoExperts},
+    {"expert_parallel.comm_qp_margin", kInt, "4", ">=0", "Connections more than needed", kNotYet, kNoExperts},
+    {"expert_parallel.combine_impl", kString, "auto", "auto|fused_weighted_sum|legacy_bmm|weighted_sum", "How results are summed", kNotYet, kNoExperts},
+    {"expert_parallel.gate_up_impl", kString, "separate", "fused|separate", "Products of gate and up", kNotYet, kNoExperts},
+    {"expert_parallel.row_weighting_impl", kString, "auto", "auto|eager|fused", "How rows are weighted", kNotYet, kNoExperts},
+    {"expert_parallel.expert_activation", kString, "null", "", "Function between the weights", kNotYet, kNoExperts},
     {"expert_parallel.moe_layer_pattern", kString, "null", "", "Regular expression of the layers", kNotYet, kNoExperts},
     {"expert_parallel.router_pattern", kString, "null", "", "Name of the router", kNotYet, kNoExperts},
     {"expert_parallel.expert_pattern", kString, "null", "", "Name of the experts", kNotYet, kNoExperts},
@@ -76,6 +95,8 @@ constexpr KeySpec kFeatureKeys[] = {
     {"expert_parallel.shared_experts_gate_pattern", kString, "null", "", "Name of their gate", kNotYet, kNoExperts},
     {"compile", kObject, "null", "", "DeepCompile", kWithoutEffect, kNoDeepCompile},
     {"compile.deepcompile", kBool, "false", "", "Turn it on", kWithoutEffect, kNoDeepCompile},
+    {"compile.autoep_non_moe", kBool, "false", "", "Compile what surrounds experts", kWithoutEffect, kNoDeepCompile},
+    {"compile.offload_activation_pin_memory", kBool, "true", "", "Page-locked buffers of activations", kWithoutEffect, kNoDeepCompile},
     {"compile.passes", kList, "null", "", "Passes to run", kWithoutEffect, kNoDeepCompile},
     {"compile.offload_activation", kBool, "false", "", "Offload activations", kWithoutEffect, kNoDeepCompile},
     {"compile.offload_opt_states", kBool, "false", "", "Offload optimizer state", kWithoutEffect, kNoDeepCompile},

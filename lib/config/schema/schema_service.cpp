@@ -25,6 +25,7 @@ constexpr const char* kNoWandb = "Weights & Biases is not available: metrics.jso
 constexpr const char* kNoTensorBoard =
     "TensorBoard files are not available yet in this version: metrics.jsonl has every step";
 constexpr const char* kNoCsv = "not available yet in this version: metrics.jsonl has every step";
+constexpr const char* kOwnTimes = "metrics.jsonl has the time and the rate of every step";
 constexpr const char* kNoLayerDrop = "progressive layer drop is not available in this version";
 constexpr const char* kGrowths = "fixed_linear|fixed_root|fixed_discrete|custom|null";
 
@@ -69,6 +70,10 @@ constexpr KeySpec kServiceKeys[] = {
     {"flops_profiler.top_modules", kInt, "1", ">0", "Modules shown", kWithoutEffect, kNoProfiler},
     {"flops_profiler.detailed", kBool, "true", "", "Whole report", kWithoutEffect, kNoProfiler},
     {"flops_profiler.output_file", kString, "null", "", "File of the report", kWithoutEffect, kNoProfiler},
+    {"timers", kObject, "null", "", "DeepSpeed's timers", kWithoutEffect, kOwnTimes},
+    {"timers.throughput", kObject, "null", "", "Samples a second", kWithoutEffect, kOwnTimes},
+    {"timers.throughput.enabled", kBool, "true", "", "Turn it on", kWithoutEffect, kOwnTimes},
+    {"timers.throughput.synchronized", kBool, "true", "", "Wait for the device", kWithoutEffect, kOwnTimes},
     {"comms_logger", kObject, "null", "", "Log of communication"},
     {"comms_logger.enabled", kBool, "false", "", "At the end, a table of what ranks exchanged: times, bytes and rates by operation and size; no operation is waited for"},
     {"comms_logger.verbose", kBool, "false", "", "After each step, a line for every operation too"},
@@ -94,6 +99,7 @@ constexpr KeySpec kServiceKeys[] = {
     {"autotuning.exps_dir", kString, "autotuning_exps", "", "Folder of trials", kNotYet, kNoAutotuning},
     {"autotuning.overwrite", kBool, "true", "", "Write over earlier results", kNotYet, kNoAutotuning},
     {"autotuning.metric", kString, "throughput", "latency|throughput|flops|FLOPS", "What is to be best", kNotYet, kNoAutotuning},
+    {"autotuning.metric_path", kString, "null", "", "File of what is measured", kNotYet, kNoAutotuning},
     {"autotuning.start_profile_step", kInt, "3", ">=0", "First step measured", kNotYet, kNoAutotuning},
     {"autotuning.end_profile_step", kInt, "5", ">=0", "Last step measured", kNotYet, kNoAutotuning},
     {"autotuning.fast", kBool, "true", "", "Tune fewer values", kNotYet, kNoAutotuning},
@@ -110,6 +116,7 @@ constexpr KeySpec kServiceKeys[] = {
     {"autotuning.model_info", kFree, "null", "", "What is known of the model", kNotYet, kNoAutotuning},
     {"autotuning.model_info_path", kString, "null", "", "File of model_info", kNotYet, kNoAutotuning},
     {"autotuning.zero_optimization", kFree, "null", "", "Values of zero_optimization to try", kNotYet, kNoAutotuning},
+    {"weight_quantization", kFree, "null", "", "Weights in few bits for inference", kNotYet, "it is for inference: dslaunch.lora.base holds weights in 8 or 4 bits while adapters train"},
     {"quantize_training", kFree, "null", "", "Quantization while training (old section)", kNotYet, kNoQuantizeTraining},
     {"eigenvalue", kObject, "null", "", "Eigenvalues of the Hessian for quantization", kNotYet, kNoEigenvalues},
     {"eigenvalue.enabled", kBool, "false", "", "Turn it on", kNotYet, kNoEigenvalues},
@@ -163,6 +170,15 @@ constexpr KeySpec kServiceKeys[] = {
     {"data_efficiency.data_sampling.num_epochs", kInt, "1000", ">0", "Epochs", kNotYet, kNoDataEfficiency},
     {"data_efficiency.data_sampling.num_workers", kInt, "0", ">=0", "Loader processes", kNotYet, kNoDataEfficiency},
     {"data_efficiency.data_sampling.pin_memory", kBool, "false", "", "Page-locked buffers", kNotYet, kNoDataEfficiency},
+    {"data_efficiency.data_sampling.dynamic_batching", kObject, "null", "", "Batches of equally many tokens", kNotYet, kNoDataEfficiency},
+    {"data_efficiency.data_sampling.dynamic_batching.enabled", kBool, "false", "", "Turn it on", kNotYet, kNoDataEfficiency},
+    {"data_efficiency.data_sampling.dynamic_batching.max_tokens", kInt, "null", ">0", "Tokens of a batch", kNotYet, kNoDataEfficiency},
+    {"data_efficiency.data_sampling.dynamic_batching.min_batch_size", kInt, "1", ">0", "Fewest samples", kNotYet, kNoDataEfficiency},
+    {"data_efficiency.data_sampling.dynamic_batching.max_batch_size", kInt, "null", ">0", "Most samples", kNotYet, kNoDataEfficiency},
+    {"data_efficiency.data_sampling.dynamic_batching.verbose", kBool, "false", "", "Print its choices", kNotYet, kNoDataEfficiency},
+    {"data_efficiency.data_sampling.dynamic_batching.metrics_path", kString, "null", "", "Folder of the lengths", kNotYet, kNoDataEfficiency},
+    {"data_efficiency.data_sampling.dynamic_batching.lr_scaling_method", kString, "linear", "", "How the rate follows the batch", kNotYet, kNoDataEfficiency},
+    {"data_efficiency.data_sampling.dynamic_batching.sequence_picking_order", kString, "dataloader", "", "Order of samples", kNotYet, kNoDataEfficiency},
     {"data_efficiency.data_sampling.curriculum_learning", kObject, "null", "", "Easier samples first", kNotYet, kNoDataEfficiency},
     {"data_efficiency.data_sampling.curriculum_learning.enabled", kBool, "false", "", "Turn it on", kNotYet, kNoDataEfficiency},
     {"data_efficiency.data_sampling.curriculum_learning.data_cluster_path", kString, "null", "", "Folder of the index", kNotYet, kNoDataEfficiency},

@@ -282,9 +282,17 @@ BpeSettings read_settings(const JsonPlace& place) {
     const auto text = [&](const char* key) {
         return place.has(key) ? place.at(key).text() : std::string();
     };
+    // They stand around every character.
+    const auto mark = [&](const char* key) {
+        constexpr size_t kMarkBytesMax = 64;
+        if (text(key).size() > kMarkBytesMax)
+            place.at(key).refuse(fmt::format("a text of {} bytes is longer than {}",
+                                             text(key).size(), kMarkBytesMax));
+        return text(key);
+    };
     const auto flag = [&](const char* key) { return place.has(key) && place.at(key).boolean(); };
-    return {text("unk_token"),          text("continuing_subword_prefix"),
-            text("end_of_word_suffix"), flag("fuse_unk"),
+    return {text("unk_token"),          mark("continuing_subword_prefix"),
+            mark("end_of_word_suffix"), flag("fuse_unk"),
             flag("byte_fallback"),      flag("ignore_merges")};
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tokens/model/growth.h"
 #include "tokens/model/model.h"
 #include "tokens/model/serde_number.h"
 #include "tokens/model/token_trie.h"
@@ -120,7 +121,7 @@ std::unique_ptr<const Model> read_unigram(const JsonPlace& place) {
         if (id > kTokenIdMax) row.refuse("the vocabulary has too many tokens");
         int at = 0;
         row.for_elements([&](const JsonPlace& cell) {
-            if (at == 0) parts.tokens.emplace_back(cell.text(), id);
+            if (at == 0) parts.tokens.emplace_back(short_text(cell), id);
             if (at == 1) parts.scores.push_back(as_serde_reads(cell.number()));
             ++at;
         });

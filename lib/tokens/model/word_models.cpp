@@ -2,6 +2,7 @@
 // knows whole words alone.
 #include "base/error.h"
 #include "base/text.h"
+#include "tokens/model/growth.h"
 #include "tokens/model/model.h"
 #include "tokens/model/token_trie.h"
 #include "tokens/unicode/code_points.h"
@@ -100,8 +101,14 @@ std::unique_ptr<const Model> read_word_piece(const JsonPlace& place) {
         {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
     const int64_t characters_max = place.at("max_input_chars_per_word").integer();
     if (characters_max < 0) place.at("max_input_chars_per_word").refuse("it is less than 0");
-    return std::make_unique<WordPiece>(read_vocabulary(place), place.at("unk_token").text(),
-                                       place.at("continuing_subword_prefix").text(),
+    Vocabulary vocabulary = read_vocabulary(place);
+    for (int64_t id = 0; id < vocabulary.ids_end(); ++id)
+        if (const auto text = vocabulary.text_of(static_cast<int32_t>(id));
+            text && text->size() > kTokenBytesMax)
+            place.at("vocab").refuse(fmt::format("token {} has {} bytes: longer than {}", id,
+                                                 text->size(), kTokenBytesMax));
+    return std::make_unique<WordPiece>(std::move(vocabulary), place.at("unk_token").text(),
+                                       short_text(place.at("continuing_subword_prefix")),
                                        static_cast<size_t>(characters_max));
 }
 

@@ -5,12 +5,12 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "tokens/model/growth.h"
 #include "tokens/unicode/code_points.h"
 
 namespace dslaunch::tokens {
 namespace {
 
-constexpr size_t kTokenBytesMax = 1024;  // finding tokens takes so many steps a byte at worst
 constexpr size_t kTokensMax = 1 << 20;
 
 uint32_t flags_at(std::string_view text, size_t at) {
@@ -25,8 +25,9 @@ bool is_word_after(std::string_view text, size_t at) {
     return at < text.size() && (flags_at(text, at) & kWordFlag) != 0;
 }
 
-size_t before_spaces(std::string_view text, size_t at) {
-    while (at > 0) {
+// The blanks before AT begin there, or at LEAST.
+size_t before_spaces(std::string_view text, size_t at, size_t least) {
+    while (at > least) {
         const size_t begin = previous_begin(text, at);
         if (!(flags_at(text, begin) & kSpaceFlag)) break;
         at = begin;
@@ -43,16 +44,13 @@ AddedToken read_token(const JsonPlace& place) {
     place.expect_object(
         {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
     AddedToken token;
-    token.text = place.at("content").text();
+    token.text = short_text(place.at("content"));
     token.is_single_word = place.at("single_word").boolean();
     token.strips_left = place.at("lstrip").boolean();
     token.strips_right = place.at("rstrip").boolean();
     token.is_normalized = place.at("normalized").boolean();
     token.is_special = place.at("special").boolean();
     token.normal = token.text;
-    if (token.text.size() > kTokenBytesMax)
-        place.at("content").refuse(fmt::format("a token of {} bytes is longer than {}",
-                                               token.text.size(), kTokenBytesMax));
     return token;
 }
 
@@ -93,8 +91,9 @@ void TokenFinder::split(std::string_view text, std::vector<TextPart>& parts) con
         at = end;  // the next one is looked for here, whatever else belongs to this one
         if (token.is_single_word && (is_word_before(text, begin) || is_word_after(text, end)))
             continue;
-        if (token.strips_left) begin = std::max(before_spaces(text, begin), done);
-        if (token.strips_right) end = after_spaces(text, end);
+        // Each blank is looked at once: those that the last token took are not looked at again.
+        if (token.strips_left) begin = before_spaces(text, std::max(begin, done), done);
+        if (token.strips_right) end = after_spaces(text, std::max(end, done));
         if (done < begin) parts.push_back({done, begin, kNoToken});
         // One that lies in blanks which the last one took is passed over, as the package does.
         if (begin < end) parts.push_back({begin, end, token.id});
@@ -123,7 +122,7 @@ AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
         if (token.id > kTokenIdMax || tokens_.size() > kTokensMax)
             row.refuse("there are too many tokens");
         if (token.is_normalized) {
-            NormalText normal = normal_text(token.text);
+            NormalText normal = normal_text(token.text, 16 * kTokenBytesMax);
             for (const auto& step : normalizers) step->apply(normal);
             token.normal = normal.text;
             if (token.normal.empty() || token.normal.size() > kTokenBytesMax)

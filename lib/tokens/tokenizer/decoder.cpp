@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "tokens/model/byte_alphabet.h"
+#include "tokens/model/growth.h"
 #include "tokens/tokenizer/pattern_field.h"
 #include "tokens/tokenizer/step_fields.h"
 #include "tokens/unicode/code_points.h"
@@ -24,7 +25,14 @@ class DecoderRun::Next : public StageOutput {
     std::string& out_;
 };
 
+void DecoderRun::push(std::string_view token, std::string& out) {
+    taken_ += token.size();
+    send(0, token, true, out);
+}
+
 void DecoderRun::send(size_t stage, std::string_view text, bool ends, std::string& out) {
+    sent_ += text.size();
+    require_room(sent_ / (stages_->size() + 1), grown_max(taken_));
     if (stage == stages_->size()) {
         out += text;
         return;
@@ -177,6 +185,7 @@ class ReplaceStage : public TokenStage {
         for (const Match& match : matches) {
             result += text.substr(last, match.begin - last);
             result += content_;
+            require_room(result.size(), grown_max(text.size()));
             last = match.end;
         }
         result += text.substr(last);
@@ -316,7 +325,7 @@ std::string read_one_character(const JsonPlace& place) {
 
 size_t read_count(const JsonPlace& place) {
     const int64_t count = place.integer();
-    if (count < 0 || count > 1 << 20) place.refuse("a small count is expected");
+    if (count < 0 || count > 1 << 10) place.refuse("a small count is expected");
     return static_cast<size_t>(count);
 }
 
@@ -330,7 +339,7 @@ std::unique_ptr<const DecoderStage> read_replace_stage(const JsonPlace& place) {
         is_one = end == value.text().size();
     }
     return std::make_unique<ReplaceStage>(read_pattern(place.at("pattern")),
-                                          place.at("content").text(), is_one);
+                                          short_text(place.at("content")), is_one);
 }
 
 std::unique_ptr<const DecoderStage> read_metaspace_stage(const JsonPlace& place) {

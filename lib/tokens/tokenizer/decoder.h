@@ -49,9 +49,10 @@ class DecoderRun {
   public:
     // STAGES must outlive the run.
     explicit DecoderRun(const DecoderStages& stages) : stages_(&stages), states_(stages.size()) {}
-    // Appends to OUT what is decided with one more token.
-    void push(std::string_view token, std::string& out) { send(0, token, true, out); }
-    // Appends the rest. REQUIRES: once, at the end.
+    // Appends to OUT what is decided with one more token. Throws Error{kInput} as require_room
+    // does.
+    void push(std::string_view token, std::string& out);
+    // Appends the rest, and throws like push(). REQUIRES: once, at the end.
     void finish(std::string& out);
 
   private:
@@ -60,6 +61,8 @@ class DecoderRun {
 
     const DecoderStages* stages_;
     std::vector<StageState> states_;
+    size_t taken_ = 0;  // bytes of the tokens
+    size_t sent_ = 0;   // bytes that stages gave to the next one
 };
 
 }  // namespace dslaunch::tokens

@@ -2,6 +2,7 @@
 // is given to the model unless it came before.
 #include <algorithm>
 
+#include "tokens/model/growth.h"
 #include "tokens/tokenizer/pre_tokenizer.h"
 #include "tokens/tokenizer/tokenizer_parts.h"
 
@@ -14,6 +15,7 @@ constexpr std::string_view kWordMark = "\u2581";
 
 void TokenizerParts::encode_text(std::string_view text, EncodeScratch& scratch) const {
     scratch.parts.clear();
+    scratch.bytes_left = grown_max(text.size());
     finder->split(text, scratch.parts);
     for (const TextPart& part : scratch.parts) {
         if (part.id != kNoToken) {
@@ -28,12 +30,10 @@ void TokenizerParts::encode_plain(std::string_view text, bool at_origin,
                                   EncodeScratch& scratch) const {
     size_t origin_bytes = at_origin ? 1 : 0;
     if (!normalizers.empty()) {
-        scratch.normal = normal_text(text);
-        for (const auto& step : normalizers) {
-            step->apply(scratch.normal);
-            require_size(scratch.normal.text);
-        }
+        scratch.normal = normal_text(text, scratch.bytes_left);
+        for (const auto& step : normalizers) step->apply(scratch.normal);
         text = scratch.normal.text;
+        scratch.bytes_left -= std::min(scratch.bytes_left, text.size());
         if (at_origin) origin_bytes = scratch.normal.origin_bytes;
     }
     scratch.normal_parts.clear();
@@ -53,7 +53,9 @@ void TokenizerParts::encode_normal(std::string_view text, bool at_origin,
     Pieces& pieces = scratch.pieces;
     pieces.text = text;
     pieces.list.assign(1, {0, static_cast<uint32_t>(text.size()), at_origin});
+    pieces.bytes_max = std::max(scratch.bytes_left, text.size());
     for (const auto& step : pre_tokenizers.steps) step->apply(pieces);
+    scratch.bytes_left -= std::min(scratch.bytes_left, pieces.text.size());
     const bool cuts = model->may_cut_words();
     for (const Piece& piece : pieces.list) {
         if (cuts) {

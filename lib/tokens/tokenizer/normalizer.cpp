@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "tokens/model/byte_alphabet.h"
+#include "tokens/model/growth.h"
 #include "tokens/tokenizer/pattern_field.h"
 #include "tokens/tokenizer/step_fields.h"
 #include "tokens/unicode/code_points.h"
@@ -27,6 +28,7 @@ void rewrite(NormalText& normal, const Write& write) {
     for (size_t i = 0; i < normal.text.size();) {
         const bool is_origin = i < normal.origin_bytes;
         write(out, next_point(normal.text, i));
+        require_room(out.size(), normal.bytes_max);
         if (is_origin) origin = out.size();
     }
     normal.text = std::move(out);
@@ -46,6 +48,7 @@ class Rewriter : public Normalizer {
 void to_form(NormalText& normal, NormalForm form) {
     if (is_ascii(normal.text)) return;
     std::string out = to_normal_form(normal.text, form);
+    require_room(out.size(), normal.bytes_max);
     // A character that was composed begins where its first part did.
     const std::string origin =
         to_normal_form(std::string_view(normal.text).substr(0, normal.origin_bytes), form);
@@ -113,7 +116,7 @@ class Replace : public Normalizer {
         if (matches.empty()) return;
         const std::string_view text = normal.text;
         std::string out;
-        out.reserve(text.size() + matches.size() * content_.size());
+        out.reserve(text.size());
         size_t origin = 0;
         size_t last = 0;
         const auto keep = [&](size_t end) {
@@ -124,6 +127,7 @@ class Replace : public Normalizer {
         for (const Match& match : matches) {
             keep(match.begin);
             out += content_;
+            require_room(out.size(), normal.bytes_max);
             // What replaces characters stands for the last one of them.
             const bool is_origin = match.end > match.begin
                                        ? previous_begin(text, match.end) < normal.origin_bytes
@@ -146,6 +150,7 @@ class Prepend : public Normalizer {
     explicit Prepend(std::string text) : text_(std::move(text)) {}
     void apply(NormalText& normal) const override {
         if (normal.text.empty()) return;
+        require_room(normal.text.size() + text_.size(), normal.bytes_max);
         normal.text.insert(0, text_);
         if (normal.origin_bytes > 0) normal.origin_bytes += text_.size();
     }
@@ -268,12 +273,12 @@ std::unique_ptr<const Normalizer> read_one_normalizer(const JsonPlace& place,
     }
     if (type == "Prepend") {
         expect_step_fields(place, {"type", "prepend"});
-        return std::make_unique<Prepend>(place.at("prepend").text());
+        return std::make_unique<Prepend>(short_text(place.at("prepend")));
     }
     if (type == "Replace") {
         expect_step_fields(place, {"type", "pattern", "content"});
         return std::make_unique<Replace>(read_pattern(place.at("pattern")),
-                                         place.at("content").text());
+                                         short_text(place.at("content")));
     }
     place.refuse(fmt::format("the normalizer `{}` is not known to this version", printable(type)));
 }
@@ -300,8 +305,8 @@ void read_normalizers(const JsonPlace& place,
     read_nested_normalizers(place, 0, steps);
 }
 
-NormalText normal_text(std::string_view text) {
-    NormalText normal{std::string(text), 0};
+NormalText normal_text(std::string_view text, size_t bytes_max) {
+    NormalText normal{std::string(text), 0, bytes_max};
     if (!text.empty()) (void)next_point(text, normal.origin_bytes);
     return normal;
 }

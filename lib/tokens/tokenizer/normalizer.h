@@ -17,12 +17,14 @@ struct NormalText {
     // How many leading bytes stand for the first character of the original. A Metaspace
     // pre-tokenizer with the scheme `first` asks for it.
     size_t origin_bytes = 0;
+    size_t bytes_max = 0;  // of `text`, however many steps write it
 };
 
 class Normalizer {
   public:
     virtual ~Normalizer() = default;
-    // REQUIRES: valid UTF-8, which it stays. Throws Error{kInput} as Pattern::find_all does.
+    // REQUIRES: valid UTF-8, which it stays. Throws Error{kInput} as Pattern::find_all and
+    // require_room do.
     virtual void apply(NormalText& normal) const = 0;
 };
 
@@ -35,6 +37,6 @@ void read_normalizers(const JsonPlace& place,
 [[nodiscard]] std::unique_ptr<const Normalizer> read_precompiled(const JsonPlace& place);
 
 // TEXT with the first character's bytes as origin.
-[[nodiscard]] NormalText normal_text(std::string_view text);
+[[nodiscard]] NormalText normal_text(std::string_view text, size_t bytes_max);
 
 }  // namespace dslaunch::tokens

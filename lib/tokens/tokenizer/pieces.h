@@ -21,6 +21,7 @@ struct Piece {
 struct Pieces {
     std::string_view text;
     std::vector<Piece> list;  // none of them is empty
+    size_t bytes_max = 0;     // of `text`, however many steps write it
 
     std::string written;  // `text` after a step that rewrites it
     std::string spare_text;
@@ -32,7 +33,7 @@ class PreTokenizer {
   public:
     virtual ~PreTokenizer() = default;
     // Replaces the pieces, and perhaps the text, by finer ones. Throws Error{kInput} as
-    // Pattern::find_all does.
+    // Pattern::find_all and require_room do.
     virtual void apply(Pieces& pieces) const = 0;
 };
 

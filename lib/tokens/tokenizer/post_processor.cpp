@@ -44,6 +44,7 @@ std::vector<PostPart> read_template(const JsonPlace& place) {
             part.is_text = true;
         } else if (kind == "SpecialToken") {
             tokens.at(id.c_str()).at("ids").for_elements([&](const JsonPlace& number) {
+                if (part.ids.size() == kPartsMax) number.refuse("there are too many tokens");
                 part.ids.push_back(read_id(number));
             });
         } else {

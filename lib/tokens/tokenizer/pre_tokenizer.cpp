@@ -1,12 +1,12 @@
 #include "tokens/tokenizer/pre_tokenizer.h"
 
 #include <functional>
-#include <limits>
 #include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "tokens/model/byte_alphabet.h"
+#include "tokens/model/growth.h"
 #include "tokens/pattern/simple_pattern.h"
 #include "tokens/tokenizer/pattern_field.h"
 #include "tokens/tokenizer/splitting.h"
@@ -14,11 +14,6 @@
 #include "tokens/unicode/code_points.h"
 
 namespace dslaunch::tokens {
-
-void require_size(const std::string& text) {
-    if (text.size() > std::numeric_limits<int32_t>::max())
-        fail(ExitCode::kInput, "a text grows to more than 2 GiB while it is prepared");
-}
 
 namespace {
 
@@ -36,7 +31,7 @@ void rewrite_pieces(Pieces& pieces, const Write& write) {
     pieces.spare_list.clear();
     for (const Piece& piece : pieces.list) {
         write(out, pieces.text.substr(piece.begin, piece.end - piece.begin), piece);
-        require_size(out);
+        require_room(out.size(), pieces.bytes_max);
     }
     std::swap(pieces.written, pieces.spare_text);
     std::swap(pieces.list, pieces.spare_list);

@@ -11,9 +11,6 @@
 
 namespace dslaunch::tokens {
 
-// Throws Error{kInput} if TEXT has grown past 2 GiB, which places in it cannot count.
-void require_size(const std::string& text);
-
 struct PreTokenizers {
     std::vector<std::unique_ptr<const PreTokenizer>> steps;
     // True if the last step is ByteLevel and no other one is: the model may then take bytes.

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "tokens/model/growth.h"
 #include "tokens/tokenizer/normalizer.h"
 #include "tokens/tokenizer/step_fields.h"
 #include "tokens/unicode/code_points.h"
@@ -57,6 +58,7 @@ class Precompiled : public Normalizer {
         for (size_t i = 0; i < text.size();) {
             const size_t begin = i;
             i = append_part(text, begin, out);
+            require_room(out.size(), normal.bytes_max);
             if (begin < normal.origin_bytes) origin = out.size();
         }
         // The package takes the first character for the first one that was, whatever went before

@@ -26,6 +26,7 @@ struct EncodeScratch {
     std::vector<TextPart> parts;
     std::vector<TextPart> normal_parts;
     std::vector<int32_t> ids;
+    size_t bytes_left = 0;  // to which the parts of a text may still grow, all of them together
 };
 
 // Scratches that no call uses at the moment: as many as there ever were calls at once.

@@ -114,6 +114,9 @@ TEST_CASE("bad rows of a Parquet file are left out and told by number and reason
     CHECK(few.code == 66);
     CHECK_THAT(few.said,
                Catch::Contains("bad.parquet:6") && Catch::Contains("more than 4 lines are bad"));
+    const Preparing::Prepared outside = preparing.prepare({table("bad-dictionary.parquet")});
+    CHECK(outside.code == 66);
+    CHECK_THAT(outside.said, Catch::Contains("entry 3 of a dictionary of 3 is named"));
     const Preparing::Prepared piped = preparing.prepare({"-"}, {}, table("bad.parquet"));
     CHECK(piped.code == 66);
     CHECK_THAT(piped.said, Catch::Contains("-: is a Parquet file, which begins at its end"));

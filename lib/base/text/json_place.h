@@ -27,6 +27,7 @@ class JsonPlace {
     void expect_object(std::initializer_list<std::string_view> allowed) const;
     [[nodiscard]] bool has(const char* key) const;       // null counts as absent
     [[nodiscard]] bool mentions(const char* key) const;  // null counts as there
+    [[nodiscard]] bool is_object() const { return json_->is_object(); }
     [[nodiscard]] JsonPlace at(const char* key) const;
     [[nodiscard]] int64_t integer() const;
     [[nodiscard]] double number() const;  // "Infinity", "-Infinity" and "NaN" are numbers here

@@ -14,6 +14,7 @@
 #include <numbers>
 #include <utility>
 
+#include "base/check.h"
 #include "graph/models/module_builder.h"
 
 namespace dslaunch::graph {
@@ -176,7 +177,7 @@ class TransformerMaker {
                                         head_norm(in(path, "key_norm"), config_.key_heads));
         }
         add_linear("output", queries, config_.width, config_.output_bias);
-        const int64_t turned = config_.rope.width;
+        const int64_t turned = (what.window ? config_.window_rope : config_.rope).width;
         const bool has_whole_norms = norms == HeadNormKind::kWhole;
         parts.constants = {{"heads", config_.heads},
                            {"key_heads", config_.key_heads},
@@ -410,6 +411,7 @@ storage::RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {
     made.all = as_numbers(frequencies(config.rope, false));
     if (config.rope.kind == RopeKind::kLong) {
         made.late = as_numbers(frequencies(config.rope, true));
+        DSL_CHECK(config.window_rope.kind == RopeKind::kLong, "two formulas, one of them longrope");
     } else if (config.has_window()) {
         made.window = as_numbers(frequencies(config.window_rope, false));
     }

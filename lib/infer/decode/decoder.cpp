@@ -299,7 +299,8 @@ void Decoder::turn_heads(const LayerWeights& layer, int64_t rows) {
     const bool in_window = layer.window && !options_.frequencies.window.empty();
     const std::vector<float>& cos = in_window ? rows_.window_cos : rows_.cos;
     const std::vector<float>& sin = in_window ? rows_.window_sin : rows_.sin;
-    const int64_t pairs = std::ssize(options_.frequencies.all);
+    const storage::RotaryFrequencies& frequencies = options_.frequencies;
+    const int64_t pairs = std::ssize(in_window ? frequencies.window : frequencies.all);
     for_rows(rows, [&](int64_t row) {
         const kernels::Rotation rotation{cos.data() + row * pairs, sin.data() + row * pairs, pairs,
                                          config_.turns_neighbours};

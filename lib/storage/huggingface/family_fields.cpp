@@ -13,8 +13,8 @@ namespace dslaunch::storage {
 
 namespace {
 
-constexpr int64_t kLayersMax = 4096;
-constexpr int64_t kExpertsMax = 4096;
+constexpr int64_t kLayersMax = 1024;
+constexpr int64_t kExpertsMax = 1024;
 
 const std::map<std::string, std::string>& llama_names() {
     static const std::map<std::string, std::string> names{
@@ -154,21 +154,25 @@ void read_layer_norm(const JsonPlace& config, const char* key, TransformerConfig
 }
 
 std::optional<JsonPlace> rope_object(const JsonPlace& config) {
-    return object_at(config, config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+    const std::optional<JsonPlace> before = object_at(config, "rope_scaling");
+    bool has_members = false;
+    if (before)
+        before->for_members([&](const std::string&, const JsonPlace&) { has_members = true; });
+    return has_members ? before : object_at(config, "rope_parameters");
 }
 
 Rope rope_of(const std::optional<JsonPlace>& place, const JsonPlace& config,
-             const TransformerConfig& model, double theta, double part) {
+             const TransformerConfig& model, double theta, std::optional<double> part) {
+    constexpr const char* kOriginal = "original_max_position_embeddings";
     return read_rope(place ? &*place : nullptr,
                      {theta, part, model.head_width, model.context,
-                      size_or(config, "original_max_position_embeddings", model.context)});
+                      size_or(config, kOriginal, model.context), config.has(kOriginal)});
 }
 
 void read_rope_of_all(const JsonPlace& config, TransformerConfig& model, double theta,
-                      double part) {
-    model.rope =
-        rope_of(rope_object(config), config, model, positive_or(config, "rope_theta", theta),
-                positive_or(config, "partial_rotary_factor", part));
+                      std::optional<double> part) {
+    model.rope = rope_of(rope_object(config), config, model,
+                         positive_or(config, "rope_theta", theta), rotary_share(config, part));
     model.window_rope = model.rope;
 }
 
@@ -178,8 +182,20 @@ void read_ropes_by_type(const JsonPlace& config, TransformerConfig& model, doubl
     const auto all =
         by_type ? object_at(*by_type, "full_attention") : object_at(config, "rope_scaling");
     const auto window = by_type ? object_at(*by_type, "sliding_attention") : std::nullopt;
-    model.rope = rope_of(all, config, model, theta);
-    model.window_rope = rope_of(window, config, model, window_theta);
+    if (by_type && config.has("rope_scaling"))
+        config.at("rope_scaling").refuse("rope_parameters is there too: leave one of them out");
+    static_cast<void>(rotary_share(config, std::nullopt));
+    const auto rope = [&](const std::optional<JsonPlace>& place, double own_theta) {
+        return read_rope(place ? &*place : nullptr,
+                         {own_theta, std::nullopt, model.head_width, model.context, model.context});
+    };
+    model.rope = rope(all, theta);
+    model.window_rope = rope(window, window_theta);
+    for (const Rope& read : {model.rope, model.window_rope})
+        if (read.kind == RopeKind::kLong)
+            config.refuse(
+                "the rope type `longrope` is not known to this version where kinds of "
+                "layers have a formula each");
 }
 
 void read_windows(const JsonPlace& config, TransformerConfig& model,
@@ -235,7 +251,8 @@ void read_like_llama(const JsonPlace& config, TransformerConfig& model,
     model.projection_bias = model.output_bias = flag_or(config, "attention_bias", false);
     model.mlp_bias = flag_or(config, "mlp_bias", false);
     model.tied = flag_or(config, "tie_word_embeddings", defaults.tied);
-    read_rope_of_all(config, model, defaults.theta, defaults.rotary_part);
+    if (!defaults.ropes_by_type)
+        read_rope_of_all(config, model, defaults.theta, defaults.rotary_part);
 }
 
 }  // namespace dslaunch::storage

@@ -17,11 +17,13 @@ namespace dslaunch::storage {
 // What a family's config class has where config.json is silent.
 struct FamilyDefaults {
     double theta = 10000;
-    double rotary_part = 1;  // the share of a head that turns
+    // The share of a head that turns; nothing: whole heads do, whatever config.json says.
+    std::optional<double> rotary_part = std::nullopt;
     double norm_epsilon = 1e-6;
     int64_t head_width = 0;  // 0: the width divided by the heads
     int64_t padding = -1;    // a token; -1: none
     bool tied = false;
+    bool ropes_by_type = false;  // kinds of layers have a rope each, which read_like_llama leaves
 };
 
 // Refuses a flag that is on, or a number that is not 0.
@@ -42,15 +44,17 @@ void rename(TransformerConfig& model,
 void read_layer_norm(const JsonPlace& config, const char* key, TransformerConfig& model);
 void read_padding(const JsonPlace& config, TransformerConfig& model, int64_t of_class);
 
-// The object with the numbers of rotary positions, in the files of today and of before.
+// The object with the numbers of rotary positions, in the files of today and of before. Where both
+// are there, that of before counts, as in transformers.
 [[nodiscard]] std::optional<JsonPlace> rope_object(const JsonPlace& config);
 // Where CONFIG has no object, or one without these numbers, THETA and PART count.
 [[nodiscard]] Rope rope_of(const std::optional<JsonPlace>& place, const JsonPlace& config,
-                           const TransformerConfig& model, double theta, double part = 1);
+                           const TransformerConfig& model, double theta,
+                           std::optional<double> part = std::nullopt);
 // One rope for all layers.
 void read_rope_of_all(const JsonPlace& config, TransformerConfig& model, double theta,
-                      double part = 1);
-// A rope for each type of layer in rope_parameters, or else the two given.
+                      std::optional<double> part = std::nullopt);
+// A rope for each type of layer in rope_parameters, or else the two given. Whole heads turn.
 void read_ropes_by_type(const JsonPlace& config, TransformerConfig& model, double theta,
                         double window_theta);
 
@@ -66,7 +70,7 @@ void read_experts(const JsonPlace& config, TransformerConfig& model, const char*
 // Takes experts from the layers that decoder_sparse_step and mlp_only_layers leave without.
 void read_layers_without_experts(const JsonPlace& config, TransformerConfig& model);
 
-// All that a Llama has; DEFAULTS where its config.json is silent.
+// All that a Llama has, but for ropes by type; DEFAULTS where its config.json is silent.
 void read_like_llama(const JsonPlace& config, TransformerConfig& model,
                      const FamilyDefaults& defaults);
 

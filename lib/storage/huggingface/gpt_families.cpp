@@ -82,9 +82,10 @@ void read_gpt_neox(const JsonPlace& config, TransformerConfig& model) {
     model.residual_dropout = model.embedding_dropout = probability_or(config, "hidden_dropout", 0);
     model.tied = flag_or(config, "tie_word_embeddings", false);
     const double theta = positive_or(config, "rope_theta", 10000);
-    model.rope =
-        rope_of(rope_object(config), config, model, positive_or(config, "rotary_emb_base", theta),
-                positive_or(config, "rotary_pct", 0.25));
+    const double part = positive_or(config, "rotary_pct", 0.25);
+    if (part > 1) config.at("rotary_pct").refuse("must be above 0 and at most 1");
+    model.rope = rope_of(rope_object(config), config, model,
+                         positive_or(config, "rotary_emb_base", theta), part);
     model.window_rope = model.rope;
 }
 

@@ -34,7 +34,7 @@ void read_mistral(const JsonPlace& config, TransformerConfig& model) {
 }
 
 void read_phi3(const JsonPlace& config, TransformerConfig& model) {
-    read_like_llama(config, model, {.norm_epsilon = 1e-5, .padding = 32000});
+    read_like_llama(config, model, {.rotary_part = 1, .norm_epsilon = 1e-5, .padding = 32000});
     model.projection_bias = model.output_bias = false;
     model.projection = ProjectionKind::kFused;
     fuse_gate(model);

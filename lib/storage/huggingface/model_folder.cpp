@@ -11,6 +11,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
+#include "storage/adapter/adapter_config.h"
 #include "storage/files/mapped_file.h"
 
 namespace dslaunch::storage {
@@ -52,7 +53,26 @@ std::vector<std::string> safetensors_files_of(const std::string& folder) {
                  printable(tensor));
         files.insert(fmt::format("{}/{}", folder, name));
     }
+    if (!files.contains(single) && std::filesystem::exists(single, ignored))
+        fail(ExitCode::kInput,
+             "{}: lies beside {}, which names other files: nothing says which of the two is the "
+             "model; remove the one that is not",
+             printable(single), kIndex);
     return {files.begin(), files.end()};
+}
+
+void require_room_for_model(const std::string& folder) {
+    std::error_code missing;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, missing)) {
+        const std::string name = entry.path().filename().string();
+        const bool is_shard = name.starts_with("model-") && name.ends_with(".safetensors") &&
+                              name.find("-of-") != std::string::npos;
+        if (name != kIndex && name != kAdapterConfig && !is_shard) continue;
+        fail(ExitCode::kInput,
+             "{}: is of another model, and would be read beside the model.safetensors that is "
+             "written there, or instead of it: name an empty folder, or remove the older model",
+             printable(entry.path().string()));
+    }
 }
 
 ModelFolder open_model_folder(const std::string& path) {

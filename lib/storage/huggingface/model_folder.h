@@ -16,9 +16,15 @@ namespace dslaunch::storage {
 [[nodiscard]] std::optional<std::string> model_folder_of(const std::string& path);
 
 // The files of a folder in the way of Hugging Face: what its model.safetensors.index.json names, or
-// model.safetensors; empty: neither is there. Throws Error{kInput} for an index that cannot be read
-// or that names a file outside of FOLDER.
+// model.safetensors; empty: neither is there. Throws Error{kInput} for an index that cannot be
+// read, that names a file outside of FOLDER, or that stands beside a model.safetensors it does not
+// name: nothing says which of the two is the model.
 [[nodiscard]] std::vector<std::string> safetensors_files_of(const std::string& folder);
+
+// Throws Error{kInput} naming the file if FOLDER, which may be missing, holds what would be read
+// together with a model.safetensors that is written there, or instead of it: the index or a shard
+// of another model, or the config of an adapter.
+void require_room_for_model(const std::string& folder);
 
 struct ModelFolder {
     std::string config_path;

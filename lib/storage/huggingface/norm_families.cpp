@@ -51,6 +51,18 @@ void read_cohere_block(const JsonPlace& config, TransformerConfig& model,
     model.logit_scale = positive_or(config, "logit_scale", 0.0625);
 }
 
+// Norms behind each part and none before it.
+void read_olmo2_block(const JsonPlace& config, TransformerConfig& model,
+                      const FamilyDefaults& defaults) {
+    read_like_llama(config, model, defaults);
+    model.mlp_bias = false;
+    model.norms_before = false;
+    model.norms_behind = true;
+    model.head_norm = HeadNormKind::kWhole;
+    rename(model, {{"attention_post_norm", "post_attention_layernorm"},
+                   {"mlp_post_norm", "post_feedforward_layernorm"}});
+}
+
 }  // namespace
 
 void read_gemma(const JsonPlace& config, TransformerConfig& model) {
@@ -87,19 +99,12 @@ void read_olmo(const JsonPlace& config, TransformerConfig& model) {
     if (config.has("clip_qkv")) model.projection_cap = positive_or(config, "clip_qkv", 0);
 }
 
-// Norms behind each part and none before it.
 void read_olmo2(const JsonPlace& config, TransformerConfig& model) {
-    read_like_llama(config, model, {.norm_epsilon = 1e-5, .padding = 1});
-    model.mlp_bias = false;
-    model.norms_before = false;
-    model.norms_behind = true;
-    model.head_norm = HeadNormKind::kWhole;
-    rename(model, {{"attention_post_norm", "post_attention_layernorm"},
-                   {"mlp_post_norm", "post_feedforward_layernorm"}});
+    read_olmo2_block(config, model, {.norm_epsilon = 1e-5, .padding = 1});
 }
 
 void read_olmo3(const JsonPlace& config, TransformerConfig& model) {
-    read_olmo2(config, model);
+    read_olmo2_block(config, model, {.norm_epsilon = 1e-5, .padding = 1, .ropes_by_type = true});
     read_windows(config, model, [](size_t layer) { return (layer + 1) % 4 != 0; });
     // transformers gives a rope_theta outside of rope_parameters to layers without a window alone.
     read_ropes_by_type(config, model, positive_or(config, "rope_theta", 5e5), 5e5);

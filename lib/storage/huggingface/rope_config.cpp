@@ -1,6 +1,5 @@
 #include "storage/huggingface/rope_config.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -34,8 +33,10 @@ double yarn_magnitude(double factor, double scale) {
 void read_scaling(const JsonPlace& rope, const std::string& type, const RopeDefaults& defaults,
                   Rope& into) {
     if (type == "default") return;
-    into.original_context =
-        size_or(rope, "original_max_position_embeddings", defaults.original_context);
+    into.original_context = defaults.original_context;
+    if (!defaults.original_counts)
+        into.original_context =
+            size_or(rope, "original_max_position_embeddings", defaults.original_context);
     if (type == "linear") {
         into.kind = RopeKind::kLinear;
         into.factor = positive_or(rope, "factor", 1);
@@ -81,18 +82,40 @@ void read_scaling(const JsonPlace& rope, const std::string& type, const RopeDefa
     }
 }
 
+// Throws where a member of ROPE is an object of its own: numbers for a kind of layers, which
+// transformers reads in the families alone that have a formula for each kind.
+void require_flat(const JsonPlace& rope) {
+    rope.for_members([&](const std::string& name, const JsonPlace& value) {
+        if (value.is_object())
+            rope.refuse(
+                fmt::format("`{}` holds numbers of its own, and the layers of this family "
+                            "share one formula",
+                            printable(name)));
+    });
+}
+
 }  // namespace
+
+std::optional<double> rotary_share(const JsonPlace& place, std::optional<double> around) {
+    constexpr const char* kKey = "partial_rotary_factor";
+    if (!place.has(kKey)) return around;
+    const double share = positive_or(place, kKey, 1);
+    if (share > 1) place.at(kKey).refuse("must be above 0 and at most 1");
+    if (!around && share != 1)
+        place.at(kKey).refuse("heads of this family turn whole: leave it out, or set 1");
+    return around ? std::optional(share) : std::nullopt;
+}
 
 Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults) {
     Rope rope;
     rope.theta = defaults.theta;
-    double part = defaults.part;
+    std::optional<double> part = defaults.part;
     if (place != nullptr) {
+        require_flat(*place);
         rope.theta = positive_or(*place, "rope_theta", rope.theta);
-        part = positive_or(*place, "partial_rotary_factor", part);
+        part = rotary_share(*place, part);
     }
-    rope.width =
-        static_cast<int64_t>(static_cast<double>(defaults.head_width) * std::min(part, 1.0));
+    rope.width = static_cast<int64_t>(static_cast<double>(defaults.head_width) * part.value_or(1));
     if (rope.width < 2 || rope.width % 2 != 0)
         fail(ExitCode::kInput,
              "{} of {} elements of a head would turn with the position; the number must be even",
@@ -102,6 +125,8 @@ Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults) {
     if (place->has("type")) type = place->at("type").text();
     if (place->has("rope_type")) type = place->at("rope_type").text();
     read_scaling(*place, type, defaults, rope);
+    if (!std::isfinite(rope.magnitude))
+        place->refuse("its numbers make a factor of sines and cosines that is not finite");
     return rope;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace dslaunch {
@@ -35,21 +36,29 @@ struct RotaryFrequencies {
     std::vector<double> all;   // of layers that see all positions
     std::vector<double> late;  // the same in sequences beyond the first training's context; empty:
                                // no others
-    std::vector<double> window;  // of layers with a window, where none are `late`
+    std::vector<double> window;  // of layers with a window; empty: those of `all` and `late`
 };
 
 // What a rope that says nothing of its own takes from the config around it.
 struct RopeDefaults {
     double theta = 10000;
-    double part = 1;  // the share of a head that turns
+    std::optional<double> part = {};  // the share of a head that turns; nothing: whole heads always
+                                      // do
     int64_t head_width = 0;
     int64_t context = 0;
     int64_t original_context = 0;
+    bool original_counts = false;  // true: also where the rope says another one
 };
+
+// The share of a head that turns by PLACE's partial_rotary_factor, or else AROUND, which is nothing
+// for families whose heads turn whole. Throws Error{kInput} naming the field: no share, or another
+// one than 1 of such a family, to which transformers gives no meaning.
+[[nodiscard]] std::optional<double> rotary_share(const JsonPlace& place,
+                                                 std::optional<double> around);
 
 // PLACE: an object with rope_type and the formula's numbers; null: there is none. Throws
 // Error{kInput} naming the field: a formula that is not known, factors that do not fit, an odd
-// number of elements that turn.
+// number of elements that turn, numbers for kinds of layers where one formula stands.
 [[nodiscard]] Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults);
 
 }  // namespace dslaunch::storage

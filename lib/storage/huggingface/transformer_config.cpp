@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include "base/text.h"
 #include "base/text/json_place.h"
 #include "storage/huggingface/family_readers.h"
@@ -78,7 +82,53 @@ const Family& family_of(const JsonPlace& config) {
         printable(name.empty() ? type : name), join(known_architectures(), ", ")));
 }
 
+// The parameters of all large matrices, in fp64: sizes are up to 2^29 each, and products of three
+// overflow an int64.
+double parameters_of(const TransformerConfig& model) {
+    const auto number = [](int64_t size) { return static_cast<double>(size); };
+    const double width = number(model.width), head = number(model.head_width);
+    const double attention = 2 * width * head * (number(model.heads) + number(model.key_heads));
+    double all = number(model.vocabulary) * width * (model.tied ? 1 : 2);
+    if (model.learned_positions) all += number(model.context) * width;
+    for (const TransformerLayer& layer : model.layers)
+        all += attention + 3 * width *
+                               (layer.experts ? number(model.experts) * number(model.expert_width) +
+                                                    number(model.shared_expert_width)
+                                              : number(model.mlp_width));
+    return all;
+}
+
+void check_sizes(const JsonPlace& config, const TransformerConfig& model) {
+    constexpr double kParametersMax = 0x1p43;  // in fp32, a quarter of the addresses of a process
+    if (const double all = parameters_of(model); all > kParametersMax)
+        config.refuse(
+            fmt::format("its sizes make {:.3g} parameters, and {:.3g} are the most that "
+                        "this version computes with",
+                        all, kParametersMax));
+    // Some tens of times what any model has.
+    const std::pair<const char*, std::array<int64_t, 2>> sizes[] = {
+        {"tokens of the vocabulary", {model.vocabulary, int64_t{1} << 24}},
+        {"numbers of a token's state", {model.width, int64_t{1} << 20}},
+        {"heads", {model.heads, int64_t{1} << 16}},
+        {"numbers of a head", {model.head_width, int64_t{1} << 16}},
+        {"numbers between the products of an MLP",
+         {std::max({model.mlp_width, model.expert_width, model.shared_expert_width}),
+          int64_t{1} << 24}}};
+    for (const auto& [what, size] : sizes)
+        if (size[0] > size[1])
+            config.refuse(fmt::format("{} {}, and {} are the most that this version computes with",
+                                      size[0], what, size[1]));
+    constexpr int64_t kExpertsOfAllMax = 1 << 15;
+    const int64_t experts = model.experts * std::ssize(model.layers);
+    if (experts > kExpertsOfAllMax)
+        config.refuse(
+            fmt::format("{} layers of {} experts are {} experts, and {} are the most "
+                        "that this version computes with",
+                        model.layers.size(), model.experts, experts, kExpertsOfAllMax));
+}
+
 void check(const JsonPlace& config, const TransformerConfig& model) {
+    check_sizes(config, model);
     if (model.heads % model.key_heads != 0)
         config.refuse(fmt::format("{} heads cannot share {} heads of keys and values", model.heads,
                                   model.key_heads));

@@ -128,10 +128,70 @@ TEST_CASE("rope's numbers stand in rope_parameters, or in the keys of before") {
     yarn["rope_parameters"] = {
         {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 512}};
     CHECK(read(yarn).rope.magnitude == Approx(0.1 * std::log(4.0) + 1));
+    // The number outside counts, as in transformers, where one formula is for all layers.
+    CHECK(read(with(yarn, "original_max_position_embeddings", 128)).rope.original_context == 128);
     Json neox = as("GPTNeoXForCausalLM");
     CHECK(read(neox).rope.width == 2);  // a quarter
     neox["rotary_pct"] = 1.0;
     CHECK(read(neox).rope.width == 8);
+}
+
+TEST_CASE("a share of a head turns in the families alone that have one") {
+    const auto share = [](double part) { return Json{{"partial_rotary_factor", part}}; };
+    Json phi3 = as("Phi3ForCausalLM");
+    CHECK(read(with(phi3, "partial_rotary_factor", 0.5)).rope.width == 4);
+    CHECK(read(with(phi3, "rope_parameters", share(0.5))).rope.width == 4);
+    CHECK(read(with(as("PhiForCausalLM"), "rope_parameters", share(1))).rope.width == 8);
+    for (const double part : {1.5, 1e300, 0.0, -0.5})
+        CHECK_THAT(refusal(with(phi3, "rope_parameters", share(part))),
+                   Contains("rope_parameters.partial_rotary_factor: must be above 0"));
+    for (const char* family : {"LlamaForCausalLM", "Qwen3ForCausalLM", "GemmaForCausalLM"}) {
+        CHECK(read(with(as(family), "rope_parameters", share(1))).rope.width ==
+              read(as(family)).head_width);
+        for (const Json& config : {with(as(family), "rope_parameters", share(0.25)),
+                                   with(as(family), "rope_scaling", share(0.25)),
+                                   with(as(family), "partial_rotary_factor", 0.25)})
+            CHECK_THAT(refusal(config),
+                       Contains("partial_rotary_factor: heads of this family turn whole"));
+    }
+    CHECK_THAT(refusal(with(as("GPTNeoXForCausalLM"), "rotary_pct", 2)),
+               Contains("rotary_pct: must be above 0 and at most 1"));
+    const Json nowhere = {{"rope_type", "longrope"},
+                          {"original_max_position_embeddings", 1},
+                          {"short_factor", {1, 1, 1, 1}},
+                          {"long_factor", {1, 1, 1, 1}},
+                          {"factor", 4}};
+    CHECK_THAT(refusal(with(phi3, "rope_scaling", nowhere)), Contains("not finite"));
+}
+
+TEST_CASE("kinds of layers turn the same share of a head, each by its formula") {
+    for (const char* family : {"Gemma3ForCausalLM", "Olmo3ForCausalLM"}) {
+        Json config = with(as(family), "sliding_window", 16);
+        config["rope_parameters"] = {
+            {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 5e5}}},
+            {"sliding_attention", {{"rope_theta", 100.0}}}};
+        const TransformerConfig read_well = read(config);
+        CHECK(read_well.rope.factor == 8);
+        CHECK(read_well.window_rope.theta == 100);
+        CHECK(read_well.rope.width == read_well.window_rope.width);
+        for (const char* kind : {"full_attention", "sliding_attention"}) {
+            Json other = config;
+            other["rope_parameters"][kind]["partial_rotary_factor"] = 0.25;
+            CHECK_THAT(refusal(other), Contains(kind) && Contains("turn whole"));
+            other = config;
+            other["rope_parameters"][kind] = {{"rope_type", "longrope"},
+                                              {"original_max_position_embeddings", 64},
+                                              {"short_factor", std::vector<double>(4, 1.0)},
+                                              {"long_factor", std::vector<double>(4, 2.0)}};
+            other["head_dim"] = 8;
+            CHECK_THAT(refusal(other), Contains("longrope"));
+        }
+        CHECK_THAT(refusal(with(config, "rope_scaling", {{"type", "linear"}, {"factor", 2}})),
+                   Contains("rope_parameters is there too"));
+        // Where one formula stands for all layers, numbers for a kind of them would be ignored.
+        config["architectures"] = {"MistralForCausalLM"};
+        CHECK_THAT(refusal(config), Contains("rope_parameters: `full_attention` holds numbers"));
+    }
 }
 
 TEST_CASE("experts are in the layers that the config says") {
@@ -260,6 +320,36 @@ TEST_CASE("Falcon's old and new layers, StarCoder's one key, GPT-J's width that 
     CHECK(read(gptj).head_bias);
     CHECK_THAT(refusal(with(gptj, "rotary_dim", 10)), Contains("rotary_dim: must be even"));
     CHECK_THAT(refusal(with(gptj, "rotary_dim", nullptr)), Contains("rotary_dim"));
+}
+
+TEST_CASE("enormous sizes are refused before anything is made of them") {
+    const int64_t most = int64_t{1} << 29;
+    const auto all = [&](std::initializer_list<const char*> keys) {
+        Json config = llama();
+        for (const char* key : keys) config[key] = most;
+        return config;
+    };
+    CHECK(read(all({"max_position_embeddings"})).context == most);
+    CHECK(read(with(llama(), "vocab_size", 1 << 24)).vocabulary == 1 << 24);
+    CHECK_THAT(refusal(all({"vocab_size"})), Contains("536870912 tokens of the vocabulary, and"));
+    CHECK_THAT(refusal(all({"head_dim"})), Contains("536870912 numbers of a head, and 65536"));
+    CHECK_THAT(refusal(all({"intermediate_size"})), Contains("16777216 are the most"));
+    for (const Json& config :
+         {all({"vocab_size", "hidden_size"}), all({"hidden_size", "intermediate_size"}),
+          all({"num_attention_heads", "num_key_value_heads", "head_dim"}),
+          all({"head_dim", "hidden_size"})})
+        CHECK_THAT(refusal(config), Contains("parameters, and 8.8e+12 are the most"));
+    CHECK_THAT(refusal(with(llama(), "hidden_size", most + 1)), Contains("must be from 1 to"));
+    CHECK_THAT(refusal(with(llama(), "num_hidden_layers", 1025)), Contains("from 1 to 1024"));
+    for (const double size : {1e30, 1e300, -1e18})
+        CHECK_THAT(refusal(with(llama(), "num_hidden_layers", size)),
+                   Contains("num_hidden_layers"));
+    Json moe = as("MixtralForCausalLM");
+    moe["num_experts_per_tok"] = 2;
+    CHECK_THAT(refusal(with(moe, "num_local_experts", 1025)), Contains("from 1 to 1024"));
+    moe["num_local_experts"] = 1024;
+    moe["num_hidden_layers"] = 33;
+    CHECK_THAT(refusal(moe), Contains("33 layers of 1024 experts are 33792 experts"));
 }
 
 TEST_CASE("what is not computed here is refused by its field") {

@@ -281,4 +281,38 @@ TEST_CASE("what is no adapter of this model is refused by name") {
     CHECK_THAT(merge.err(), Catch::Contains("belongs to no layer of the model"));
 }
 
+TEST_CASE("a merge beside files of another model is refused, and so is half of an adapter") {
+    const Tuned& llama = kTuned.front();
+    const TemporaryFolder folder;
+    const std::string model = llama.model_in(folder), adapter = folder.path() + "/adapter";
+    const std::string out = folder.path() + "/merged";
+    std::filesystem::copy(llama.file("begin"), adapter);
+    const auto refusal = [&](const std::string& to) {
+        JobProcess merge(folder, {kDslaunch, "model", "merge", model, adapter, "-o", to});
+        const int code = merge.wait();
+        INFO(merge.err());
+        CHECK(code == 66);
+        return merge.err();
+    };
+    // The shards of a model there would be read in the place of what is written.
+    CHECK_THAT(refusal(model), Catch::Contains("is of another model"));
+    CHECK_FALSE(std::filesystem::exists(model + "/model.safetensors"));
+    write_file(out + "/model-00001-of-00002.safetensors", "");
+    CHECK_THAT(refusal(out), Catch::Contains("model-00001-of-00002.safetensors: is of another"));
+    std::filesystem::remove_all(out);
+    write_file(out + "/chat_template.jinja", "");
+    CHECK_THAT(refusal(out), Catch::Contains("chat_template.jinja: is of another model"));
+    CHECK_THAT(refusal(adapter), Catch::Contains("adapter_config.json: is of another model"));
+    std::filesystem::remove_all(out);
+
+    Json facts = Json::parse(content_of(adapter + "/adapter_config.json"));
+    facts["r"] = facts["r"].get<int>() * 2;
+    write_file(adapter + "/adapter_config.json", facts.dump());
+    CHECK_THAT(refusal(out), Catch::Contains("is of rank 4, and `r`"));
+    CHECK_FALSE(std::filesystem::exists(out));
+    // An index beside a file that it does not name: either could be the model.
+    write_file(model + "/model.safetensors", "");
+    CHECK_THAT(refusal(out), Catch::Contains("nothing says which of the two"));
+}
+
 }  // namespace dslaunch::test

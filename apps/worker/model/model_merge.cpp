@@ -7,6 +7,7 @@
 #include "runtime/save/save_weights.h"
 #include "storage/export/weight_export.h"
 #include "storage/huggingface/model_folder.h"
+#include "worker/roles.h"
 
 namespace dslaunch::worker {
 
@@ -21,16 +22,19 @@ void add_merge(CommandLine& app, MergeArguments& arguments) {
     merge.add("ADAPTER", arguments.adapter, "a folder as PEFT writes it").required();
     merge.add("-o,--out DIR", arguments.out, "folder for model.pt and model.safetensors")
         .required();
+    merge.add("--trust-model", arguments.trust_model, kTrustModelHelp);
 }
 
 void run_merge(const MergeArguments& arguments) {
-    graph::Model model = graph::Model::load(arguments.model);
-    const int layers =
-        graph::merge_adapter(model, graph::load_adapter(arguments.adapter), arguments.adapter);
+    storage::require_room_for_model(arguments.out);
+    const std::optional<std::string> folder = storage::model_folder_of(arguments.model);
+    if (folder) storage::require_room_for_config(*folder, arguments.out);
+    graph::Model model = graph::Model::load(arguments.model, graph::Weights::kRequired,
+                                            graph::trust_of(arguments.trust_model));
+    const int layers = graph::merge_adapter_folder(model, arguments.model, arguments.adapter);
     runtime::WeightWriter writer(model, arguments.out, {});
     writer.finish();
-    if (storage::model_folder_of(arguments.model))
-        storage::copy_model_config(arguments.model, arguments.out);
+    if (folder) storage::copy_model_config(*folder, arguments.out);
     log_info("model", "wrote {0}/model.safetensors and {0}/model.pt, layers={1}", arguments.out,
              layers);
 }

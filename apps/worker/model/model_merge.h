@@ -9,10 +9,12 @@ namespace dslaunch::worker {
 
 struct MergeArguments {
     std::string model, adapter, out;
+    bool trust_model = false;
 };
 
 void add_merge(CommandLine& app, MergeArguments& arguments);
-// Throws Error{kInput} for an adapter of another model, Error{kDisk}.
+// Throws Error{kInput} for an adapter of another model or that is not whole, and for a folder OUT
+// that holds files of another model; Error{kDisk}.
 void run_merge(const MergeArguments& arguments);
 
 }  // namespace dslaunch::worker

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/matmul.h>
 #include <c10/core/ScalarType.h>
 
@@ -15,6 +16,7 @@
 #include "storage/files/atomic_file.h"
 #include "storage/files/mapped_file.h"
 #include "storage/files/safetensors.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::graph {
 
@@ -25,29 +27,28 @@ AdapterFolder load_adapter(const std::string& folder) {
     const storage::MappedFile config(config_path);
     adapter.config = storage::parse_adapter_config(config_path, text_in(config.bytes()));
     const storage::SafetensorsFile weights(weights_path);
+    storage::check_adapter_tensors(weights_path, adapter.config, weights.entries());
     for (const storage::SafetensorsEntry& entry : weights.entries()) {
-        const std::string name = storage::name_in_model(entry.name);
-        if (name.empty())
-            fail(ExitCode::kInput, "{}: tensor `{}` belongs to no adapter", printable(weights_path),
-                 printable(entry.name));
         const at::Tensor stored =
             at::from_blob(const_cast<std::byte*>(entry.bytes.data()), entry.shape,
                           at::TensorOptions(scalar_type_of(entry.dtype)));
-        if (!stored.is_floating_point())
-            fail(ExitCode::kInput, "{}: tensor `{}` is of no floating-point type",
-                 printable(weights_path), printable(entry.name));
-        adapter.tensors.emplace(name, stored.to(at::kFloat, false, /*copy=*/true));
+        adapter.tensors.emplace(storage::name_in_model(entry.name),
+                                stored.to(at::kFloat, false, /*copy=*/true));
     }
     return adapter;
 }
 
 int merge_adapter(Model& model, const AdapterFolder& adapter, const std::string& folder) {
     const at::NoGradGuard no_grad;
-    std::map<std::string, at::Tensor> weights;
+    struct Weight {
+        at::Tensor tensor;
+        bool is_tied = false;
+    };
+    std::map<std::string, Weight> weights;
     for (const ModelParameter& parameter : model.parameters()) {
-        weights[parameter.name] = parameter.tensor.detach();
-        for (const std::string& alias : parameter.aliases)
-            weights[alias] = parameter.tensor.detach();
+        const Weight weight{parameter.tensor.detach(), !parameter.aliases.empty()};
+        weights[parameter.name] = weight;
+        for (const std::string& alias : parameter.aliases) weights[alias] = weight;
     }
     const auto refuse = [&](const std::string& name, const char* why) {
         fail(ExitCode::kInput, "{}: `{}` {}", printable(folder), printable(name), why);
@@ -62,25 +63,49 @@ int merge_adapter(Model& model, const AdapterFolder& adapter, const std::string&
         auto weight = weights.find(weight_name);
         if (weight == weights.end() && is_a) weight = weights.find(layer);
         if (weight == weights.end()) refuse(name, "belongs to no layer of the model");
+        at::Tensor& values = weight->second.tensor;
+        const auto put = [&](const at::Tensor& made) {
+            values.copy_(made);
+            if (!at::isfinite(values).all().item<bool>())
+                refuse(name, "makes the model's weight NaN or infinite");
+        };
         if (!is_a) {
-            if (weight->second.sizes() != tensor.sizes())
+            if (values.sizes() != tensor.sizes())
                 refuse(name, "has another shape than the model's parameter");
-            weight->second.copy_(tensor);
+            put(tensor);
             continue;
         }
-        const auto b = adapter.tensors.find(layer + std::string(kAdapterB));
-        if (b == adapter.tensors.end()) refuse(name, "has no lora_B beside it");
-        if (tensor.dim() != 2 || b->second.dim() != 2 || b->second.size(1) != tensor.size(0))
-            refuse(name, "does not fit its lora_B");
-        at::Tensor change = at::matmul(b->second, tensor).mul_(adapter.config.scale());
-        const bool as_it_is = weight->second.sizes() == change.sizes();
-        const bool turned = weight->second.sizes() == change.t().sizes();
+        if (weight->second.is_tied)
+            refuse(name, "changes a weight that two modules share: merged, it would change both");
+        const at::Tensor& b = adapter.tensors.at(layer + std::string(kAdapterB));
+        at::Tensor change = at::matmul(b, tensor).mul_(adapter.config.scale());
+        const bool as_it_is = values.sizes() == change.sizes();
+        const bool turned = values.sizes() == change.t().sizes();
         if (!as_it_is && !turned) refuse(name, "has another shape than the layer's weight");
         if (turned && (!as_it_is || adapter.config.transposed)) change = change.t();
-        weight->second.copy_(weight->second.to(at::kFloat) + change);
+        put(values.to(at::kFloat) + change);
         ++layers;
     }
+    if (adapter.tensors.empty())
+        fail(ExitCode::kInput, "{}: has no tensors: there is nothing to merge", printable(folder));
     return layers;
+}
+
+int merge_adapter_folder(Model& model, const std::string& model_path, const std::string& folder) {
+    AdapterFolder adapter = load_adapter(folder);
+    if (!storage::model_folder_of(model_path)) return merge_adapter(model, adapter, folder);
+    const storage::TransformerConfig config = storage::open_model_folder(model_path).config;
+    // A square matrix does not show which way it lies, and the model has the last word.
+    adapter.config.transposed = config.transposed;
+    const std::string table = fmt::format("{}.{}{}", config.names.at("decoder"),
+                                          config.names.at("embed"), storage::kAdapterA);
+    if (config.tied && adapter.tensors.contains(table))
+        fail(ExitCode::kInput,
+             "{}: `{}` changes the output layer, which shares its weight with the table of tokens: "
+             "merged, it would change both; use the adapter beside the model "
+             "(`dslaunch generate --adapter`)",
+             printable(folder), printable(table));
+    return merge_adapter(model, adapter, folder);
 }
 
 void write_adapter(const AdapterFolder& adapter, const std::string& folder) {

@@ -10,11 +10,11 @@
 
 #include "graph/archive/model.h"
 #include "storage/adapter/adapter_config.h"
+#include "storage/adapter/adapter_tensors.h"
 
 namespace dslaunch::graph {
 
-// The ends of the names of an adapter's parameters A [r, in] and B [out, r], behind a layer's.
-inline constexpr std::string_view kAdapterA = ".lora_A.weight", kAdapterB = ".lora_B.weight";
+using storage::kAdapterA, storage::kAdapterB;
 
 // True if NAME is that of a parameter of an adapter.
 [[nodiscard]] inline bool is_of_adapter(std::string_view name) {
@@ -26,14 +26,18 @@ struct AdapterFolder {
     std::map<std::string, at::Tensor> tensors;  // by the parameter's name in the model; fp32
 };
 
-// Reads both files. Throws Error{kInput} naming the file, and the tensor that belongs to no
-// adapter.
+// Reads both files. Throws Error{kInput} naming the file, and as check_adapter_tensors() does.
 [[nodiscard]] AdapterFolder load_adapter(const std::string& folder);
 
 // Adds ADAPTER to the weights of MODEL, in fp32, and puts the parameters of modules_to_save in
 // place. Returns the number of layers. Throws Error{kInput} naming FOLDER and the tensor that fits
-// nothing of the model.
+// nothing of the model, whose weight has a second name, which would change with it, or that would
+// make a weight NaN or infinite.
 int merge_adapter(Model& model, const AdapterFolder& adapter, const std::string& folder);
+
+// The same of the adapter in FOLDER, into MODEL as it was loaded from MODEL_PATH. Throws also for
+// an adapter of an output layer that is the table of tokens.
+int merge_adapter_folder(Model& model, const std::string& model_path, const std::string& folder);
 
 // Writes both files into FOLDER, made if missing, each whole or not at all. Throws Error{kDisk}.
 void write_adapter(const AdapterFolder& adapter, const std::string& folder);

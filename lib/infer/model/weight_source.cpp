@@ -10,6 +10,7 @@
 #include "base/text_bytes.h"
 #include "kernels/element/half_bits.h"
 #include "kernels/flat_optimizer.h"
+#include "storage/adapter/adapter_tensors.h"
 
 namespace dslaunch::infer {
 
@@ -20,9 +21,6 @@ using storage::SafetensorsEntry;
 
 namespace {
 
-// The ends of the names of an adapter's matrices, behind a layer's.
-constexpr const char* kAdapterA = ".lora_A.weight";
-constexpr const char* kAdapterB = ".lora_B.weight";
 // Rows of a matrix are made in blocks of so many numbers, so that making it takes little memory
 // beside the result.
 constexpr int64_t kBlockNumel = int64_t{1} << 22;
@@ -92,19 +90,11 @@ WeightSource::WeightSource(const storage::ModelFolder& folder, const std::string
     const std::string config_path = fmt::format("{}/{}", adapter, storage::kAdapterConfig);
     const storage::MappedFile config(config_path);
     adapter_config_ = storage::parse_adapter_config(config_path, text_in(config.bytes()));
-    adapter_.emplace(fmt::format("{}/{}", adapter, storage::kAdapterWeights));
-    for (const SafetensorsEntry& entry : adapter_->entries()) {
-        const std::string name = storage::name_in_model(entry.name);
-        if (name.empty())
-            fail(ExitCode::kInput, "{}: tensor `{}` belongs to no adapter", printable(adapter),
-                 printable(entry.name));
-        if (entry.dtype != DType::kF32 && !is_half(entry.dtype))
-            fail(ExitCode::kInput,
-                 "{}: tensor `{}` has numbers of type {}; they must be F32, BF16 "
-                 "or F16",
-                 printable(adapter), printable(entry.name), dtype_name(entry.dtype));
-        adapter_tensors_[name] = {&entry, false};
-    }
+    const std::string weights_path = fmt::format("{}/{}", adapter, storage::kAdapterWeights);
+    adapter_.emplace(weights_path);
+    storage::check_adapter_tensors(weights_path, adapter_config_, adapter_->entries());
+    for (const SafetensorsEntry& entry : adapter_->entries())
+        adapter_tensors_[storage::name_in_model(entry.name)] = {&entry, false};
 }
 
 WeightSource::AdapterTensor* WeightSource::adapter_tensor(const std::string& name) {
@@ -203,8 +193,8 @@ OwnedMatrix WeightSource::fp32_part(const SafetensorsEntry& entry, Range rows, R
 std::optional<LowRank> WeightSource::low_rank(const MatrixPart& part) {
     if (!part.name.ends_with(".weight")) return std::nullopt;
     const std::string layer = part.name.substr(0, part.name.rfind('.'));
-    const AdapterTensor* a = adapter_tensor(layer + kAdapterA);
-    const AdapterTensor* b = adapter_tensor(layer + kAdapterB);
+    const AdapterTensor* a = adapter_tensor(fmt::format("{}{}", layer, storage::kAdapterA));
+    const AdapterTensor* b = adapter_tensor(fmt::format("{}{}", layer, storage::kAdapterB));
     if (a == nullptr && b == nullptr) return std::nullopt;
     const auto fits = [](const AdapterTensor* tensor, int64_t rows, int64_t columns) {
         return tensor != nullptr && tensor->entry->shape == std::vector{rows, columns};

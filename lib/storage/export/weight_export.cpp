@@ -26,14 +26,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A tensor of the source that is written, under all these names in the same file.
+// A tensor of the source, or a view of one, that is written under all these names in the same file.
 struct Leaving {
     int tensor = 0;
     DType dtype = DType::kF32;
     std::vector<std::string> names;
+    const CheckpointView* view = nullptr;
 
     [[nodiscard]] int64_t bytes(const CheckpointTensor& from) const {
-        return from.numel() * dtype_bytes(dtype);
+        return (view == nullptr ? from.numel() : view->numel()) * dtype_bytes(dtype);
     }
 };
 
@@ -72,7 +73,9 @@ std::string renamed(const std::string& name, TensorKind kind, const ExportOption
     return options.add_prefix + name;
 }
 
-bool is_left_out(const CheckpointTensor& tensor, const ExportOptions& options) {
+bool is_left_out(const CheckpointTensor& tensor, const CheckpointView* view,
+                 const ExportOptions& options) {
+    if (!tensor.persistent && view == nullptr) return true;
     if (options.exclude_frozen && tensor.kind == TensorKind::kFrozen) return true;
     return options.for_transformers && tensor.kind == TensorKind::kBuffer &&
            is_made_anew(tensor.name);
@@ -96,8 +99,6 @@ class Selection {
 
   private:
     void add(int index, const CheckpointTensor& tensor) {
-        Leaving leaving{index, tensor.dtype, {}};
-        if (options_.dtype && is_floating(tensor.dtype)) leaving.dtype = *options_.dtype;
         std::vector<std::string> names;
         if (options_.all_names) {
             names = {tensor.name};
@@ -105,8 +106,16 @@ class Selection {
         } else {
             names = {kept_name(tensor)};
         }
+        add(index, tensor, names, nullptr);
+        for (const CheckpointView& view : tensor.views) add(index, tensor, {view.name}, &view);
+    }
+
+    void add(int index, const CheckpointTensor& tensor, const std::vector<std::string>& names,
+             const CheckpointView* view) {
+        Leaving leaving{index, tensor.dtype, {}, view};
+        if (options_.dtype && is_floating(tensor.dtype)) leaving.dtype = *options_.dtype;
         for (const std::string& name : names) {
-            if (is_left_out(tensor, options_) ||
+            if (is_left_out(tensor, view, options_) ||
                 std::ranges::any_of(options_.exclude, [&](const std::string& pattern) {
                     return matches(pattern, name);
                 })) {
@@ -172,8 +181,11 @@ class ShardFile {
                                                  const std::vector<Leaving>& shard) {
         std::vector<SafetensorsEntry> all;
         for (const Leaving& leaving : shard) {
+            const std::vector<int64_t>& shape = leaving.view == nullptr
+                                                    ? source.tensors()[leaving.tensor].shape
+                                                    : leaving.view->shape;
             for (const std::string& name : leaving.names)
-                all.push_back({name, leaving.dtype, source.tensors()[leaving.tensor].shape, {}});
+                all.push_back({name, leaving.dtype, shape, {}});
         }
         return all;
     }
@@ -188,7 +200,7 @@ class ShardFile {
             numel_done += std::ssize(part) / dtype_bytes(tensor.dtype);
         };
         const Range all{0, tensor.numel()};
-        if (is_row_major(tensor)) {
+        if (is_row_major(tensor) && leaving.view == nullptr) {
             source_.for_each(leaving.tensor, kWeights, all,
                              [&](const Range&, std::span<const std::byte> part) { put(part); });
             return;
@@ -199,7 +211,11 @@ class ShardFile {
                          [&](const Range&, std::span<const std::byte> part) {
                              memory.insert(memory.end(), part.begin(), part.end());
                          });
-        for_each_row_major(tensor, memory, dtype_bytes(tensor.dtype), put);
+        if (leaving.view != nullptr) {
+            for_each_row_major(*leaving.view, memory, dtype_bytes(tensor.dtype), put);
+        } else {
+            for_each_row_major(tensor, memory, dtype_bytes(tensor.dtype), put);
+        }
     }
 
     std::span<const std::byte> convert(std::span<const std::byte> part,
@@ -257,7 +273,6 @@ bool is_single_file(const ExportOptions& options) {
 
 // The files that stand in the way of OUT, whose folder is made.
 std::vector<std::string> prepare_out(const ExportOptions& options) {
-    std::error_code error;
     std::vector<std::string> earlier;
     if (is_single_file(options)) {
         if (options.shard_max)
@@ -268,12 +283,11 @@ std::vector<std::string> prepare_out(const ExportOptions& options) {
         if (fs::is_directory(options.out, absent))
             fail(ExitCode::kUsage, "{}: is a folder, not a file", options.out);
         const fs::path parent = fs::path(options.out).parent_path();
-        if (!parent.empty()) fs::create_directories(parent, error);
+        if (!parent.empty()) make_folder(parent.string());
     } else {
-        fs::create_directories(options.out, error);
+        make_folder(options.out);
         earlier = earlier_model(options.out);
     }
-    if (error) fail(ExitCode::kDisk, "{}: cannot be made: {}", options.out, error.message());
     if (!earlier.empty() && !options.force)
         fail(ExitCode::kInput, "{}: is there already; --force replaces it, or name another place",
              earlier.front());
@@ -288,6 +302,30 @@ void check_room(const ExportOptions& options, Bytes need) {
     if (free < need)
         fail(ExitCode::kDisk, "{}: the export needs {} there and {} are free", options.out,
              to_text(need), to_text(free));
+}
+
+// The names of FOLDER's files that belong to a Hugging Face model beside its weights.
+std::vector<std::string> config_files_of(const std::string& folder, std::error_code& error) {
+    static constexpr std::array<const char*, 11> kPatterns = {"config.json",
+                                                              "generation_config.json",
+                                                              "tokenizer*",
+                                                              "special_tokens_map.json",
+                                                              "added_tokens.json",
+                                                              "vocab.json",
+                                                              "vocab.txt",
+                                                              "merges.txt",
+                                                              "spiece.model",
+                                                              "chat_template.*",
+                                                              "preprocessor_config.json"};
+    std::vector<std::string> names;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+        const std::string name = entry.path().filename().string();
+        const bool wanted = std::ranges::any_of(
+            kPatterns, [&](const char* pattern) { return matches(pattern, name); });
+        std::error_code gone;
+        if (wanted && entry.is_regular_file(gone)) names.push_back(name);
+    }
+    return names;
 }
 
 std::string shard_name(size_t index, size_t count) {
@@ -383,27 +421,23 @@ void check_model_config(const std::string& from) {
              from);
 }
 
+void require_room_for_config(const std::string& from, const std::string& to) {
+    std::error_code ignored;
+    const std::vector<std::string> own = config_files_of(from, ignored);
+    for (const std::string& name : config_files_of(to, ignored))
+        if (std::ranges::find(own, name) == own.end())
+            fail(ExitCode::kInput,
+                 "{}/{}: is of another model, as {} has no such file: name an empty folder, or "
+                 "remove it",
+                 printable(to), printable(name), printable(from));
+}
+
 std::vector<std::string> copy_model_config(const std::string& from, const std::string& to) {
-    static constexpr std::array<const char*, 11> kPatterns = {"config.json",
-                                                              "generation_config.json",
-                                                              "tokenizer*",
-                                                              "special_tokens_map.json",
-                                                              "added_tokens.json",
-                                                              "vocab.json",
-                                                              "vocab.txt",
-                                                              "merges.txt",
-                                                              "spiece.model",
-                                                              "chat_template.*",
-                                                              "preprocessor_config.json"};
-    std::error_code error;
     check_model_config(from);
     std::vector<std::string> copied;
-    for (const fs::directory_entry& entry : fs::directory_iterator(from, error)) {
-        const std::string name = entry.path().filename().string();
-        const bool wanted = std::ranges::any_of(
-            kPatterns, [&](const char* pattern) { return matches(pattern, name); });
-        if (!wanted || !entry.is_regular_file(error)) continue;
-        const std::string text = read_file(entry.path().string(), size_t{1} << 30);
+    std::error_code error;
+    for (const std::string& name : config_files_of(from, error)) {
+        const std::string text = read_file(fmt::format("{}/{}", from, name), size_t{1} << 30);
         AtomicFile file(fmt::format("{}/{}", to, name), Bytes{std::ssize(text)});
         file.write(text);
         file.commit();

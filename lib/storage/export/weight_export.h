@@ -48,6 +48,10 @@ ExportReport export_weights(const TensorSource& source, const ExportOptions& opt
 
 // Throws Error{kInput} unless FROM is a folder with a config.json.
 void check_model_config(const std::string& from);
+// Throws Error{kInput} naming the file if TO, which may be missing, holds one that belongs to a
+// Hugging Face model beside its weights and that FROM has not: it would stay there, of another
+// model.
+void require_room_for_config(const std::string& from, const std::string& to);
 // Copies what belongs to a Hugging Face model beside its weights (config.json, tokenizer*, …) from
 // FROM to the folder TO, byte for byte. The names of what was copied. Throws as check_model_config
 // does, and Error{kDisk}.

@@ -4,8 +4,6 @@ namespace dslaunch {
 
 namespace {
 
-constexpr size_t kStackBytes = size_t{512} << 10;
-
 void* run(void* work) {
     const std::unique_ptr<std::function<void()>> own(static_cast<std::function<void()>*>(work));
     (*own)();
@@ -14,11 +12,11 @@ void* run(void* work) {
 
 }  // namespace
 
-SmallThread::SmallThread(std::function<void()> work) {
+SmallThread::SmallThread(std::function<void()> work, size_t stack_bytes) {
     auto own = std::make_unique<std::function<void()>>(std::move(work));
     pthread_attr_t attributes;
     ::pthread_attr_init(&attributes);
-    ::pthread_attr_setstacksize(&attributes, kStackBytes);
+    ::pthread_attr_setstacksize(&attributes, stack_bytes);
     const int error = ::pthread_create(&thread_, &attributes, run, own.get());
     ::pthread_attr_destroy(&attributes);
     if (error != 0)

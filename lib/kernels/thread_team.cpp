@@ -31,21 +31,34 @@ bool spin_until(std::chrono::nanoseconds spin, const F& ready) {
     return false;
 }
 
+// Loops keep a few tiles there, whatever `ulimit -s` says.
+constexpr size_t kHelperStackBytes = size_t{2} << 20;
+
 }  // namespace
 
 ThreadTeam::ThreadTeam(int threads, std::chrono::nanoseconds spin)
     : spin_(spin), places_(static_cast<size_t>(std::max(threads, 1) - 1)) {
     DSL_CHECK(threads >= 1, "a team of {}", threads);
-    for (int i = 1; i < threads; ++i) helpers_.emplace_back([this, i] { help(i); });
+    try {
+        for (int i = 1; i < threads; ++i)
+            helpers_.emplace_back([this, i] { help(i); }, kHelperStackBytes);
+    } catch (...) {
+        end();
+        throw;
+    }
 }
 
 ThreadTeam::~ThreadTeam() {
+    end();
+}
+
+void ThreadTeam::end() {
     {
         const std::lock_guard lock(mutex_);
         ending_ = true;
     }
     begun_.notify_all();
-    for (std::thread& helper : helpers_) helper.join();
+    helpers_.clear();
 }
 
 void ThreadTeam::for_parts(int64_t numel, const Work& work) {

@@ -13,9 +13,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <type_traits>
 #include <vector>
+
+#include "base/small_thread.h"
 
 namespace dslaunch::kernels {
 
@@ -78,6 +79,7 @@ class ThreadTeam {
     void help(int64_t index);
     [[nodiscard]] bool await_offer(const Place& place);
     void run(int64_t thread);
+    void end();
 
     std::chrono::nanoseconds spin_;
     Loop loop_;  // the loop under way; changes while no seat is taken or offered
@@ -90,7 +92,7 @@ class ThreadTeam {
     std::mutex mutex_;  // nothing is guarded but the moment between a look and blocking
     std::condition_variable begun_;
     std::condition_variable done_;
-    std::vector<std::thread> helpers_;
+    std::vector<SmallThread> helpers_;
 };
 
 }  // namespace dslaunch::kernels

@@ -5,20 +5,16 @@
 #include <cmath>
 #include <utility>
 
-#include "base/text.h"
 #include "base/text/json.h"
 
 namespace dslaunch::serve {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int64_t kPromptsMax = 256;
 constexpr int64_t kChoicesMax = 16;
 constexpr int64_t kStopsMax = 16;
 constexpr size_t kStopBytesMax = 1000;
-constexpr int kDepthMax = 64;
 constexpr int64_t kTokensMax = int64_t{1} << 30;
 
 // Thrown inside this file alone.
@@ -30,80 +26,96 @@ struct Refusal {
     throw Refusal{{400, fmt::format("{} {}", field, why), field}};
 }
 
-int depth_of(std::string_view text) {
-    int depth = 0, deepest = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if (in_string) {
-            if (c == '\\') ++i;
-            if (c == '"') in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '{' || c == '[') {
-            deepest = std::max(deepest, ++depth);
-        } else if (c == '}' || c == ']') {
-            --depth;
-        }
-    }
-    return deepest;
+// Pays for BYTES that the request holds.
+void charge(MemoryLease& lease, size_t bytes) {
+    if (!lease.grow(static_cast<int64_t>(bytes))) throw Refusal{short_of_memory()};
 }
 
-class RequestReader {
+class FieldReader {
   public:
-    explicit RequestReader(const Json& json) : json_(json) {}
+    // REQUIRES: an object.
+    explicit FieldReader(JsonView json) : json_(json) {}
 
-    [[nodiscard]] const Json* find(const char* field) const {
+    // Nothing: it is absent, or null.
+    [[nodiscard]] std::optional<JsonView> find(std::string_view field) const {
         const auto found = json_.find(field);
-        return found == json_.end() || found->is_null() ? nullptr : &*found;
+        return found && !found->is(JsonKind::kNull) ? found : std::nullopt;
     }
     [[nodiscard]] double number(const char* field, double otherwise, double least,
                                 double most) const {
-        const Json* value = find(field);
-        if (value == nullptr) return otherwise;
+        const auto value = find(field);
+        if (!value) return otherwise;
         if (!value->is_number()) refuse(field, "must be a number");
-        const auto number = value->get<double>();
+        const double number = value->real();
         if (!(number >= least && number <= most))
             refuse(field, fmt::format("is {}, and must be between {} and {}", number, least, most));
         return number;
     }
     [[nodiscard]] std::optional<int64_t> integer(const char* field, int64_t least,
                                                  int64_t most) const {
-        const Json* value = find(field);
-        if (value == nullptr) return std::nullopt;
+        const auto value = find(field);
+        if (!value) return std::nullopt;
         // Numbers beyond 64 bits, and those with a point, are doubles.
-        const double number = value->is_number() ? value->get<double>() : NAN;
+        const double number = value->is_number() ? value->real() : NAN;
         if (number != std::floor(number)) refuse(field, "must be an integer");
         if (!(number >= static_cast<double>(least) && number <= static_cast<double>(most)))
             refuse(field, fmt::format("is {}, and must be between {} and {}", number, least, most));
-        return static_cast<int64_t>(number);
+        return value->is(JsonKind::kInteger) ? value->integer() : static_cast<int64_t>(number);
     }
     [[nodiscard]] bool flag(const char* field) const {
-        const Json* value = find(field);
-        if (value == nullptr) return false;
-        if (!value->is_boolean()) refuse(field, "must be true or false");
-        return value->get<bool>();
+        const auto value = find(field);
+        if (!value) return false;
+        if (!value->is(JsonKind::kBool)) refuse(field, "must be true or false");
+        return value->flag();
     }
-    [[nodiscard]] std::string text(const char* field) const {
-        const Json* value = find(field);
-        if (value == nullptr) return "";
-        if (!value->is_string()) refuse(field, "must be a string");
-        return value->get<std::string>();
+    [[nodiscard]] std::string_view text(const char* field) const {
+        const auto value = find(field);
+        if (!value) return "";
+        if (!value->is(JsonKind::kText)) refuse(field, "must be a string");
+        return value->text();
     }
-    // Refuses FIELD unless it is absent or says what the default says.
-    void require_default(const char* field, const Json& otherwise) const {
-        const Json* value = find(field);
-        const bool is_empty =
-            value != nullptr && (value->is_object() || value->is_array()) && value->empty();
-        if (value == nullptr || is_empty || *value == otherwise) return;
+    // Refuses FIELD unless it is absent, empty, or IS_DEFAULT.
+    void require_default(const char* field, bool (*is_default)(JsonView)) const {
+        const auto value = find(field);
+        if (!value || is_default(*value)) return;
+        const bool is_list = value->is(JsonKind::kObject) || value->is(JsonKind::kArray);
+        if (is_list && value->elements() == 0) return;
         refuse(field, "is not supported by this server; leave it out");
     }
 
   private:
-    const Json& json_;
+    JsonView json_;
 };
 
-void read_sampling(const RequestReader& reader, const infer::SamplingOptions& defaults,
+bool is_never(JsonView) {
+    return false;
+}
+
+bool is_false(JsonView value) {
+    return value.is(JsonKind::kBool) && !value.flag();
+}
+
+template <int kNumber>
+bool is_number(JsonView value) {
+    return value.is_number() && value.real() == kNumber;
+}
+
+bool is_auto(JsonView value) {
+    return value.is(JsonKind::kText) && value.text() == "auto";
+}
+
+bool is_empty_text(JsonView value) {
+    return value.is(JsonKind::kText) && value.text().empty();
+}
+
+// {"type": "text"}
+bool is_text_format(JsonView value) {
+    if (!value.is(JsonKind::kObject) || value.elements() != 1) return false;
+    const auto type = value.find("type");
+    return type && type->is(JsonKind::kText) && type->text() == "text";
+}
+
+void read_sampling(const FieldReader& reader, const infer::SamplingOptions& defaults,
                    ApiRequest& request) {
     infer::SamplingOptions& sampling = request.sampling;
     sampling = defaults;
@@ -124,96 +136,102 @@ void read_sampling(const RequestReader& reader, const infer::SamplingOptions& de
             refuse(field, "is not supported by this server; take repetition_penalty");
 }
 
-void read_stops(const RequestReader& reader, ApiRequest& request) {
-    const Json* stop = reader.find("stop");
-    if (stop == nullptr) return;
-    const auto add = [&](const Json& text) {
-        if (!text.is_string()) refuse("stop", "must be a string or a list of strings");
-        auto word = text.get<std::string>();
+void read_stops(const FieldReader& reader, ApiRequest& request) {
+    const auto stop = reader.find("stop");
+    if (!stop) return;
+    const auto add = [&](JsonView text) {
+        if (!text.is(JsonKind::kText)) refuse("stop", "must be a string or a list of strings");
+        const std::string_view word = text.text();
         if (word.empty() || word.size() > kStopBytesMax)
             refuse("stop", fmt::format("must have 1 to {} bytes", kStopBytesMax));
-        request.stops.push_back(std::move(word));
+        request.stops.emplace_back(word);
     };
-    if (!stop->is_array()) return add(*stop);
-    if (std::ssize(*stop) > kStopsMax)
+    if (!stop->is(JsonKind::kArray)) return add(*stop);
+    if (stop->elements() > kStopsMax)
         refuse("stop", fmt::format("has more than {} strings", kStopsMax));
-    for (const Json& text : *stop) add(text);
+    for (const JsonView text : stop->items()) add(text);
 }
 
-std::vector<int32_t> tokens_in(const Json& list) {
+void add_tokens(JsonView list, ApiRequest& request, MemoryLease& lease) {
+    charge(lease, static_cast<size_t>(list.elements()) * sizeof(int32_t));
     std::vector<int32_t> tokens;
-    for (const Json& token : list) {
-        if (!token.is_number_integer() || token.get<int64_t>() < 0 ||
-            token.get<int64_t>() > INT32_MAX)
+    tokens.reserve(static_cast<size_t>(list.elements()));
+    for (const JsonView token : list.items()) {
+        if (!token.is(JsonKind::kInteger) || token.integer() < 0 || token.integer() > INT32_MAX)
             refuse("prompt", "has a token that is no number of one");
-        tokens.push_back(token.get<int32_t>());
+        tokens.push_back(static_cast<int32_t>(token.integer()));
     }
-    return tokens;
+    request.prompt_tokens.push_back(std::move(tokens));
+}
+
+void add_text(JsonView text, ApiRequest& request, MemoryLease& lease) {
+    charge(lease, text.text().size());
+    request.prompts.emplace_back(text.text());
 }
 
 // A string, a list of strings, a list of tokens, or a list of such lists.
-void read_prompt(const RequestReader& reader, ApiRequest& request) {
-    const Json* prompt = reader.find("prompt");
-    if (prompt == nullptr) refuse("prompt", "is missing");
-    if (prompt->is_string()) {
-        request.prompts.push_back(prompt->get<std::string>());
-        return;
-    }
-    if (!prompt->is_array() || prompt->empty())
+void read_prompt(const FieldReader& reader, ApiRequest& request, MemoryLease& lease) {
+    const auto prompt = reader.find("prompt");
+    if (!prompt) refuse("prompt", "is missing");
+    if (prompt->is(JsonKind::kText)) return add_text(*prompt, request, lease);
+    if (!prompt->is(JsonKind::kArray) || prompt->elements() == 0)
         refuse("prompt", "must be a string, or a list of strings or of tokens");
-    if (prompt->front().is_number()) {
-        request.prompt_tokens.push_back(tokens_in(*prompt));
-        return;
-    }
-    if (std::ssize(*prompt) > kPromptsMax)
+    const JsonView first = *prompt->items().begin();
+    if (first.is_number()) return add_tokens(*prompt, request, lease);
+    if (prompt->elements() > kPromptsMax)
         refuse("prompt", fmt::format("has more than {} texts", kPromptsMax));
-    for (const Json& text : *prompt) {
-        const bool same_kind = text.type() == prompt->front().type();
-        if (same_kind && text.is_string()) {
-            request.prompts.push_back(text.get<std::string>());
-        } else if (same_kind && text.is_array()) {
-            request.prompt_tokens.push_back(tokens_in(text));
+    for (const JsonView text : prompt->items()) {
+        if (text.is(JsonKind::kText) && first.is(JsonKind::kText)) {
+            add_text(text, request, lease);
+        } else if (text.is(JsonKind::kArray) && first.is(JsonKind::kArray)) {
+            add_tokens(text, request, lease);
         } else {
             refuse("prompt", "must be a string, or a list of strings or of tokens");
         }
     }
 }
 
-void read_messages(const RequestReader& reader, ApiRequest& request) {
-    const Json* messages = reader.find("messages");
-    if (messages == nullptr) refuse("messages", "is missing");
-    if (!messages->is_array() || messages->empty())
-        refuse("messages", "must be a list with at least one message");
-    for (const Json& message : *messages) {
-        if (!message.is_object()) refuse("messages", "must be a list of objects");
-        const auto role = message.find("role");
-        if (role == message.end() || !role->is_string() || role->get<std::string>().empty())
-            refuse("messages", "has a message without a role");
-        const auto content = message.find("content");
-        const bool has_calls = message.contains("tool_calls");
-        if (content == message.end() && !has_calls)
-            refuse("messages", "has a message without content");
-        if (content != message.end() && !content->is_string() && !content->is_array() &&
-            !content->is_null())
-            refuse("messages", "has content that is neither a string nor a list of parts");
-        if (content == message.end() || !content->is_array()) continue;
-        for (const Json& part : *content) {
-            const auto type = part.is_object() ? part.find("type") : part.end();
-            if (!part.is_object() || type == part.end() || *type != "text" ||
-                !part.contains("text") || !part["text"].is_string())
-                refuse("messages", "has a part that is no text: this server reads text alone");
-        }
-    }
-    request.messages = *messages;
-    if (const Json* tools = reader.find("tools")) {
-        if (!tools->is_array()) refuse("tools", "must be a list");
-        if (!tools->empty()) request.tools = *tools;
+void check_parts(JsonView content) {
+    for (const JsonView part : content.items()) {
+        const auto type = part.is(JsonKind::kObject) ? part.find("type") : std::nullopt;
+        const auto text = part.is(JsonKind::kObject) ? part.find("text") : std::nullopt;
+        if (!type || !type->is(JsonKind::kText) || type->text() != "text" || !text ||
+            !text->is(JsonKind::kText))
+            refuse("messages", "has a part that is no text: this server reads text alone");
     }
 }
 
-ApiRequest read_request(ApiKind kind, const Json& json, const infer::SamplingOptions& defaults) {
-    if (!json.is_object()) throw Refusal{{400, "the body must be a JSON object", ""}};
-    const RequestReader reader(json);
+void check_message(JsonView message) {
+    if (!message.is(JsonKind::kObject)) refuse("messages", "must be a list of objects");
+    const auto role = message.find("role");
+    if (!role || !role->is(JsonKind::kText) || role->text().empty())
+        refuse("messages", "has a message without a role");
+    const auto content = message.find("content");
+    if (!content) {
+        if (!message.find("tool_calls")) refuse("messages", "has a message without content");
+        return;
+    }
+    if (content->is(JsonKind::kArray)) return check_parts(*content);
+    if (!content->is(JsonKind::kText) && !content->is(JsonKind::kNull))
+        refuse("messages", "has content that is neither a string nor a list of parts");
+}
+
+void read_messages(const FieldReader& reader, ApiRequest& request) {
+    request.messages = reader.find("messages");
+    if (!request.messages) refuse("messages", "is missing");
+    if (!request.messages->is(JsonKind::kArray) || request.messages->elements() == 0)
+        refuse("messages", "must be a list with at least one message");
+    for (const JsonView message : request.messages->items()) check_message(message);
+    if (const auto tools = reader.find("tools")) {
+        if (!tools->is(JsonKind::kArray)) refuse("tools", "must be a list");
+        if (tools->elements() > 0) request.tools = tools;
+    }
+}
+
+ApiRequest read_request(ApiKind kind, JsonView json, const infer::SamplingOptions& defaults,
+                        MemoryLease& lease) {
+    if (!json.is(JsonKind::kObject)) throw Refusal{{400, "the body must be a JSON object", ""}};
+    const FieldReader reader(json);
     ApiRequest request;
     request.kind = kind;
     request.model = reader.text("model");
@@ -221,44 +239,55 @@ ApiRequest read_request(ApiKind kind, const Json& json, const infer::SamplingOpt
         read_messages(reader, request);
         request.tokens_max = reader.integer("max_completion_tokens", 1, kTokensMax);
         if (!request.tokens_max) request.tokens_max = reader.integer("max_tokens", 1, kTokensMax);
-        reader.require_default("logprobs", false);
-        reader.require_default("top_logprobs", 0);
-        reader.require_default("response_format", Json{{"type", "text"}});
-        reader.require_default("tool_choice", "auto");
+        reader.require_default("logprobs", is_false);
+        reader.require_default("top_logprobs", is_number<0>);
+        reader.require_default("response_format", is_text_format);
+        reader.require_default("tool_choice", is_auto);
     } else {
         constexpr int64_t kTokensOfProtocol = 16;  // where a completion is silent
-        read_prompt(reader, request);
+        read_prompt(reader, request, lease);
         request.tokens_max =
             reader.integer("max_tokens", 1, kTokensMax).value_or(kTokensOfProtocol);
         request.echo = reader.flag("echo");
         if (request.echo && !request.prompt_tokens.empty())
             refuse("echo", "is for a prompt that is text, and this one is token ids");
-        reader.require_default("logprobs", false);
-        reader.require_default("suffix", "");
-        reader.require_default("best_of", 1);
+        reader.require_default("logprobs", is_false);
+        reader.require_default("suffix", is_empty_text);
+        reader.require_default("best_of", is_number<1>);
     }
-    reader.require_default("logit_bias", Json::object());
+    reader.require_default("logit_bias", is_never);
     read_sampling(reader, defaults, request);
     read_stops(reader, request);
     request.choices = static_cast<int>(reader.integer("n", 1, kChoicesMax).value_or(1));
     request.stream = reader.flag("stream");
-    if (const Json* options = reader.find("stream_options")) {
-        if (!options->is_object()) refuse("stream_options", "must be an object");
-        request.stream_usage = RequestReader(*options).flag("include_usage");
+    if (const auto options = reader.find("stream_options")) {
+        if (!options->is(JsonKind::kObject)) refuse("stream_options", "must be an object");
+        request.stream_usage = FieldReader(*options).flag("include_usage");
     }
     return request;
 }
 
 }  // namespace
 
-std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string_view body,
-                                                     const infer::SamplingOptions& defaults) {
-    if (depth_of(body) > kDepthMax)
-        return ApiError{400, fmt::format("the body is nested deeper than {}", kDepthMax), ""};
-    const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-    if (json.is_discarded()) return ApiError{400, "the body is no JSON", ""};
+ApiError short_of_memory() {
+    return {503,
+            "the requests of others take all the memory that requests may take: try again later",
+            ""};
+}
+
+std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string body,
+                                                     const infer::SamplingOptions& defaults,
+                                                     MemoryLease& lease) {
+    auto read = JsonDocument::read(std::move(body), lease);
+    if (const JsonFault* fault = std::get_if<JsonFault>(&read))
+        return fault->is_short_of_memory ? short_of_memory()
+                                         : ApiError{400, "the body is no JSON: " + fault->why, ""};
+    const auto document =
+        std::make_shared<const JsonDocument>(std::get<JsonDocument>(std::move(read)));
     try {
-        return read_request(kind, json, defaults);
+        ApiRequest request = read_request(kind, document->root(), defaults, lease);
+        request.document = document;
+        return request;
     } catch (const Refusal& refusal) {
         return refusal.error;
     }

@@ -1,9 +1,9 @@
 // The requests of OpenAI's completions and chat protocol, read from JSON: what is asked for, or why
-// it cannot be. Data path: HTTP body -> [here] -> text_service.h. Pure.
+// it cannot be. Data path: HTTP body -> json_document.h -> [here] -> text_service.h. Pure.
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "infer/sample/sampler.h"
+#include "serve/http/memory_account.h"
+#include "serve/json/json_document.h"
 
 namespace dslaunch::serve {
 
@@ -22,9 +24,10 @@ struct ApiRequest {
     // Of a completion: texts, or else texts as tokens.
     std::vector<std::string> prompts;
     std::vector<std::vector<int32_t>> prompt_tokens;
-    // Of a chat: what its template gets.
-    nlohmann::ordered_json messages, tools;
-    std::optional<int64_t> tokens_max;  // nothing: as many as the context has room for
+    // Of a chat: what its template gets, values of `document`.
+    std::optional<JsonView> messages, tools;
+    std::shared_ptr<const JsonDocument> document;  // shared by copies of the request
+    std::optional<int64_t> tokens_max;             // nothing: as many as the context has room for
     infer::SamplingOptions sampling;
     bool has_seed = false;
     std::vector<std::string> stops;  // each ends the text, and is not part of it
@@ -41,10 +44,14 @@ struct ApiError {
     std::string parameter;  // the field of the request; empty: none
 };
 
+// The error of a request for which the memory of requests has no room left.
+[[nodiscard]] ApiError short_of_memory();
+
 // Reads BODY. What is not known to the protocol is passed over; what it has and this server does
 // not do is refused, unless it is at its default. DEFAULTS: sampling where the request is silent.
+// LEASE pays for what the request holds; an error of 503 where its account is full.
 [[nodiscard]] std::variant<ApiRequest, ApiError> parse_api_request(
-    ApiKind kind, std::string_view body, const infer::SamplingOptions& defaults);
+    ApiKind kind, std::string body, const infer::SamplingOptions& defaults, MemoryLease& lease);
 
 // {"error": {…}} as clients read it.
 [[nodiscard]] std::string error_json(const ApiError& error);

@@ -3,10 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <iterator>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <random>
 #include <utility>
 
@@ -14,7 +15,7 @@
 #include "base/text.h"
 #include "base/text/json.h"
 #include "serve/api_request.h"
-#include "serve/bounded_server.h"
+#include "serve/http/local_names.h"
 #include "serve/metrics_text.h"
 #include "serve/open_reply.h"
 
@@ -22,38 +23,50 @@ namespace dslaunch::serve {
 
 namespace {
 
-constexpr const char* kJson = "application/json";
+// Bytes of memory for each byte of a text: while a template renders it, while it becomes tokens,
+// and where a reply repeats it.
+constexpr int64_t kRenderCost = 16, kEncodeCost = 64, kEchoCost = 16;
+// The least that a rendering may take: a template has texts of its own.
+constexpr int64_t kRenderBytesMin = int64_t{256} << 10;
 
 std::string random_name(const char* prefix) {
     thread_local std::mt19937_64 random(std::random_device{}());
     return fmt::format("{}-{:016x}", prefix, random());
 }
 
-void answer(httplib::Response& response, const ApiError& error) {
-    response.status = error.status;
-    if (error.status == 429) response.set_header("Retry-After", "1");
-    response.set_content(error_json(error), kJson);
+HttpReply reply_of(const ApiError& error) {
+    HttpReply reply;
+    reply.status = error.status;
+    reply.body = error_json(error);
+    return reply;
 }
 
-ApiError error_of(const std::exception_ptr& error) {
-    try {
-        std::rethrow_exception(error);
-    } catch (const Error& known) {
-        const bool is_request =
-            known.code() == ExitCode::kInput || known.code() == ExitCode::kUsage;
-        return {is_request ? 400 : 500, known.what(), ""};
-    } catch (const std::exception& other) {
-        return {500, other.what(), ""};
-    }
+HttpReply reply_of(std::string body, const char* type = kJsonType) {
+    HttpReply reply;
+    reply.type = type;
+    reply.body = std::move(body);
+    return reply;
 }
 
-std::string words_of(int status, const httplib::Request& request) {
-    if (status == 404)
-        return fmt::format("no such place: {} {}", printable(request.method),
-                           printable(request.path));
-    if (status == 413) return "the body is too large";
-    if (status == 400) return "the request is no HTTP, not whole, or its chunks are too large";
-    return fmt::format("HTTP {}", status);
+struct Route {
+    std::string_view method, path;
+};
+constexpr std::array<Route, 5> kRoutes = {{{"GET", "/health"},
+                                           {"GET", "/metrics"},
+                                           {"GET", "/v1/models"},
+                                           {"POST", "/v1/completions"},
+                                           {"POST", "/v1/chat/completions"}}};
+
+// Why nothing stands where HEAD asks.
+std::optional<ApiError> misplaced(const RequestHead& head) {
+    constexpr size_t kShown = 200;
+    const auto route = std::ranges::find(kRoutes, head.path, &Route::path);
+    const std::string_view method = head.method == "HEAD" ? "GET" : head.method;
+    if (route != kRoutes.end() && route->method == method) return std::nullopt;
+    const std::string place = fmt::format("{} {}", printable(head.method.substr(0, kShown)),
+                                          printable(head.path.substr(0, kShown)));
+    if (route == kRoutes.end()) return ApiError{404, "no such place: " + place, ""};
+    return ApiError{405, fmt::format("{}: only {} is served there", place, route->method), ""};
 }
 
 }  // namespace
@@ -62,63 +75,76 @@ HttpRoutes::HttpRoutes(TextService& service, const infer::TextCodec& codec, Chat
                        ServerOptions options)
     : service_(service), codec_(codec), render_(std::move(render)), options_(std::move(options)) {}
 
-void HttpRoutes::add_to(httplib::Server& server) {
-    server.set_payload_max_length(static_cast<size_t>(options_.body_bytes_max));
-    server.set_pre_routing_handler([this](const Request& request, Response& response) {
-        if (!is_allowed(request)) {
-            answer(response, {401, "no API key, or a wrong one, in the header Authorization", ""});
-        } else if (request.is_multipart_form_data()) {
-            answer(response, {415, "a form with files is nothing that is served here", ""});
-        } else if (request.has_header("Content-Encoding")) {
-            // A few bytes could become all of the memory.
-            answer(response, {415, "send the body as it is, without a Content-Encoding", ""});
-        } else {
-            return httplib::Server::HandlerResponse::Unhandled;
-        }
-        return httplib::Server::HandlerResponse::Handled;
-    });
-    server.set_error_handler([](const Request& request, Response& response) {
-        // An error is told whole: the library would cut it to the parts that a bad header asked
-        // for. The request is its own, and not const.
-        const_cast<Request&>(request).ranges.clear();
-        if (!response.body.empty()) return;
-        const int status = response.status;
-        answer(response, {status, words_of(status, request), ""});
-    });
-    server.set_exception_handler(
-        [](const Request&, Response& response, const std::exception_ptr& error) {
-            answer(response, error_of(error));
-        });
-    server.Get("/health", [this](const Request&, Response& response) {
-        const std::string failure = service_.failure();
-        if (!failure.empty()) return answer(response, {503, failure, ""});
-        response.set_content("{\"status\": \"ok\"}", kJson);
-    });
-    server.Get("/metrics", [this](const Request&, Response& response) {
-        response.set_content(metrics_text(service_.counts()), "text/plain; version=0.0.4");
-    });
-    server.Get("/v1/models", [this](const Request&, Response& response) {
-        response.set_content(models_json(), kJson);
-    });
-    server.Post("/v1/completions", [this](const Request& request, Response& response) {
-        complete(ApiKind::kCompletion, request, response);
-    });
-    server.Post("/v1/chat/completions", [this](const Request& request, Response& response) {
-        complete(ApiKind::kChat, request, response);
-    });
+HttpReply HttpRoutes::error(int status, std::string_view why) {
+    return reply_of(ApiError{status, why.empty() ? "no memory is left" : std::string(why), ""});
 }
 
-// Monitors need no key.
-bool HttpRoutes::is_allowed(const Request& request) const {
-    if (options_.api_key.empty() || request.path == "/health") return true;
-    const std::string given = request.get_header_value("Authorization");
-    const std::string wanted = "Bearer " + options_.api_key;
+std::optional<HttpReply> HttpRoutes::refuse(const RequestHead& head) {
+    // Monitors need no key.
+    if (!options_.api_key.empty() && head.path != "/health" && !has_key(head))
+        return reply_of({401, "no API key, or a wrong one, in the header Authorization", ""});
+    if (options_.api_key.empty())
+        if (const auto error = foreign(head)) return reply_of(*error);
+    if (const auto error = misplaced(head)) return reply_of(*error);
+    if (head.content_type && head.content_type->find("multipart/") != std::string_view::npos)
+        return reply_of({415, "a form with files is nothing that is served here", ""});
+    // A few bytes could become all of the memory.
+    if (head.content_encoding)
+        return reply_of({415, "send the body as it is, without a Content-Encoding", ""});
+    return std::nullopt;
+}
+
+bool HttpRoutes::has_key(const RequestHead& head) const {
+    constexpr std::string_view kScheme = "bearer ";
+    std::string_view given = head.authorization.value_or("");
+    if (!equal_ignoring_case(given.substr(0, kScheme.size()), kScheme)) return false;
+    given = trim(given.substr(kScheme.size()));
+    const std::string_view wanted = options_.api_key;
     // Every byte is compared: the time tells nothing of the key.
     unsigned differs = given.size() == wanted.size() ? 0 : 1;
     for (size_t i = 0; i < given.size(); ++i)
         differs |= static_cast<unsigned char>(given[i]) ^
                    static_cast<unsigned char>(wanted[i % wanted.size()]);
     return differs == 0;
+}
+
+// Without a key whoever reaches the port is served: only programs of this machine may, and no page
+// that a browser here has from elsewhere.
+std::optional<ApiError> HttpRoutes::foreign(const RequestHead& head) const {
+    if (head.host && !is_local_host(*head.host))
+        return ApiError{403,
+                        "without an API key only localhost is served, by a Host of this name; "
+                        "start the server with --api-key-file to serve others",
+                        ""};
+    if (head.origin && !is_local_origin(*head.origin))
+        return ApiError{403,
+                        "without an API key pages from elsewhere are not served; start the server "
+                        "with --api-key-file",
+                        ""};
+    if (head.content_type && !is_json_type(*head.content_type))
+        return ApiError{415, "send the body as Content-Type: application/json", ""};
+    return std::nullopt;
+}
+
+HttpReply HttpRoutes::answer(HttpRequest& request, const ReplySink& client) {
+    const std::string_view path = request.head.path;
+    if (path == "/health") return health();
+    if (path == "/metrics")
+        return reply_of(metrics_text(service_.counts()), "text/plain; version=0.0.4");
+    if (path == "/v1/models") return reply_of(models_json());
+    try {
+        return complete(path == "/v1/completions" ? ApiKind::kCompletion : ApiKind::kChat, request,
+                        client);
+    } catch (const Error& error) {
+        const bool is_request =
+            error.code() == ExitCode::kInput || error.code() == ExitCode::kUsage;
+        return reply_of({is_request ? 400 : 500, error.what(), ""});
+    }
+}
+
+HttpReply HttpRoutes::health() const {
+    const std::string failure = service_.failure();
+    return failure.empty() ? reply_of("{\"status\": \"ok\"}") : reply_of({503, failure, ""});
 }
 
 std::string HttpRoutes::models_json() const {
@@ -131,74 +157,90 @@ std::string HttpRoutes::models_json() const {
     return json.text();
 }
 
-void HttpRoutes::complete(ApiKind kind, const Request& http, Response& response) {
-    const auto parsed = parse_api_request(kind, http.body, options_.sampling);
-    if (const ApiError* error = std::get_if<ApiError>(&parsed)) return answer(response, *error);
+HttpReply HttpRoutes::complete(ApiKind kind, HttpRequest& http, const ReplySink& client) {
+    auto parsed = parse_api_request(kind, std::move(http.body), options_.sampling, http.lease);
+    if (const ApiError* error = std::get_if<ApiError>(&parsed)) return reply_of(*error);
     if (kind == ApiKind::kChat && !render_)
-        return answer(response,
-                      {400, "this model has no chat template; use /v1/completions", "messages"});
-    answer_texts(std::get<ApiRequest>(parsed), response);
+        return reply_of({400, "this model has no chat template; use /v1/completions", "messages"});
+    return answer_texts(std::get<ApiRequest>(std::move(parsed)), http.lease, client);
 }
 
-void HttpRoutes::answer_texts(const ApiRequest& request, Response& response) {
-    const std::vector<std::string> prompts = texts_of(request);
-    std::vector<std::vector<int32_t>> tokens = request.prompt_tokens;
-    std::ranges::move(encode(prompts, request.kind == ApiKind::kChat), std::back_inserter(tokens));
+HttpReply HttpRoutes::answer_texts(ApiRequest request, MemoryLease& lease,
+                                   const ReplySink& client) {
+    const auto prompts = texts_of(request, lease);
+    if (!prompts) return reply_of(short_of_memory());
+    auto encoded = encode(*prompts, request.kind == ApiKind::kChat, lease);
+    if (!encoded) return reply_of(short_of_memory());
+    std::vector<std::vector<int32_t>> tokens = std::move(request.prompt_tokens);
+    std::ranges::move(*encoded, std::back_inserter(tokens));
     const int64_t texts = std::ssize(tokens) * request.choices;
     if (texts > service_.texts_max())
-        return answer(response,
-                      {400,
-                       fmt::format("{} prompts with n = {} are {} texts, and this server "
-                                   "has room for {} at once: ask for fewer",
-                                   tokens.size(), request.choices, texts, service_.texts_max()),
-                       "n"});
+        return reply_of({400,
+                         fmt::format("{} prompts with n = {} are {} texts, and this server "
+                                     "has room for {} at once: ask for fewer",
+                                     tokens.size(), request.choices, texts, service_.texts_max()),
+                         "n"});
     ReplyUsage usage;
     for (const std::vector<int32_t>& prompt : tokens) usage.prompt_tokens += std::ssize(prompt);
-    auto reply = std::make_shared<OpenReply>(service_, head_of(request.kind), usage, request.echo);
+    // Each choice has its own copy, and of an echo that of its text and of its JSON.
+    int64_t cost = usage.prompt_tokens * int64_t{sizeof(int32_t)};
+    for (const std::string& prompt : *prompts)
+        cost += request.echo ? std::ssize(prompt) * kEchoCost : 0;
+    if (!lease.grow(cost * request.choices)) return reply_of(short_of_memory());
+    auto reply = std::make_shared<OpenReply>(service_, head_of(request.kind), usage, request.echo,
+                                             static_cast<size_t>(texts));
     for (size_t i = 0; i < tokens.size(); ++i)
         for (int choice = 0; choice < request.choices; ++choice) {
             auto submitted = service_.submit(text_request(request, tokens[i], choice));
-            if (const ApiError* error = std::get_if<ApiError>(&submitted))
-                return answer(response, *error);
+            if (const ApiError* error = std::get_if<ApiError>(&submitted)) return reply_of(*error);
             reply->add(std::get<TextService::Ticket>(std::move(submitted)),
-                       i < prompts.size() ? prompts[i] : "");
+                       i < prompts->size() ? (*prompts)[i] : "");
         }
     if (!request.stream) {
-        const auto whole = reply->await_whole(BoundedServer::client_is_there);
+        const auto whole = reply->await_whole(client);
         // A client that has closed its half of the connection may still read.
-        if (!whole) return answer(response, {499, "the client has closed the connection", ""});
-        if (const ApiError* error = std::get_if<ApiError>(&*whole)) return answer(response, *error);
-        return response.set_content(std::get<std::string>(*whole), kJson);
+        if (!whole) return reply_of({499, "the client has closed the connection", ""});
+        if (const ApiError* error = std::get_if<ApiError>(&*whole)) return reply_of(*error);
+        return reply_of(std::get<std::string>(*whole));
     }
-    response.set_header("Cache-Control", "no-cache");
-    // The reply is shared by the response's callbacks; its texts are cancelled when the last goes.
-    response.set_chunked_content_provider(
-        "text/event-stream",
-        [reply, with_usage = request.stream_usage](size_t, httplib::DataSink& sink) {
-            const OpenReply::Events events = reply->next_events(with_usage);
-            const bool is_there = events.text.empty()
-                                      ? sink.is_writable()
-                                      : sink.write(events.text.data(), events.text.size());
-            if (is_there && events.is_last) sink.done();
-            return is_there;
-        });
+    HttpReply streamed;
+    streamed.type = "text/event-stream";
+    // Copies of the function share the reply; its texts are cancelled when the last goes.
+    streamed.stream = [reply, with_usage = request.stream_usage] {
+        OpenReply::Events events = reply->next_events(with_usage);
+        return HttpReply::Piece{std::move(events.text), events.is_last};
+    };
+    return streamed;
 }
 
-std::vector<std::vector<int32_t>> HttpRoutes::encode(const std::vector<std::string>& prompts,
-                                                     bool is_rendered) {
+std::optional<std::vector<std::vector<int32_t>>> HttpRoutes::encode(
+    const std::vector<std::string>& prompts, bool is_rendered, MemoryLease& lease) {
     constexpr size_t kLong = size_t{1} << 20;
     std::vector<std::vector<int32_t>> tokens;
     for (const std::string& prompt : prompts) {
+        const int64_t before = lease.bytes();
         std::unique_lock lock(long_texts_, std::defer_lock);
         if (prompt.size() > kLong) lock.lock();
+        if (!lease.grow(std::ssize(prompt) * kEncodeCost)) return std::nullopt;
         tokens.push_back(codec_.encode(prompt, is_rendered));
+        lease.shrink_to(before + std::ssize(tokens.back()) * int64_t{sizeof(int32_t)});
     }
     return tokens;
 }
 
-std::vector<std::string> HttpRoutes::texts_of(const ApiRequest& request) const {
-    if (request.kind == ApiKind::kCompletion) return request.prompts;
-    return {render_(request.messages, request.tools)};
+std::optional<std::vector<std::string>> HttpRoutes::texts_of(ApiRequest& request,
+                                                             MemoryLease& lease) const {
+    if (request.kind == ApiKind::kCompletion) return std::move(request.prompts);
+    const int64_t before = lease.bytes();
+    const int64_t cost = kRenderBytesMin + before * kRenderCost;
+    if (!lease.grow(cost)) return std::nullopt;
+    std::vector<std::string> texts;
+    constexpr int64_t kRoom = int64_t{8} << 20;
+    texts.push_back(render_(*request.messages, request.tools, std::max(cost, kRoom)));
+    request.messages = request.tools = std::nullopt;
+    request.document.reset();
+    lease.shrink_to(std::ssize(texts.front()));
+    return texts;
 }
 
 TextRequest HttpRoutes::text_request(const ApiRequest& request, const std::vector<int32_t>& prompt,

@@ -1,22 +1,24 @@
 // What stands at each path of a server: OpenAI's /v1/completions, /v1/chat/completions and
-// /v1/models, with /health and /metrics beside them. Data path: bounded_server.h -> [here] ->
-// text_service.h. Threads: its handlers run in that of each connection.
+// /v1/models, with /health and /metrics beside them. Data path: connection_server.h -> [here] ->
+// text_service.h. Threads: any, several at once.
 #pragma once
 
-#include <httplib.h>
-
-#include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
+#include "infer/text/text_codec.h"
 #include "serve/api_reply.h"
+#include "serve/http/http_message.h"
 #include "serve/server_options.h"
 #include "serve/text_service.h"
 
 namespace dslaunch::serve {
 
-class HttpRoutes {
+class HttpRoutes final : public HttpHandler {
   public:
     // SERVICE and CODEC must outlive this. RENDER: as HttpServer's.
     HttpRoutes(TextService& service, const infer::TextCodec& codec, ChatRenderer render,
@@ -24,25 +26,28 @@ class HttpRoutes {
     HttpRoutes(const HttpRoutes&) = delete;
     HttpRoutes& operator=(const HttpRoutes&) = delete;
 
-    // This must outlive SERVER.
-    void add_to(httplib::Server& server);
+    [[nodiscard]] std::optional<HttpReply> refuse(const RequestHead& head) override;
+    [[nodiscard]] HttpReply answer(HttpRequest& request, const ReplySink& client) override;
+    [[nodiscard]] HttpReply error(int status, std::string_view why) override;
 
   private:
-    using Request = httplib::Request;
-    using Response = httplib::Response;
-
-    [[nodiscard]] bool is_allowed(const Request& request) const;
+    [[nodiscard]] bool has_key(const RequestHead& head) const;
+    [[nodiscard]] std::optional<ApiError> foreign(const RequestHead& head) const;
+    [[nodiscard]] HttpReply health() const;
     [[nodiscard]] std::string models_json() const;
-    void complete(ApiKind kind, const Request& http, Response& response);
-    void answer_texts(const ApiRequest& request, Response& response);
-    [[nodiscard]] std::vector<std::string> texts_of(const ApiRequest& request) const;
+    [[nodiscard]] HttpReply complete(ApiKind kind, HttpRequest& http, const ReplySink& client);
+    [[nodiscard]] HttpReply answer_texts(ApiRequest request, MemoryLease& lease,
+                                         const ReplySink& client);
+    // The prompts of REQUEST as texts, which it need not hold any more. Nothing: LEASE cannot pay.
+    [[nodiscard]] std::optional<std::vector<std::string>> texts_of(ApiRequest& request,
+                                                                   MemoryLease& lease) const;
     [[nodiscard]] TextRequest text_request(const ApiRequest& request,
                                            const std::vector<int32_t>& prompt, int choice) const;
     [[nodiscard]] ReplyHead head_of(ApiKind kind) const;
-
-    // The tokens of PROMPTS. A long text takes many times its size of memory meanwhile.
-    [[nodiscard]] std::vector<std::vector<int32_t>> encode(const std::vector<std::string>& prompts,
-                                                           bool is_rendered);
+    // The tokens of PROMPTS. A long text takes many times its size of memory meanwhile. Nothing:
+    // LEASE cannot pay.
+    [[nodiscard]] std::optional<std::vector<std::vector<int32_t>>> encode(
+        const std::vector<std::string>& prompts, bool is_rendered, MemoryLease& lease);
 
     TextService& service_;
     const infer::TextCodec& codec_;

@@ -1,20 +1,23 @@
 #include "serve/http_server.h"
 
-#include <sys/socket.h>
-
 #include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "serve/bounded_server.h"
+#include "serve/http/connection_server.h"
+#include "serve/http/local_names.h"
 #include "serve/http_routes.h"
 
 namespace dslaunch::serve {
 
 namespace {
 
-constexpr int kBacklog = 1024;  // connections that wait to be accepted
-constexpr int kFirstFreePort = 1024;
+ConnectionLimits limits_of(const ServerOptions& options) {
+    ConnectionLimits limits;
+    limits.answers_max = options.answers_max;
+    limits.request.body_bytes_max = static_cast<size_t>(options.body_bytes_max);
+    return limits;
+}
 
 }  // namespace
 
@@ -22,45 +25,23 @@ class HttpServer::Implementation {
   public:
     Implementation(TextService& service, const infer::TextCodec& codec, ChatRenderer render,
                    const ServerOptions& options)
-        : host_(options.host),
-          port_(options.port),
+        : options_(options),
+          account_(options.requests_bytes_max),
           routes_(service, codec, std::move(render), options),
-          server_(options.connections_max, ConnectionLimits{}) {
-        server_.set_tcp_nodelay(true);
-        // The library's own options would let a second server share the port.
-        server_.set_socket_options([this](socket_t socket) {
-            const int on = 1;
-            ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-            socket_ = socket;
-        });
-        routes_.add_to(server_);
-    }
+          server_(limits_of(options), account_, routes_) {}
 
     int bind() {
-        int port = port_;
-        const bool bound = port == 0 ? (port = server_.bind_to_any_port(host_)) > 0
-                                     : server_.bind_to_port(host_, port);
-        if (!bound)
-            fail(ExitCode::kSetup,
-                 "cannot listen at {}:{}: the port is taken (by another `dslaunch serve`?), the "
-                 "address is none of this machine's{}; give another --port or --host",
-                 printable(host_), port_,
-                 port_ > 0 && port_ < kFirstFreePort ? ", or ports below 1024 need root" : "");
-        // The library lets five connections wait to be accepted, and the system resets others of a
-        // burst.
-        if (::listen(socket_, kBacklog) != 0)
-            fail(ExitCode::kSetup, "cannot listen: {}", errno_text(errno));
-        return port;
+        require_key(options_);
+        return server_.bind(options_.host, options_.port);
     }
     void run() { server_.run(); }
-    void stop() { server_.end(); }
+    void stop() noexcept { server_.end(); }
 
   private:
-    std::string host_;
-    int port_;
-    socket_t socket_ = INVALID_SOCKET;  // the one that was bound; owned by server_
+    ServerOptions options_;
+    MemoryAccount account_;
     HttpRoutes routes_;
-    BoundedServer server_;
+    ConnectionServer server_;
 };
 
 HttpServer::HttpServer(TextService& service, const infer::TextCodec& codec, ChatRenderer render,
@@ -68,13 +49,22 @@ HttpServer::HttpServer(TextService& service, const infer::TextCodec& codec, Chat
     : implementation_(
           std::make_unique<Implementation>(service, codec, std::move(render), options)) {}
 HttpServer::~HttpServer() = default;
+
+void HttpServer::require_key(const ServerOptions& options) {
+    if (options.api_key.empty() && listens_publicly(options.host))
+        fail(ExitCode::kUsage,
+             "--host {}: others than this machine reach it, and whoever does would be served, as "
+             "no key is wanted; give --api-key-file FILE, or leave --host out",
+             printable(options.host));
+}
+
 int HttpServer::bind() {
     return implementation_->bind();
 }
 void HttpServer::run() {
     implementation_->run();
 }
-void HttpServer::stop() {
+void HttpServer::stop() noexcept {
     implementation_->stop();
 }
 

@@ -1,6 +1,6 @@
 // `dslaunch serve` over HTTP: a port, and what stands at each path of it (http_routes.h). Data
-// path: sockets -> bounded_server.h -> http_routes.h -> text_service.h. Threads: one for each
-// connection that is open, up to a bound; run() blocks.
+// path: sockets -> connection_server.h -> http_routes.h -> text_service.h. Threads: one for each
+// request that is answered, up to a bound; run() blocks.
 #pragma once
 
 #include <memory>
@@ -18,14 +18,17 @@ class HttpServer {
                const ServerOptions& options);
     ~HttpServer();
 
+    // Throws Error{kUsage} when others than this machine could reach the server, and no key is
+    // wanted.
+    static void require_key(const ServerOptions& options);
+
     // Takes the port, and returns its number. Throws Error{kSetup} when it is taken or the host is
-    // none of this machine's.
+    // none of this machine's, and as require_key() does.
     int bind();
     // Serves until stop(), and then until what was asked for is answered. REQUIRES: bind().
     void run();
-    // Takes no more requests. Any thread, also before run(), which must be called; a signal's
-    // handler may not call it.
-    void stop();
+    // Takes no more requests. Any thread, also before run().
+    void stop() noexcept;
 
   private:
     class Implementation;

@@ -8,30 +8,34 @@ namespace dslaunch::serve {
 
 namespace {
 
-// While no token comes, a client that has left is noticed after so long.
-constexpr std::chrono::milliseconds kLookInterval{250};
+// A client that has left is noticed after so long, whether tokens come or not.
+constexpr std::chrono::milliseconds kLookInterval{100};
 
 }  // namespace
 
 OpenReply::~OpenReply() {
     for (const Open& open : open_)
-        if (open.choice.end == TextEnd::kNone) service_.cancel(open.ticket.id);
+        if (open.choice.end == TextEnd::kNone) service_.cancel(open.ticket);
 }
 
 void OpenReply::add(TextService::Ticket ticket, const std::string& prompt) {
-    Open open{std::move(ticket), {static_cast<int>(open_.size()), "", TextEnd::kNone}, true};
-    if (echo_) open.choice.text = prompt;
-    open_.push_back(std::move(open));
+    // There is room: from here on the text is cancelled whatever fails.
+    open_.push_back(
+        {std::move(ticket), {static_cast<int>(open_.size()), "", TextEnd::kNone}, true});
+    if (echo_) open_.back().choice.text = prompt;
 }
 
-std::optional<std::variant<std::string, ApiError>> OpenReply::await_whole(
-    const std::function<bool()>& is_there) {
+std::optional<std::variant<std::string, ApiError>> OpenReply::await_whole(const ReplySink& client) {
     std::vector<ReplyChoice> choices;
+    TimePoint next_look = SystemClock().now() + kLookInterval;
     for (Open& open : open_) {
         while (open.choice.end == TextEnd::kNone) {
             const auto piece = open.ticket.channel->next(kLookInterval);
-            if (!piece && !is_there()) return std::nullopt;
             if (piece) take(open, *piece);
+            const TimePoint now = SystemClock().now();
+            if (now < next_look) continue;
+            if (!client.is_there()) return std::nullopt;
+            next_look = now + kLookInterval;
         }
         choices.push_back(open.choice);
     }
@@ -43,7 +47,7 @@ OpenReply::Events OpenReply::next_events(bool with_usage) {
     Events events{"", true};
     for (Open& open : open_) {
         if (open.choice.end != TextEnd::kNone) continue;
-        // With several texts each is looked at in turn.
+        // With several texts each is looked at in turn, the client after all of them.
         const auto piece =
             open.ticket.channel->next(Duration(kLookInterval) / static_cast<int64_t>(open_.size()));
         if (piece) {
@@ -77,9 +81,11 @@ bool OpenReply::has_failed() const {
 }
 
 ApiError OpenReply::failure() const {
-    if (std::ranges::any_of(open_,
-                            [](const Open& open) { return open.choice.end == TextEnd::kBroken; }))
-        return {500, infer::kBrokenLogits, ""};
+    const auto has_ended = [&](TextEnd end) {
+        return std::ranges::any_of(open_, [&](const Open& open) { return open.choice.end == end; });
+    };
+    if (has_ended(TextEnd::kBroken)) return {500, infer::kBrokenLogits, ""};
+    if (has_ended(TextEnd::kNoMemory)) return {503, "no memory was left to go on", ""};
     return service_ends(service_.failure());
 }
 

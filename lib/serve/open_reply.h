@@ -3,23 +3,27 @@
 // the request's connection.
 #pragma once
 
-#include <functional>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/clock.h"
 #include "serve/api_reply.h"
+#include "serve/http/http_message.h"
 #include "serve/text_service.h"
 
 namespace dslaunch::serve {
 
 class OpenReply {
   public:
-    // SERVICE must outlive this. ECHO: texts begin with their prompts.
-    OpenReply(TextService& service, ReplyHead head, ReplyUsage usage, bool echo)
-        : service_(service), head_(std::move(head)), usage_(usage), echo_(echo) {}
+    // SERVICE must outlive this. ECHO: texts begin with their prompts. TEXTS_MAX: that are added.
+    OpenReply(TextService& service, ReplyHead head, ReplyUsage usage, bool echo, size_t texts_max)
+        : service_(service), head_(std::move(head)), usage_(usage), echo_(echo) {
+        open_.reserve(texts_max);
+    }
     OpenReply(const OpenReply&) = delete;
     OpenReply& operator=(const OpenReply&) = delete;
     // Texts that have not ended are cancelled.
@@ -27,10 +31,10 @@ class OpenReply {
 
     void add(TextService::Ticket ticket, const std::string& prompt);
 
-    // The whole reply once all texts have ended, or why there is none. Nothing: IS_THERE, asked now
-    // and then, says that the client has left.
+    // The whole reply once all texts have ended, or why there is none. Nothing: CLIENT, which is
+    // looked at by the clock, has left.
     [[nodiscard]] std::optional<std::variant<std::string, ApiError>> await_whole(
-        const std::function<bool()>& is_there);
+        const ReplySink& client);
 
     struct Events {
         std::string text;  // of the protocol; empty: nothing came for a while
@@ -48,7 +52,7 @@ class OpenReply {
 
     void take(Open& open, const TextPiece& piece);
     [[nodiscard]] static bool has_failed(TextEnd end) {
-        return end == TextEnd::kFailed || end == TextEnd::kBroken;
+        return end == TextEnd::kFailed || end == TextEnd::kBroken || end == TextEnd::kNoMemory;
     }
     [[nodiscard]] bool has_failed() const;
     [[nodiscard]] ApiError failure() const;

@@ -3,10 +3,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "infer/sample/sampler.h"
+#include "serve/json/json_document.h"
 
 namespace dslaunch::serve {
 
@@ -17,13 +18,14 @@ struct ServerOptions {
     std::string model;                // the name that clients see
     infer::SamplingOptions sampling;  // where a request is silent
     int64_t context = 0;              // tokens of a text, its prompt among them
-    int connections_max = 512;
+    int answers_max = 512;            // requests that are answered at once
     int64_t body_bytes_max = int64_t{16} << 20;
+    int64_t requests_bytes_max = int64_t{256} << 20;  // that all requests take in memory
 };
 
-// The text of a chat for the model, with the start of its answer. Throws Error{kInput} for messages
-// that its template refuses.
-using ChatRenderer = std::function<std::string(const nlohmann::ordered_json& messages,
-                                               const nlohmann::ordered_json& tools)>;
+// The text of a chat for the model, with the start of its answer, made with about BYTES_MAX of
+// memory. Throws Error{kInput} for messages that its template refuses, or that need more.
+using ChatRenderer =
+    std::function<std::string(JsonView messages, std::optional<JsonView> tools, int64_t bytes_max)>;
 
 }  // namespace dslaunch::serve

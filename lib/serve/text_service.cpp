@@ -1,6 +1,6 @@
 #include "serve/text_service.h"
 
-#include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -25,6 +25,9 @@ TextEnd end_of(infer::EndReason reason) {
     }
     return TextEnd::kFailed;
 }
+
+// A decoder's own calls go as deep as the rest of a program's.
+constexpr size_t kStackBytes = size_t{8} << 20;
 
 }  // namespace
 
@@ -52,6 +55,15 @@ void TextChannel::push(TextPiece piece) {
     changed_.notify_one();
 }
 
+void TextChannel::end(TextEnd reason) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!waiting_) waiting_.emplace();
+        waiting_->end = reason;
+    }
+    changed_.notify_one();
+}
+
 TextService::TextService(infer::StepRunner& runner, const infer::TextCodec& codec,
                          infer::EngineOptions options, std::vector<int32_t> end_tokens,
                          std::function<void(bool)> idle, Duration idle_interval)
@@ -61,14 +73,14 @@ TextService::TextService(infer::StepRunner& runner, const infer::TextCodec& code
       idle_(std::move(idle)),
       idle_interval_(idle_interval),
       engine_(runner, {options.sequences_max, options.sequences_max + options.queue_max}),
-      thread_([this] { run(); }) {}
+      thread_([this] { run(); }, kStackBytes) {}
 
 TextService::~TextService() {
     end();
     thread_.join();
 }
 
-void TextService::end() {
+void TextService::end() noexcept {
     {
         const std::lock_guard lock(mutex_);
         ending_ = true;
@@ -78,14 +90,16 @@ void TextService::end() {
 
 std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest request) {
     DSL_CHECK(request.tokens_max > 0, "no token is wanted");
-    Arrival arrival{{std::move(request.prompt), request.tokens_max, request.sampling, end_tokens_},
-                    {0,
-                     std::make_shared<TextChannel>(),
-                     {codec_.stream(), std::move(request.stops)},
-                     SystemClock().now(),
-                     false}};
-    engine_.check(arrival.request);
-    Ticket ticket{0, arrival.text.channel};
+    // Made before it is counted: from then on nothing may fail.
+    std::list<Arrival> arrival;
+    arrival.push_back(
+        {{std::move(request.prompt), request.tokens_max, request.sampling, end_tokens_},
+         {std::make_shared<TextChannel>(),
+          {codec_.stream(), std::move(request.stops)},
+          SystemClock().now(),
+          false}});
+    engine_.check(arrival.front().request);
+    Ticket ticket{arrival.front().text.channel};
     {
         const std::lock_guard lock(mutex_);
         ++counts_.requests;
@@ -96,17 +110,17 @@ std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest requ
             return ApiError{429, "the queue is full: try again later", ""};
         }
         ++open_;
-        ticket.id = arrival.text.id = next_id_++;
-        arrivals_.push_back(std::move(arrival));
+        arrivals_.splice(arrivals_.end(), arrival);
     }
     changed_.notify_one();
     return ticket;
 }
 
-void TextService::cancel(TicketId id) {
+void TextService::cancel(const Ticket& ticket) noexcept {
+    ticket.channel->leave();
     {
         const std::lock_guard lock(mutex_);
-        cancelled_.push_back(id);
+        has_left_ = true;
     }
     changed_.notify_one();
 }
@@ -126,40 +140,61 @@ std::exception_ptr TextService::error() const {
     return error_;
 }
 
-void TextService::forget(infer::RequestId id) {
-    engine_.cancel(id);
-    texts_.erase(id);
+void TextService::forget(Texts::iterator text) {
+    engine_.cancel(text->first);
+    texts_.erase(text);
     const std::lock_guard lock(mutex_);
     --open_;
 }
 
 // New requests go to the engine as far as its queue has room; those whose readers are gone leave.
 void TextService::take_in() {
-    std::vector<TicketId> cancelled;
-    std::vector<Arrival> taken;
+    std::list<Arrival> taken;
+    bool has_left = false;
     {
         const std::lock_guard lock(mutex_);
-        cancelled.swap(cancelled_);
-        counts_.cancelled += std::erase_if(arrivals_, [&](const Arrival& arrival) {
-            const bool is_gone = std::ranges::find(cancelled, arrival.text.id) != cancelled.end();
-            open_ -= is_gone ? 1 : 0;
-            return is_gone;
-        });
-        while (!arrivals_.empty()) {
-            taken.push_back(std::move(arrivals_.front()));
-            arrivals_.pop_front();
+        has_left = std::exchange(has_left_, false);
+        if (has_left) {
+            const auto gone = static_cast<int64_t>(arrivals_.remove_if(
+                [](const Arrival& arrival) { return arrival.text.channel->has_left(); }));
+            counts_.cancelled += gone;
+            open_ -= gone;
         }
+        taken.splice(taken.end(), arrivals_);
     }
-    for (const TicketId id : cancelled) {
-        const auto found =
-            std::ranges::find_if(texts_, [&](const auto& text) { return text.second.id == id; });
-        if (found == texts_.end()) continue;
-        forget(found->first);
+    for (auto at = texts_.begin(); has_left && at != texts_.end();) {
+        const auto text = at++;
+        if (!text->second.channel->has_left()) continue;
+        forget(text);
         const std::lock_guard lock(mutex_);
         ++counts_.cancelled;
     }
-    for (Arrival& arrival : taken)
-        texts_.emplace(engine_.add(std::move(arrival.request)), std::move(arrival.text));
+    for (Arrival& arrival : taken) admit(arrival);
+}
+
+void TextService::admit(Arrival& arrival) {
+    const std::shared_ptr<TextChannel> channel = arrival.text.channel;
+    try {
+        // The text's place is there before the engine has the request.
+        Texts place;
+        place.emplace(0, std::move(arrival.text));
+        auto node = place.extract(place.begin());
+        node.key() = engine_.add(std::move(arrival.request));
+        texts_.insert(std::move(node));
+    } catch (const std::bad_alloc&) {
+        channel->end(TextEnd::kNoMemory);
+        const std::lock_guard lock(mutex_);
+        --open_;
+    }
+}
+
+TextPiece TextService::piece_of(const infer::MadeToken& made, Text& text) {
+    const bool is_broken = made.end == infer::EndReason::kBroken;
+    if (is_broken) log_error("serve", "a text ends: {}", infer::kBrokenLogits);
+    TextPiece piece{"", is_broken ? 0 : 1, end_of(made.end)};
+    if (!is_broken) piece.text = text.written.push(made);
+    if (text.written.is_stopped()) piece.end = TextEnd::kStop;
+    return piece;
 }
 
 void TextService::deliver(const infer::MadeToken& made) {
@@ -171,62 +206,94 @@ void TextService::deliver(const infer::MadeToken& made) {
         counts_.first_token_seconds += to_milliseconds(SystemClock().now() - text.submitted) / 1000;
         ++counts_.first_tokens;
     }
-    const bool is_broken = made.end == infer::EndReason::kBroken;
-    if (is_broken) log_error("serve", "a text ends: {}", infer::kBrokenLogits);
-    TextPiece piece{"", is_broken ? 0 : 1, end_of(made.end)};
-    if (!is_broken) piece.text = text.written.push(made);
-    if (text.written.is_stopped()) piece.end = TextEnd::kStop;
-    const bool has_ended = piece.end != TextEnd::kNone;
-    text.channel->push(std::move(piece));
+    bool has_ended = true;
+    try {
+        TextPiece piece = piece_of(made, text);
+        has_ended = piece.end != TextEnd::kNone;
+        text.channel->push(std::move(piece));
+    } catch (const std::bad_alloc&) {
+        has_ended = true;
+        text.channel->end(TextEnd::kNoMemory);
+    }
     if (!has_ended) return;
-    forget(made.request);
+    forget(found);
     const std::lock_guard lock(mutex_);
     ++counts_.finished;
 }
 
 void TextService::step() {
     const TimePoint begin = SystemClock().now();
-    for (const infer::MadeToken& made : engine_.step()) deliver(made);
+    try {
+        const std::vector<infer::MadeToken> made = engine_.step();
+        for (const infer::MadeToken& token : made) deliver(token);
+    } catch (const std::bad_alloc&) {
+        // Ranks that wait in the middle of a batch cannot go on with another one.
+        if (!engine_.can_go_on()) throw;
+        lose_texts();
+    }
     const double seconds = to_milliseconds(SystemClock().now() - begin) / 1000;
     const std::lock_guard lock(mutex_);
     counts_.step_seconds += seconds;
     counts_.engine = engine_.counts();
 }
 
-void TextService::end_all(TextEnd end) {
-    for (auto& [id, text] : texts_) text.channel->push({"", 0, end});
+// A step that found no memory is not done again: what it was to compute is not known any more.
+void TextService::lose_texts() noexcept {
+    engine_.clear();
+    for (auto& [id, text] : texts_) text.channel->end(TextEnd::kNoMemory);
+    const std::lock_guard lock(mutex_);
+    open_ -= std::ssize(texts_);
+    texts_.clear();
+}
+
+void TextService::end_all(TextEnd end) noexcept {
+    for (auto& [id, text] : texts_) text.channel->end(end);
     texts_.clear();
     const std::lock_guard lock(mutex_);
-    for (Arrival& arrival : arrivals_) arrival.text.channel->push({"", 0, end});
+    for (Arrival& arrival : arrivals_) arrival.text.channel->end(end);
     arrivals_.clear();
     open_ = 0;
 }
 
+void TextService::fail_with(const std::exception& error) noexcept {
+    try {
+        log_error("serve", "{}", error.what());
+    } catch (const std::exception&) {
+        // What cannot be said is known from failure().
+    }
+    const std::lock_guard lock(mutex_);
+    error_ = std::current_exception();
+    try {
+        failure_ = error.what();
+    } catch (const std::bad_alloc&) {
+        failure_ = "no memory";  // short enough to need none
+    }
+}
+
+void TextService::serve() {
+    for (;;) {
+        {
+            std::unique_lock lock(mutex_);
+            counts_.engine = engine_.counts();
+            const auto has_work = [&] { return ending_ || !arrivals_.empty() || has_left_; };
+            if (engine_.idle()) changed_.wait_for(lock, idle_interval_, has_work);
+            if (ending_) break;
+        }
+        take_in();
+        if (engine_.idle()) {
+            idle_(true);
+        } else {
+            step();
+        }
+    }
+    idle_(false);
+}
+
 void TextService::run() {
     try {
-        for (;;) {
-            {
-                std::unique_lock lock(mutex_);
-                counts_.engine = engine_.counts();
-                const auto has_work = [&] {
-                    return ending_ || !arrivals_.empty() || !cancelled_.empty();
-                };
-                if (engine_.idle()) changed_.wait_for(lock, idle_interval_, has_work);
-                if (ending_) break;
-            }
-            take_in();
-            if (engine_.idle()) {
-                idle_(true);
-            } else {
-                step();
-            }
-        }
-        idle_(false);
+        serve();
     } catch (const std::exception& error) {
-        log_error("serve", "{}", error.what());
-        const std::lock_guard lock(mutex_);
-        failure_ = error.what();
-        error_ = std::current_exception();
+        fail_with(error);
     }
     end_all(TextEnd::kFailed);
 }

@@ -3,21 +3,22 @@
 // cancel and counts by any; the engine's thread calls the runner, codec and sampler.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <variant>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/small_thread.h"
 #include "infer/engine/engine.h"
 #include "infer/text/text_codec.h"
 #include "infer/text/written_text.h"
@@ -33,11 +34,12 @@ struct TextRequest {
 };
 
 enum class TextEnd {
-    kNone,    // goes on
-    kStop,    // the model ended it, or a stop text
-    kLength,  // tokens_max or the context
-    kFailed,  // the service has failed or ends
-    kBroken,  // infer::EndReason::kBroken
+    kNone,      // goes on
+    kStop,      // the model ended it, or a stop text
+    kLength,    // tokens_max or the context
+    kFailed,    // the service has failed or ends
+    kBroken,    // infer::EndReason::kBroken
+    kNoMemory,  // none was left to go on with it
 };
 
 // A piece of a request's text.
@@ -54,8 +56,14 @@ class TextChannel {
     // What has come since the last call. Waits for LIMIT at most; nothing: no more came.
     [[nodiscard]] std::optional<TextPiece> next(Duration limit);
     void push(TextPiece piece);
+    // Ends the text with REASON; takes no memory.
+    void end(TextEnd reason) noexcept;
+    // Its reader is gone.
+    void leave() noexcept { has_left_ = true; }
+    [[nodiscard]] bool has_left() const { return has_left_; }
 
   private:
+    std::atomic<bool> has_left_ = false;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::optional<TextPiece> waiting_;
@@ -74,9 +82,7 @@ struct ServiceCounts {
 
 class TextService {
   public:
-    using TicketId = int64_t;
     struct Ticket {
-        TicketId id = 0;
         std::shared_ptr<TextChannel> channel;  // shared by the service and the reader
     };
 
@@ -94,14 +100,14 @@ class TextService {
     // An error: the queue is full (429), or the service has failed or ends (503). Throws
     // Error{kInput} or Error{kUsage} as Engine::add() does.
     [[nodiscard]] std::variant<Ticket, ApiError> submit(TextRequest request);
-    // Its reader is gone: no more is computed for it, and its memory is free.
-    void cancel(TicketId id);
+    // Its reader is gone: no more is computed for it, and its memory is free soon.
+    void cancel(const Ticket& ticket) noexcept;
 
     // Texts that may be under way or wait at once.
     [[nodiscard]] int64_t texts_max() const { return options_.sequences_max + options_.queue_max; }
     [[nodiscard]] ServiceCounts counts() const;
     // Ends all texts that are under way, and takes no more. Any thread.
-    void end();
+    void end() noexcept;
     // Why the service computes no more; empty: it does, or it was ended.
     [[nodiscard]] std::string failure() const;
     // The same as it was thrown; null where failure() is empty.
@@ -109,7 +115,6 @@ class TextService {
 
   private:
     struct Text {
-        TicketId id = 0;
         std::shared_ptr<TextChannel> channel;
         infer::WrittenText written;
         TimePoint submitted;
@@ -119,12 +124,19 @@ class TextService {
         infer::Request request;
         Text text;
     };
+    using Texts = std::map<infer::RequestId, Text>;
+
     void run();
+    void serve();
     void take_in();
+    void admit(Arrival& arrival);
     void step();
     void deliver(const infer::MadeToken& made);
-    void forget(infer::RequestId id);
-    void end_all(TextEnd end);
+    [[nodiscard]] TextPiece piece_of(const infer::MadeToken& made, Text& text);
+    void forget(Texts::iterator text);
+    void lose_texts() noexcept;
+    void end_all(TextEnd end) noexcept;
+    void fail_with(const std::exception& error) noexcept;
 
     const infer::TextCodec& codec_;
     infer::EngineOptions options_;
@@ -133,19 +145,18 @@ class TextService {
     Duration idle_interval_;
     // The engine's thread alone uses these.
     infer::Engine engine_;
-    std::map<infer::RequestId, Text> texts_;
+    Texts texts_;
 
     mutable std::mutex mutex_;  // guards all that follows
     std::condition_variable changed_;
-    std::deque<Arrival> arrivals_;
-    std::vector<TicketId> cancelled_;
-    int64_t open_ = 0;  // texts that have not ended
-    TicketId next_id_ = 1;
+    std::list<Arrival> arrivals_;
+    bool has_left_ = false;  // a reader
+    int64_t open_ = 0;       // texts that have not ended
     ServiceCounts counts_;
     std::string failure_;
     std::exception_ptr error_;
     bool ending_ = false;
-    std::thread thread_;  // started last
+    SmallThread thread_;  // started last
 };
 
 }  // namespace dslaunch::serve

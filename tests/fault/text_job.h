@@ -22,7 +22,7 @@
 namespace dslaunch::test {
 
 // FOLDER/model: the fixture llama without an end token and with a long context, so that its text
-// goes on for as long as anyone wants.
+// goes on for as long as anyone wants. Its chat template takes seconds until it is refused.
 inline std::string endless_model(const TemporaryFolder& folder) {
     const std::string path = folder.path() + "/model";
     std::filesystem::copy(fixture_file("huggingface/llama"), path);
@@ -30,6 +30,8 @@ inline std::string endless_model(const TemporaryFolder& folder) {
     config["eos_token_id"] = nullptr;
     config["max_position_embeddings"] = 200'000;
     write_file(path + "/config.json", config.dump());
+    write_file(path + "/chat_template.jinja",
+               "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}");
     return path;
 }
 
@@ -49,10 +51,18 @@ class WireClient {
         REQUIRE(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
                 std::ssize(bytes));
     }
+    // As much of BYTES as the server takes: one that refuses a request may not read the rest.
+    void send_what_is_taken(std::string_view bytes) const {
+        while (!bytes.empty()) {
+            const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+            if (sent <= 0) return;
+            bytes.remove_prefix(static_cast<size_t>(sent));
+        }
+    }
     void post(const std::string& path, const Json& body) const {
         const std::string text = body.dump();
         send(
-            fmt::format("POST {} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+            fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                         "Content-Length: {}\r\n\r\n{}",
                         path, text.size(), text));
     }
@@ -95,7 +105,9 @@ inline bool is_whole(const std::string& reply) {
 // `dslaunch WORDS…` of the endless model; WORDS[0] is generate or serve.
 class TextJob {
   public:
-    explicit TextJob(const std::vector<std::string>& words) : process_(folder_, command(words)) {}
+    // LIMITS: commands of a shell that come before it.
+    explicit TextJob(const std::vector<std::string>& words, const std::string& limits = "")
+        : process_(folder_, command(words, limits)) {}
 
     [[nodiscard]] JobProcess& process() { return process_; }
     [[nodiscard]] const TemporaryFolder& folder() const { return folder_; }
@@ -131,8 +143,11 @@ class TextJob {
     }
 
   private:
-    std::vector<std::string> command(const std::vector<std::string>& words) const {
-        std::vector<std::string> all = {kDslaunch, words.front(), endless_model(folder_)};
+    std::vector<std::string> command(const std::vector<std::string>& words,
+                                     const std::string& limits) const {
+        std::vector<std::string> all;
+        if (!limits.empty()) all = {"sh", "-c", limits + "; exec \"$@\"", "sh"};
+        all.insert(all.end(), {kDslaunch, words.front(), endless_model(folder_)});
         all.insert(all.end(), words.begin() + 1, words.end());
         return all;
     }

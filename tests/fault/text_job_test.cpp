@@ -1,8 +1,12 @@
 // generate and serve when a rank dies or stands still, when they are asked to end, and when a disk
 // is full: the job ends in time with the right code and a culprit, and no client takes half an
 // answer for a whole one.
+#include <sys/stat.h>
+
 #include <csignal>
 #include <filesystem>
+#include <memory>
+#include <utility>
 
 #include "fault/text_job.h"
 #include "support/catch.h"
@@ -65,7 +69,7 @@ void await_running(int port, int count) {
     const std::string wanted = fmt::format("requests_running {}\n", count);
     for (;;) {
         WireClient client(port);
-        client.send("GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        client.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         if (client.read_all().find(wanted) != std::string::npos) return;
         ::usleep(10'000);
     }
@@ -197,6 +201,111 @@ TEST_CASE("a signal at any moment of its start ends a server") {
         // Before it takes signals itself, one ends it as any program.
         CHECK((code == 0 || code == 128 + SIGTERM));
     }
+}
+
+TEST_CASE("two signals end a server though it does what nothing breaks off") {
+    adopt_orphans();
+    for (const std::string grace : {"600", "0"}) {
+        TextJob job({"serve", "--port", "0", "--grace", grace});
+        const int port = job.port();
+        WireClient client(port), health(port);
+        client.post("/v1/chat/completions", {{"messages", {{{"role", "u"}, {"content", "a"}}}}});
+        health.send("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        REQUIRE(health.read_all().starts_with("HTTP/1.1 200"));
+        job.process().signal(SIGTERM);
+        job.await("asked to end");
+        // Without a grace time one is enough.
+        if (grace != "0") job.process().signal(SIGTERM);
+        CHECK(job.process().wait() == 0);
+        // It was not waited for.
+        CHECK(client.read_all().empty());
+    }
+}
+
+TEST_CASE("a server with small stacks answers whatever it is asked") {
+    adopt_orphans();
+    TextJob job({"serve", "--port", "0"}, "ulimit -s 128");
+    const int port = job.port();
+    WireClient ranges(port), chat(port);
+    std::string many = "Range: bytes=0-0";
+    for (int i = 0; i < 2'000; ++i) many += ",0-0";
+    ranges.send("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + many +
+                "\r\n\r\n");
+    CHECK(ranges.read_all().starts_with("HTTP/1.1 200"));
+    chat.post("/v1/chat/completions", {{"messages", {{{"role", "u"}, {"content", "a"}}}}});
+    CHECK(chat.read_all().find("too many steps") != std::string::npos);
+    WireClient text(port);
+    text.post("/v1/completions", {{"prompt", {1, 2, 3}}, {"max_tokens", 3}});
+    CHECK(text.read_all().starts_with("HTTP/1.1 200"));
+    job.process().signal(SIGTERM);
+    CHECK(job.process().wait() == 0);
+}
+
+TEST_CASE("a server under a limit of memory refuses what it has no room for, and lives") {
+    adopt_orphans();
+    TextJob job({"serve", "--port", "0", "--context", "64", "--threads", "1"}, "ulimit -v 1500000");
+    const int port = job.port();
+    const auto completion = [&](const std::string& prompt) {
+        return "{\"max_tokens\": 1, \"prompt\": " + prompt + "}";
+    };
+    std::string lists = "[[]", messages = R"([{"role":"u","content":""})";
+    for (int i = 0; i < 4'000'000; ++i) lists += ",[]";
+    for (int i = 0; i < 500'000; ++i) messages += R"(,{"role":"u","content":""})";
+    const std::pair<const char*, std::string> bodies[] = {
+        {"/v1/completions", completion(lists + "]")},
+        {"/v1/completions", completion("\"" + std::string(15'000'000, 'a') + "\"")},
+        {"/v1/chat/completions", "{\"messages\": " + messages + "]}"},
+    };
+    for (const auto& [path, body] : bodies) {
+        std::vector<std::unique_ptr<WireClient>> clients;
+        for (int i = 0; i < 4; ++i) {
+            clients.push_back(std::make_unique<WireClient>(port));
+            clients.back()->send(
+                fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+                            path, body.size()));
+        }
+        for (const auto& client : clients) client->send_what_is_taken(body);
+        for (const auto& client : clients) {
+            const std::string answer = client->read_all();
+            INFO(path << " " << body.substr(0, 40) << "\n" << answer.substr(0, 300));
+            CHECK((answer.starts_with("HTTP/1.1 503") || answer.starts_with("HTTP/1.1 400")));
+        }
+    }
+    WireClient text(port);
+    text.post("/v1/completions", {{"prompt", {1, 2, 3}}, {"max_tokens", 3}});
+    CHECK(text.read_all().starts_with("HTTP/1.1 200"));
+    job.process().signal(SIGTERM);
+    CHECK(job.process().wait() == 0);
+}
+
+TEST_CASE("a key that others may read, and an address that others reach without one, are refused") {
+    const TemporaryFolder folder;
+    const std::string model = endless_model(folder), key = folder.path() + "/key";
+    write_file(key, "secret%20\nmore\n");
+    const auto run = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> words = {kDslaunch, "serve", model, "--port", "0"};
+        words.insert(words.end(), more.begin(), more.end());
+        JobProcess process(folder, words);
+        const int code = process.wait();
+        return std::pair(code, process.err());
+    };
+    for (const mode_t mode : {0644, 0640, 0604, 0622}) {
+        REQUIRE(::chmod(key.c_str(), mode) == 0);
+        const auto [code, err] = run({"--api-key-file", key});
+        INFO(err);
+        CHECK(code == 66);
+        CHECK(err.find("chmod 600") != std::string::npos);
+    }
+    for (const std::string content : {"", "\n", "two words\n", "k\xc3\xa4se\n"}) {
+        write_file(key, content);
+        REQUIRE(::chmod(key.c_str(), 0600) == 0);
+        CHECK(run({"--api-key-file", key}).first == 66);
+    }
+    CHECK(run({"--api-key-file", folder.path() + "/none"}).first == 66);
+    const auto [code, err] = run({"--host", "0.0.0.0"});
+    INFO(err);
+    CHECK(code == 64);
+    CHECK(err.find("--api-key-file") != std::string::npos);
 }
 
 TEST_CASE("Ctrl-C ends generate on ranks at once: there is nothing to save") {

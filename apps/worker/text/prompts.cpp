@@ -25,7 +25,7 @@ std::vector<int32_t> checked_tokens(const std::vector<int64_t>& ids, const char*
 }
 
 Prompt chat_prompt(const Json& messages, const TextFiles& files) {
-    return {files.require_codec().encode(files.chat_text(messages, {}), /*is_rendered=*/true), "",
+    return {files.require_codec().encode(files.chat_text(messages), /*is_rendered=*/true), "",
             ""};
 }
 

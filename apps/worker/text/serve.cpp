@@ -1,20 +1,21 @@
 // dsworker serve: a model behind OpenAI's protocol, on one rank or shared by those of a job.
-#include <atomic>
+#include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <thread>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine/memory_limits.h"
 #include "base/text.h"
-#include "base/text_bytes.h"
 #include "infer/sample/sampler.h"
 #include "serve/http_server.h"
-#include "storage/files/mapped_file.h"
 #include "worker/roles.h"
+#include "worker/text/chat_values.h"
 #include "worker/text/decoder_session.h"
+#include "worker/text/end_watch.h"
+#include "worker/text/key_file.h"
 #include "worker/text/rank_process.h"
 #include "worker/text/text_files.h"
 
@@ -33,12 +34,15 @@ struct ServeArguments {
 
 void declare(CommandLine& app, ServeArguments& arguments) {
     app.add("MODEL", arguments.decoder.model, "a Hugging Face folder").required();
-    app.add("--host ADDRESS", arguments.server.host, "where to listen").show_default();
+    app.add("--host ADDRESS", arguments.server.host,
+            "where to listen; one that other machines reach wants --api-key-file")
+        .show_default();
     app.add("--port N", arguments.port, "0: one that is free")
         .show_default()
         .range(int64_t{0}, int64_t{65'535});
     app.add("--api-key-file FILE", arguments.api_key_file,
-            "clients must send the first line of FILE as their API key");
+            "clients must send the first line of FILE, which nobody else may read (mode 600), as "
+            "their API key");
     app.add("--grace SECONDS", arguments.grace_s,
             "how long texts may go on after Ctrl-C or SIGTERM; a second one ends them at once")
         .show_default()
@@ -76,143 +80,86 @@ void open_session(DecoderSession& session, const ServeArguments& arguments) {
                  infer::pages_for(std::min(context, kPositionsLeast)));
 }
 
-std::string first_line_of(const std::string& path) {
-    const storage::MappedFile file(path);
-    const std::string_view text = text_in(file.bytes());
-    const std::string key(trim(text.substr(0, text.find('\n'))));
-    if (key.empty()) fail(ExitCode::kInput, "{}: its first line is empty", printable(path));
-    return key;
-}
-
-// Waits a moment for SIGINT or SIGTERM, which are blocked in all threads. At most 0: none came.
-int end_signal() {
-    sigset_t ends;
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGINT);
-    sigaddset(&ends, SIGTERM);
-    constexpr timespec kInterval{0, 50'000'000};
-    return ::sigtimedwait(&ends, nullptr, &kInterval);
-}
-
-bool end_signal_comes() {
-    return end_signal() > 0;
-}
-
-// While this lives a signal ends the process: nobody is served yet, and weights may take minutes.
-class EndWhileLoading {
-  public:
-    EndWhileLoading()
-        : watcher_([this] {
-              while (!is_done_)
-                  if (const int signal = end_signal(); signal > 0) std::_Exit(128 + signal);
-          }) {}
-    EndWhileLoading(const EndWhileLoading&) = delete;
-    EndWhileLoading& operator=(const EndWhileLoading&) = delete;
-    ~EndWhileLoading() {
-        is_done_ = true;
-        watcher_.join();
-    }
-
-  private:
-    std::atomic<bool> is_done_ = false;
-    std::thread watcher_;
-};
-
-// Serves until a signal, the launcher or a failure of SERVICE asks to end. Texts that were begun
-// may then go on for GRACE, or until another signal comes.
-void serve_until_asked(serve::HttpServer& server, serve::TextService& service,
-                       const RankProcess& process, Duration grace) {
-    std::atomic<bool> has_ended = false, was_asked = false;
-    std::thread watcher([&] {
-        while (!has_ended && !process.asked_to_end() && service.failure().empty() &&
-               !end_signal_comes()) {
-        }
-        if (has_ended) return service.end();
-        was_asked = true;
-        server.stop();
-        const infer::EngineCounts counts = service.counts().engine;
-        if (service.failure().empty())
-            log_info("serve", "asked to end: no more requests are taken, {} may go on for {:.0f} s",
-                     counted(counts.running + counts.waiting, "text"),
-                     std::chrono::duration<double>(grace).count());
-        const TimePoint limit = SystemClock().now() + grace;
-        while (!has_ended && SystemClock().now() < limit && !end_signal_comes()) {
-        }
-        service.end();
-    });
-    server.run();
-    has_ended = true;
-    watcher.join();
-    if (!was_asked)
-        fail(ExitCode::kSetup,
-             "the server's socket has failed: no connection can be taken any more "
-             "(`ulimit -n` and the machine's memory are its limits)");
-}
-
 // Other ranks believe this one lost after TIMEOUT seconds.
 Duration idle_interval(double timeout_s) {
     return std::chrono::milliseconds(static_cast<int64_t>(std::min(5.0, timeout_s / 3) * 1e3));
 }
 
-void block_end_signals() {
-    sigset_t ends;
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGINT);
-    sigaddset(&ends, SIGTERM);
-    ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);
+serve::ChatRenderer renderer_of(const TextFiles& files) {
+    if (!files.has_chat()) return {};
+    return [&files](serve::JsonView messages, std::optional<serve::JsonView> tools,
+                    int64_t bytes_max) {
+        tokens::jinja::Limits limits;
+        limits.memory_bytes_max = std::min(limits.memory_bytes_max, static_cast<size_t>(bytes_max));
+        return files.chat_text(template_value(messages),
+                               tools ? template_value(*tools) : tokens::jinja::Value::none(),
+                               limits);
+    };
+}
+
+// A part of what the system leaves, for all requests together.
+int64_t requests_bytes_max(int64_t otherwise) {
+    constexpr int64_t kPart = 4, kLeast = int64_t{4} << 20;
+    const auto tightest = tightest_share(read_memory_state().limits, 1);
+    if (!tightest) return otherwise;
+    return std::clamp(tightest->left.value / kPart, kLeast, otherwise);
+}
+
+serve::ServerOptions server_options(const ServeArguments& arguments, int64_t context) {
+    serve::ServerOptions options = arguments.server;
+    options.port = static_cast<int>(arguments.port);
+    options.context = context;
+    options.requests_bytes_max = requests_bytes_max(options.requests_bytes_max);
+    if (options.model.empty())
+        options.model =
+            std::filesystem::path(arguments.decoder.model + "/").parent_path().filename();
+    return options;
+}
+
+// Serves until a signal, the launcher or a failure asks to end.
+void serve_session(const ServeArguments& arguments, const serve::ServerOptions& options,
+                   DecoderSession& session, const TextFiles& files, EndWatch& watch) {
+    infer::EngineOptions engine = arguments.engine;
+    engine.sequences_max = std::min(engine.sequences_max, session.runner().rows_max());
+    serve::TextService service(
+        session.runner(), files.require_codec(), engine, files.end_tokens(),
+        [&](bool goes_on) {
+            if (goes_on) session.keep_waiting();
+        },
+        idle_interval(arguments.decoder.timeout_s));
+    serve::HttpServer server(service, files.require_codec(), renderer_of(files), options);
+    const int port = server.bind();
+    const bool is_v6 = options.host.find(':') != std::string::npos;
+    log_info("serve", "`{}` at http://{}:{}/v1, {} texts at once, {} tokens of cache",
+             printable(options.model), is_v6 ? "[" + options.host + "]" : options.host, port,
+             engine.sequences_max, session.pages() * infer::kPagePositions);
+    watch.serve(server, service,
+                std::chrono::milliseconds(static_cast<int64_t>(arguments.grace_s * 1e3)));
+    if (const std::exception_ptr error = service.error()) std::rethrow_exception(error);
 }
 
 void serve_model(ServeArguments& arguments, RankProcess& process) {
-    block_end_signals();
-    DecoderSession session(arguments.decoder, process);
+    EndWatch::block_signals();
     if (!process.is_first()) {
+        DecoderSession session(arguments.decoder, process);
         open_session(session, arguments);
         return session.finish();
     }
+    EndWatch watch(process);
+    if (!arguments.api_key_file.empty())
+        arguments.server.api_key = read_key_file(arguments.api_key_file);
+    serve::HttpServer::require_key(arguments.server);
+    DecoderSession session(arguments.decoder, process);
     const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
-    const infer::TextCodec& codec = files.require_codec();
-    {
-        const EndWhileLoading at_a_signal;
-        open_session(session, arguments);
-    }
-    const int64_t pages = session.pages();
-    const int64_t positions = pages * infer::kPagePositions;
+    static_cast<void>(files.require_codec());
+    open_session(session, arguments);
+    const int64_t positions = session.pages() * infer::kPagePositions;
     if (positions < session.context())
         log_info("serve",
                  "a text may have {} tokens, as many as the cache: the model's context is {}",
                  positions, session.context());
-    serve::ServerOptions& options = arguments.server;
-    options.port = static_cast<int>(arguments.port);
-    options.context = std::min(session.context(), positions);
-    if (!arguments.api_key_file.empty()) options.api_key = first_line_of(arguments.api_key_file);
-    if (options.model.empty())
-        options.model =
-            std::filesystem::path(arguments.decoder.model + "/").parent_path().filename();
-    serve::ChatRenderer render;
-    if (files.has_chat())
-        render = [&files](const nlohmann::ordered_json& messages,
-                          const nlohmann::ordered_json& tools) {
-            return files.chat_text(messages, tools);
-        };
-    infer::EngineOptions engine = arguments.engine;
-    engine.sequences_max = std::min(engine.sequences_max, session.runner().rows_max());
-    {
-        serve::TextService service(
-            session.runner(), codec, engine, files.end_tokens(),
-            [&](bool goes_on) {
-                if (goes_on) session.keep_waiting();
-            },
-            idle_interval(arguments.decoder.timeout_s));
-        serve::HttpServer server(service, codec, render, options);
-        const int port = server.bind();
-        log_info("serve", "`{}` at http://{}:{}/v1, {} texts at once, {} tokens of cache",
-                 printable(options.model), options.host, port, engine.sequences_max,
-                 pages * infer::kPagePositions);
-        serve_until_asked(server, service, process,
-                          std::chrono::milliseconds(static_cast<int64_t>(arguments.grace_s * 1e3)));
-        if (const std::exception_ptr error = service.error()) std::rethrow_exception(error);
-    }
+    serve_session(arguments, server_options(arguments, std::min(session.context(), positions)),
+                  session, files, watch);
     session.finish();
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -38,19 +39,25 @@ const infer::TextCodec& TextFiles::require_codec() const {
     return *codec_;
 }
 
-std::string TextFiles::chat_text(const nlohmann::ordered_json& messages,
-                                 const nlohmann::ordered_json& tools) const {
+std::string TextFiles::chat_text(const nlohmann::ordered_json& messages) const {
+    return chat_text(tokens::template_value(messages), tokens::jinja::Value::none(), {});
+}
+
+std::string TextFiles::chat_text(tokens::jinja::Value messages, tokens::jinja::Value tools,
+                                 const tokens::jinja::Limits& limits) const {
     if (!chat_)
         fail(ExitCode::kInput,
              "{}: the model has no chat template (chat_template.jinja, or `chat_template` in "
              "tokenizer_config.json); give a --prompt",
              folder_.empty() ? "MODEL" : printable(folder_));
-    const bool with_tools = !tools.is_null() && !tools.empty();
+    const bool with_tools = !tools.is(tokens::jinja::Kind::kNone);
     tokens::ChatInput input;
-    input.messages = tokens::template_value(messages);
-    if (with_tools) input.tools = tokens::template_value(tools);
+    input.messages = std::move(messages);
+    input.tools = std::move(tools);
     input.add_generation_prompt = true;
-    return chat_->choose(with_tools).apply(input).text;
+    tokens::TemplateOptions options;
+    options.limits = limits;
+    return chat_->choose(with_tools).apply(input, options).text;
 }
 
 }  // namespace dslaunch::worker

@@ -28,8 +28,10 @@ class TextFiles {
     [[nodiscard]] bool has_chat() const { return chat_.has_value(); }
     // The text of a chat in the model's template, with the start of its answer. Throws
     // Error{kInput} where there is no template, and for messages that it refuses.
-    [[nodiscard]] std::string chat_text(const nlohmann::ordered_json& messages,
-                                        const nlohmann::ordered_json& tools) const;
+    [[nodiscard]] std::string chat_text(const nlohmann::ordered_json& messages) const;
+    // The same of values; TOOLS: a list, or none. LIMITS bound what the template may take.
+    [[nodiscard]] std::string chat_text(tokens::jinja::Value messages, tokens::jinja::Value tools,
+                                        const tokens::jinja::Limits& limits) const;
     [[nodiscard]] const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
 
   private:

@@ -1,7 +1,6 @@
 #include "infer/engine/engine.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -133,7 +132,9 @@ std::vector<MadeToken> Engine::step() {
     DSL_CHECK(!running_.empty(), "no sequence fits");
     std::vector<Sequence*> owners;
     const Batch batch = next_batch(owners);
+    is_computing_ = true;
     const std::span<float> logits = runner_.run(batch);
+    is_computing_ = false;
     ++counts_.steps;
     std::vector<MadeToken> made;
     const auto vocabulary = static_cast<size_t>(runner_.vocabulary());
@@ -143,7 +144,7 @@ std::vector<MadeToken> Engine::step() {
         if (!row.wants_logits) continue;
         Sequence& sequence = *owners[row.sequence];
         const std::span<float> of_row = logits.subspan(vocabulary * next++, vocabulary);
-        if (!std::ranges::all_of(of_row, [](float logit) { return std::isfinite(logit); })) {
+        if (!are_finite(of_row)) {
             made.push_back({sequence.id, 0, EndReason::kBroken});
             continue;
         }
@@ -156,6 +157,14 @@ std::vector<MadeToken> Engine::step() {
     for (const MadeToken& token : made)
         if (token.end != EndReason::kNone) cancel(token.request);
     return made;
+}
+
+void Engine::clear() noexcept {
+    for (Sequences* list : {&running_, &waiting_}) {
+        for (Sequence& sequence : *list) pool_.give_back(sequence.pages);
+        list->clear();
+    }
+    is_computing_ = false;
 }
 
 EngineCounts Engine::counts() const {

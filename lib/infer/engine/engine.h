@@ -33,11 +33,6 @@ enum class EndReason {
     kBroken,    // its logits are not all finite: the token is none, see kBrokenLogits
 };
 
-inline constexpr const char* kBrokenLogits =
-    "the model's logits are not finite numbers: its weights are damaged, its training has "
-    "diverged, "
-    "or --weights has too few bits for them";
-
 struct MadeToken {
     RequestId request = 0;
     int32_t token = 0;
@@ -73,8 +68,13 @@ class Engine {
     void cancel(RequestId id);
 
     [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty(); }
-    // Computes one batch. Returns the tokens made. REQUIRES: not idle().
+    // Computes one batch. Returns the tokens made. When it throws, clear() must follow. REQUIRES:
+    // not idle().
     [[nodiscard]] std::vector<MadeToken> step();
+    // False: a batch was begun that failed, and others wait in the middle of it.
+    [[nodiscard]] bool can_go_on() const { return !is_computing_ || !runner_.is_shared(); }
+    // Forgets all requests; their pages are free. Takes no memory.
+    void clear() noexcept;
 
     [[nodiscard]] EngineCounts counts() const;
 
@@ -102,6 +102,7 @@ class Engine {
     Sequences running_;  // in the order in which they came
     Sequences waiting_;
     RequestId next_id_ = 1;
+    bool is_computing_ = false;
     EngineCounts counts_;
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/matrix/attend.h"
 
 namespace dslaunch::infer {
 
@@ -257,6 +258,11 @@ class DecoderLoader {
 
 DecoderWeights load_decoder(const TransformerConfig& config, const DecoderPart& part,
                             WeightSource& source) {
+    if (config.head_width > kernels::kAttendWidthMax)
+        fail(ExitCode::kInput,
+             "config.json: heads of {} elements (`head_dim`, or `hidden_size` divided by "
+             "`num_attention_heads`), and the decoder computes heads of {} at most",
+             config.head_width, kernels::kAttendWidthMax);
     return DecoderLoader(config, part, source).load();
 }
 

@@ -68,7 +68,8 @@ struct DecoderWeights {
 };
 
 // Takes PART of the model that CONFIG describes from SOURCE. Throws Error{kInput} as SOURCE does,
-// and Error{kUsage} where heads of keys do not divide among the tensor ranks.
+// and for heads that attention has no room for; Error{kUsage} where heads of keys do not divide
+// among the tensor ranks.
 [[nodiscard]] DecoderWeights load_decoder(const storage::TransformerConfig& config,
                                           const DecoderPart& part, WeightSource& source);
 

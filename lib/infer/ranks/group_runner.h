@@ -47,6 +47,7 @@ class GroupRunner final : public StepRunner {
     [[nodiscard]] int64_t context() const override { return parts_.decoder.config().context; }
     [[nodiscard]] int64_t pages() const override { return parts_.decoder.options().pages; }
     [[nodiscard]] int64_t rows_max() const override { return parts_.decoder.options().rows_max; }
+    [[nodiscard]] bool is_shared() const override { return true; }
     // Throws Error{kPeerLost} when a rank is lost. REQUIRES: rank 0.
     [[nodiscard]] std::span<float> run(const Batch& batch) override;
     // Tells the other ranks that rank 0 is alive and has nothing to compute. REQUIRES: rank 0.

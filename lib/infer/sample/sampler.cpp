@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -23,8 +24,15 @@ Sampler::Sampler(const SamplingOptions& options) : options_(options), random_(op
     require(options.top_p > 0 && options.top_p <= 1, "top-p", options.top_p,
             "above 0 and at most 1");
     require(options.min_p >= 0 && options.min_p <= 1, "min-p", options.min_p, "between 0 and 1");
-    require(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty),
-            "repetition penalty", options.repetition_penalty, "above 0");
+    // Beyond it, products with logits of any model would be infinite.
+    constexpr double kPenaltyMax = 1e6;
+    require(
+        options.repetition_penalty >= 1 / kPenaltyMax && options.repetition_penalty <= kPenaltyMax,
+        "repetition penalty", options.repetition_penalty, "above 0, from 1e-6 to 1e6");
+}
+
+bool are_finite(std::span<const float> logits) {
+    return std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); });
 }
 
 int32_t likeliest(std::span<const float> logits) {
@@ -40,7 +48,9 @@ void Sampler::penalize(std::span<float> logits, std::span<const int32_t> text) {
         const auto at = static_cast<size_t>(token);
         if (at >= logits.size() || is_penalized_[at]) continue;
         is_penalized_[at] = true;
-        logits[at] = logits[at] < 0 ? logits[at] * penalty : logits[at] / penalty;
+        constexpr float kMost = std::numeric_limits<float>::max();
+        logits[at] =
+            std::clamp(logits[at] < 0 ? logits[at] * penalty : logits[at] / penalty, -kMost, kMost);
     }
 }
 

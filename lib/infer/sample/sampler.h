@@ -26,7 +26,7 @@ class Sampler {
     explicit Sampler(const SamplingOptions& options);
 
     // The next token after TEXT, from its LOGITS. SHAPE: [vocabulary] fp32; they are changed.
-    // Of equal logits the lowest token counts as the likeliest. REQUIRES: not empty.
+    // Of equal logits the lowest token counts as the likeliest. REQUIRES: not empty, are_finite().
     [[nodiscard]] int32_t next(std::span<float> logits, std::span<const int32_t> text);
 
     [[nodiscard]] const SamplingOptions& options() const { return options_; }
@@ -47,6 +47,12 @@ class Sampler {
     std::vector<double> probabilities_;  // of the candidates, without a common factor
     std::vector<bool> is_penalized_;     // by token
 };
+
+// What is said of logits that are not.
+inline constexpr const char* kBrokenLogits =
+    "the model's logits are not finite numbers: its weights are damaged, its training has "
+    "diverged, or --weights has too few bits for them";
+[[nodiscard]] bool are_finite(std::span<const float> logits);
 
 // The likeliest token of LOGITS; the lowest one of several. REQUIRES: not empty.
 [[nodiscard]] int32_t likeliest(std::span<const float> logits);

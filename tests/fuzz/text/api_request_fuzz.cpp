@@ -1,40 +1,112 @@
 // Requests of OpenAI's protocol: whatever the bytes are, the answer is a request within its bounds
-// or an error with a reason, and both have their JSON.
+// or an error with a reason, and both have their JSON. A body is read as another library reads it,
+// and what it takes is given back.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "base/check.h"
 #include "infer/sample/sampler.h"
 #include "serve/api_reply.h"
 #include "serve/api_request.h"
+#include "serve/json/json_document.h"
 
 using namespace dslaunch;
 using namespace dslaunch::serve;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    if (size == 0) return 0;
-    const ApiKind kind = data[0] % 2 == 0 ? ApiKind::kCompletion : ApiKind::kChat;
-    const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
-    const auto parsed = parse_api_request(kind, body, {});
-    if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
-        DSL_CHECK(error->status == 400 && !error->message.empty(), "an error without a reason");
-        DSL_CHECK(nlohmann::json::accept(error_json(*error)), "an error that is no JSON");
-        return 0;
+namespace {
+
+using nlohmann::json;
+
+json as_json(JsonView value) {
+    switch (value.kind()) {
+        case JsonKind::kNull:
+            return nullptr;
+        case JsonKind::kBool:
+            return value.flag();
+        case JsonKind::kInteger:
+            return value.integer();
+        case JsonKind::kReal:
+            return value.real();
+        case JsonKind::kText:
+            return std::string(value.text());
+        case JsonKind::kArray: {
+            json array = json::array();
+            for (const JsonView item : value.items()) array.push_back(as_json(item));
+            return array;
+        }
+        case JsonKind::kObject:
+            break;
     }
-    const ApiRequest& request = std::get<ApiRequest>(parsed);
+    json object = json::object();
+    std::string key;
+    bool is_key = true;
+    for (const JsonView field : value.fields()) {
+        if (is_key) {
+            key = field.text();
+        } else {
+            object[key] = as_json(field);
+        }
+        is_key = !is_key;
+    }
+    return object;
+}
+
+// Keys that stand twice, and depth, are this reader's own refusals; the other one takes a zero byte
+// for the end.
+void check_document(const std::string& body, MemoryLease& lease) {
+    const auto read = JsonDocument::read(body, lease);
+    const json other = json::parse(body, nullptr, /*allow_exceptions=*/false);
+    if (const JsonFault* fault = std::get_if<JsonFault>(&read)) {
+        const bool is_own = fault->is_short_of_memory || body.find('\0') != body.npos ||
+                            fault->why.find("twice") != std::string::npos ||
+                            fault->why.find("deeper") != std::string::npos;
+        DSL_CHECK(is_own || other.is_discarded(), "JSON is refused: {}", fault->why);
+        return;
+    }
+    DSL_CHECK(!other.is_discarded(), "what is no JSON is read");
+    DSL_CHECK(as_json(std::get<JsonDocument>(read).root()) == other, "JSON is read otherwise");
+}
+
+void check_request(ApiKind kind, const ApiRequest& request) {
     // Throws for options out of range.
     static_cast<void>(infer::Sampler(request.sampling));
     const bool has_prompt = kind == ApiKind::kChat
-                                ? !request.messages.empty()
+                                ? request.messages && request.messages->elements() > 0
                                 : !request.prompts.empty() || !request.prompt_tokens.empty();
     DSL_CHECK(has_prompt && request.choices > 0, "a request for nothing");
     DSL_CHECK(!request.tokens_max || *request.tokens_max > 0, "a request for no token");
     for (const std::string& stop : request.stops) DSL_CHECK(!stop.empty(), "an empty stop");
     const std::string text = request.prompts.empty() ? "" : request.prompts.front();
-    DSL_CHECK(nlohmann::json::accept(
-                  whole_reply({kind, "id", request.model, 0}, {{0, text, TextEnd::kStop}}, {})),
-              "a reply that is no JSON");
+    DSL_CHECK(
+        json::accept(whole_reply({kind, "id", request.model, 0}, {{0, text, TextEnd::kStop}}, {})),
+        "a reply that is no JSON");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    if (size == 0) return 0;
+    const ApiKind kind = data[0] % 2 == 0 ? ApiKind::kCompletion : ApiKind::kChat;
+    const std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
+    // With little memory, too.
+    MemoryAccount account(data[0] < 32 ? int64_t{data[0]} * 64 : int64_t{1} << 24);
+    const int64_t before = account.bytes_taken();
+    {
+        MemoryLease lease(account);
+        check_document(body, lease);
+        lease.shrink_to(0);
+        const auto parsed = parse_api_request(kind, body, {}, lease);
+        if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
+            DSL_CHECK((error->status == 400 || error->status == 503) && !error->message.empty(),
+                      "an error without a reason");
+            DSL_CHECK(json::accept(error_json(*error)), "an error that is no JSON");
+        } else {
+            check_request(kind, std::get<ApiRequest>(parsed));
+        }
+    }
+    DSL_CHECK(account.bytes_taken() == before, "memory is not given back");
     return 0;
 }

@@ -1,20 +1,29 @@
 #include "serve/api_request.h"
 
+#include <nlohmann/json.hpp>
+
 #include "serve/api_reply.h"
 #include "support/catch.h"
 
 namespace dslaunch::serve {
 namespace {
 
+std::variant<ApiRequest, ApiError> parsed_from(ApiKind kind, const std::string& body,
+                                               int64_t bytes_max = 1 << 20) {
+    MemoryAccount account(bytes_max);
+    MemoryLease lease(account);
+    return parse_api_request(kind, body, {.temperature = 0.5, .top_k = 7}, lease);
+}
+
 ApiRequest accepted(ApiKind kind, const std::string& body) {
-    const auto parsed = parse_api_request(kind, body, {.temperature = 0.5, .top_k = 7});
+    const auto parsed = parsed_from(kind, body);
     INFO(body);
     if (const auto* error = std::get_if<ApiError>(&parsed)) FAIL(error->message);
     return std::get<ApiRequest>(parsed);
 }
 
 ApiError refused(ApiKind kind, const std::string& body) {
-    const auto parsed = parse_api_request(kind, body, {});
+    const auto parsed = parsed_from(kind, body);
     INFO(body);
     REQUIRE(std::holds_alternative<ApiError>(parsed));
     return std::get<ApiError>(parsed);
@@ -55,8 +64,8 @@ TEST_CASE("a chat is read, with parts of text and tools") {
         "text": "hi"}]}, {"role": "assistant", "content": null, "tool_calls": []}],
         "max_tokens": 4, "max_completion_tokens": 6, "tools": [{"type": "function"}],
         "response_format": {"type": "text"}, "tool_choice": "auto", "stop": "x"})");
-    CHECK(chat.messages.size() == 3);
-    CHECK(chat.tools.size() == 1);
+    CHECK(chat.messages->elements() == 3);
+    CHECK(chat.tools->elements() == 1);
     CHECK(chat.tokens_max == 6);
     CHECK(chat.stops == std::vector<std::string>{"x"});
     CHECK_FALSE(
@@ -117,6 +126,20 @@ TEST_CASE("wrong requests are refused by their field") {
         CHECK(error.message.find(row.word) != std::string::npos);
         const auto json = nlohmann::json::parse(error_json(error));
         CHECK(json["error"]["type"] == "invalid_request_error");
+    }
+}
+
+TEST_CASE("a request whose parts find no memory left is refused for now, not for ever") {
+    std::string tokens = "1";
+    for (int i = 0; i < 5000; ++i) tokens += ",1";
+    const std::string bodies[] = {R"({"prompt": "a", "x": [)" + tokens + "]}",
+                                  R"({"prompt": [)" + tokens + "]}",
+                                  R"({"prompt": ")" + std::string(50'000, 'a') + "\"}"};
+    for (const std::string& body : bodies) {
+        REQUIRE(std::holds_alternative<ApiRequest>(parsed_from(ApiKind::kCompletion, body)));
+        const auto refusal = parsed_from(ApiKind::kCompletion, body, 40'000);
+        REQUIRE(std::holds_alternative<ApiError>(refusal));
+        CHECK(std::get<ApiError>(refusal).status == 503);
     }
 }
 

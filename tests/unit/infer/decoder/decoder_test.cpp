@@ -136,6 +136,13 @@ double relative_error(const std::vector<float>& made, const std::vector<float>& 
 // Sums of some 20 numbers of about 1 in fp32, in another order, in each of a few layers.
 constexpr double kRounding = 2e-5;
 
+TEST_CASE("heads that attention has no room for are refused when the weights are read") {
+    Fixture fixture(fixtures().front());
+    fixture.folder.config.head_width = kernels::kAttendWidthMax + 4;
+    CHECK_THROWS_WITH(Rank(fixture, whole_of(fixture), nullptr, {}),
+                      Catch::Contains("config.json: heads of 516 elements"));
+}
+
 TEST_CASE("every family's logits are those of transformers, whole, in pieces and by tokens") {
     for (const std::string& path : fixtures()) {
         INFO(path);

@@ -1,0 +1,139 @@
+#include "worker/text/end_watch.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace dslaunch::worker {
+
+namespace {
+
+// What cannot be broken off, as a step of a large model, is not waited for any longer.
+constexpr std::chrono::milliseconds kEndMax{500};
+
+sigset_t end_signals() {
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    return ends;
+}
+
+// Waits a moment for a signal. At most 0: none came.
+int next_signal() {
+    const sigset_t ends = end_signals();
+    constexpr timespec kInterval{0, 50'000'000};
+    return ::sigtimedwait(&ends, nullptr, &kInterval);
+}
+
+}  // namespace
+
+void EndWatch::block_signals() {
+    const sigset_t ends = end_signals();
+    ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+}
+
+EndWatch::EndWatch(const RankProcess& process) : process_(process), thread_([this] { watch(); }) {}
+
+EndWatch::~EndWatch() {
+    {
+        const std::lock_guard lock(mutex_);
+        is_over_ = true;
+    }
+    thread_.join();
+}
+
+void EndWatch::watch() {
+    for (;;) {
+        const int signal = next_signal();
+        const std::lock_guard lock(mutex_);
+        if (is_over_) return;
+        look(signal);
+    }
+}
+
+// Decides by SIGNAL, if there is one, and the clock.
+void EndWatch::look(int signal) {
+    const bool is_late = SystemClock().now() >= limit_;
+    switch (phase_) {
+        case Phase::kLoading:
+            if (signal > 0) std::_Exit(128 + signal);
+            break;
+        case Phase::kServing:
+            if (signal > 0 || process_.asked_to_end() || !service_->failure().empty())
+                begin_grace();
+            break;
+        case Phase::kGrace:
+            if (signal > 0 || is_late) begin_end();
+            break;
+        case Phase::kEnding:
+            // In a job the launcher ends what does not end, with the other ranks.
+            if (!process_.reporter && (signal > 0 || is_late)) std::_Exit(0);
+            break;
+    }
+}
+
+void EndWatch::begin_grace() {
+    server_->stop();
+    const bool has_failed = !service_->failure().empty();
+    const infer::EngineCounts counts = service_->counts().engine;
+    if (!has_failed)
+        log_info("serve", "asked to end: no more requests are taken, {} may go on for {:.0f} s",
+                 counted(counts.running + counts.waiting, "text"),
+                 std::chrono::duration<double>(grace_).count());
+    phase_ = Phase::kGrace;
+    limit_ = SystemClock().now() + grace_;
+}
+
+void EndWatch::begin_end() {
+    phase_ = Phase::kEnding;
+    // A failure's code is what the process ends with.
+    limit_ = service_ != nullptr && !service_->failure().empty() ? TimePoint::max()
+                                                                 : SystemClock().now() + kEndMax;
+    if (service_ != nullptr) service_->end();
+}
+
+void EndWatch::serve(serve::HttpServer& server, serve::TextService& service, Duration grace) {
+    {
+        const std::lock_guard lock(mutex_);
+        phase_ = Phase::kServing;
+        server_ = &server;
+        service_ = &service;
+        grace_ = grace;
+    }
+    try {
+        server.run();
+    } catch (...) {
+        service.end();
+        static_cast<void>(leave_server());
+        throw;
+    }
+    service.end();
+    if (!leave_server())
+        fail(ExitCode::kSetup,
+             "the server's socket has failed: no connection can be taken any more "
+             "(`ulimit -n` and the machine's memory are its limits)");
+}
+
+// Returns true if it was asked to end. Server and service may be gone from here on.
+bool EndWatch::leave_server() {
+    const std::lock_guard lock(mutex_);
+    const bool was_asked = phase_ != Phase::kServing;
+    server_ = nullptr;
+    service_ = nullptr;
+    if (phase_ != Phase::kEnding) {
+        phase_ = Phase::kGrace;
+        limit_ = TimePoint::max();
+    }
+    return was_asked;
+}
+
+}  // namespace dslaunch::worker

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "storage/foreign/restricted_unpickler.h"
+#include "storage/pickle/restricted_unpickler.h"
 
 using namespace dslaunch::storage;
 

@@ -1,6 +1,9 @@
 #include "storage/exported/weights.h"
 
+#include <optional>
+
 #include "base/text/json_place.h"
+#include "storage/files/tensor_extent.h"
 
 namespace dslaunch::storage {
 
@@ -18,23 +21,6 @@ std::vector<int64_t> naturals(const JsonPlace& list) {
     std::vector<int64_t> numbers;
     list.for_elements([&](const JsonPlace& element) { numbers.push_back(natural(element)); });
     return numbers;
-}
-
-// The elements of the storage that TENSOR reaches.
-int64_t reached(const ExportedTensor& tensor, const JsonPlace& place) {
-    int64_t end = tensor.offset;
-    bool is_empty = false, overflows = false;
-    for (size_t d = 0; d < tensor.sizes.size(); ++d) {
-        is_empty = is_empty || tensor.sizes[d] == 0;
-        int64_t step = 0;
-        overflows = overflows ||
-                    __builtin_mul_overflow(tensor.strides[d], tensor.sizes[d] - 1, &step) ||
-                    __builtin_add_overflow(end, step, &end);
-    }
-    if (is_empty) return 0;
-    constexpr int64_t kElementsMax = int64_t{1} << 56;
-    if (overflows || end >= kElementsMax) place.refuse("the shape overflows");
-    return end + 1;
 }
 
 ExportedTensor tensor_of(const JsonPlace& entry) {
@@ -59,9 +45,11 @@ ExportedTensor tensor_of(const JsonPlace& entry) {
     tensor.sizes = naturals(meta.at("sizes"));
     tensor.strides = naturals(meta.at("strides"));
     tensor.offset = natural(meta.at("storage_offset"));
-    if (tensor.sizes.size() != tensor.strides.size())
-        meta.refuse("it has another number of strides than of sizes");
-    tensor.reach = reached(tensor, meta);
+    const std::optional<TensorExtent> extent =
+        tensor_extent(tensor.offset, tensor.sizes, tensor.strides);
+    if (!extent) meta.refuse("no tensor has such sizes, strides and offset");
+    tensor.reach = extent->reach;
+    tensor.numel = extent->numel;
     return tensor;
 }
 

@@ -21,6 +21,7 @@ struct ExportedTensor {
     std::vector<int64_t> strides;
     int64_t offset = 0;
     int64_t reach = 0;  // the storage has so many elements at least
+    int64_t numel = 0;  // more than the storage's where elements are shared (stride 0)
 };
 
 // Tensors by name in the module. Throws Error{kInput} that begins with PATH: a damaged table, a

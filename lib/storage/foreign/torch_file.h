@@ -10,7 +10,7 @@
 
 #include "base/kinds/dtype.h"
 #include "storage/files/zip_archive.h"
-#include "storage/foreign/restricted_unpickler.h"
+#include "storage/pickle/restricted_unpickler.h"
 
 namespace dslaunch::storage {
 

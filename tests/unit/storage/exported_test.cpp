@@ -180,7 +180,7 @@ TEST_CASE("the table of weights tells what of a record each tensor is") {
     }
     SECTION("a shape that overflows") {
         entry["tensor_meta"] = tensor_meta({int64_t{1} << 40, 8}, {int64_t{1} << 40, 1});
-        CHECK_THAT(refuses(), Contains("overflows"));
+        CHECK_THAT(refuses(), Contains("no tensor has such sizes"));
     }
     SECTION("a negative stride") {
         entry["tensor_meta"] = tensor_meta({3}, {-1});
@@ -188,7 +188,7 @@ TEST_CASE("the table of weights tells what of a record each tensor is") {
     }
     SECTION("strides of another number") {
         entry["tensor_meta"] = tensor_meta({3, 4}, {1});
-        CHECK_THAT(refuses(), Contains("another number of strides"));
+        CHECK_THAT(refuses(), Contains("no tensor has such sizes"));
     }
 }
 

@@ -1,7 +1,6 @@
-#include "storage/foreign/restricted_unpickler.h"
+#include "storage/pickle/restricted_unpickler.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <map>
 #include <utility>
@@ -9,6 +8,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
+#include "storage/pickle/pickle_names.h"
+#include "storage/pickle/script_calls.h"
 
 namespace dslaunch::storage {
 
@@ -16,91 +17,28 @@ using Kind = PickleValue::Kind;
 
 namespace {
 
-// The use that may be made of a global that a pickle names.
-enum class Use : uint8_t {
-    kNone,       // refused
-    kName,       // stands for itself, never called
-    kDict,       // makes an empty dict
-    kList,       // makes a list of its argument's items
-    kSize,       // a tuple
-    kTensor,     // (storage, offset, shape, strides, …)
-    kParameter,  // (tensor, …)
-    kTyped,      // (what makes the tensor, class, its arguments, attributes)
-    kRecord      // arguments and state are kept beside the name
-};
-
-struct Known {
-    std::string_view name;
-    Use use;
-};
-
-constexpr std::array kKnown = {
-    Known{"collections OrderedDict", Use::kDict},
-    Known{"collections defaultdict", Use::kDict},
-    Known{"__builtin__ set", Use::kList},
-    Known{"builtins set", Use::kList},
-    Known{"__builtin__ frozenset", Use::kList},
-    Known{"builtins frozenset", Use::kList},
-    Known{"__builtin__ dict", Use::kName},
-    Known{"builtins dict", Use::kName},
-    Known{"__builtin__ list", Use::kName},
-    Known{"builtins list", Use::kName},
-    Known{"torch Size", Use::kSize},
-    Known{"torch._utils _rebuild_tensor_v2", Use::kTensor},
-    Known{"torch._utils _rebuild_parameter", Use::kParameter},
-    Known{"torch._utils _rebuild_parameter_with_state", Use::kParameter},
-    Known{"torch._tensor _rebuild_from_type_v2", Use::kTyped},
-    Known{"torch Tensor", Use::kName},
-    Known{"torch.nn.parameter Parameter", Use::kName},
-    Known{"torch DoubleStorage", Use::kName},
-    Known{"torch FloatStorage", Use::kName},
-    Known{"torch HalfStorage", Use::kName},
-    Known{"torch BFloat16Storage", Use::kName},
-    Known{"torch LongStorage", Use::kName},
-    Known{"torch IntStorage", Use::kName},
-    Known{"torch ShortStorage", Use::kName},
-    Known{"torch CharStorage", Use::kName},
-    Known{"torch ByteStorage", Use::kName},
-    Known{"torch BoolStorage", Use::kName},
-    Known{"torch float64", Use::kName},
-    Known{"torch float32", Use::kName},
-    Known{"torch float16", Use::kName},
-    Known{"torch bfloat16", Use::kName},
-    Known{"torch int64", Use::kName},
-    Known{"torch int32", Use::kName},
-    Known{"torch int16", Use::kName},
-    Known{"torch int8", Use::kName},
-    Known{"torch uint8", Use::kName},
-    Known{"torch bool", Use::kName},
-    Known{"deepspeed.runtime.fp16.loss_scaler LossScaler", Use::kRecord},
-    Known{"deepspeed.runtime.fp16.loss_scaler DynamicLossScaler", Use::kRecord},
-    Known{"deepspeed.runtime.zero.config ZeroStageEnum", Use::kRecord},
-    Known{"deepspeed.utils.tensor_fragment fragment_address", Use::kRecord},
-    // Client state that people hand to save_checkpoint.
-    Known{"argparse Namespace", Use::kRecord},
-    Known{"_codecs encode", Use::kRecord},
-    Known{"numpy dtype", Use::kRecord},
-    Known{"numpy.core.multiarray scalar", Use::kRecord},
-    Known{"numpy._core.multiarray scalar", Use::kRecord},
-};
-
-Use use_of(std::string_view name) {
-    const auto* found = std::ranges::find(kKnown, name, &Known::name);
-    return found == kKnown.end() ? Use::kNone : found->use;
-}
-
 bool is_storage_class(const PickleValue& value) {
     return value.kind == Kind::kGlobal && value.text.ends_with("Storage");
 }
 
 constexpr int64_t kTextBytesMax = int64_t{16} << 20;
 
+struct Limits {
+    int64_t depth_max;
+    int64_t reached_max;
+};
+constexpr Limits limits_of(PickleWords words) {
+    return words == PickleWords::kScript ? Limits{kScriptDepthMax, kPickleValuesMax}
+                                         : Limits{kPickleDepthMax, 16 * kPickleValuesMax};
+}
+
 }  // namespace
 
 class Unpickler {
   public:
-    Unpickler(const std::string& path, std::span<const std::byte> bytes, Pickle& out)
-        : path_(path), bytes_(bytes), out_(out) {}
+    Unpickler(const std::string& path, std::span<const std::byte> bytes, PickleWords words,
+              Pickle& out)
+        : path_(path), bytes_(bytes), words_(words), limits_(limits_of(words)), out_(out) {}
 
     void run() {
         if (std::ssize(bytes_) > kPickleBytesMax)
@@ -344,13 +282,13 @@ class Unpickler {
                 return true;
             }
             case 'R':
-            case 0x81: {  // REDUCE, NEWOBJ
-                const auto call = pop(2);
-                build(*call[0], *call[1]);
+                reduce();
                 return true;
-            }
+            case 0x81:
+                make_object();
+                return true;
             case 'b':
-                take_state();
+                words_ == PickleWords::kScript ? call() : take_state();
                 return true;
             case 'Q':
                 storage(*pop());
@@ -397,38 +335,68 @@ class Unpickler {
     }
 
     void global(std::string name) {
-        if (use_of(name) == Use::kNone)
-            bad("it names `{}`, which checkpoints of tensors do not need; it is refused and was "
-                "not run",
-                name);
+        if (use_of(name, words_) == PickleUse::kNone)
+            bad("it names `{}`, which {} not need; it is refused and was not run", name,
+                words_ == PickleWords::kScript ? "models do" : "checkpoints of tensors do");
         push(Kind::kGlobal, std::move(name));
     }
 
+    // LibTorch makes an object of a class when it meets its state, and does nothing before.
+    void make_object() {
+        if (words_ == PickleWords::kCheckpoint) return reduce();
+        const PickleValue& arguments = *pop();
+        if (arguments.kind != Kind::kTuple || !arguments.items.empty() ||
+            top()->kind != Kind::kGlobal)
+            bad("an object that is made of arguments");
+    }
+
+    void reduce() {
+        if (words_ == PickleWords::kScript) return call();
+        const auto both = pop(2);
+        build(*both[0], *both[1]);
+    }
+
+    // REDUCE and BUILD are one for LibTorch.
+    void call() {
+        PickleValue* const argument = pop();
+        ScriptCall made = script_call(*pop(), *argument);
+        if (!made.fault.empty()) bad("{}", made.fault);
+        // A list and its typed form are one object, to which items may still be added.
+        push(made.same != nullptr ? const_cast<PickleValue*>(made.same)
+                                  : make(std::move(made.value)));
+    }
+
     void build(const PickleValue& what, const PickleValue& arguments) {
-        const Use use = what.kind == Kind::kGlobal ? use_of(what.text) : Use::kNone;
+        const PickleUse use =
+            what.kind == Kind::kGlobal ? use_of(what.text, words_) : PickleUse::kNone;
         if (arguments.kind != Kind::kTuple) bad("arguments that are no tuple");
         const auto& items = arguments.items;
         const auto first_is = [&](Kind kind) { return !items.empty() && items[0]->kind == kind; };
-        if (use == Use::kDict && (items.empty() || first_is(Kind::kGlobal)))
+        if (use == PickleUse::kDict && (items.empty() || first_is(Kind::kGlobal)))
             return push(Kind::kDict, std::vector<const PickleValue*>{});
-        if (use == Use::kList && (items.empty() || first_is(Kind::kList)))
+        if (use == PickleUse::kList && (items.empty() || first_is(Kind::kList)))
             return push(Kind::kList, items.empty() ? items : copied(items[0]->items));
-        if (use == Use::kSize && first_is(Kind::kTuple))
+        if (use == PickleUse::kSize && first_is(Kind::kTuple))
             return push(Kind::kTuple, copied(items[0]->items));
-        if (use == Use::kTensor && items.size() >= 4 && first_is(Kind::kStorage) &&
+        if (use == PickleUse::kTensor && items.size() >= 4 && first_is(Kind::kStorage) &&
             items[1]->kind == Kind::kInteger && items[2]->kind == Kind::kTuple &&
             items[3]->kind == Kind::kTuple)
             return push(Kind::kTensor, std::vector(items.begin(), items.begin() + 4));
-        if (use == Use::kParameter && first_is(Kind::kTensor))
+        if (use == PickleUse::kParameter && first_is(Kind::kTensor))
             return push(Kind::kTensor, items[0]->items);
         // build() comes here once: what makes the tensor is none of these.
-        if (use == Use::kTyped && items.size() == 4 && first_is(Kind::kGlobal) &&
-            (use_of(items[0]->text) == Use::kTensor || use_of(items[0]->text) == Use::kParameter))
+        if (use == PickleUse::kTyped && items.size() == 4 && first_is(Kind::kGlobal) &&
+            is_rebuild(items[0]->text))
             return build(*items[0], *items[2]);
-        if (use == Use::kRecord)
+        if (use == PickleUse::kRecord)
             return push(make({.kind = Kind::kRecord, .text = what.text, .items = {&arguments}}));
         bad("a call of {} with these arguments is refused",
             what.kind == Kind::kGlobal ? fmt::format("`{}`", what.text) : "what is no class");
+    }
+
+    bool is_rebuild(std::string_view name) const {
+        const PickleUse use = use_of(name, words_);
+        return use == PickleUse::kTensor || use == PickleUse::kParameter;
     }
 
     // A few bytes of a pickle can ask for a copy of much.
@@ -459,40 +427,54 @@ class Unpickler {
                    .items = {items[2], items[3], items[4]}}));
     }
 
-    // No cycles, and no deeper than the limit; shared values are walked once.
+    // No cycles, no deeper than the limit, and not more values than the limit where each is counted
+    // as often as it is reached; shared values are walked once.
     void check_shape(const PickleValue* root) const {
         struct Open {
             const PickleValue* value;
             size_t next = 0;
             int64_t height = 1;
+            int64_t reached_count = 1;
+        };
+        struct Done {
+            int64_t height = 0;  // 0: open
+            int64_t reached_count = 0;
         };
         std::vector<Open> open = {{root}};
-        std::map<const PickleValue*, int64_t> heights;  // 0: open
-        heights[root] = 0;
+        std::map<const PickleValue*, Done> done;
+        done[root] = {};
         while (!open.empty()) {
             Open& here = open.back();
-            if (std::ssize(open) > kPickleDepthMax || here.height > kPickleDepthMax)
-                bad("values nest deeper than {}", kPickleDepthMax);
+            if (std::max(std::ssize(open), here.height) > limits_.depth_max)
+                bad("values nest deeper than {}", limits_.depth_max);
+            if (here.reached_count > limits_.reached_max)
+                bad("shared values stand for more than {}", limits_.reached_max);
             if (here.next < here.value->items.size()) {
                 const PickleValue* child = here.value->items[here.next++];
-                const auto [found, is_new] = heights.try_emplace(child, 0);
-                if (is_new)
+                const auto [found, is_new] = done.try_emplace(child);
+                if (is_new) {
                     open.push_back({child});
-                else if (found->second == 0)
+                } else if (found->second.height == 0) {
                     bad("a value that holds itself");
-                else
-                    here.height = std::max(here.height, found->second + 1);
+                } else {
+                    here.height = std::max(here.height, found->second.height + 1);
+                    here.reached_count += found->second.reached_count;
+                }
                 continue;
             }
-            const int64_t height = here.height;
-            heights[here.value] = height;
+            const Done made{here.height, here.reached_count};
+            done[here.value] = made;
             open.pop_back();
-            if (!open.empty()) open.back().height = std::max(open.back().height, height + 1);
+            if (open.empty()) continue;
+            open.back().height = std::max(open.back().height, made.height + 1);
+            open.back().reached_count += made.reached_count;
         }
     }
 
     const std::string& path_;
     std::span<const std::byte> bytes_;
+    const PickleWords words_;
+    const Limits limits_;
     Pickle& out_;
     size_t at_ = 0;
     size_t op_at_ = 0;  // the place of the opcode under way
@@ -509,8 +491,8 @@ const PickleValue* PickleValue::find(std::string_view key) const {
     return nullptr;
 }
 
-Pickle::Pickle(const std::string& path, std::span<const std::byte> bytes) {
-    Unpickler(path, bytes, *this).run();
+Pickle::Pickle(const std::string& path, std::span<const std::byte> bytes, PickleWords words) {
+    Unpickler(path, bytes, words, *this).run();
 }
 
 }  // namespace dslaunch::storage

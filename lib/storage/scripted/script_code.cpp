@@ -1,0 +1,261 @@
+#include "storage/scripted/script_code.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch::storage {
+
+namespace {
+
+constexpr std::string_view kFolder = "code/", kEnding = ".py", kRoot = "__torch__";
+constexpr int64_t kElifMax = 200;  // each one is inside the one before
+
+bool is_word(char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return c == '_' || byte >= 0x80 || (byte >= '0' && byte <= '9') ||
+           ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
+}
+
+// "__torch__.models.gpt" of "code/__torch__/models/gpt.py".
+std::string qualifier_of(std::string_view record) {
+    record.remove_prefix(kFolder.size());
+    record.remove_suffix(kEnding.size());
+    std::string name(record);
+    std::ranges::replace(name, '/', '.');
+    return name;
+}
+
+}  // namespace
+
+// One record's text, token by token as LibTorch's lexer cuts it.
+class CodeScan {
+  public:
+    CodeScan(ScriptCode& code, std::string_view record, std::string_view text)
+        : code_(code), record_(record), qualifier_(qualifier_of(record)), text_(text) {}
+
+    void run() {
+        while (at_ < text_.size()) {
+            const char c = text_[at_];
+            if (c == '\n') {
+                end_line();
+            } else if (c == ' ' || c == '\t' || c == '\r') {
+                ++at_;
+            } else {
+                if (begins_line_) begin_line();
+                token(c);
+            }
+        }
+        if (!open_.empty()) bad("a bracket is not closed");
+        end_function();
+    }
+
+  private:
+    template <typename... Args>
+    [[noreturn]] void bad(fmt::format_string<Args...> format, Args&&... args) const {
+        fail(ExitCode::kInput, "{}: {}:{}: {}", code_.path_, printable(record_), line_,
+             fmt::format(format, std::forward<Args>(args)...));
+    }
+
+    void end_line() {
+        ++at_;
+        ++line_;
+        line_begin_ = at_;
+        if (!open_.empty()) return;
+        count(-tokens_);
+        begins_line_ = true;
+    }
+
+    // A block is as deep as its indentation has steps.
+    void begin_line() {
+        begins_line_ = false;
+        const auto indentation = static_cast<int64_t>(at_ - line_begin_);
+        while (!blocks_.empty() && blocks_.back() >= indentation) blocks_.pop_back();
+        if (indentation > 0) blocks_.push_back(indentation);
+        if (std::ssize(blocks_) > kCodeBlocksMax) bad("blocks nest deeper than {}", kCodeBlocksMax);
+        most_blocks_ = std::max(most_blocks_, std::ssize(blocks_));
+        define(indentation);
+    }
+
+    // A line without indentation begins a class or a function, by its second word; functions in
+    // a class may call each other.
+    void define(int64_t indentation) {
+        const std::string_view line = text_.substr(at_, text_.find('\n', at_) - at_);
+        const bool is_function = line.starts_with("def ");
+        if (is_function) end_function();
+        if (indentation > 0 || (!is_function && !line.starts_with("class "))) return;
+        end_function();
+        const std::string_view rest = line.substr(line.find(' ') + 1);
+        const auto end = std::find_if_not(rest.begin(), rest.end(), is_word);
+        definition_ = &code_.definitions_[qualifier_ + "." + std::string(rest.begin(), end)];
+    }
+
+    void end_function() {
+        constexpr int64_t kBlockDepth = 10, kFunctionDepth = 10;
+        if (definition_ != nullptr)
+            definition_->depth += kFunctionDepth + deepest_ + kBlockDepth * most_blocks_;
+        deepest_ = most_blocks_ = 0;
+    }
+
+    void token(char c) {
+        switch (c) {
+            case '\'':
+            case '"':
+                string(c);
+                break;
+            case '#':
+                comment();
+                return;
+            case '\\':
+                bad("a line is continued, which LibTorch does not write");
+            case '(':
+            case '[':
+            case '{':
+                open_.push_back(std::exchange(tokens_, 0));
+                ++at_;
+                break;
+            case ')':
+            case ']':
+            case '}':
+                if (open_.empty()) bad("a bracket closes that is not open");
+                all_tokens_ -= tokens_;
+                tokens_ = open_.back();
+                open_.pop_back();
+                ++at_;
+                break;
+            case ',':
+                count(-tokens_);
+                ++at_;
+                return;
+            default:
+                is_word(c) ? word() : void(++at_);
+        }
+        count(1);
+    }
+
+    void count(int64_t more) {
+        tokens_ += more;
+        all_tokens_ += more;
+        deepest_ = std::max(deepest_, all_tokens_);
+        if (all_tokens_ > kOpenTokensMax)
+            bad("an expression nests deeper than {} parts", kOpenTokensMax);
+    }
+
+    // As LibTorch's lexer finds the end: an escaped character ends nothing.
+    void string(char quote) {
+        const std::string three(3, quote);
+        const std::string mark = text_.substr(at_).starts_with(three) ? three : three.substr(0, 1);
+        size_t end = at_ + mark.size();
+        while (end < text_.size() && !text_.substr(end).starts_with(mark)) {
+            if (text_[end] == '\n') {
+                if (mark.size() == 1) bad("a text is not closed");
+                ++line_;
+            }
+            end += text_[end] == '\\' ? 2 : 1;
+        }
+        if (end >= text_.size()) bad("a text is not closed");
+        at_ = end + mark.size();
+    }
+
+    void comment() {
+        for (; at_ < text_.size() && text_[at_] != '\n'; ++at_)
+            if (text_[at_] == '\'' || text_[at_] == '"' || text_[at_] == '(' || text_[at_] == '[')
+                bad("a comment with quotes or brackets, which LibTorch does not write");
+    }
+
+    // Takes names with dots whole: "__torch__.models.gpt.Gpt".
+    void word() {
+        const size_t begin = at_;
+        int64_t parts_count = 0;
+        while (at_ < text_.size() && is_word(text_[at_])) {
+            while (at_ < text_.size() && is_word(text_[at_])) ++at_;
+            ++parts_count;
+            if (at_ + 1 < text_.size() && text_[at_] == '.' && is_word(text_[at_ + 1])) ++at_;
+        }
+        count(parts_count - 1);
+        const std::string_view name = text_.substr(begin, at_ - begin);
+        if (name == "elif" && ++elif_count_ > kElifMax) bad("it has more than {} `elif`", kElifMax);
+        if (name.starts_with(kRoot) && definition_ != nullptr) definition_->needs.emplace(name);
+    }
+
+    ScriptCode& code_;
+    const std::string_view record_;
+    const std::string qualifier_;
+    const std::string_view text_;
+    size_t at_ = 0, line_begin_ = 0;
+    int64_t line_ = 1, elif_count_ = 0;
+    bool begins_line_ = true;
+    std::vector<int64_t> blocks_;  // indentations
+    // Tokens since the last comma or bracket: here, outside of each open bracket, and all of them.
+    int64_t tokens_ = 0, all_tokens_ = 0;
+    std::vector<int64_t> open_;
+    int64_t deepest_ = 0, most_blocks_ = 0;  // of the function under way
+    ScriptCode::Definition* definition_ = nullptr;
+};
+
+void ScriptCode::add(std::string_view name, std::string_view text) {
+    code_bytes_ += std::ssize(text);
+    if (code_bytes_ > kCodeBytesMax)
+        fail(ExitCode::kInput, "{}: its code has more than {} bytes", path_, kCodeBytesMax);
+    CodeScan(*this, name, text).run();
+}
+
+const ScriptCode::Definition* ScriptCode::find(std::string_view name) const {
+    const std::string begin = std::string(name) + ".";
+    const auto inside = definitions_.lower_bound(begin);
+    if (definitions_.count(name) == 0 && inside != definitions_.end() &&
+        inside->first.starts_with(begin))
+        fail(ExitCode::kInput, "{}: its code names {} where a class or a function is meant", path_,
+             printable(name));
+    while (true) {
+        const auto found = definitions_.find(name);
+        if (found != definitions_.end()) return &found->second;
+        const size_t dot = name.rfind('.');
+        if (dot == std::string_view::npos) return nullptr;
+        name = name.substr(0, dot);
+    }
+}
+
+int64_t ScriptCode::depth() const {
+    struct Open {
+        const Definition* definition;
+        std::set<std::string>::const_iterator next;
+        int64_t below = 0;  // the depth of the deepest that it needs
+    };
+    std::map<const Definition*, int64_t> depths;  // 0: open
+    int64_t deepest = 0;
+    std::vector<Open> open;
+    const auto enter = [&](const Definition* definition) {
+        if (definition != nullptr && depths.try_emplace(definition, 0).second)
+            open.push_back({definition, definition->needs.begin()});
+    };
+    for (const auto& [name, root] : definitions_) {
+        enter(&root);
+        while (!open.empty()) {
+            Open& here = open.back();
+            if (here.next != here.definition->needs.end()) {
+                const Definition* const needed = find(*here.next++);
+                // LibTorch itself refuses what needs itself.
+                if (const auto known = depths.find(needed); known != depths.end())
+                    here.below = std::max(here.below, known->second);
+                else
+                    enter(needed);
+                continue;
+            }
+            const int64_t depth = here.definition->depth + here.below;
+            if (depth > kCodeDepthMax)
+                fail(ExitCode::kInput, "{}: its code nests deeper than {} parts, at {}", path_,
+                     kCodeDepthMax, printable(name));
+            depths[here.definition] = depth;
+            deepest = std::max(deepest, depth);
+            open.pop_back();
+            if (!open.empty()) open.back().below = std::max(open.back().below, depth);
+        }
+    }
+    return deepest;
+}
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,49 @@
+// The code of a TorchScript archive before LibTorch parses it. LibTorch's parser and compiler call
+// themselves for each bracket, block and definition that a definition needs, without a limit: deep
+// code ends the stack. Part of script_archive.h. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace dslaunch::storage {
+
+// Parts of an expression whose end is still to come, which bounds how deep its tree is.
+inline constexpr int64_t kOpenTokensMax = 2000;
+inline constexpr int64_t kCodeBlocksMax = 100;  // blocks inside blocks
+// Open parts and blocks of a definition, of one that it needs, of one that this needs, and so on.
+inline constexpr int64_t kCodeDepthMax = 100'000;
+inline constexpr int64_t kCodeBytesMax = int64_t{64} << 20;  // of all records
+
+class ScriptCode {
+  public:
+    // PATH begins the messages, and outlives this.
+    explicit ScriptCode(const std::string& path) : path_(path) {}
+
+    // Takes the record NAME, "code/__torch__/models/gpt.py". Throws Error{kInput} that names the
+    // record and the line: over a limit above, or written as LibTorch writes no code (comments with
+    // quotes, continued lines, brackets that do not fit), so that its depth cannot be told.
+    void add(std::string_view name, std::string_view text);
+
+    // How deep the code nests, through all definitions that need others. Throws Error{kInput} where
+    // that is beyond the limit. REQUIRES: all records were added.
+    [[nodiscard]] int64_t depth() const;
+
+  private:
+    friend class CodeScan;
+    struct Definition {
+        std::set<std::string> needs;  // the full names that its text holds
+        int64_t depth = 0;            // its own, with that of methods that call each other
+    };
+    // The definition that NAME is, or whose method or attribute it is; null: there is none.
+    [[nodiscard]] const Definition* find(std::string_view name) const;
+
+    const std::string& path_;
+    int64_t code_bytes_ = 0;
+    std::map<std::string, Definition, std::less<>> definitions_;  // by full name
+};
+
+}  // namespace dslaunch::storage

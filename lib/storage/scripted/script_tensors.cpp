@@ -1,0 +1,126 @@
+#include "storage/scripted/script_tensors.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "storage/files/tensor_extent.h"
+#include "storage/pickle/pickle_names.h"
+
+namespace dslaunch::storage {
+
+namespace {
+
+using Kind = PickleValue::Kind;
+
+class TensorCheck {
+  public:
+    TensorCheck(const std::string& where, const RecordBytes& record_bytes)
+        : where_(where), record_bytes_(record_bytes) {}
+
+    void check(const PickleValue& value) {
+        if (value.kind == Kind::kStorage) check_storage(value);
+        if (value.kind == Kind::kTensor) check_tensor(value);
+    }
+
+    [[nodiscard]] int64_t bytes() const { return bytes_; }
+
+  private:
+    template <typename... Args>
+    [[noreturn]] void bad(const PickleValue& storage, fmt::format_string<Args...> format,
+                          Args&&... args) const {
+        fail(ExitCode::kInput, "{}: storage {}: {}; the archive is damaged", where_,
+             printable(storage.items[0]->text), fmt::format(format, std::forward<Args>(args)...));
+    }
+
+    void add(int64_t bytes) {
+        if (__builtin_add_overflow(bytes_, bytes, &bytes_)) bytes_ = INT64_MAX;
+    }
+
+    int64_t element_bytes(const PickleValue& storage) const {
+        const std::optional<int64_t> bytes = storage_element_bytes(storage.text);
+        if (!bytes) bad(storage, "its type `{}` is not known here", printable(storage.text));
+        return *bytes;
+    }
+
+    // Returns the storage's numel.
+    int64_t check_storage(const PickleValue& storage) {
+        const int64_t numel = storage.items[2]->integer, element = element_bytes(storage);
+        if (numel < 0) bad(storage, "it has {} elements", numel);
+        if (numel == 0) return 0;
+        const std::optional<int64_t> record = record_bytes_(storage.items[0]->text);
+        if (!record) bad(storage, "there is no such record");
+        if (numel > *record / element)
+            bad(storage, "it has {} elements of {} bytes, and its record has {} bytes", numel,
+                element, *record);
+        add(numel * element);
+        return numel;
+    }
+
+    void check_tensor(const PickleValue& tensor) {
+        const PickleValue& storage = *tensor.items[0];
+        const int64_t numel = storage.items[2]->integer, element = element_bytes(storage);
+        const std::vector<int64_t> sizes = numbers(*tensor.items[2]);
+        const std::vector<int64_t> strides = numbers(*tensor.items[3]);
+        const int64_t offset = tensor.items[1]->integer;
+        const std::optional<TensorExtent> extent = tensor_extent(offset, sizes, strides);
+        if (!extent)
+            bad(storage, "a tensor of the sizes [{}], the strides [{}] and the offset {} cannot be",
+                shown(sizes), shown(strides), offset);
+        if (extent->reach > numel)
+            bad(storage,
+                "a tensor of the sizes [{}], the strides [{}] and the offset {} reaches {} "
+                "elements, and the storage has {}",
+                shown(sizes), shown(strides), offset, extent->reach, numel);
+        add(extent->numel * element);
+        if (tensor.items[4]->kind == Kind::kTuple) check_channels(storage, tensor, sizes);
+    }
+
+    // A quantized tensor has a scale and a zero point for each channel.
+    void check_channels(const PickleValue& storage, const PickleValue& tensor,
+                        const std::vector<int64_t>& sizes) const {
+        const auto& scheme = tensor.items[4]->items;
+        if (scheme.size() != 4) return;
+        const int64_t axis = scheme[3]->integer;
+        if (axis < 0 || axis >= std::ssize(sizes)) bad(storage, "it has no dimension {}", axis);
+        for (const PickleValue* of_channels : {scheme[1], scheme[2]}) {
+            const std::vector<int64_t> count = numbers(*of_channels->items[2]);
+            if (count.size() != 1 || count[0] != sizes[static_cast<size_t>(axis)])
+                bad(storage, "a quantized tensor has scales for [{}] channels in place of {}",
+                    shown(count), sizes[static_cast<size_t>(axis)]);
+        }
+    }
+
+    static std::string shown(std::span<const int64_t> numbers) {
+        constexpr size_t kShownMax = 8;
+        const bool all = numbers.size() <= kShownMax;
+        return fmt::format("{}{}",
+                           fmt::join(numbers.first(std::min(numbers.size(), kShownMax)), ", "),
+                           all ? "" : ", …");
+    }
+
+    static std::vector<int64_t> numbers(const PickleValue& tuple) {
+        std::vector<int64_t> values;
+        for (const PickleValue* item : tuple.items) values.push_back(item->integer);
+        return values;
+    }
+
+    const std::string& where_;
+    const RecordBytes& record_bytes_;
+    int64_t bytes_ = 0;
+};
+
+}  // namespace
+
+int64_t check_script_tensors(const std::string& where, const Pickle& pickle,
+                             const RecordBytes& record_bytes) {
+    TensorCheck check(where, record_bytes);
+    for (const PickleValue& value : pickle.values()) check.check(value);
+    return check.bytes();
+}
+
+}  // namespace dslaunch::storage

@@ -7,7 +7,6 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "base/path.h"
 #include "base/text_bytes.h"
 
 namespace dslaunch {
@@ -72,26 +71,6 @@ std::string read_file(const std::string& path, size_t bytes_max) {
             fail(ExitCode::kInput, "{}: is larger than {} bytes, the most that is read here", path,
                  bytes_max);
     }
-}
-
-void write_file_atomically(const std::string& path, std::string_view content, mode_t mode) {
-    const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
-    const auto give_up = [&](const char* what, int error_number) {
-        ::unlink(temporary.c_str());
-        fail(ExitCode::kDisk, "{}: {} of {} bytes failed: {}", path, what, content.size(),
-             errno_text(error_number));
-    };
-    UniqueFd file(
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
-    if (!file.valid()) give_up("creating", errno);
-    if (const int status = write_full(file.get(), content); status != 0)
-        give_up("writing", -status);
-    if (::fsync(file.get()) != 0) give_up("fsync", errno);
-    file.reset();
-    if (::rename(temporary.c_str(), path.c_str()) != 0) give_up("renaming", errno);
-    UniqueFd directory(::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (directory.valid() && ::fsync(directory.get()) != 0 && errno != EINVAL)
-        fail(ExitCode::kDisk, "{}: fsync of its folder failed: {}", path, errno_text(errno));
 }
 
 }  // namespace dslaunch

@@ -8,12 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <map>
 #include <memory>
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/new_files.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
 #include "launch/files/sha256.h"
@@ -127,13 +128,11 @@ void append_file(Compressor& out, const BundleFile& file, const BundleEntry& ent
 // Reads ENTRY from IN, checks it, and writes it into FOLDER.
 void extract(Decompressor& in, const BundleEntry& entry, const std::string& folder) {
     const std::string path = folder + "/" + entry.name;
-    std::error_code error;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+    const int failed = make_folders(folder_of(path));
     const UniqueFd out(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                               entry.mode == 0755 ? 0755 : 0644));
-    if (error || !out.valid()) {
-        fail(ExitCode::kDisk, "{}: {}", path, error ? error.message() : errno_text(errno));
-    }
+    if (failed != 0 || !out.valid())
+        fail(ExitCode::kDisk, "{}: {}", path, errno_text(failed != 0 ? failed : errno));
     launch::Sha256 hash;
     for (int64_t left = entry.bytes; left > 0;) {
         const auto want = static_cast<size_t>(std::min<int64_t>(left, kBlockBytes));

@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/new_files.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
@@ -147,6 +148,7 @@ void PushReceiver::make_folders() {
         const std::string path = folder.substr(0, end);
         if (::mkdir(path.c_str(), kFolderMode) == 0) {
             static_cast<void>(::chmod(path.c_str(), kFolderMode));  // whatever the umask is
+            static_cast<void>(flush_folder(folder_of(path)));
         } else if (errno != EEXIST) {
             cause = errno;
         }

@@ -7,13 +7,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
-#include <filesystem>
 #include <vector>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/machine/cache_folder.h"
+#include "base/new_files.h"
+#include "base/path.h"
 #include "base/text.h"
 
 namespace dslaunch::launch {
@@ -96,15 +97,12 @@ void HashCache::save() {
         text += fmt::format("{} {} {} {} {} {} {}\n", file.device, file.inode, file.bytes,
                             file.modified_ns, file.changed_ns, sampled ? 1 : 0, hashes_.at(key));
     }
-    std::error_code ignored;  // opening the file tells what is wrong
-    std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
-    const std::string temporary = fmt::format("{}.{}", path_, ::getpid());
-    const UniqueFd file(
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    int status = file.valid() ? write_full(file.get(), text) : -errno;
-    if (status == 0 && ::rename(temporary.c_str(), path_.c_str()) != 0) status = -errno;
+    static_cast<void>(make_folders(folder_of(path_)));  // opening the file tells what is wrong
+    const TemporaryFile temporary = open_temporary(path_, 0600);
+    int status = temporary.fd.valid() ? write_full(temporary.fd.get(), text) : -errno;
+    if (status == 0 && ::rename(temporary.path.c_str(), path_.c_str()) != 0) status = -errno;
     if (status == 0) return;
-    if (file.valid()) ::unlink(temporary.c_str());
+    if (temporary.fd.valid()) ::unlink(temporary.path.c_str());
     log_debug("launch", "hash cache {} is not written: {}", path_, errno_text(-status));
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/new_files.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "launch/fleet/host_trust.h"
@@ -35,9 +36,8 @@ std::string home() {
 
 void make_folder_of(const std::string& file) {
     const std::string folder = folder_of(file);
-    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-        fail(ExitCode::kDisk, "{}: {}", folder, errno_text(errno));
-    }
+    if (const int status = make_folders(folder, 0700); status != 0)
+        fail(ExitCode::kDisk, "{}: {}", folder, errno_text(status));
 }
 
 std::string read_public_key(const std::string& path) {

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/new_files.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "launch/machine/machine_name.h"
@@ -24,15 +25,6 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr std::chrono::seconds kProgressInterval{1};
-
-// Every folder of PATH that is missing, for this user alone. 0 or an errno.
-int make_folders(const std::string& path) {
-    for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
-        const std::string part = path.substr(0, slash);
-        if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) return errno;
-        if (slash == std::string::npos) return 0;
-    }
-}
 
 UniqueFd open_own(const std::string& path) {
     return UniqueFd(
@@ -87,7 +79,7 @@ struct JobRecord::Folder {
     bool is_taken = false;  // another job of this name is running
 
     int open() {
-        if (const int error = make_folders(path); error != 0) return -error;
+        if (const int error = make_folders(path, 0700); error != 0) return -error;
         lock = open_own(path + "/lock");
         // The lock ends with this process; no worker inherits the descriptor.
         if (lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -106,12 +98,11 @@ struct JobRecord::Folder {
     int replace(const std::string& file, std::string_view content) const {
         if (!is_open) return 0;
         const std::string target = path + "/" + file;
-        const std::string temporary = fmt::format("{}.tmp-{}", target, ::getpid());
-        const UniqueFd fd(
-            ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-        int status = fd.valid() ? write_full(fd.get(), content) : -errno;
-        if (status == 0 && ::rename(temporary.c_str(), target.c_str()) != 0) status = -errno;
-        if (status != 0) ::unlink(temporary.c_str());
+        const TemporaryFile temporary = open_temporary(target, 0600);
+        if (!temporary.fd.valid()) return -errno;
+        int status = write_full(temporary.fd.get(), content);
+        if (status == 0 && ::rename(temporary.path.c_str(), target.c_str()) != 0) status = -errno;
+        if (status != 0) ::unlink(temporary.path.c_str());
         return status;
     }
 

@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <exception>
-#include <filesystem>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/new_files.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -22,9 +22,8 @@ namespace {
 constexpr std::chrono::hours kLongOpen{24};
 
 void make_folder(const std::string& path) {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) fail(ExitCode::kDisk, "{}: cannot be made: {}", path, error.message());
+    if (const int status = make_folders(path); status != 0)
+        fail(ExitCode::kDisk, "{}: cannot be made: {}", path, errno_text(status));
 }
 
 UniqueFd open_for_append(const std::string& path) {

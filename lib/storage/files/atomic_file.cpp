@@ -1,17 +1,16 @@
 #include "storage/files/atomic_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/new_files.h"
 #include "base/path.h"
 #include "base/text_bytes.h"
 
@@ -32,20 +31,23 @@ std::string free_space(const std::string& path, int fd, int error_number) {
 }  // namespace
 
 void make_folder(const std::string& folder) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) fail(ExitCode::kDisk, "{}: cannot be made: {}", folder, error.message());
+    if (const int status = make_folders(folder); status != 0)
+        fail(ExitCode::kDisk, "{}: cannot be made: {}", folder, errno_text(status));
 }
 
-AtomicFile::AtomicFile(std::string path, Bytes need)
-    : path_(std::move(path)), temporary_(fmt::format("{}.tmp-{}", path_, ::getpid())), need_(need) {
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
-    fd_.reset(::open(temporary_.c_str(), kFlags, 0644));
-    if (!fd_.valid()) give_up("create a file for", errno);
+AtomicFile::AtomicFile(std::string path, Bytes need) : path_(std::move(path)), need_(need) {
+    TemporaryFile temporary = open_temporary(path_, 0644);
+    if (!temporary.fd.valid()) give_up("create a file for", errno);
+    fd_ = std::move(temporary.fd);
+    temporary_ = std::move(temporary.path);
 }
 
 AtomicFile::~AtomicFile() {
     if (!renamed_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::set_mode(mode_t mode) {
+    if (::fchmod(fd_.get(), mode) != 0) give_up("set the mode of", errno);
 }
 
 void AtomicFile::give_up(const char* doing, int error_number) const {
@@ -80,10 +82,8 @@ void AtomicFile::commit() {
     if (::close(fd_.release()) != 0 && errno != EINTR) give_up("flush", errno);
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) give_up("put in place", errno);
     renamed_ = true;
-    const UniqueFd folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // EINVAL: a file system whose folders need no fsync.
-    if (!folder.valid() || (::fsync(folder.get()) != 0 && errno != EINVAL))
-        give_up("flush the folder of", errno);
+    if (const int status = flush_folder(folder_of(path_)); status != 0)
+        give_up("flush the folder of", status);
 }
 
 }  // namespace dslaunch::storage

@@ -1,6 +1,9 @@
-// A file written in pieces that appears whole or not at all: PATH.tmp-<pid>, fsync, rename, fsync
-// of the folder. Owns the temporary until commit(). Threads: one owner.
+// A file written in pieces that appears whole or not at all: a temporary beside it
+// (base/new_files.h), fsync, rename, fsync of the folder. Owns the temporary until commit(). What
+// it replaces keeps its mode. Threads: one owner.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +38,9 @@ class AtomicFile {
     // PATH is the new content, durably, when it returns. Throws Error{kDisk}; PATH then holds the
     // old content (or, if only the folder's fsync failed, the new one). Once, at the end. Blocks.
     void commit();
+
+    // The permissions that the file will have.
+    void set_mode(mode_t mode);
 
     // The content is at this path until commit().
     [[nodiscard]] const std::string& temporary_path() const { return temporary_; }

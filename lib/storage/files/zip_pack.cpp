@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/new_files.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
 #include "storage/files/atomic_file.h"
@@ -162,6 +163,8 @@ void pack_archive(const std::string& in, const std::string& out,
         need.value += static_cast<int64_t>(content.size());
     }
     AtomicFile file(out, need);
+    // A copy of a private model is private too; a file that is replaced keeps its mode.
+    if (const std::optional<mode_t> mode = mode_of(in); mode && !mode_of(out)) file.set_mode(*mode);
     Writer writer(file, archive, options);
     constexpr std::string_view kExtra = "extra/";
     for (const ZipRecord& record : archive.records())

@@ -2,14 +2,14 @@
 
 #include <unistd.h>
 
-#include <filesystem>
-#include <system_error>
 #include <vector>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/machine/cache_folder.h"
+#include "base/new_files.h"
+#include "base/path.h"
 #include "base/text.h"
 
 namespace dslaunch::storage {
@@ -81,8 +81,7 @@ void store_io_settings(const std::string& path, const std::string& device_id,
     text += fmt::format("{} {} {} {} {:.0f} {:.0f}\n", device_id, io_engine_name(settings.engine),
                         settings.block.value, settings.depth, settings.read_bytes_per_s,
                         settings.write_bytes_per_s);
-    std::error_code ignored;  // writing the file tells what is wrong
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+    static_cast<void>(make_folders(folder_of(path)));  // writing the file tells what is wrong
     write_file_atomically(path, text);
 }
 

@@ -7,15 +7,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <string>
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/new_files.h"
 #include "base/text_bytes.h"
 #include "storage/files/crc32.h"
 #include "support/catch.h"
+#include "support/temporary_folder.h"
 #include "support/text_tools.h"
 
 using namespace dslaunch;
@@ -235,6 +238,21 @@ TEST_CASE("Python's zipfile finds a packed archive sound, with and without zip64
         REQUIRE(accepted.value_or(true));
     }
     std::remove(path.c_str());
+}
+
+TEST_CASE("a packed copy has the mode of its model, and a file that is replaced keeps its own") {
+    const TemporaryFolder folder;
+    const std::string in = folder.path() + "/in.pt", out = folder.path() + "/out.pt";
+    std::filesystem::copy_file(kModel, in);
+    const auto mode_after = [&](const std::string& to, mode_t of_model) {
+        std::filesystem::permissions(in, std::filesystem::perms{of_model});
+        pack_archive(in, to, {{"notes", "x"}});
+        return mode_of(to).value();
+    };
+    CHECK(mode_after(in, 0600) == 0600);
+    CHECK(mode_after(in, 0664) == 0664);
+    CHECK(mode_after(out, 0600) == 0600);
+    CHECK(mode_after(out, 0644) == 0600);
 }
 
 TEST_CASE("a damaged extra file is found when it is read") {

@@ -1,0 +1,33 @@
+// How files and folders come to be: a file that will take another's place under a random name that
+// nobody can have prepared, and folders that a power cut does not take back. No state; any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+#include "base/fd.h"
+
+namespace dslaunch {
+
+struct TemporaryFile {
+    UniqueFd fd;       // for writing; not valid: errno says why
+    std::string path;  // PATH.tmp- and 16 random digits
+};
+
+// A new and empty file beside PATH, for its next content. Its mode is that of the file at PATH, or
+// else MODE less the umask. What lies there under the same name, a link too, is never opened.
+[[nodiscard]] TemporaryFile open_temporary(const std::string& path, mode_t mode);
+
+// The permissions of the file at PATH; nothing if there is no file.
+[[nodiscard]] std::optional<mode_t> mode_of(const std::string& path);
+
+// Makes FOLDER and those above it, where they are missing, with MODE less the umask, and flushes
+// the parent of each that it makes. 0, or the errno of what failed.
+[[nodiscard]] int make_folders(const std::string& folder, mode_t mode = 0777);
+
+// Flushes the names in FOLDER to the disk. 0, or an errno.
+[[nodiscard]] int flush_folder(const std::string& folder);
+
+}  // namespace dslaunch

@@ -1,5 +1,6 @@
 // Rows made of Parquet files, against those of the same samples as lines of JSON
-// (tests/fixtures/make_tables.py).
+// (tests/fixtures/make_tables.py), and what dslaunch eval says of rows: packed ones are judged as
+// rows of one document each are, and a model whose numbers are NaN is judged by no command.
 #include <numeric>
 
 #include "fixture_runs.h"
@@ -63,6 +64,79 @@ bool reads_parquet() {
     if (std::filesystem::exists(std::string(binary_dir()) + "/libdsl_parquet.so")) return true;
     report_skipped("rows of Parquet files", "Arrow is not there: make parquet");
     return false;
+}
+
+struct Ended {
+    int code = 0;
+    std::string out, err;
+};
+
+// The fixture's model with a tokenizer.
+class Judged {
+  public:
+    Judged() {
+        std::filesystem::copy(fixture_file("huggingface/llama"), model());
+        std::filesystem::copy(fixture_file("preferences/tokenizer.json"),
+                              model() + "/tokenizer.json");
+    }
+
+    [[nodiscard]] std::string model() const { return in("llama"); }
+    [[nodiscard]] std::string in(const std::string& name) const {
+        return folder_.path() + "/" + name;
+    }
+    [[nodiscard]] Ended run(std::vector<std::string> words) const {
+        words.insert(words.begin(), kDslaunch);
+        JobProcess process(folder_, words);
+        Ended ended;
+        ended.code = process.wait();
+        ended.out = process.out();
+        ended.err = process.err();
+        return ended;
+    }
+    [[nodiscard]] std::string prepare(const std::string& name, const std::string& lines,
+                                      const std::vector<std::string>& more = {}) const {
+        const std::string rows = in(name);
+        std::vector<std::string> words = {"data",      "prepare", lines, "--model", model(),
+                                          "--context", "24",      "-o",  rows};
+        words.insert(words.end(), more.begin(), more.end());
+        const Ended ended = run(words);
+        INFO(ended.err);
+        REQUIRE(ended.code == 0);
+        return rows;
+    }
+    [[nodiscard]] Json judge(const std::string& rows) const {
+        const Ended ended = run({"eval", model(), "--data", rows, "--json"});
+        INFO(ended.err);
+        REQUIRE(ended.code == 0);
+        return Json::parse(ended.out);
+    }
+
+  private:
+    TemporaryFolder folder_;
+};
+
+// Overwrites int32 number AT of COLUMN in the rows at PATH.
+void set_number(const std::string& path, const std::string& column, int64_t at, int32_t number) {
+    std::string bytes = content_of(path);
+    uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    const Json entries = Json::parse(bytes.substr(8, header));
+    const auto begin = entries.at(column).at("data_offsets")[0].get<size_t>();
+    std::memcpy(bytes.data() + 8 + header + begin + static_cast<size_t>(at) * sizeof number,
+                &number, sizeof number);
+    write_file(path, bytes);
+}
+
+// Makes the last 32 bytes of each file of weights NaN, in fp32, bf16 and fp16 alike.
+void break_weights(const std::string& model) {
+    for (const auto& entry : std::filesystem::directory_iterator(model)) {
+        if (entry.path().extension() != ".safetensors" ||
+            entry.path().filename() == "expected.safetensors")
+            continue;
+        std::string bytes = content_of(entry.path().string());
+        std::fill(bytes.end() - 32, bytes.end(), '\xff');
+        write_file(entry.path(), bytes);
+    }
 }
 
 }  // namespace
@@ -151,6 +225,92 @@ TEST_CASE("rows that keep documents apart are held out as they are trained") {
             std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(count);
         CHECK(result.metrics.back().at("eval_loss").get<double>() == Approx(mean).epsilon(1e-6));
     }
+}
+
+TEST_CASE("packed and unpacked rows give equal losses") {
+    const Judged judged;
+    const std::string texts = fixture_file("tables/texts.jsonl");
+    const Json alone = judged.judge(judged.prepare("alone.safetensors", texts));
+    const std::string rows = judged.prepare("packed.safetensors", texts, {"--pack"});
+    const Json packed = judged.judge(rows);
+    CHECK(packed.at("samples").get<int64_t>() < alone.at("samples").get<int64_t>());
+    CHECK(packed.at("targets") == alone.at("targets"));
+    CHECK(packed.at("accuracy") == alone.at("accuracy"));
+    // Each target has the same tokens before it at the same positions; products of other numbers of
+    // rows add in the same order.
+    CHECK(packed.at("loss").get<double>() == Approx(alone.at("loss").get<double>()).epsilon(1e-6));
+    // Documents that see each other are judged otherwise: the column is not without effect.
+    const Json together =
+        judged.judge(judged.prepare("together.safetensors", texts, {"--pack", "--attend-all"}));
+    CHECK(std::abs(together.at("loss").get<double>() - packed.at("loss").get<double>()) > 1e-4);
+
+    for (const auto& [at, number] : {std::pair{3, -5}, std::pair{23, 0}, std::pair{23, -1}}) {
+        const std::string bad = judged.in("bad.safetensors");
+        write_file(bad, content_of(rows));
+        if (number >= 0) set_number(bad, "documents", 22, 1000);
+        set_number(bad, "documents", at, number);
+        const Ended ended = judged.run({"eval", judged.model(), "--data", bad});
+        INFO(ended.err);
+        CHECK(ended.code == 66);
+        CHECK_THAT(ended.err, Catch::Contains("row 0 has the document " + std::to_string(number)));
+        // Training refuses the same numbers.
+        const Ended trained = judged.run({"--num_gpus", "1", "--data", bad, "--steps", "1",
+                                          "--micro-batch", "1", judged.model()});
+        INFO(trained.err);
+        CHECK(trained.code == 66);
+        CHECK_THAT(trained.err,
+                   Catch::Contains("column 'documents', row 0, element " + std::to_string(at)));
+    }
+}
+
+TEST_CASE("NaN is never a result of eval, and never in the user's file") {
+    const Judged judged;
+    const std::string texts =
+        judged.prepare("texts.safetensors", fixture_file("tables/texts.jsonl"));
+    const std::string pairs =
+        judged.prepare("pairs.safetensors", fixture_file("preferences/pairs.jsonl"));
+    const std::string choices = judged.in("choices.jsonl");
+    write_file(choices, "{\"prompt\": \"t3\", \"choices\": [\" t4\", \" t5\"], \"answer\": 0}\n");
+    const std::string before = content_of(pairs);
+    REQUIRE(judged.run({"eval", judged.model(), "--choices", choices}).code == 0);
+    break_weights(judged.model());
+    for (const std::vector<std::string>& what : {std::vector<std::string>{"--data", texts},
+                                                 {"--data", pairs},
+                                                 {"--choices", choices},
+                                                 {"--data", pairs, "--write-reference"}}) {
+        std::vector<std::string> words = {"eval", judged.model()};
+        words.insert(words.end(), what.begin(), what.end());
+        const Ended ended = judged.run(words);
+        INFO(what.back() << "\n" << ended.out << ended.err);
+        CHECK(ended.code == 66);
+        CHECK(ended.out.empty());
+        CHECK_THAT(ended.err, Catch::Contains("the model's logits are not finite numbers"));
+    }
+    CHECK(content_of(pairs) == before);
+    const Ended written = judged.run(
+        {"generate", judged.model(), "--prompt-ids", "5,17", "--as", "ids", "--tokens", "2"});
+    CHECK(written.code == 66);
+    CHECK_THAT(written.err, Catch::Contains("the model's logits are not finite numbers"));
+}
+
+TEST_CASE("a model of learned positions is judged on shorter samples than it has positions") {
+    const Judged judged;
+    const Ended ended = judged.run({"eval", fixture_file("huggingface/gpt2"), "--data",
+                                    fixture_file("lora/gpt2/tokens.u16.bin"), "--context", "4"});
+    INFO(ended.err);
+    CHECK(ended.code == 0);
+    CHECK_THAT(ended.out, Catch::Contains("held-out loss"));
+}
+
+TEST_CASE("a reference that is not finite is refused by the number of its pair") {
+    const Judged judged;
+    const std::string pairs =
+        judged.prepare("pairs.safetensors", fixture_file("preferences/pairs.jsonl"));
+    REQUIRE(judged.run({"eval", judged.model(), "--data", pairs, "--write-reference"}).code == 0);
+    set_number(pairs, "reference", 5, -1);  // a NaN
+    const Ended ended = judged.run({"eval", judged.model(), "--data", pairs});
+    CHECK(ended.code == 66);
+    CHECK_THAT(ended.err, Catch::Contains("`reference` has") && Catch::Contains("at pair 2"));
 }
 
 }  // namespace dslaunch::test

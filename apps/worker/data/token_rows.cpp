@@ -1,12 +1,16 @@
 #include "worker/data/token_rows.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "config/run/run_config.h"
+#include "storage/tables/row_documents.h"
 
 namespace dslaunch::worker {
 
@@ -26,6 +30,7 @@ TokenRows::TokenRows(const std::string& path)
       file_(path),
       tokens_(file_.find("tokens")),
       targets_(file_.find("targets")),
+      documents_(file_.find("documents")),
       reference_(file_.find(config::kReferenceArgument)) {
     const auto fits = [](const storage::SafetensorsEntry* column) {
         return column != nullptr && column->dtype == DType::kI32 &&
@@ -38,6 +43,11 @@ TokenRows::TokenRows(const std::string& path)
             "{}: has no columns `tokens` and `targets` of int32, as `dslaunch data prepare` writes "
             "them",
             printable(path));
+    if (documents_ != nullptr &&
+        (has_pairs() || documents_->dtype != DType::kI32 || documents_->shape != tokens_->shape))
+        fail(ExitCode::kInput,
+             "{}: its column `documents` has no int32 number for each token of a row",
+             printable(path));
     const std::vector<int64_t> of_each = {tokens_->shape[0], 2};
     if (reference_ != nullptr &&
         (!has_pairs() || reference_->dtype != DType::kF32 || reference_->shape != of_each))
@@ -54,10 +64,27 @@ std::vector<int32_t> TokenRows::of(const storage::SafetensorsEntry& column, int6
     return numbers;
 }
 
+std::vector<Range> TokenRows::documents(int64_t row) const {
+    if (documents_ == nullptr) return {{0, length()}};
+    const std::vector<int32_t> column = of(*documents_, row);
+    const std::vector<int64_t> numbers(column.begin(), column.end());
+    storage::RowDocuments found = storage::documents_of_row(numbers);
+    if (found.bad >= 0)
+        fail(ExitCode::kInput, "{}: row {} has the document {} at token {}: {}", printable(path_),
+             row, numbers[found.bad], found.bad, storage::kBadDocument);
+    return std::move(found.places);
+}
+
 std::vector<float> TokenRows::reference() const {
     if (reference_ == nullptr) return {};
     std::vector<float> values(static_cast<size_t>(count()));
     std::memcpy(values.data(), reference_->bytes.data(), values.size() * sizeof(float));
+    const auto bad = std::ranges::find_if(values, [](float v) { return !std::isfinite(v); });
+    if (bad != values.end())
+        fail(ExitCode::kInput,
+             "{}: its column `reference` has {} at pair {}: write it again with `dslaunch eval "
+             "--write-reference`",
+             printable(path_), *bad, (bad - values.begin()) / 2);
     return values;
 }
 

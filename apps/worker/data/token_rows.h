@@ -1,6 +1,6 @@
-// A file of rows as `dslaunch data prepare` writes it: tokens and targets of int32; of pairs of
-// answers two rows for each, the chosen one first, and perhaps their reference. Data path: file
-// -> [here] -> data show, eval. Const: any thread.
+// A file of rows as `dslaunch data prepare` writes it: tokens and targets of int32, and of packed
+// rows the numbers of their documents; of pairs of answers two rows for each, the chosen one first,
+// and perhaps their reference. Data path: file -> [here] -> data show, eval. Const: any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/range.h"
 #include "storage/files/safetensors.h"
 
 namespace dslaunch::worker {
@@ -25,8 +26,13 @@ class TokenRows {
     [[nodiscard]] std::vector<int32_t> tokens(int64_t row) const { return of(*tokens_, row); }
     [[nodiscard]] std::vector<int32_t> targets(int64_t row) const { return of(*targets_, row); }
 
+    // The places of the documents that ROW holds, each of which sees itself alone; the whole row
+    // where the file does not number them. Throws Error{kInput} naming the row for numbers that no
+    // packed row has: below 0, or one that comes again after another.
+    [[nodiscard]] std::vector<Range> documents(int64_t row) const;
+
     // The log-probability that the reference gives to the answer of each row, in nats; empty: the
-    // file has none.
+    // file has none. Throws Error{kInput} naming the pair for one that is not finite.
     [[nodiscard]] std::vector<float> reference() const;
     // In words, the model that it is of; empty: none is named.
     [[nodiscard]] std::string reference_model() const;
@@ -42,6 +48,7 @@ class TokenRows {
     storage::SafetensorsFile file_;
     const storage::SafetensorsEntry* tokens_;
     const storage::SafetensorsEntry* targets_;
+    const storage::SafetensorsEntry* documents_;
     const storage::SafetensorsEntry* reference_;
 };
 

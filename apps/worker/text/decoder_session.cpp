@@ -67,6 +67,7 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
       folder_(storage::open_model_folder(arguments_.model)),
       ranks_(std::make_shared<DecoderRanks>(process.environment, folder_.config,
                                             static_cast<int>(arguments_.tensor_ranks))) {
+    stored_context_ = folder_.config.context;
     // A failure is told when the session has ended.
     process.on_failure = [ranks = ranks_](const std::string& why) { ranks->poison(why); };
     if (arguments_.context > 0)
@@ -111,8 +112,11 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     team_ = std::make_unique<kernels::ThreadTeam>(threads, kernels::ThreadTeam::kTokenSpin);
     storage::require_weights(folder_);
     infer::WeightSource source(folder_, arguments_.adapter, form_named(arguments_.weights), *team_);
+    // Learned positions are a table of the file, however many of them are used.
+    storage::TransformerConfig stored = folder_.config;
+    stored.context = stored_context_;
     infer::DecoderWeights weights =
-        infer::load_decoder(folder_.config, ranks_->part(folder_.config), source);
+        infer::load_decoder(stored, ranks_->part(folder_.config), source);
     const int64_t bytes = weights.bytes;
     const std::optional<MemoryLimit> limit = memory_share();
     infer::DecoderOptions options;

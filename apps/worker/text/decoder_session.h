@@ -78,6 +78,7 @@ class DecoderSession {
     DecoderArguments arguments_;
     RankProcess& process_;
     storage::ModelFolder folder_;
+    int64_t stored_context_ = 0;  // of the folder, before --context
     std::shared_ptr<DecoderRanks> ranks_;
     infer::GroupRunner* group_ = nullptr;  // runner_, if ranks share the decoder
     std::unique_ptr<kernels::ThreadTeam> team_;

@@ -67,7 +67,12 @@ DType token_dtype(const std::string& name) {
     return name == "int32" ? DType::kI32 : DType::kI64;
 }
 
-// Held-out text as samples of tokens and targets.
+// A text whose tokens see each other and no others.
+struct Text {
+    std::vector<int32_t> tokens, targets;
+};
+
+// Held-out samples as texts: a row, its documents, or a piece of a file of tokens.
 class HeldOut {
   public:
     HeldOut(const EvalArguments& arguments, int64_t context) : context_(context) {
@@ -91,28 +96,35 @@ class HeldOut {
     }
     [[nodiscard]] int64_t length() const { return rows_ ? rows_->length() : context_; }
 
-    void read(int64_t sample, std::vector<int32_t>& tokens, std::vector<int32_t>& targets) const {
-        if (rows_) {
-            tokens = rows_->tokens(sample);
-            targets = rows_->targets(sample);
-            // Nothing behind the last target changes it.
-            while (tokens.size() > 1 && targets.back() == infer::kNoTarget) {
-                tokens.pop_back();
-                targets.pop_back();
-            }
-            return;
-        }
+    // Those of SAMPLE in which a target counts.
+    [[nodiscard]] std::vector<Text> read(int64_t sample) const {
+        if (rows_) return read_row(sample);
         std::vector<int64_t> numbers(static_cast<size_t>(context_ + 1));
         tokens_->read(sample * context_, numbers);
         for (const int64_t number : numbers)
             if (number < 0 || number > std::numeric_limits<int32_t>::max())
                 fail(ExitCode::kInput, "--data: sample {} has the token {}, which no model knows",
                      sample, number);
-        tokens.assign(numbers.begin(), numbers.end() - 1);
-        targets.assign(numbers.begin() + 1, numbers.end());
+        return {{{numbers.begin(), numbers.end() - 1}, {numbers.begin() + 1, numbers.end()}}};
     }
 
   private:
+    [[nodiscard]] std::vector<Text> read_row(int64_t row) const {
+        const std::vector<int32_t> tokens = rows_->tokens(row), targets = rows_->targets(row);
+        std::vector<Text> texts;
+        for (const Range& document : rows_->documents(row)) {
+            int64_t end = document.end();
+            // Nothing behind the last target changes it.
+            while (end > document.begin && targets[end - 1] == infer::kNoTarget) --end;
+            if (end == document.begin) continue;
+            const auto part = [&](const std::vector<int32_t>& of) {
+                return std::vector(of.begin() + document.begin, of.begin() + end);
+            };
+            texts.push_back({part(tokens), part(targets)});
+        }
+        return texts;
+    }
+
     int64_t context_;
     std::optional<TokenRows> rows_;
     std::optional<storage::TokenFile> tokens_;
@@ -171,15 +183,14 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
 
 class Evaluation {
   public:
-    Evaluation(const EvalArguments& arguments, infer::StepRunner& runner, bool keeps_prompts)
-        : arguments_(arguments), scorer_(runner), keeps_prompts_(keeps_prompts) {}
+    Evaluation(const EvalArguments& arguments, infer::StepRunner& runner)
+        : arguments_(arguments), scorer_(runner) {}
 
     // Pairs are scored by the likelihood of their answers, which becomes the file's reference if
     // that is asked for.
     void pairs(const HeldOut& data) {
         PairScoring scoring;
         scoring.pairs = data.samples();
-        scoring.keeps_prompts = keeps_prompts_;
         scoring.tell = [&](int64_t done) { tell(done, data.samples()); };
         const PairScores scores = score_pairs(*data.pairs(), scorer_, scoring);
         text_ += describe_pairs(*data.pairs(), scores, json_);
@@ -194,10 +205,10 @@ class Evaluation {
 
     void held_out(const HeldOut& data) {
         infer::TextScore sum;
-        std::vector<int32_t> tokens, targets;
         for (int64_t sample = 0; sample < data.samples(); ++sample) {
-            data.read(sample, tokens, targets);
-            sum += scorer_.score(tokens, targets);
+            // A row counts with all of its positions, as in training.
+            for (const Text& text : data.read(sample))
+                sum += scorer_.score(text.tokens, text.targets, {.length = data.length()});
             tell(sample + 1, data.samples());
         }
         if (sum.targets == 0) fail(ExitCode::kInput, "no target counts in the held-out text");
@@ -269,7 +280,6 @@ class Evaluation {
 
     const EvalArguments& arguments_;
     infer::TextScorer scorer_;
-    bool keeps_prompts_;
     std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
     std::chrono::steady_clock::time_point told_ = begin_;
     JsonWriter json_;
@@ -311,9 +321,7 @@ void evaluate(const EvalArguments& arguments, RankProcess& process) {
     }
     session.open(infer::pages_for(longest));
     const auto begin = std::chrono::steady_clock::now();
-    // The keys of a token depend on the length of its text.
-    const bool keeps_prompts = session.folder().config.rope.kind != storage::RopeKind::kLong;
-    Evaluation evaluation(arguments, session.runner(), keeps_prompts);
+    Evaluation evaluation(arguments, session.runner());
     evaluation.begin();
     if (data && data->pairs() != nullptr) {
         evaluation.pairs(*data);

@@ -45,9 +45,10 @@ PairScores score_pairs(const TokenRows& rows, infer::TextScorer& scorer,
     };
     for (int64_t pair = 0; pair < options.pairs; ++pair) {
         const Answer chosen = answer_of(rows, 2 * pair), rejected = answer_of(rows, 2 * pair + 1);
-        add(scorer.score(chosen.tokens, chosen.targets));
-        const int64_t known = options.keeps_prompts ? shared_prompt(chosen, rejected) : 0;
-        add(scorer.score(rejected.tokens, rejected.targets, known));
+        add(scorer.score(chosen.tokens, chosen.targets, {.length = rows.length()}));
+        const int64_t known = shared_prompt(chosen, rejected);
+        add(scorer.score(rejected.tokens, rejected.targets,
+                         {.known = known, .length = rows.length()}));
         options.tell(pair + 1);
     }
     return scores;

@@ -21,9 +21,6 @@ struct PairScores {
 
 struct PairScoring {
     int64_t pairs = 0;  // the first ones of the file
-    // The second answer's prompt need not be computed again. False where a token's place depends on
-    // the length of its text.
-    bool keeps_prompts = true;
     std::function<void(int64_t pairs_done)> tell;
 };
 

@@ -47,10 +47,11 @@ void TextScorer::check(std::span<const int32_t> tokens, std::span<const int32_t>
 }
 
 TextScore TextScorer::score(std::span<const int32_t> tokens, std::span<const int32_t> targets,
-                            int64_t known) {
+                            const ScoreOptions& options) {
     check(tokens, targets);
-    DSL_CHECK(known >= 0 && known < std::ssize(tokens), "{} of {} tokens are known", known,
-              tokens.size());
+    DSL_CHECK(options.known >= 0 && options.known < std::ssize(tokens), "{} of {} tokens are known",
+              options.known, tokens.size());
+    const auto length = static_cast<int32_t>(std::max(options.length, std::ssize(tokens)));
     const auto vocabulary = static_cast<size_t>(runner_.vocabulary());
     const int64_t piece =
         std::clamp<int64_t>(kLogitsNumelMax / runner_.vocabulary(), 1, runner_.rows_max());
@@ -58,18 +59,21 @@ TextScore TextScorer::score(std::span<const int32_t> tokens, std::span<const int
     for (int64_t page = 0; page < pages_for(std::ssize(tokens)); ++page)
         pages.push_back(static_cast<int32_t>(page));
     TextScore score;
-    for (int64_t begin = known; begin < std::ssize(tokens); begin += piece) {
+    for (int64_t begin = options.known; begin < std::ssize(tokens); begin += piece) {
         const int64_t end = std::min(begin + piece, std::ssize(tokens));
         Batch batch;
         batch.sequences.push_back({pages});
         for (int64_t i = begin; i < end; ++i)
-            batch.rows.push_back({tokens[i], static_cast<int32_t>(i), 0,
-                                  static_cast<int32_t>(tokens.size()), targets[i] != kNoTarget});
+            batch.rows.push_back(
+                {tokens[i], static_cast<int32_t>(i), 0, length, targets[i] != kNoTarget});
         std::span<const float> logits = runner_.run(batch);
         for (int64_t i = begin; i < end; ++i) {
             if (targets[i] == kNoTarget) continue;
             const std::span<const float> row = logits.first(vocabulary);
             logits = logits.subspan(vocabulary);
+            if (!are_finite(row))
+                fail(ExitCode::kInput, "token {} of a text of {}: {}", i, tokens.size(),
+                     kBrokenLogits);
             score.loss += negative_log_probability(row, targets[i]);
             score.likeliest += likeliest(row) == targets[i] ? 1 : 0;
             ++score.targets;

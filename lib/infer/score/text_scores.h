@@ -22,18 +22,25 @@ struct TextScore {
     TextScore& operator+=(const TextScore& other);
 };
 
+struct ScoreOptions {
+    // So many tokens at the beginning are those of the call before, and are not computed again.
+    int64_t known = 0;
+    // The positions that the text counts as having, by which models of long contexts choose their
+    // rotary factors; 0: as many as it has tokens.
+    int64_t length = 0;
+};
+
 class TextScorer {
   public:
     // RUNNER must outlive this; nobody else uses its cache meanwhile.
     explicit TextScorer(StepRunner& runner) : runner_(runner) {}
 
-    // TARGETS[i] is the token that should follow TOKENS[0..i], or kNoTarget. The first KNOWN tokens
-    // are those of the call before, and are not computed again. Throws Error{kInput} for a text
-    // beyond the context or the cache, and for tokens outside the vocabulary. REQUIRES: as many
-    // targets as tokens, at least one; of the known ones no target counts, and a token follows
-    // them.
+    // TARGETS[i] is the token that should follow TOKENS[0..i], or kNoTarget. Throws Error{kInput}
+    // for a text beyond the context or the cache, for tokens outside the vocabulary, and for logits
+    // that are not finite: no score is NaN. REQUIRES: as many targets as tokens, at least one; of
+    // the known ones no target counts, and a token follows them.
     [[nodiscard]] TextScore score(std::span<const int32_t> tokens, std::span<const int32_t> targets,
-                                  int64_t known = 0);
+                                  const ScoreOptions& options = {});
 
   private:
     void check(std::span<const int32_t> tokens, std::span<const int32_t> targets) const;

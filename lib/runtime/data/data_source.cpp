@@ -86,6 +86,12 @@ void DataSource::check_indices(std::string_view argument, const IndexLimit& limi
     file_->check_indices(static_cast<size_t>(found - inputs().begin()), limit);
 }
 
+void DataSource::check_documents(std::string_view argument) const {
+    const auto found = std::ranges::find(inputs(), argument, &DataInput::argument);
+    if (found != inputs().end())
+        file_->check_documents(static_cast<size_t>(found - inputs().begin()));
+}
+
 bool DataSets::eval_has_its_own_file() const {
     return eval.has_value() && eval->path() != train.path();
 }
@@ -98,6 +104,11 @@ void DataSets::check_vocabulary(int64_t vocabulary) const {
 void DataSets::check_indices(std::string_view argument, const IndexLimit& limit) const {
     train.check_indices(argument, limit);
     if (eval_has_its_own_file()) eval->check_indices(argument, limit);
+}
+
+void DataSets::check_documents(std::string_view argument) const {
+    train.check_documents(argument);
+    if (eval_has_its_own_file()) eval->check_documents(argument);
 }
 
 void DataSets::check_labels(const DataRequest& request, int64_t classes) const {

@@ -49,6 +49,10 @@ class DataSource {
     // ARGUMENT's column. Reads that column of the whole file. REQUIRES: ARGUMENT is one of
     // inputs().
     void check_indices(std::string_view argument, const IndexLimit& limit) const;
+    // Throws Error{kInput} with file, row and value of the first number of ARGUMENT's column that
+    // documents of packed rows do not have (storage/tables/row_documents.h). Nothing is checked if
+    // ARGUMENT is none of inputs() or gets no [rows, length] integers. Reads the whole column.
+    void check_documents(std::string_view argument) const;
 
   private:
     // The file is shared by its training and held-out ranges, and by loaders' threads.
@@ -64,6 +68,7 @@ struct DataSets {
     // The functions below run DataSource's checks, on each file once.
     void check_vocabulary(int64_t vocabulary) const;
     void check_indices(std::string_view argument, const IndexLimit& limit) const;
+    void check_documents(std::string_view argument) const;
     // Checks a cross_entropy's target: classes and -100. REQUIRES: the request's loss named one.
     void check_labels(const DataRequest& request, int64_t classes) const;
 

@@ -14,6 +14,7 @@
 #include "runtime/data/samples.h"
 #include "storage/files/npy.h"
 #include "storage/files/safetensors.h"
+#include "storage/tables/row_documents.h"
 
 namespace dslaunch::runtime {
 namespace {
@@ -181,6 +182,22 @@ class RowSamples final : public Samples {
         }
     }
 
+    void check_documents(size_t input) const override {
+        const FedColumn& column = columns_[input];
+        if (batch_dtype(column.dtype) != c10::ScalarType::Long ||
+            inputs_[input].sample_shape.size() != 1)
+            return;
+        std::vector<int64_t> numbers(static_cast<size_t>(column.row_numel));
+        for (int64_t row = 0; row < sample_count_; ++row) {
+            for (int64_t i = 0; i < column.row_numel; ++i)
+                numbers[i] = integer_at(column.dtype, column.bytes, row * column.row_numel + i);
+            const int64_t bad = storage::documents_of_row(numbers).bad;
+            if (bad >= 0)
+                fail(ExitCode::kInput, "{}: column '{}', row {}, element {}: {}: {}", path_,
+                     printable(column.name), row, bad, numbers[bad], storage::kBadDocument);
+        }
+    }
+
   private:
     static std::span<const std::byte> row(const FedColumn& column, int64_t index) {
         return column.bytes.subspan(static_cast<size_t>(index * column.row_bytes()),
@@ -198,8 +215,10 @@ class RowSamples final : public Samples {
         const int64_t rows = checked_row_count(path_, entry);
         auto dtype = batch_dtype(entry.dtype);
         if (!dtype)
-            fail(ExitCode::kInput, "{}: column {} cannot feed a tensor: write it as I64, or as F32",
-                 path_, described(entry));
+            fail(ExitCode::kInput, "{}: column {} cannot feed a tensor: write {}", path_,
+                 described(entry),
+                 entry.dtype == DType::kC64 ? "its real and imaginary parts as F32"
+                                            : "it as I64, or as F32");
         if (request.has_target() && argument + 1 == request.arguments.size())
             dtype = target_dtype(path_, entry, request.loss, *dtype);
         if (argument == 0) sample_count_ = rows;

@@ -66,7 +66,7 @@ bool reads_parquet() {
     return false;
 }
 
-struct Ended {
+struct Judgement {
     int code = 0;
     std::string out, err;
 };
@@ -84,10 +84,10 @@ class Judged {
     [[nodiscard]] std::string in(const std::string& name) const {
         return folder_.path() + "/" + name;
     }
-    [[nodiscard]] Ended run(std::vector<std::string> words) const {
+    [[nodiscard]] Judgement run(std::vector<std::string> words) const {
         words.insert(words.begin(), kDslaunch);
         JobProcess process(folder_, words);
-        Ended ended;
+        Judgement ended;
         ended.code = process.wait();
         ended.out = process.out();
         ended.err = process.err();
@@ -99,13 +99,13 @@ class Judged {
         std::vector<std::string> words = {"data",      "prepare", lines, "--model", model(),
                                           "--context", "24",      "-o",  rows};
         words.insert(words.end(), more.begin(), more.end());
-        const Ended ended = run(words);
+        const Judgement ended = run(words);
         INFO(ended.err);
         REQUIRE(ended.code == 0);
         return rows;
     }
     [[nodiscard]] Json judge(const std::string& rows) const {
-        const Ended ended = run({"eval", model(), "--data", rows, "--json"});
+        const Judgement ended = run({"eval", model(), "--data", rows, "--json"});
         INFO(ended.err);
         REQUIRE(ended.code == 0);
         return Json::parse(ended.out);
@@ -249,13 +249,13 @@ TEST_CASE("packed and unpacked rows give equal losses") {
         write_file(bad, content_of(rows));
         if (number >= 0) set_number(bad, "documents", 22, 1000);
         set_number(bad, "documents", at, number);
-        const Ended ended = judged.run({"eval", judged.model(), "--data", bad});
+        const Judgement ended = judged.run({"eval", judged.model(), "--data", bad});
         INFO(ended.err);
         CHECK(ended.code == 66);
         CHECK_THAT(ended.err, Catch::Contains("row 0 has the document " + std::to_string(number)));
         // Training refuses the same numbers.
-        const Ended trained = judged.run({"--num_gpus", "1", "--data", bad, "--steps", "1",
-                                          "--micro-batch", "1", judged.model()});
+        const Judgement trained = judged.run({"--num_gpus", "1", "--data", bad, "--steps", "1",
+                                              "--micro-batch", "1", judged.model()});
         INFO(trained.err);
         CHECK(trained.code == 66);
         CHECK_THAT(trained.err,
@@ -280,14 +280,14 @@ TEST_CASE("NaN is never a result of eval, and never in the user's file") {
                                                  {"--data", pairs, "--write-reference"}}) {
         std::vector<std::string> words = {"eval", judged.model()};
         words.insert(words.end(), what.begin(), what.end());
-        const Ended ended = judged.run(words);
+        const Judgement ended = judged.run(words);
         INFO(what.back() << "\n" << ended.out << ended.err);
         CHECK(ended.code == 66);
         CHECK(ended.out.empty());
         CHECK_THAT(ended.err, Catch::Contains("the model's logits are not finite numbers"));
     }
     CHECK(content_of(pairs) == before);
-    const Ended written = judged.run(
+    const Judgement written = judged.run(
         {"generate", judged.model(), "--prompt-ids", "5,17", "--as", "ids", "--tokens", "2"});
     CHECK(written.code == 66);
     CHECK_THAT(written.err, Catch::Contains("the model's logits are not finite numbers"));
@@ -295,8 +295,9 @@ TEST_CASE("NaN is never a result of eval, and never in the user's file") {
 
 TEST_CASE("a model of learned positions is judged on shorter samples than it has positions") {
     const Judged judged;
-    const Ended ended = judged.run({"eval", fixture_file("huggingface/gpt2"), "--data",
-                                    fixture_file("lora/gpt2/tokens.u16.bin"), "--context", "4"});
+    const Judgement ended =
+        judged.run({"eval", fixture_file("huggingface/gpt2"), "--data",
+                    fixture_file("lora/gpt2/tokens.u16.bin"), "--context", "4"});
     INFO(ended.err);
     CHECK(ended.code == 0);
     CHECK_THAT(ended.out, Catch::Contains("held-out loss"));
@@ -308,7 +309,7 @@ TEST_CASE("a reference that is not finite is refused by the number of its pair")
         judged.prepare("pairs.safetensors", fixture_file("preferences/pairs.jsonl"));
     REQUIRE(judged.run({"eval", judged.model(), "--data", pairs, "--write-reference"}).code == 0);
     set_number(pairs, "reference", 5, -1);  // a NaN
-    const Ended ended = judged.run({"eval", judged.model(), "--data", pairs});
+    const Judgement ended = judged.run({"eval", judged.model(), "--data", pairs});
     CHECK(ended.code == 66);
     CHECK_THAT(ended.err, Catch::Contains("`reference` has") && Catch::Contains("at pair 2"));
 }

@@ -22,7 +22,7 @@ constexpr HttpRefusal kBothLengths{400, "Transfer-Encoding stands beside Content
 constexpr HttpRefusal kTooMany{431, "the head has too many fields"};
 constexpr HttpRefusal kNotChunked{501, "Transfer-Encoding may be `chunked` and nothing else"};
 constexpr HttpRefusal kOldChunks{400, "HTTP/1.0 has no Transfer-Encoding"};
-constexpr HttpRefusal kOtherVersion{505, "this server speaks HTTP/1.1 and HTTP/1.0"};
+constexpr HttpRefusal kOtherVersion{505, "this server speaks HTTP/1.0 and HTTP/1.1"};
 constexpr HttpRefusal kOtherExpectation{417, "Expect may be `100-continue` and nothing else"};
 
 char lowered(char c) {

@@ -179,6 +179,7 @@ void RequestReader::take_mark(char c) {
             }
             return take_size_digit(c);
         case ChunkPart::kSizeEnd:
+            if (chunk_bytes_ > limits_.body_bytes_max - body_.size()) return refuse(kLongBody);
             return expect('\n', chunk_bytes_ > 0 ? ChunkPart::kData : ChunkPart::kLastEnd);
         case ChunkPart::kDataEnd:
             return expect('\r', ChunkPart::kDataLineEnd);

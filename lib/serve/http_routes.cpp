@@ -126,6 +126,10 @@ std::optional<ApiError> HttpRoutes::foreign(const RequestHead& head) const {
     return std::nullopt;
 }
 
+bool HttpRoutes::is_quick(const RequestHead& head) {
+    return head.method != "POST";
+}
+
 HttpReply HttpRoutes::answer(HttpRequest& request, const ReplySink& client) {
     const std::string_view path = request.head.path;
     if (path == "/health") return health();

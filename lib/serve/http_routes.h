@@ -27,6 +27,7 @@ class HttpRoutes final : public HttpHandler {
     HttpRoutes& operator=(const HttpRoutes&) = delete;
 
     [[nodiscard]] std::optional<HttpReply> refuse(const RequestHead& head) override;
+    [[nodiscard]] bool is_quick(const RequestHead& head) override;
     [[nodiscard]] HttpReply answer(HttpRequest& request, const ReplySink& client) override;
     [[nodiscard]] HttpReply error(int status, std::string_view why) override;
 

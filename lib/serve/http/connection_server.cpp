@@ -295,32 +295,57 @@ void ConnectionServer::receive(Connection& connection) {
 // Reads BYTES that have come of CONNECTION, whose fate is decided then: it waits for more, is
 // answered, or ends.
 void ConnectionServer::read_on(Connection& connection, std::string_view bytes) {
+    while (!bytes.empty() && read_request(connection, bytes)) {
+    }
+}
+
+// Takes a request, or a part of one, off BYTES. Returns true if it is answered and another one may
+// follow.
+bool ConnectionServer::read_request(Connection& connection, std::string_view& bytes) {
     using State = RequestReader::State;
-    if (bytes.empty()) return;
     if (connection.phase == Connection::Phase::kIdle) {
         connection.phase = Connection::Phase::kReading;
         connection.since = connection.last_byte;
     }
     RequestReader& reader = connection.reader;
     bytes.remove_prefix(reader.take(bytes));
-    if (reader.state() == State::kHeadRead) {
-        if (const auto refusal = handler_.refuse(reader.head()))
-            return answer_and_drain(connection, *refusal);
-        reader.read_body();
-        constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-        if (reader.head().wants_continue && bytes.empty() && reader.state() == State::kBody)
-            static_cast<void>(::send(connection.socket.get(), kContinue.data(), kContinue.size(),
-                                     MSG_NOSIGNAL | MSG_DONTWAIT));
-        bytes.remove_prefix(reader.take(bytes));
+    if (reader.state() == State::kHeadRead && !read_head(connection, bytes)) return false;
+    if (reader.state() == State::kRefused) {
+        refuse(connection, reader.refusal().status, reader.refusal().why);
+        return false;
     }
-    if (reader.state() == State::kRefused)
-        return refuse(connection, reader.refusal().status, reader.refusal().why);
-    if (reader.state() != State::kWhole) return;
+    if (reader.state() != State::kWhole) return false;
+    ++connection.requests;
+    if (handler_.is_quick(reader.head())) {
+        answer(connection, Duration{0});
+        settle(connection);
+        return connection.is_usable;
+    }
     // The next request waits for the answer to this one.
-    if (!reader.lease().grow(std::ssize(bytes)))
-        return refuse(connection, 503, "requests that follow each other at once find no memory");
-    connection.following = bytes;
-    hand_over(connection);
+    if (reader.lease().grow(std::ssize(bytes))) {
+        connection.following = bytes;
+        hand_over(connection);
+    } else {
+        refuse(connection, 503, "requests that follow each other at once find no memory");
+    }
+    return false;
+}
+
+// Goes on to the body of a request whose head was read. False: it is refused.
+bool ConnectionServer::read_head(Connection& connection, std::string_view& bytes) {
+    RequestReader& reader = connection.reader;
+    if (const auto refusal = handler_.refuse(reader.head())) {
+        answer_and_drain(connection, *refusal);
+        return false;
+    }
+    reader.read_body();
+    constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (reader.head().wants_continue && bytes.empty() &&
+        reader.state() == RequestReader::State::kBody)
+        static_cast<void>(::send(connection.socket.get(), kContinue.data(), kContinue.size(),
+                                 MSG_NOSIGNAL | MSG_DONTWAIT));
+    bytes.remove_prefix(reader.take(bytes));
+    return true;
 }
 
 // Answers what is no request, or comes too slowly.
@@ -354,7 +379,6 @@ void ConnectionServer::answer_and_drain(Connection& connection, const HttpReply&
 void ConnectionServer::hand_over(Connection& connection) {
     ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
     ++answering_;
-    ++connection.requests;
     bool is_short = false;
     {
         const std::lock_guard lock(mutex_);
@@ -396,12 +420,18 @@ void ConnectionServer::take_back() {
 void ConnectionServer::go_on_with(Connection& connection) {
     if (is_ending_) return drop(connection);
     const std::string following = std::exchange(connection.following, {});
+    connection.last_byte = SystemClock().now();
+    settle(connection);
+    if (watch(connection) && connection.is_usable) read_on(connection, following);
+}
+
+// What follows for CONNECTION, whose request is answered.
+void ConnectionServer::settle(Connection& connection) {
     connection.reader.reset();
-    connection.since = connection.last_byte = SystemClock().now();
+    connection.since = SystemClock().now();
     connection.phase =
         connection.is_usable ? Connection::Phase::kIdle : Connection::Phase::kDraining;
     if (!connection.is_usable) ::shutdown(connection.socket.get(), SHUT_WR);
-    if (watch(connection) && connection.is_usable) read_on(connection, following);
 }
 
 void ConnectionServer::sweep() {
@@ -441,7 +471,7 @@ void ConnectionServer::work() {
         Connections mine;
         mine.splice(mine.end(), ready_, ready_.begin());
         lock.unlock();
-        answer(mine.front());
+        answer(mine.front(), limits_.pause_max);
         lock.lock();
         returned_.splice(returned_.end(), mine);
         const uint64_t one = 1;
@@ -449,8 +479,10 @@ void ConnectionServer::work() {
     }
 }
 
-void ConnectionServer::answer(Connection& connection) {
-    Client client(connection.socket.get(), limits_.pause_max);
+// Answers the request of CONNECTION, and says whether another one may follow. PAUSE_MAX: as long as
+// the client may read nothing.
+void ConnectionServer::answer(Connection& connection, Duration pause_max) {
+    Client client(connection.socket.get(), pause_max);
     try {
         connection.is_usable = write_answer(connection, client);
     } catch (const std::exception& error) {

@@ -63,6 +63,8 @@ class ConnectionServer {
     void admit(UniqueFd socket);
     void receive(Connection& connection);
     void read_on(Connection& connection, std::string_view bytes);
+    [[nodiscard]] bool read_request(Connection& connection, std::string_view& bytes);
+    [[nodiscard]] bool read_head(Connection& connection, std::string_view& bytes);
     void refuse(Connection& connection, int status, std::string_view why);
     void answer_and_drain(Connection& connection, const HttpReply& reply);
     void drop(Connection& connection);
@@ -70,11 +72,12 @@ class ConnectionServer {
     void hand_over(Connection& connection);
     void take_back();
     void go_on_with(Connection& connection);
+    void settle(Connection& connection);
     void sweep();
     void close_all();
 
     void work();
-    void answer(Connection& connection);
+    void answer(Connection& connection, Duration pause_max);
     [[nodiscard]] HttpReply reply_to(Connection& connection, const Client& client);
     [[nodiscard]] bool write_answer(Connection& connection, Client& client);
 

@@ -49,8 +49,11 @@ class HttpHandler {
     virtual ~HttpHandler() = default;
     // Returns the answer to a request that is refused by its head, before its body is read.
     [[nodiscard]] virtual std::optional<HttpReply> refuse(const RequestHead& head) = 0;
+    // Returns true if answer() takes no time for such a request and makes a short answer: it is
+    // then called where connections are read, however many others are answered.
+    [[nodiscard]] virtual bool is_quick(const RequestHead& head) = 0;
     // Returns the answer to REQUEST, which refuse() let through; may take as long as it wants. What
-    // it throws is answered by failure().
+    // it throws is answered by error().
     [[nodiscard]] virtual HttpReply answer(HttpRequest& request, const ReplySink& client) = 0;
     // Returns the answer of STATUS to what is no request, or cannot be answered.
     [[nodiscard]] virtual HttpReply error(int status, std::string_view why) = 0;

@@ -18,6 +18,7 @@ class Echo final : public HttpHandler {
         if (head.path != "/no") return std::nullopt;
         return error(403, "no");
     }
+    bool is_quick(const RequestHead& head) override { return head.path == "/quick"; }
     HttpReply answer(HttpRequest& request, const ReplySink& client) override {
         if (request.head.path == "/wait") {
             ++waiting;
@@ -122,6 +123,25 @@ TEST_CASE("requests wait where as many are answered as may be, and are answered 
     CHECK(running.handler.waiting == 3);
     running.handler.may_go = true;
     for (const UniqueFd& client : clients) CHECK(read_all(client).starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("what takes no time is answered though every thread is taken, also many at once") {
+    ConnectionLimits limits;
+    limits.answers_max = 1;
+    limits.requests_max = 700;
+    Running running(limits);
+    const UniqueFd waiting = connection_to(running.port);
+    send_all(waiting, get("/wait"));
+    while (running.handler.waiting < 1) std::this_thread::yield();
+    std::string many;
+    for (int i = 0; i < 1000; ++i) many += "GET /quick HTTP/1.1\r\nHost: a\r\n\r\n";
+    CHECK(count_of(answers_to(running.port, many), "HTTP/1.1 200") == 700);
+    const std::string mixed = "GET /quick HTTP/1.1\r\nHost: a\r\n\r\n" + get("/");
+    const UniqueFd both = connection_to(running.port);
+    send_all(both, mixed);
+    running.handler.may_go = true;
+    CHECK(count_of(read_all(both), "HTTP/1.1 200") == 2);
+    CHECK(read_all(waiting).starts_with("HTTP/1.1 200"));
 }
 
 TEST_CASE("an answer learns that its client has left, also behind bytes that it sent") {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -56,7 +57,11 @@ void EndWatch::watch() {
         const int signal = next_signal();
         const std::lock_guard lock(mutex_);
         if (is_over_) return;
-        look(signal);
+        try {
+            look(signal);
+        } catch (const std::exception&) {
+            // A line of the log found no memory.
+        }
     }
 }
 
@@ -83,14 +88,13 @@ void EndWatch::look(int signal) {
 
 void EndWatch::begin_grace() {
     server_->stop();
-    const bool has_failed = !service_->failure().empty();
-    const infer::EngineCounts counts = service_->counts().engine;
-    if (!has_failed)
-        log_info("serve", "asked to end: no more requests are taken, {} may go on for {:.0f} s",
-                 counted(counts.running + counts.waiting, "text"),
-                 std::chrono::duration<double>(grace_).count());
     phase_ = Phase::kGrace;
     limit_ = SystemClock().now() + grace_;
+    if (!service_->failure().empty()) return;
+    const infer::EngineCounts counts = service_->counts().engine;
+    log_info("serve", "asked to end: no more requests are taken, {} may go on for {:.0f} s",
+             counted(counts.running + counts.waiting, "text"),
+             std::chrono::duration<double>(grace_).count());
 }
 
 void EndWatch::begin_end() {

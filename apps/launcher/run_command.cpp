@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/agent/agent_command.h"
+#include "launch/machine/held_name.h"
 #include "launch/plan/join_token.h"
 #include "launch/supervise/job.h"
 #include "launcher/hosts/push_command.h"
@@ -25,6 +26,7 @@
 #include "launcher/run/host_source.h"
 #include "launcher/run/mpi_copies.h"
 #include "launcher/run/run_options.h"
+#include "launcher/run/slurm_copies.h"
 #include "launcher/run/training_job_checks.h"
 #include "launcher/run/worker_program.h"
 #include "storage/files/input_file.h"
@@ -204,14 +206,13 @@ int start_job(RunOptions options, bool run_is_named, std::span<const std::string
         machine.joining = copies->joining();
     }
     settle_meeting(options, machine);
-    if (is_other_copy(options, machine)) {
-        log_debug("launch", "process 0 of this Slurm step launches the job; this one ends");
-        return 0;
-    }
+    const auto slurm_copy = SlurmCopy::find(options, machine);
+    if (slurm_copy && !slurm_copy->launches()) return slurm_copy->wait(options);
     if (auto request = agent_by_hand(options); request && !options.dry_run) {
         return join_by_hand(options, token, *std::move(request));
     }
     BuiltJob job = build_job(options, machine);
+    if (slurm_copy) job.spec.held_name = slurm_copy->held_name();
     if (options.dry_run) {
         print_notes(job, options);
         const auto places = places_here(job.spec);
@@ -240,6 +241,8 @@ int start_job(RunOptions options, bool run_is_named, std::span<const std::string
     }
     print_notes(job, options);  // after all checks of the command line
     if (options.push && job.spec.transport != launch::TransportKind::kLocal) push_for_job(job.spec);
+    const launch::HeldName held =
+        slurm_copy ? launch::HeldName(job.spec.held_name) : launch::HeldName();
     const int code = launch::run_job(job.spec);
     if (copies && code == 0) copies->finish();
     remove_old_jobs(job.spec.state_directory);

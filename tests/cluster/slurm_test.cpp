@@ -104,7 +104,56 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
         }
         CHECK(lines_of(job.out()) == expected);
     }
-    SECTION("of the copies that srun starts the first launches and the others end") {
+    SECTION("one task per node starts as many ranks there as the command says") {
+        for (const bool by_srun : {false, true}) {
+            CAPTURE(by_srun);
+            const TemporaryFolder folder;
+            Words words = {"salloc", "-Q", "-N2", "--ntasks-per-node=1", "--cpus-per-task=2"};
+            // srun kills what is left of a step 1 s after its first task has ended.
+            if (by_srun) words.insert(words.end(), {"srun", "--wait=1", "--kill-on-bad-exit=1"});
+            words.insert(
+                words.end(),
+                {"sh", "-c",
+                 fmt::format("exec {} --nnodes $SLURM_NNODES --nproc_per_node 3 --rdzv_id "
+                             "$SLURM_JOB_ID --rdzv_backend c10d --rdzv_endpoint {}:9901 sh "
+                             "-c 'sleep 3; echo $RANK/$WORLD_SIZE $(hostname) "
+                             "$LOCAL_RANK ${{DSL_HELD_NAME-none}}'",
+                             kDslaunch, rig.name(1))});
+            JobProcess job(folder, rig.on_head(words));
+            CHECK(job.wait() == 0);
+            INFO(job.err());
+            std::multiset<std::string> expected;
+            for (const int rank : {0, 1, 2, 3, 4, 5}) {
+                const std::string host = rig.name(1 + rank / 3);
+                expected.insert(fmt::format("[{0}:{1}] {1}/6 {0} {2} none", host, rank, rank % 3));
+            }
+            CHECK(lines_of(job.out()) == expected);
+            CHECK(mentions(job.err(), "task 0 of this step launches this job") == by_srun);
+        }
+    }
+    SECTION("of commands that srun starts node by node one launches, and the others wait") {
+        for (const std::string place : {"--node_rank $i --master_addr " + rig.name(1),
+                                        "--rdzv_backend c10d --rdzv_endpoint " + rig.name(2)}) {
+            CAPTURE(place);
+            const TemporaryFolder folder;
+            const std::string loop = fmt::format(
+                "for i in 0 1; do srun -N1 -n1 -w {}$((i + 1)) {} --nnodes 2 --nproc_per_node 2 {} "
+                "sh -c 'sleep 1; echo $RANK/$WORLD_SIZE $(hostname)' & done; wait",
+                rig.name(1).substr(0, rig.name(1).size() - 1), kDslaunch, place);
+            JobProcess job(folder, rig.on_head({"salloc", "-Q", "-N2", "--ntasks-per-node=1", "sh",
+                                                "-c", loop}));
+            CHECK(job.wait() == 0);
+            INFO(job.err());
+            std::multiset<std::string> expected;
+            for (const int rank : {0, 1, 2, 3}) {
+                const std::string host = rig.name(1 + rank / 2);
+                expected.insert(fmt::format("[{0}:{1}] {1}/4 {0}", host, rank));
+            }
+            CHECK(lines_of(job.out()) == expected);
+            CHECK(mentions(job.err(), "this copy waits for the end"));
+        }
+    }
+    SECTION("of the copies that srun starts the first launches and the others wait") {
         const TemporaryFolder folder;
         JobProcess job(folder,
                        rig.on_head({"salloc", "-Q", "-N2", "--ntasks-per-node=2", "srun",

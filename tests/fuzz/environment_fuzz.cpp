@@ -18,7 +18,7 @@ namespace {
 std::string in_quotes(const std::string& value) {
     std::string text = "\"";
     for (const char c : value) {
-        if (c == '"' || c == '\\') text += '\\';
+        if (c == '"' || c == '\\' || c == '$' || c == '`') text += '\\';
         text += c == '\n' ? std::string("\\n") : std::string(1, c);
     }
     return text + "\"";
@@ -30,7 +30,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
     using namespace dslaunch;
     const std::string_view text(reinterpret_cast<const char*>(data), size_bytes);
     try {
-        const EnvironmentList list = parse_environment_file(text, "file");
+        const EnvironmentFile file = parse_environment_file(text, "file");
+        const std::string other = "a$b";
+        EnvironmentList list = file.variables;
+        for (const int64_t place : file.expanded) {
+            auto& value = list.at(static_cast<size_t>(place)).second;
+            value = expand_variables(value, [&](const std::string&) { return &other; });
+        }
+        // Any bytes are expanded to something.
+        static_cast<void>(expand_variables(text, [](const std::string&) { return nullptr; }));
         std::string written;
         for (const auto& [name, value] : list) {
             DSL_CHECK(is_variable_name(name), "a name is one");
@@ -38,7 +46,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
             DSL_CHECK(value.find('\0') == std::string::npos, "no value holds a NUL");
             written += name + "=" + in_quotes(value) + "\n";
         }
-        DSL_CHECK(parse_environment_file(written, "again") == list, "what is written is read back");
+        const EnvironmentFile again = parse_environment_file(written, "again");
+        DSL_CHECK(again.variables == list && again.expanded.empty(),
+                  "what is written is read back");
     } catch (const Error& error) {
         DSL_CHECK(error.code() == ExitCode::kUsage, "a bad file is a usage error");
     }

@@ -97,7 +97,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
         check_refusal(error);
     }
     try {
-        const int named = named_slots(filter.include);
+        const int named = named_slots(filter.include, "localhost");
         DSL_CHECK(named >= 0 && named <= kSlotsMax, "the slots named are bounded");
     } catch (const Error& error) {
         check_refusal(error);

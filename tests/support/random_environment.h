@@ -75,7 +75,7 @@ inline int mismatches(const Variables& wanted, const Variables& got) {
 inline std::string quoted_for_file(const std::string& value) {
     std::string text = "\"";
     for (const char c : value) {
-        if (c == '"' || c == '\\') text += '\\';
+        if (c == '"' || c == '\\' || c == '$' || c == '`') text += '\\';
         text += c == '\n' ? std::string("\\n") : std::string(1, c);
     }
     return text + "\"";

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "base/text/byte_size.h"
 #include "health/health_report.h"
+#include "launch/machine/held_name.h"
 #include "launch/process/standard_streams.h"
 #include "launch/supervise/job.h"
 #include "launcher/hosts/host_command.h"
@@ -24,6 +25,7 @@
 #include "launcher/run/option_table.h"
 #include "launcher/run/parse_run.h"
 #include "launcher/run/run_options.h"
+#include "launcher/run/slurm_copies.h"
 #include "launcher/run/worker_program.h"
 
 namespace dslaunch::launcher {
@@ -220,8 +222,10 @@ int run_health(std::span<const std::string> arguments) {
     set_log_level(options.log.quiet ? LogLevel::kWarn : parse_log_level(options.log.level));
     const Machine machine = Machine::this_one();
     refuse_for_health(options, machine);
-    if (is_other_copy(options, machine)) return 0;
+    const auto slurm_copy = SlurmCopy::find(options, machine);
+    if (slurm_copy && !slurm_copy->launches()) return slurm_copy->wait(options);
     BuiltJob job = build_job(options, machine);
+    if (slurm_copy) job.spec.held_name = slurm_copy->held_name();
     make_health_job(health, machine.binary_directory, !options.working_directory.empty(), job.spec);
     if (!health.json) print_notes(job, options);
     if (options.dry_run) {
@@ -230,6 +234,8 @@ int run_health(std::span<const std::string> arguments) {
     }
     health::HealthReport report = report_for(health, job.spec);
     const LastResort last_resort(health.timeout_s);
+    const launch::HeldName held =
+        slurm_copy ? launch::HeldName(job.spec.held_name) : launch::HeldName();
     int code = launch::run_job(
         job.spec, [&](int rank, std::string_view record) { report.add(rank, record); });
     if (code == static_cast<int>(ExitCode::kInterrupted) && last_resort.has_come()) {

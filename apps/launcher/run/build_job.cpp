@@ -48,6 +48,7 @@ class Builder {
 
   private:
     void choose_hosts();
+    void choose_visible_devices();
     [[nodiscard]] std::vector<launch::Host> read_hostfile() const;
     [[nodiscard]] launch::Host this_machine() const;
     void choose_transport();
@@ -73,10 +74,26 @@ class Builder {
     BuiltJob job_;
     std::vector<launch::HostSlots> hosts_;
     HostSource source_ = HostSource::kThisMachine;
+    std::optional<std::string> visible_;  // CUDA_VISIBLE_DEVICES, where it counts
 };
+
+// Beside --include and --exclude slots are the numbers of the machine's GPUs, as under deepspeed.
+void Builder::choose_visible_devices() {
+    visible_ = machine_.variable("CUDA_VISIBLE_DEVICES");
+    const bool named = !options_.filter.include.empty() || !options_.filter.exclude.empty();
+    if (!visible_ || !named || source_ != HostSource::kThisMachine ||
+        launch::visible_device_list(visible_, 0).empty())
+        return;
+    note(
+        fmt::format("CUDA_VISIBLE_DEVICES={} is ignored beside --{}, as by deepspeed: slots are "
+                    "the numbers of this machine's GPUs",
+                    *visible_, options_.filter.include.empty() ? "exclude" : "include"));
+    visible_.reset();
+}
 
 void Builder::choose_hosts() {
     source_ = choose_host_source(options_, machine_);
+    choose_visible_devices();
     std::vector<launch::Host> hosts;
     if (source_ == HostSource::kSlurm) {
         hosts = slurm_hosts(options_, machine_, job_.notes);
@@ -116,14 +133,14 @@ launch::Host Builder::this_machine() const {
         fail(ExitCode::kUsage, "--num_nodes {} needs a --hostfile that names the hosts",
              *filter.num_nodes);
     }
-    const auto visible = machine_.variable("CUDA_VISIBLE_DEVICES");
-    const bool cpu = launch::resolve_local_device(options_.device, machine_.gpu_count, visible) ==
+    const bool cpu = launch::resolve_local_device(options_.device, machine_.gpu_count, visible_) ==
                      launch::DeviceRequest::kCpu;
     launch::Host host;
     host.name = "localhost";
-    host.slots = static_cast<int>(launch::visible_device_list(visible, machine_.gpu_count).size());
+    host.slots = static_cast<int>(launch::visible_device_list(visible_, machine_.gpu_count).size());
     if (cpu)
-        host.slots = std::max(filter.num_gpus.value_or(1), launch::named_slots(filter.include));
+        host.slots =
+            std::max(filter.num_gpus.value_or(1), launch::named_slots(filter.include, host.name));
     if (host.slots == 0)
         fail(ExitCode::kSetup,
              "--device cuda: this machine shows no GPU (looked for {}); use --device cpu",
@@ -222,7 +239,7 @@ void Builder::note_unused_options() {
 void Builder::choose_device(launch::PlanRequest& request) {
     request.local = job_.spec.transport == launch::TransportKind::kLocal;
     request.gpu_count = machine_.gpu_count;
-    request.visible_devices = machine_.variable("CUDA_VISIBLE_DEVICES");
+    request.visible_devices = visible_;
     request.device = options_.device;
     job_.spec.device = options_.device;
     if (!request.local || options_.device == launch::DeviceRequest::kCpu) return;
@@ -277,6 +294,8 @@ void Builder::write_training_options(launch::PlanRequest& request) const {
     add("output", job_.spec.output_directory);
     add("expect-sha256", options_.expect_sha256);
     add("resume", resume_argument());
+    if (options_.trust_model) request.command_tail.emplace_back("--trust-model");
+    if (options_.new_data) request.command_tail.emplace_back("--new-data");
     if (options_.verifies) request.command_tail.emplace_back("--verify");
     add("scratch", options_.scratch.empty() ? "" : absolute(options_.scratch, machine_.directory));
     if (options_.timeout_s) add("timeout", fmt::format("{}", *options_.timeout_s));
@@ -326,9 +345,11 @@ void Builder::append_file(const std::string& path) {
     } catch (const Error& error) {
         fail(ExitCode::kUsage, "environment file {}", error.what());
     }
-    const launch::EnvironmentList list = launch::parse_environment_file(text, path);
-    auto& set = job_.spec.environment.set;
-    set.insert(set.end(), list.begin(), list.end());
+    const launch::EnvironmentFile file = launch::parse_environment_file(text, path);
+    launch::EnvironmentRules& rules = job_.spec.environment;
+    for (const int64_t place : file.expanded)
+        rules.expanded.push_back(std::ssize(rules.set) + place);
+    rules.set.insert(rules.set.end(), file.variables.begin(), file.variables.end());
 }
 
 void Builder::write_environment() {
@@ -361,7 +382,8 @@ void Builder::write_environment() {
         }
         for (const std::string& directory :
              {machine_.variable("HOME").value_or(""), machine_.directory}) {
-            const std::string path = directory + "/.deepspeed_env";
+            const std::string path =
+                directory + "/" + machine_.variable("DS_ENV_FILE").value_or(".deepspeed_env");
             if (!directory.empty() && access(path.c_str(), F_OK) == 0) append_file(path);
         }
     }
@@ -390,6 +412,8 @@ void Builder::check_threads() const {
     constexpr const char* kName = "OMP_NUM_THREADS";
     if (job_.spec.target_kind != launch::TargetKind::kModel) return;
     const std::string* chosen = launch::find_variable(job_.spec.environment.set, kName);
+    if (chosen != nullptr && chosen->find('$') != std::string::npos)
+        return;  // the host's own value
     const std::string value = chosen != nullptr ? *chosen
                               : job_.spec.environment.inherit_all
                                   ? machine_.variable(kName).value_or("1")

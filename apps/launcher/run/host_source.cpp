@@ -12,12 +12,6 @@ namespace {
 
 constexpr int kDeepspeedPort = 29'500;
 
-std::optional<launch::SlurmAllocation> find_allocation(const RunOptions& options,
-                                                       const Machine& machine) {
-    return launch::find_slurm_allocation(machine.environment,
-                                         options.device != launch::DeviceRequest::kCpu);
-}
-
 bool has_allocation(const Machine& machine) {
     return machine.variable("SLURM_JOB_ID") && machine.variable("SLURM_JOB_NODELIST");
 }
@@ -142,27 +136,33 @@ HostSource choose_host_source(const RunOptions& options, const Machine& machine)
     return machine.default_hostfile.empty() ? HostSource::kThisMachine : HostSource::kHostfile;
 }
 
-bool is_other_copy(const RunOptions& options, const Machine& machine) {
-    if (!has_allocation(machine)) return false;
-    if (choose_host_source(options, machine) != HostSource::kSlurm) return false;
-    return find_allocation(options, machine)->is_other_copy;
+launch::SlurmAllocation slurm_allocation(const RunOptions& options, const Machine& machine) {
+    return *launch::find_slurm_allocation(machine.environment,
+                                          options.device != launch::DeviceRequest::kCpu);
 }
 
 std::vector<launch::Host> slurm_hosts(const RunOptions& options, const Machine& machine,
                                       std::vector<std::string>& notes) {
-    launch::SlurmAllocation allocation = *find_allocation(options, machine);
-    const bool unknown = allocation.slots == launch::SlurmAllocation::Slots::kUnknown;
-    int slots = 0;
+    using Slots = launch::SlurmAllocation::Slots;
+    launch::SlurmAllocation allocation = slurm_allocation(options, machine);
+    const auto& asked = options.filter.num_gpus;
+    int slots = 0, most = 0;
     for (launch::Host& host : allocation.hosts) {
-        if (unknown) host.slots = options.filter.num_gpus.value_or(1);
+        if (allocation.slots != Slots::kGpus)
+            host.slots = std::max(asked.value_or(host.slots),
+                                  launch::named_slots(options.filter.include, host.name));
         slots += host.slots;
+        most = std::max(most, host.slots);
     }
     notes.push_back(fmt::format("Slurm job {}: {} hosts, {} slots", allocation.job_id,
                                 allocation.hosts.size(), slots));
-    if (unknown && !options.filter.num_gpus) {
+    if (allocation.slots == Slots::kUnknown && !asked) {
         notes.emplace_back(
             "Slurm names neither GPUs nor tasks per node: one worker per host; ask for "
             "--gpus-per-node or --ntasks-per-node, or give --num_gpus here");
+    } else if (allocation.slots == Slots::kTasks && !asked && most == 1) {
+        notes.emplace_back(
+            "one worker per host, as tasks per node: give --num_gpus N here for N of them");
     }
     return std::move(allocation.hosts);
 }

@@ -26,9 +26,9 @@ enum class HostSource {
 // Throws Error{kUsage} for options that contradict each other or lack what they need.
 [[nodiscard]] HostSource choose_host_source(const RunOptions& options, const Machine& machine);
 
-// True if srun has started this process besides another one that launches the job. It then ends at
-// once.
-[[nodiscard]] bool is_other_copy(const RunOptions& options, const Machine& machine);
+// The allocation as Slurm tells it. REQUIRES: the source is kSlurm.
+[[nodiscard]] launch::SlurmAllocation slurm_allocation(const RunOptions& options,
+                                                       const Machine& machine);
 
 // The allocation's hosts; NOTES gets the choices made. REQUIRES: the source is kSlurm.
 [[nodiscard]] std::vector<launch::Host> slurm_hosts(const RunOptions& options,

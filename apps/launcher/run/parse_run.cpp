@@ -117,6 +117,10 @@ void settle_run_options(RunOptions& options) {
     if (!options.op_libraries.empty())
         options.set.push_back(config::op_libraries_override(options.op_libraries));
     if (options.verifies) settle_verify(options);
+    if (options.new_data && options.resume.empty())
+        fail(ExitCode::kUsage,
+             "--new-data: it goes on from a checkpoint with other data, and there is no --resume; "
+             "a new run needs none of both");
     if (!options.verifies && !options.scratch.empty())
         fail(ExitCode::kUsage, "--scratch is for `dslaunch verify`; leave it out");
 }

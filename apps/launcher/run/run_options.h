@@ -61,6 +61,7 @@ struct RunOptions {
     bool deepspeed = false;                 // --deepspeed: a word behind it may be the config
     std::vector<std::string> set;           // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
     std::vector<std::string> op_libraries;  // --op-library; `set` has them too
+    bool trust_model = false;               // --trust-model
     std::string scratch;                    // --scratch, for `dslaunch verify`
     bool verifies = false;                  // `dslaunch verify`
     std::string role;                   // of dsworker, `generate`; empty: train. `arguments` are
@@ -68,6 +69,7 @@ struct RunOptions {
     std::optional<double> timeout_s;    // limit of a rank's wait for another; nullopt: dsworker's
                                         // default
     std::string resume;                 // "auto", or a folder of checkpoints; empty: start anew
+    bool new_data = false;              // --new-data, with `resume`
     std::string expect_sha256;          // lower case
     std::string first_training_option;  // "--steps"; empty: none was given
     // Reporting and end

@@ -24,6 +24,8 @@ struct AgentSettings {
     // An eventfd, readable once the launcher has said that it wants this agent for another attempt;
     // -1: nobody asks.
     int come_again_fd = -1;
+    // Rank 0 reads it, if this agent starts rank 0; -1: /dev/null. Stays the caller's.
+    int worker_stdin_fd = -1;
     LauncherLease lease = LauncherLease::same_machine();
 };
 

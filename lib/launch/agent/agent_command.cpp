@@ -15,6 +15,7 @@
 #include "base/text/command_line.h"
 #include "launch/agent/agent.h"
 #include "launch/hosts/hostfile.h"
+#include "launch/machine/held_name.h"
 #include "launch/machine/machine_name.h"
 #include "launch/plan/join_token.h"
 
@@ -75,6 +76,7 @@ AgentArguments parse_agent_arguments(
     const std::function<std::optional<std::string>(const std::string&)>& variable) {
     AgentArguments parsed;
     std::optional<std::string> join, node, given_name, node_from, node_name_from, connect_seconds;
+    std::optional<std::string> worker_stdin;
     CommandLine app(agent_page(), "dslaunch agent");
     app.add("--join HOST:PORT", join,
             "the launcher that waits there, as `dslaunch --launcher join --listen HOST:PORT`; "
@@ -94,6 +96,8 @@ AgentArguments parse_agent_arguments(
     app.add("--stdio", parsed.stdio,
             "the launcher is at the other end of stdin and stdout: dslaunch itself starts it so");
     app.add("--same-machine", parsed.same_machine, "with --stdio: the launcher runs here");
+    app.add("--worker-stdin FD", worker_stdin,
+            "the descriptor of rank 0's stdin: dslaunch itself gives it");
     parsed.help = !app.parse({arguments.begin(), arguments.end()});
     if (parsed.help) return parsed;
     const auto from_variable = [&](const std::string& option, const std::string& name) {
@@ -113,11 +117,15 @@ AgentArguments parse_agent_arguments(
             node_name("--node-name-from", from_variable("--node-name-from", *node_name_from));
     if (connect_seconds)
         parsed.join.connect_max = waiting_time("--connect-timeout", *connect_seconds);
+    if (worker_stdin)
+        parsed.worker_stdin_fd = static_cast<int>(parse_int(*worker_stdin).value_or(-1));
     check(parsed);
     return parsed;
 }
 
-int run_joining_agent(JoinRequest request) {
+int run_joining_agent(JoinRequest request, int worker_stdin_fd) {
+    const std::string held_name = take_held_name_variable();
+    const HeldName held = held_name.empty() ? HeldName() : HeldName(held_name);
     request.identity.host_name = machine_name();
     set_log_speaker("agent@" + (request.identity.node_name.empty() ? request.identity.host_name
                                                                    : request.identity.node_name));
@@ -137,6 +145,7 @@ int run_joining_agent(JoinRequest request) {
         settings.arrival_address = launcher.arrival_address;
         settings.lease = LauncherLease::over_socket(launcher.socket.get());
         settings.asks_before_ending = true;
+        settings.worker_stdin_fd = worker_stdin_fd;
         settings.come_again_fd = come_again.get();
         if (const char* devices = std::getenv("CUDA_VISIBLE_DEVICES")) {
             settings.visible_devices = devices;
@@ -157,15 +166,17 @@ int run_agent_command(std::span<const std::string> arguments) {
             return value;
         });
     if (parsed.help) return 0;
+    if (parsed.worker_stdin_fd >= 0) ::fcntl(parsed.worker_stdin_fd, F_SETFD, FD_CLOEXEC);
     const std::string variable = take_token_variable();  // whatever the way: no worker inherits it
     if (parsed.stdio) {
         AgentSettings settings;
         settings.lease = LauncherLease::over_stdio(parsed.same_machine);
+        settings.worker_stdin_fd = parsed.worker_stdin_fd;
         return run_agent(STDIN_FILENO, STDOUT_FILENO, JoinChannel(JoinSide::kAgent, JoinKey()),
                          settings);
     }
     parsed.join.token = choose_token(variable, parsed.token_file);
-    return run_joining_agent(std::move(parsed.join));
+    return run_joining_agent(std::move(parsed.join), parsed.worker_stdin_fd);
 }
 
 }  // namespace dslaunch::launch

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "launch/machine/machine_topology.h"
+#include "launch/plan/environment_file.h"
 #include "launch/process/blocking.h"
 #include "launch/process/spawn.h"
 
@@ -35,7 +36,16 @@ EnvironmentList worker_environment(const StartRequest& request,
             }
         }
     }
-    for (const auto& [name, value] : wanted.environment) set_variable(environment, name, value);
+    // As a shell there would: what was set before in this list, else what the host has.
+    const auto value_of = [&](const std::string& name) {
+        const std::string* const set = find_variable(environment, name);
+        return set != nullptr ? set : find_variable(own, name);
+    };
+    for (size_t i = 0; i < wanted.environment.size(); ++i) {
+        const auto& [name, value] = wanted.environment[i];
+        const bool expands = std::ranges::count(wanted.expanded, static_cast<int64_t>(i)) > 0;
+        set_variable(environment, name, expands ? expand_variables(value, value_of) : value);
+    }
     for (const auto& [name, value] : request.defaults) {
         if (find_variable(environment, name) == nullptr) environment.emplace_back(name, value);
     }
@@ -145,6 +155,15 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     Pipe err = make_pipe();
     spawn_request.stdout_fd = out.write_end.get();
     spawn_request.stderr_fd = err.write_end.get();
+    // Who reads a terminal in a group that is not the one in front is stopped; in a session of its
+    // own it is not.
+    const bool asks = wanted.rank == 0 && ::isatty(shared.stdin_fd) == 1;
+    if (wanted.rank == 0) spawn_request.stdin_fd = shared.stdin_fd;
+    spawn_request.new_session = asks;
+    if (request.target_kind != TargetKind::kModel) {
+        const OpenLines open_lines = asks ? OpenLines::kAlways : OpenLines::kAfterReturn;
+        launch.worker.stdout_lines = launch.worker.stderr_lines = LineSplitter(open_lines);
+    }
     UniqueFd worker_end;
     const auto hand_over = [&](const char* name, int fd) {
         set_variable(spawn_request.environment, name, std::to_string(fd));

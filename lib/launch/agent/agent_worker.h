@@ -26,8 +26,8 @@ struct AgentWorker {
     ControlDecoder control_frames;
 };
 
-// Reads what STREAM has now, in whole lines; TO_THE_END: all that is in the pipe, with a last line
-// that has no end.
+// Reads what STREAM has now, in whole lines, but for a progress bar or a question; TO_THE_END: all
+// that is in the pipe, with a last line that has no end.
 [[nodiscard]] std::string read_lines(AgentWorker& worker, OutputStream stream, bool to_the_end);
 // Hands over the frames that the worker has sent, as many as a socket holds at most: one that
 // speaks without end holds up nobody. True: none is left. What is no frame closes the socket.
@@ -38,6 +38,7 @@ struct AgentWorker {
 struct SharedDescriptors {
     int arena_fd = -1;
     int rendezvous_fd = -1;  // for the worker that takes it
+    int stdin_fd = -1;       // rank 0's stdin; -1: /dev/null
     int64_t cores = 1;
     const RankPlace* place = nullptr;  // processors of this worker; null: any
 };

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/fleet/agent_end.h"
+#include "launch/process/line_pieces.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -17,7 +18,11 @@ using std::chrono::steady_clock;
 class FleetExec final : private FleetListener {
   public:
     FleetExec(Fleet& fleet, const ExecRequest& request)
-        : fleet_(fleet), request_(request), results_(fleet.nodes().size()) {}
+        : fleet_(fleet),
+          request_(request),
+          results_(fleet.nodes().size()),
+          stdout_(results_.size()),
+          stderr_(results_.size()) {}
 
     std::vector<ExecResult> run() {
         fleet_.listen(this);
@@ -41,6 +46,7 @@ class FleetExec final : private FleetListener {
         StartRequest::Worker worker;
         worker.command = request_.command;
         worker.environment = request_.environment.set;
+        worker.expanded = request_.environment.expanded;
         start.workers.push_back(std::move(worker));
         fleet_.send(host, FrameKind::kStart, encode(start));
     }
@@ -51,13 +57,7 @@ class FleetExec final : private FleetListener {
             case FrameKind::kStarted:
                 return;
             case FrameKind::kOutput: {
-                const auto output = decode<WorkerOutput>(frame.payload);
-                if (request_.on_lines) return request_.on_lines(host, output.stream, output.lines);
-                const auto room =
-                    static_cast<size_t>(request_.output_bytes_max) - result.output.size();
-                result.output_was_cut |= output.lines.size() > room;
-                result.output += output.lines.substr(0, room);
-                return;
+                return take_output(host, decode<WorkerOutput>(frame.payload));
             }
             case FrameKind::kExited: {
                 const auto exited = decode<WorkerExited>(frame.payload);
@@ -73,6 +73,22 @@ class FleetExec final : private FleetListener {
             default:
                 fail(ExitCode::kInternal, "an unexpected frame for a command");
         }
+    }
+
+    // Whole lines alone are of use here: of a progress bar its end.
+    void take_output(size_t host, const WorkerOutput& output) {
+        ExecResult& result = results_[host];
+        std::string lines;
+        const bool is_stdout = output.stream == OutputStream::kStdout;
+        (is_stdout ? stdout_[host] : stderr_[host])
+            .add(
+                output.lines, [&](std::string_view line) { (lines += line) += '\n'; },
+                [](std::string_view) {});
+        if (lines.empty()) return;
+        if (request_.on_lines) return request_.on_lines(host, output.stream, lines);
+        const auto room = static_cast<size_t>(request_.output_bytes_max) - result.output.size();
+        result.output_was_cut |= lines.size() > room;
+        result.output += lines.substr(0, room);
     }
 
     [[nodiscard]] std::optional<std::chrono::milliseconds> pause(
@@ -111,6 +127,7 @@ class FleetExec final : private FleetListener {
     Fleet& fleet_;
     const ExecRequest& request_;
     std::vector<ExecResult> results_;
+    std::vector<LinePieces> stdout_, stderr_;
 };
 
 }  // namespace

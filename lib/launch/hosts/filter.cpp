@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -151,12 +150,14 @@ std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts, const HostFi
     return chosen;
 }
 
-int named_slots(const std::string& include) {
+int named_slots(const std::string& include, const std::string& host) {
     if (include.empty()) return 0;
-    std::set<int> slots;
-    for (const NodeSpec& spec : parse_spec(include, "--include"))
-        slots.insert(spec.slots.begin(), spec.slots.end());
-    return static_cast<int>(slots.size());
+    int count = 0;
+    for (const NodeSpec& spec : parse_spec(include, "--include")) {
+        if (spec.node != host) continue;
+        for (const int slot : spec.slots) count = std::max(count, slot + 1);
+    }
+    return count;
 }
 
 }  // namespace dslaunch::launch

@@ -30,9 +30,9 @@ struct HostSlots {
 [[nodiscard]] std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts,
                                                   const HostFilter& filter);
 
-// The number of slots that an --include names, 0 when it is empty: so many workers a machine
-// without GPUs and without hostfile is asked for, as slots from 0 on. Throws as apply_filter on
-// malformed text.
-[[nodiscard]] int named_slots(const std::string& include);
+// The slots that HOST has if INCLUDE (an --include) names one of its own: from 0 to the last one
+// named. 0: it names none. So many has a host whose slots are nothing but numbers: one without GPUs
+// of which nobody said how many workers it is to have. Throws as apply_filter on malformed text.
+[[nodiscard]] int named_slots(const std::string& include, const std::string& host);
 
 }  // namespace dslaunch::launch

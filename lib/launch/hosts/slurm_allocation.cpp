@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -101,34 +102,45 @@ std::string value_of(const EnvironmentList& environment, const std::string& name
     return value == nullptr ? std::string() : *value;
 }
 
-// GPUs of each host, 0 when Slurm says nothing. The last two variables speak of this host alone.
-int gpus_per_host(const EnvironmentList& environment) {
-    for (const char* name : {"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"}) {
-        const std::string text = value_of(environment, name);
-        if (text.empty()) continue;
-        const auto count = count_slurm_gpus(text);
-        if (!count) {
-            fail(ExitCode::kUsage, "{}: `{}` is no number of GPUs; give --hostfile instead", name,
-                 printable(text));
-        }
-        return *count;
+// The number of GPUs that the variable NAME holds, nothing: it is not set.
+std::optional<int> gpus_in(const EnvironmentList& environment, const char* name) {
+    const std::string text = value_of(environment, name);
+    if (text.empty()) return std::nullopt;
+    const auto count = count_slurm_gpus(text);
+    if (!count) {
+        fail(ExitCode::kUsage, "{}: `{}` is no number of GPUs; give --hostfile instead", name,
+             printable(text));
     }
-    const std::string list = value_of(environment, "SLURM_JOB_GPUS");
-    if (list.empty()) return 0;
+    return count;
+}
+
+// GPUs of each host, 0 when Slurm says nothing. SLURM_GPUS_ON_NODE and SLURM_JOB_GPUS speak of this
+// host alone. HOSTS and TASKS: of the allocation, and of each host where all have equally many.
+int gpus_per_host(const EnvironmentList& environment, int hosts, int tasks) {
+    for (const char* name : {"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"})
+        if (const auto count = gpus_in(environment, name)) return *count;
     // "3" is GPU number 3 here, not three of them.
-    return count_slurm_gpus(list + ",").value_or(0);
+    const std::string list = value_of(environment, "SLURM_JOB_GPUS");
+    if (!list.empty()) return count_slurm_gpus(list + ",").value_or(0);
+    if (const auto of_task = gpus_in(environment, "SLURM_GPUS_PER_TASK"); of_task && tasks > 0)
+        return std::min(*of_task * tasks, kSlotsMax);
+    const int all = count_slurm_gpus(value_of(environment, "SLURM_GPUS")).value_or(0);
+    return all % hosts == 0 ? all / hosts : 0;
 }
 
 void set_slots(SlurmAllocation& allocation, const EnvironmentList& environment, bool with_gpus,
                const std::string& tasks) {
-    const int gpus = with_gpus ? gpus_per_host(environment) : 0;
+    const std::vector<int> counts = tasks.empty() ? std::vector<int>() : expand_task_counts(tasks);
+    const auto other = std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>());
+    const int tasks_each = counts.empty() || other != counts.end() ? 0 : counts.front();
+    const auto hosts = static_cast<int>(allocation.hosts.size());
+    const int gpus = with_gpus ? gpus_per_host(environment, hosts, tasks_each) : 0;
     for (Host& host : allocation.hosts) host.slots = std::max(1, gpus);
     if (gpus > 0) {
         allocation.slots = SlurmAllocation::Slots::kGpus;
         return;
     }
     if (tasks.empty()) return;
-    const std::vector<int> counts = expand_task_counts(tasks);
     if (counts.size() != allocation.hosts.size()) {
         fail(ExitCode::kUsage,
              "Slurm names {} hosts and tasks for {} (`{}`); give --hostfile instead",
@@ -136,6 +148,23 @@ void set_slots(SlurmAllocation& allocation, const EnvironmentList& environment, 
     }
     for (size_t i = 0; i < counts.size(); ++i) allocation.hosts[i].slots = counts[i];
     allocation.slots = SlurmAllocation::Slots::kTasks;
+}
+
+// The step that srun made; nothing: there is none. salloc's shell and a batch script are steps too,
+// with numbers from the end of 32 bits, and nobody started copies of them.
+std::optional<SlurmStep> find_step(const EnvironmentList& environment) {
+    constexpr int64_t kNumbersOfShells = 0xffff'fff0;
+    const auto number = [&](const char* name, int64_t otherwise) {
+        return parse_int(value_of(environment, name)).value_or(otherwise);
+    };
+    SlurmStep step;
+    step.id = value_of(environment, "SLURM_STEP_ID");
+    step.tasks = number("SLURM_STEP_NUM_TASKS", 0);
+    if (step.tasks < 1 || number("SLURM_STEP_ID", 0) >= kNumbersOfShells) return std::nullopt;
+    step.task = number("SLURM_PROCID", 0);
+    step.local_task = number("SLURM_LOCALID", 0);
+    step.nodes = number("SLURM_STEP_NUM_NODES", 1);
+    return step;
 }
 
 }  // namespace
@@ -210,10 +239,10 @@ std::optional<SlurmAllocation> find_slurm_allocation(const EnvironmentList& envi
     const bool asked = !value_of(environment, "SLURM_NTASKS").empty() ||
                        !value_of(environment, "SLURM_NTASKS_PER_NODE").empty();
     std::string tasks = asked ? value_of(environment, "SLURM_TASKS_PER_NODE") : std::string();
-    const auto step_tasks = parse_int(value_of(environment, "SLURM_STEP_NUM_TASKS"));
-    if (step_tasks && *step_tasks > 1) {
-        const auto place = parse_int(value_of(environment, "SLURM_PROCID"));
-        allocation.is_other_copy = place && *place > 0;
+    allocation.step = find_step(environment);
+    // Inside of a step Slurm counts its tasks, and a step of one task speaks for all hosts.
+    if (allocation.step && allocation.step->tasks == 1) tasks.clear();
+    if (allocation.step && allocation.step->tasks > 1) {
         const std::string step_list = value_of(environment, "SLURM_STEP_NODELIST");
         if (!step_list.empty()) {
             list = step_list;

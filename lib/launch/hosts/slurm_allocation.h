@@ -12,16 +12,25 @@
 
 namespace dslaunch::launch {
 
+// The step of srun that this process is a task of.
+struct SlurmStep {
+    std::string id;
+    int64_t tasks = 1;
+    int64_t task = 0;        // number of this one
+    int64_t local_task = 0;  // its number on its node
+    int64_t nodes = 1;
+};
+
 struct SlurmAllocation {
     std::string job_id;
     std::vector<Host> hosts;  // in Slurm's order; slots as below
     // The source of the slots: GPUs per host where Slurm names them, else the tasks that were asked
-    // for, else 1 each.
+    // for, else 1 each. Tasks are how often srun starts a program, which workers may outnumber.
     enum class Slots { kGpus, kTasks, kUnknown };
     Slots slots = Slots::kUnknown;
-    // srun started this program several times (a step of more than one task) and this is not the
-    // first: hosts and slots are that step's.
-    bool is_other_copy = false;
+    // Nothing: no srun has started this process, or a shell that sbatch or salloc gives. Hosts and
+    // slots are those of a step of several tasks, else the whole allocation's.
+    std::optional<SlurmStep> step;
 };
 
 // "a[1-3,07-09]s,b02" -> a1s a2s a3s a07s a08s a09s b02. Throws Error{kUsage} naming column and

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <optional>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -15,41 +15,172 @@ namespace {
 constexpr std::array<std::string_view, 10> kForwardedPrefixes = {
     "NCCL_", "GLOO_", "TORCH_", "OMP_", "MKL_", "KMP_", "PYTHON", "UCX_", "HF_", "MLFLOW_"};
 
-// The text inside double quotes; nothing when it does not end with an unescaped quote at the end of
-// TEXT.
-std::optional<std::string> unquote_double(std::string_view text) {
-    std::string value;
-    for (size_t i = 1; i < text.size(); ++i) {
-        if (text[i] == '"') return i + 1 == text.size() ? std::optional(value) : std::nullopt;
-        if (text[i] != '\\' || i + 1 == text.size()) {
-            value += text[i];
-            continue;
-        }
-        const char next = text[++i];
-        if (next == 'n' || next == 't') {
-            value += next == 'n' ? '\n' : '\t';
-        } else {
-            if (next != '"' && next != '\\') value += '\\';
-            value += next;
-        }
-    }
-    return std::nullopt;
+bool begins_name(char c) {
+    return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-std::optional<std::string> value_of(std::string_view text) {
-    text = trim(text);
-    if (text.empty()) return std::string();
-    if (text.front() == '"') return unquote_double(text);
-    if (text.front() != '\'') return std::string(text);
-    const size_t end = text.find('\'', 1);
-    if (end == std::string_view::npos || end + 1 != text.size()) return std::nullopt;
-    return std::string(text.substr(1, end - 1));
+size_t end_of_name(std::string_view text, size_t at) {
+    while (at < text.size() && (begins_name(text[at]) || is_digit(text[at]))) ++at;
+    return at;
+}
+
+constexpr size_t kNestedMax = 8;
+constexpr std::string_view kOperators[] = {":-", "-", ":+", "+"};
+
+// A value with names of variables, as expand_variables() takes it: `$$` is a `$`, and `${NAME}`,
+// `${NAME:-TEXT}` and the like name variables.
+struct Template {
+    std::string text;
+    bool has_names = false;
+    std::string problem;  // not empty: why the value cannot be read
+};
+
+// Reads the value of a line: from its first byte to an end that the quotes say.
+class ValueReader {
+  public:
+    explicit ValueReader(std::string_view text) : text_(text) {}
+
+    Template read() {
+        if (!text_.empty() && text_.front() == '\'') return as_it_is();
+        quoted_ = !text_.empty() && text_.front() == '"';
+        at_ = quoted_ ? 1 : 0;
+        part(0);
+        const bool ended = quoted_ ? at_ + 1 == text_.size() : at_ == text_.size();
+        if (value_.problem.empty() && !ended) value_.problem = kOpenQuote;
+        return std::move(value_);
+    }
+
+  private:
+    static constexpr const char* kOpenQuote = "does not end where the line ends";
+
+    Template as_it_is() {
+        const size_t end = text_.find('\'', 1);
+        if (end == std::string_view::npos || end + 1 != text_.size())
+            return {"", false, kOpenQuote};
+        for (const char c : text_.substr(1, end - 1)) put(c);
+        return std::move(value_);
+    }
+    void put(char c) { value_.text += c == '$' ? "$$" : std::string(1, c); }
+    void refuse(std::string why) {
+        if (value_.problem.empty()) value_.problem = std::move(why);
+        at_ = text_.size();
+    }
+    [[nodiscard]] char next(size_t more = 0) const {
+        return at_ + more < text_.size() ? text_[at_ + more] : '\0';
+    }
+
+    // Up to the closing quote, or inside of DEPTH `${` to the closing brace.
+    void part(size_t depth) {
+        while (at_ < text_.size()) {
+            const char c = text_[at_];
+            if ((c == '"' && quoted_) || (c == '}' && depth > 0)) return;
+            if (c == '\\' && at_ + 1 < text_.size()) {
+                escape();
+            } else if (c == '$') {
+                dollar(depth);
+            } else if (c == '`') {
+                refuse(
+                    "holds `` ` ``, which runs a command under deepspeed, and no shell runs "
+                    "here: write what it prints, or put '…' around the value");
+            } else {
+                put(c);
+                ++at_;
+            }
+        }
+    }
+    void escape() {
+        const char c = next(1);
+        at_ += 2;
+        if (quoted_ && (c == 'n' || c == 't')) return put(c == 'n' ? '\n' : '\t');
+        const bool is_escape = c == '$' || c == '`' || (quoted_ && (c == '"' || c == '\\'));
+        if (!is_escape) put('\\');
+        put(c);
+    }
+    void dollar(size_t depth) {
+        const bool braced = next(1) == '{';
+        const size_t begin = at_ + (braced ? 2 : 1);
+        if (next(1) == '(')
+            return refuse(
+                "holds `$(`, which runs a command under deepspeed, and no shell runs "
+                "here: write what it prints, or put '…' around the value");
+        if (begin >= text_.size() || !begins_name(text_[begin])) {
+            if (braced) return refuse("holds `${` without the name of a variable");
+            const size_t signs = next(1) == '$' ? 2 : 1;  // a shell's own number in two of them
+            for (size_t i = 0; i < signs; ++i) put('$');
+            at_ += signs;
+            return;
+        }
+        const size_t end = end_of_name(text_, begin);
+        value_.has_names = true;
+        (value_.text += "${") += text_.substr(begin, end - begin);
+        at_ = end;
+        if (braced) inside(depth + 1);
+        value_.text += '}';
+    }
+    void inside(size_t depth) {
+        if (next() != '}') {
+            const auto* op = std::ranges::find_if(kOperators, [&](std::string_view known) {
+                return text_.substr(at_).starts_with(known);
+            });
+            if (op == std::end(kOperators) || depth > kNestedMax)
+                return refuse("holds a `${…}` that is not read: write ${NAME}, or ${NAME:-TEXT}");
+            value_.text += *op;
+            at_ += op->size();
+            part(depth);
+        }
+        if (next() != '}') return refuse("holds a `${` that is never closed");
+        ++at_;
+    }
+
+    std::string_view text_;
+    size_t at_ = 0;
+    bool quoted_ = false;
+    Template value_;
+};
+
+// What a template of ValueReader stands for; reads from AT to its end, or to the brace that closes
+// an outer one.
+std::string expanded(std::string_view text, size_t& at, const ValueOf& value_of, size_t depth) {
+    std::string result;
+    while (at < text.size() && !(text[at] == '}' && depth > 0)) {
+        if (text[at] != '$') {
+            result += text[at++];
+            continue;
+        }
+        if (text.substr(at).starts_with("$$")) {
+            result += '$';
+            at += 2;
+            continue;
+        }
+        const size_t begin = std::min(at + 2, text.size());
+        const size_t end = end_of_name(text, begin);
+        const std::string* const value = value_of(std::string(text.substr(begin, end - begin)));
+        at = end;
+        std::string_view op;
+        for (const std::string_view known : kOperators)
+            if (op.empty() && text.substr(at).starts_with(known)) op = known;
+        at += op.size();
+        const std::string other = op.empty() ? "" : expanded(text, at, value_of, depth + 1);
+        const bool is_set = value != nullptr && (!op.starts_with(':') || !value->empty());
+        if (op.ends_with('+')) {
+            result += is_set ? other : "";
+        } else {
+            result += is_set ? *value : other;
+        }
+        at = std::min(at + 1, text.size());  // the closing brace
+    }
+    return result;
 }
 
 }  // namespace
 
-EnvironmentList parse_environment_file(std::string_view text, const std::string& file_name) {
-    EnvironmentList list;
+std::string expand_variables(std::string_view text, const ValueOf& value_of) {
+    size_t at = 0;
+    return expanded(text, at, value_of, 0);
+}
+
+EnvironmentFile parse_environment_file(std::string_view text, const std::string& file_name) {
+    EnvironmentFile file;
     std::vector<std::string> problems;
     int number = 0;
     for (const std::string& raw : split(text, '\n')) {
@@ -75,16 +206,20 @@ EnvironmentList parse_environment_file(std::string_view text, const std::string&
         } else if (line.find('\0') != std::string_view::npos) {
             problems.push_back(
                 fmt::format("{}:{}: a NUL byte in the value of {}", file_name, number, name));
-        } else if (auto value = value_of(line.substr(equals + 1))) {
-            list.emplace_back(name, std::move(*value));
+        } else if (Template value = ValueReader(trim(line.substr(equals + 1))).read();
+                   !value.problem.empty()) {
+            problems.push_back(fmt::format("{}:{}: the {}value of {} {}", file_name, number,
+                                           value.problem.starts_with("does") ? "quoted " : "", name,
+                                           value.problem));
         } else {
-            problems.push_back(
-                fmt::format("{}:{}: the quoted value of {} does not end where the line ends",
-                            file_name, number, name));
+            if (value.has_names) file.expanded.push_back(std::ssize(file.variables));
+            // A value that names nothing is what it is.
+            file.variables.emplace_back(
+                name, value.has_names ? std::move(value.text) : expand_variables(value.text, {}));
         }
     }
     if (!problems.empty()) throw Error(ExitCode::kUsage, join(problems, "\n"));
-    return list;
+    return file;
 }
 
 bool is_variable_name(std::string_view name) {

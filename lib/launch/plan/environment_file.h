@@ -1,20 +1,36 @@
-// .deepspeed_env and --env-file: text -> variables. Pure; no threads.
+// .deepspeed_env and --env-file: text -> variables, whose values may name variables of the host
+// where a rank runs. Pure; no threads.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launch/plan/worker_environment.h"
 
 namespace dslaunch::launch {
 
+struct EnvironmentFile {
+    EnvironmentList variables;
+    std::vector<int64_t> expanded;  // places of values that expand_variables() takes
+};
+
 // One NAME=VALUE a line; blank lines and lines that start with `#` are skipped, `export ` before
 // NAME is accepted, the value may hold `=` and may stand in '…' (taken as it is) or "…" (with \"
-// \\ \n \t). An unquoted value ends at the end of the line and is trimmed; nothing is expanded. A
-// later line wins by standing later in the list. Throws Error{kUsage} with every problem at once,
-// each as FILE_NAME:line: ….
-[[nodiscard]] EnvironmentList parse_environment_file(std::string_view text,
+// \\ \n \t). An unquoted value ends at the end of the line and is trimmed. Outside of '…' $NAME,
+// ${NAME} and ${NAME:-TEXT} (also -, :+ and +) name variables, and \$ is a `$`. A later line wins
+// by standing later in the list. Throws Error{kUsage} with every problem at once, each as
+// FILE_NAME:line: ….
+[[nodiscard]] EnvironmentFile parse_environment_file(std::string_view text,
                                                      const std::string& file_name);
+
+// The value of a variable, null: it is not set.
+using ValueOf = std::function<const std::string*(const std::string& name)>;
+// TEXT, a value of EnvironmentFile::expanded, with the variables' values. One that is not set is
+// empty, as in a shell. Bytes that are no such value give some text, and nothing worse.
+[[nodiscard]] std::string expand_variables(std::string_view text, const ValueOf& value_of);
 
 // [A-Za-z_][A-Za-z0-9_]*
 [[nodiscard]] bool is_variable_name(std::string_view name);

@@ -60,6 +60,9 @@ struct EnvironmentRules {
     // WorkerEnvironment::variables(). A later value wins.
     bool inherit_all = true;
     EnvironmentList set;
+    // Places in `set` whose values name other variables (environment_file.h): the agent puts in the
+    // values that these have on its host, after what stands before in `set`.
+    std::vector<int64_t> expanded;
 };
 
 struct LogSettings {
@@ -123,6 +126,9 @@ struct JobSpec {
     // is never printed, logged or given to a worker.
     std::string listen;
     std::string token;
+    // kSlurm, kLocal: copies of this program that srun started besides wait until neither the
+    // launcher nor, on other hosts, an agent holds this name; empty: there are none.
+    std::string held_name;
     bool serves_node_0 = false;  // kJoin: this machine is node 0, its agent a child of the launcher
     size_t fanout = 0;           // hosts that one launcher or relay connects to, at least 2; with
                                  // more hosts some start agents on others. 0: no tree

@@ -1,5 +1,6 @@
 // Cuts the bytes that a worker writes into lines. A line is never longer than kLineBytesMax: a
-// longer one is cut there and goes on as the next.
+// longer one is cut there and goes on as the next. Whoever puts the lines of a program together
+// again uses line_pieces.h.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +11,27 @@ namespace dslaunch::launch {
 
 inline constexpr size_t kLineBytesMax = 64U << 10;
 
+// When the beginning of a line is given out before its end has come.
+enum class OpenLines {
+    kWait,         // never
+    kAfterReturn,  // once it holds a carriage return: a progress bar, which is to be seen moving
+    kAlways,       // a question that awaits its answer
+};
+
 class LineSplitter {
   public:
-    // The whole lines that BYTES completes, each with its newline; the rest waits.
+    explicit LineSplitter(OpenLines open_lines = OpenLines::kWait) : open_lines_(open_lines) {}
+    // The whole lines that BYTES completes, each with its newline; the rest waits, or is given out
+    // as it is by the rule.
     [[nodiscard]] std::string add(std::string_view bytes);
-    // The rest that waits, with a newline added; empty when nothing does: a worker may end within a
-    // line.
+    // The rest that waits, with a newline added, which also ends a line that was given out in part;
+    // empty when there is neither: a worker may end within a line.
     [[nodiscard]] std::string finish();
 
   private:
+    OpenLines open_lines_;
     std::string rest_;
+    bool is_open_ = false;  // the beginning of the line was given out
 };
 
 }  // namespace dslaunch::launch

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <utility>
 
 namespace dslaunch::launch {
@@ -31,10 +32,26 @@ bool end_is_pending() {
     return false;
 }
 
+// True if FD is a terminal that knows how to erase a line.
+bool erases_lines(int fd) {
+    const char* const kind = std::getenv("TERM");
+    return ::isatty(fd) == 1 && kind != nullptr && *kind != '\0' &&
+           std::string_view(kind) != "dumb";
+}
+
+bool are_one(int a, int b) {
+    struct stat first {
+    }, second{};
+    return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
 }  // namespace
 
 StandardStreams::StandardStreams() {
+    if (are_one(1, 2)) place_[2] = place_[1];
     for (const int fd : {1, 2}) {
+        is_terminal_[static_cast<size_t>(fd)] = erases_lines(fd);
         const auto index = static_cast<size_t>(fd);
         struct stat status {};
         if (::fstat(fd, &status) != 0) continue;
@@ -79,8 +96,39 @@ void StandardStreams::keep(int fd, std::string_view text) {
 }
 
 void StandardStreams::write(int fd, std::string_view text) {
+    write_line(fd, kNobody, text);
+}
+
+void StandardStreams::write_line(int fd, int owner, std::string_view text) {
     const std::lock_guard lock(mutex_);
-    write_or_keep(fd, text);
+    const size_t place = place_[static_cast<size_t>(fd)];
+    const bool is_shown = owner != kNobody && piece_owner_[place] == owner &&
+                          text == piece_ + "\n" && !is_terminal_[static_cast<size_t>(fd)];
+    if (is_shown) piece_owner_[place] = kNobody;
+    end_piece(fd, owner);
+    write_or_keep(fd, is_shown ? "\n" : text);
+}
+
+void StandardStreams::write_piece(int fd, int owner, std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    if (!kept_.empty()) return;
+    const bool is_terminal = is_terminal_[static_cast<size_t>(fd)];
+    write_or_keep(fd, is_terminal ? fmt::format("\r{}\x1b[K", text) : fmt::format("{}\r", text));
+    piece_owner_[place_[static_cast<size_t>(fd)]] = owner;
+    piece_ = text;
+}
+
+// Makes room for text that OWNER writes on FD. On a terminal it takes the place of the piece;
+// elsewhere OWNER's own stands behind the return, and another's on a line of its own.
+void StandardStreams::end_piece(int fd, int owner) {
+    const size_t place = place_[static_cast<size_t>(fd)];
+    const int before = std::exchange(piece_owner_[place], kNobody);
+    if (before == kNobody) return;
+    if (is_terminal_[static_cast<size_t>(fd)]) {
+        write_or_keep(fd, "\r\x1b[K");
+    } else if (before != owner) {
+        write_or_keep(fd, "\n");
+    }
 }
 
 void StandardStreams::write_or_keep(int fd, std::string_view text) {
@@ -167,6 +215,11 @@ void StandardStreams::wait(milliseconds timeout, int wake_fd) const {
 }
 
 void StandardStreams::drain() {
+    for (const int fd : {1, 2}) {
+        const std::lock_guard lock(mutex_);
+        int& owner = piece_owner_[place_[static_cast<size_t>(fd)]];
+        if (std::exchange(owner, kNobody) != kNobody) write_or_keep(fd, "\n");
+    }
     const auto limit = steady_clock::now() + kHurry;
     for (flush(); has_kept(); flush()) {
         if (end_is_pending() || (hurries() && steady_clock::now() >= limit)) return;

@@ -35,6 +35,13 @@ class StandardStreams {
     // FD: 1 or 2. Never waits. Text beyond kKeptBytesMax (kCongestedBytes after hurry()) is
     // dropped, whole calls at a time, and one line tells how much as soon as there is room.
     void write(int fd, std::string_view text);
+    // Writes TEXT as a piece of a line of OWNER's, which its next piece or its line replaces: on a
+    // terminal at once, elsewhere ended by a carriage return. Left out while something is kept: a
+    // reader who stands still has no use for it. Other text that is written on the same terminal,
+    // pipe or file first takes the place of the piece, or ends its line.
+    void write_piece(int fd, int owner, std::string_view text);
+    // Writes TEXT, the rest of OWNER's line with its newline, in the place of its piece.
+    void write_line(int fd, int owner, std::string_view text);
     // Writes what it can of what was kept; never waits.
     void flush();
     // Waits for the last words as the end of this object does.
@@ -73,13 +80,21 @@ class StandardStreams {
     // Bytes written, or a negative errno. REQUIRES of these three: mutex_ is held.
     [[nodiscard]] ssize_t try_write(int fd, std::string_view text);
     void write_or_keep(int fd, std::string_view text);
+    void end_piece(int fd, int owner);
     void keep(int fd, std::string_view text);
+
+    static constexpr int kNobody = -1;
 
     std::array<UniqueFd, 3> reopened_;  // [1], [2]; invalid: the descriptor itself is used
     std::array<bool, 3> is_socket_ = {};
-    mutable std::mutex mutex_;  // guards what stands from here to hurry_
+    std::array<bool, 3> is_terminal_ = {};     // one that can erase a line
+    std::array<size_t, 3> place_ = {0, 1, 2};  // equal for descriptors of one terminal or file
+    mutable std::mutex mutex_;                 // guards what stands from here to hurry_
     std::array<bool, 3> reader_is_gone_ = {};
     std::array<int, 3> faults_ = {};
+    std::array<int, 3> piece_owner_ = {kNobody, kNobody, kNobody};  // by place: who has a piece
+                                                                    // there
+    std::string piece_;                                             // the last one that was written
     std::deque<Piece> kept_;
     size_t kept_bytes_ = 0;
     int64_t dropped_bytes_ = 0;

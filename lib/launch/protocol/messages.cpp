@@ -46,6 +46,7 @@ void fields(Visitor& visit, M& m) {
 template <typename Visitor, Is<StartRequest::Worker> M>
 void fields(Visitor& visit, M& m) {
     visit(m.rank), visit(m.takes_rendezvous), visit(m.command), visit(m.environment);
+    visit(m.expanded);
 }
 template <typename Visitor, Is<StartRequest> M>
 void fields(Visitor& visit, M& m) {

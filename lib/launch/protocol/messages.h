@@ -74,6 +74,7 @@ struct StartRequest {
         bool takes_rendezvous = false;  // gets the socket of PrepareRequest
         std::vector<std::string> command;
         EnvironmentList environment;
+        std::vector<int64_t> expanded;  // as in EnvironmentRules, places in `environment`
     };
     std::vector<Worker> workers;
 };
@@ -98,7 +99,8 @@ enum class OutputStream : uint8_t { kStdout = 1, kStderr = 2 };
 struct WorkerOutput {
     int64_t rank = 0;
     OutputStream stream = OutputStream::kStdout;
-    std::string lines;  // whole lines, each with its newline
+    std::string lines;  // whole lines, each with its newline; of a program the last one may have no
+                        // end yet (line_pieces.h)
 };
 
 struct WorkerExited {

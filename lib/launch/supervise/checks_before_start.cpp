@@ -227,6 +227,7 @@ StartRequest Preparation::start_request(size_t host, const AttemptNumber& number
         worker.takes_rendezvous = environment.rank == 0;
         worker.command = planned.command;
         worker.environment = spec_.environment.set;
+        worker.expanded = spec_.environment.expanded;
         if (!is_local() && spec_.target_kind == TargetKind::kModel)
             worker.environment.emplace_back(kHostVariable, spec_.nodes[host].name);
         for (auto& variable : environment.variables()) {

@@ -89,30 +89,84 @@ bool JobOutput::is_told(Rank& rank, std::string_view line) {
     return true;
 }
 
+std::string JobOutput::prefix_of(int rank) const {
+    return spec_.nodes.size() == 1
+               ? fmt::format("[{}] ", rank)
+               : fmt::format("[{}:{}] ", ranks_[static_cast<size_t>(rank)].host, rank);
+}
+
+void JobOutput::remember(Rank& from, std::string_view line) {
+    from.last_lines.push_back(printable(line));
+    if (from.last_lines.size() > kLastLines) from.last_lines.pop_front();
+}
+
+// TEXT in the columns of a terminal at FD: a piece that is broken there cannot be replaced.
+std::string JobOutput::cut_to(int fd, std::string text) const {
+    const bool is_terminal = fd == 1 ? stdout_is_terminal_ : stderr_is_terminal_;
+    const size_t columns = is_terminal ? terminal_columns(fd) : 0;
+    if (columns == 0 || columns_of(text) < columns) return text;
+    constexpr size_t kBytesOfColumnMax = 8;
+    text.resize(std::min(text.size(), columns * kBytesOfColumnMax));
+    size_t end = 0;
+    for (size_t next = 0; next < text.size(); end = next) {
+        next = end + std::max<size_t>(1, utf8_length(text, end));
+        if (columns_of(text.substr(0, next)) >= columns) break;
+    }
+    text.resize(end);
+    return text;
+}
+
 void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
     Rank& from = ranks_.at(static_cast<size_t>(rank));
+    if (spec_.target_kind != TargetKind::kModel) return program_lines(rank, stream, lines);
     files_.rank_lines(rank, lines);
     if (record_ != nullptr) record_->lines(rank, from.host, lines);
-    const bool is_stdout = stream == OutputStream::kStdout;
-    const bool is_training = spec_.target_kind == TargetKind::kModel;
-    const bool is_result = is_training && is_stdout && rank == 0;
-    const std::string prefix = spec_.nodes.size() == 1 ? fmt::format("[{}] ", rank)
-                                                       : fmt::format("[{}:{}] ", from.host, rank);
+    const bool is_result = stream == OutputStream::kStdout && rank == 0;
+    const std::string prefix = prefix_of(rank);
     while (!lines.empty()) {
         const size_t newline = std::min(lines.find('\n'), lines.size());
         std::string_view line = lines.substr(0, newline);
         lines.remove_prefix(std::min(newline + 1, lines.size()));
         if (line.ends_with('\r')) line.remove_suffix(1);
         if (is_told(from, line)) continue;
-        from.last_lines.push_back(printable(line));
-        if (from.last_lines.size() > kLastLines) from.last_lines.pop_front();
+        remember(from, line);
         if (is_result) {
             print(1, (stdout_is_terminal_ ? printable(line) : std::string(line)) + "\n");
         } else {
-            const std::string text = prefix + printable(line);
-            print(is_stdout && !is_training ? 1 : 2, (is_training ? fitted(text) : text) + "\n");
+            print(2, fitted(prefix + printable(line)) + "\n");
         }
     }
+}
+
+// The bytes in a rank's log file are those that it wrote, each line of a stream by itself.
+void JobOutput::file_bytes(int rank, OutputStream stream, std::string_view bytes) {
+    Rank& from = ranks_.at(static_cast<size_t>(rank));
+    const bool cuts_in = from.in_file && from.in_file != stream;
+    files_.rank_lines(rank, cuts_in ? "\n" + std::string(bytes) : std::string(bytes));
+    if (bytes.ends_with('\n')) {
+        from.in_file.reset();
+    } else {
+        from.in_file = stream;
+    }
+}
+
+void JobOutput::program_lines(int rank, OutputStream stream, std::string_view bytes) {
+    if (bytes.empty()) return;
+    Rank& from = ranks_.at(static_cast<size_t>(rank));
+    const int fd = stream == OutputStream::kStdout ? 1 : 2;
+    const int owner = 2 * rank + fd - 1;
+    file_bytes(rank, stream, bytes);
+    const std::string prefix = prefix_of(rank);
+    const auto line = [&](std::string_view text) {
+        if (record_ != nullptr) record_->lines(rank, from.host, std::string(text) + "\n");
+        if (is_told(from, text)) return;
+        remember(from, text);
+        streams_.write_line(fd, owner, prefix + printable(text) + "\n");
+    };
+    const auto piece = [&](std::string_view text) {
+        streams_.write_piece(fd, owner, cut_to(fd, prefix + printable(text)));
+    };
+    from.pieces[fd - 1].add(bytes, line, piece);
 }
 
 bool JobOutput::is_lost() {

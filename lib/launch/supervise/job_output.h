@@ -13,6 +13,7 @@
 #include "launch/agent/machine_facts.h"
 #include "launch/jobs/job_record.h"
 #include "launch/plan/job_spec.h"
+#include "launch/process/line_pieces.h"
 #include "launch/process/standard_streams.h"
 #include "launch/protocol/messages.h"
 #include "launch/supervise/job_files.h"
@@ -39,7 +40,8 @@ class JobOutput {
     // RANK told MESSAGE as the reason of its failure; the report will say it. The same text among
     // the lines that come goes to the log files only.
     void expect_failure_text(int rank, std::string_view message);
-    // LINES: whole lines of one rank.
+    // LINES of one rank: whole ones, and of a program also the beginning of a last one, which is
+    // shown and later replaced by what follows a carriage return.
     void lines(int rank, OutputStream stream, std::string_view lines);
     void metrics(std::string_view line);
     void run_info(std::string_view json) { run_info_ = json; }
@@ -79,7 +81,14 @@ class JobOutput {
         std::deque<std::string> last_lines;
         std::deque<std::string> told_lines;  // lines of a failure's message that are still to come
         WorkerStarted started;
+        LinePieces pieces[2];                 // of a program's stdout and stderr
+        std::optional<OutputStream> in_file;  // the stream whose line is open in the log file
     };
+    void program_lines(int rank, OutputStream stream, std::string_view bytes);
+    void file_bytes(int rank, OutputStream stream, std::string_view bytes);
+    void remember(Rank& from, std::string_view line);
+    [[nodiscard]] std::string prefix_of(int rank) const;
+    [[nodiscard]] std::string cut_to(int fd, std::string text) const;
     [[nodiscard]] static bool is_told(Rank& rank, std::string_view line);
     [[nodiscard]] std::string fitted(std::string_view line) const;
     void print(int fd, const std::string& line) { streams_.write(fd, line); }

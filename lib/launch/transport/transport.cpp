@@ -48,7 +48,7 @@ void Transport::hold(size_t host, bool held) {
 std::unique_ptr<Transport> make_transport(const JobSpec& spec) {
     switch (spec.transport) {
         case TransportKind::kLocal:
-            return make_local_transport();
+            return make_local_transport(spec.target_kind != TargetKind::kModel);
         case TransportKind::kSsh:
             return make_ssh_transport(spec.ssh_config_path);
         case TransportKind::kOpenSsh:

@@ -71,8 +71,9 @@ class Transport {
 // PATH.
 [[nodiscard]] std::string remote_command(const std::string& path, const HostAddress& host);
 
-// Agents as children of this process, any number of hosts pretended.
-[[nodiscard]] std::unique_ptr<Transport> make_local_transport();
+// Agents as children of this process, any number of hosts pretended. HANDS_STDIN: the first one
+// gets this process's stdin for rank 0.
+[[nodiscard]] std::unique_ptr<Transport> make_local_transport(bool hands_stdin = false);
 // The ssh program, one per host. SSH_CONFIG_PATH empty: the user's and the system's configuration.
 // ARGUMENTS: further `-o NAME=VALUE` for it.
 [[nodiscard]] std::unique_ptr<Transport> make_openssh_transport(

@@ -69,6 +69,11 @@ void ProcessTransport::spawn_child(size_t index, std::vector<TransportEvent>& ev
     Pipe err = make_pipe();
     SpawnRequest request;
     request.command = command(child.host);
+    const int handed = worker_stdin(index);
+    if (handed >= 0 && child.host.program == RemoteProgram::kAgent) {
+        request.kept_fds.push_back(handed);
+        request.command.insert(request.command.end(), {"--worker-stdin", std::to_string(handed)});
+    }
     request.environment = own_environment();
     request.new_session = leaves_terminal();
     if (request.new_session) set_variable(request.environment, "SSH_ASKPASS_REQUIRE", "never");

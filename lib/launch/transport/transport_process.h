@@ -33,6 +33,11 @@ class ProcessTransport : public Transport {
     // status.
     [[nodiscard]] virtual TransportEvent describe_end(
         size_t host, int status, const std::deque<std::string>& stderr_lines) const = 0;
+    // The descriptor that the agent of host INDEX gives rank 0 as its stdin, -1: none.
+    [[nodiscard]] virtual int worker_stdin(size_t index) const {
+        static_cast<void>(index);
+        return -1;
+    }
     // True: the child gets no terminal, on which it could ask.
     [[nodiscard]] virtual bool leaves_terminal() const { return false; }
     // True: this end is worth another attempt (before the first byte arrived).

@@ -1,5 +1,6 @@
 #include "launcher/run/run_options.h"
 #include "launcher/run/parse_run.h"
+#include "launcher/run/slurm_copies.h"
 
 #include <filesystem>
 #include <fstream>
@@ -371,10 +372,13 @@ TEST_CASE("without a hostfile the GPUs decide, and a machine without any takes C
     CHECK(job("--num_gpus 3 true").world_size == 3);
     CHECK(job("--include localhost:0,1 true").world_size == 2);
     CHECK(job("--include localhost:0 true").world_size == 1);
-    CHECK_THROWS_WITH(job("--include localhost:5 true"), Catch::Contains("has no slot 5"));
-    CHECK_THROWS_WITH(job("--include localhost:1,3 true"), Catch::Contains("slots are 0,1"));
+    CHECK(job("--include localhost:5 true").world_size == 1);
+    CHECK(job("--include localhost:1,3 true").world_size == 2);
+    CHECK_THROWS_WITH(job("--include other:1 true"), Catch::Contains("`other` is not"));
     Machine with_gpus = machine();
     with_gpus.gpu_count = 4;
+    CHECK_THROWS_WITH(job("--include localhost:5 true", with_gpus),
+                      Catch::Contains("has no slot 5"));
     CHECK(job("true", with_gpus).world_size == 4);
     CHECK(job("--include localhost:1,3 true", with_gpus).nodes[0].workers[0].environment.devices ==
           "1,3");
@@ -468,10 +472,92 @@ TEST_CASE(
                         {"SLURM_JOB_NODELIST", "a,b"},
                         {"SLURM_STEP_NUM_TASKS", "2"},
                         {"SLURM_PROCID", "1"}};
-    CHECK(is_other_copy(parse("true"), copy));
-    CHECK_FALSE(is_other_copy(parse("--standalone true"), copy));
-    CHECK_FALSE(is_other_copy(parse("--hostfile h true"), copy));
-    CHECK_FALSE(is_other_copy(parse("true"), machine()));
+    const auto launches = [](const std::string& line, const Machine& one) {
+        const auto found = SlurmCopy::find(parse(line), one);
+        return !found || found->launches();
+    };
+    CHECK_FALSE(launches("true", copy));
+    CHECK(launches("--standalone true", copy));
+    CHECK(launches("--hostfile h true", copy));
+    CHECK(launches("true", machine()));
+}
+
+TEST_CASE("Slurm's usual script, one task per node, starts as many ranks there as it is told") {
+    Machine node = machine();
+    node.environment = {{"SLURM_JOB_ID", "7"},
+                        {"SLURM_JOB_NODELIST", "ts[1-2]"},
+                        {"SLURM_NTASKS", "2"},
+                        {"SLURM_NTASKS_PER_NODE", "1"},
+                        {"SLURM_TASKS_PER_NODE", "1(x2)"}};
+    for (const char* ranks : {"--num_gpus 3", "--nproc_per_node 3", "--nnodes 2 --nproc_per_node 3",
+                              "--include ts1:0,1,2@ts2:0,2,1"}) {
+        CAPTURE(ranks);
+        const JobSpec spec = job(std::string(ranks) + " true", node);
+        CHECK(spec.world_size == 6);
+        CHECK(spec.nodes[1].workers.size() == 3);
+    }
+    CHECK(job("--include ts2:4 true", node).world_size == 1);
+    const BuiltJob alone = build_job(parse("true"), node);
+    CHECK(alone.spec.world_size == 2);
+    CHECK_THAT(alone.notes[1], Catch::Contains("--num_gpus N"));
+    CHECK(job("--nnodes 1 --nproc_per_node 2 true", node).world_size == 2);
+    // What Slurm says of GPUs is no number that workers may exceed.
+    node.environment.emplace_back("SLURM_GPUS_ON_NODE", "2");
+    CHECK(job("--num_gpus 2 true", node).world_size == 4);
+    CHECK_THROWS_WITH(job("--num_gpus 3 true", node), Catch::Contains("`ts1` has 2"));
+    CHECK(job("--num_gpus 3 --device cpu true", node).world_size == 6);
+}
+
+TEST_CASE("of the commands that srun starts node by node one launches, by rank or by endpoint") {
+    const auto copy_of = [](const std::string& line, const char* tasks, const char* task) {
+        Machine node = machine();
+        node.environment = {{"SLURM_JOB_ID", "7"},          {"SLURM_JOB_NODELIST", "ts[1-2]"},
+                            {"SLURM_STEP_ID", "3"},         {"SLURM_STEP_NUM_TASKS", tasks},
+                            {"SLURM_STEP_NODELIST", "ts1"}, {"SLURM_STEP_TASKS_PER_NODE", tasks},
+                            {"SLURM_STEP_NUM_NODES", "1"},  {"SLURM_PROCID", task}};
+        node.has_address = [](const std::string& host) { return host == "ts1"; };
+        return SlurmCopy::find(parse(line), node);
+    };
+    const std::string meets = "--nnodes 2 --rdzv_endpoint ts1:9901 ";
+    const std::string elsewhere = "--nnodes 2 --rdzv_endpoint ts2:9901 ";
+    REQUIRE(copy_of(meets + "true", "1", "0"));
+    CHECK(copy_of(meets + "true", "1", "0")->launches());
+    CHECK_FALSE(copy_of(elsewhere + "true", "1", "0")->launches());
+    CHECK(copy_of(elsewhere + "--node_rank 0 true", "1", "0")->launches());
+    CHECK_FALSE(copy_of(meets + "--node_rank 1 true", "1", "0")->launches());
+    // The name is the same in every step, and another one for another job.
+    CHECK(copy_of(meets + "--node_rank 1 true", "1", "0")->held_name() ==
+          copy_of(meets + "--node_rank 0 true", "1", "0")->held_name());
+    CHECK(copy_of(meets + "true", "1", "0")->held_name() !=
+          copy_of("--nnodes 2 --rdzv_endpoint ts1:9902 true", "1", "0")->held_name());
+    // One command in a shell that srun gives launches on all hosts.
+    CHECK_FALSE(copy_of("true", "1", "0"));
+    CHECK_FALSE(copy_of("--nproc_per_node 2 true", "1", "0"));
+    // Of a step of several tasks it is the first one.
+    CHECK_FALSE(copy_of(meets + "true", "2", "1")->launches());
+    CHECK(copy_of(meets + "true", "2", "0")->launches());
+}
+
+TEST_CASE("--include beside CUDA_VISIBLE_DEVICES counts the machine's GPUs, as deepspeed does") {
+    Machine one = machine();
+    one.gpu_count = 8;
+    one.environment.emplace_back("CUDA_VISIBLE_DEVICES", "2,3");
+    const auto devices = [&](const std::string& line) {
+        return job(line, one).nodes.front().workers.front().environment.devices;
+    };
+    CHECK(devices("true") == "2,3");
+    CHECK(devices("--num_gpus 1 true") == "2");
+    CHECK(devices("--include localhost:4 true") == "4");
+    CHECK(devices("--include localhost:0,7 true") == "0,7");
+    CHECK(devices("--exclude localhost:0,1,2,3,4,5 true") == "6,7");
+    CHECK_THROWS_WITH(devices("--include localhost:8 true"), Catch::Contains("no slot 8"));
+    const BuiltJob built = build_job(parse("--include localhost:4 true"), one);
+    REQUIRE_FALSE(built.notes.empty());
+    CHECK_THAT(built.notes.front(), Catch::Contains("CUDA_VISIBLE_DEVICES=2,3 is ignored"));
+    // Without GPUs a slot is a number and nothing else.
+    one.gpu_count = 0;
+    CHECK(job("--include localhost:4 true", one).world_size == 1);
+    CHECK(job("--include localhost:4,6,4 true", one).world_size == 2);
 }
 
 TEST_CASE("agents that come by themselves are counted by --nnodes or named by a hostfile") {

@@ -68,6 +68,10 @@ StarterProcess::StarterProcess(const AgentStarter& starter, const std::vector<Ho
     Pipe err = make_pipe();
     SpawnRequest request;
     request.command = starter.command(hosts, endpoint);
+    if (const int handed = starter.worker_stdin(); handed >= 0) {
+        request.kept_fds.push_back(handed);
+        request.command.insert(request.command.end(), {"--worker-stdin", std::to_string(handed)});
+    }
     request.environment = own_environment();
     starter.prepare_environment(request.environment, token);
     request.stdout_fd = out.write_end.get();

@@ -32,6 +32,8 @@ class AgentStarter {
     // socket), and what it must not inherit.
     virtual void prepare_environment(EnvironmentList& environment,
                                      const std::string& token) const = 0;
+    // The descriptor that the agent gives rank 0 as its stdin, -1: none.
+    [[nodiscard]] virtual int worker_stdin() const { return -1; }
     // True: HOST's agent is started by it; the others come by themselves.
     [[nodiscard]] virtual bool starts(size_t host) const {
         static_cast<void>(host);

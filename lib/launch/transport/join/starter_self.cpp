@@ -2,6 +2,7 @@
 // child of the launcher and joins like the others.
 #include "launch/plan/join_token.h"
 #include "launch/process/spawn.h"
+#include "launch/process/worker_stdin.h"
 #include "launch/transport/join/transport_join.h"
 
 namespace dslaunch::launch {
@@ -9,6 +10,9 @@ namespace {
 
 class SelfStarter final : public AgentStarter {
   public:
+    explicit SelfStarter(bool hands_stdin)
+        : stdin_(hands_stdin ? stdin_for_worker() : UniqueFd()) {}
+
     std::string name() const override { return "this machine's agent"; }
     std::vector<std::string> command(const std::vector<HostAddress>&,
                                      const std::string& endpoint) const override {
@@ -21,6 +25,10 @@ class SelfStarter final : public AgentStarter {
     }
     bool starts(size_t host) const override { return host == 0; }
     bool says_host_is_lost(const std::string&) const override { return false; }
+    int worker_stdin() const override { return stdin_.get(); }
+
+  private:
+    UniqueFd stdin_;
 };
 
 }  // namespace
@@ -31,7 +39,8 @@ std::unique_ptr<Transport> make_joining_transport(const JobSpec& spec) {
     settings.token = spec.token;
     settings.join_max = spec.connect_max;
     settings.announce = true;
-    if (spec.serves_node_0) settings.starter = std::make_unique<SelfStarter>();
+    if (spec.serves_node_0)
+        settings.starter = std::make_unique<SelfStarter>(spec.target_kind != TargetKind::kModel);
     return make_join_transport(std::move(settings));
 }
 

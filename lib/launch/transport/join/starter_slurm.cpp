@@ -3,6 +3,7 @@
 // say.
 #include <fmt/format.h>
 
+#include "launch/machine/held_name.h"
 #include "launch/plan/join_token.h"
 #include "launch/process/spawn.h"
 #include "launch/transport/join/transport_join.h"
@@ -15,15 +16,15 @@ namespace {
 // there.
 bool steers_srun(const std::string& name) {
     static constexpr std::string_view kPrefixes[] = {
-        "SLURM_NTASKS",    "SLURM_NPROCS",   "SLURM_CPUS_PER_", "SLURM_CPU_BIND",
-        "SLURM_GPUS_PER",  "SLURM_GPU_BIND", "SLURM_MEM_PER_",  "SLURM_MEM_BIND",
-        "SLURM_TRES_PER",  "SLURM_DISTRIB",  "SLURM_HINT",      "SLURM_THREADS",
-        "SLURM_STDIN",     "SLURM_STDOUT",   "SLURM_STDERR",    "SLURM_LABELIO",
-        "SLURM_WAIT",      "SLURM_KILL_BAD", "SLURM_MPI_TYPE",  "SLURM_EXCLUSIVE",
-        "SLURM_EXACT",     "SLURM_WHOLE",    "SLURM_EXPORT_",   "SLURM_STEP_GRES",
-        "SLURM_ARBITRARY", "SLURM_MULTI_",   "SLURM_OPEN_MODE", "SLURM_TIMELIMIT",
-        "SLURM_NO_KILL",   "SLURM_RELATIVE", "SLURM_NODELIST",  "SLURM_NNODES",
-        "SLURM_UNBUFFERED"};
+        "SLURM_NTASKS",     "SLURM_NPROCS",   "SLURM_CPUS_PER_", "SLURM_CPU_BIND",
+        "SLURM_GPUS_PER",   "SLURM_GPU_BIND", "SLURM_MEM_PER_",  "SLURM_MEM_BIND",
+        "SLURM_TRES_PER",   "SLURM_DISTRIB",  "SLURM_HINT",      "SLURM_THREADS",
+        "SLURM_STDIN",      "SLURM_STDOUT",   "SLURM_STDERR",    "SLURM_LABELIO",
+        "SLURM_WAIT",       "SLURM_KILL_BAD", "SLURM_MPI_TYPE",  "SLURM_EXCLUSIVE",
+        "SLURM_EXACT",      "SLURM_WHOLE",    "SLURM_EXPORT_",   "SLURM_STEP_GRES",
+        "SLURM_ARBITRARY",  "SLURM_MULTI_",   "SLURM_OPEN_MODE", "SLURM_TIMELIMIT",
+        "SLURM_NO_KILL",    "SLURM_RELATIVE", "SLURM_NODELIST",  "SLURM_NNODES",
+        "SLURM_UNBUFFERED", "SRUN_"};
     for (const std::string_view prefix : kPrefixes) {
         if (name.starts_with(prefix)) return true;
     }
@@ -32,8 +33,10 @@ bool steers_srun(const std::string& name) {
 
 class SlurmStarter final : public AgentStarter {
   public:
-    explicit SlurmStarter(const std::vector<std::string>& arguments)
-        : launcher_path_(launcher_path()), arguments_(arguments) {}
+    explicit SlurmStarter(const JobSpec& spec)
+        : launcher_path_(launcher_path()),
+          arguments_(spec.launcher_args),
+          held_name_(spec.held_name) {}
 
     std::string name() const override { return "srun"; }
     std::vector<std::string> command(const std::vector<HostAddress>& hosts,
@@ -67,6 +70,7 @@ class SlurmStarter final : public AgentStarter {
         std::erase_if(environment,
                       [](const auto& variable) { return steers_srun(variable.first); });
         set_variable(environment, kTokenVariable, token);
+        if (!held_name_.empty()) set_variable(environment, kHeldNameVariable, held_name_);
     }
     std::optional<size_t> host_of(const std::string& line,
                                   const std::vector<HostAddress>& hosts) const override {
@@ -80,13 +84,13 @@ class SlurmStarter final : public AgentStarter {
   private:
     std::string launcher_path_;
     std::vector<std::string> arguments_;
+    std::string held_name_;
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> make_slurm_transport(const JobSpec& spec) {
-    return make_join_transport(
-        called_back(spec, std::make_unique<SlurmStarter>(spec.launcher_args)));
+    return make_join_transport(called_back(spec, std::make_unique<SlurmStarter>(spec)));
 }
 
 }  // namespace dslaunch::launch

@@ -211,7 +211,7 @@ TEST_CASE("a host with another dslaunch, or without a directory that is needed, 
         CHECK(states[0].faults[0].find("differs from this one") != std::string::npos);
         if (is_needed)
             CHECK(states[0].faults[1] ==
-                  "the directory /no/such/folder: No such file or directory (ENOENT)");
+                  "the directory /proc/no/such/folder: No such file or directory (ENOENT)");
         REQUIRE(states[0].report);
         CHECK(states[0].report->disk_error == "No such file or directory (ENOENT)");
     }

@@ -126,6 +126,19 @@ TEST_CASE("an allocation's slots are its GPUs, else the tasks asked for, else on
     CHECK(slots_of(found({nodes, {"SLURM_JOB_GPUS", "6,7"}})) == Counts{2, 2, 2});
     CHECK(slots_of(found({nodes, {"SLURM_GPUS_PER_NODE", "h100:8"}})) == Counts{8, 8, 8});
 
+    // GPUs by task and of the whole job, where Slurm says nothing of a node's.
+    const EnvironmentList each = {nodes, {"SLURM_NTASKS", "6"}, {"SLURM_TASKS_PER_NODE", "2(x3)"}};
+    const auto with = [&](EnvironmentList list, const char* name, const char* value) {
+        list.emplace_back(name, value);
+        return slots_of(found(list));
+    };
+    CHECK(with(each, "SLURM_GPUS_PER_TASK", "4") == Counts{8, 8, 8});
+    CHECK(with(each, "SLURM_GPUS_PER_TASK", "a100:1") == Counts{2, 2, 2});
+    CHECK(with(tasks, "SLURM_GPUS_PER_TASK", "4") == Counts{2, 2, 1});
+    CHECK(with({nodes}, "SLURM_GPUS", "12") == Counts{4, 4, 4});
+    CHECK(with({nodes}, "SLURM_GPUS", "13") == Counts{1, 1, 1});
+    CHECK(with({nodes}, "SLURM_GPUS", "h100:6") == Counts{2, 2, 2});
+
     CHECK_THROWS_WITH(found({nodes, {"SLURM_NTASKS", "4"}, {"SLURM_TASKS_PER_NODE", "2(x2)"}}),
                       Catch::Contains("names 3 hosts and tasks for 2"));
     CHECK_THROWS_WITH(found({nodes, {"SLURM_GPUS_ON_NODE", "all"}}),
@@ -141,8 +154,10 @@ TEST_CASE("of several copies in one step the first launches, on the step's hosts
     first.emplace_back("SLURM_PROCID", "0");
     EnvironmentList third = step;
     third.emplace_back("SLURM_PROCID", "2");
-    CHECK_FALSE(found(first).is_other_copy);
-    CHECK(found(third).is_other_copy);
+    REQUIRE(found(first).step);
+    CHECK(found(first).step->task == 0);
+    CHECK(found(third).step->task == 2);
+    CHECK(found(third).step->tasks == 4);
     CHECK(slots_of(found(first)) == Counts{2, 2});
     CHECK(found(first).hosts[0].name == "ts2");
     // One task (a shell by srun --pty, a batch script) launches on the whole allocation.
@@ -151,5 +166,15 @@ TEST_CASE("of several copies in one step the first launches, on the step's hosts
                               {"SLURM_STEP_NUM_TASKS", "1"},
                               {"SLURM_PROCID", "0"}});
     CHECK(shell.hosts.size() == 4);
-    CHECK_FALSE(shell.is_other_copy);
+    REQUIRE(shell.step);
+    CHECK(shell.step->tasks == 1);
+    // The shells of salloc and sbatch are steps that no srun made.
+    for (const char* number : {"4294967290", "4294967291"}) {
+        CAPTURE(number);
+        CHECK_FALSE(found({{"SLURM_JOB_NODELIST", "ts[1-4]"},
+                           {"SLURM_STEP_NUM_TASKS", "1"},
+                           {"SLURM_STEP_ID", number}})
+                        .step);
+    }
+    CHECK_FALSE(found({{"SLURM_JOB_NODELIST", "ts[1-4]"}}).step);
 }

@@ -133,15 +133,55 @@ TEST_CASE("torchrun's equal nodes are understood without our own variable") {
 }
 
 TEST_CASE("an environment file is parsed, not handed to a shell") {
-    const EnvironmentList list = parse_environment_file(
-        "\r\n# note\nA=1\nexport B = x=y \nC=\"a \\\"q\\\" $HOME\\n\"\nD='it \\n'\nE=\nA=2", "f");
-    const EnvironmentList expected = {{"A", "1"},      {"B", "x=y"}, {"C", "a \"q\" $HOME\n"},
-                                      {"D", "it \\n"}, {"E", ""},    {"A", "2"}};
-    CHECK(list == expected);
+    const EnvironmentFile file = parse_environment_file(
+        "\r\n# note\nA=1\nexport B = x=y \nC=\"a \\\"q\\\" \\$HOME\\n\"\nD='it \\n $X'\nE=\nA=2\n"
+        "F={\"k\": \"v\"}\nG=pa$$w0rd$5 $",
+        "f");
+    const EnvironmentList expected = {
+        {"A", "1"}, {"B", "x=y"}, {"C", "a \"q\" $HOME\n"}, {"D", "it \\n $X"},
+        {"E", ""},  {"A", "2"},   {"F", "{\"k\": \"v\"}"},  {"G", "pa$$w0rd$5 $"}};
+    CHECK(file.variables == expected);
+    CHECK(file.expanded.empty());
     for (const char* bad :
-         {"A", "1A=2", "=3", "A-B=1", "A=\"open", "A='a'b", "RANK=1", "DSL_JOB_ID=2"}) {
+         {"A", "1A=2", "=3", "A-B=1", "A=\"open", "A='a'b", "RANK=1", "DSL_JOB_ID=2", "A=${",
+          "A=${1}", "A=${HOME", "A=${HOME%x}", "A=$(id)", "A=\"`id`\"", "A=${B:-$(id)}",
+          "A=${B:-${B:-${B:-${B:-${B:-${B:-${B:-${B:-${B:-${B:-x}}}}}}}}}}"}) {
         INFO(bad);
         CHECK_THROWS_WITH(parse_environment_file(std::string("OK=1\n") + bad, "f"),
                           Catch::Contains("f:2: "));
+    }
+}
+
+TEST_CASE("variables that an environment file names have the values of the host") {
+    const std::map<std::string, std::string> host = {
+        {"HOME", "/root"}, {"EMPTY", ""}, {"DOLLAR", "$HOME"}, {"PATH", "/bin"}};
+    const auto value_of = [&](const std::string& name) -> const std::string* {
+        const auto found = host.find(name);
+        return found == host.end() ? nullptr : &found->second;
+    };
+    struct Row {
+        const char* value;
+        const char* expected;
+    };
+    // The right values are what bash makes of the value in double quotes.
+    for (const Row& row : std::initializer_list<Row>{
+             {"$HOME/lib:$LD_LIBRARY_PATH", "/root/lib:"},
+             {"${HOME}x$HOME$HOME", "/rootx/root/root"},
+             {"\"$HOME/a b\"", "/root/a b"},
+             {"\\$HOME $HOME", "$HOME /root"},
+             {"\"\\\\$HOME \\$HOME\"", "\\/root $HOME"},
+             {"$DOLLAR", "$HOME"},
+             {"$HOME_2$HOME-2", "/root-2"},
+             {"${NONE:-/x}:${EMPTY:-y}:${EMPTY-z}:${HOME:-w}", "/x:y::/root"},
+             {"${NONE:+/x}${EMPTY:+y}${EMPTY+z}${HOME:+w}", "zw"},
+             {"${NONE:-${HOME}/x$PATH}", "/root/x/bin"},
+             {"$HOME}$", "/root}$"},
+             {"a=$HOME=b", "a=/root=b"},
+             {"\"$EMPTY\"", ""}}) {
+        CAPTURE(row.value);
+        const EnvironmentFile file =
+            parse_environment_file(std::string("A=1\nB=") + row.value, "f");
+        REQUIRE(file.expanded == std::vector<int64_t>{1});
+        CHECK(expand_variables(file.variables[1].second, value_of) == row.expected);
     }
 }

@@ -1,6 +1,7 @@
 #include "launch/protocol/frame.h"
 
 #include "base/error.h"
+#include "launch/process/line_pieces.h"
 #include "launch/process/line_splitter.h"
 #include "launch/protocol/control.h"
 #include "launch/protocol/messages.h"
@@ -59,7 +60,7 @@ TEST_CASE("a start request survives its journey byte for byte") {
     request.inherit_all = false;
     request.working_directory = "/tmp/a b";
     const std::string odd("quote' $(x)\n\0\xff", 14);
-    request.workers.push_back({7, true, {"sh", odd}, {{"NAME", odd}, {"EMPTY", ""}}});
+    request.workers.push_back({7, true, {"sh", odd}, {{"NAME", odd}, {"EMPTY", ""}}, {1}});
     const auto back = decode<StartRequest>(encode(request));
     CHECK(back.target_kind == TargetKind::kModel);
     CHECK_FALSE(back.inherit_all);
@@ -69,11 +70,12 @@ TEST_CASE("a start request survives its journey byte for byte") {
     CHECK(back.workers[0].takes_rendezvous);
     CHECK(back.workers[0].command == request.workers[0].command);
     CHECK(back.workers[0].environment == request.workers[0].environment);
+    CHECK(back.workers[0].expanded == std::vector<int64_t>{1});
 }
 
 TEST_CASE("a message cut anywhere, or with bytes left over, is refused") {
     StartRequest request;
-    request.workers.push_back({1, false, {"sh"}, {{"A", "B"}}});
+    request.workers.push_back({1, false, {"sh"}, {{"A", "B"}}, {0}});
     const std::string bytes = encode(request);
     for (size_t length = 0; length < bytes.size(); ++length) {
         CHECK_THROWS_AS(decode<StartRequest>(std::string_view(bytes).substr(0, length)), Error);
@@ -101,4 +103,55 @@ TEST_CASE("lines are cut at newlines and at the limit, and nothing is lost") {
     const std::string longest(kLineBytesMax, 'x');
     CHECK(splitter.add(longest + "yz\n") == longest + "\nyz\n");
     CHECK(splitter.add(longest + "\n") == longest + "\n");
+}
+
+TEST_CASE("a line that holds a carriage return is given out as it comes, and ends once") {
+    LineSplitter bars(OpenLines::kAfterReturn);
+    CHECK(bars.add("plain").empty());
+    CHECK(bars.add(" text\n\r 0%") == "plain text\n\r 0%");
+    CHECK(bars.add("|#") == "|#");
+    CHECK(bars.add("\r 20%\n100") == "\r 20%\n");
+    CHECK(bars.add("\r") == "100\r");
+    CHECK(bars.finish() == "\n");
+    CHECK(bars.finish().empty());
+    LineSplitter questions(OpenLines::kAlways);
+    CHECK(questions.add("name? ") == "name? ");
+    CHECK(questions.add("ok\nnext? ") == "ok\nnext? ");
+    CHECK(questions.finish() == "\n");
+    LineSplitter lines;
+    CHECK(lines.add("a\rb").empty());
+    CHECK(lines.finish() == "a\rb\n");
+}
+
+TEST_CASE("pieces of lines are told once, and a line is what a terminal shows of it at last") {
+    struct Row {
+        std::vector<const char*> parts;
+        const char* told;  // lines as they are, pieces in <>
+    };
+    for (const Row& row :
+         std::initializer_list<Row>{{{"a\nb\n"}, "a|b|"},
+                                    {{"a\r\nb\r\n"}, "a|b|"},
+                                    {{"a\r", "\nb"}, "<a>a|<b>"},
+                                    {{"\r0%", "\r20%", "\r40%\n"}, "<0%><20%>40%|"},
+                                    {{"0%\r", "20%\r", "\n"}, "<0%><20%>20%|"},
+                                    {{"0%\r20%\r40%\n"}, "<0%><20%>40%|"},
+                                    {{"na", "me? ", "x\n"}, "<na><name? >name? x|"},
+                                    {{"\r", "\r", "\n"}, "|"},
+                                    {{"", "a", "", "\n"}, "<a>a|"}}) {
+        LinePieces pieces;
+        std::string told;
+        for (const char* part : row.parts)
+            pieces.add(
+                part, [&](std::string_view line) { (told += line) += "|"; },
+                [&](std::string_view piece) { ((told += "<") += piece) += ">"; });
+        CAPTURE(row.told);
+        CHECK(told == row.told);
+    }
+    // Without any end it is cut where lines are.
+    LinePieces pieces;
+    size_t lines = 0, bytes = 0;
+    const auto count = [&](std::string_view line) { ++lines, bytes += line.size(); };
+    pieces.add(std::string(3 * kLineBytesMax + 5, 'x'), count, [](std::string_view) {});
+    CHECK(lines == 3);
+    CHECK(bytes == 3 * kLineBytesMax);
 }

@@ -242,6 +242,38 @@ TEST_CASE("a folder that cannot be written is named before anything starts") {
     CHECK_THROWS_AS(JobFiles(spec), Error);
 }
 
+TEST_CASE("a progress bar is seen as it moves, and other lines have lines of their own") {
+    Captured captured;
+    TemporaryFolder folder;
+    const JobSpec spec = two_ranks(TargetKind::kProgram, folder.path());
+    {
+        StandardStreams streams;
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
+        output.lines(0, OutputStream::kStderr, "\r  0%");
+        output.lines(0, OutputStream::kStderr, "\r 20%");
+        output.lines(1, OutputStream::kStderr, "hello\n");
+        output.lines(0, OutputStream::kStdout, "a result\n");
+        output.lines(0, OutputStream::kStderr, "\r 40%");
+        output.lines(1, OutputStream::kStderr, "\r 10%");
+        output.lines(0, OutputStream::kStderr, "\r100%\n");
+        output.lines(1, OutputStream::kStderr, "\r 30%");
+        output.note("a note");
+        output.lines(1, OutputStream::kStderr, "\x1b[2J\r\n");
+        output.lines(1, OutputStream::kStderr, "the end");
+        files.finish();
+        CHECK(output.last_lines(0).back() == "100%");
+        CHECK(output.last_lines(1).back() == " 30%\\x1b[2J");
+    }
+    captured.restore();
+    CHECK(captured.text(1) == "[0] a result\n");
+    CHECK(captured.text(2) ==
+          "[0]   0%\r[0]  20%\r\n[1] hello\n[0]  40%\r[1]  10%\r\n[0] 100%\n[1]  30%\r\na note\n"
+          "[1]  30%\\x1b[2J\n[1] the end\r\n");
+    // What a rank wrote is in its file as it wrote it, but no stream's line inside of the other's.
+    CHECK(folder.read("logs/rank-0.log") == "\r  0%\r 20%\na result\n\r 40%\r100%\n");
+}
+
 TEST_CASE("that nobody reads a training's output is said once, and is the end of a program") {
     TemporaryFolder folder;
     Captured captured;

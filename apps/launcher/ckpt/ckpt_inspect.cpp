@@ -94,6 +94,8 @@ void print_lines(const std::vector<Line>& lines, bool stats) {
             names += fmt::format(" (rank {})", line.tensor->rank);
         for (const std::string& alias : line.tensor->aliases)
             names += fmt::format(" = {}", printable(alias));
+        for (const storage::CheckpointView& view : line.tensor->views)
+            names += fmt::format(", {} {} of it", printable(view.name), shape_text(view.shape));
         fmt::print("  {}\n", names);
     }
 }
@@ -108,6 +110,8 @@ void add_line(JsonWriter& json, const Line& line) {
     for (const int64_t length : line.shape) json.value(length);
     json.end_array().key("aliases").begin_array();
     for (const std::string& alias : tensor.aliases) json.value(alias);
+    json.end_array().key("views").begin_array();
+    for (const storage::CheckpointView& view : tensor.views) json.value(view.name);
     json.end_array();
     json.field("row_major", storage::is_row_major(tensor)).field("updates", tensor.updates);
     if (tensor.kind == storage::TensorKind::kRankBuffer) json.field("rank", tensor.rank);

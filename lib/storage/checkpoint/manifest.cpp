@@ -52,6 +52,17 @@ void write_training(JsonWriter& json, const TrainingState& training) {
 void write_tensor(JsonWriter& json, const CheckpointTensor& tensor) {
     json.begin_object().field("name", tensor.name);
     if (!tensor.aliases.empty()) words(json, "aliases", tensor.aliases);
+    if (!tensor.views.empty()) {
+        json.key("views").begin_array();
+        for (const CheckpointView& view : tensor.views) {
+            json.begin_object().field("name", view.name);
+            numbers(json, "shape", view.shape);
+            numbers(json, "strides", view.strides);
+            json.field("offset", view.offset).end_object();
+        }
+        json.end_array();
+    }
+    if (!tensor.persistent) json.field("persistent", false);
     json.field("kind", kTensorKindNames[static_cast<size_t>(tensor.kind)]);
     if (tensor.kind == TensorKind::kRankBuffer) json.field("rank", tensor.rank);
     json.field("dtype", dtype_name(tensor.dtype));
@@ -65,6 +76,12 @@ void write_tensor(JsonWriter& json, const CheckpointTensor& tensor) {
         json.end_array();
     }
     json.end_object();
+}
+
+int64_t product_of(const std::vector<int64_t>& shape) {
+    int64_t product = 1;
+    for (const int64_t extent : shape) product *= extent;
+    return product;
 }
 
 void write_piece(JsonWriter& json, const WrittenPiece& piece) {
@@ -91,9 +108,20 @@ void write_file(JsonWriter& json, const CheckpointFile& file) {
 }  // namespace
 
 int64_t CheckpointTensor::numel() const {
-    int64_t product = 1;
-    for (const int64_t extent : shape) product *= extent;
-    return product;
+    return product_of(shape);
+}
+
+int64_t CheckpointView::numel() const {
+    return product_of(shape);
+}
+
+int64_t Checkpoint::least_format() const {
+    int64_t least = 1;
+    for (const CheckpointTensor& tensor : tensors)
+        least = std::max<int64_t>(least, !tensor.views.empty()         ? 3
+                                         : !tensor.state_numel.empty() ? 2
+                                                                       : 1);
+    return least;
 }
 
 bool Checkpoint::finite() const {
@@ -137,6 +165,13 @@ std::string manifest_text(const Checkpoint& checkpoint) {
     words(json, "states", checkpoint.states);
     if (!checkpoint.base_fingerprint.empty())
         json.field("base_fingerprint", checkpoint.base_fingerprint);
+    if (checkpoint.data != DataMark{})
+        json.key("data")
+            .begin_object()
+            .field("train", checkpoint.data.train)
+            .field("held_out", checkpoint.data.held_out)
+            .field("samples", checkpoint.data.samples)
+            .end_object();
     json.field("finite", checkpoint.finite()).field("config", checkpoint.config_json);
     json.key("tensors").begin_array();
     for (const CheckpointTensor& tensor : checkpoint.tensors) write_tensor(json, tensor);

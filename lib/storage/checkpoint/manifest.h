@@ -16,8 +16,8 @@
 
 namespace dslaunch::storage {
 
-// What this version reads. It writes 2 where a state has a number of elements of its own, else 1.
-inline constexpr int64_t kCheckpointFormat = 2;
+// What this version reads; format_of() says which one it writes.
+inline constexpr int64_t kCheckpointFormat = 3;
 
 enum class TensorKind : uint8_t {
     kTrained,    // weights and optimizer states
@@ -47,9 +47,24 @@ inline constexpr std::string_view kLaggingChoice = "lagging_choice";
 // CheckpointTensor::state_numel: the state has the tensor's shape.
 inline constexpr int64_t kLikeTensor = -1;
 
+// A name of the module's that reads a tensor, or a part of it, in a shape of its own.
+struct CheckpointView {
+    std::string name;
+    std::vector<int64_t> shape;
+    // UNITS: elements of the tensor, in the order of its elements in files.
+    std::vector<int64_t> strides;
+    int64_t offset = 0;
+
+    [[nodiscard]] int64_t numel() const;
+    bool operator==(const CheckpointView&) const = default;
+};
+
 struct CheckpointTensor {
-    std::string name;                  // the module's own
-    std::vector<std::string> aliases;  // other names of the same tensor
+    std::string name;                   // the module's own
+    std::vector<std::string> aliases;   // other names of the same tensor
+    std::vector<CheckpointView> views;  // not of a kRankBuffer
+    // False: a state_dict leaves NAME and ALIASES out. Training moves it, or it would not be here.
+    bool persistent = true;
     TensorKind kind = TensorKind::kTrained;
     int rank = 0;               // kRankBuffer: the rank that it belongs to
     DType dtype = DType::kF32;  // the weights' type; states are fp32
@@ -119,6 +134,14 @@ struct TrainingState {
     bool operator==(const TrainingState&) const = default;
 };
 
+// The data that a run trains on (job/files/data_mark.h). All empty: an earlier version, or another
+// program, wrote the checkpoint.
+struct DataMark {
+    std::string train, held_out;  // fingerprints of the files; held_out is empty without its own
+    std::string samples;          // how samples are made of them, in words
+    bool operator==(const DataMark&) const = default;
+};
+
 struct Checkpoint {
     int64_t format = 1;
     std::string version;  // the version of dslaunch that wrote it
@@ -131,12 +154,17 @@ struct Checkpoint {
     std::vector<std::string> states;  // "exp_avg", "exp_avg_sq"
     // Of adapters: the mark of the weights that they train beside (graph/adapter); else empty.
     std::string base_fingerprint;
+    DataMark data;
     std::string config_json;  // resolved, as run.json has it
     std::vector<CheckpointTensor> tensors;
     std::vector<CheckpointFile> files;
 
     [[nodiscard]] bool finite() const;
-    // Index of the tensor of that name or alias, -1: none. kRankBuffer ones are not looked at.
+    // The oldest format that says what this holds: 3 with views, 2 where a state has a number of
+    // elements of its own, else 1.
+    [[nodiscard]] int64_t least_format() const;
+    // Index of the tensor of that name or alias, -1: none. kRankBuffer ones are not looked at, and
+    // views are not either.
     [[nodiscard]] int find(std::string_view name) const;
     bool operator==(const Checkpoint&) const = default;
 };

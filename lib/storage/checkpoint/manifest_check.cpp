@@ -20,13 +20,30 @@ template <typename... Args>
 }
 
 // Elements and bytes fit an int64; an extent of 0 makes all of it empty.
-void check_shape(const CheckpointTensor& tensor) {
-    if (tensor.shape.size() > kDimensionsMax)
-        inconsistent("tensor '{}': too many dimensions", tensor.name);
+void check_shape(std::string_view name, const std::vector<int64_t>& shape) {
+    if (shape.size() > kDimensionsMax) inconsistent("tensor '{}': too many dimensions", name);
     int64_t bytes = 8;  // the longest element
-    for (const int64_t extent : tensor.shape)
+    for (const int64_t extent : shape)
         if (extent < 0 || (extent > 0 && __builtin_mul_overflow(bytes, extent, &bytes)))
-            inconsistent("tensor '{}': its shape overflows", tensor.name);
+            inconsistent("tensor '{}': its shape overflows", name);
+}
+
+// A view's elements are those of its tensor.
+void check_view(const CheckpointTensor& tensor, const CheckpointView& view) {
+    check_shape(view.name, view.shape);
+    if (view.strides.size() != view.shape.size())
+        inconsistent("view '{}': {} strides for {} dimensions", view.name, view.strides.size(),
+                     view.shape.size());
+    int64_t last = view.offset;
+    bool fits = last >= 0;
+    for (size_t i = 0; fits && i < view.shape.size(); ++i) {
+        int64_t way = 0;
+        fits = view.strides[i] >= 0 &&
+               !__builtin_mul_overflow(view.strides[i], view.shape[i] - 1, &way) &&
+               !__builtin_add_overflow(last, way, &last);
+    }
+    if (view.numel() == 0 || !fits || last >= tensor.numel())
+        inconsistent("view '{}': it reaches beyond tensor '{}'", view.name, tensor.name);
 }
 
 // Elements lie side by side, each once.
@@ -44,27 +61,6 @@ void check_strides(const CheckpointTensor& tensor) {
         if (stride != next)
             inconsistent("tensor '{}': its strides leave holes or overlap", tensor.name);
         next *= extent;
-    }
-}
-
-void check_tensors(const Checkpoint& checkpoint) {
-    std::set<std::string_view> names;
-    std::set<std::pair<std::string_view, int>> rank_names;
-    for (const CheckpointTensor& tensor : checkpoint.tensors) {
-        const bool of_rank = tensor.kind == TensorKind::kRankBuffer;
-        bool fresh = of_rank ? rank_names.emplace(tensor.name, tensor.rank).second
-                             : names.insert(tensor.name).second;
-        for (const std::string& alias : tensor.aliases)
-            fresh = !of_rank && names.insert(alias).second && fresh;
-        if (!fresh) inconsistent("tensor '{}': it or an alias is there twice", tensor.name);
-        if (of_rank && tensor.rank >= checkpoint.world_size)
-            inconsistent("tensor '{}': rank {} of {}", tensor.name, tensor.rank,
-                         checkpoint.world_size);
-        check_shape(tensor);
-        check_strides(tensor);
-        if (tensor.state_numel.size() > checkpoint.states.size())
-            inconsistent("tensor '{}': {} sizes of {} states", tensor.name,
-                         tensor.state_numel.size(), checkpoint.states.size());
     }
 }
 
@@ -151,6 +147,30 @@ bool is_file_name(std::string_view name) {
     };
     return !name.empty() && name.size() <= 255 && name[0] != '.' && name != kManifestName &&
            name != kVerifiedName && std::all_of(name.begin(), name.end(), fits);
+}
+
+void check_tensors(const Checkpoint& checkpoint) {
+    std::set<std::string_view> names;
+    std::set<std::pair<std::string_view, int>> rank_names;
+    for (const CheckpointTensor& tensor : checkpoint.tensors) {
+        const bool of_rank = tensor.kind == TensorKind::kRankBuffer;
+        bool fresh = of_rank ? rank_names.emplace(tensor.name, tensor.rank).second
+                             : names.insert(tensor.name).second;
+        for (const std::string& alias : tensor.aliases)
+            fresh = !of_rank && names.insert(alias).second && fresh;
+        for (const CheckpointView& view : tensor.views)
+            fresh = !of_rank && names.insert(view.name).second && fresh;
+        if (!fresh) inconsistent("tensor '{}': it or an alias is there twice", tensor.name);
+        if (of_rank && tensor.rank >= checkpoint.world_size)
+            inconsistent("tensor '{}': rank {} of {}", tensor.name, tensor.rank,
+                         checkpoint.world_size);
+        check_shape(tensor.name, tensor.shape);
+        check_strides(tensor);
+        for (const CheckpointView& view : tensor.views) check_view(tensor, view);
+        if (tensor.state_numel.size() > checkpoint.states.size())
+            inconsistent("tensor '{}': {} sizes of {} states", tensor.name,
+                         tensor.state_numel.size(), checkpoint.states.size());
+    }
 }
 
 void check_checkpoint(const Checkpoint& checkpoint) {

@@ -8,6 +8,8 @@ namespace dslaunch::storage {
 
 // Throws Error{kCheckpoint} naming the first tensor or file that is wrong.
 void check_checkpoint(const Checkpoint& checkpoint);
+// The part of it that needs no files: names, shapes and places of the tensors.
+void check_tensors(const Checkpoint& checkpoint);
 
 // True for the name of a file in a checkpoint's folder: [A-Za-z0-9._-], not beginning with '.', not
 // the manifest's.

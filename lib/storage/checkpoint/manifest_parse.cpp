@@ -69,6 +69,12 @@ const Json& array(const Json& object, const char* name) {
     return value;
 }
 
+bool boolean(const Json& object, const char* name) {
+    const Json& value = member(object, name);
+    if (!value.is_boolean()) wrong(name, "is neither true nor false");
+    return value.get<bool>();
+}
+
 std::vector<std::string> texts(const Json& object, const char* name) {
     std::vector<std::string> values;
     for (const Json& value : array(object, name)) {
@@ -136,10 +142,18 @@ TrainingState training_of(const Json& json) {
     return training;
 }
 
+CheckpointView view_of(const Json& json) {
+    return {text(json, "name"), sizes(json, "shape"), sizes(json, "strides"),
+            integer(json, "offset", 0)};
+}
+
 CheckpointTensor tensor_of(const Json& json) {
     CheckpointTensor tensor;
     tensor.name = text(json, "name");
     if (json.contains("aliases")) tensor.aliases = texts(json, "aliases");
+    if (json.contains("views"))
+        for (const Json& view : array(json, "views")) tensor.views.push_back(view_of(view));
+    if (json.contains("persistent")) tensor.persistent = boolean(json, "persistent");
     const std::string kind = text(json, "kind");
     const auto found = std::find(kTensorKindNames.begin(), kTensorKindNames.end(), kind);
     if (found == kTensorKindNames.end()) wrong("kind", "is unknown");
@@ -163,9 +177,7 @@ WrittenPiece piece_of(const Json& json) {
     piece.piece.elements.numel = integer(json, "numel", 0);
     piece.offset_bytes = integer(json, "offset", 0);
     piece.hash = hash(json, "xxh3_128");
-    if (!json.contains("finite")) return piece;
-    if (!member(json, "finite").is_boolean()) wrong("finite", "is neither true nor false");
-    piece.finite = json["finite"].get<bool>();
+    if (json.contains("finite")) piece.finite = boolean(json, "finite");
     return piece;
 }
 
@@ -195,6 +207,10 @@ Checkpoint checkpoint_of(const Json& json) {
     checkpoint.states = texts(json, "states");
     if (json.contains("base_fingerprint"))
         checkpoint.base_fingerprint = text(json, "base_fingerprint");
+    if (json.contains("data")) {
+        const Json& data = member(json, "data");
+        checkpoint.data = {text(data, "train"), text(data, "held_out"), text(data, "samples")};
+    }
     checkpoint.config_json = text(json, "config");
     for (const Json& tensor : array(json, "tensors"))
         checkpoint.tensors.push_back(tensor_of(tensor));

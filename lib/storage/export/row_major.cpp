@@ -59,13 +59,20 @@ void for_each_row_major(const CheckpointTensor& tensor, std::span<const std::byt
                         int64_t element_bytes,
                         const std::function<void(std::span<const std::byte> part)>& use) {
     if (is_row_major(tensor)) return use(memory);
-    const std::vector<int64_t> strides = packed_strides(tensor);
+    for_each_row_major(CheckpointView{tensor.name, tensor.shape, packed_strides(tensor)}, memory,
+                       element_bytes, use);
+}
+
+void for_each_row_major(const CheckpointView& view, std::span<const std::byte> memory,
+                        int64_t element_bytes,
+                        const std::function<void(std::span<const std::byte> part)>& use) {
     const auto width = static_cast<size_t>(element_bytes);
-    std::vector<int64_t> index(tensor.shape.size());
+    std::vector<int64_t> index(view.shape.size());
     std::vector<std::byte> part;
     part.reserve(kPartBytes);
-    int64_t place = 0;
-    for (int64_t element = 0; element < tensor.numel(); ++element) {
+    int64_t place = view.offset;
+    const int64_t numel = view.numel();
+    for (int64_t element = 0; element < numel; ++element) {
         const auto from = memory.subspan(static_cast<size_t>(place) * width, width);
         part.insert(part.end(), from.begin(), from.end());
         if (part.size() + width > kPartBytes) {
@@ -73,9 +80,9 @@ void for_each_row_major(const CheckpointTensor& tensor, std::span<const std::byt
             part.clear();
         }
         for (size_t i = index.size(); i-- > 0;) {
-            place += strides[i];
-            if (++index[i] < tensor.shape[i]) break;
-            place -= strides[i] * tensor.shape[i];
+            place += view.strides[i];
+            if (++index[i] < view.shape[i]) break;
+            place -= view.strides[i] * view.shape[i];
             index[i] = 0;
         }
     }

@@ -24,4 +24,9 @@ void for_each_row_major(const CheckpointTensor& tensor, std::span<const std::byt
                         int64_t element_bytes,
                         const std::function<void(std::span<const std::byte> part)>& use);
 
+// The same of VIEW's elements, which are some of MEMORY's.
+void for_each_row_major(const CheckpointView& view, std::span<const std::byte> memory,
+                        int64_t element_bytes,
+                        const std::function<void(std::span<const std::byte> part)>& use);
+
 }  // namespace dslaunch::storage

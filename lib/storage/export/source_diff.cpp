@@ -38,6 +38,19 @@ double distance(double a, double b) {
     return std::fabs(a - b);
 }
 
+// Makes complex numbers of real ones.
+void add_imaginary(std::vector<double>& values) {
+    std::vector<double> pairs(2 * values.size(), 0.0);
+    for (size_t i = 0; i < values.size(); ++i) pairs[2 * i] = values[i];
+    values = std::move(pairs);
+}
+
+// A name that a source has, as a tensor or as a view of one.
+struct Named {
+    int index = 0;
+    const CheckpointView* view = nullptr;
+};
+
 // The comparison takes elements of both, one after the other, and keeps what of them differs.
 class ValueCompare {
   public:
@@ -48,13 +61,22 @@ class ValueCompare {
         if (a_ == b_ && std::ranges::equal(a, b)) return;
         to_doubles(a, a_, a_values_);
         to_doubles(b, b_, b_values_);
-        for (size_t i = 0; i < a_values_.size(); ++i) {
-            const double apart = distance(a_values_[i], b_values_[i]);
+        const bool complex = a_ == DType::kC64 || b_ == DType::kC64;
+        if (complex && a_ != DType::kC64) add_imaginary(a_values_);
+        if (complex && b_ != DType::kC64) add_imaginary(b_values_);
+        const size_t parts = complex ? 2 : 1;
+        for (size_t i = 0; i < a_values_.size(); i += parts) {
+            // The part of the element that differs most.
+            size_t at = i;
+            if (complex &&
+                distance(a_values_[i + 1], b_values_[i + 1]) > distance(a_values_[i], b_values_[i]))
+                ++at;
+            const double apart = distance(a_values_[at], b_values_[at]);
             if (!(apart > tolerance_)) continue;
             if (count_++ == 0) {
-                first_ = first + static_cast<int64_t>(i);
-                a_first_ = a_values_[i];
-                b_first_ = b_values_[i];
+                first_ = first + static_cast<int64_t>(i / parts);
+                a_first_ = a_values_[at];
+                b_first_ = b_values_[at];
             }
             max_abs_ = std::max(max_abs_, apart);
         }
@@ -97,22 +119,53 @@ std::vector<std::byte> rows_of(const TensorSource& source, int index, int state)
     return rows;
 }
 
+// All elements of what NAMED is in SOURCE, in the order of its rows.
+std::vector<std::byte> rows_of(const TensorSource& source, const Named& named) {
+    if (named.view == nullptr) return rows_of(source, named.index, kWeights);
+    const CheckpointTensor& tensor = source.tensors()[named.index];
+    std::vector<std::byte> memory, rows;
+    source.for_each(named.index, kWeights, {0, tensor.numel()},
+                    [&](const Range&, std::span<const std::byte> part) {
+                        memory.insert(memory.end(), part.begin(), part.end());
+                    });
+    for_each_row_major(*named.view, memory, dtype_bytes(tensor.dtype),
+                       [&](std::span<const std::byte> part) {
+                           rows.insert(rows.end(), part.begin(), part.end());
+                       });
+    return rows;
+}
+
+std::map<std::string, Named> views_of(const TensorSource& source) {
+    std::map<std::string, Named> views;
+    for (size_t i = 0; i < source.tensors().size(); ++i)
+        for (const CheckpointView& view : source.tensors()[i].views)
+            views.emplace(view.name, Named{static_cast<int>(i), &view});
+    return views;
+}
+
 class Differ {
   public:
     Differ(const TensorSource& a, const TensorSource& b, const DiffOptions& options)
         : a_(a), b_(b), options_(options) {}
 
     SourceDiff run() {
+        const std::map<std::string, Named> views_a = views_of(a_), views_b = views_of(b_);
         std::map<std::string, int> in_b;
         for (size_t i = 0; i < b_.tensors().size(); ++i)
             for (const std::string& name : names_of(b_.tensors()[i]))
                 in_b.emplace(name, static_cast<int>(i));
         std::set<int> found;
         for (size_t i = 0; i < a_.tensors().size(); ++i)
-            find_in_b(static_cast<int>(i), in_b, found);
-        for (size_t i = 0; i < b_.tensors().size(); ++i) {
-            if (!found.contains(static_cast<int>(i)) && wanted(b_.tensors()[i]))
-                only(b_.tensors()[i], Kind::kOnlyInB);
+            find_in_b(static_cast<int>(i), in_b, views_b, found);
+        for (int i = 0; i < std::ssize(b_.tensors()); ++i) {
+            const CheckpointTensor& tensor = b_.tensors()[i];
+            if (found.contains(i) || !wanted(tensor)) continue;
+            const auto view = views_a.find(tensor.name);
+            if (view == views_a.end()) {
+                only(tensor, Kind::kOnlyInB);
+            } else {
+                compare_rows(tensor.name, view->second, {i, nullptr});
+            }
         }
         if (!any_)
             fail(ExitCode::kUsage, "--tensor {}: matches no tensor of {} or {}",
@@ -134,15 +187,46 @@ class Differ {
         diff_.tensors.push_back({.name = names_of(tensor).front(), .kind = kind});
     }
 
-    void find_in_b(int index, const std::map<std::string, int>& in_b, std::set<int>& found) {
+    void find_in_b(int index, const std::map<std::string, int>& in_b,
+                   const std::map<std::string, Named>& views_b, std::set<int>& found) {
         const CheckpointTensor& tensor = a_.tensors()[index];
         std::set<int> same;
         for (const std::string& name : names_of(tensor))
             if (const auto it = in_b.find(name); it != in_b.end()) same.insert(it->second);
         found.insert(same.begin(), same.end());
         if (!wanted(tensor)) return;
-        if (same.empty()) only(tensor, Kind::kOnlyInA);
+        if (same.empty()) {
+            const auto view = views_b.find(tensor.name);
+            if (view == views_b.end()) return only(tensor, Kind::kOnlyInA);
+            compare_rows(tensor.name, {index, nullptr}, view->second);
+        }
         for (const int other : same) compare(index, other);
+    }
+
+    // Compares a tensor of one source with a view that has its name in the other one.
+    void compare_rows(const std::string& name, const Named& in_a, const Named& in_b) {
+        const auto shape_of = [](const TensorSource& source, const Named& named) {
+            return named.view == nullptr ? source.tensors()[named.index].shape : named.view->shape;
+        };
+        const std::vector<int64_t> shape = shape_of(a_, in_a), of_b = shape_of(b_, in_b);
+        ++diff_.compared_count;
+        TensorDiff diff{.name = name};
+        if (shape != of_b) {
+            diff.kind = Kind::kShape;
+            diff.a = fmt::format("[{}]", fmt::join(shape, ", "));
+            diff.b = fmt::format("[{}]", fmt::join(of_b, ", "));
+            diff_.tensors.push_back(std::move(diff));
+            return;
+        }
+        ValueCompare values(a_.tensors()[in_a.index].dtype, b_.tensors()[in_b.index].dtype,
+                            options_.tolerance);
+        values.add(rows_of(a_, in_a), rows_of(b_, in_b), 0);
+        if (!values.differs()) return;
+        values.tell(diff);
+        CheckpointTensor order;
+        order.shape = shape;
+        diff.first_index = index_of(order, values.first());
+        diff_.tensors.push_back(std::move(diff));
     }
 
     void compare(int index_a, int index_b) {

@@ -33,6 +33,7 @@ class RandomCheckpoint {
         for (int64_t i = below(3); i >= 0; --i)
             checkpoint_.states.push_back(fmt::format("{}{}", word(), i));
         checkpoint_.config_json = word();
+        if (below(2) == 0) checkpoint_.data = {word(), word(), word()};
         for (int64_t i = below(6); i >= 0; --i) add_tensor(i);
         for (int64_t i = below(3); i >= 0; --i)
             checkpoint_.files.push_back({fmt::format("f-{}.safetensors", i), 4096, hash(), {}});
@@ -73,6 +74,9 @@ class RandomCheckpoint {
         tensor.dtype = static_cast<DType>(below(13));
         for (int64_t i = below(4); i > 0; --i) tensor.shape.push_back(below(5));
         if (tensor.shape.size() == 2 && below(2) == 0) tensor.strides = {1, tensor.shape[0]};
+        if (tensor.kind != TensorKind::kRankBuffer && tensor.numel() > 2 && below(2) == 0)
+            tensor.views = {{tensor.name + "~v", {2, 1}, {tensor.numel() - 2, 0}, below(2)}};
+        tensor.persistent = below(4) > 0;
         if (tensor.kind == TensorKind::kTrained) tensor.updates = below(1000);
         if (tensor.kind == TensorKind::kTrained && tensor.numel() > 0 && below(2) == 0)
             for (int64_t i = below(std::ssize(checkpoint_.states) + 1); i > 0; --i)
@@ -145,7 +149,7 @@ TEST_CASE("what is wrong in a manifest is named") {
     expect("'w.exp_avg': its pieces end at element",
            [](Checkpoint& c) { c.tensors[0].state_numel = {c.tensors[0].numel() + 1}; });
     expect("sizes of", [](Checkpoint& c) { c.tensors[0].state_numel.assign(99, kLikeTensor); });
-    expect("newer dslaunch", [](Checkpoint& c) { c.format = 3; });
+    expect("newer dslaunch", [](Checkpoint& c) { c.format = 4; });
     expect("'w': its pieces", [](Checkpoint& c) { c.tensors[0].shape = {8, 3}; });
     expect("pieces leave a hole or overlap", [](Checkpoint& c) {
         c.files[2].pieces[0].piece.elements = {8, 12};
@@ -160,6 +164,15 @@ TEST_CASE("what is wrong in a manifest is named") {
     expect("no name of a file", [](Checkpoint& c) { c.files[0].name = "manifest.json"; });
     expect("it is there twice", [](Checkpoint& c) { c.files[0].name = c.files[1].name; });
     expect("or an alias is there twice", [](Checkpoint& c) { c.tensors[1].aliases = {"w"}; });
+    expect("or an alias is there twice", [](Checkpoint& c) {
+        c.tensors[1].views = {{"w", {1}, {1}, 0}};
+    });
+    for (const CheckpointView& view : std::vector<CheckpointView>{{"v", {2}, {1}, INT64_MAX},
+                                                                  {"v", {100}, {1}, 0},
+                                                                  {"v", {2, 2}, {1}, 0},
+                                                                  {"v", {2}, {INT64_MAX}, 1},
+                                                                  {"v", {0}, {1}, 0}})
+        expect("view 'v'", [&](Checkpoint& c) { c.tensors[0].views = {view}; });
     expect("its strides", [](Checkpoint& c) { c.tensors[0].strides = {4, 1}; });
     expect("shape overflows", [](Checkpoint& c) { c.tensors[1].shape = {INT64_MAX, 2}; });
     expect("end at", [](Checkpoint& c) { c.files[0].bytes += 1; });

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "storage/export/source_diff.h"
 #include "storage/export/source_of_path.h"
 #include "storage/files/safetensors.h"
 #include "support/catch.h"
@@ -105,6 +106,44 @@ TEST_CASE("an export of any world size has every value under every name, in the 
             CHECK(entry->shape == model.checkpoint.tensors[tensor].shape);
             CHECK(doubles(*entry) == expected(model, tensor));
         }
+    }
+}
+
+TEST_CASE("a view is exported with its own shape, and what a state_dict leaves out is not") {
+    Place place;
+    StoredModel model = StoredModel::small();
+    // Transposed rows of the table, and a column of a tensor whose memory is column by column.
+    model.checkpoint.tensors[0].views = {{"head", {4, 6}, {1, 4}, 0}, {"last", {4}, {1}, 20}};
+    model.checkpoint.tensors[1].views = {{"column", {4}, {1}, 8}};
+    model.checkpoint.tensors[4].persistent = false;
+    model.checkpoint.format = model.checkpoint.least_format();
+    CHECK(model.checkpoint.format == 3);
+    const auto source = open_tensor_source(*place.tree, model.save(*place.tree, place.root(), 2));
+    const ExportReport report = export_weights(*source, place.options());
+    CHECK(report.left_out == std::vector<std::string>{"steps"});
+    const SafetensorsFile file(report.files[0]);
+    CHECK(file.find("steps") == nullptr);
+    const auto check = [&](const char* name, int tensor, const std::vector<int64_t>& places) {
+        const SafetensorsEntry* entry = file.find(name);
+        REQUIRE(entry != nullptr);
+        std::vector<double> values;
+        for (const int64_t at : places) values.push_back(model.value(tensor, kWeights, at));
+        INFO(name);
+        CHECK(doubles(*entry) == values);
+    };
+    std::vector<int64_t> transposed;
+    for (int64_t column = 0; column < 4; ++column)
+        for (int64_t row = 0; row < 6; ++row) transposed.push_back(4 * row + column);
+    check("head", 0, transposed);
+    check("last", 0, {20, 21, 22, 23});
+    check("column", 1, {8, 9, 10, 11});
+    // The same values under the names of a state_dict are no difference, on either side.
+    const auto exported = open_tensor_source(*place.tree, report.files[0]);
+    for (const bool turned : {false, true}) {
+        const SourceDiff diff =
+            turned ? diff_sources(*exported, *source, {}) : diff_sources(*source, *exported, {});
+        REQUIRE(diff.tensors.size() == 1);
+        CHECK(diff.tensors[0].name == "steps");
     }
 }
 

@@ -45,6 +45,7 @@ bytes_max() {
     [ "$build" = fuzz ] && echo 4096 && return
     case $1 in
     hostfile_fuzz | filter_fuzz | environment_fuzz | slurm_fuzz | small_grammar_fuzz) echo 128 ;;
+    script_archive_fuzz) echo 1024 ;;
     *) echo 256 ;;
     esac
 }

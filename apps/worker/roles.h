@@ -10,6 +10,10 @@ namespace dslaunch::worker {
 inline constexpr const char* kOpLibraryHelp =
     "load this library (.so) of operators before the model, as torchvision's; repeatable";
 
+// The help of --trust-model, likewise.
+inline constexpr const char* kTrustModelHelp =
+    "let the model's code use operators that reach files, memory or processes";
+
 // Each function is a role, whose arguments start with its own name. It returns the exit code, and
 // throws Error for problems that the user or the world causes. stdout is for results only.
 int data_main(int argc, char** argv);

@@ -112,6 +112,46 @@ TEST_CASE("a config that came with the model may not name a library") {
     CHECK(run(folder, {"plan", model, "--config", folder.path() + "/ds_config.json"}).code == 0);
 }
 
+TEST_CASE("a model that opens files is refused by whatever reads it, and trusted by a flag") {
+    const TemporaryFolder folder;
+    const std::string model = folder.path() + "/model.pt", victim = folder.path() + "/victim";
+    const std::string content(256, 'v');
+    write_file(victim, content);
+    torch::jit::Module module("Classifier");
+    module.register_parameter("w", wave({10, 64}, 1).set_requires_grad(true), false);
+    module.define(
+        "def forward(self, x: Tensor) -> Tensor:\n"
+        "    extra = torch.from_file(\"" +
+        victim +
+        "\", True, 64).fill_(0.0).sum()\n"
+        "    return torch.linear(x, self.w) + extra\n");
+    module.save(model);
+    const Json config = fixture_config(facts_of("mlp"), 1, 2);
+    const std::string path = folder.path() + "/config.json";
+    write_file(path, config.dump());
+    const std::vector<std::vector<std::string>> commands = {
+        {model, "--num_gpus", "1", "--config", path},
+        {"verify", model, "--config", path},
+        {"model", "show", model},
+        {"model", "merge", model, folder.path(), "-o", folder.path() + "/merged"},
+        {"generate", model, "--prompt-ids", "1", "--as", "ids"},
+        {"plan", model, "--config", path}};
+    for (const std::vector<std::string>& words : commands) {
+        const Ran ran = run(folder, words);
+        INFO(words[0] << ran.err);
+        CHECK(ran.code == 66);
+        CHECK_THAT(ran.err,
+                   Catch::Contains("uses aten::from_file") && Catch::Contains("--trust-model"));
+        CHECK(content_of(victim) == content);
+    }
+    std::vector<std::string> trusted = commands.back();
+    trusted.push_back("--trust-model");
+    const Ran ran = run(folder, trusted);
+    INFO(ran.err);
+    CHECK(ran.code == 0);
+    CHECK(content_of(victim) != content);
+}
+
 TEST_CASE("a program that was exported for other sizes says for which, and what to do") {
     const TemporaryFolder folder;
     const std::string model = archive_of("exported-llama");

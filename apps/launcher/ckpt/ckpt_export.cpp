@@ -19,6 +19,7 @@ struct ExportArguments {
     std::string format = "safetensors";
     std::string dtype, shard_max, config_from, model;
     std::vector<std::string> op_libraries;
+    bool trust_model = false;
     bool all_names = false;
     bool json = false;
     storage::ExportOptions options;
@@ -36,6 +37,8 @@ void check_combination(const ExportArguments& arguments) {
         fail(ExitCode::kUsage, "--model is for --format torchscript alone");
     if (!torchscript && !arguments.op_libraries.empty())
         fail(ExitCode::kUsage, "--op-library is for --format torchscript alone");
+    if (!torchscript && arguments.trust_model)
+        fail(ExitCode::kUsage, "--trust-model is for --format torchscript alone");
     if (arguments.all_names && arguments.format != "hf")
         fail(ExitCode::kUsage, "--all-names is for --format hf; safetensors has all names anyway");
     if (!torchscript) return;
@@ -43,9 +46,8 @@ void check_combination(const ExportArguments& arguments) {
         !arguments.config_from.empty() || options.exclude_frozen || !options.exclude.empty() ||
         !options.strip_prefix.empty() || !options.add_prefix.empty())
         fail(ExitCode::kUsage,
-             "--format torchscript takes PATH, OUT, --model, --op-library and --force alone: the "
-             "archive has its "
-             "own names and dtypes");
+             "--format torchscript takes PATH, OUT, --model, --op-library, --trust-model and "
+             "--force alone: the archive has its own names and dtypes");
 }
 
 storage::ExportOptions options_of(const ExportArguments& arguments) {
@@ -93,6 +95,7 @@ void run_export(const ExportArguments& arguments) {
             "--out",   arguments.options.out};
         for (const std::string& library : arguments.op_libraries)
             words.push_back("--op-library=" + library);
+        if (arguments.trust_model) words.emplace_back("--trust-model");
         if (arguments.options.force) words.emplace_back("--force");
         if (arguments.json) words.emplace_back("--json");
         become_worker(words);
@@ -160,6 +163,9 @@ int ckpt_export(CommandLine& command, const Parse& parse) {
     command.add("--model FILE", arguments.model, "torchscript: the archive that was trained");
     command.add("--op-library FILE", arguments.op_libraries,
                 "torchscript: load this library (.so) of operators before the model; repeatable");
+    command.add("--trust-model", arguments.trust_model,
+                "torchscript: let the model's code use operators that reach files, memory or "
+                "processes");
     command.add("--force", arguments.options.force, "replace a model that is in OUT");
     command.add("--json", arguments.json, "one JSON object");
     if (parse()) run_export(arguments);

@@ -11,7 +11,7 @@ struct ShowArguments {
     std::string model;
     std::vector<std::string> op_libraries;
     int depth = 3;
-    bool parameters = false, json = false;
+    bool parameters = false, json = false, trust_model = false;
 };
 
 void add_show(CommandLine& app, ShowArguments& arguments);

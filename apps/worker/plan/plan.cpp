@@ -314,6 +314,7 @@ void add_job_options(CommandLine& app, PlanArguments& arguments) {
     app.add("--device-memory SIZE", arguments.mesh.device_memory,
             "the memory of a GPU, as 24GiB, or its name: " + plan::known_devices());
     app.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
+    app.add("--trust-model", arguments.job.trust_model, kTrustModelHelp);
     app.add("--segments N", arguments.job.segments,
             "pieces to cut the model into, 0: by whole layers");
     app.add("--instructions", arguments.instructions, "list every instruction of a step");

@@ -3,7 +3,6 @@
 // thread at a time.
 #pragma once
 
-#include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/frontend/source_range.h>
 
 #include <memory>
@@ -11,10 +10,11 @@
 
 namespace dslaunch::graph {
 
-// The source that defines the types of QUALIFIER ("__torch__.models.gpt"); null when the archive
-// has none. The Python lines are read at the first request for one. Throws c10::Error for a damaged
-// record.
-[[nodiscard]] std::shared_ptr<torch::jit::Source> read_source(
-    caffe2::serialize::PyTorchStreamReader& reader, const std::string& qualifier);
+// The source of the record NAME with TEXT. ORIGINS: the pickle beside it, which says from which
+// lines of Python its bytes stem; empty: there is none. It is read at the first request for a line,
+// and ignored where it is damaged.
+[[nodiscard]] std::shared_ptr<torch::jit::Source> make_source(const std::string& name,
+                                                              const std::string& text,
+                                                              std::string origins);
 
 }  // namespace dslaunch::graph

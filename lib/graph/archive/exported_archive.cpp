@@ -23,6 +23,7 @@
 #include "storage/exported/module_class.h"
 #include "storage/exported/program.h"
 #include "storage/exported/weights.h"
+#include "storage/scripted/script_archive.h"
 
 namespace dslaunch::graph {
 
@@ -39,7 +40,9 @@ constexpr std::string_view kJson = ".json";
 class ProgramImporter {
   public:
     explicit ProgramImporter(const std::shared_ptr<const storage::MappedFile>& file)
-        : records_(file), unit_(std::make_shared<torch::jit::CompilationUnit>()) {}
+        : records_(file),
+          bytes_max_(storage::script_bytes_max(std::ssize(file->bytes()))),
+          unit_(std::make_shared<torch::jit::CompilationUnit>()) {}
 
     LoadedArchive load() {
         const std::string name = model_name();
@@ -49,7 +52,9 @@ class ProgramImporter {
         for (const auto& [weight, described] :
              read_tensors("data/weights/", name + "_weights_config.json"))
             weights_.emplace(weight, described.is_parameter);
-        (void)read_tensors("data/constants/", name + "_constants_config.json");
+        for (const auto& [constant, described] :
+             read_tensors("data/constants/", name + "_constants_config.json"))
+            warn_of_lost_tie(constant);
         for (const storage::ExportedNode& node : program.graph.nodes)
             classes_.emplace(node.module_path, node.module_class);
         Module root = new_module("");
@@ -71,10 +76,22 @@ class ProgramImporter {
         for (const ExportedInput& input : program.inputs)
             if (input.kind == ExportedInput::Kind::kUser && !input.sizes.empty())
                 loaded.argument_sizes.emplace(input.value, input.sizes);
+        loaded.unsaved = unsaved_buffers(program);
         return loaded;
     }
 
   private:
+    // A buffer's record says it, and the signature. Names that the graph does not take have
+    // records.
+    std::set<std::string> unsaved_buffers(const ExportedProgram& program) const {
+        std::set<std::string> names;
+        for (const ExportedInput& input : program.inputs)
+            if (input.kind == ExportedInput::Kind::kBuffer &&
+                (!input.persistent || weights_.count(input.target) == 0))
+                names.insert(input.target);
+        return names;
+    }
+
     // "model" of models/model.json, which torch.export.save writes; else the only one.
     std::string model_name() const {
         if (records_.find("serialized_exported_program.json") != nullptr)
@@ -130,6 +147,11 @@ class ProgramImporter {
                  "the tensor `{}` reaches {} elements of {} bytes, and its record {} has {} bytes; "
                  "the archive is damaged",
                  printable(name), described.reach, element, printable(record), storage.nbytes());
+        if (__builtin_add_overflow(bytes_, described.numel * element, &bytes_) ||
+            bytes_ > bytes_max_)
+            fail(ExitCode::kInput,
+                 "its tensors expand to more than {}, at `{}`: no model is written so",
+                 to_text(Bytes{bytes_max_}), printable(name));
         at::Tensor tensor = at::empty({0}, at::TensorOptions(dtype));
         tensor.set_(storage, described.offset, described.sizes, described.strides);
         const bool floats = at::isFloatingType(dtype) || at::isComplexType(dtype);
@@ -158,6 +180,35 @@ class ProgramImporter {
         at::DataPtr copy = c10::GetAllocator(at::kCPU)->allocate(record.stored.size());
         std::memcpy(copy.get(), record.stored.data(), record.stored.size());
         return copy;
+    }
+
+    // An archive has constants and weights in folders of their own: a constant or an unsaved buffer
+    // over a weight's memory becomes a copy as it is written, for PyTorch too. Equal bits tell.
+    void warn_of_lost_tie(const std::string& name) const {
+        constexpr int64_t kChance = 4;  // so few elements may well be equal by chance
+        const at::Tensor constant = tensor(name);
+        const auto bytes = [](const at::Tensor& of) {
+            return std::string_view(static_cast<const char*>(of.const_data_ptr()), of.nbytes());
+        };
+        const auto is_plain = [](const at::Tensor& of) {
+            return of.is_floating_point() && of.is_non_overlapping_and_dense();
+        };
+        if (!is_plain(constant) || constant.numel() < kChance) return;
+        const std::string_view own = bytes(constant);
+        // The same value everywhere, as of biases that begin as zeros.
+        if (own.substr(constant.element_size()) ==
+            own.substr(0, own.size() - constant.element_size()))
+            return;
+        for (const auto& [weight, is_parameter] : weights_) {
+            const at::Tensor other = tensor(weight);
+            if (is_parameter && is_plain(other) && other.requires_grad() &&
+                other.scalar_type() == constant.scalar_type() && bytes(other) == own)
+                log_warn("model",
+                         "`{}` has the bits of the parameter `{}` and a memory of its own in the "
+                         "archive, so it does not follow what is trained: if it should, make it a "
+                         "buffer that a state_dict has, or from the parameter in forward",
+                         printable(name), printable(weight));
+        }
     }
 
     at::Tensor tensor(const std::string& name) const {
@@ -213,6 +264,8 @@ class ProgramImporter {
     }
 
     MappedRecords records_;
+    const int64_t bytes_max_;  // of all tensors
+    int64_t bytes_ = 0;        // of those that were read
     std::shared_ptr<torch::jit::CompilationUnit> unit_;
     std::map<std::string, c10::Storage> storages_;  // by record
     std::map<std::string, at::Tensor> tensors_;     // by name in the module

@@ -9,9 +9,12 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "graph/trust/trust.h"
 #include "storage/files/mapped_file.h"
 
 namespace dslaunch::graph {
@@ -23,14 +26,16 @@ struct LoadedArchive {
     bool has_weights = true;  // false: zeros stand for all of them
     // The sizes of forward's arguments in an exported program, -1 where they may differ.
     std::map<std::string, std::vector<int64_t>> argument_sizes = {};
+    // The buffers that a state_dict leaves out; nothing: the archive does not say which.
+    std::optional<std::set<std::string>> unsaved = std::nullopt;
 };
 
 // Loads the archive at PATH. A record that is compressed, not aligned to 64 bytes, or used twice is
-// copied (logged at level debug). Archives of before LibTorch 1.4, with quantized convolutions, or
-// with a zip directory that only LibTorch accepts go through torch::jit::load (logged at level
-// info). Throws what torch::jit::load throws (c10::Error), Error{kInput} when PATH cannot be
-// mapped, a tensor is larger than its record, or the records are said to expand to much more than
-// the file.
-[[nodiscard]] LoadedArchive load_archive(const std::string& path);
+// copied (logged at level debug). Archives with quantized convolutions go through torch::jit::load
+// once they are checked (logged at level info). Without TRUST no operator of the archive's code
+// runs before model_operators.h has let it in. Throws what torch::jit::load throws (c10::Error),
+// Error{kInput} when PATH cannot be mapped, its records are said to expand to much more than the
+// file, or script_archive.h, model_operators.h or slot_types.h refuses it.
+[[nodiscard]] LoadedArchive load_archive(const std::string& path, Trust trust = Trust::kNone);
 
 }  // namespace dslaunch::graph

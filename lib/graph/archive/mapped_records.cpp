@@ -27,7 +27,7 @@ std::optional<at::DataPtr> MappedRecords::lend(const storage::ZipRecord& record)
         obstacle = "compressed";
     } else if (place % storage::zip::kDataAlignment != 0) {
         obstacle = "not aligned to 64 bytes";
-    } else if (!lent_.emplace(content.data(), content.size()).second) {
+    } else if (!lent_.insert(content.data()).second) {
         obstacle = "used by two storages";
     }
     if (obstacle != nullptr) {
@@ -38,11 +38,6 @@ std::optional<at::DataPtr> MappedRecords::lend(const storage::ZipRecord& record)
     const auto give_back = [file = file_, content](void*) { file->discard(content); };
     return c10::InefficientStdFunctionContext::makeDataPtr(const_cast<std::byte*>(content.data()),
                                                            give_back, at::kCPU);
-}
-
-std::optional<size_t> MappedRecords::bytes_lent(const void* begin) const {
-    const auto found = lent_.find(begin);
-    return found == lent_.end() ? std::nullopt : std::optional(found->second);
 }
 
 }  // namespace dslaunch::graph

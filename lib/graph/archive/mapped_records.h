@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "storage/files/mapped_file.h"
 #include "storage/files/zip_archive.h"
@@ -30,14 +31,12 @@ class MappedRecords {
     // The record as a storage's memory. Nothing where it must be copied (logged at level debug): it
     // is compressed, not aligned to 64 bytes, or lent already.
     [[nodiscard]] std::optional<at::DataPtr> lend(const storage::ZipRecord& record);
-    // The bytes of the record that was lent with this begin; nothing: none was.
-    [[nodiscard]] std::optional<size_t> bytes_lent(const void* begin) const;
 
   private:
     std::shared_ptr<const storage::MappedFile> file_;
     storage::ZipDirectory directory_;
     std::unordered_map<std::string_view, const storage::ZipRecord*> records_;
-    std::unordered_map<const void*, size_t> lent_;  // bytes by begin
+    std::unordered_set<const void*> lent_;  // their begins
 };
 
 }  // namespace dslaunch::graph

@@ -47,8 +47,10 @@ void load(const std::string& file) {
     // Functions that only Python would call may stay open; a library that is named later finds what
     // this one has.
     void* library = nullptr;
+    // Its declaration says that it throws nothing, by which compilers leave out the handler below.
+    void* (*const volatile open)(const char*, int) = ::dlopen;
     try {
-        library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
+        library = open(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
     } catch (const std::exception& error) {
         fail(ExitCode::kInput, "{}", refusal(torch_reason(error)));
     }

@@ -16,6 +16,7 @@
 #include "graph/segment/segment.h"
 #include "graph/tensor/tensor_check.h"
 #include "graph/tensor/tensor_rank.h"
+#include "graph/trust/trust.h"
 #include "plan/pipeline/stage_choice.h"
 #include "plan/predict/shard_choice.h"
 #include "plan/step/stage_model.h"
@@ -33,6 +34,7 @@ struct JobArguments {
     std::string config_path;  // --config; empty: in the archive, else ds_config.json beside it,
                               // else defaults
     std::vector<std::string> overrides;  // --set a.b=c
+    bool trust_model = false;            // its code may use any operator
     int64_t segments = 0;                // 0: by whole layers
     bool plan_only = false;              // true: nothing will be trained, steps need not be given
     bool plan_meshes = false;            // true: plans are for other numbers of ranks than the
@@ -76,6 +78,7 @@ struct JobSharing {
 struct JobSetup {
     config::Resolved resolved;
     std::string config_origin;  // "train.pt:ds_config.json", "ds_config.json", "defaults"
+    graph::Trust trust = graph::Trust::kNone;
     std::unique_ptr<graph::Model> model;
     // Set for a plan of a model whose weights are not there: products give shapes alone.
     std::unique_ptr<graph::ShapesOnly> shapes_only;

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "base/text/json_place.h"
-#include "storage/files/tensor_extent.h"
+#include "storage/scripted/tensor_extent.h"
 
 namespace dslaunch::storage {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "storage/pickle/restricted_unpickler.h"
+#include "storage/pickle/pickle_value.h"
 
 namespace dslaunch::storage {
 

@@ -66,6 +66,7 @@ class CodeScan {
         line_begin_ = at_;
         if (!open_.empty()) return;
         count(-tokens_);
+        elements_ = 0;
         begins_line_ = true;
     }
 
@@ -128,6 +129,8 @@ class CodeScan {
                 break;
             case ',':
                 count(-tokens_);
+                if (++elements_ > kCodeElementsMax)
+                    bad("a statement has more than {} elements", kCodeElementsMax);
                 ++at_;
                 return;
             default:
@@ -192,6 +195,7 @@ class CodeScan {
     // Tokens since the last comma or bracket: here, outside of each open bracket, and all of them.
     int64_t tokens_ = 0, all_tokens_ = 0;
     std::vector<int64_t> open_;
+    int64_t elements_ = 0;                   // of the statement under way
     int64_t deepest_ = 0, most_blocks_ = 0;  // of the function under way
     ScriptCode::Definition* definition_ = nullptr;
 };

@@ -15,8 +15,10 @@ namespace dslaunch::storage {
 inline constexpr int64_t kOpenTokensMax = 2000;
 inline constexpr int64_t kCodeBlocksMax = 100;  // blocks inside blocks
 // Open parts and blocks of a definition, of one that it needs, of one that this needs, and so on.
-inline constexpr int64_t kCodeDepthMax = 100'000;
-inline constexpr int64_t kCodeBytesMax = int64_t{64} << 20;  // of all records
+inline constexpr int64_t kCodeDepthMax = 40'000;
+// Elements of lists in one statement: LibTorch's time grows with their square.
+inline constexpr int64_t kCodeElementsMax = 200'000;
+inline constexpr int64_t kCodeBytesMax = int64_t{32} << 20;  // of all records
 
 class ScriptCode {
   public:

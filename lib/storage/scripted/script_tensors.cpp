@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "storage/files/tensor_extent.h"
 #include "storage/pickle/pickle_names.h"
+#include "storage/scripted/tensor_extent.h"
 
 namespace dslaunch::storage {
 

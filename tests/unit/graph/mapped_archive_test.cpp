@@ -269,17 +269,43 @@ TEST_CASE("an archive that says it expands without bound is refused before a byt
     }
 }
 
-TEST_CASE("an archive that only LibTorch accepts is read by it") {
+TEST_CASE("an archive whose records are not where one reader alone finds them is refused") {
     const test::TemporaryFolder folder;
-    const std::string original = test::fixture_path("models/mlp.pt");
     ZipText zip(/*misaligned=*/0);
-    for (const auto& [name, content] : archive_records_of(original))
+    for (const auto& [name, content] : archive_records_of(test::fixture_path("models/mlp.pt")))
         zip.add("root/" + name, content);
     zip.add("beside/note", "a record under another root");
     test::write_file(folder.path() + "/two-roots.pt", zip.text());
-    const LoadedArchive loaded = load_archive(folder.path() + "/two-roots.pt");
-    CHECK(loaded.files.empty());
-    check_equal(loaded.module, torch::jit::load(original));
+    CHECK_THROWS_WITH(load_archive(folder.path() + "/two-roots.pt"),
+                      Catch::Contains("is not under 'root/'"));
+}
+
+TEST_CASE("an attribute that is not of its class's type is refused") {
+    const test::TemporaryFolder folder;
+    const std::string path = folder.path() + "/other.pt";
+    const auto with = [&](const std::string& from, const std::string& to) {
+        ZipText zip(/*misaligned=*/0);
+        for (auto [name, content] : archive_records_of(test::fixture_path("models/mlp.pt"))) {
+            if (name == "data.pkl") {
+                const size_t at = content.find(from);
+                REQUIRE(at != std::string::npos);
+                content.replace(at, from.size(), to);
+            }
+            zip.add("root/" + name, content);
+        }
+        test::write_file(path, zip.text());
+        return test::error_of(ExitCode::kInput, [&] { static_cast<void>(Model::load(path)); });
+    };
+    const std::string training = "training" + std::string("q\x01", 2);
+    CHECK(with(training + "\x88", training + "\x88") == "accepted");
+    CHECK_THAT(with(training + "\x88", training + std::string("K\x01", 2)),
+               Catch::Contains("training of a ") && Catch::Contains("is of the type int"));
+    // One module in the place of another: its methods would read slots that it has not.
+    const std::string relu = "c__torch__.torch.nn.modules.activation\nReLU\n";
+    const std::string linear = "c__torch__.torch.nn.modules.linear\nLinear\n";
+    CHECK_THAT(with(linear, relu), Catch::Contains("0 of a ") && Catch::Contains("ReLU"));
+    CHECK_THAT(with(relu, "c__torch__.torch.nn.modules.activation\nNone\n"),
+               Catch::Contains("other.pt: "));
 }
 
 TEST_CASE("a tensor that is larger than its record is refused") {

@@ -210,7 +210,8 @@ TEST_CASE("a script's pickle is what LibTorch's unpickler takes as it stands, an
         {"](h\0e"s, "no memo entry"},
         {"]q\0h\0a"s, "a value that holds itself"},
         // A list that is typed stays the list that it was.
-        {"]q\0000ctorch.jit._pickle\nbuild_intlist\nh\0\x85Rh\0(h\0e0"s, "a value that holds itself"},
+        {"]q\0000ctorch.jit._pickle\nbuild_intlist\nh\0\x85Rh\0(h\0e0"s,
+         "a value that holds itself"},
         // Functors are numbers to LibTorch: only names are called here.
         {"c__torch__.m\nNet\n0K\0]R"s, "is refused"},
         {object + "K\1\x81", "an object that is made of arguments"},
@@ -256,6 +257,7 @@ TEST_CASE("code that nests deeper than LibTorch's stack is refused, with its lin
         {"def f() -> int:\n" + blocks, "blocks nest deeper"},
         {chain, "its code nests deeper"},
         {"def f() -> int:\n  if a:\n    x = 1\n" + repeated("  elif a:\n    x = 1\n", 300), "elif"},
+        {begin + "[" + repeated("1, ", 300'000) + "]", "m.py:3: a statement has more than"},
         {begin + "1 + \\\n" + repeated("1 + \\\n", 10), "a line is continued"},
         {begin + "1  # (((", "a comment with quotes or brackets"},
         {begin + "\"a\n", "a text is not closed"},

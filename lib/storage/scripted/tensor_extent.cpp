@@ -1,4 +1,4 @@
-#include "storage/files/tensor_extent.h"
+#include "storage/scripted/tensor_extent.h"
 
 #include <algorithm>
 

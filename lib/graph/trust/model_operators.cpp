@@ -1,0 +1,162 @@
+#include "graph/trust/model_operators.h"
+
+#include <ATen/core/class_type.h>
+#include <ATen/core/function_schema.h>
+#include <ATen/core/jit_type.h>
+#include <fmt/core.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/print_handler.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "graph/trust/operator_policy.h"
+
+namespace dslaunch::graph {
+
+namespace prim = c10::prim;
+using torch::jit::Block;
+using torch::jit::Function;
+using torch::jit::Graph;
+using torch::jit::Node;
+
+namespace {
+
+// The line of the program that NODE was made from, " (model.py:41)"; empty: not known.
+std::string line_of(const Node& node) {
+    torch::jit::SourceRange range = node.sourceRange();
+    if (const auto origin = range.findSourceRangeThatGenerated()) range = *origin;
+    const auto place = range.file_line_col();
+    if (!place) return "";
+    const auto& [file, line, column] = *place;
+    return fmt::format(" ({}:{})", printable(file.substr(file.rfind('/') + 1)), line);
+}
+
+// The class in C++ that NODE makes an object of or calls a method of; empty: none.
+std::string class_in_cpp(const Node& node) {
+    c10::TypePtr type;
+    if (node.kind() == prim::CreateObject) type = node.output()->type();
+    if (node.kind() == prim::CallMethod) type = node.input(0)->type();
+    const auto named = type == nullptr ? nullptr : type->cast<c10::ClassType>();
+    if (named == nullptr || !named->name()) return "";
+    const std::string& name = named->name()->qualifiedName();
+    return is_class_in_cpp(name) ? name : "";
+}
+
+[[noreturn]] void refuse(const Node& node, const std::string& name, const std::string& function,
+                         const std::string& why) {
+    const std::string scope = node.scopeName();
+    fail(ExitCode::kInput,
+         "the model uses {} in {}{}: {}; a model is data here, and this could reach files, memory "
+         "or processes. If you trust who made it, say so with --trust-model",
+         printable(name), printable(scope.empty() ? function : scope), line_of(node), why);
+}
+
+void check_node(const Node& node, const std::string& function) {
+    const std::string kind = node.kind().toQualString();
+    if (node.kind().is_prim()) {
+        if (const std::string why = why_node_refused(kind); !why.empty())
+            refuse(node, kind, function, why);
+        if (const std::string name = class_in_cpp(node); !name.empty())
+            if (const std::string why = why_class_refused(name); !why.empty())
+                refuse(node, name, function, why);
+        return;
+    }
+    const c10::FunctionSchema* schema = node.maybeSchema();
+    const std::string why =
+        schema == nullptr ? "LibTorch knows no such operator" : why_refused(*schema);
+    if (!why.empty()) refuse(node, kind, function, why);
+}
+
+// Calls VISIT for each node of BLOCK, its blocks and the graphs that its nodes hold.
+template <typename Visit>
+void for_each_node(const Block& block, const Visit& visit) {
+    for (const Node* node : block.nodes()) {
+        visit(*node);
+        for (const Block* inner : node->blocks()) for_each_node(*inner, visit);
+        for (const c10::Symbol name : node->attributeNames()) {
+            if (node->kindOf(name) == torch::jit::AttributeKind::g)
+                for_each_node(*node->g(name)->block(), visit);
+            if (node->kindOf(name) == torch::jit::AttributeKind::gs)
+                for (const auto& graph : node->gs(name)) for_each_node(*graph->block(), visit);
+        }
+    }
+}
+
+const Function* called(const Node& node) {
+    if (node.kind() == prim::CallFunction) {
+        const auto type = node.input(0)->type()->cast<c10::FunctionType>();
+        return type == nullptr ? nullptr : type->function();
+    }
+    if (node.kind() != prim::CallMethod) return nullptr;
+    const auto type = node.input(0)->type()->cast<c10::ClassType>();
+    return type == nullptr ? nullptr : type->findMethod(node.s(c10::attr::name));
+}
+
+// The nodes of functions with those of all that they call.
+class CallCount {
+  public:
+    int64_t nodes_of(Function& function, int64_t depth = 0) {
+        if (depth > kCallDepthMax)
+            fail(ExitCode::kInput, "the model's calls nest deeper than {}, in {}", kCallDepthMax,
+                 printable(function.qualname().qualifiedName()));
+        const auto* body = torch::jit::tryToGraphFunction(function);
+        if (body == nullptr) return 1;
+        const auto [found, is_new] = counts_.try_emplace(&function, kOpen);
+        if (!is_new) {
+            if (found->second == kOpen)
+                fail(ExitCode::kInput, "the model's {} calls itself",
+                     printable(function.qualname().qualifiedName()));
+            return found->second;
+        }
+        int64_t all = 0;
+        for_each_node(*body->graph()->block(), [&](const Node& node) {
+            const Function* const callee = called(node);
+            all += callee == nullptr ? 1 : nodes_of(const_cast<Function&>(*callee), depth + 1);
+            if (all > kModelNodesMax)
+                fail(ExitCode::kInput,
+                     "the model's code has more than {} operators once its calls are written out, "
+                     "in {}",
+                     kModelNodesMax, printable(function.qualname().qualifiedName()));
+        });
+        counts_[&function] = all;
+        return all;
+    }
+
+  private:
+    static constexpr int64_t kOpen = -1;
+    std::map<const Function*, int64_t> counts_;
+};
+
+}  // namespace
+
+void ModelOperators::check(const torch::jit::CompilationUnit& unit) {
+    for (Function* function : unit.get_functions()) {
+        const auto* body = torch::jit::tryToGraphFunction(*function);
+        if (body == nullptr || !checked_.insert(function).second) continue;
+        const std::string name = function->qualname().qualifiedName();
+        for_each_node(*body->graph()->block(), [&](const Node& node) { check_node(node, name); });
+    }
+}
+
+void print_to_log() {
+    torch::jit::setPrintHandler([](const std::string& text) {
+        for (const std::string& line : split(text, '\n'))
+            if (!line.empty()) log_info("model", "{}", printable(line));
+    });
+}
+
+void check_calls(const torch::jit::Module& module) {
+    CallCount count;
+    for (const char* name : {"forward", "logits"})
+        if (const auto method = module.find_method(name))
+            static_cast<void>(count.nodes_of(method->function()));
+}
+
+}  // namespace dslaunch::graph

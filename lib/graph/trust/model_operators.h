@@ -1,0 +1,39 @@
+// The operators of a model's code, looked at before any of it runs. Data path: archive -> [here] ->
+// model.h. One thread at a time.
+#pragma once
+
+#include <torch/csrc/jit/api/compilation_unit.h>
+
+#include <cstdint>
+#include <set>
+
+namespace torch::jit {
+struct Module;
+}  // namespace torch::jit
+
+namespace dslaunch::graph {
+
+// What a model's graph may grow to when each call in it is replaced by what it calls.
+inline constexpr int64_t kModelNodesMax = 2'000'000;
+// Calls inside calls: LibTorch writes them out by calls of its own.
+inline constexpr int64_t kCallDepthMax = 300;
+
+class ModelOperators {
+  public:
+    // Checks all functions and methods that UNIT has got since the last call, their blocks and the
+    // graphs in their nodes. Throws Error{kInput} that names the operator, its function and line,
+    // where operator_policy.h does not let it in.
+    void check(const torch::jit::CompilationUnit& unit);
+
+  private:
+    std::set<const torch::jit::Function*> checked_;
+};
+
+// Lets what models print go to the log, line by line; stdout is for results. Process-wide.
+void print_to_log();
+
+// Checks that MODULE's forward and logits stay below both limits, and call nothing that calls
+// itself. Throws Error{kInput}.
+void check_calls(const torch::jit::Module& module);
+
+}  // namespace dslaunch::graph

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "graph/lower/precision.h"
+#include "graph/lower/target_count.h"
 #include "graph/segment/compute_context.h"
 #include "job/files/archive_hash.h"
 #include "job/predict/job_room.h"
@@ -28,6 +29,7 @@
 #include "job/setup/job_stages.h"
 #include "job/setup/lower_options.h"
 #include "job/setup/set_up_job.h"
+#include "job/setup/written_parameters.h"
 #include "job/verify/job_verifier.h"
 #include "kernels/flat_optimizer.h"
 #include "launch/machine/machine_name.h"
@@ -55,6 +57,7 @@ struct TrainArguments {
     job::JobArguments job;
     std::string output;
     std::string resume;  // see ResumeRequest::from
+    bool new_data = false;
     std::string expected_sha256;
     double timeout_s = std::chrono::duration<double>(runtime::kHangLimit).count();
     std::string scratch;  // of verify: a folder for what does not fit in memory
@@ -72,9 +75,11 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     app.add("--set KEY=VALUE", arguments.job.overrides, "override one value; repeatable");
     app.add("--output DIR", arguments.output, "folder for weights, metrics and logs");
     app.add("--resume DIR", arguments.resume, "auto, or a folder of checkpoints");
+    app.add("--new-data", arguments.new_data, "resume with other data");
     app.add("--expect-sha256 HASH", arguments.expected_sha256, "refuse any other archive");
     app.add("--verify", arguments.verify, "compare each step with one rank alone");
     app.add("--scratch DIR", arguments.scratch, "where verify keeps what does not fit in memory");
+    app.add("--trust-model", arguments.job.trust_model, kTrustModelHelp);
     app.add("--segments N", arguments.job.segments,
             "pieces to cut the model into, 0: by whole layers");
     app.add("--timeout SECONDS", arguments.timeout_s, "seconds that a rank waits for another one")
@@ -121,7 +126,8 @@ class TrainRole {
         saving_.emplace(
             setup_, comms_,
             job::SavingOptions{arguments_.output, arguments_.resume, environment_.restart_count > 0,
-                               arguments_.job.model_path, describe_owner(), claim_wait_max()});
+                               arguments_.job.model_path, describe_owner(), arguments_.new_data,
+                               claim_wait_max()});
         saving_->resume();
         heartbeats.reset();
         train();
@@ -212,7 +218,8 @@ class TrainRole {
         if (first()) states_->describe_offload();
         const storage::TrainingState resumed = saving_->training();
         saving_->begin(*state, buffers, own_buffers(buffers));
-        steps_.emplace(setup_, place_, *comms_.own().collectives, buffers,
+        steps_.emplace(setup_, place_,
+                       job::JobSteps::Parts{*comms_.own().collectives, buffers, *state},
                        job::StepsOptions{arguments_.output, std::move(rates_)});
         if (arguments_.verify) watch(*state);
         job::keep_freed_memory();
@@ -265,6 +272,8 @@ class TrainRole {
         std::optional<runtime::Evaluator> evaluator;
         if (setup_.data->eval)
             evaluator.emplace(evaluator_parts(state, buffers), *setup_.data->eval);
+        if (evaluator && job::writes_parameters(setup_))
+            job::check_held_out_writes(setup_, evaluator->prepare().lowered());
         runtime::TrainerParts parts = trainer_parts();
         parts.segments = &segments;
         parts.state = &state;
@@ -298,6 +307,8 @@ class TrainRole {
         try {
             return trainer.run();
         } catch (...) {
+            // The newest heartbeat may be a second old, and say another step than the error does.
+            reporter_.heartbeat(trainer.heartbeat());
             leave(std::current_exception());
         }
     }
@@ -317,7 +328,7 @@ class TrainRole {
              setup_.sharing.position_ranks()}};
     }
 
-    [[nodiscard]] runtime::EvaluatorParts evaluator_parts(runtime::ReadableState& state,
+    [[nodiscard]] runtime::EvaluatorParts evaluator_parts(runtime::ParameterState& state,
                                                           runtime::ModelBuffers& buffers) {
         runtime::EvaluatorParts parts;
         parts.model = setup_.model.get();
@@ -325,6 +336,8 @@ class TrainRole {
         parts.config = &setup_.config();
         parts.buffers = &buffers;
         parts.state = &state;
+        parts.writable = &state;
+        parts.is_written_here = job::written_here(setup_);
         parts.device = gpu_.device;
         parts.rank = setup_.data_rank();
         parts.counts = setup_.sharing.place.index == 0;
@@ -334,6 +347,15 @@ class TrainRole {
                         arguments_.job.segments};
         parts.segmented = std::move(setup_.sharing.held_out);
         return parts;
+    }
+
+    // True if one micro batch may have fewer targets that count than another.
+    [[nodiscard]] bool targets_vary() const {
+        const graph::TargetCount* const targets = setup_.segmented->lowered().targets.get();
+        const DType tokens = setup_.config().data.token_dtype.value_or(DType::kU16);
+        const bool has_sign = tokens == DType::kI32 || tokens == DType::kI64;
+        return targets != nullptr &&
+               targets->varies(setup_.data->train.tokens_per_sample() > 0 && !has_sign);
     }
 
     // The parts that outlive the training.
@@ -359,6 +381,7 @@ class TrainRole {
         if (verifier_) parts.between = &*verifier_;
         parts.clock = runtime::JobClock(setup_.config().save.time_limit_s, start_);
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
+        parts.targets_vary = targets_vary();
         parts.peak_tflops = gpu_.peak_tflops;
         return parts;
     }

@@ -52,6 +52,7 @@ class Builder {
     [[nodiscard]] std::vector<launch::Host> read_hostfile() const;
     [[nodiscard]] launch::Host this_machine() const;
     void choose_transport();
+    void check_meeting();
     void check_launcher_args() const;
     void note_unused_options();
     void choose_device(launch::PlanRequest& request);
@@ -190,6 +191,15 @@ void Builder::choose_transport() {
     for (launch::HostSlots& entry : hosts_) {
         if (entry.host.port == 0) entry.host.port = options_.ssh_port;
     }
+}
+
+// torchrun's endpoint is where its launchers meet, on any node of Slurm's; ranks meet on the first.
+void Builder::check_meeting() {
+    launch::JobSpec& spec = job_.spec;
+    if (source_ != HostSource::kSlurm || !is_later_host(hosts_, spec.master_address)) return;
+    note(fmt::format("the ranks meet on the first host, not on {}", spec.master_address));
+    spec.master_address.clear();
+    spec.master_port = 0;
 }
 
 // Checks launcher_args: some transports ignore them, and ssh may get no forwarding, host or
@@ -555,9 +565,10 @@ BuiltJob Builder::build() {
     }
     choose_hosts();
     choose_transport();
+    check_meeting();
     launch::PlanRequest request;
     request.hosts = hosts_;
-    request.master_address = options_.master_address;
+    request.master_address = spec.master_address;
     request.master_port = spec.master_port;
     request.job_id = spec.job_id;
     request.launch_id = spec.launch_id;

@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "graph/adapter/base_fingerprint.h"
+#include "graph/lower/written_values.h"
+#include "job/files/data_mark.h"
 #include "job/files/resume.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
@@ -51,12 +53,17 @@ void JobSaving::resume() {
                           {options_.resume, options_.output, options_.restarted, via_first()});
     if (setup_.config().lora.on() && (saves() || reader_ != nullptr))
         base_ = graph::base_fingerprint(setup_.whole_model());
+    if (place().rank() == 0 && (saves() || reader_ != nullptr))
+        data_ = data_mark(setup_.config().data);
     if (reader_ == nullptr) return;
     require_same_base();
     saved_.emplace(*reader_, setup_.whole_model(),
                    zero::ShardOptimizer::state_names(setup_.config().optimizer),
                    /*leaves_out_frozen=*/setup_.config().lora.on());
     require_choice();
+    require_same_data();
+    if (const auto& names = saved_->buffers_of_archive(); !names.empty())
+        setup_.whole_model().leave_unsaved({names.begin(), names.end()});
     if (const graph::TensorRank* const shares = comms_.shares())
         saved_->read_shares(*setup_.sharing.plan, shares->part());
     const std::vector<int> untrained = setup_.model_info.untrained();
@@ -75,6 +82,37 @@ void JobSaving::require_same_base() const {
          "here {}): resume with the model that the run began with, or begin a run of its own with "
          "the adapter (dslaunch.lora.init)",
          reader_->folder(), printable(options_.model_path), saved, base_.empty() ? "none" : base_);
+}
+
+// Rank 0 compares, and all ranks hear of it.
+void JobSaving::require_same_data() {
+    std::string difference;
+    const storage::DataMark& saved = reader_->checkpoint().data;
+    const bool first = place().rank() == 0;
+    if (first) difference = data_difference(saved, data_);
+    difference = comms_.job().all_gather(difference).front();
+    begins_data_ = !difference.empty();
+    if (begins_data_ && !options_.new_data)
+        fail(ExitCode::kCheckpoint,
+             "{}: its run saw other data than this one would: {}. Resume with the data and the "
+             "settings of dslaunch.data that the run began with, or add --new-data to go on with "
+             "these from their first sample",
+             reader_->folder(), difference);
+    if (!first) return;
+    if (begins_data_)
+        log_info("checkpoint", "--new-data: goes on from the first sample of other data: {}",
+                 difference);
+    if (saved == storage::DataMark{})
+        log_info("checkpoint",
+                 "{} does not tell on which data its run trained, so these are not compared with "
+                 "them",
+                 reader_->folder());
+}
+
+storage::TrainingState JobSaving::training() const {
+    storage::TrainingState training = saved_ ? saved_->training() : storage::TrainingState{};
+    if (begins_data_) training.samples_seen = 0;
+    return training;
 }
 
 // Important units are chosen by the last update that takes everything: one that is still to come,
@@ -106,6 +144,12 @@ void JobSaving::describe_resume() const {
                  training.seed);
     if (checkpoint.states.empty() && training.step > 0)
         log_warn("checkpoint", "it has no optimizer states: they start anew");
+    if (const auto& names = saved_->buffers_of_archive(); !names.empty())
+        log_info("checkpoint",
+                 "it has no buffer {}{}: these stay as in the model's archive, and what this run "
+                 "writes leaves them out too (TorchScript does not keep persistent=False)",
+                 names.front(),
+                 names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "");
 }
 
 void JobSaving::begin(runtime::SavableState& state, runtime::ModelBuffers& buffers,
@@ -140,8 +184,27 @@ void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBu
     if (comms_.stages() != nullptr) parts.before_save = [&] { bring_buffers(buffers); };
     parts.about = about();
     parts.told = [](const std::string& line) { log_info("checkpoint", "{}", line); };
+    parts.moves_buffer = moved_buffers();
     checkpointer_.emplace(std::move(parts));
+    checkpointer_->require_savable();
     if (saved_) checkpointer_->set_saved_step(saved_->training().step);
+}
+
+// The buffers that forward may change, in training: those of graph inputs that it writes, and those
+// that it gives new values.
+std::vector<char> JobSaving::moved_buffers() const {
+    const graph::LoweredGraph& lowered = setup_.segmented->lowered();
+    std::vector<char> moved(setup_.model->buffers().size(), lowered.module_input ? 1 : 0);
+    const auto written = graph::find_written_values(*lowered.graph);
+    for (size_t i = 0; i < lowered.buffers.size(); ++i)
+        if (written.count(lowered.graph->inputs()[lowered.first_buffer() + i]) > 0)
+            moved[lowered.buffers[i]] = 1;
+    for (const graph::ModelState& state : lowered.states) {
+        const c10::IValue value = state.object->getAttr(state.attribute);
+        const int buffer = value.isTensor() ? setup_.model->buffer_index(value.toTensor()) : -1;
+        if (buffer >= 0) moved[buffer] = 1;
+    }
+    return moved;
 }
 
 storage::Checkpoint JobSaving::about() const {
@@ -152,6 +215,7 @@ storage::Checkpoint JobSaving::about() const {
     checkpoint.optimizer = zero::ShardOptimizer::name(config.optimizer);
     checkpoint.states = zero::ShardOptimizer::state_names(config.optimizer);
     checkpoint.base_fingerprint = base_;
+    checkpoint.data = data_;
     checkpoint.config_json = config::resolved_json(setup_.resolved);
     return checkpoint;
 }

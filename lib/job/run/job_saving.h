@@ -24,6 +24,7 @@ struct SavingOptions {
     bool restarted = false;  // see ResumeRequest::restarted
     std::string model_path;  // that adapters are said to belong to
     std::string owner;       // of the folder's checkpoints, for messages: job, attempt, host
+    bool new_data = false;   // goes on with other data than those of the checkpoint
     // After a restart a rank of the attempt before may still save, until its agent ends it.
     std::chrono::milliseconds claim_wait_max{0};
 };
@@ -36,14 +37,13 @@ class JobSaving {
     // Called by all ranks: takes the folder that checkpoints go to and checks it, and opens the
     // checkpoint that training resumes from, whose untrained parameters are put into the model.
     // Throws what storage::claim_checkpoints(), require_unused_output(), require_shared_folder()
-    // and find_resume() do.
+    // and find_resume() do, and Error{kCheckpoint} where the run would go on with other data than
+    // those of the checkpoint.
     void resume();
     // The state that training resumes from, until begin(); null: training starts anew.
     [[nodiscard]] runtime::SavedState* saved() { return saved_ ? &*saved_ : nullptr; }
     // The progress of the run that is resumed, until begin(); by default none.
-    [[nodiscard]] storage::TrainingState training() const {
-        return saved_ ? saved_->training() : storage::TrainingState{};
-    }
+    [[nodiscard]] storage::TrainingState training() const;
 
     // Frees the saved state, which STATE has taken, and lets STATE be saved from now on.
     // OWN_BUFFERS: each rank's buffers differ. STATE and BUFFERS must outlive the training.
@@ -65,11 +65,13 @@ class JobSaving {
     void claim();
     [[nodiscard]] const runtime::Topology& place() const { return comms_.job().topology(); }
     void require_same_base() const;
+    void require_same_data();
     void require_choice() const;
     void describe_resume() const;
     void open_checkpointer(runtime::SavableState& state, runtime::ModelBuffers& buffers,
                            bool own_buffers);
     [[nodiscard]] storage::Checkpoint about() const;
+    [[nodiscard]] std::vector<char> moved_buffers() const;
     void bring_buffers(runtime::ModelBuffers& buffers);
 
     JobSetup& setup_;
@@ -79,7 +81,9 @@ class JobSaving {
     std::unique_ptr<storage::FileLock> claim_;  // of rank 0, from resume() to begin()
     std::unique_ptr<storage::CheckpointReader> reader_;
     std::optional<runtime::SavedState> saved_;
-    std::string base_;  // graph::base_fingerprint(), empty without adapters
+    std::string base_;          // graph::base_fingerprint(), empty without adapters
+    storage::DataMark data_;    // of rank 0
+    bool begins_data_ = false;  // the data are others than the checkpoint's
     std::optional<runtime::Checkpointer> checkpointer_;
 };
 

@@ -1,0 +1,57 @@
+#include "job/files/data_mark.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "base/kinds/dtype.h"
+#include "base/text.h"
+#include "job/files/file_fingerprint.h"
+#include "storage/files/input_file.h"
+
+namespace dslaunch::job {
+
+namespace {
+
+// How samples are made of the file, and in which order they come but for the seed.
+std::string samples_text(const config::DataConfig& data) {
+    std::string text = "rows";
+    if (!storage::is_row_file(data.train_path))
+        text = fmt::format("{} of {} tokens", dtype_name(data.token_dtype.value_or(DType::kU16)),
+                           data.context);
+    for (const auto& [argument, column] : data.columns)
+        text += fmt::format(", {} from {}", argument, column);
+    text += data.shuffle ? ", shuffled" : ", as they lie";
+    if (data.eval_fraction > 0) text += fmt::format(", {} of them held out", data.eval_fraction);
+    return text;
+}
+
+std::string mark_of(const std::string& path) {
+    return path.empty() ? "" : storage::hash_text(file_fingerprint(path));
+}
+
+}  // namespace
+
+storage::DataMark data_mark(const config::DataConfig& data) {
+    return {mark_of(data.train_path), mark_of(data.eval_path), samples_text(data)};
+}
+
+std::string data_difference(const storage::DataMark& saved, const storage::DataMark& here) {
+    if (saved == storage::DataMark{}) return "";
+    std::vector<std::string> differences;
+    const auto compare = [&](const char* what, const std::string& was, const std::string& is) {
+        if (was != is)
+            differences.push_back(
+                fmt::format("the fingerprint of {} is {} and was {}", what, is, printable(was)));
+    };
+    compare("the training data", saved.train, here.train);
+    // A run that begins or ends to hold out a file of its own trains on the same samples.
+    if (!saved.held_out.empty() && !here.held_out.empty())
+        compare("the held-out data", saved.held_out, here.held_out);
+    if (saved.samples != here.samples)
+        differences.push_back(fmt::format("samples are {}, and were {}", printable(here.samples),
+                                          printable(saved.samples)));
+    return join(differences, "; ");
+}
+
+}  // namespace dslaunch::job

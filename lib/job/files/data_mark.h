@@ -1,0 +1,22 @@
+// Which data a run trains on, as its checkpoints tell: a resumed run goes on with the same samples
+// in the same order, or says that it does not. Data path: config -> [here] -> job/run/job_saving.h,
+// manifest. Blocks on the disk. No state.
+#pragma once
+
+#include <string>
+
+#include "config/run/run_config.h"
+#include "storage/checkpoint/manifest.h"
+
+namespace dslaunch::job {
+
+// The mark of the files that DATA names and of the way samples are made of them. It hangs on no
+// path and on no host. Throws Error{kInput} for a file that cannot be read.
+[[nodiscard]] storage::DataMark data_mark(const config::DataConfig& data);
+
+// In words, how a run with the data HERE would see other samples than the one that SAVED tells of;
+// empty: it would not, or SAVED is of a checkpoint that tells nothing.
+[[nodiscard]] std::string data_difference(const storage::DataMark& saved,
+                                          const storage::DataMark& here);
+
+}  // namespace dslaunch::job

@@ -35,6 +35,7 @@ struct GenerateArguments {
     WritingOptions writing;
     std::string device = "cpu", as = "auto";
     std::vector<std::string> op_libraries;
+    bool trust_model = false;
 };
 
 void declare(CommandLine& app, GenerateArguments& arguments) {
@@ -84,6 +85,7 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
         .one_of({"cpu", "cuda"});
     declare_decoder(app, arguments.decoder);
     app.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
+    app.add("--trust-model", arguments.trust_model, kTrustModelHelp);
     app.add("--as NAME", arguments.as,
             "text, ids of tokens, or auto: text where the model's tokens have one")
         .show_default()
@@ -136,6 +138,9 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
     if (!arguments.op_libraries.empty())
         fail(ExitCode::kUsage,
              "--op-library is for archives: the decoder of a Hugging Face folder uses none");
+    if (arguments.trust_model)
+        fail(ExitCode::kUsage,
+             "--trust-model is for archives: nothing in a Hugging Face folder is executed");
     DecoderSession session(arguments.decoder, process);
     if (process.is_first()) {
         const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
@@ -161,10 +166,11 @@ void generate_with_module(const GenerateArguments& arguments) {
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
     const at::Device device = gpu ? runtime::torch_device(*gpu) : at::Device(at::kCPU);
     graph::load_op_libraries(arguments.op_libraries);
-    graph::Model loaded = graph::Model::load(arguments.decoder.model);
+    graph::Model loaded = graph::Model::load(arguments.decoder.model, graph::Weights::kRequired,
+                                             graph::trust_of(arguments.trust_model));
     const std::string& adapter = arguments.decoder.adapter;
     if (!adapter.empty())
-        static_cast<void>(graph::merge_adapter(loaded, graph::load_adapter(adapter), adapter));
+        static_cast<void>(graph::merge_adapter_folder(loaded, given.model, adapter));
     const torch::jit::Module& module = loaded.module();
     if (!device.is_cpu()) graph::rewrite_methods(module, device);
     graph::TextModel model(module, device, arguments.decoder.context);

@@ -342,6 +342,10 @@ TEST_CASE("a loss that is not finite stops the job and leaves no weights") {
     CHECK(process.wait() == 74);
     INFO(process.err());
     CHECK(process.err().find("training has diverged") != std::string::npos);
+    // The report says where the rank was then, not a second before.
+    const size_t place = process.err().find("it was at: ");
+    REQUIRE(place != std::string::npos);
+    CHECK_FALSE(process.err().substr(place).starts_with("it was at: before the first step"));
     CHECK(descendants(::getpid()).empty());
     CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/model.safetensors"));
 }

@@ -24,6 +24,7 @@ namespace {
 struct ZeroToFp32Arguments {
     std::string checkpoint_dir, output_dir, tag;
     std::string max_shard_size = "5GB";
+    std::vector<std::string> frozen;
     bool safe_serialization = false;
     bool exclude_frozen = false;
     bool force = false;
@@ -36,8 +37,9 @@ std::unique_ptr<storage::TensorSource> open_deepspeed(const ZeroToFp32Arguments&
     if (format != storage::ForeignFormat::kDeepSpeed)
         fail(ExitCode::kInput, "{}: is {}, and no checkpoint of DeepSpeed or of ours",
              printable(arguments.checkpoint_dir), storage::foreign_format_name(format));
-    auto source =
-        std::make_unique<storage::DeepSpeedSource>(arguments.checkpoint_dir, arguments.tag);
+    auto source = std::make_unique<storage::DeepSpeedSource>(
+        arguments.checkpoint_dir, arguments.tag, arguments.frozen,
+        /*weights_alone=*/!arguments.exclude_frozen);
     fmt::print(stderr, "dslaunch: {}: {}\n", printable(arguments.checkpoint_dir),
                printable(source->writer()));
     for (const std::string& note : source->notes())
@@ -103,6 +105,9 @@ int zero_to_fp32_command(std::span<const std::string> arguments) {
             "folder of the step, as global_step1; default: the one that `latest` names");
     app.add("--exclude-frozen-parameters", parsed.exclude_frozen,
             "leave out parameters that are not trained");
+    app.add("--frozen GLOB", parsed.frozen,
+            "stage 0 and fp32: parameters that are not trained, where the file does not tell; "
+            "repeatable");
     bool debug = false;
     app.add("-d,--debug", debug, "log more");
     app.add("--force", parsed.force, "replace a model that is in OUTPUT_DIR");

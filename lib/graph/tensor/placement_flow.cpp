@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "graph/lower/written_values.h"
 
 namespace dslaunch::graph {
@@ -277,6 +280,24 @@ bool PlacementFlow::is_argument(const Value* value) {
     return moves.count(node->kind()) > 0 && is_argument(node->input(0));
 }
 
+namespace {
+
+// The numbers of positions next to POSITIONS that RANKS can share, "12 or 14".
+std::string counts_that_divide(int64_t positions, int64_t ranks) {
+    const int64_t below = positions / ranks * ranks;
+    return below == 0 ? fmt::format("{}", ranks) : fmt::format("{} or {}", below, below + ranks);
+}
+
+// The numbers of ranks near RANKS that can share POSITIONS, "3 or 5 ranks".
+std::string ranks_that_divide(int64_t positions, int64_t ranks) {
+    std::vector<std::string> numbers;
+    for (int64_t number = 2; number <= std::min(positions, 2 * ranks); ++number)
+        if (positions % number == 0) numbers.push_back(std::to_string(number));
+    return numbers.empty() ? "1 rank" : join(numbers, " or ") + " ranks";
+}
+
+}  // namespace
+
 void PlacementFlow::split_positions(PositionSplit split) {
     position_split_ = split;
     for (const Node* node : nodes_) {
@@ -285,10 +306,13 @@ void PlacementFlow::split_positions(PositionSplit split) {
         if (!is_table) continue;
         positions_ = sizes(node->input(1)).back();
         if (positions_ % size_ != 0)
-            fail(ExitCode::kInput,
-                 "sequence parallelism of {} ranks: the {} positions of a sample, which {} reads, "
-                 "do not divide among them. Take another context, or another number of ranks",
-                 size_, positions_, describe_node(*node));
+            fail(
+                ExitCode::kInput,
+                "sequence parallelism of {} ranks: the {} positions of a sample, which {} reads, "
+                "do not divide among them. Take samples of {} positions (dslaunch.data.context for "
+                "tokens), or {} (dslaunch.sequence.size)",
+                size_, positions_, describe_node(*node), counts_that_divide(positions_, size_),
+                ranks_that_divide(positions_, size_));
         return;
     }
     fail(ExitCode::kInput,

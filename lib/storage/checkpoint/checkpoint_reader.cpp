@@ -39,6 +39,12 @@ bool holds(const std::vector<FolderEntry>& entries, std::string_view name, bool 
     });
 }
 
+// True: ENTRIES are those of a universal checkpoint of DeepSpeed's, or of a folder with no other.
+bool is_universal(const std::vector<FolderEntry>& entries) {
+    return (holds(entries, "zero", true) && is_deepspeed(entries)) ||
+           (holds(entries, "latest_universal", false) && !holds(entries, "latest", false));
+}
+
 // The entries of FOLDER, which may be a file by mistake.
 std::optional<std::vector<FolderEntry>> list_of(const FileTree& tree, const std::string& folder) {
     try {
@@ -172,12 +178,16 @@ CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path) 
     });
     if (!root && holds(*entries, "checkpoints", true)) return {folder + "/checkpoints", ""};
     if (!root)
-        fail(ExitCode::kCheckpoint,
-             "{}: no checkpoint there: it holds neither {} nor folders step-N nor checkpoints/{}",
-             printable(path), kManifestName,
-             is_deepspeed(*entries)
-                 ? "; it is DeepSpeed's: `dslaunch ckpt import` makes one of ours of it"
-                 : "");
+        fail(
+            ExitCode::kCheckpoint,
+            "{}: no checkpoint there: it holds neither {} nor folders step-N nor checkpoints/{}",
+            printable(path), kManifestName,
+            is_universal(*entries)
+                ? "; it is a universal checkpoint of DeepSpeed's, which is not read yet: `dslaunch "
+                  "ckpt import` makes one of ours of the checkpoint that it was made from"
+            : is_deepspeed(*entries)
+                ? "; it is DeepSpeed's: `dslaunch ckpt import` makes one of ours of it"
+                : "");
     return {folder, ""};
 }
 

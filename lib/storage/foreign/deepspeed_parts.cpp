@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include "storage/export/floats.h"
 
@@ -124,6 +125,32 @@ bool rounds_to(const Chunks& masters, const TorchTensor& tensor) {
 bool same_values(const PickleValue& a, const PickleValue& b) {
     int64_t left = kComparedValues;
     return same_values(a, b, left);
+}
+
+namespace {
+
+// FOLDER/zero/NAME/fp32.pt: a folder for each parameter.
+bool holds_parameter_folders(const std::string& folder) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder + "/zero", error))
+        if (std::filesystem::exists(entry.path() / "fp32.pt", error)) return true;
+    return false;
+}
+
+}  // namespace
+
+void refuse_universal(const std::string& folder) {
+    std::error_code error;
+    const bool is_one = holds_parameter_folders(folder);
+    const std::string root = is_one ? std::filesystem::path(folder).parent_path().string() : folder;
+    const bool has_other = std::filesystem::exists(root + "/latest", error);
+    if (!is_one && (has_other || !std::filesystem::exists(root + "/latest_universal", error)))
+        return;
+    refuse(folder,
+           "is a universal checkpoint of DeepSpeed, as ds_to_universal.py makes it, and these are "
+           "not read yet: give the checkpoint that it was made from, {}",
+           is_one && has_other ? root + ", whose `latest` names it"
+                               : "the folder with `latest` and global_stepN");
 }
 
 }  // namespace dslaunch::storage

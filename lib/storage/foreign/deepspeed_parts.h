@@ -51,6 +51,10 @@ template <typename... Args>
 // elements of the begin and the end of each chunk are looked at. Two NaN are equal.
 [[nodiscard]] bool rounds_to(const Chunks& masters, const TorchTensor& tensor);
 
+// Throws Error{kInput} if FOLDER is a universal checkpoint, as DeepSpeed's ds_to_universal.py
+// writes it, or has one and no other: it names the one that it was made from.
+void refuse_universal(const std::string& folder);
+
 // True when A and B hold the same plain values; tensors are not looked at.
 [[nodiscard]] bool same_values(const PickleValue& a, const PickleValue& b);
 

@@ -43,8 +43,8 @@ std::string tag_folder(const std::string& path, const std::string& tag) {
 }  // namespace
 
 DeepSpeedSource::DeepSpeedSource(const std::string& path, const std::string& tag,
-                                 std::vector<std::string> frozen)
-    : frozen_(std::move(frozen)) {
+                                 std::vector<std::string> frozen, bool weights_alone)
+    : frozen_(std::move(frozen)), weights_alone_(weights_alone) {
     open(path, tag);
     read_stage();
     read_training();
@@ -64,6 +64,7 @@ DeepSpeedSource::DeepSpeedSource(const std::string& path, const std::string& tag
 
 void DeepSpeedSource::open(const std::string& path, const std::string& tag) {
     folder_ = tag_folder(path, tag);
+    refuse_universal(folder_);
     std::error_code error;
     int64_t files_count = 0;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {

@@ -24,9 +24,10 @@ class DeepSpeedSource : public TensorSource {
     // `latest` names. Throws Error{kInput} naming the file and what is wrong: files of ranks
     // missing or of different saves, sizes that do not add up, or a kind of checkpoint that is not
     // read. FROZEN: globs of parameters that are not trained. Only a checkpoint of stage 0 and fp32
-    // may need them: its optimizer does not name what it trains.
+    // may need them: its optimizer does not name what it trains. WEIGHTS_ALONE: that does not
+    // matter, and such a checkpoint has no states and nothing frozen here.
     DeepSpeedSource(const std::string& path, const std::string& tag,
-                    std::vector<std::string> frozen = {});
+                    std::vector<std::string> frozen = {}, bool weights_alone = false);
 
     [[nodiscard]] const std::string& path() const override { return folder_; }
     [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const override {
@@ -92,6 +93,7 @@ class DeepSpeedSource : public TensorSource {
 
     std::string folder_, writer_;
     std::vector<std::string> frozen_;
+    bool weights_alone_;
     // Each rank has one; below stage 3 there is one model, at stage 0 no optimizer.
     std::vector<std::unique_ptr<TorchFile>> models_, optimizers_;
     std::vector<std::pair<std::string, std::string>> aliases_;  // a name, that of the same tensor

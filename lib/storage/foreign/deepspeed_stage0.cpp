@@ -24,6 +24,10 @@ void DeepSpeedSource::place_replicated() {
     const PickleValue* state = file.root().find("optimizer");
     RankGroups rank;
     if (state != nullptr && state->kind != Kind::kNone) rank = read_replicated(file, *state);
+    // Weights in fp32 lie with the module, whatever the optimizer trains.
+    const auto has_masters = [](const auto& group) { return !group[0].empty(); };
+    if (weights_alone_ && !std::ranges::any_of(rank.groups, has_masters))
+        return place_weights(parameters);
     const auto has_states = [](const auto& group) { return !group[1].empty(); };
     if (std::ranges::any_of(rank.groups, has_states)) {
         about_.states = {"exp_avg", "exp_avg_sq"};

@@ -165,6 +165,7 @@ ForeignFormat detect_foreign_format(const std::string& path) {
     std::string pickled = path;
     if (fs::is_directory(path, error)) {
         if (fs::exists(path + "/latest", error)) return ForeignFormat::kDeepSpeed;
+        refuse_universal(path);
         bool has_weights = false;
         for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
             const std::string name = entry.path().filename().string();

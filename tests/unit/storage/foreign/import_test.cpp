@@ -2,6 +2,7 @@
 // own converter, beside the import's.
 #include "storage/foreign/import.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/text_bytes.h"
 #include "storage/checkpoint/checkpoint_reader.h"
+#include "storage/foreign/deepspeed_source.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
@@ -215,6 +217,66 @@ TEST_CASE("A DeepSpeed checkpoint of stage 0 whose parameters cannot be told apa
                                folder.path(), rank));
     CHECK(refusal({folder.path() + "/cut", "", {}, folder.path() + "/out"})
               .find("the ranks' files are missing") != std::string::npos);
+}
+
+TEST_CASE("A universal checkpoint of DeepSpeed is named as one, with the one to give") {
+    const TemporaryFolder folder;
+    // The folders of ds_to_universal.py: a copy of the model's file, and one for each parameter.
+    const std::string run = folder.path() + "/run", own = run + "/global_step3_universal";
+    fs::create_directories(own + "/zero/embed.weight");
+    std::ofstream(own + "/zero/embed.weight/fp32.pt") << "x";
+    std::ofstream(own + "/zero/optimizer_state.pt") << "x";
+    fs::copy(kFixtures + "/fp32-2/global_step3/mp_rank_00_model_states.pt", own);
+    std::ofstream(run + "/latest_universal") << "global_step3_universal";
+    const auto tree = make_disk_tree();
+    const auto says = [&](const std::string& source, const std::string& tag, const char* advice) {
+        const std::string said = refusal({source, tag, {}, folder.path() + "/out"});
+        INFO(said);
+        CHECK(said.find("is a universal checkpoint of DeepSpeed") != std::string::npos);
+        CHECK(said.find(advice) != std::string::npos);
+    };
+    says(own, "", "the folder with `latest`");
+    says(run, "", "the folder with `latest`");
+    says(run, "global_step3_universal", "the folder with `latest`");
+    for (const std::string& source : {own, run}) {
+        try {
+            static_cast<void>(find_checkpoints(*tree, source));
+            FAIL("it is no checkpoint of ours");
+        } catch (const Error& error) {
+            CHECK(std::string(error.what()).find("universal") != std::string::npos);
+        }
+    }
+    // Beside the checkpoint that it was made from, that one is read.
+    fs::copy(kFixtures + "/fp32-2", run, fs::copy_options::recursive);
+    says(own, "", (run + ", whose `latest` names it").c_str());
+    says(run, "global_step3_universal", (run + ", whose `latest` names it").c_str());
+    CHECK(import_checkpoint(*tree, {run, "", {}, folder.path() + "/out"}).step == 3);
+}
+
+TEST_CASE("The weights alone of a checkpoint of stage 0 need no word of what is frozen") {
+    for (const Fixture& fixture : kFixtureList) {
+        if (fixture.name[5] != '0') continue;
+        INFO(fixture.name);
+        const DeepSpeedSource source(fmt::format("{}/{}", kFixtures, fixture.name), "", {}, true);
+        const SafetensorsFile expected(fmt::format("{}/{}.safetensors", kFixtures, fixture.name));
+        size_t compared = 0;
+        for (const CheckpointTensor& tensor : source.tensors()) {
+            INFO(tensor.name);
+            const auto entry =
+                std::ranges::find(expected.entries(), tensor.name, &SafetensorsEntry::name);
+            REQUIRE(entry != expected.entries().end());
+            CHECK(tensor.shape == entry->shape);
+            if (tensor.dtype != entry->dtype) continue;  // 16 bits that become fp32 when written
+            std::string text;
+            source.for_each(
+                static_cast<int>(&tensor - source.tensors().data()), kWeights, {0, tensor.numel()},
+                [&](const Range&, std::span<const std::byte> part) { text += text_in(part); });
+            CHECK(text == text_in(entry->bytes));
+            ++compared;
+        }
+        CHECK(source.tensors().size() == 9 + 2 + 2);
+        CHECK(compared >= 9);
+    }
 }
 
 TEST_CASE("Weights of a .safetensors file become a checkpoint of step 0") {

@@ -167,6 +167,12 @@ std::vector<launch::Host> slurm_hosts(const RunOptions& options, const Machine& 
     return std::move(allocation.hosts);
 }
 
+bool is_later_host(const std::vector<launch::HostSlots>& hosts, const std::string& name) {
+    const auto found = std::ranges::find_if(
+        hosts, [&](const launch::HostSlots& entry) { return entry.host.name == name; });
+    return found != hosts.end() && found != hosts.begin();
+}
+
 std::vector<launch::Host> joining_hosts(const RunOptions& options,
                                         std::vector<std::string>& notes) {
     if (!options.filter.num_nodes) {

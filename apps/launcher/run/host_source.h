@@ -35,6 +35,10 @@ enum class HostSource {
                                                     const Machine& machine,
                                                     std::vector<std::string>& notes);
 
+// True: NAME is one of HOSTS, and not the first.
+[[nodiscard]] bool is_later_host(const std::vector<launch::HostSlots>& hosts,
+                                 const std::string& name);
+
 // The hosts node0, node1, … by --nnodes and --num_gpus. REQUIRES: the source is kJoin, without
 // hostfile.
 [[nodiscard]] std::vector<launch::Host> joining_hosts(const RunOptions& options,

@@ -66,7 +66,7 @@ constexpr KeySpec kTrainingKeys[] = {
     {"optimizer.params.differentiable", kBool, "false", "", "torch.optim's update inside autograd", kNotYet, kNotAvailable, "adam|adamw|sgd|adagrad"},
     {"optimizer.params.decoupled_weight_decay", kBool, "false", "", "torch.optim.Adam's name of adam_w_mode", kNotYet, "say adam_w_mode instead", "adam"},
     {"optimizer.params.set_grad_none", kBool, "true", "", "Free gradients after the update", kWithoutEffect, "gradients are views of buckets, which are used again", "adam|adamw|lion"},
-    {"optimizer.params.fp32_optimizer_states", kBool, "true", "", "Moments in fp32, or in the weights' type", kWithoutEffect, "moments are fp32 unless dslaunch.optimizer.states says bf16 or int8", "adam|adamw|adagrad|lion|muon"},
+    {"optimizer.params.fp32_optimizer_states", kBool, "true", "", "Moments in fp32, or in the weights' type", kWithoutEffect, "dslaunch.optimizer.states says it", "adam|adamw|adagrad|lion|muon"},
     {"optimizer.params.momentum", kFloat, "0.0", "0..1", "Momentum", kSupported, "", "sgd|musgd|muon"},
     {"optimizer.params.dampening", kFloat, "0.0", "0..1", "Part of the gradient kept out of the momentum", kSupported, "", "sgd|musgd"},
     {"optimizer.params.nesterov", kBool, "false", "", "Nesterov momentum", kSupported, "", "sgd|musgd"},

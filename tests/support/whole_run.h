@@ -126,7 +126,7 @@ inline RunResult run_module(const SegmentedModel& segmented, std::vector<c10::IV
     const at::ScalarType dtype = segmented.lowered().compute_dtype;
     Model& model = segmented.model();
     clear_gradients(model);
-    model.module().train(training);
+    model.set_training(training);
     at::Tensor target;
     if (loss.kind != LossKind::kModel) {
         target = arguments.back().toTensor();

@@ -20,6 +20,7 @@ enum class DType : uint8_t {
     kI32,
     kU32,
     kF32,
+    kC64,
     kF64,
     kI64,
     kU64
@@ -30,7 +31,7 @@ struct DTypeRow {
     std::string_view name;
     int64_t bytes;
 };
-inline constexpr std::array<DTypeRow, 13> kDTypeRows{{{"BOOL", 1},
+inline constexpr std::array<DTypeRow, 14> kDTypeRows{{{"BOOL", 1},
                                                       {"U8", 1},
                                                       {"I8", 1},
                                                       {"I16", 2},
@@ -40,6 +41,7 @@ inline constexpr std::array<DTypeRow, 13> kDTypeRows{{{"BOOL", 1},
                                                       {"I32", 4},
                                                       {"U32", 4},
                                                       {"F32", 4},
+                                                      {"C64", 8},
                                                       {"F64", 8},
                                                       {"I64", 8},
                                                       {"U64", 8}}};

@@ -31,7 +31,8 @@ constexpr LossScaleConfig kGradScaler{.dynamic = true,
 void Resolver::precision() {
     PrecisionConfig& precision = run_config().precision;
     const bool fp16 = take_half("fp16.enabled", DType::kF16, "bf16.enabled");
-    const bool bf16 = take_half("bf16.enabled", DType::kBF16, "fp16.enabled");
+    const bool bf16 =
+        takes_weights_type() || take_half("bf16.enabled", DType::kBF16, "fp16.enabled");
     if (fp16 && bf16) problem("bf16.enabled", "fp16.enabled is true too: give one of the two");
     const std::string autocast = "torch_autocast.enabled";
     if (take_bool(autocast)) {
@@ -81,6 +82,30 @@ void Resolver::without_masters() {
         problem(path,
                 "is not there with weight decay that is added to gradients: use AdamW, Lion, "
                 "or a weight_decay of 0");
+}
+
+// True if nothing names a type and the model's weights are bf16: they are trained as they are. fp16
+// takes a loss scale, which skips steps: it is to be asked for.
+bool Resolver::takes_weights_type() {
+    const auto is_true = [this](const std::string& path) {
+        const Value* const value = given(path);
+        return value != nullptr && value->boolean;
+    };
+    const std::string path = "bf16.enabled";
+    const bool named = given(path) != nullptr || is_auto(path) || is_auto("fp16.enabled") ||
+                       is_true("fp16.enabled") || is_true("torch_autocast.enabled") ||
+                       given("data_types.param_dtype") != nullptr;
+    if (named) return false;
+    if (options_.model_dtype == DType::kF16)
+        result_.notes.emplace_back(
+            "the model's weights are float16 and nothing names a type: they are trained in fp32; "
+            "fp16.enabled true (--fp16) trains in fp16, with a loss scale");
+    if (options_.model_dtype != DType::kBF16) return false;
+    derive(path, make_value(true), "the model's weights are bfloat16, and nothing names a type");
+    result_.notes.emplace_back(
+        "the model's weights are bfloat16 and nothing names a type: they are trained in bf16, with "
+        "fp32 master copies; bf16.enabled false trains in fp32");
+    return true;
 }
 
 // Returns the switch at PATH; `auto` is on where the model's weights have DTYPE and OTHER is not

@@ -17,8 +17,12 @@ struct ResolveOptions {
     // three values, and data_parallel_size is 1 where it does not follow from them.
     std::optional<int64_t> world_size = {};
     bool needs_steps = false;  // a training run: no steps, no run
-    // The type of the model's weights, which `auto` of fp16 and bf16 takes. Unset: not known, fp32.
+    // The type of the model's weights, which `auto` of fp16 and bf16 takes, and bf16 too where
+    // nothing names a type. Unset: not known, fp32.
     std::optional<DType> model_dtype = {};
+    // The model is a folder of Hugging Face: its forward computes a cross entropy, whose mean is
+    // over the targets of the global batch, as transformers has it.
+    bool model_is_folder = false;
     // Training samples, for dslaunch.epochs. Unset: not known yet, steps stay 0.
     std::optional<int64_t> samples = {};
 };

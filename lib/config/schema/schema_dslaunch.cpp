@@ -53,7 +53,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.loss", kObject, "null", "", "The loss when forward returns an output"},
     {"dslaunch.loss.name", kString, "null", "cross_entropy|mse|l1|bce_with_logits|dpo|ipo|simpo|orpo|null", kLossDoc},
     {"dslaunch.loss.target", kString, "null", "", "Column that holds the target, null: `targets` for pairs of answers, else the one of its type that is left"},
-    {"dslaunch.loss.mean", kString, "micro_batch", "micro_batch|token", "Mean over each micro batch, or over all valid tokens"},
+    {"dslaunch.loss.mean", kString, "micro_batch", "micro_batch|token", "Mean over each micro batch, or over the targets of the global batch (by itself for a Hugging Face folder)"},
     {"dslaunch.loss.beta", kFloat, "0.1", ">0", "dpo, ipo, simpo: factor of the difference between the answers' log-probabilities; orpo: weight of the odds"},
     {"dslaunch.loss.label_smoothing", kFloat, "0", "0..1", "dpo: part of the pairs that is taken to be the wrong way round, below 0.5"},
     {"dslaunch.loss.gamma", kFloat, "0.5", ">=0", "simpo: margin by which the chosen answer is to be ahead"},

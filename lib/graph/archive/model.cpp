@@ -3,12 +3,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
-#include <ATen/ops/empty_strided.h>
 #include <sys/stat.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <tuple>
 
@@ -20,10 +20,13 @@
 #include "graph/archive/exported_archive.h"
 #include "graph/archive/huggingface_folder.h"
 #include "graph/archive/mapped_archive.h"
+#include "graph/archive/shared_storage.h"
 #include "graph/packed/packed_weight.h"
+#include "graph/trust/model_operators.h"
 #include "storage/exported/module_class.h"
 #include "storage/files/file_kind.h"
 #include "storage/files/input_file.h"
+#include "storage/files/zip_archive.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::graph {
@@ -39,14 +42,17 @@ StorageKey storage_key(const at::Tensor& tensor) {
             tensor.strides().vec()};
 }
 
-// Replaces tensors inside lists, tuples and dicts (an LSTM's _flat_weights) by the one kept for
-// their storage.
+// Replaces tensors of the module's attributes, and those inside lists (an LSTM's _flat_weights),
+// tuples and dicts, by the one kept for their storage.
 c10::IValue unify(const c10::IValue& value, const std::map<StorageKey, at::Tensor>& kept,
                   bool& changed) {
     if (value.isTensor()) {
-        if (!value.toTensor().defined() || !value.toTensor().has_storage()) return value;
-        const auto found = kept.find(storage_key(value.toTensor()));
-        if (found == kept.end() || found->second.is_same(value.toTensor())) return value;
+        const at::Tensor& tensor = value.toTensor();
+        if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return value;
+        const auto found = kept.find(storage_key(tensor));
+        if (found == kept.end() || found->second.is_same(tensor) ||
+            found->second.requires_grad() != tensor.requires_grad())
+            return value;
         changed = true;
         return found->second;
     }
@@ -56,21 +62,77 @@ c10::IValue unify(const c10::IValue& value, const std::map<StorageKey, at::Tenso
             list.push_back(unify(tensor, kept, changed).toTensor());
         return list;
     }
+    if (value.isTuple()) {
+        std::vector<c10::IValue> elements;
+        for (const c10::IValue& element : value.toTupleRef().elements())
+            elements.push_back(unify(element, kept, changed));
+        if (!changed) return value;
+        return c10::ivalue::Tuple::createNamed(std::move(elements), value.toTuple()->type());
+    }
+    if (value.isGenericDict())
+        for (const auto& item : value.toGenericDict())
+            item.setValue(unify(item.value(), kept, changed));
     return value;
 }
 
-void unify_attributes(torch::jit::Module module, const std::map<StorageKey, at::Tensor>& kept) {
-    const c10::ClassTypePtr type = module.type();
-    for (size_t i = 0; i < type->numAttributes(); ++i) {
-        const c10::IValue value = module._ivalue()->getSlot(i);
-        if (value.isModule()) {
-            unify_attributes(torch::jit::Module(value.toModule()), kept);
-            continue;
+void unify_attributes(const torch::jit::Module& root,
+                      const std::map<StorageKey, at::Tensor>& kept) {
+    for (const torch::jit::Module& module : root.modules()) {
+        for (size_t i = 0; i < module.type()->numAttributes(); ++i) {
+            bool changed = false;
+            c10::IValue unified = unify(module._ivalue()->getSlot(i), kept, changed);
+            if (changed) module._ivalue()->setSlot(i, std::move(unified));
         }
-        bool changed = false;
-        c10::IValue unified = unify(value, kept, changed);
-        if (changed) module._ivalue()->setSlot(i, std::move(unified));
     }
+}
+
+// Returns the parameters and buffers of ROOT under all their names, and then the other tensors that
+// its attributes hold.
+std::vector<SharingTensor> module_tensors(const torch::jit::Module& root) {
+    std::vector<SharingTensor> tensors;
+    for (const auto& item : root.named_parameters(true))
+        tensors.push_back({item.name, item.value, true});
+    for (const auto& item : root.named_buffers(true))
+        tensors.push_back({item.name, item.value, false});
+    std::set<const void*> seen;
+    for (const SharingTensor& tensor : tensors) seen.insert(tensor.tensor.unsafeGetTensorImpl());
+    const std::function<void(const c10::IValue&)> visit = [&](const c10::IValue& value) {
+        if (value.isTensor()) {
+            const at::Tensor& tensor = value.toTensor();
+            if (tensor.defined() && seen.insert(tensor.unsafeGetTensorImpl()).second)
+                tensors.push_back({"", tensor, false});
+        } else if (value.isObject()) {
+            if (!seen.insert(value.toObject().get()).second) return;
+            for (const c10::IValue& member : value.toObjectRef().slots()) visit(member);
+        } else if (value.isTuple()) {
+            for (const c10::IValue& element : value.toTupleRef().elements()) visit(element);
+        } else if (value.isList()) {
+            for (const c10::IValue& element : value.toListRef()) visit(element);
+        } else if (value.isGenericDict()) {
+            for (const auto& item : value.toGenericDict()) visit(item.value());
+        }
+    };
+    visit(root._ivalue());
+    return tensors;
+}
+
+// True if an element of TENSOR is repeated as expand() does, so that nothing can be copied to it.
+bool repeats_elements(const at::Tensor& tensor) {
+    for (int64_t d = 0; d < tensor.dim(); ++d)
+        if (tensor.stride(d) == 0 && tensor.size(d) > 1) return true;
+    return false;
+}
+
+// Gives TENSOR the same elements in a storage of its own, each a place of its own.
+void take_own_storage(at::Tensor tensor) {
+    const at::NoGradGuard no_grad;
+    if (repeats_elements(tensor)) return tensor.set_data(tensor.detach().contiguous());
+    int64_t reach = 1;
+    for (int64_t d = 0; d < tensor.dim(); ++d) reach += (tensor.size(d) - 1) * tensor.stride(d);
+    const at::Tensor own =
+        tensor.detach().as_strided({reach}, {1}, tensor.storage_offset()).clone();
+    tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(own.storage());
+    tensor.unsafeGetTensorImpl()->set_storage_offset(0);
 }
 
 // The operator that TEXT, an error of TorchScript's reader, says it does not know; or empty.
@@ -82,6 +144,31 @@ std::string unknown_operator(std::string_view text) {
     return std::string(text.substr(0, text.find_first_of(".\n ")));
 }
 
+// Looks at the code of MODULE before any of it runs.
+void check_code(const torch::jit::Module& module, Trust trust) {
+    if (trust == Trust::kNone) ModelOperators().check(*module._ivalue()->compilation_unit());
+    check_calls(module);
+    print_to_log();
+}
+
+constexpr const char* kTraining = "training";  // a module's attribute that says its mode
+
+// The buffers that the extra file of the archive at PATH says a state_dict leaves out.
+std::optional<std::set<std::string>> unsaved_in(const std::string& path) {
+    std::optional<std::string> text;
+    try {
+        const storage::ZipArchive archive(path);
+        if (const auto found = archive.extra(Model::kUnsavedBuffers)) text = std::string(*found);
+    } catch (const Error&) {
+        return std::nullopt;  // an archive that only LibTorch reads
+    }
+    if (!text) return std::nullopt;
+    std::set<std::string> names;
+    for (const std::string& line : split(*text, '\n'))
+        if (!trim(line).empty()) names.insert(std::string(trim(line)));
+    return names;
+}
+
 bool is_exported(const std::string& path) {
     return storage::file_kind(storage::MappedFile(path).bytes()) ==
            storage::FileKind::kExportedProgram;
@@ -89,7 +176,7 @@ bool is_exported(const std::string& path) {
 
 }  // namespace
 
-Model Model::load(const std::string& path, Weights weights) {
+Model Model::load(const std::string& path, Weights weights, Trust trust) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0)
         fail(ExitCode::kInput, "{}: cannot be opened: {}", printable(path), errno_text(errno));
@@ -103,11 +190,14 @@ Model Model::load(const std::string& path, Weights weights) {
     try {
         LoadedArchive loaded = in_folder ? load_huggingface(path, weights == Weights::kIfThere)
                                : is_exported(path) ? load_exported(path)
-                                                   : load_archive(path);
+                                                   : load_archive(path, trust);
+        if (!in_folder) check_code(loaded.module, trust);
         Model model = adopt(std::move(loaded.module));
         model.files_ = std::move(loaded.files);
         model.has_weights_ = loaded.has_weights;
         model.argument_sizes_ = std::move(loaded.argument_sizes);
+        if (!in_folder && !loaded.unsaved) loaded.unsaved = unsaved_in(path);
+        if (loaded.unsaved) model.leave_unsaved(std::move(*loaded.unsaved));
         return model;
     } catch (const Error& error) {
         // Errors of the zip begin with the path already.
@@ -138,43 +228,147 @@ Model Model::adopt(torch::jit::Module module) {
              "the archive's module has no forward method; save the whole model, not a part of it");
     Model model(std::move(module));
     model.collect();
+    model.note_modes();
     return model;
 }
 
-void Model::collect() {
-    std::map<StorageKey, at::Tensor> kept;
-    std::map<const void*, std::string> storage_owner;
-    const auto adopt_tensor = [&](const std::string& name, const at::Tensor& tensor, auto& list,
-                                  auto& index_of) {
-        const StorageKey key = storage_key(tensor);
-        const auto found = kept.find(key);
-        if (found != kept.end() && tensor.numel() > 0) {
-            const auto index = index_of.find(found->second.unsafeGetTensorImpl());
-            if (index != index_of.end()) {
-                list[index->second].aliases.push_back(name);
-                return;
-            }
+// Remembers which modules are in evaluation beside others that train.
+void Model::note_modes() {
+    bool trains = false;
+    std::string outer;  // the path of the last outermost module in evaluation, and a dot
+    for (const auto& item : module_->named_modules()) {
+        if (!item.value.hasattr(kTraining)) continue;
+        const c10::IValue mode = item.value.attr(kTraining);
+        if (!mode.isBool() || mode.toBool()) {
+            trains = true;
+            continue;
         }
-        kept.emplace(key, tensor);
-        index_of.emplace(tensor.unsafeGetTensorImpl(), static_cast<int>(list.size()));
-        list.push_back({name, {}, tensor});
-        // A view that overlaps another parameter without being it would be trained twice in the
-        // same memory.
-        const auto [owner, is_first] = storage_owner.emplace(tensor.storage().data(), name);
-        if (!is_first && tensor.numel() > 0) {
-            const at::NoGradGuard no_grad;
-            at::Tensor own = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
-            own.copy_(tensor);
-            tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(own.storage());
-            tensor.unsafeGetTensorImpl()->set_storage_offset(0);
-        }
-    };
-    for (const auto& item : module_->named_parameters(true))
-        adopt_tensor(item.name, item.value, parameters_, parameter_of_);
-    for (const auto& item : module_->named_buffers(true))
-        adopt_tensor(item.name, item.value, buffers_, buffer_of_);
-    unify_attributes(*module_, kept);
+        evaluating_.push_back(item.value._ivalue());
+        if (!outer.empty() && item.name.starts_with(outer)) continue;
+        kept_in_evaluation_.push_back(item.name);
+        outer = item.name + ".";
+    }
+    saved_in_evaluation_ = !trains && !evaluating_.empty();
+    if (!saved_in_evaluation_) return;
+    evaluating_.clear();
+    kept_in_evaluation_.clear();
+}
+
+void Model::set_training(bool training) {
+    module_->train(training);
+    for (const auto& object : evaluating_) object->setAttr(kTraining, false);
+}
+
+Model Model::adopt_untied(torch::jit::Module module) {
+    Model model(std::move(module));
+    model.collect_untied();
+    model.note_modes();
+    return model;
+}
+
+void Model::collect_untied() {
+    std::set<const void*> seen;
+    for (SharingTensor& tensor : module_tensors(*module_)) {
+        if (!seen.insert(tensor.tensor.unsafeGetTensorImpl()).second) continue;
+        tensor.is_parameter = tensor.is_parameter || tensor.tensor.requires_grad();
+        add_item(tensor, false);
+    }
     note_classes();
+}
+
+void Model::collect() {
+    const std::vector<SharingTensor> tensors = module_tensors(*module_);
+    const std::vector<TensorHome> homes = find_homes(tensors);
+    std::map<StorageKey, at::Tensor> kept;
+    std::set<const void*> storages;
+    std::vector<at::Tensor> moving;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        const SharingTensor& tensor = tensors[i];
+        if (homes[i].view || tensor.name.empty()) continue;
+        add_item(tensor, homes[i].is_loose);
+        if (tensor.tensor.numel() == 0) continue;
+        kept.emplace(storage_key(tensor.tensor), tensor.tensor);
+        // A storage that two tensors lie in would be let go of with either.
+        const bool shares = !storages.insert(tensor.tensor.storage().data()).second;
+        if (shares || repeats_elements(tensor.tensor)) moving.push_back(tensor.tensor);
+    }
+    for (size_t i = 0; i < tensors.size(); ++i)
+        if (homes[i].view) add_view(tensors[i], tensors[homes[i].owner].tensor, *homes[i].view);
+    unify_attributes(*module_, kept);
+    for (const at::Tensor& tensor : moving) take_own_storage(tensor);
+    renew_views();
+    note_classes();
+}
+
+void Model::add_item(const SharingTensor& tensor, bool is_loose) {
+    const c10::TensorImpl* const object = tensor.tensor.unsafeGetTensorImpl();
+    if (tensor.is_parameter) {
+        parameter_of_.emplace(object, static_cast<int>(parameters_.size()));
+        parameters_.push_back({tensor.name, {}, tensor.tensor, nullptr, {}, is_loose});
+    } else {
+        buffer_of_.emplace(object, static_cast<int>(buffers_.size()));
+        buffers_.push_back({tensor.name, {}, tensor.tensor, is_loose});
+    }
+}
+
+// Adds a name of OWNER's where TENSOR is the same in all respects, else a view of it.
+void Model::add_view(const SharingTensor& tensor, const at::Tensor& owner, MemoryView view) {
+    const int parameter = parameter_index(owner), buffer = buffer_index(owner);
+    const bool same_kind = tensor.is_parameter == (parameter >= 0);
+    const bool same_gradient = tensor.tensor.requires_grad() == owner.requires_grad();
+    // unify() puts the owner in the place of an attribute without a name.
+    if (tensor.name.empty() && view.is_same() && same_gradient) return;
+    if (view.is_same() && same_kind && same_gradient) {
+        (parameter >= 0 ? parameters_[parameter].aliases : buffers_[buffer].aliases)
+            .push_back(tensor.name);
+        return;
+    }
+    view_of_.emplace(tensor.tensor.unsafeGetTensorImpl(), static_cast<int>(views_.size()));
+    views_.push_back(
+        {tensor.name, owner, std::move(view), !tensor.tensor.requires_grad(), true, tensor.tensor});
+}
+
+const ModelView* Model::view_of(const at::Tensor& tensor) const {
+    const auto found = view_of_.find(tensor.unsafeGetTensorImpl());
+    return found == view_of_.end() ? nullptr : &views_[found->second];
+}
+
+void Model::renew_views() const {
+    const at::NoGradGuard no_grad;
+    for (const ModelView& view : views_) {
+        at::Tensor tensor = view.tensor;
+        tensor.set_data(view.view.of(view.owner.detach()));
+    }
+}
+
+std::unordered_map<std::string, std::string> Model::extra_files() const {
+    if (!unsaved_) return {};
+    std::string lines;
+    for (const std::string& name : *unsaved_) lines += name + "\n";
+    return {{kUnsavedBuffers, lines}};
+}
+
+// Keeps of each buffer the names that a state_dict has, where it has one.
+void Model::leave_unsaved(std::set<std::string> names) {
+    std::set<std::string> buffers;
+    for (const auto& item : module_->named_buffers(true)) buffers.insert(item.name);
+    for (const std::string& name : names)
+        if (buffers.count(name) == 0)
+            fail(ExitCode::kInput, "{} names `{}`, which is no buffer of the model",
+                 kUnsavedBuffers, printable(name));
+    for (ModelBuffer& buffer : buffers_) {
+        std::vector<std::string> all = buffer.aliases;
+        all.insert(all.begin(), buffer.name);
+        std::vector<std::string> saved;
+        for (const std::string& name : all)
+            if (names.count(name) == 0) saved.push_back(name);
+        buffer.persistent = buffer.persistent && !saved.empty();
+        if (!buffer.persistent) continue;
+        buffer.name = saved.front();
+        buffer.aliases.assign(saved.begin() + 1, saved.end());
+    }
+    for (ModelView& view : views_) view.persistent = view.persistent && names.count(view.name) == 0;
+    unsaved_ = std::move(names);
 }
 
 void Model::note_classes() {

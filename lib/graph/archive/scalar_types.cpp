@@ -17,6 +17,8 @@ at::ScalarType scalar_type_of(DType dtype) {
             return at::kHalf;
         case DType::kF64:
             return at::kDouble;
+        case DType::kC64:
+            return at::kComplexFloat;
         case DType::kBool:
             return at::kBool;
         case DType::kU8:
@@ -39,12 +41,19 @@ at::ScalarType scalar_type_of(DType dtype) {
     DSL_CHECK(false, "dtype {}", static_cast<int>(dtype));
 }
 
+bool is_trained_type(at::ScalarType dtype) {
+    return dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16;
+}
+
 DType dtype_of(const std::string& name, const at::Tensor& tensor) {
     for (size_t d = 0; d < detail::kDTypeRows.size(); ++d)
         if (scalar_type_of(static_cast<DType>(d)) == tensor.scalar_type())
             return static_cast<DType>(d);
-    fail(ExitCode::kInput, "{} is {}, which safetensors cannot hold", name,
-         c10::toString(tensor.scalar_type()));
+    fail(ExitCode::kInput,
+         "{} is {}, which safetensors cannot hold, and so no checkpoint; save the model with {}",
+         name, c10::toString(tensor.scalar_type()),
+         tensor.scalar_type() == at::kComplexDouble ? ".to(torch.complex64) of it"
+                                                    : "another type of it");
 }
 
 }  // namespace dslaunch::graph

@@ -169,22 +169,11 @@ Value* add_argument(LoweredGraph& lowered, const std::string& name) {
 
 }  // namespace
 
-int64_t counted_targets(const config::LossConfig& loss, const c10::IValue& target) {
-    const at::Tensor& values = target.toTensor();
-    if (loss.kind != config::LossKind::kCrossEntropy) return values.numel();
-    return values.ne(kIgnoreIndex).sum().item<int64_t>();
-}
-
 void append_loss(const config::LossConfig& loss, LoweredGraph& lowered) {
     Graph& graph = *lowered.graph;
     Value* output = graph.outputs()[0];
     const bool is_tensor = output->type()->isSubtypeOf(*c10::TensorType::get());
     if (loss.kind == config::LossKind::kModel) {
-        if (loss.mean == config::LossMean::kToken)
-            fail(ExitCode::kConfig,
-                 "dslaunch.loss.mean: \"token\" needs a loss that the config names "
-                 "(dslaunch.loss.name): this model "
-                 "computes its own mean");
         if (is_tensor) {
             if (lowered.compute_dtype != at::kFloat) {
                 torch::jit::WithInsertPoint at_end(graph.return_node());

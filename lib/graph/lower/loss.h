@@ -6,11 +6,11 @@
 
 namespace dslaunch::graph {
 
-// Appends LOSS to LOWERED. kModel: only checks that output 0 can be a loss (its mean is the model's
-// own: LossMean::kToken is an error). Otherwise adds the target as the last argument and the loss
-// as output 0. Shapes as in PyTorch: cross_entropy takes [*, classes] against [*] int64 (or [N,
-// classes, …]), the others equal shapes. Under autocast all losses compute in fp32. The loss of a
-// model that computes its own is returned in fp32 (a loss scale exceeds the range of fp16).
+// Appends LOSS to LOWERED. kModel: only checks that output 0 can be a loss. Otherwise adds the
+// target as the last argument and the loss as output 0. Shapes as in PyTorch: cross_entropy takes
+// [*, classes] against [*] int64 (or [N, classes, …]), the others equal shapes. Under autocast all
+// losses compute in fp32. The loss of a model that computes its own is returned in fp32 (a loss
+// scale exceeds the range of fp16).
 //
 // A loss of preferences takes pairs: all arguments are [pairs, 2, …], the chosen answer first, and
 // forward gets them as [pairs * 2, …]. The target is [pairs, 2, length] int64; dpo and ipo have an
@@ -22,9 +22,5 @@ namespace dslaunch::graph {
 // Throws Error{kInput} when the output is no tensor, and for a loss of preferences whose target
 // forward takes itself.
 void append_loss(const config::LossConfig& loss, LoweredGraph& lowered);
-
-// The number of targets that count, by which a loss with LossMean::kToken is divided. cross_entropy
-// ignores -100, the others ignore none.
-[[nodiscard]] int64_t counted_targets(const config::LossConfig& loss, const c10::IValue& target);
 
 }  // namespace dslaunch::graph

@@ -11,6 +11,7 @@
 #include <torch/csrc/jit/passes/lower_tuples.h>
 #include <torch/csrc/jit/passes/peephole.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -24,9 +25,13 @@
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/dict_values.h"
 #include "graph/lower/forward_values.h"
+#include "graph/lower/hidden_writes.h"
 #include "graph/lower/loss.h"
+#include "graph/lower/no_grad.h"
 #include "graph/lower/precision.h"
+#include "graph/lower/target_count.h"
 #include "graph/lower/wide_products.h"
+#include "graph/lower/written_state.h"
 
 namespace dslaunch::graph {
 
@@ -85,6 +90,15 @@ void inline_calls(std::shared_ptr<Graph>& graph) {
             "{}: a future of torch.jit.fork that is kept in a list, or made in a branch and waited "
             "for outside of it, cannot be planned; call the function itself, without fork and wait",
             describe_node(*left));
+}
+
+// True if a module's forward asks whether it trains, as that of dropout does.
+bool reads_mode(const Block& block) {
+    return std::ranges::any_of(block.nodes(), [](const Node* node) {
+        return (node->kind() == prim::GetAttr && node->s(c10::attr::name) == "training") ||
+               std::ranges::any_of(node->blocks(),
+                                   [](const Block* inner) { return reads_mode(*inner); });
+    });
 }
 
 void simplify(std::shared_ptr<Graph>& graph) {
@@ -160,7 +174,8 @@ void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions
 
 LoweredGraph lower(Model& model, const LowerOptions& options) {
     use_wide_products();
-    model.module().train(options.training);
+    model.set_training(options.training);
+    show_hidden_writes(model.module());
     // A loss of preferences needs logits, which a language model may have beside a forward that
     // computes its own loss.
     const bool has_logits = model.module().find_method("logits").has_value();
@@ -170,8 +185,10 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     lowered.graph = torch::jit::toGraphFunction(method.function()).graph()->copy();
     replace_python_calls(*lowered.graph);
     inline_calls(lowered.graph);
+    lowered.reads_mode = reads_mode(*lowered.graph->block());
     bind_arguments(method.function().getSchema().arguments(), options, lowered);
     lift_attributes(model, lowered, [&lowered] { simplify(lowered.graph); });
+    detach_without_gradients(*lowered.graph);
     choose_output(options.loss, lowered);
     rewrite_devices(*lowered.graph->block(), options.device);
     simplify(lowered.graph);
@@ -181,8 +198,10 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     // A tracer's types name its device too; by now device constants may have been folded from them.
     rewrite_devices(*lowered.graph->block(), options.device);
     append_loss(options.loss, lowered);
+    find_targets(options.loss, lowered);
     if (options.lora.on())
         add_adapters(model, lowered, {options.lora, options.adapter_seed, options.training});
+    settle_written_state(model, lowered);
     if (options.base != config::LoraBase::kAsIs) pack_base(model, lowered, options.base);
     if (lowered.compute_dtype != at::kFloat)
         insert_precision_casts(*lowered.graph, lowered.compute_dtype);

@@ -104,10 +104,6 @@ const std::map<std::string_view, Rule>& rules() {
     return table;
 }
 
-bool is_narrowable(at::ScalarType dtype) {
-    return dtype == at::kFloat || at::isReducedFloatingType(dtype);
-}
-
 // dslaunch::match_dtype(value, like, follow): see Cast::kWiden and Cast::kFollow.
 void match_dtype(Stack& stack) {
     const bool follow = torch::jit::pop(stack).toBool();
@@ -117,7 +113,7 @@ void match_dtype(Stack& stack) {
     if (!like.toTensor().defined() || !value.defined()) return;
     const at::ScalarType target = like.toTensor().scalar_type();
     if (value.scalar_type() == target) return;
-    if (!is_narrowable(target) || !is_narrowable(value.scalar_type())) return;
+    if (!is_trained_type(target) || !is_trained_type(value.scalar_type())) return;
     if (!follow && target != at::kFloat) return;
     stack.back() = value.to(target);
 }
@@ -204,7 +200,7 @@ ParametersAs::ParametersAs(const Model& model, std::span<const int> parameters,
     for (const int parameter : parameters) {
         at::Tensor tensor = model.parameters()[parameter].tensor;
         const at::ScalarType dtype =
-            is_narrowable(tensor.scalar_type()) ? lowered.parameter_dtype : tensor.scalar_type();
+            is_trained_type(tensor.scalar_type()) ? lowered.parameter_dtype : tensor.scalar_type();
         if (tensor.scalar_type() == dtype && tensor.device() == lowered.device) continue;
         tensors_.push_back(tensor);
         before_.push_back(tensor.detach());

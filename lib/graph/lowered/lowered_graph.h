@@ -10,12 +10,16 @@
 #include <string>
 #include <vector>
 
+#include "graph/lowered/parameter_writes.h"
+
 namespace torch::jit {
 struct Graph;
 struct Node;
 }  // namespace torch::jit
 
 namespace dslaunch::graph {
+
+class TargetCount;
 
 // An attribute that forward writes (prim::SetAttr): it enters the graph as an input and leaves it
 // as an output.
@@ -35,9 +39,17 @@ struct LoweredGraph {
     bool has_rewards = false;        // the last output is rewards of pairs (lower/loss.h)
     std::vector<int> parameters;     // model parameter of each parameter input
     std::vector<int> buffers;        // model buffer of each buffer input
+    // Trained parameters that forward writes: before the step, or by the graph itself.
+    std::vector<ParameterWrites> writes;
+    std::vector<WriteInPlace> in_place;
     std::string output_choice;  // the part of forward's output that is output 0; empty: all of it
     std::string opaque_node;    // the node that needs the module as an input, in
                                 // words
+    bool reads_mode = false;    // forward asks whether a module trains
+    // Counts the targets of a batch (lower/target_count.h); null: which count is not known, and
+    // why_no_targets says why.
+    std::shared_ptr<const TargetCount> targets;
+    std::string why_no_targets;
     bool module_input = false;  // input 0 is the module itself (interface calls): whatever takes it
                                 // may read any parameter and buffer, those of other inputs too
     at::ScalarType compute_dtype = at::kFloat;  // required of a ComputeContext that runs the graph

@@ -196,7 +196,8 @@ plan::ModelInfo describe_parameters(const SegmentedModel& segmented) {
             {parameter.name, parameter.tensor.numel(),
              element_bytes(parameter.tensor, segmented.lowered()), parameter.tensor.requires_grad(),
              parameter.tensor.dim() > 0 ? parameter.tensor.size(0) : 1,
-             parameter.packed ? parameter.weight_numel() : 0, parameter.tensor.sizes().vec()});
+             parameter.packed ? parameter.weight_numel() : 0, parameter.tensor.sizes().vec(),
+             !parameter.packed && !is_trained_type(parameter.tensor.scalar_type())});
     for (const ModelBuffer& buffer : segmented.model().buffers())
         info.buffer_bytes += Bytes{static_cast<int64_t>(buffer.tensor.nbytes())};
     for (const Segment& segment : segmented.segments()) {
@@ -342,6 +343,35 @@ void measure_like(plan::SegmentInfo& info, const plan::SegmentInfo& like) {
     info = std::move(made);
 }
 
+// Returns how often each of PARAMETERS was written in place.
+std::vector<int64_t> versions_of(const Model& model, const std::vector<int>& parameters) {
+    std::vector<int64_t> versions;
+    for (const int parameter : parameters)
+        versions.push_back(model.parameters()[parameter].tensor._version());
+    return versions;
+}
+
+// Refuses what no schema shows: a call that needs the module, or an operator of a library, writes a
+// parameter of segment INDEX, whose VERSIONS before are given.
+void refuse_hidden_writes(const SegmentedModel& segmented, size_t index,
+                          const std::vector<int64_t>& versions) {
+    const Segment& segment = segmented.segments()[index];
+    const LoweredGraph& lowered = segmented.lowered();
+    const std::vector<int> parameters = segmented.parameters_of(segment);
+    const std::vector<int64_t> now = versions_of(segmented.model(), parameters);
+    for (size_t i = 0; i < now.size(); ++i) {
+        const bool is_known = std::ranges::any_of(lowered.in_place, [&](const auto& write) {
+            return write.parameter == parameters[i];
+        });
+        if (now[i] == versions[i] || is_known) continue;
+        fail(ExitCode::kInput,
+             "segment {} ({}) writes parameter `{}` in a call that cannot be looked into{}: write "
+             "it outside of forward, or by an operator of torch in a method of a known type",
+             index, segment.name, segmented.model().parameters()[parameters[i]].name,
+             lowered.opaque_node.empty() ? "" : fmt::format(" ({})", lowered.opaque_node));
+    }
+}
+
 LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs, bool split,
                          plan::ModelInfo& info) {
     const c10::Device device = segmented.lowered().device;
@@ -373,7 +403,9 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
         for (const at::Tensor& tensor : parameters->brought()) trace.ignore_once(tensor);
         const TensorMeter::Counts before = meter.live();
         meter.restart_peak();
+        const std::vector<int64_t> versions = versions_of(segmented.model(), segment.parameters);
         Boundary boundary = segmented.forward(s, inputs, {}, device);
+        refuse_hidden_writes(segmented, s, versions);
         segment.forward_flops = trace.take_flops();
         const int64_t kept_large = meter.live().large_bytes;
         segment.forward_peak =
@@ -408,7 +440,7 @@ plan::ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValu
     Boundary batch;
     batch.values = arguments;
     info.batch_bytes = Bytes{batch.bytes()};
-    const KeptBuffers buffers(segmented.model());
+    const KeptBuffers buffers(segmented.model(), segmented.lowered());
     const LossFacts found =
         trace_segments(segmented, segmented.first_inputs(arguments), split_backward, info);
     if (loss != nullptr) *loss = found;

@@ -250,7 +250,8 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
         at::Tensor loss = (sums[0].log() - sums[1]).masked_fill(~counts, 0.0);
         at::Tensor scale = counts.to(loss.scalar_type());  // weight of each row's loss in the
                                                            // result
-        if (options.reduction == at::Reduction::Mean) scale = scale / scale.sum();
+        // Without a target the loss is 0, and so are its gradients.
+        if (options.reduction == at::Reduction::Mean) scale = scale / scale.sum().clamp_min(1);
         if (options.reduction != at::Reduction::None) loss = (loss * scale).sum();
         share.div_(sums[0].unsqueeze(1));
         context->save_for_backward({share, index, owned, scale});
@@ -315,7 +316,7 @@ void row_loss_operator(Stack& stack) {
     const at::Tensor mine = share_of(target, {dim, std::move(blocks)}, part_of(group()));
     at::Tensor loss =
         at::cross_entropy_loss(logits, mine, {}, at::Reduction::Sum, ignored, smoothing);
-    if (reduction == at::Reduction::Mean) loss = loss / target.ne(ignored).sum();
+    if (reduction == at::Reduction::Mean) loss = loss / target.ne(ignored).sum().clamp_min(1);
     push(stack, loss);
 }
 

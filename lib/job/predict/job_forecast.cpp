@@ -17,6 +17,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "base/error.h"
 #include "base/machine/memory_limits.h"
 #include "device/host_device.h"
 #include "graph/measure/segment_times.h"

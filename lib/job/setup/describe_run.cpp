@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text/json.h"
+#include "graph/lower/hoisted_writes.h"
 #include "graph/lower/written_values.h"
 #include "job/setup/job_exchange.h"
 #include "job/setup/job_layout.h"
@@ -66,6 +67,26 @@ std::string method_text(const JobSetup& setup) {
                        "1.0 then)");
 }
 
+// Says which parts stay in evaluation, or that the archive was saved so and trains; empty if
+// nothing asks for the mode.
+std::string modes_text(const JobSetup& setup) {
+    if (!setup.segmented->lowered().reads_mode) return "";
+    if (setup.model->was_saved_in_evaluation())
+        return "it was saved in evaluation mode and is put into training as a whole: dropout and "
+               "batch normalization are on; parts that are to stay as in evaluation are saved in "
+               "eval() inside a module in train()";
+    const std::vector<std::string>& kept = setup.model->kept_in_evaluation();
+    if (kept.empty()) return "";
+    constexpr size_t kShown = 3;
+    std::vector<std::string> names;
+    for (size_t i = 0; i < std::min(kept.size(), kShown); ++i)
+        names.push_back(kept[i].empty() ? "the outermost module" : printable(kept[i]));
+    return fmt::format(
+        "{}{} {} in evaluation mode, as saved", join(names, ", "),
+        kept.size() > kShown ? fmt::format(" and {} more", kept.size() - kShown) : "",
+        kept.size() == 1 ? "stays" : "stay");
+}
+
 std::string output_text(const JobSetup& setup, const std::string& output) {
     if (output.empty()) return "nothing is kept; --output DIR keeps weights, metrics and logs";
     const int64_t interval = setup.config().save.interval;
@@ -113,6 +134,14 @@ void describe_run(const JobSetup& setup, const std::string& memory, const RunPla
     if (!setup.segmented->lowered().opaque_node.empty())
         log_warn("train", "{} needs the module itself: what it calls stays in one segment",
                  setup.segmented->lowered().opaque_node);
+    if (const std::string modes = modes_text(setup); !modes.empty()) log_info("model", "{}", modes);
+    for (const graph::ModelBuffer& buffer : setup.model->buffers())
+        if (buffer.origin == graph::ModelBuffer::Origin::kConstant)
+            log_warn("model",
+                     "forward moves a tensor of its code that is no buffer, of {} elements: no "
+                     "checkpoint and no export holds it, so that a resumed run begins with the "
+                     "archive's; register it with register_buffer",
+                     buffer.tensor.numel());
     JsonWriter json;
     json.begin_object().field("version", DSL_VERSION).field("config_origin", setup.config_origin);
     json.key("config").raw(config::resolved_json(setup.resolved));
@@ -129,9 +158,15 @@ std::string own_buffers_text(const JobSetup& setup) {
     const graph::LoweredGraph& lowered = setup.segmented->lowered();
     const auto moved = graph::find_inputs_written_and_read(*lowered.graph);
     std::vector<std::string> names;
-    for (size_t i = 0; i < lowered.buffers.size(); ++i)
-        if (moved.count(lowered.graph->inputs()[lowered.first_buffer() + i]) > 0)
-            names.push_back(setup.model->buffers()[lowered.buffers[i]].name);
+    std::vector<size_t> inputs;
+    for (size_t i = 0; i < lowered.buffers.size(); ++i) {
+        const size_t input = lowered.first_buffer() + i;
+        if (moved.count(lowered.graph->inputs()[input]) == 0) continue;
+        names.push_back(setup.model->buffers()[lowered.buffers[i]].name);
+        inputs.push_back(input);
+    }
+    // Copies that follow weights are the same on all ranks.
+    if (!inputs.empty() && !graph::moves_by_batch(lowered, inputs)) names.clear();
     std::string text =
         "buffers (running averages) are each rank's own while training; rank 0's are evaluated and "
         "saved";

@@ -207,7 +207,7 @@ void make_held_out(JobSetup& setup, const JobArguments& arguments,
     const config::RunConfig& config = setup.config();
     const graph::LoweredGraph lowered =
         graph::lower(*setup.model, lower_options(config, c10::kCPU, /*training=*/false));
-    setup.model->module().train();
+    setup.model->set_training(true);
     graph::TensorModel tensor = rewrite_for_group(*setup.model, lowered, first_inputs, request);
     require_same_shares(plan, tensor.plan);
     pack_shared(setup, tensor.lowered);
@@ -224,8 +224,10 @@ void keep_whole(JobSetup& setup, const JobArguments& arguments) {
     const at::NoGradGuard no_grad;
     setup.sharing.whole = std::make_unique<graph::Model>(graph::Model::load(
         arguments.model_path,
-        setup.model->has_weights() ? graph::Weights::kRequired : graph::Weights::kIfThere));
+        setup.model->has_weights() ? graph::Weights::kRequired : graph::Weights::kIfThere,
+        setup.trust));
     graph::Model& whole = *setup.sharing.whole;
+    whole.hold_like(*setup.model, /*with_constants=*/true);
     // Adapters are not in the archive, and what they leave frozen is trained there.
     const std::vector<graph::ModelParameter>& own = setup.model->parameters();
     for (size_t p = 0; p < own.size(); ++p) {
@@ -280,11 +282,21 @@ void narrow(JobSetup& setup, const std::vector<c10::IValue>& batch) {
     graph::narrow_to_shares(*setup.model, plan, {place.index, place.size});
 }
 
+// What forward writes of trained parameters follows from the whole of them.
+void hold_written_whole(const JobSetup& setup, TensorRequest& request) {
+    for (const graph::ParameterWrites& writes : setup.segmented->lowered().writes)
+        for (const std::vector<int>* const list : {&writes.written, &writes.parameters})
+            for (const int parameter : *list)
+                request.rules.patterns.emplace_back(setup.model->parameters()[parameter].name,
+                                                    plan::TensorRule::kReplicated);
+}
+
 }  // namespace
 
 void share_job(JobSetup& setup, const JobArguments& arguments,
                const std::vector<c10::IValue>& batch, bool first) {
-    const TensorRequest request = tensor_request(setup.config());
+    TensorRequest request = tensor_request(setup.config());
+    hold_written_whole(setup, request);
     const std::vector<c10::IValue> inputs = setup.segmented->first_inputs(batch);
     graph::TensorModel tensor =
         rewrite_for_group(*setup.model, setup.segmented->lowered(), inputs, request);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "base/error.h"
 #include "base/path.h"
@@ -16,9 +16,11 @@
 #include "config/resolve/op_libraries.h"
 #include "config/resolve/resolve.h"
 #include "graph/archive/op_library.h"
+#include "graph/archive/scalar_types.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lowered/index_limits.h"
 #include "graph/measure/measure.h"
+#include "graph/packed/packed_weight.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
@@ -26,6 +28,7 @@
 #include "job/setup/lower_options.h"
 #include "job/setup/parameter_rules.h"
 #include "job/setup/trial_batch.h"
+#include "job/setup/written_parameters.h"
 #include "storage/files/zip_archive.h"
 #include "storage/huggingface/model_folder.h"
 
@@ -76,13 +79,64 @@ void load_libraries(const FoundConfig& found, const JobArguments& arguments) {
     graph::load_op_libraries(resolved.config.op_libraries);
 }
 
-// The type that all floating-point parameters of MODEL have, if it is 16 bits wide; else fp32.
+// The type that most elements of MODEL's parameters have, if it is 16 bits wide; else fp32.
 DType weights_dtype(const graph::Model& model) {
-    std::set<at::ScalarType> types;
-    for (const graph::ModelParameter& parameter : model.parameters())
-        if (parameter.tensor.is_floating_point()) types.insert(parameter.tensor.scalar_type());
-    if (types == std::set{at::kHalf}) return DType::kF16;
-    return types == std::set{at::kBFloat16} ? DType::kBF16 : DType::kF32;
+    std::map<at::ScalarType, int64_t> numel;
+    for (const graph::ModelParameter& parameter : model.parameters()) {
+        const at::Tensor& weight = parameter.packed ? parameter.packed->source() : parameter.tensor;
+        if (weight.is_floating_point()) numel[weight.scalar_type()] += weight.numel();
+    }
+    const auto most =
+        std::ranges::max_element(numel, {}, [](const auto& of_type) { return of_type.second; });
+    if (most == numel.end()) return DType::kF32;
+    if (most->first == at::kHalf) return DType::kF16;
+    return most->first == at::kBFloat16 ? DType::kBF16 : DType::kF32;
+}
+
+// Returns in which form PARAMETER, whose type is not trained, can be.
+std::string trainable_form(const graph::ModelParameter& parameter) {
+    const at::ScalarType type = parameter.tensor.scalar_type();
+    if (at::isComplexType(type))
+        return "make torch.view_as_real of it the parameter and compute with "
+               "torch.view_as_complex(parameter), which trains the same numbers";
+    if (type == at::kDouble)
+        return "save the model with .float(), without .double() in its forward (weights, gradients "
+               "and moments are fp32 here)";
+    return "save the model with .float()";
+}
+
+// Types that are not trained here are found before anything is laid out for training, and types
+// that no checkpoint holds before there is something to save.
+void check_types(const JobSetup& setup) {
+    const std::vector<int> unused = setup.segmented->unused_parameters();
+    const std::vector<graph::ModelParameter>& parameters = setup.model->parameters();
+    for (size_t p = 0; p < parameters.size(); ++p) {
+        const graph::ModelParameter& parameter = parameters[p];
+        if (parameter.packed) continue;
+        static_cast<void>(graph::dtype_of(parameter.name, parameter.tensor));
+        const bool trained = parameter.tensor.requires_grad() &&
+                             std::ranges::count(unused, static_cast<int>(p)) == 0;
+        if (!trained || graph::is_trained_type(parameter.tensor.scalar_type())) continue;
+        fail(ExitCode::kInput,
+             "parameter {} is {}, which is not trained here: {}; or save it with "
+             "requires_grad_(False), if it is not to be trained",
+             printable(parameter.name), c10::toString(parameter.tensor.scalar_type()),
+             trainable_form(parameter));
+    }
+    for (const graph::ModelBuffer& buffer : setup.model->buffers())
+        if (buffer.persistent) static_cast<void>(graph::dtype_of(buffer.name, buffer.tensor));
+}
+
+// Returns what to do if the model, whose graph failed, has weights of 16 bits and runs in another
+// type.
+std::string weights_type_text(const JobSetup& setup) {
+    const DType weights = weights_dtype(*setup.model);
+    if (weights == DType::kF32 || weights == setup.config().precision.compute) return "";
+    const bool half = weights == DType::kF16;
+    return fmt::format(
+        "; most weights are {}: if forward computes in that type, set {}.enabled to "
+        "true ({})",
+        half ? "float16" : "bfloat16", half ? "fp16" : "bf16", half ? "--fp16" : "--bf16");
 }
 
 // REQUIRES: the model is loaded. Epochs have a number of steps once the data are open.
@@ -92,6 +146,7 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     options.world_size = place.world_size();
     options.needs_steps = !arguments.plan_only;
     options.model_dtype = weights_dtype(*setup.model);
+    options.model_is_folder = storage::model_folder_of(arguments.model_path).has_value();
     if (setup.data) options.samples = setup.data->train.rows();
     setup.resolved = config::resolve(found.config, options);
     config::require_valid(setup.resolved);
@@ -120,10 +175,14 @@ runtime::DataRequest data_request(const JobSetup& setup) {
 }
 
 // Opens the data and checks what can be checked before the model runs.
-void open_and_check_data(JobSetup& setup, const runtime::Topology& place) {
+void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
+                         const runtime::Topology& place) {
     setup.data = runtime::open_data(data_request(setup));
     // One rank of a host reads the files whole.
-    if (place.local_rank == 0) check_indices(setup);
+    if (place.local_rank != 0) return;
+    check_indices(setup);
+    // What the argument means to another model is not known.
+    if (storage::model_folder_of(arguments.model_path)) setup.data->check_documents("documents");
 }
 
 void check_labels(const JobSetup& setup, int64_t classes) {
@@ -193,9 +252,9 @@ plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IVal
     } catch (const Error& error) {
         if (setup.data && setup.sharing.place.size == 1) blame_indices(setup, batch);
         if (has_labels) blame_labels(setup, batch);
-        fail(error.code(), "{}: the first batch does not pass through the model: {}{}",
+        fail(error.code(), "{}: the first batch does not pass through the model: {}{}{}",
              setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what(),
-             exported_sizes_text(setup, batch));
+             exported_sizes_text(setup, batch), weights_type_text(setup));
     }
     if (has_labels) check_labels(setup, info.loss_classes);
     return info;
@@ -238,6 +297,14 @@ void require_trainable(const JobSetup& setup, const graph::LossFacts& loss) {
          "requires_grad on what is to learn");
 }
 
+void load_model(JobSetup& setup, const JobArguments& arguments) {
+    setup.trust = graph::trust_of(arguments.trust_model);
+    setup.model = std::make_unique<graph::Model>(graph::Model::load(
+        arguments.model_path,
+        arguments.plan_only ? graph::Weights::kIfThere : graph::Weights::kRequired, setup.trust));
+    if (!setup.model->has_weights()) setup.shapes_only = std::make_unique<graph::ShapesOnly>();
+}
+
 }  // namespace
 
 JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place) {
@@ -247,10 +314,7 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     for (const std::string& assignment : arguments.overrides)
         config::apply_override(found.config, assignment);
     load_libraries(found, arguments);
-    setup.model = std::make_unique<graph::Model>(
-        graph::Model::load(arguments.model_path, arguments.plan_only ? graph::Weights::kIfThere
-                                                                     : graph::Weights::kRequired));
-    if (!setup.model->has_weights()) setup.shapes_only = std::make_unique<graph::ShapesOnly>();
+    load_model(setup, arguments);
     resolve_config(setup, found, arguments, place);
     if (arguments.plan_meshes && setup.config().zero.shard_ranks > 0)
         fail(ExitCode::kUsage,
@@ -268,6 +332,9 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     graph::move_state_to_device(*setup.model, device);
     setup.segmented = std::make_unique<graph::SegmentedModel>(graph::SegmentedModel::make(
         *setup.model, lower_options(setup.config(), device), arguments.segments));
+    // Lowering makes buffers of parameters that forward writes.
+    graph::move_state_to_device(*setup.model, device);
+    check_types(setup);
     const config::RunConfig& config = setup.config();
     // A plan needs shapes, not samples: tokens of the context's length will do where no data are
     // named.
@@ -281,13 +348,14 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
         fail(ExitCode::kUsage,
              "a plan of a loss of preferences needs a file of pairs (--data), as `dslaunch data "
              "prepare` writes it");
-    if (!assume_tokens) open_and_check_data(setup, place);
+    if (!assume_tokens) open_and_check_data(setup, arguments, place);
     if (setup.data && setup.config().epochs > 0) resolve_config(setup, found, arguments, place);
     const std::vector<c10::IValue> batch = trial_batch(setup);
     check_pipeline(setup);
     check_sharing(setup);
     setup.place = place_in_stages(config, place);
     setup.sharing.place = place_in_group(config, place, setup.place);
+    check_writes_in_place(setup);
     const WithoutGroup alone(setup.sharing.place);
     if (setup.sharing.place.size > 1) {
         check_whole(setup, batch, place);
@@ -299,6 +367,7 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     mark_exact_gradients(config.zero.wire, *setup.model, setup.model_info);
     setup.update_rules = parameter_rules(config, *setup.model);
     lay_out_job(setup, place);
+    check_writes(setup);
     if (setup.place.is_pipeline()) check_shared_buffers(setup, batch);
     let_go_of_other_stages(setup);
     if (const std::string why = why_no_plan(setup); !why.empty())

@@ -1,27 +1,34 @@
 #include "job/verify/whole_reference.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/machine/memory_limits.h"
 #include "base/text.h"
 #include "graph/archive/memory_order.h"
-#include "graph/lower/loss.h"
+#include "graph/archive/shared_storage.h"
 #include "graph/lower/precision.h"
+#include "graph/lower/target_count.h"
 #include "graph/packed/packed_weight.h"
 #include "graph/segment/compute_context.h"
+#include "graph/segment/new_values.h"
 #include "graph/tensor/graph_facts.h"
 #include "graph/tensor/tensor_check.h"
 #include "job/setup/lower_options.h"
+#include "job/verify/archive_as_torch.h"
 
 namespace dslaunch::job {
 
@@ -54,6 +61,13 @@ at::Tensor to_double(const at::Tensor& tensor) {
 
 double largest(const at::Tensor& tensor) {
     return tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
+}
+
+// The elements from the first to the last, both included.
+int64_t reach_of(const at::Tensor& tensor) {
+    int64_t last = 0;
+    for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+    return tensor.numel() == 0 ? 0 : last + 1;
 }
 
 std::vector<int> all_parameters(const graph::Model& model) {
@@ -94,30 +108,133 @@ WholeReference::WholeReference(const JobSetup& setup, const std::string& path,
         loaders_.push_back(std::make_unique<runtime::BatchLoader>(
             setup.data->train,
             runtime::BatchLoader::Options{config.batch, rank, config.seed, config.data.shuffle}));
+    find_homes();
 }
 
 // The model at PATH with weights in fp32, which training keeps them in; those that the job holds in
-// fewer bits have the values that products see.
+// fewer bits have the values that products see. With adapters it is tied as the job's model is,
+// which has one adapter for all names of a layer.
 graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     const at::NoGradGuard no_grad;
-    graph::Model model = graph::Model::load(path);
     int64_t numel = 0;
-    for (const graph::ModelParameter& parameter : model.parameters())
+    for (const graph::ModelParameter& parameter : setup_.whole_model().parameters())
         numel += parameter.tensor.numel();
     require_room(numel);
     std::optional<ScratchMemory::Scope> scope;
     if (scratch_) scope.emplace(*scratch_);
-    for (size_t p = 0; p < model.parameters().size(); ++p) {
-        at::Tensor tensor = model.parameters()[p].tensor;
-        const auto& packed = setup_.model->parameters()[p].packed;
-        if (packed) {
-            tensor.set_data(packed->rounded());
-        } else if (tensor.is_floating_point()) {
-            tensor.set_data(
-                tensor.to(at::kFloat, /*non_blocking=*/false, /*copy=*/scope.has_value()));
-        }
+    graph::Model model = setup_.config().lora.on()
+                             ? graph::Model::load(path, graph::Weights::kRequired, setup_.trust)
+                             : load_as_torch(path);
+    std::vector<at::Tensor> tensors;
+    std::set<const void*> narrow;  // storages
+    for (const graph::ModelParameter& parameter : model.parameters()) {
+        const at::ScalarType type = parameter.tensor.scalar_type();
+        tensors.push_back(parameter.tensor);
+        if (graph::is_trained_type(type) && (type != at::kFloat || scope))
+            narrow.insert(parameter.tensor.storage().data());
+    }
+    for (const graph::ModelBuffer& buffer : model.buffers()) tensors.push_back(buffer.tensor);
+    std::erase_if(tensors, [&](const at::Tensor& tensor) {
+        return narrow.count(tensor.storage().data()) == 0;
+    });
+    const std::vector<at::Tensor> wide = graph::copied_together(tensors, at::kFloat);
+    for (size_t i = 0; i < tensors.size(); ++i) tensors[i].set_data(wide[i]);
+    for (const graph::ModelParameter& packed : setup_.model->parameters()) {
+        if (!packed.packed) continue;
+        const auto own =
+            std::ranges::find(model.parameters(), packed.name, &graph::ModelParameter::name);
+        at::Tensor tensor = own->tensor;
+        tensor.set_data(packed.packed->rounded());
     }
     return model;
+}
+
+// Finds by name what the job's parameters and buffers are in the reference, and by memory which
+// further names the reference has for them.
+void WholeReference::find_homes() {
+    const auto name_of = [](const auto& item) { return item.name; };
+    for (const graph::ModelParameter& parameter : setup_.whole_model().parameters()) {
+        const auto found = std::ranges::find(model_.parameters(), parameter.name, name_of);
+        if (found == model_.parameters().end())
+            fail(ExitCode::kDiverged,
+                 "the job trains {}, which the model as PyTorch loads it does not have",
+                 printable(parameter.name));
+        parameter_of_.push_back(static_cast<int>(found - model_.parameters().begin()));
+    }
+    for (const graph::ModelBuffer& buffer : setup_.whole_model().buffers()) {
+        const auto found = std::ranges::find(model_.buffers(), buffer.name, name_of);
+        buffer_of_.push_back(found == model_.buffers().end()
+                                 ? -1
+                                 : static_cast<int>(found - model_.buffers().begin()));
+    }
+    std::map<const void*, std::vector<int>> in_storage;  // parameters of the job
+    for (size_t p = 0; p < parameter_of_.size(); ++p)
+        in_storage[parameter(static_cast<int>(p)).storage().data()].push_back(static_cast<int>(p));
+    std::set<const void*> trained;
+    for (size_t r = 0; r < model_.parameters().size(); ++r) {
+        const at::Tensor& tensor = model_.parameters()[r].tensor;
+        if (tensor.requires_grad()) trained.insert(tensor.storage().data());
+        Place place{-1, tensor.sizes().vec(), tensor.strides().vec(), 0, reach_of(tensor)};
+        const auto own = std::ranges::find(parameter_of_, static_cast<int>(r));
+        if (own != parameter_of_.end()) place.owner = static_cast<int>(own - parameter_of_.begin());
+        for (const int p : in_storage[tensor.storage().data()]) {
+            const int64_t begin = tensor.storage_offset() - parameter(p).storage_offset();
+            if (place.owner >= 0 || begin < 0 || begin >= reach_of(parameter(p))) continue;
+            place.owner = p;
+            place.offset = begin;
+        }
+        places_.push_back(std::move(place));
+    }
+    for (const graph::ModelBuffer& buffer : model_.buffers())
+        if (trained.count(buffer.tensor.storage().data()) == 0 || buffer.tensor.numel() == 0)
+            moving_.push_back(buffer.tensor);
+}
+
+const at::Tensor& WholeReference::parameter(int index) const {
+    return model_.parameters()[parameter_of_[index]].tensor;
+}
+
+const at::Tensor* WholeReference::buffer(int index) const {
+    return buffer_of_[index] < 0 ? nullptr : &model_.buffers()[buffer_of_[index]].tensor;
+}
+
+// Adds the gradients of LEAVES, one per parameter of the reference, to those of the parameters
+// whose memory they have, as TYPE.
+void WholeReference::take_gradients(std::span<const at::Tensor> leaves, at::ScalarType type,
+                                    Sums& sums) const {
+    const at::NoGradGuard no_grad;
+    std::vector<std::vector<size_t>> of(parameter_of_.size());
+    for (size_t r = 0; r < leaves.size(); ++r) {
+        if (!leaves[r].grad().defined()) continue;
+        if (places_[r].owner < 0)
+            fail(ExitCode::kDiverged,
+                 "{} trains in the model as PyTorch loads it, and the job has no such parameter",
+                 printable(model_.parameters()[r].name));
+        of[static_cast<size_t>(places_[r].owner)].push_back(r);
+    }
+    sums.gradients.resize(of.size());
+    for (size_t p = 0; p < of.size(); ++p) {
+        if (of[p].empty()) continue;
+        const Place& base = places_[static_cast<size_t>(parameter_of_[p])];
+        const at::Tensor& first = leaves[of[p].front()].grad();
+        if (of[p].size() == 1 && static_cast<int>(of[p].front()) == parameter_of_[p]) {
+            sums.gradients[p] = flat_like(parameter(static_cast<int>(p)), first, type);
+            continue;
+        }
+        const at::Tensor memory = at::zeros({base.reach}, first.options().dtype(type));
+        for (const size_t r : of[p]) {
+            const Place& place = places_[r];
+            if (place.offset + place.reach > base.reach)
+                fail(ExitCode::kDiverged,
+                     "{} shares memory with {} in the model as PyTorch loads it, and not in the "
+                     "job",
+                     printable(model_.parameters()[r].name),
+                     printable(model_.parameters()[static_cast<size_t>(parameter_of_[p])].name));
+            memory.as_strided(place.sizes, place.strides, place.offset).add_(leaves[r].grad());
+        }
+        sums.gradients[p] =
+            graph::in_memory_order(memory.as_strided(base.sizes, base.strides, 0)).clone();
+    }
 }
 
 // Weights and gradients in fp32 and fp64, the compute dtype's copy, and sums of both kinds, of
@@ -173,25 +290,32 @@ std::vector<std::vector<c10::IValue>> WholeReference::batches_of(size_t rank, in
 // top.
 double WholeReference::loss_weight(const std::vector<std::vector<std::vector<c10::IValue>>>& all) {
     const config::RunConfig& config = setup_.config();
-    if (config.loss.mean == config::LossMean::kMicroBatch)
+    const bool by_token = config.loss.mean == config::LossMean::kToken;
+    if (!by_token && !whole_.lowered().targets)
         return 1.0 / static_cast<double>(config.batch.accumulation_steps);
-    int64_t counted = 0;
+    double counted = 0;
     for (const auto& batches : all)
-        for (const std::vector<c10::IValue>& batch : batches)
-            counted += graph::counted_targets(config.loss, batch.back());
-    return static_cast<double>(all.size()) / static_cast<double>(std::max<int64_t>(1, counted));
+        for (const std::vector<c10::IValue>& batch : batches) {
+            const double targets = whole_.lowered().targets->of(batch);
+            counted += by_token ? targets : targets > 0 ? 1 : 0;
+        }
+    return counted > 0 ? static_cast<double>(all.size()) / counted : 0;
 }
 
 std::vector<at::Tensor> WholeReference::buffers_now() const {
     std::vector<at::Tensor> values;
-    for (const graph::ModelBuffer& buffer : model_.buffers())
-        values.push_back(buffer.tensor.clone());
+    for (const at::Tensor& buffer : moving_) values.push_back(buffer.clone());
     return values;
 }
 
 void WholeReference::put_buffers(const std::vector<at::Tensor>& values) {
     const at::NoGradGuard no_grad;
-    for (size_t b = 0; b < values.size(); ++b) model_.buffers()[b].tensor.copy_(values[b]);
+    for (size_t b = 0; b < values.size(); ++b) moving_[b].copy_(values[b]);
+}
+
+// The mean over no targets is no number.
+bool WholeReference::counts(const std::vector<c10::IValue>& batch) const {
+    return !whole_.lowered().targets || whole_.lowered().targets->of(batch) > 0;
 }
 
 void WholeReference::add_step(const std::vector<c10::IValue>& batch, const graph::DrawKey& key,
@@ -199,19 +323,17 @@ void WholeReference::add_step(const std::vector<c10::IValue>& batch, const graph
     const graph::ComputeContext context(true, whole_.lowered().compute_dtype);
     const std::vector<int> all = all_parameters(model_);
     Sums mine;
-    mine.gradients.resize(all.size());
     {
         const graph::ParametersAs parameters(model_, all, whole_.lowered());
         graph::Boundary boundary = whole_.forward(0, whole_.first_inputs(batch), key);
-        mine.loss = weight * graph::loss_of(boundary);
+        if (counts(batch)) mine.loss = weight * graph::loss_of(boundary);
         whole_.store_states(boundary);
         graph::SegmentedModel::backward_loss(boundary, weight * loss_scale);
-        for (const int p : all) {
-            at::Tensor tensor = model_.parameters()[p].tensor;
-            if (!tensor.grad().defined()) continue;
-            mine.gradients[p] = flat_like(tensor, tensor.grad(), at::kFloat);
-            tensor.mutable_grad().reset();
-        }
+        std::vector<at::Tensor> leaves;
+        for (const graph::ModelParameter& parameter : model_.parameters())
+            leaves.push_back(parameter.tensor);
+        take_gradients(leaves, at::kFloat, mine);
+        for (at::Tensor& leaf : leaves) leaf.mutable_grad().reset();
     }
     const at::NoGradGuard no_grad;
     sums.add(mine);
@@ -223,40 +345,53 @@ void WholeReference::add_in_double(const std::vector<c10::IValue>& batch, const 
     graph::GraphInputs inputs;
     for (const c10::IValue& value : whole_.first_inputs(batch))
         inputs.arguments.push_back(graph::map_tensors(value, to_double));
-    for (const graph::ModelParameter& parameter : model_.parameters()) {
-        const at::Tensor value = to_double(parameter.tensor);
-        inputs.parameters.push_back(
-            value.is_floating_point()
-                ? value.clone().set_requires_grad(parameter.tensor.requires_grad())
-                : value);
+    // What shares memory goes on to, as forward may write buffers.
+    std::vector<at::Tensor> tensors;
+    for (const graph::ModelParameter& parameter : model_.parameters())
+        tensors.push_back(parameter.tensor);
+    for (const graph::ModelBuffer& buffer : model_.buffers()) tensors.push_back(buffer.tensor);
+    std::vector<at::Tensor> wide = graph::copied_together(tensors, at::kDouble);
+    for (size_t i = 0; i < wide.size(); ++i) {
+        const bool is_parameter = i < model_.parameters().size();
+        if (is_parameter) wide[i].set_requires_grad(tensors[i].requires_grad());
+        (is_parameter ? inputs.parameters : inputs.buffers).push_back(wide[i]);
     }
-    for (const graph::ModelBuffer& buffer : model_.buffers())
-        inputs.buffers.push_back(to_double(buffer.tensor));
     inputs.key = key;
     const std::vector<c10::IValue> outputs =
         graph::WholeGraph(model_, in_double_, {}).run(inputs, {true, nullptr});
     const at::Tensor loss = outputs.front().toTensor();
     Sums mine;
-    mine.loss = weight * loss.item<double>();
+    if (counts(batch)) mine.loss = weight * loss.item<double>();
     torch::autograd::backward({loss},
                               {at::full(loss.sizes(), weight * loss_scale, loss.options())});
-    mine.gradients.resize(inputs.parameters.size());
-    for (size_t p = 0; p < inputs.parameters.size(); ++p)
-        if (const at::Tensor& gradient = inputs.parameters[p].grad(); gradient.defined())
-            mine.gradients[p] = flat_like(model_.parameters()[p].tensor, gradient, at::kDouble);
+    take_gradients(inputs.parameters, at::kDouble, mine);
     const at::NoGradGuard no_grad;
     sums.add(mine);
 }
 
 void WholeReference::average_buffers() {
     const at::NoGradGuard no_grad;
-    for (size_t b = 0; b < model_.buffers().size(); ++b) {
-        if (!model_.buffers()[b].tensor.is_floating_point()) continue;
+    for (size_t b = 0; b < moving_.size(); ++b) {
+        if (!moving_[b].is_floating_point()) continue;
         at::Tensor sum = to_double(buffers_[0][b]).clone();
         for (size_t rank = 1; rank < buffers_.size(); ++rank) sum += to_double(buffers_[rank][b]);
         for (std::vector<at::Tensor>& own : buffers_)
             own[b] = (sum / static_cast<double>(buffers_.size())).to(own[b].scalar_type());
     }
+}
+
+// Gives the parameters what forward writes into them before it reads them.
+void WholeReference::write_parameters() {
+    const at::NoGradGuard no_grad;
+    std::vector<std::pair<int, at::Tensor>> all;
+    for (const graph::ParameterWrites& writes : whole_.lowered().writes) {
+        std::vector<at::Tensor> read;
+        for (const int p : writes.parameters)
+            read.push_back(model_.parameters()[p].tensor.detach());
+        const std::vector<at::Tensor> values = graph::new_values(model_, writes, read);
+        for (size_t i = 0; i < values.size(); ++i) all.emplace_back(writes.written[i], values[i]);
+    }
+    for (const auto& [p, values] : all) model_.parameters()[p].tensor.detach().copy_(values);
 }
 
 ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
@@ -269,6 +404,7 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
     const size_t ranks = all.size(), micro_steps = all.front().size();
     if (buffers_.empty() || setup_.config().broadcast_buffers)
         buffers_.assign(ranks, buffers_now());
+    write_parameters();
     Sums exact;
     const auto add = [&](size_t rank, size_t m, Sums& sums) {
         const graph::DrawKey key{

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,11 @@ class WholeReference {
     // SCRATCH, Error{kInput} if forward writes attributes and several ranks have batches.
     WholeReference(const JobSetup& setup, const std::string& path, const std::string& scratch);
 
-    // The values that the next step begins with. Buffers are the first data rank's; each has its
-    // own, unless the config broadcasts or averages them.
-    [[nodiscard]] const graph::Model& model() const { return model_; }
+    // The values of the job's parameter or buffer that the next step begins with. Buffers are the
+    // first data rank's; each has its own, unless the config broadcasts or averages them.
+    [[nodiscard]] const at::Tensor& parameter(int index) const;
+    // Null for a buffer that the reference does not have.
+    [[nodiscard]] const at::Tensor* buffer(int index) const;
     // Computes step STEP (from 1) and moves the buffers.
     [[nodiscard]] ReferenceStep run(int64_t step, double loss_scale);
 
@@ -57,19 +60,34 @@ class WholeReference {
                   double loss_scale, Sums& sums);
     void add_in_double(const std::vector<c10::IValue>& batch, const graph::DrawKey& key,
                        double weight, double loss_scale, Sums& sums);
+    [[nodiscard]] bool counts(const std::vector<c10::IValue>& batch) const;
     [[nodiscard]] std::vector<at::Tensor> buffers_now() const;
     void put_buffers(const std::vector<at::Tensor>& values);
     void average_buffers();
+    void write_parameters();
     void require_room(int64_t numel) const;
     [[nodiscard]] graph::Model load_in_fp32(const std::string& path) const;
+    // A parameter of model_ in the memory of a parameter of the job.
+    struct Place {
+        int owner = -1;  // parameter of the job; -1: none
+        std::vector<int64_t> sizes, strides;
+        int64_t offset = 0;  // elements from the owner's first
+        int64_t reach = 0;   // elements from its first to its last
+    };
+    void find_homes();
+    void take_gradients(std::span<const at::Tensor> leaves, at::ScalarType type, Sums& sums) const;
 
     const JobSetup& setup_;
     std::unique_ptr<ScratchMemory> scratch_;  // null: memory alone
-    graph::Model model_;
+    graph::Model model_;           // as PyTorch loads it: nothing is tied, memory is shared
     graph::SegmentedModel whole_;  // one segment
     graph::LoweredGraph in_double_;
     std::vector<std::unique_ptr<runtime::BatchLoader>> loaders_;  // by data rank
-    std::vector<std::vector<at::Tensor>> buffers_;                // by data rank
+    std::vector<int> parameter_of_;   // by parameter of the job: its first name in model_
+    std::vector<int> buffer_of_;      // by buffer of the job
+    std::vector<Place> places_;       // by parameter of model_
+    std::vector<at::Tensor> moving_;  // buffers of model_ that no parameter has
+    std::vector<std::vector<at::Tensor>> buffers_;  // by data rank, the values of moving_
 };
 
 }  // namespace dslaunch::job

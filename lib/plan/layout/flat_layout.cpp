@@ -57,7 +57,7 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
         // After a detach even a trainable parameter gets no gradient, and no Backward would
         // complete its bucket.
         const bool is_frozen = trained[p].first < 0;
-        if (read[p].first < 0 || (is_frozen && !options.frozen)) continue;
+        if (read[p].first < 0 || (is_frozen && !options.frozen) || parameter.own_type) continue;
         BucketKind kind = BucketKind::kTrained;
         if (is_frozen) {
             kind = BucketKind::kFrozen;

@@ -22,6 +22,9 @@ struct ParameterInfo {
     int64_t rows = 1;          // extent of the first dimension
     int64_t weight_numel = 0;  // of the weight, where NUMEL elements hold it packed; 0: NUMEL
     std::vector<int64_t> shape = {};
+    // It has a type that buckets do not hold (integers, fp64, complex numbers): each rank has it
+    // whole, outside of the flat buffer, and it is not trained.
+    bool own_type = false;
     bool exact_gradient = false;  // travels between hosts as it is where others do in 16 bits
 };
 

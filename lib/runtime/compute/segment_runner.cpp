@@ -106,8 +106,9 @@ SegmentRunner::SegmentRunner(const graph::SegmentedModel& model, const plan::Mod
              model_.states().front().path);
 }
 
-void SegmentRunner::begin_step(int64_t step, double root_scale) {
+void SegmentRunner::begin_step(int64_t step, double root_scale, std::vector<char> empty) {
     step_ = step;
+    empty_ = std::move(empty);
     root_scale_ = root_scale * options_.position_ranks;
     losses_.clear();
     unread_losses_.clear();
@@ -115,11 +116,16 @@ void SegmentRunner::begin_step(int64_t step, double root_scale) {
 }
 
 void SegmentRunner::add_loss(double loss) {
+    // The mean over no targets is no number, and its gradients are 0.
+    if (losses_.size() < empty_.size() && empty_[losses_.size()] != 0) loss = 0;
     if (options_.stop_on_nonfinite_loss && !std::isfinite(loss))
         fail(ExitCode::kDiverged,
              "the loss of step {}, micro step {} is {}: training has diverged; lower the "
-             "learning rate, clip gradients (gradient_clipping), or look at the data of this step",
-             step_ + 1, losses_.size(), loss);
+             "learning rate, clip gradients (gradient_clipping), or look at the data of this "
+             "step{}",
+             step_ + 1, losses_.size(), loss,
+             targets() == nullptr && std::isnan(loss) ? " (a mean over no targets is NaN too)"
+                                                      : "");
     losses_.push_back(loss);
 }
 
@@ -140,6 +146,7 @@ std::optional<graph::RewardMeans> SegmentRunner::rewards() const {
 
 const std::vector<std::vector<IValue>>& SegmentRunner::look_ahead(int64_t step) {
     ahead_.clear();
+    ahead_step_ = step;
     for (int64_t m = 0; m < options_.accumulation_steps; ++m)
         ahead_.push_back(take_batch_(step, m));
     return ahead_;
@@ -188,7 +195,8 @@ const plan::RecomputeGroup* SegmentRunner::group_of(size_t segment) const {
 
 void SegmentRunner::load(const Place& place) {
     const auto m = static_cast<size_t>(place.micro_step);
-    std::vector<IValue> batch = m < ahead_.size() ? std::move(ahead_[m]) : take_batch_(step_, m);
+    const bool is_here = ahead_step_ == step_ && m < ahead_.size();
+    std::vector<IValue> batch = is_here ? std::move(ahead_[m]) : take_batch_(step_, m);
     begin_part(0, place.micro_step).inputs[0] =
         model_.first_inputs(graph::on_device(std::move(batch), options_.device));
 }

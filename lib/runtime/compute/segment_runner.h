@@ -47,11 +47,17 @@ class SegmentRunner {
                   const SegmentRunnerOptions& options);
 
     // STEP counts from 0. ROOT_SCALE multiplies the gradient of every micro step's loss (1 /
-    // accumulation steps for a mean).
-    void begin_step(int64_t step, double root_scale);
+    // accumulation steps for a mean). EMPTY marks micro steps in which no target counts: their loss
+    // is 0. None: there are no such micro steps.
+    void begin_step(int64_t step, double root_scale, std::vector<char> empty = {});
     // Takes all micro batches of STEP at once, for callers that look into them before the step
     // begins. Load then uses them.
     [[nodiscard]] const std::vector<std::vector<c10::IValue>>& look_ahead(int64_t step);
+    // Null: which targets of a batch count is not known.
+    [[nodiscard]] const graph::TargetCount* targets() const {
+        return model_.lowered().targets.get();
+    }
+    [[nodiscard]] const SegmentRunnerOptions& options() const { return options_; }
     // Runs one instruction. REQUIRES: kLoad, or an instruction of a segment on the compute lane.
     // Throws Error{kInput} if a node fails or the loss does not depend on a parameter,
     // Error{kDiverged} on a loss that is not finite.
@@ -126,12 +132,14 @@ class SegmentRunner {
     SegmentRunnerOptions options_;
     int64_t step_ = 0;
     double root_scale_ = 1;
+    std::vector<char> empty_;  // by micro step; empty: targets count in all of them
     std::vector<plan::StagePart> parts_;
     // One segment per part, whose backward ends the part's micro step, or the number of its
     // segments if none has a backward.
     std::vector<size_t> last_backward_;
     std::vector<Held> held_;  // by micro step, then part
-    // Micro batches that look_ahead took, one per micro step.
+    // Micro batches that look_ahead took, one per micro step of this step.
+    int64_t ahead_step_ = -1;
     std::vector<std::vector<c10::IValue>> ahead_;
     std::vector<double> losses_;
     std::vector<at::Tensor> unread_losses_;  // losses of the micro steps after those in losses_

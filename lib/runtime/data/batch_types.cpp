@@ -37,6 +37,8 @@ decltype(auto) with_type(DType dtype, Use&& use) {
             return use(float{});
         case DType::kF64:
             return use(double{});
+        case DType::kC64:
+            break;  // batch_dtype() has none for it
         case DType::kI64:
             return use(int64_t{});
         case DType::kU64:
@@ -76,6 +78,7 @@ std::optional<c10::ScalarType> batch_dtype(DType dtype) {
     switch (dtype) {
         case DType::kBool:
             return c10::ScalarType::Bool;
+        case DType::kC64:
         case DType::kU64:
             return std::nullopt;
         case DType::kF16:

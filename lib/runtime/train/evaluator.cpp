@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/loss.h"
 #include "graph/lower/precision.h"
+#include "graph/lower/target_count.h"
 #include "graph/segment/compute_context.h"
 
 namespace dslaunch::runtime {
@@ -26,11 +26,14 @@ std::unique_ptr<graph::SegmentedModel> Evaluator::lower_model() const {
         graph::SegmentedModel::make(*parts_.model, parts_.lowering, pieces));
 }
 
-void Evaluator::prepare() {
+const graph::SegmentedModel& Evaluator::prepare() {
+    if (prepared_) return *parts_.segmented;
     if (parts_.segmented == nullptr) parts_.segmented = lower_model();
+    parts_.model->set_training(true);
     stretches_ = {{0, 0, parts_.segmented->segments().size()}};
     if (parts_.stages.link != nullptr) deal_to_stages();
     prepared_ = true;
+    return *parts_.segmented;
 }
 
 // True if STAGE has all parameters of SEGMENT, and its buffers, which training may move.
@@ -126,10 +129,12 @@ graph::Boundary Evaluator::forward(const EvalBatch& batch,
 EvalShare Evaluator::run() {
     const at::ScalarType compute_dtype = graph::scalar_type_of(parts_.config->precision.compute);
     const graph::ComputeContext context(false, compute_dtype, parts_.device.type());
-    if (!prepared_) prepare();
-    parts_.model->module().eval();
+    static_cast<void>(prepare());
+    parts_.model->set_training(false);
     const std::vector<at::Tensor> own = parts_.buffers->copy();
     parts_.buffers->broadcast();
+    if (parts_.writable != nullptr)
+        ParameterWriter(*parts_.segmented, *parts_.writable, parts_.is_written_here).run();
     const EvalPlan plan({held_out_.rows(), parts_.config->batch.micro_rows,
                          parts_.config->batch.data_parallel_size, parts_.rank});
     EvalShare share;
@@ -142,20 +147,20 @@ EvalShare Evaluator::run() {
         const std::vector<c10::IValue> arguments = arguments_of(batch);
         const graph::Boundary last = forward(batch, arguments);
         if (batch.rows == 0 || !has_last() || !parts_.counts) continue;
+        const auto rows = static_cast<double>(batch.rows);
+        share.samples += rows;
+        const graph::TargetCount* const targets = parts_.segmented->lowered().targets.get();
+        const double counted = targets == nullptr ? rows : targets->of(arguments);
+        if (counted == 0) continue;
         const bool by_token = parts_.config->loss.mean == config::LossMean::kToken;
         // A batch's mean counts for each of its samples. A sum over tokens is a sum already.
-        const auto rows = static_cast<double>(batch.rows);
         share.loss_sum += by_token ? graph::loss_of(last) : graph::loss_of(last) * rows;
-        share.weight +=
-            by_token
-                ? static_cast<double>(graph::counted_targets(parts_.config->loss, arguments.back()))
-                : rows;
-        share.samples += rows;
+        share.weight += by_token ? counted : rows;
         if (parts_.segmented->lowered().has_rewards)
             share.rewards.add(graph::reward_means(graph::rewards_tensor(last)), rows);
     }
     parts_.buffers->restore(own);
-    parts_.model->module().train();
+    parts_.model->set_training(true);
     return share;
 }
 

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "base/text/wire.h"
-#include "graph/lower/loss.h"
 #include "plan/step/plan_check.h"
 #include "runtime/memory/lending_allocator.h"
 #include "runtime/schedules/learning_rate.h"
@@ -126,6 +126,8 @@ Trainer::Trainer(TrainerParts parts)
       tier_peaks_(plan::peak_by_tier(*parts_.plan)),
       kind_peaks_(plan::peak_by_kind(*parts_.plan)),
       scaler_(parts_.config->precision.loss_scale),
+      targets_(parts_.config->loss.mean, parts_.targets_vary, *parts_.segments, *parts_.collectives,
+               {parts_.stage.stage(), parts_.stage.stages()}),
       comms_(parts_.config->comms_logger,
              parts_.collectives->topology().world_size() / parts_.stage.stages(),
              parts_.config->zero.stage == 0) {
@@ -400,8 +402,9 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     const double scale = scaler_.scale();
     parts_.state->begin_step({step, updates_ + 1, lr_, scale, is_logged(step),
                               scheduled_betas(config.scheduler, updates_)});
-    const double weight = loss_weight(step - 1);
-    parts_.segments->begin_step(step - 1, weight * scale);
+    StepTargets targets = targets_of(step);
+    const double weight = targets.weight;
+    parts_.segments->begin_step(step - 1, weight * scale, std::move(targets.empty));
     executor_.run_step();
     double loss = 0;
     for (const double micro : parts_.segments->losses()) loss += micro;
@@ -431,23 +434,21 @@ void Trainer::settle_loss_scale(int64_t step, StepFacts& facts) {
              changed ? fmt::format(", from now on {}", scaler_.scale()) : "");
 }
 
-// Returns the weight of each micro step's loss in the mean over micro steps. The mean over ranks
-// comes on top.
-double Trainer::loss_weight(int64_t step) {
-    const config::RunConfig& config = *parts_.config;
-    if (config.loss.mean == config::LossMean::kMicroBatch)
-        return 1.0 / static_cast<double>(config.batch.accumulation_steps);
-    double counted[1] = {0};
-    // Only the first stage of a pipeline has the batches.
-    if (parts_.stage.stage() == 0)
-        for (const std::vector<c10::IValue>& batch : parts_.segments->look_ahead(step))
-            counted[0] += static_cast<double>(graph::counted_targets(config.loss, batch.back()));
-    parts_.collectives->sum_ordered(counted);
-    if (counted[0] == 0)
-        fail(ExitCode::kInput, "step {}: no target of the global batch counts (all are -100)",
-             step + 1);
-    const int ranks = parts_.collectives->topology().world_size() / parts_.stage.stages();
-    return ranks / counted[0];
+// Returns the weights of the micro steps of STEP, from 1, and says once that some count for
+// nothing.
+StepTargets Trainer::targets_of(int64_t step) {
+    StepTargets targets = targets_.of(step - 1);
+    const bool has_none = targets.weight == 0;
+    if (targets.empty_everywhere == 0 || !is_first_rank()) return targets;
+    if (has_none && !std::exchange(said_no_targets_, true))
+        log_warn("train",
+                 "step {}: no target of the global batch counts: the loss is 0, and the update is "
+                 "one with gradients of 0; said once",
+                 step);
+    if (!has_none && !std::exchange(said_empty_batches_, true))
+        log_warn("train", "step {}: no target counts in {}, which the mean leaves out; said once",
+                 step, counted(targets.empty_everywhere, "micro batch"));
+    return targets;
 }
 
 Trainer::StepFacts Trainer::gather(double loss, const std::optional<graph::RewardMeans>& rewards) {
@@ -567,6 +568,11 @@ std::optional<double> Trainer::evaluate(int64_t step) {
         fail(ExitCode::kInput,
              "held-out data: no target counts (all are -100), so there is no held-out loss");
     eval_loss_ = sums[0] / sums[1];
+    if (!std::isfinite(*eval_loss_))
+        fail(ExitCode::kDiverged,
+             "the held-out loss at step {} is {}: training has diverged; lower the learning rate, "
+             "or look at the held-out data",
+             step, *eval_loss_);
     eval_loss_is_new_ = true;
     if (is_first_rank()) {
         JsonWriter json;

@@ -32,6 +32,7 @@
 #include "runtime/train/job_clock.h"
 #include "runtime/train/reporter.h"
 #include "runtime/train/step_links.h"
+#include "runtime/train/step_targets.h"
 
 namespace dslaunch::runtime {
 
@@ -71,7 +72,9 @@ struct TrainerParts {
     BetweenSteps* between = nullptr;       // null: steps follow each other directly
     JobClock clock;
     storage::TrainingState resumed;  // state of earlier runs; by default nothing
-    int64_t tokens_per_sample = 0;   // 0: samples are not tokens
+    // True if micro batches may differ in the number of their targets that count.
+    bool targets_vary = true;
+    int64_t tokens_per_sample = 0;  // 0: samples are not tokens
     double peak_tflops = 0;          // peak of this rank's device; 0: not known
 };
 
@@ -119,7 +122,7 @@ class Trainer final : private InstructionRunner {
     void change_plan(const plan::StepPlan& plan, int64_t steps);
     [[nodiscard]] bool is_logged(int64_t step) const;
     void settle_loss_scale(int64_t step, StepFacts& facts);
-    [[nodiscard]] double loss_weight(int64_t step);
+    [[nodiscard]] StepTargets targets_of(int64_t step);
     [[nodiscard]] StepFacts gather(double loss, const std::optional<graph::RewardMeans>& rewards);
     void report_step(int64_t step, const StepFacts& facts);
     void report_progress(int64_t step, const StepFacts& facts);
@@ -148,6 +151,9 @@ class Trainer final : private InstructionRunner {
     TimePoint last_step_end_{};
     TimePoint train_begin_{};
     LossScaler scaler_;
+    TargetWeights targets_;
+    bool said_no_targets_ = false;
+    bool said_empty_batches_ = false;
     int64_t updates_ = 0;  // steps that were not skipped
     double lr_ = 0;
     int64_t faults_before_ = 0;

@@ -29,6 +29,10 @@ FiniteScan::FiniteScan(DType dtype) {
         case DType::kBF16:
             exponent_ = 0x7F80;
             break;
+        case DType::kC64:
+            exponent_ = 0x7F80'0000;
+            element_bytes_ = sizeof(float);  // of each part
+            return;
         case DType::kF32:
             exponent_ = 0x7F80'0000;
             break;

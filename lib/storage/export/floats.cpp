@@ -110,6 +110,7 @@ void to_doubles(std::span<const std::byte> bytes, DType dtype, std::vector<doubl
         case DType::kU32:
             return read_plain<uint32_t>(bytes, values);
         case DType::kF32:
+        case DType::kC64:
             return read_plain<float>(bytes, values);
         case DType::kF64:
             return read_plain<double>(bytes, values);

@@ -14,8 +14,8 @@ namespace dslaunch::storage {
 // F16, BF16, F32, F64.
 [[nodiscard]] bool is_floating(DType dtype);
 
-// Every element of BYTES as a number; integers beyond 2^53 are rounded. VALUES becomes as long as
-// BYTES has elements.
+// Every element of BYTES as a number, a complex one as two; integers beyond 2^53 are rounded.
+// VALUES becomes as long as BYTES has numbers.
 void to_doubles(std::span<const std::byte> bytes, DType dtype, std::vector<double>& values);
 
 // VALUES in the floating type DTYPE, little-endian, rounded to nearest even; OUT becomes as long.

@@ -16,7 +16,7 @@ namespace {
 using Kind = PickleValue::Kind;
 
 std::optional<DType> storage_dtype(std::string_view name) {
-    static constexpr std::array<std::pair<std::string_view, DType>, 10> kStorages = {
+    static constexpr std::array<std::pair<std::string_view, DType>, 11> kStorages = {
         {{"torch FloatStorage", DType::kF32},
          {"torch BFloat16Storage", DType::kBF16},
          {"torch HalfStorage", DType::kF16},
@@ -26,7 +26,8 @@ std::optional<DType> storage_dtype(std::string_view name) {
          {"torch ShortStorage", DType::kI16},
          {"torch CharStorage", DType::kI8},
          {"torch ByteStorage", DType::kU8},
-         {"torch BoolStorage", DType::kBool}}};
+         {"torch BoolStorage", DType::kBool},
+         {"torch ComplexFloatStorage", DType::kC64}}};
     for (const auto& [storage, dtype] : kStorages)
         if (storage == name) return dtype;
     return std::nullopt;

@@ -99,11 +99,8 @@ void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
     for (const plan::ParameterSlice& slice : layout.slices) {
         const graph::ModelParameter& parameter = model.parameters()[slice.parameter];
         const at::ScalarType type = parameter.tensor.scalar_type();
-        const bool half = type == at::kBFloat16 || type == at::kHalf;
-        if (type != at::kFloat && !half)
-            fail(ExitCode::kInput,
-                 "parameter {} is {}, which cannot be trained; save the model with .float()",
-                 parameter.name, c10::toString(type));
+        DSL_CHECK(parameter.packed || graph::is_trained_type(type),
+                  "parameter {} is {}, which no bucket holds", parameter.name, c10::toString(type));
         values.loaded.push_back(graph::in_memory_order(parameter.tensor).to(at::kCPU));
     }
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {

@@ -54,8 +54,8 @@ class ParameterStore {
     // DEVICE's memory, or, if they are offloaded, into STATES. Master copies go into STATES too.
     // The model's tensors then point to the copies, and the memory they were loaded into is given
     // back bucket by bucket. Trained parameters come from SAVED if it is given. All references must
-    // outlive the store. Blocks until all local ranks have come. Throws Error{kInput} naming a
-    // parameter of another type.
+    // outlive the store. Blocks until all local ranks have come. REQUIRES: parameters with a
+    // slice are fp32, bf16 or fp16, or packed.
     ParameterStore(graph::Model& model, const ShardMap& map, const ParameterSlices& slices,
                    DType dtype, const TensorDevice& device, const runtime::Arena& arena,
                    runtime::HostGroup& group, runtime::Collectives& collectives, StateStore& states,

@@ -259,7 +259,6 @@ TEST_CASE("auto of bf16 and fp16 is the type of the model's weights") {
     CHECK(compute(both, DType::kF16) == DType::kF16);
     CHECK(compute(both, DType::kF32) == DType::kF32);
     CHECK(compute("{bf16: {enabled: auto}}", DType::kF16) == DType::kF32);
-    CHECK(compute("{}", DType::kBF16) == DType::kF32);
     CHECK(compute("{fp16: {enabled: auto}, bf16: {enabled: true}}", DType::kF16) == DType::kBF16);
 }
 

@@ -1,0 +1,414 @@
+#include "graph/lower/target_count.h"
+
+#include <ATen/core/Reduction.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/interned_strings.h>
+#include <c10/core/ScalarType.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "graph/lower/device_rewrite.h"
+#include "graph/lower/written_values.h"
+
+namespace dslaunch::graph {
+
+namespace prim = c10::prim;
+namespace aten = c10::aten;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+struct TargetCount::Parts {
+    enum class Counted {
+        kLabels,    // class numbers other than the ignored one, or rows of probabilities of classes
+        kElements,  // all elements of the target
+        kDivisor    // the number that the model itself divides by
+    };
+    Counted counted = Counted::kLabels;
+    int64_t ignored = 0;
+    std::vector<size_t> arguments;  // of forward, from 0
+    std::unique_ptr<torch::jit::Code> code;
+    bool is_relaid = false;  // labels are counted as they were before their shape was changed
+    bool by_size = false;    // only the sizes of arguments are read
+    bool picks_only = false;
+};
+
+namespace {
+
+using Counted = TargetCount::Parts::Counted;
+
+// The operator that makes the loss, the value that is counted, and how.
+struct LossEnd {
+    Node* node = nullptr;
+    Counted counted = Counted::kLabels;
+    Value* value = nullptr;
+    int64_t ignored = 0;
+    size_t reduction = 0;  // the operator's input that says mean or sum
+    bool weighs = false;   // by class: the mean divides by a sum of weights, not by a count
+};
+
+bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) {
+    return std::ranges::find(names, std::string_view(node.kind().toQualString())) != names.end();
+}
+
+bool is_constant(const Value* value) {
+    return value->node()->kind() == prim::Constant;
+}
+
+bool is_tensor(const Value* value) {
+    return value->type()->isSubtypeOf(*c10::TensorType::get());
+}
+
+// Operators that change neither the elements of a tensor nor their number.
+bool lays_out_only(const Node& node) {
+    return is_one_of(node, {"aten::view", "aten::reshape", "aten::flatten", "aten::contiguous",
+                            "aten::squeeze", "aten::unsqueeze", "aten::transpose", "aten::permute",
+                            "aten::t", "aten::clone", "aten::alias", "aten::detach",
+                            "aten::view_as", "aten::reshape_as", "aten::_unsafe_view"});
+}
+
+bool casts(const Node& node) {
+    return is_one_of(node, {"aten::to", "aten::type_as", "aten::float", "aten::_to_copy"});
+}
+
+// Follows the loss back to the operator that makes it, through what multiplies it by a constant or
+// changes its type.
+class EndFinder {
+  public:
+    explicit EndFinder(const config::LossConfig& loss) : loss_(loss) {}
+
+    std::optional<LossEnd> find(Value* value) {
+        for (;;) {
+            Node* const node = value->node();
+            last_ = node;
+            if (value->uses().size() != 1) return refuse("whose result has other uses too");
+            if (node->inputs().size() == 0 || !node->blocks().empty()) return refuse("");
+            Value* const operand = node->input(0);
+            if (casts(*node) || lays_out_only(*node) ||
+                is_one_of(*node, {"aten::neg", "aten::_autocast_to_full_precision",
+                                  "aten::_autocast_to_reduced_precision"})) {
+                value = operand;
+            } else if (is_one_of(*node, {"aten::mean", "aten::sum"})) {
+                reduced_ = true;
+                value = operand;
+            } else if (is_one_of(*node, {"aten::mul", "aten::div"}) &&
+                       is_constant(node->input(1))) {
+                value = operand;
+            } else if (node->kind() == aten::mul && is_constant(operand)) {
+                value = node->input(1);
+            } else {
+                return end_at(node);
+            }
+        }
+    }
+
+    // Returns why no end was found.
+    [[nodiscard]] std::string why() const {
+        return fmt::format("{}{}", last_ == nullptr ? "nothing" : describe_node(*last_),
+                           reason_.empty() ? "" : ", " + reason_);
+    }
+
+  private:
+    std::nullopt_t refuse(std::string reason) {
+        reason_ = std::move(reason);
+        return std::nullopt;
+    }
+
+    std::optional<LossEnd> end_at(Node* node) {
+        const auto integer = [node](size_t input) {
+            return torch::jit::constant_as<int64_t>(node->input(input));
+        };
+        const bool crosses = node->kind() == aten::cross_entropy_loss;
+        if (crosses ||
+            is_one_of(*node, {"aten::nll_loss_nd", "aten::nll_loss", "aten::nll_loss2d"})) {
+            const bool weighs = node->input(2)->type()->kind() != c10::TypeKind::NoneType;
+            return with_reduction(
+                {node, Counted::kLabels, node->input(1), integer(4).value_or(0), 3, weighs});
+        }
+        // Output and target of a named loss have the same shape.
+        if (loss_.kind != config::LossKind::kModel) {
+            const size_t reduction = node->inputs().size() - 1;
+            return with_reduction({node, Counted::kElements, node->input(1), 0, reduction});
+        }
+        if (is_one_of(*node, {"aten::div", "aten::true_divide"}) && !reduced_ &&
+            node->inputs().size() == 2 && counts(node->input(1)))
+            return LossEnd{node, Counted::kDivisor, node->input(1), 0, 0};
+        return refuse("");
+    }
+
+    std::optional<LossEnd> with_reduction(const LossEnd& end) {
+        const auto reduction = torch::jit::constant_as<int64_t>(end.node->input(end.reduction));
+        const bool is_mean = reduction == static_cast<int64_t>(at::Reduction::Mean);
+        if (!is_mean && loss_.kind == config::LossKind::kModel) return refuse("which is no mean");
+        return end;
+    }
+
+    // True if VALUE is a number of elements, or a sum or mean of marks or weights.
+    static bool counts(const Value* value) {
+        const Node& node = *value->node();
+        if (is_one_of(node, {"aten::sum", "aten::mean", "aten::count_nonzero", "aten::numel",
+                             "aten::size"}))
+            return true;
+        const bool passes =
+            casts(node) || lays_out_only(node) ||
+            is_one_of(node, {"aten::clamp", "aten::clamp_min", "aten::maximum", "aten::max",
+                             "aten::add", "aten::mul", "prim::NumToTensor", "aten::Float",
+                             "prim::max", "aten::ScalarImplicit"});
+        return passes && node.inputs().size() > 0 && counts(node.input(0));
+    }
+
+    const config::LossConfig& loss_;
+    const Node* last_ = nullptr;
+    std::string reason_;
+    bool reduced_ = false;  // a mean or sum follows what is looked at
+};
+
+// The nodes that compute a value from forward's arguments and from nothing else.
+class Slice {
+  public:
+    explicit Slice(const LoweredGraph& lowered) : lowered_(lowered) {}
+
+    bool take(Value* value) {
+        if (taken_.count(value) > 0) return true;
+        Node* const node = value->node();
+        if (node == lowered_.graph->param_node()) {
+            const size_t input = value->offset();
+            if (input < lowered_.first_argument() || input >= lowered_.first_state()) return false;
+            arguments_.insert(input);
+            taken_.insert(value);
+            return true;
+        }
+        const c10::FunctionSchema* const schema = node->maybeSchema();
+        const bool computes = node->blocks().empty() && !node->hasSideEffects() &&
+                              !node->isNondeterministic() && node->kind() != prim::GetAttr &&
+                              (schema == nullptr || !schema->is_mutable());
+        if (!computes) return false;
+        // The type of the marks that are added up does not change how many there are.
+        if (casts(*node) && !all_taken(*node, 1)) {
+            if (!take(node->input(0))) return false;
+            stands_for_[value] = node->input(0);
+        } else if (!all_taken(*node, 0)) {
+            return false;
+        } else {
+            nodes_.insert(node);
+        }
+        for (Value* output : node->outputs()) taken_.insert(output);
+        return true;
+    }
+
+    [[nodiscard]] const std::set<Value*>& values() const { return taken_; }
+    [[nodiscard]] const std::set<size_t>& arguments() const { return arguments_; }
+
+    // True if only the sizes of the arguments are read.
+    [[nodiscard]] bool reads_sizes_only() const {
+        for (const size_t input : arguments_)
+            for (const torch::jit::Use& use : lowered_.graph->inputs()[input]->uses())
+                if (nodes_.count(use.user) > 0 &&
+                    !is_one_of(*use.user, {"aten::size", "aten::numel", "aten::dim", "aten::len"}))
+                    return false;
+        return true;
+    }
+
+    // True if elements of the arguments, and constants, are only picked and laid out.
+    [[nodiscard]] bool picks_only() const {
+        return std::ranges::all_of(nodes_, [](const Node* node) {
+            return lays_out_only(*node) || casts(*node) || node->kind() == prim::Constant ||
+                   node->kind() == prim::ListConstruct ||
+                   is_one_of(*node, {"aten::slice", "aten::select", "aten::size", "aten::pad",
+                                     "aten::constant_pad_nd", "aten::narrow", "aten::long"});
+        });
+    }
+
+    // The graph from the arguments, in the order of the inputs, to RESULT.
+    [[nodiscard]] std::shared_ptr<Graph> graph(Value* result) const {
+        auto made = std::make_shared<Graph>();
+        std::map<Value*, Value*> twins;
+        for (const size_t input : arguments_) {
+            Value* const from = lowered_.graph->inputs()[input];
+            twins[from] = made->addInput();
+            twins[from]->setType(from->type());
+        }
+        const auto twin = [&](Value* value) {
+            while (stands_for_.count(value) > 0) value = stands_for_.at(value);
+            return twins.at(value);
+        };
+        for (Node* const node : lowered_.graph->nodes()) {
+            if (nodes_.count(node) == 0) continue;
+            Node* const copy = made->appendNode(made->createClone(node, twin));
+            for (size_t i = 0; i < node->outputs().size(); ++i)
+                twins[node->output(i)] = copy->output(i);
+        }
+        made->registerOutput(twin(result));
+        rewrite_devices(*made->block(), c10::kCPU);
+        return made;
+    }
+
+  private:
+    bool all_taken(const Node& node, size_t first) {
+        for (size_t i = first; i < node.inputs().size(); ++i)
+            if (!take(const_cast<Node&>(node).input(i))) return false;
+        return true;
+    }
+
+    const LoweredGraph& lowered_;
+    std::set<Node*> nodes_;
+    std::set<Value*> taken_;
+    std::set<size_t> arguments_;  // inputs of the graph
+    std::map<Value*, Value*> stands_for_;
+};
+
+// Returns what VALUE is before a bound keeps it from 0.
+Value* unbounded(Value* value) {
+    for (;;) {
+        const Node* const node = value->node();
+        const bool bounds =
+            is_one_of(*node, {"aten::clamp", "aten::clamp_min", "aten::maximum", "prim::max"}) ||
+            (node->kind() == aten::add && is_constant(node->input(1)));
+        if (!bounds || node->inputs().size() < 2) return value;
+        value = const_cast<Node*>(node)->input(0);
+    }
+}
+
+// The loss is 0 where DIVISION divides by 0, and what it was elsewhere.
+void divide_safely(Node* division) {
+    Value* const divisor = division->input(1);
+    if (!is_tensor(divisor)) return;
+    Graph& graph = *division->owningGraph();
+    const torch::jit::WithInsertPoint before(division);
+    Value* const counts = graph.insert(aten::ne, {divisor, 0});
+    Value* const sum = graph.insert(aten::mul, {division->input(0), counts});
+    Value* const safe =
+        graph.insert(aten::masked_fill, {divisor, graph.insert(aten::eq, {divisor, 0}), 1});
+    for (const Value* value : {counts, sum, safe})
+        const_cast<Value*>(value)->node()->copyMetadata(division);
+    division->replaceInput(0, sum);
+    division->replaceInput(1, safe);
+}
+
+void sum_up(const LossEnd& end) {
+    if (end.counted == Counted::kDivisor)
+        return end.node->output()->replaceAllUsesWith(end.node->input(0));
+    const torch::jit::WithInsertPoint before(end.node);
+    end.node->replaceInput(end.reduction, end.node->owningGraph()->insertConstant(
+                                              static_cast<int64_t>(at::Reduction::Sum)));
+}
+
+}  // namespace
+
+TargetCount::TargetCount(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+
+TargetCount::~TargetCount() = default;
+
+double TargetCount::of(const std::vector<c10::IValue>& batch) const {
+    torch::jit::Stack stack;
+    for (const size_t argument : parts_->arguments) stack.push_back(batch.at(argument));
+    {
+        const at::NoGradGuard no_grad;
+        const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+        torch::jit::InterpreterState(*parts_->code).run(stack);
+    }
+    const c10::IValue& result = stack.back();
+    if (!result.isTensor()) return result.toScalar().toDouble();
+    const at::Tensor& values = result.toTensor();
+    switch (parts_->counted) {
+        case Counted::kElements:
+            return static_cast<double>(values.numel());
+        case Counted::kDivisor:
+            if (values.numel() != 1)
+                fail(ExitCode::kInput,
+                     "the loss is divided by {} numbers, not by one count of its targets",
+                     values.numel());
+            return values.item<double>();
+        case Counted::kLabels:
+            break;
+    }
+    if (!values.is_floating_point())
+        return static_cast<double>(values.ne(parts_->ignored).sum().item<int64_t>());
+    const int64_t classes =
+        values.dim() < 2 || parts_->is_relaid ? values.size(-1) : values.size(1);
+    return static_cast<double>(values.numel()) / static_cast<double>(std::max<int64_t>(1, classes));
+}
+
+bool TargetCount::varies(bool tokens) const {
+    if (parts_->counted == Counted::kElements || parts_->by_size) return false;
+    return parts_->counted != Counted::kLabels || !parts_->picks_only || !tokens ||
+           parts_->ignored >= 0;
+}
+
+namespace {
+
+// The count of END's targets; null, and WHY, if it does not follow from the arguments.
+std::shared_ptr<const TargetCount> count_of(const LossEnd& end, const LoweredGraph& lowered,
+                                            std::string& why) {
+    auto parts = std::make_unique<TargetCount::Parts>();
+    parts->counted = end.counted;
+    parts->ignored = end.ignored;
+    Value* value = end.counted == Counted::kDivisor ? unbounded(end.value) : end.value;
+    while (end.counted == Counted::kLabels && lays_out_only(*value->node())) {
+        value = value->node()->input(0);
+        parts->is_relaid = true;
+    }
+    Slice slice(lowered);
+    if (!slice.take(value) || slice.arguments().empty()) {
+        why = "whose targets do not follow from forward's arguments alone";
+        return nullptr;
+    }
+    const std::set<const Value*> written = find_written_values(*lowered.graph);
+    if (std::ranges::any_of(slice.values(),
+                            [&](const Value* read) { return written.count(read) > 0; })) {
+        why = "whose targets forward writes in place";
+        return nullptr;
+    }
+    for (const size_t input : slice.arguments())
+        parts->arguments.push_back(input - lowered.first_argument());
+    parts->by_size = value->node() != lowered.graph->param_node() && slice.reads_sizes_only();
+    parts->picks_only = slice.picks_only();
+    parts->code = std::make_unique<torch::jit::Code>(slice.graph(value), "targets");
+    return std::make_shared<const TargetCount>(std::move(parts));
+}
+
+}  // namespace
+
+void find_targets(const config::LossConfig& loss, LoweredGraph& lowered) {
+    if (loss.is_preference()) {
+        lowered.why_no_targets = "a loss of preferences is a mean over pairs";
+        return;
+    }
+    const bool by_token = loss.mean == config::LossMean::kToken;
+    EndFinder finder(loss);
+    const std::optional<LossEnd> end = finder.find(lowered.graph->outputs()[0]);
+    if (end) {
+        std::string why;
+        lowered.targets = count_of(*end, lowered, why);
+        if (end->weighs && by_token) {
+            lowered.targets = nullptr;
+            why = "which divides by weights of classes";
+        }
+        if (!why.empty())
+            lowered.why_no_targets = fmt::format("{}, {}", describe_node(*end->node), why);
+    } else {
+        lowered.why_no_targets = finder.why();
+    }
+    if (lowered.targets && by_token) return sum_up(*end);
+    if (lowered.targets && end->counted == Counted::kDivisor) return divide_safely(end->node);
+    if (lowered.targets || !by_token) return;
+    fail(ExitCode::kConfig,
+         "dslaunch.loss.mean: \"token\" needs a loss that is a mean over targets among forward's "
+         "arguments, and this model's ends in {}: let forward return its output and name the loss "
+         "(dslaunch.loss.name), or take the mean over micro batches (micro_batch)",
+         lowered.why_no_targets);
+}
+
+}  // namespace dslaunch::graph

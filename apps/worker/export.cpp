@@ -31,6 +31,7 @@ namespace {
 struct ExportArguments {
     std::string checkpoint, model, out;
     std::vector<std::string> op_libraries;
+    bool trust_model = false;
     bool force = false;
     bool json = false;
 };
@@ -40,26 +41,38 @@ void declare(CommandLine& app, ExportArguments& arguments) {
     app.add("--model FILE", arguments.model, "the model that was trained").required();
     app.add("--out FILE", arguments.out, "archive to write").required();
     app.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
+    app.add("--trust-model", arguments.trust_model, kTrustModelHelp);
     app.add("--force", arguments.force, "replace what is there");
     app.add("--json", arguments.json, "one JSON object");
 }
 
 // A tensor of the archive that is to be filled.
 struct Wanted {
-    std::string name;
+    std::vector<std::string> names;
     at::Tensor tensor;
+    bool may_lack = false;  // it stays as the archive has it where the checkpoint has none
 };
 
-std::vector<Wanted> wanted_of(graph::Model& model) {
+std::vector<Wanted> wanted_of(const graph::Model& model) {
     std::vector<Wanted> wanted;
-    for (const graph::ModelParameter& parameter : model.parameters())
-        wanted.push_back({parameter.name, parameter.tensor});
+    const auto add = [&](const auto& item, bool may_lack) {
+        Wanted& one = wanted.emplace_back();
+        one.names = item.aliases;
+        one.names.insert(one.names.begin(), item.name);
+        for (const graph::ModelView& view : model.views())
+            if (view.owner.is_same(item.tensor) && view.view.is_same() && !view.name.empty())
+                one.names.push_back(view.name);
+        one.tensor = item.tensor;
+        one.may_lack = may_lack;
+    };
+    for (const graph::ModelParameter& parameter : model.parameters()) add(parameter, false);
     for (const graph::ModelBuffer& buffer : model.buffers())
-        wanted.push_back({buffer.name, buffer.tensor});
+        add(buffer, !buffer.persistent || !model.says_persistence());
     return wanted;
 }
 
-// The index in SOURCE of each wanted tensor. Throws Error{kInput} with all mismatches.
+// The index in SOURCE of each wanted tensor, -1: the archive's stays. Throws Error{kInput} with all
+// mismatches; a name of tied memory that SOURCE has as a tensor of its own is one.
 std::vector<int> match(const storage::TensorSource& source, const std::vector<Wanted>& wanted,
                        const std::string& archive) {
     std::map<std::string, int> by_name;
@@ -73,18 +86,22 @@ std::vector<int> match(const storage::TensorSource& source, const std::vector<Wa
     std::vector<int> matched;
     std::vector<bool> used(source.tensors().size());
     for (const Wanted& one : wanted) {
-        const auto it = by_name.find(one.name);
+        const std::string& name = one.names.front();
+        auto it = by_name.end();
+        for (const std::string& other : one.names)
+            if (it == by_name.end()) it = by_name.find(other);
         matched.push_back(it == by_name.end() ? -1 : it->second);
         if (it == by_name.end()) {
-            problems += fmt::format("\n  {}: the checkpoint has none", printable(one.name));
+            if (!one.may_lack)
+                problems += fmt::format("\n  {}: the checkpoint has none", printable(name));
             continue;
         }
         used[it->second] = true;
         const storage::CheckpointTensor& tensor = source.tensors()[it->second];
         if (tensor.shape != one.tensor.sizes().vec())
-            problems += fmt::format("\n  {}: [{}] in the checkpoint, [{}] in the archive",
-                                    printable(one.name), fmt::join(tensor.shape, ", "),
-                                    fmt::join(one.tensor.sizes(), ", "));
+            problems +=
+                fmt::format("\n  {}: [{}] in the checkpoint, [{}] in the archive", printable(name),
+                            fmt::join(tensor.shape, ", "), fmt::join(one.tensor.sizes(), ", "));
     }
     for (size_t i = 0; i < used.size(); ++i) {
         const storage::CheckpointTensor& tensor = source.tensors()[i];
@@ -141,11 +158,14 @@ int export_main(int argc, char** argv) {
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     const auto source = storage::open_checkpoint(*tree, arguments.checkpoint);
     graph::load_op_libraries(arguments.op_libraries);
-    graph::Model model = graph::Model::load(arguments.model);
+    graph::Model model = graph::Model::load(arguments.model, graph::Weights::kRequired,
+                                            graph::trust_of(arguments.trust_model));
     const std::vector<Wanted> wanted = wanted_of(model);
     const std::vector<int> matched = match(*source, wanted, arguments.model);
-    for (size_t i = 0; i < wanted.size(); ++i) fill(wanted[i].tensor, *source, matched[i]);
-    graph::save_archive(model.module(), arguments.out);
+    for (size_t i = 0; i < wanted.size(); ++i)
+        if (matched[i] >= 0) fill(wanted[i].tensor, *source, matched[i]);
+    model.renew_views();
+    graph::save_archive(model.module(), arguments.out, {}, model.extra_files());
     if (arguments.json) {
         JsonWriter json;
         json.begin_object().field("path", source->path()).field("tensors", wanted.size());

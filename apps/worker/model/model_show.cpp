@@ -131,6 +131,15 @@ Segments segments_of(graph::Model& model) {
     return found;
 }
 
+// The names that read PARAMETER's memory in another shape, or without its gradient.
+std::vector<std::string> views_of(const graph::Model& model,
+                                  const graph::ModelParameter& parameter) {
+    std::vector<std::string> names;
+    for (const graph::ModelView& view : model.views())
+        if (view.owner.is_same(parameter.tensor) && !view.name.empty()) names.push_back(view.name);
+    return names;
+}
+
 void print_json(const graph::Model& model, const ModuleNode& root, const Segments& segments) {
     JsonWriter json;
     json.begin_object().field("parameters", root.numel).field("bytes", root.bytes);
@@ -142,6 +151,7 @@ void print_json(const graph::Model& model, const ModuleNode& root, const Segment
         json.end_array().field("trainable", parameter.tensor.requires_grad());
         json.key("tied").begin_array();
         for (const std::string& alias : parameter.aliases) json.value(alias);
+        for (const std::string& view : views_of(model, parameter)) json.value(view);
         json.end_array().end_object();
     }
     json.end_array().field("buffers", std::ssize(model.buffers()));
@@ -162,6 +172,8 @@ void print_parameters(const graph::Model& model) {
         std::string note = parameter.tensor.requires_grad() ? "" : "frozen";
         for (const std::string& alias : parameter.aliases)
             note += fmt::format("{}also {}", note.empty() ? "" : ", ", alias);
+        for (const std::string& view : views_of(model, parameter))
+            note += fmt::format("{}seen by {}", note.empty() ? "" : ", ", view);
         rows.push_back(
             {parameter.name, shape_of(parameter.tensor), dtype_of(parameter), std::move(note)});
     }
@@ -182,12 +194,14 @@ void add_show(CommandLine& app, ShowArguments& arguments) {
     show.add("--depth N", arguments.depth, "levels of modules to list").range(1, 64).show_default();
     show.add("--parameters", arguments.parameters, "list parameters in place of modules");
     show.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
+    show.add("--trust-model", arguments.trust_model, kTrustModelHelp);
     show.add("--json", arguments.json, "one JSON object");
 }
 
 void run_show(const ShowArguments& arguments) {
     graph::load_op_libraries(arguments.op_libraries);
-    graph::Model model = graph::Model::load(arguments.model, graph::Weights::kIfThere);
+    graph::Model model = graph::Model::load(arguments.model, graph::Weights::kIfThere,
+                                            graph::trust_of(arguments.trust_model));
     const ModuleNode root = tree_of(model);
     const Segments segments = segments_of(model);
     if (arguments.json) return print_json(model, root, segments);

@@ -47,6 +47,12 @@ class Finder {
     Finder(const Model& model, const LoweredGraph& lowered) : model_(model), lowered_(lowered) {
         for (size_t i = 0; i < lowered.parameters.size(); ++i) input_of_[input(i)] = i;
         search(*lowered.graph->block());
+        // An adapter adds to products of one orientation.
+        std::erase_if(layers_, [](const LinearLayer& layer) {
+            return std::ranges::any_of(layer.uses, [&](const LinearUse& use) {
+                return use.transposed != layer.transposed;
+            });
+        });
         for (LinearLayer& layer : layers_)
             layer.read_elsewhere = !only_multiplied(*layer.weight, layer);
     }

@@ -32,7 +32,8 @@ struct LinearLayer {
 };
 
 // The layers of LOWERED, a graph of MODEL, in the order in which forward computes them. Parameters
-// of adapters make none.
+// of adapters make none, and neither does one that forward multiplies with both as it is and
+// transposed, as a decoder that is the turned encoder.
 [[nodiscard]] std::vector<LinearLayer> find_linear_layers(const Model& model,
                                                           const LoweredGraph& lowered);
 

@@ -13,5 +13,7 @@ namespace dslaunch::graph {
 [[nodiscard]] at::Tensor in_memory_order(const at::Tensor& tensor);
 // Strides that put the elements back in their places; empty: row-major.
 [[nodiscard]] std::vector<int64_t> strides_in_memory(const at::Tensor& tensor);
+// A tensor without memory (on the meta device) whose elements lie as in_memory_order() has them.
+[[nodiscard]] at::Tensor like_in_memory(const at::Tensor& tensor);
 
 }  // namespace dslaunch::graph

@@ -4,12 +4,16 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/archive/in_place.h"
+#include "graph/lower/written_values.h"
 
 namespace dslaunch::graph {
 
@@ -49,13 +53,18 @@ class Lifter {
         : model_(model), lowered_(lowered), graph_(*lowered.graph) {}
 
     void run(const c10::intrusive_ptr<Object>& self, const std::function<void()>& simplify) {
+        root_ = self;
         paths_[self.get()] = "";
         objects_[graph_.inputs()[0]] = self;
+        find_written(*graph_.block());
+        drop_augmented(*graph_.block());
+        written_.clear();
         find_written(*graph_.block());
         lift_block(*graph_.block(), /*nested=*/false);
         // Branches on constants (`if self.training:`) go now; what is still written inside one is
         // written at run time.
         simplify();
+        constants_.clear();
         objects_.clear();
         written_.clear();
         objects_[graph_.inputs()[0]] = self;
@@ -66,6 +75,7 @@ class Lifter {
             graph_.registerOutput(current_.at({state.object.get(), state.attribute}));
         torch::jit::EliminateDeadCode(lowered_.graph);
         settle_module();
+        refuse_writes_to_loose();
     }
 
   private:
@@ -95,6 +105,34 @@ class Lifter {
                 if (owner != nullptr) written_.insert({owner->get(), node->s(attr::name)});
             }
             for (Block* inner : node->blocks()) find_written(*inner);
+        }
+    }
+
+    // True if SetAttr NODE gives a parameter what it is, as `self.weight += 1` does: the tensor
+    // that was read from it and written in place.
+    bool is_augmented(const Node& node) const {
+        const auto* owner = object_of(node.input(0));
+        const std::string& name = node.s(attr::name);
+        if (owner == nullptr || !(*owner)->getAttr(name).isTensor()) return false;
+        const at::Tensor tensor = (*owner)->getAttr(name).toTensor();
+        const int buffer = model_.buffer_index(tensor);
+        const bool was_parameter =
+            buffer >= 0 && model_.buffers()[buffer].origin == ModelBuffer::Origin::kParameter;
+        if (!was_parameter && model_.parameter_index(tensor) < 0) return false;
+        const Value* value = node.input(1);
+        while (const Value* const written = overwritten_as(*value->node(), value->offset()))
+            value = written;
+        if (value->node()->kind() != prim::GetAttr || value->node()->s(attr::name) != name)
+            return false;
+        const auto* read = object_of(value->node()->input(0));
+        return read != nullptr && read->get() == owner->get();
+    }
+
+    void drop_augmented(Block& block) {
+        for (auto it = block.nodes().begin(); it != block.nodes().end();) {
+            Node* node = *it++;
+            for (Block* inner : node->blocks()) drop_augmented(*inner);
+            if (node->kind() == prim::SetAttr && is_augmented(*node)) node->destroy();
         }
     }
 
@@ -142,9 +180,41 @@ class Lifter {
                  "with the graph; "
                  "return the value, or write it at the top of forward",
                  describe_node(*node), path_of(owner->get(), name));
+        require_alone(*node, *owner, name);
         state(*owner, name, node->input(1)->type());
         current_[{owner->get(), name}] = node->input(1);
         node->destroy();
+    }
+
+    // Refuses a new value for attribute NAME of OWNER if its tensor has other names: they would
+    // keep the old one in PyTorch, and here take part in the change.
+    void require_alone(const Node& node, const c10::intrusive_ptr<Object>& owner,
+                       const std::string& name) const {
+        const IValue value = owner->getAttr(name);
+        if (!value.isTensor() || !value.toTensor().defined() || value.toTensor().numel() == 0)
+            return;
+        const void* const memory = value.toTensor().storage().data();
+        std::set<const Object*> seen;
+        std::string other;
+        const std::function<void(const Object&, const std::string&)> look =
+            [&](const Object& object, const std::string& path) {
+                if (!seen.insert(&object).second) return;
+                for (size_t i = 0; i < object.slots().size(); ++i) {
+                    const IValue& slot = object.getSlot(i);
+                    const std::string attribute = object.type()->getAttributeName(i);
+                    if (slot.isObject()) look(slot.toObjectRef(), path + attribute + ".");
+                    const bool is_it = &object == owner.get() && attribute == name;
+                    if (!is_it && slot.isTensor() && slot.toTensor().has_storage() &&
+                        slot.toTensor().storage().data() == memory)
+                        other = path + attribute;
+                }
+            };
+        look(*root_, "");
+        if (other.empty()) return;
+        fail(ExitCode::kInput,
+             "{}: forward gives attribute `{}` a new tensor, and `{}` shares the memory of the old "
+             "one: write it in place (`{}.copy_(...)`), or give the two memory of their own",
+             describe_node(node), path_of(owner.get(), name), other, name);
     }
 
     Value* state(const c10::intrusive_ptr<Object>& owner, const std::string& name,
@@ -175,14 +245,31 @@ class Lifter {
         return inputs[index] = input;
     }
 
+    // A name of another tensor's memory, made at the insert point.
+    Value* view_input(const ModelView& view) {
+        Value* owner = tensor_input(view.owner);
+        if (view.detached && view.owner.requires_grad())
+            owner = graph_.insert(c10::aten::detach, {owner});
+        return view.view.insert(graph_, owner);
+    }
+
+    // One value for all readings of TENSOR, an attribute: one of them may write it in place.
+    Value* constant_of(const at::Tensor& tensor) {
+        const auto [found, fresh] = constants_.try_emplace(tensor.unsafeGetTensorImpl(), nullptr);
+        if (!fresh) return found->second;
+        const torch::jit::WithInsertPoint at_start(*graph_.nodes().begin());
+        return found->second =
+                   torch::jit::tryInsertConstant(graph_, tensor.detach()).value_or(nullptr);
+    }
+
     // The attribute's value at the insert point; null when it can only be reached through the
     // module.
     Value* materialize(const IValue& value, const c10::TypePtr& type) {
         if (value.isTensor() && value.toTensor().defined()) {
             if (Value* input = tensor_input(value.toTensor())) return input;
+            if (const ModelView* view = model_.view_of(value.toTensor())) return view_input(*view);
             // A tensor that is neither parameter nor buffer: a constant unless it wants a gradient.
-            return torch::jit::tryInsertConstant(graph_, value.toTensor().detach())
-                .value_or(nullptr);
+            return constant_of(value.toTensor());
         }
         if (!holds_tensor(value))
             return torch::jit::tryInsertConstant(graph_, value).value_or(nullptr);
@@ -218,16 +305,53 @@ class Lifter {
             return;
         }
         for (const auto& use : self->uses()) lowered_.opaque_node = describe_node(*use.user);
+        if (!model_.views().empty())
+            fail(ExitCode::kInput,
+                 "{} needs the module itself, in which `{}` shares memory with another tensor in "
+                 "another shape: call a method of a known type instead, or give the two memory of "
+                 "their own",
+                 lowered_.opaque_node, model_.views().front().name);
+    }
+
+    // Tensors that overlap without being views of each other have memory of their own here.
+    void refuse_writes_to_loose() const {
+        const auto refuse = [](const std::string& name) {
+            fail(ExitCode::kInput,
+                 "forward writes `{}`, which overlaps another tensor in memory without being a "
+                 "view of it, or of which that is no view: give them memory of their own before "
+                 "the model is saved (`.clone()`), or let both be views of one buffer",
+                 name);
+        };
+        const bool any = std::ranges::any_of(model_.parameters(), &ModelParameter::is_loose) ||
+                         std::ranges::any_of(model_.buffers(), &ModelBuffer::is_loose);
+        if (!any) return;
+        const std::set<const Value*> written = find_written_values(graph_);
+        for (size_t i = 0; i < lowered_.parameters.size(); ++i) {
+            const ModelParameter& parameter = model_.parameters()[lowered_.parameters[i]];
+            if (parameter.is_loose &&
+                (lowered_.module_input ||
+                 written.count(graph_.inputs()[lowered_.first_parameter() + i]) > 0))
+                refuse(parameter.name);
+        }
+        for (size_t i = 0; i < lowered_.buffers.size(); ++i) {
+            const ModelBuffer& buffer = model_.buffers()[lowered_.buffers[i]];
+            if (buffer.is_loose &&
+                (lowered_.module_input ||
+                 written.count(graph_.inputs()[lowered_.first_buffer() + i]) > 0))
+                refuse(buffer.name);
+        }
     }
 
     const Model& model_;
     LoweredGraph& lowered_;
     Graph& graph_;
+    c10::intrusive_ptr<Object> root_;
     std::map<const Value*, c10::intrusive_ptr<Object>> objects_;
     std::map<const Object*, std::string> paths_;
     std::set<AttributeKey> written_;
     bool lifting_writes_ = false;
     std::map<AttributeKey, Value*> current_;
+    std::map<const c10::TensorImpl*, Value*> constants_;
     std::map<int, Value*> parameter_inputs_;
     std::map<int, Value*> buffer_inputs_;
 };

@@ -111,7 +111,9 @@ void move_to_device(Model& model, c10::Device device) {
 void move_state_to_device(Model& model, c10::Device device) {
     const at::NoGradGuard no_grad;
     TensorWalk([&](const at::Tensor& tensor) {
-        if (!is_elsewhere(tensor, device) || model.parameter_index(tensor) >= 0) return;
+        if (!is_elsewhere(tensor, device) || model.parameter_index(tensor) >= 0 ||
+            model.view_of(tensor) != nullptr)
+            return;
         tensor.set_data(tensor.to(device));
     }).visit(model.module()._ivalue());
 }

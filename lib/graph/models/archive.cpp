@@ -11,7 +11,7 @@
 namespace dslaunch::graph {
 
 void save_archive(const torch::jit::Module& module, const std::string& path,
-                  const WrittenMemory& written) {
+                  const WrittenMemory& written, const ExtraFiles& extra) {
     Bytes need;
     for (const at::Tensor& tensor : module.parameters())
         need.value += static_cast<int64_t>(tensor.nbytes());
@@ -21,7 +21,7 @@ void save_archive(const torch::jit::Module& module, const std::string& path,
     // LibTorch's writer ends the zip in its destructor, so an error must not pass through it: the
     // error waits until the writer is destroyed, and later writes are dropped.
     std::exception_ptr error;
-    torch::jit::ExportModule(module, [&](const void* data, size_t length) {
+    const auto write = [&](const void* data, size_t length) {
         const std::span memory(static_cast<const std::byte*>(data), length);
         try {
             if (error == nullptr) file.write(memory);
@@ -30,7 +30,8 @@ void save_archive(const torch::jit::Module& module, const std::string& path,
             error = std::current_exception();
         }
         return length;
-    });
+    };
+    torch::jit::ExportModule(module, write, extra);
     if (error != nullptr) std::rethrow_exception(error);
     file.commit();
 }

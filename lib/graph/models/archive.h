@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <unordered_map>
 
 namespace torch::jit {
 struct Module;
@@ -17,7 +18,8 @@ namespace dslaunch::graph {
 // Error{kDisk} naming PATH, need, cause, and on a full disk the free space. WRITTEN is called with
 // memory, such as tensors' storages, that is in the file and will not be read again.
 using WrittenMemory = std::function<void(std::span<const std::byte> memory)>;
+using ExtraFiles = std::unordered_map<std::string, std::string>;  // contents by name
 void save_archive(const torch::jit::Module& module, const std::string& path,
-                  const WrittenMemory& written = {});
+                  const WrittenMemory& written = {}, const ExtraFiles& extra = {});
 
 }  // namespace dslaunch::graph

@@ -17,6 +17,7 @@
 #include "graph/archive/memory_order.h"
 #include "graph/lower/precision.h"
 #include "runtime/save/files_via_rank0.h"
+#include "storage/checkpoint/manifest_check.h"
 
 namespace dslaunch::runtime {
 
@@ -79,6 +80,10 @@ Checkpointer::Checkpointer(CheckpointerParts parts)
         tensor_of_[p] = static_cast<int>(saved_.size());
         saved_.push_back(p);
     }
+    for (int b = 0; b < std::ssize(parts_.model->buffers()); ++b)
+        if (parts_.model->buffers()[b].persistent || parts_.moves_buffer.empty() ||
+            parts_.moves_buffer[b] != 0)
+            saved_buffers_.push_back(b);
 }
 
 Checkpointer::~Checkpointer() = default;
@@ -102,10 +107,9 @@ std::vector<std::optional<int64_t>> Checkpointer::updates() const {
 }
 
 // Adds the tensors, on which all ranks agree.
-void Checkpointer::add_tensors(Save& save) const {
+void Checkpointer::add_tensors(storage::Checkpoint& checkpoint) const {
     const graph::Model& model = *parts_.model;
     const std::vector<std::optional<int64_t>> all_updates = this->updates();
-    storage::Checkpoint& checkpoint = save.checkpoint;
     for (const int i : saved_) {
         const graph::ModelParameter& parameter = model.parameters()[i];
         const std::optional<int64_t> updates = all_updates[i];
@@ -119,22 +123,55 @@ void Checkpointer::add_tensors(Save& save) const {
         tensor.strides = graph::strides_in_memory(parameter.tensor);
         tensor.updates = updates.value_or(0);
         if (updates) tensor.state_numel = parts_.state->state_numel(parameter.tensor);
-        if (!tensor.state_numel.empty()) checkpoint.format = storage::kCheckpointFormat;
+        add_views(tensor, parameter.tensor);
         checkpoint.tensors.push_back(std::move(tensor));
     }
-    for (int replica = 0; replica < parts_.replicas; ++replica) {
-        for (const graph::ModelBuffer& buffer : model.buffers()) {
-            storage::CheckpointTensor tensor;
-            tensor.name = buffer.name;
-            tensor.aliases = buffer.aliases;
-            tensor.kind =
-                replica == 0 ? storage::TensorKind::kBuffer : storage::TensorKind::kRankBuffer;
-            tensor.rank = replica;
-            tensor.dtype = graph::dtype_of(buffer.name, buffer.tensor);
-            tensor.shape = buffer.tensor.sizes().vec();
-            tensor.strides = graph::strides_in_memory(buffer.tensor);
-            checkpoint.tensors.push_back(std::move(tensor));
+    for (int replica = 0; replica < parts_.replicas; ++replica)
+        for (const int buffer : saved_buffers_) add_buffer(checkpoint, buffer, replica);
+    checkpoint.format = checkpoint.least_format();
+}
+
+// Other ranks' values are found by the first name, whose aliases and views serve all.
+void Checkpointer::add_buffer(storage::Checkpoint& checkpoint, int index, int replica) const {
+    const graph::ModelBuffer& buffer = parts_.model->buffers()[index];
+    storage::CheckpointTensor tensor;
+    tensor.name = buffer.name;
+    tensor.kind = replica == 0 ? storage::TensorKind::kBuffer : storage::TensorKind::kRankBuffer;
+    tensor.rank = replica;
+    tensor.dtype = graph::dtype_of(buffer.name, buffer.tensor);
+    tensor.shape = buffer.tensor.sizes().vec();
+    tensor.strides = graph::strides_in_memory(buffer.tensor);
+    if (replica == 0) {
+        tensor.aliases = buffer.aliases;
+        tensor.persistent = buffer.persistent;
+        add_views(tensor, buffer.tensor);
+    }
+    checkpoint.tensors.push_back(std::move(tensor));
+}
+
+// Adds the names of a parameter or buffer that have another shape.
+void Checkpointer::add_views(storage::CheckpointTensor& tensor, const at::Tensor& owner) const {
+    const at::Tensor like = graph::like_in_memory(owner);
+    for (const graph::ModelView& view : parts_.model->views()) {
+        if (!view.owner.is_same(owner) || view.name.empty() || !view.persistent) continue;
+        if (view.view.is_same() && tensor.persistent) {
+            tensor.aliases.push_back(view.name);
+            continue;
         }
+        const at::Tensor made = view.view.of(like);
+        tensor.views.push_back(
+            {view.name, made.sizes().vec(), made.strides().vec(), made.storage_offset()});
+    }
+}
+
+void Checkpointer::require_savable() const {
+    storage::Checkpoint checkpoint = parts_.about;
+    checkpoint.world_size = parts_.collectives->topology().world_size();
+    add_tensors(checkpoint);
+    try {
+        storage::check_tensors(checkpoint);
+    } catch (const Error& error) {
+        fail(ExitCode::kInput, "a checkpoint of this model cannot be written: {}", error.what());
     }
 }
 
@@ -157,7 +194,8 @@ void Checkpointer::add_untrained(Save& save) const {
         if (tensor.kind == storage::TensorKind::kTrained) continue;
         const Range all{0, tensor.numel()};
         if (t >= parameters) {
-            const auto index = static_cast<size_t>(t - parameters) % model.buffers().size();
+            const auto index = static_cast<size_t>(
+                saved_buffers_[static_cast<size_t>(t - parameters) % saved_buffers_.size()]);
             if (saves_buffer(index, tensor.rank))
                 save.wholes.push_back({{t, storage::kWeights, all},
                                        graph::in_memory_order(model.buffers()[index].tensor)
@@ -184,7 +222,7 @@ std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(
     save->checkpoint.world_size = topology.world_size();
     for (std::string& name : parts_.state->further_states())
         save->checkpoint.states.push_back(std::move(name));
-    add_tensors(*save);
+    add_tensors(save->checkpoint);
     add_untrained(*save);
     save->weights.name = shard_name("weights", topology);
     save->states.name = shard_name("optimizer", topology);

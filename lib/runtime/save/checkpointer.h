@@ -54,6 +54,9 @@ struct CheckpointerParts {
     // One flag per buffer in a pipeline: true if this rank, as one that reads the buffer, saves it
     // for its replica. Empty means all buffers.
     std::vector<char> saves_buffer = {};
+    // One flag per buffer: true if forward may change it. A buffer that a state_dict leaves out is
+    // saved only then. Empty means all.
+    std::vector<char> moves_buffer = {};
     // True in a pipeline: STATE has the parameters of a stage, and its first rank tells the others
     // of them.
     bool of_stage = false;
@@ -72,6 +75,9 @@ class Checkpointer {
     // Joins the thread. A save under way is left as after a crash.
     ~Checkpointer();
 
+    // Checks that a checkpoint can say what will be saved. All ranks call it, before training.
+    // Throws Error{kInput} naming the tensor.
+    void require_savable() const;
     // Starts to save the present state. A save under way is finished first. Throws
     // Error{kCheckpoint} unless training goes on after a failed save.
     void begin(const storage::TrainingState& training);
@@ -99,7 +105,9 @@ class Checkpointer {
     struct Save;
     [[nodiscard]] std::unique_ptr<Save> plan_save(const storage::TrainingState& training);
     [[nodiscard]] std::vector<std::optional<int64_t>> updates() const;
-    void add_tensors(Save& save) const;
+    void add_tensors(storage::Checkpoint& checkpoint) const;
+    void add_buffer(storage::Checkpoint& checkpoint, int buffer, int replica) const;
+    void add_views(storage::CheckpointTensor& tensor, const at::Tensor& owner) const;
     void add_untrained(Save& save) const;
     [[nodiscard]] bool saves_buffer(size_t buffer, int replica) const;
     [[nodiscard]] bool open_folder(Save& save);
@@ -121,6 +129,7 @@ class Checkpointer {
     storage::CheckpointStore store_;
     std::vector<int> saved_;      // the parameters of the model that are saved
     std::vector<int> tensor_of_;  // by parameter: its place in saved_; -1: it is left out
+    std::vector<int> saved_buffers_;
     std::unique_ptr<Save> save_;
     std::atomic<SavePhase> phase_{SavePhase::kIdle};
     std::string failure_;  // why this rank's part failed, if phase_ is kFailed

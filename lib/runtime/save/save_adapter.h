@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "config/run/lora_config.h"
 #include "graph/adapter/adapter_folder.h"
 #include "graph/archive/model.h"
 #include "runtime/save/save_weights.h"

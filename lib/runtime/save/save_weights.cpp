@@ -18,22 +18,31 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/kinds/dtype.h"
+#include "graph/archive/memory_order.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/precision.h"
 #include "graph/models/archive.h"
 #include "storage/files/mapped_file.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::runtime {
 
 namespace {
+
+// Returns the fp32 elements at DATA, which lie in the order of LIKE's memory, as a tensor like it.
+at::Tensor in_memory(
+    float* data, const at::Tensor& like, const std::function<void(void*)>& let_go = [](void*) {}) {
+    const std::vector<int64_t> strides = graph::strides_in_memory(like);
+    return strides.empty() ? at::from_blob(data, like.sizes(), let_go, at::kFloat)
+                           : at::from_blob(data, like.sizes(), strides, let_go, at::kFloat);
+}
 
 // Lets TENSOR read its elements, fp32 in the order of its memory, from FILE at OFFSET.
 void read_from(const std::shared_ptr<const storage::MappedFile>& file, int64_t offset,
                at::Tensor tensor) {
     const at::NoGradGuard no_grad;
     auto* const data = const_cast<std::byte*>(file->bytes().data() + offset);
-    tensor.set_data(at::from_blob(
-        data, tensor.sizes(), tensor.strides(), [file](void*) {}, at::kFloat));
+    tensor.set_data(in_memory(reinterpret_cast<float*>(data), tensor, [file](void*) {}));
 }
 
 // Gives back the part of MEMORY that lies in FILE. It is not read again.
@@ -48,6 +57,7 @@ void give_back(const storage::MappedFile& file, std::span<const std::byte> memor
 }  // namespace
 
 void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
+    storage::require_room_for_model(need.folder);
     storage::make_folder(need.folder);
     Bytes weights, checkpoint{need.states_numel * need.states * int64_t{sizeof(float)}};
     // model.safetensors holds a tensor under each of its names, model.pt once, and on its way to
@@ -62,6 +72,8 @@ void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
     };
     add_all(model.parameters());
     add_all(model.buffers());
+    for (const graph::ModelView& view : model.views())
+        weights.value += static_cast<int64_t>(view.tensor.nbytes());
     struct statvfs info {};
     if (::statvfs(need.folder.c_str(), &info) != 0)
         fail(ExitCode::kDisk, "{}: its free space cannot be told: {}", need.folder,
@@ -76,6 +88,7 @@ void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
 
 WeightWriter::WeightWriter(graph::Model& model, std::string folder, std::span<const int> elsewhere)
     : model_(model), folder_(std::move(folder)), homes_(model.parameters().size()) {
+    storage::require_room_for_model(folder_);
     storage::make_folder(folder_);
     for (const int parameter : elsewhere) homes_[parameter].elsewhere = true;
     weights_.emplace(folder_ + "/model.safetensors", entries(),
@@ -84,31 +97,48 @@ WeightWriter::WeightWriter(graph::Model& model, std::string folder, std::span<co
 
 std::vector<storage::SafetensorsEntry> WeightWriter::entries() {
     std::vector<storage::SafetensorsEntry> entries;
-    const auto add = [&](const auto& item, DType dtype) {
-        const size_t first = entries.size();
+    const auto add = [&](Home& home, const auto& item, DType dtype) {
+        home.entry = entries.size();
         entries.push_back({item.name, dtype, item.tensor.sizes().vec(), {}});
         for (const std::string& alias : item.aliases)
             entries.push_back({alias, dtype, item.tensor.sizes().vec(), {}});
-        return first;
+        home.names = entries.size() - home.entry;
+    };
+    const auto add_views = [&](Home& home, const at::Tensor& owner, DType dtype) {
+        if (home.names == 0) home.entry = entries.size();
+        for (const graph::ModelView& view : model_.views()) {
+            if (!view.owner.is_same(owner) || view.name.empty() || !view.persistent) continue;
+            entries.push_back({view.name, dtype, view.tensor.sizes().vec(), {}});
+            home.views.push_back(&view);
+        }
     };
     for (size_t i = 0; i < homes_.size(); ++i) {
         const graph::ModelParameter& parameter = model_.parameters()[i];
-        homes_[i].entry =
-            add(parameter, homes_[i].elsewhere ? DType::kF32
-                                               : graph::dtype_of(parameter.name, parameter.tensor));
+        const DType dtype =
+            homes_[i].elsewhere ? DType::kF32 : graph::dtype_of(parameter.name, parameter.tensor);
+        add(homes_[i], parameter, dtype);
+        add_views(homes_[i], parameter.tensor, dtype);
     }
-    for (const graph::ModelBuffer& buffer : model_.buffers())
-        add(buffer, graph::dtype_of(buffer.name, buffer.tensor));
+    for (const graph::ModelBuffer& buffer : model_.buffers()) {
+        Home& home = buffer_homes_.emplace_back();
+        const DType dtype = graph::dtype_of(buffer.name, buffer.tensor);
+        if (buffer.persistent) add(home, buffer, dtype);
+        add_views(home, buffer.tensor, dtype);
+    }
     return entries;
 }
 
-void WeightWriter::write(size_t entry, size_t names, std::span<const std::byte> bytes) {
-    for (size_t i = 0; i < names; ++i) weights_->write(entry + i, bytes);
-}
-
-void WeightWriter::write(size_t entry, size_t names, const at::Tensor& tensor) {
-    const at::Tensor rows = tensor.detach().to(at::kCPU).contiguous();
-    write(entry, names, {static_cast<const std::byte*>(rows.const_data_ptr()), rows.nbytes()});
+// Writes TENSOR, which has the shape and strides of the model's own, under all its names.
+void WeightWriter::write(const Home& home, const at::Tensor& tensor) {
+    const auto put_rows = [&](size_t entry, size_t names, const at::Tensor& values) {
+        const at::Tensor rows = values.contiguous();
+        const std::span bytes(static_cast<const std::byte*>(rows.const_data_ptr()), rows.nbytes());
+        for (size_t i = 0; i < names; ++i) weights_->write(entry + i, bytes);
+    };
+    const at::Tensor values = tensor.detach().to(at::kCPU);
+    put_rows(home.entry, home.names, values);
+    for (size_t v = 0; v < home.views.size(); ++v)
+        put_rows(home.entry + home.names + v, 1, home.views[v]->view.of(values));
 }
 
 void WeightWriter::put(int index, std::span<const float> values) {
@@ -116,11 +146,9 @@ void WeightWriter::put(int index, std::span<const float> values) {
     const graph::ModelParameter& parameter = model_.parameters()[index];
     DSL_CHECK(home.elsewhere && std::ssize(values) == parameter.tensor.numel(),
               "{}: {} values are put", parameter.name, values.size());
-    const size_t names = 1 + parameter.aliases.size();
-    if (parameter.tensor.is_contiguous()) return write(home.entry, names, std::as_bytes(values));
-    write(home.entry, names,
-          at::from_blob(const_cast<float*>(values.data()), parameter.tensor.sizes(),
-                        parameter.tensor.strides(), at::kFloat));
+    const at::NoGradGuard no_grad;
+    write(home, in_memory(const_cast<float*>(values.data()), parameter.tensor));
+    if (graph::strides_in_memory(parameter.tensor).empty()) return;
     if (!strided_)
         strided_.emplace(folder_ + "/model.pt.strided",
                          Bytes{static_cast<int64_t>(values.size_bytes())});
@@ -130,18 +158,11 @@ void WeightWriter::put(int index, std::span<const float> values) {
 }
 
 void WeightWriter::finish() {
-    size_t next = 0;
-    for (size_t i = 0; i < homes_.size(); ++i) {
-        const graph::ModelParameter& parameter = model_.parameters()[i];
-        next = homes_[i].entry + 1 + parameter.aliases.size();
-        if (!homes_[i].elsewhere)
-            write(homes_[i].entry, 1 + parameter.aliases.size(), parameter.tensor);
-    }
-    for (const graph::ModelBuffer& buffer : model_.buffers()) {
-        const size_t names = 1 + buffer.aliases.size();
-        write(next, names, buffer.tensor);
-        next += names;
-    }
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < homes_.size(); ++i)
+        if (!homes_[i].elsewhere) write(homes_[i], model_.parameters()[i].tensor);
+    for (size_t i = 0; i < buffer_homes_.size(); ++i)
+        write(buffer_homes_[i], model_.buffers()[i].tensor);
     weights_->commit();
     const auto weights =
         std::make_shared<const storage::MappedFile>(folder_ + "/model.safetensors");
@@ -158,11 +179,14 @@ void WeightWriter::finish() {
     // The file can then be loaded on any machine. All tensors that are left have values of their
     // own.
     graph::move_to_device(model_, c10::kCPU);
-    graph::save_archive(model_.module(), folder_ + "/model.pt",
-                        [&](std::span<const std::byte> memory) {
-                            give_back(*weights, memory);
-                            if (strided) give_back(*strided, memory);
-                        });
+    model_.renew_views();
+    graph::save_archive(
+        model_.module(), folder_ + "/model.pt",
+        [&](std::span<const std::byte> memory) {
+            give_back(*weights, memory);
+            if (strided) give_back(*strided, memory);
+        },
+        model_.extra_files());
 }
 
 }  // namespace dslaunch::runtime

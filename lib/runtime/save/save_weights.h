@@ -27,12 +27,13 @@ class WeightSink {
 };
 
 // Writes both files into FOLDER, made if missing, each whole or not at all. A tied parameter is
-// written under all its names. Throws Error{kDisk} naming path, cause and bytes.
+// written under all its names, in the shape that it has under each; buffers that a state_dict
+// leaves out are in model.pt alone. Throws Error{kDisk} naming path, cause and bytes.
 class WeightWriter final : public WeightSink {
   public:
     // ELSEWHERE are the parameters of MODEL, by index, that put() will bring, fp32. All others and
     // the buffers are written as their tensors hold them in finish(). MODEL must outlive the
-    // writer.
+    // writer. Throws Error{kInput} as require_room_for_model() does.
     WeightWriter(graph::Model& model, std::string folder, std::span<const int> elsewhere);
 
     void put(int parameter, std::span<const float> values) override;
@@ -41,18 +42,21 @@ class WeightWriter final : public WeightSink {
     void finish() override;
 
   private:
+    // A tensor's entries in model.safetensors.
     struct Home {
         bool elsewhere = false;
-        size_t entry = 0;             // entry of its first name in model.safetensors
+        size_t entry = 0;                            // its first name
+        size_t names = 0;                            // with its own shape; 0: it is left out
+        std::vector<const graph::ModelView*> views;  // the entries after these
         int64_t strided_offset = -1;  // offset in the strided file; -1: it is not there
     };
     [[nodiscard]] std::vector<storage::SafetensorsEntry> entries();
-    void write(size_t entry, size_t names, std::span<const std::byte> bytes);
-    void write(size_t entry, size_t names, const at::Tensor& tensor);
+    void write(const Home& home, const at::Tensor& tensor);
 
     graph::Model& model_;
     std::string folder_;
-    std::vector<Home> homes_;  // one per parameter
+    std::vector<Home> homes_;         // one per parameter
+    std::vector<Home> buffer_homes_;  // one per buffer
     std::optional<storage::SafetensorsWriter> weights_;
     // The file of parameters whose memory is not in the order of their rows, as model.pt keeps it.
     // It is never committed.
@@ -66,7 +70,8 @@ struct OutputNeed {
     int64_t states = 0;        // optimizer states per element, fp32
 };
 
-// Makes the folder. Throws Error{kDisk} naming it, need and free bytes if the weights and one
+// Makes the folder. Throws Error{kInput} as require_room_for_model() does, before anything is
+// trained, and Error{kDisk} naming it, need and free bytes if the weights and one
 // checkpoint will not fit there together, before training instead of after it. Headers, a few KiB a
 // rank, are not counted. A disk that others fill meanwhile is noticed at the write.
 void check_room_for_output(const graph::Model& model, const OutputNeed& need);

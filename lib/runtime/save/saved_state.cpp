@@ -21,21 +21,32 @@ namespace dslaunch::runtime {
 
 namespace {
 
-template <typename Item>
-int find_in(const storage::Checkpoint& checkpoint, const Item& item) {
-    const int found = checkpoint.find(item.name);
-    if (found >= 0) return found;
-    for (const std::string& alias : item.aliases)
-        if (const int of_alias = checkpoint.find(alias); of_alias >= 0) return of_alias;
-    return -1;
-}
-
 void check_shape(const std::string& folder, const storage::CheckpointTensor& saved,
                  const at::Tensor& tensor) {
     if (saved.shape == tensor.sizes().vec()) return;
     fail(ExitCode::kCheckpoint,
          "{}: {} has the shape [{}] there and [{}] in the model: it is of another model", folder,
          saved.name, fmt::join(saved.shape, ", "), fmt::join(tensor.sizes(), ", "));
+}
+
+// Returns true if all pieces of the weights of A and B have the same places and hashes.
+bool have_equal_hashes(const storage::Checkpoint& checkpoint, int a, int b) {
+    std::vector<std::pair<Range, storage::Hash128>> of_a, of_b;
+    for (const storage::CheckpointFile& file : checkpoint.files)
+        for (const storage::WrittenPiece& written : file.pieces)
+            if (written.piece.state == storage::kWeights) {
+                if (written.piece.tensor == a)
+                    of_a.emplace_back(written.piece.elements, written.hash);
+                if (written.piece.tensor == b)
+                    of_b.emplace_back(written.piece.elements, written.hash);
+            }
+    return of_a == of_b;
+}
+
+bool have_equal_bits(const at::Tensor& a, const at::Tensor& b) {
+    const at::Tensor rows_a = a.contiguous(), rows_b = b.contiguous();
+    return rows_a.scalar_type() == rows_b.scalar_type() && rows_a.numel() == rows_b.numel() &&
+           std::memcmp(rows_a.const_data_ptr(), rows_b.const_data_ptr(), rows_a.nbytes()) == 0;
 }
 
 constexpr size_t kNamesMax = 5;
@@ -81,36 +92,108 @@ SavedState::SavedState(const storage::CheckpointReader& reader, const graph::Mod
              "{}: its optimizer {} keeps [{}] of each parameter, this run's keeps [{}]; resume "
              "with the same optimizer, or start anew from its weights (`dslaunch ckpt export`)",
              folder, checkpoint_.optimizer, fmt::join(of_optimizer, ", "), fmt::join(states, ", "));
-    std::vector<std::string> missing;
-    std::vector<char> used(checkpoint_.tensors.size(), 0);
-    const auto take = [&](const auto& item) {
-        const int tensor = find_in(checkpoint_, item);
-        if (tensor < 0) {
-            missing.push_back(item.name);
-            return -1;
-        }
-        check_shape(folder, checkpoint_.tensors[tensor], item.tensor);
-        used[tensor] = 1;
-        return tensor;
-    };
+    Found found{std::vector<char>(checkpoint_.tensors.size(), 0), {}};
     for (size_t i = 0; i < homes_.size(); ++i) {
         const graph::ModelParameter& parameter = model.parameters()[i];
         const bool may_lack = leaves_out_frozen && !parameter.tensor.requires_grad();
-        if (may_lack && find_in(checkpoint_, parameter) < 0) continue;
-        homes_[i].tensor = take(parameter);
-        if (homes_[i].tensor >= 0)
-            homes_[i].other_strides = checkpoint_.tensors[homes_[i].tensor].strides !=
-                                      graph::strides_in_memory(parameter.tensor);
+        homes_[i] = find(wanted(static_cast<int>(i), -1), found);
+        if (homes_[i].tensor < 0 && !may_lack) found.missing.push_back(parameter.name);
     }
-    for (const graph::ModelBuffer& buffer : model.buffers()) take(buffer);
+    for (int b = 0; b < std::ssize(model.buffers()); ++b) find_buffer(b, found);
     std::vector<std::string> extra;
-    for (size_t t = 0; t < used.size(); ++t)
-        if (used[t] == 0 && checkpoint_.tensors[t].kind != storage::TensorKind::kRankBuffer)
-            extra.push_back(checkpoint_.tensors[t].name);
-    if (missing.empty() && extra.empty()) return;
+    for (size_t t = 0; t < found.used.size(); ++t) {
+        const storage::CheckpointTensor& tensor = checkpoint_.tensors[t];
+        if (found.used[t] == 0 && tensor.kind != storage::TensorKind::kRankBuffer &&
+            !model.is_unsaved(tensor.name))
+            extra.push_back(tensor.name);
+    }
+    if (found.missing.empty() && extra.empty()) return;
     fail(ExitCode::kCheckpoint, "{}: it is of another model:{}{}", folder,
-         missing.empty() ? "" : fmt::format(" it lacks {};", some_of(missing)),
+         found.missing.empty() ? "" : fmt::format(" it lacks {};", some_of(found.missing)),
          extra.empty() ? "" : fmt::format(" the model lacks {}", some_of(extra)));
+}
+
+SavedState::Wanted SavedState::wanted(int parameter, int buffer) const {
+    Wanted wanted;
+    const auto take = [&](const auto& item) {
+        wanted.names = item.aliases;
+        wanted.names.insert(wanted.names.begin(), item.name);
+        wanted.tensor = item.tensor;
+    };
+    if (parameter >= 0) {
+        take(model_.parameters()[parameter]);
+    } else {
+        take(model_.buffers()[buffer]);
+    }
+    for (const graph::ModelView& view : model_.views()) {
+        if (!view.owner.is_same(wanted.tensor) || view.name.empty()) continue;
+        if (view.view.is_same()) {
+            wanted.names.push_back(view.name);
+        } else {
+            wanted.views.push_back(&view);
+        }
+    }
+    return wanted;
+}
+
+// Returns the tensor that has WANTED under one of its names, or as a view that is all of it, or a
+// part of it if PART_DOES.
+SavedState::Home SavedState::find(const Wanted& wanted, Found& found, bool part_does) const {
+    Home home;
+    const auto take = [&](int tensor, const graph::ModelView* view) {
+        if (tensor < 0 || tensor == home.tensor) return;
+        found.used[tensor] = 1;
+        check_shape(reader_.folder(), checkpoint_.tensors[tensor],
+                    view == nullptr ? wanted.tensor : view->tensor);
+        if (home.tensor >= 0) return require_equal(wanted, home, tensor, view);
+        if (view != nullptr && !view->view.is_whole() && !part_does) return;
+        home.tensor = tensor;
+        home.view = view;
+        home.other_strides = view != nullptr || checkpoint_.tensors[tensor].strides !=
+                                                    graph::strides_in_memory(wanted.tensor);
+    };
+    for (const std::string& name : wanted.names) take(checkpoint_.find(name), nullptr);
+    for (const graph::ModelView* view : wanted.views) take(checkpoint_.find(view->name), view);
+    return home;
+}
+
+void SavedState::find_buffer(int index, Found& found) {
+    const graph::ModelBuffer& buffer = model_.buffers()[index];
+    Home& home = buffer_homes_.emplace_back();
+    const Wanted all = wanted(-1, index);
+    if (!buffer.persistent) {
+        // The archive's, unless the checkpoint's run moved it or it has a name for it.
+        const int tensor = checkpoint_.find(buffer.name);
+        const bool moved = tensor >= 0 && !checkpoint_.tensors[tensor].persistent;
+        if (moved || std::ranges::any_of(all.views, &graph::ModelView::persistent))
+            home = find(all, found, /*part_does=*/true);
+        return;
+    }
+    home = find(all, found);
+    if (home.tensor >= 0) return;
+    if (model_.says_persistence()) {
+        found.missing.push_back(buffer.name);
+    } else {
+        buffers_of_archive_.push_back(buffer.name);
+    }
+}
+
+// Requires that tensor OTHER of the checkpoint, which is VIEW or all of WANTED, has HOME's values.
+void SavedState::require_equal(const Wanted& wanted, const Home& home, int other,
+                               const graph::ModelView* view) const {
+    const storage::CheckpointTensor& first = checkpoint_.tensors[home.tensor];
+    const storage::CheckpointTensor& second = checkpoint_.tensors[other];
+    if (view == home.view && first.strides == second.strides &&
+        have_equal_hashes(checkpoint_, home.tensor, other))
+        return;
+    const at::Tensor values = laid_out(home, wanted.tensor, storage::kWeights);
+    if (have_equal_bits(view == nullptr ? values : view->view.of(values),
+                        whole(other, storage::kWeights)))
+        return;
+    fail(ExitCode::kCheckpoint,
+         "{}: {} and {} are one tensor in the model, and have different values there: it is of a "
+         "run in which they were not tied",
+         reader_.folder(), first.name, second.name);
 }
 
 bool SavedState::has_states(int parameter) const {
@@ -150,7 +233,14 @@ void SavedState::read_whole(int parameter, int state, const Range& elements, std
     const Home& home = homes_[parameter];
     const DType stored =
         state == storage::kWeights ? checkpoint_.tensors[home.tensor].dtype : DType::kF32;
-    if (!home.other_strides || !checkpoint_.tensors[home.tensor].is_like_tensor(state)) {
+    const bool is_like = checkpoint_.tensors[home.tensor].is_like_tensor(state);
+    if (!is_like && home.view != nullptr)
+        fail(ExitCode::kCheckpoint,
+             "{}: the optimizer's states of {} are by rows and columns of {}, which the model has "
+             "as a view: start anew from its weights (`dslaunch ckpt export`)",
+             reader_.folder(), model_.parameters()[parameter].name,
+             checkpoint_.tensors[home.tensor].name);
+    if (!home.other_strides || !is_like) {
         reader_.for_each(home.tensor, state, elements,
                          [&](const Range& part, std::span<const std::byte> bytes) {
                              convert(bytes.data(), stored,
@@ -160,15 +250,24 @@ void SavedState::read_whole(int parameter, int state, const Range& elements, std
         return;
     }
     if (reordered_tensor_ != home.tensor || reordered_state_ != state) {
-        const at::Tensor& like = model_.parameters()[parameter].tensor;
-        at::Tensor values = whole(home.tensor, state);
-        reordered_ = at::empty_strided(like.sizes(), like.strides(), values.options());
-        reordered_.copy_(values);
+        reordered_ = laid_out(home, model_.parameters()[parameter].tensor, state);
         reordered_tensor_ = home.tensor;
         reordered_state_ = state;
     }
     const auto* const from = static_cast<const std::byte*>(reordered_.const_data_ptr());
     convert(from + elements.begin * dtype_bytes(stored), stored, into, dtype, elements.numel);
+}
+
+// Returns the values at HOME as LIKE has them: its shape, and its elements in its order of memory.
+at::Tensor SavedState::laid_out(const Home& home, const at::Tensor& like, int state) const {
+    const at::NoGradGuard no_grad;
+    const at::Tensor values = whole(home.tensor, state);
+    const std::vector<int64_t> strides = graph::strides_in_memory(like);
+    const at::Tensor laid = strides.empty()
+                                ? at::empty(like.sizes(), values.options())
+                                : at::empty_strided(like.sizes(), strides, values.options());
+    (home.view == nullptr ? laid : home.view->view.of(laid)).copy_(values);
+    return laid;
 }
 
 // Returns the tensor with the shape and strides that it was saved with.
@@ -188,10 +287,11 @@ at::Tensor SavedState::whole(int tensor, int state) const {
     return values;
 }
 
-void SavedState::restore(at::Tensor tensor, int from) {
+void SavedState::restore(at::Tensor tensor, const Home& home) {
     if (tensor.numel() == 0) return;
     const at::NoGradGuard no_grad;
-    const at::Tensor saved = whole(from, storage::kWeights);
+    const at::Tensor saved = home.view == nullptr ? whole(home.tensor, storage::kWeights)
+                                                  : laid_out(home, tensor, storage::kWeights);
     at::Tensor values = tensor.detach();
     const bool same = values.is_cpu() && saved.scalar_type() == values.scalar_type() &&
                       values.is_contiguous() && saved.is_contiguous() &&
@@ -203,22 +303,24 @@ void SavedState::restore(at::Tensor tensor, int from) {
 void SavedState::restore_untrained(const std::vector<int>& parameters, int replica, int replicas) {
     for (const int parameter : parameters) {
         if (homes_[parameter].tensor < 0) continue;
-        restore(model_.parameters()[parameter].tensor, homes_[parameter].tensor);
+        restore(model_.parameters()[parameter].tensor, homes_[parameter]);
         static_cast<void>(model_.release_pages(parameter));
     }
     int saved_replicas = 1;
     for (const storage::CheckpointTensor& tensor : checkpoint_.tensors)
         if (tensor.kind == storage::TensorKind::kRankBuffer)
             saved_replicas = std::max(saved_replicas, tensor.rank + 1);
-    for (const graph::ModelBuffer& buffer : model_.buffers()) {
-        int from = find_in(checkpoint_, buffer);
+    for (size_t b = 0; b < buffer_homes_.size(); ++b) {
+        Home home = buffer_homes_[b];
+        if (home.tensor < 0) continue;
+        const std::string& name = checkpoint_.tensors[home.tensor].name;
         for (size_t t = 0; saved_replicas == replicas && t < checkpoint_.tensors.size(); ++t) {
             const storage::CheckpointTensor& own = checkpoint_.tensors[t];
             if (own.kind == storage::TensorKind::kRankBuffer && own.rank == replica &&
-                own.name == buffer.name)
-                from = static_cast<int>(t);
+                own.name == name)
+                home.tensor = static_cast<int>(t);
         }
-        restore(buffer.tensor, from);
+        restore(model_.buffers()[b].tensor, home);
     }
 }
 

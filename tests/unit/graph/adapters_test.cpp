@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "graph/adapter/adapter_folder.h"
+#include "graph/adapter/linear_layers.h"
 #include "graph/lower/lower.h"
 #include "graph/segment/segment.h"
 #include "support/catch.h"
@@ -70,6 +71,19 @@ at::Tensor loss_of(const SegmentedModel& segmented, const at::Tensor& x) {
 }
 
 }  // namespace
+
+TEST_CASE("a weight that forward multiplies with both ways gets no adapter") {
+    Model both_ways = test::script_model(
+        "def forward(self, x: Tensor) -> Tensor:\n"
+        "    h = torch.tanh(torch.linear(x, self.first_weight))\n"
+        "    h = torch.tanh(torch.linear(h, self.second_weight))\n"
+        "    return torch.matmul(h, self.first_weight).square().mean()\n",
+        {{"first_weight", wave({5, 3}, 1)}, {"second_weight", wave({5, 5}, 2)}});
+    const LoweredGraph lowered = lower(both_ways, {});
+    const std::vector<LinearLayer> layers = find_linear_layers(both_ways, lowered);
+    REQUIRE(layers.size() == 1);
+    CHECK(layers[0].name == "second_weight");
+}
 
 TEST_CASE("an adapter beside a product is a product with B A, and begins as nothing") {
     Model plain = model(), adapted = model();

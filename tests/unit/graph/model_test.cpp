@@ -3,8 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/ScalarType.h>
 #include <torch/csrc/jit/api/module.h>
@@ -13,7 +15,9 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "graph/lower/lower.h"
 #include "graph/models/archive.h"
+#include "graph/segment/segment.h"
 #include "support/catch.h"
 #include "support/fixtures.h"
 #include "support/job_process.h"
@@ -82,23 +86,115 @@ TEST_CASE("a parameter knows the classes of the modules that have it, in every k
           Classes{"torch.nn.modules.batchnorm.BatchNorm2d"});
 }
 
-TEST_CASE("parameters that overlap without being equal get storages of their own") {
-    torch::jit::Module module("Overlap");
-    const at::Tensor whole = at::arange(10, at::kFloat);
-    module.register_parameter("low", whole.slice(0, 0, 6).set_requires_grad(true), false);
-    module.register_parameter("high", whole.slice(0, 4, 10).set_requires_grad(true), false);
-    module.define(
-        "def forward(self, x: Tensor) -> Tensor:\n    return ((self.low + self.high) * x).sum()\n");
-    const Model model = Model::adopt(module);
+TEST_CASE("parameters that overlap in part are refused, and neighbours in a storage are parted") {
+    const auto module_of = [](int64_t end, int64_t begin) {
+        torch::jit::Module module("Overlap");
+        const at::Tensor whole = at::arange(10, at::kFloat);
+        module.register_parameter("low", whole.slice(0, 0, end).set_requires_grad(true), false);
+        module.register_parameter("high", whole.slice(0, begin, 10).set_requires_grad(true), false);
+        module.define(
+            "def forward(self, x: Tensor) -> Tensor:\n"
+            "    return (self.low.sum() + self.high.sum()) * x.sum()\n");
+        return module;
+    };
+    try {
+        static_cast<void>(Model::adopt(module_of(6, 4)));
+        FAIL("nothing was thrown");
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kInput);
+        CHECK_THAT(error.what(), Catch::Contains("`low`") && Catch::Contains("`high`"));
+    }
+    const Model model = Model::adopt(module_of(4, 4));
     REQUIRE(model.parameters().size() == 2);
     const at::Tensor low = model.parameters()[0].tensor, high = model.parameters()[1].tensor;
     CHECK(low.storage().data() != high.storage().data());
-    CHECK(at::equal(low, at::arange(6, at::kFloat)));
+    CHECK(at::equal(low, at::arange(4, at::kFloat)));
     CHECK(at::equal(high, at::arange(4, 10, at::kFloat)));
-    // Writing to one must not move the other.
-    const at::NoGradGuard no_grad;
-    at::Tensor(low).fill_(-1);
-    CHECK(at::equal(high, at::arange(4, 10, at::kFloat)));
+}
+
+TEST_CASE("forward reads a view of a parameter as the parameter, one of a buffer as the buffer") {
+    const at::Tensor weight = test::wave({3, 4}, 1), table = test::wave({2, 3}, 2);
+    torch::jit::Module module("Tied");
+    module.register_parameter("w", weight.clone().set_requires_grad(true), false);
+    const at::Tensor w = module.attr("w").toTensor().detach();
+    module.register_parameter("t", w.t().set_requires_grad(true), false);
+    module.register_parameter("frozen", w, false);
+    module.register_buffer("row", w[1]);
+    module.register_buffer("first", table[0]);
+    module.register_buffer("table", table);
+    module.register_attribute("plain", c10::TensorType::get(), w.select(1, 2));
+    module.define(
+        "def forward(self, x: Tensor) -> Tensor:\n"
+        "    h = torch.matmul(x, self.w)\n"
+        "    self.table.add_(0.5)\n"
+        "    return (torch.matmul(h, self.t) * self.first * torch.matmul(self.frozen, self.row)"
+        " + self.plain).sum()\n");
+    Model model = Model::adopt(module);
+    REQUIRE(model.parameters().size() == 1);
+    REQUIRE(model.buffers().size() == 1);
+    CHECK(model.buffers()[0].name == "table");
+    CHECK(model.views().size() == 5);
+    const auto segmented = SegmentedModel::make(model, {}, 1);
+    const at::Tensor x = test::wave({5, 3}, 3);
+    // By hand: `t` passes gradients on, the others do not, and `first` sees what `table` became.
+    at::Tensor own = weight.clone().set_requires_grad(true);
+    const at::Tensor still = own.detach(), start = table.clone();
+    const auto loss_of_step = [&](double added) {
+        const at::Tensor h = at::matmul(x, own);
+        return (at::matmul(h, own.t()) * (start[0] + added) * at::matmul(still, still[1]) +
+                still.select(1, 2))
+            .sum();
+    };
+    for (int step = 1; step <= 2; ++step) {
+        Boundary boundary = segmented.forward(0, segmented.first_inputs({x}), {});
+        const at::Tensor expected = loss_of_step(0.5 * step);
+        CHECK(loss_of(boundary) == Approx(expected.item<double>()).epsilon(1e-5));
+        SegmentedModel::backward_loss(boundary, 1);
+        own.mutable_grad().reset();
+        expected.backward();
+        at::Tensor trained = model.parameters()[0].tensor;
+        CHECK(at::allclose(trained.grad(), own.grad(), 1e-4, 1e-5));
+        const at::NoGradGuard no_grad;
+        trained.sub_(trained.grad(), 0.1);
+        own.sub_(own.grad(), 0.1);
+        trained.mutable_grad().reset();
+    }
+    // The module's own tensors follow once they are asked to.
+    at::Tensor moved = model.parameters()[0].tensor;
+    moved.set_data(moved.detach().clone());
+    model.renew_views();
+    CHECK(module.attr("t").toTensor().equal(moved.t()));
+    CHECK(module.attr("row").toTensor().const_data_ptr() == moved.const_data_ptr<float>() + 4);
+}
+
+TEST_CASE(
+    "a new tensor for one name of a shared buffer, or a write to overlapping ones, is refused") {
+    const auto error_of = [](const torch::jit::Module& module) -> std::string {
+        Model model = Model::adopt(module);
+        try {
+            static_cast<void>(lower(model, {}));
+        } catch (const Error& error) {
+            CHECK(error.code() == ExitCode::kInput);
+            return error.what();
+        }
+        return "nothing was thrown";
+    };
+    const at::Tensor memory = at::arange(10, at::kFloat);
+    const auto with = [&](const at::Tensor& a, const at::Tensor& b, const std::string& line) {
+        torch::jit::Module module("Shared");
+        module.register_parameter("w", at::ones({1}).set_requires_grad(true), false);
+        module.register_buffer("a", a);
+        module.register_buffer("b", b);
+        module.define("def forward(self, x: Tensor) -> Tensor:\n    " + line +
+                      "\n    return ((self.a.sum() + self.b.sum()) * x * self.w).sum()\n");
+        return error_of(module);
+    };
+    const at::Tensor low = memory.slice(0, 0, 6), high = memory.slice(0, 4, 10);
+    CHECK_THAT(with(low, low, "self.a = self.a + 1"),
+               Catch::Contains("`a` a new tensor") && Catch::Contains("`b` shares the memory"));
+    CHECK(with(low, low, "self.a.add_(1)") == "nothing was thrown");
+    CHECK_THAT(with(low, high, "self.a.add_(1)"), Catch::Contains("forward writes `a`"));
+    CHECK(with(low, high, "self.w") == "nothing was thrown");
 }
 
 TEST_CASE("what is no TorchScript archive is refused by name") {

@@ -1,0 +1,52 @@
+// A tensor as a view of another one in the same storage, as a few operators on that one. Data path:
+// shared_storage.h finds which tensors of a model share memory -> [here] -> the graph, files. No
+// shared state.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace torch::jit {
+struct Graph;
+struct Value;
+}  // namespace torch::jit
+
+namespace dslaunch::graph {
+
+class MemoryView {
+  public:
+    // Returns how VIEW is made of BASE, whose storage and dtype it shares; nothing if VIEW has
+    // elements that BASE has not, or if views cannot express it. Tensors without elements: nothing.
+    [[nodiscard]] static std::optional<MemoryView> make(const at::Tensor& base,
+                                                        const at::Tensor& view);
+
+    // True if the view has every element of its base once.
+    [[nodiscard]] bool is_whole() const { return whole_; }
+    // True if the view is its base: shape, strides and place.
+    [[nodiscard]] bool is_same() const { return steps_.empty(); }
+
+    // Returns the view of BASE, which has the sizes that make() saw. It shares BASE's memory if
+    // that has the strides that make() saw, and else may be a copy.
+    [[nodiscard]] at::Tensor of(const at::Tensor& base) const;
+    // Adds the operators to GRAPH at its insert point and returns the view of BASE.
+    [[nodiscard]] torch::jit::Value* insert(torch::jit::Graph& graph,
+                                            torch::jit::Value* base) const;
+
+  private:
+    enum class Operator : uint8_t { kTranspose, kPermute, kReshape, kSlice, kUnfold, kExpand };
+    struct Step {
+        Operator op;
+        std::vector<int64_t> numbers;  // kSlice: begin, end, step of the last dimension;
+                                       // kUnfold: size and step of the last dimension
+    };
+    static std::optional<MemoryView> make_plain(const at::Tensor& base, const at::Tensor& view);
+    void add_permute(std::vector<int64_t> order);
+
+    std::vector<Step> steps_;
+    bool whole_ = false;
+};
+
+}  // namespace dslaunch::graph

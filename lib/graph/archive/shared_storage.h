@@ -1,0 +1,44 @@
+// The tensors of a module that share memory, and which of them the others are views of. Data path:
+// a module's named tensors -> [here] -> model.h. No shared state.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/archive/memory_view.h"
+
+namespace dslaunch::graph {
+
+struct SharingTensor {
+    std::string name;  // empty: an attribute that is no parameter and no buffer
+    at::Tensor tensor;
+    bool is_parameter = false;
+
+    [[nodiscard]] bool is_trained() const { return is_parameter && tensor.requires_grad(); }
+};
+
+// The place of one of several tensors.
+struct TensorHome {
+    int owner = 0;  // the tensor that has the memory: itself, or the one that this is a view of
+    std::optional<MemoryView> view;  // nothing: it is its own owner
+    // True if it shares memory with tensors that are no views of each other, not one of which
+    // trains. Values of its own are right as long as nothing is written to any of them.
+    bool is_loose = false;
+};
+
+// Returns a home for each of TENSORS. Owners share no memory with each other, but may lie in one
+// storage. The owner of what trains is the first that does; else it is the one that has the most
+// elements, a parameter before a buffer, the first of equals. A tensor without a name owns none
+// that has one. Throws Error{kInput} with the names of two tensors that overlap if one of them
+// trains and the other is no view of it, or trains other elements.
+[[nodiscard]] std::vector<TensorHome> find_homes(const std::vector<SharingTensor>& tensors);
+
+// Returns copies of TENSORS, floating ones in DTYPE: those that share a storage share one again, at
+// the same places. A storage that is read as several types keeps them.
+[[nodiscard]] std::vector<at::Tensor> copied_together(const std::vector<at::Tensor>& tensors,
+                                                      at::ScalarType dtype);
+
+}  // namespace dslaunch::graph

@@ -1,5 +1,6 @@
 #include "job/verify/job_verifier.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/core.h>
@@ -342,9 +343,11 @@ void JobVerifier::take_over(int parameter, bool has_gradient, Finding& finding) 
     const std::vector<std::string> all = job().all_gather(mine);
     if (!first()) return;
     const at::NoGradGuard no_grad;
-    const graph::ModelParameter& model = reference_->model().parameters()[parameter];
-    const auto numel = static_cast<size_t>(model.tensor.numel());
-    float* const values = data_of(model.tensor);
+    const std::string& name = whole().parameters()[parameter].name;
+    const at::Tensor& own = reference_->parameter(parameter);
+    const at::Tensor flat = graph::in_memory_order(own);
+    const auto numel = static_cast<size_t>(own.numel());
+    float* const values = flat.mutable_data_ptr<float>();
     std::vector<int> writer(numel, -1);
     for (size_t rank = 0; rank < all.size(); ++rank) {
         for (std::string_view left = all[rank]; !left.empty();) {
@@ -356,17 +359,18 @@ void JobVerifier::take_over(int parameter, bool has_gradient, Finding& finding) 
                     finding.note(order_of(kUpdate, 0),
                                  fmt::format("{}, element {}, is {:.9g} on rank {} and {:.9g} on "
                                              "rank {} after the update",
-                                             model.name, i, values[at], writer[at], value, rank));
+                                             name, i, values[at], writer[at], value, rank));
                 writer[at] = static_cast<int>(rank);
                 values[at] = value;
             }
         }
     }
+    if (!own.is_non_overlapping_and_dense()) own.detach().copy_(flat.view(own.sizes()));
     const auto left_out = std::ranges::find(writer, -1);
     if (has_gradient && left_out != writer.end())
         finding.note(order_of(kCoverage, parameter),
-                     fmt::format("{}, element {}, has a gradient and no rank updates it",
-                                 model.name, left_out - writer.begin()));
+                     fmt::format("{}, element {}, has a gradient and no rank updates it", name,
+                                 left_out - writer.begin()));
 }
 
 void JobVerifier::check_parameter(int parameter, const ReferenceStep& reference, Finding& finding) {
@@ -382,8 +386,7 @@ void JobVerifier::check_parameter(int parameter, const ReferenceStep& reference,
     if (facts[0] > 0) job().broadcast(bytes_of(gradient));
     std::vector<float> begin(gradient.size());
     if (first())
-        std::copy_n(data_of(reference_->model().parameters()[parameter].tensor), begin.size(),
-                    begin.begin());
+        std::copy_n(data_of(reference_->parameter(parameter)), begin.size(), begin.begin());
     job().broadcast(bytes_of(begin));
     check_states(parameter, finding);
     for (const Piece& piece : pieces_) {
@@ -426,7 +429,8 @@ void JobVerifier::check_buffers(Finding& finding) const {
     for (size_t b = 0; b < read.size(); ++b) {
         const graph::ModelBuffer& buffer = setup.model->buffers()[b];
         at::Tensor expected = buffer.tensor.clone();
-        if (first()) expected.copy_(reference_->model().buffers()[b].tensor);
+        const at::Tensor* const alone = first() ? reference_->buffer(static_cast<int>(b)) : nullptr;
+        if (alone != nullptr) expected.copy_(*alone);
         expected = expected.contiguous();
         job().broadcast({static_cast<std::byte*>(expected.mutable_data_ptr()), expected.nbytes()});
         if (!has_batches || read[b] == 0 || expected.numel() == 0) continue;

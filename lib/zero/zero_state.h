@@ -107,6 +107,9 @@ class ZeroState final : public runtime::ParameterState {
         parameters_->hold(parameters, step_, keep);
     }
     void let_go() override { parameters_->let_go(); }
+    // REQUIRES: what it writes is in memory, and parameters are whole (no tensor group splits them).
+    void rewrite(std::span<const int> read, std::span<const int> written,
+                 const NewValues& use) override;
     [[nodiscard]] bool is_sharded() const override {
         return place_.map->shard_numel() > 0 || place_.map->parameters_offloaded();
     }
@@ -146,6 +149,9 @@ class ZeroState final : public runtime::ParameterState {
     [[nodiscard]] bool half() const { return options_.dtype != DType::kF32; }
     // 16-bit parameters are all there is.
     [[nodiscard]] bool without_masters() const { return half() && !place_.plan_options->master; }
+    [[nodiscard]] std::vector<at::Tensor> whole_values(std::span<const int> parameters);
+    void store_values(int parameter, const at::Tensor& values);
+    void store_elements(int bucket, const Range& range, const float* values);
     void widen(int bucket, const ChunkPart& part, float* into) const;
     void copy_weights(int bucket, float* base);
     void post(int bucket);

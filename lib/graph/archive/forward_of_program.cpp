@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/torch_reason.h"
+#include "graph/archive/in_place.h"
 #include "graph/archive/program_operators.h"
 #include "graph/archive/program_values.h"
 #include "graph/archive/python_operators.h"
@@ -491,10 +492,11 @@ class ForwardBuilder {
         const bool enabled = flag_at(node, 0);
         if (body == nullptr) refuse("its arguments are not those that this version knows");
         std::vector<Value*> values = operands(node, 2);
-        for (Value*& value : values)
-            if (!enabled && value->type()->kind() == TypeKind::TensorType)
-                value = graph_->insert(c10::aten::detach, {value});
-        give_outputs(node, inlined(*body->graph, values));
+        DetachedOperands without;
+        if (!enabled) without.detach(values);
+        std::vector<Value*> outputs = inlined(*body->graph, values);
+        for (Value*& output : outputs) output = without.given_back(output);
+        give_outputs(node, outputs);
     }
 
     // (device_type, dtype, enabled, cache_enabled, graph, operands…)

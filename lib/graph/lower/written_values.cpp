@@ -3,6 +3,7 @@
 #include <ATen/core/alias_info.h>
 #include <ATen/core/function_schema.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -16,20 +17,6 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 namespace {
-
-// Sets of values that may share memory.
-class MemorySets {
-  public:
-    const Value* set_of(const Value* value) {
-        const auto found = parent_.find(value);
-        if (found == parent_.end() || found->second == value) return value;
-        return found->second = set_of(found->second);
-    }
-    void unite(const Value* a, const Value* b) { parent_[set_of(a)] = set_of(b); }
-
-  private:
-    std::unordered_map<const Value*, const Value*> parent_;
-};
 
 bool may_hold_tensors(const Value& value) {
     switch (value.type()->kind()) {
@@ -110,19 +97,35 @@ void visit_reads(const Node& node, const std::function<void(const Value*)>& use)
         for (const Node* inner : block->nodes()) visit_reads(*inner, use);
 }
 
-// The sets of all values of GRAPH.
-MemorySets memory_sets(const torch::jit::Graph& graph) {
-    MemorySets sets;
-    for (const Node* node : graph.nodes())
-        node->blocks().empty() ? unite_by_schema(*node, sets) : unite_blocks(*node, sets);
-    return sets;
+// True if NODE makes a list whose elements its readers look at and no more.
+bool makes_read_list(const Node& node) {
+    if (node.kind() != c10::prim::ListConstruct) return false;
+    return std::ranges::all_of(node.output()->uses(), [](const torch::jit::Use& use) {
+        const c10::FunctionSchema* const schema = use.user->maybeSchema();
+        return schema != nullptr && !is_aliased(schema->arguments(), use.offset);
+    });
 }
 
 }  // namespace
 
+MemorySets::MemorySets(const torch::jit::Graph& graph) {
+    for (const Node* node : graph.nodes())
+        if (!node->blocks().empty()) {
+            unite_blocks(*node, *this);
+        } else if (!makes_read_list(*node)) {
+            unite_by_schema(*node, *this);
+        }
+}
+
+const Value* MemorySets::set_of(const Value* value) {
+    const auto found = parent_.find(value);
+    if (found == parent_.end() || found->second == value) return value;
+    return found->second = set_of(found->second);
+}
+
 std::set<const Value*> find_written_values(const torch::jit::Graph& graph) {
     constexpr int64_t kInput = -1;
-    MemorySets sets = memory_sets(graph);
+    MemorySets sets(graph);
     std::unordered_map<const Value*, int64_t> last_write;  // by set
     std::vector<const Node*> nodes(graph.nodes().begin(), graph.nodes().end());
     for (size_t i = 0; i < nodes.size(); ++i)
@@ -142,7 +145,7 @@ std::set<const Value*> find_written_values(const torch::jit::Graph& graph) {
 }
 
 std::set<const Value*> find_inputs_written_and_read(const torch::jit::Graph& graph) {
-    MemorySets sets = memory_sets(graph);
+    MemorySets sets(graph);
     std::set<const Value*> written, read;  // sets
     for (const Node* node : graph.nodes()) {
         visit_writes(*node, [&](const Value* value) { written.insert(sets.set_of(value)); });

@@ -6,8 +6,25 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <set>
+#include <unordered_map>
 
 namespace dslaunch::graph {
+
+// Sets of values of a graph that may share memory, by what the schemas of its operators say: all
+// that a branch or a loop reads or makes is one set, as is what stands in one list.
+class MemorySets {
+  public:
+    explicit MemorySets(const torch::jit::Graph& graph);
+
+    // The member that stands for VALUE's set.
+    [[nodiscard]] const torch::jit::Value* set_of(const torch::jit::Value* value);
+    void unite(const torch::jit::Value* a, const torch::jit::Value* b) {
+        parent_[set_of(a)] = set_of(b);
+    }
+
+  private:
+    std::unordered_map<const torch::jit::Value*, const torch::jit::Value*> parent_;
+};
 
 // The tensors at the top level of GRAPH, inputs included, that a node behind their maker writes in
 // place, itself or through a view. Inputs of GRAPH share no memory with each other.

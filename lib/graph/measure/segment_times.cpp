@@ -200,7 +200,7 @@ std::vector<plan::SegmentTimes> measure_times(const SegmentedModel& segmented,
               "what {} segments keep, not {}", options.kept.size(), segmented.segments().size());
     const ComputeContext context(true, segmented.lowered().compute_dtype,
                                  segmented.lowered().device.type());
-    const KeptBuffers buffers(segmented.model());
+    const KeptBuffers buffers(segmented.model(), segmented.lowered());
     std::vector<plan::SegmentTimes> times = SegmentTimer(segmented, options).run(arguments);
     // A call that needs the module reaches parameters that its segment does not name.
     for (const ModelParameter& parameter : segmented.model().parameters())

@@ -110,6 +110,17 @@ class CutFinder {
             for (Value* output : map_.nodes[i]->outputs())
                 add_span(output, static_cast<int64_t>(i));
         allowed_.assign(map_.nodes.size() + 1, true);
+        forbid_inside_guards();
+    }
+
+    // A script leaves a `with` in the segment in which it entered it.
+    void forbid_inside_guards() {
+        int64_t depth = 0;
+        for (size_t i = 0; i < map_.nodes.size(); ++i) {
+            if (depth > 0) allowed_[i] = false;
+            if (map_.nodes[i]->kind() == prim::Enter) ++depth;
+            if (map_.nodes[i]->kind() == prim::Exit) --depth;
+        }
     }
 
     // Alias analysis takes all inputs of a graph to be possibly the same tensor. The inputs here

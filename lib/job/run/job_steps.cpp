@@ -1,20 +1,26 @@
 #include "job/run/job_steps.h"
 
 #include "base/log.h"
+#include "job/setup/written_parameters.h"
 #include "plan/print/trace.h"
 #include "storage/files/atomic_file.h"
 
 namespace dslaunch::job {
 
-JobSteps::JobSteps(const JobSetup& setup, const runtime::Topology& place, runtime::Collectives& own,
-                   runtime::ModelBuffers& buffers, StepsOptions options)
-    : setup_(setup), place_(place), buffers_(buffers), options_(std::move(options)) {
-    if (setup.plan_options.offload.adaptive) placement_.emplace(setup, place, own);
-    if (StepKinds::differ(setup.config())) plans_.emplace(setup, own);
+JobSteps::JobSteps(const JobSetup& setup, const runtime::Topology& place, const Parts& parts,
+                   StepsOptions options)
+    : setup_(setup),
+      place_(place),
+      buffers_(parts.buffers),
+      writer_(*setup.segmented, parts.state, written_here(setup)),
+      options_(std::move(options)) {
+    if (setup.plan_options.offload.adaptive) placement_.emplace(setup, place, parts.own);
+    if (StepKinds::differ(setup.config())) plans_.emplace(setup, parts.own);
 }
 
 const plan::StepPlan* JobSteps::before_step(int64_t update) {
     if (setup_.config().broadcast_buffers) buffers_.broadcast();
+    writer_.run();
     return plans_ ? plans_->of(update) : nullptr;
 }
 

@@ -1,5 +1,6 @@
-// The work of this job between its steps: buffers are broadcast, chunks change their places, one
-// step is traced. Data path: trainer -> [here] -> adaptive placement, forecast. Compute lane.
+// The work of this job between its steps: buffers are broadcast, parameters that forward writes are
+// written, chunks change their places, one step is traced. Data path: trainer -> [here] -> adaptive
+// placement, forecast. Compute lane.
 #pragma once
 
 #include <optional>
@@ -10,6 +11,7 @@
 #include "job/run/update_plans.h"
 #include "job/setup/job_setup.h"
 #include "runtime/compute/model_buffers.h"
+#include "runtime/compute/parameter_writer.h"
 #include "runtime/train/between_steps.h"
 
 namespace dslaunch::job {
@@ -22,10 +24,15 @@ struct StepsOptions {
 
 class JobSteps final : public runtime::BetweenSteps {
   public:
-    // Makes the steps of the rank at PLACE. OWN are the collectives of the ranks that train the
-    // same parameters. SETUP, OWN and BUFFERS must outlive this.
-    JobSteps(const JobSetup& setup, const runtime::Topology& place, runtime::Collectives& own,
-             runtime::ModelBuffers& buffers, StepsOptions options);
+    // The state that steps change, and the collectives of the ranks that train the same parameters.
+    struct Parts {
+        runtime::Collectives& own;
+        runtime::ModelBuffers& buffers;
+        runtime::WritableState& state;
+    };
+    // Makes the steps of the rank at PLACE. SETUP and PARTS must outlive this.
+    JobSteps(const JobSetup& setup, const runtime::Topology& place, const Parts& parts,
+             StepsOptions options);
 
     [[nodiscard]] const plan::StepPlan* before_step(int64_t update) override;
     void end_step(int64_t step, double loss, bool skipped) override;
@@ -45,6 +52,7 @@ class JobSteps final : public runtime::BetweenSteps {
     const JobSetup& setup_;
     runtime::Topology place_;
     runtime::ModelBuffers& buffers_;
+    runtime::ParameterWriter writer_;
     StepsOptions options_;
     std::optional<AdaptivePlacement> placement_;
     std::optional<UpdatePlans> plans_;  // if updates differ

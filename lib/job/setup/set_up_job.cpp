@@ -305,10 +305,9 @@ void load_model(JobSetup& setup, const JobArguments& arguments) {
     if (!setup.model->has_weights()) setup.shapes_only = std::make_unique<graph::ShapesOnly>();
 }
 
-}  // namespace
-
-JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place) {
-    JobSetup setup;
+// Finds and resolves the config, and loads the model, whose types it may hang on.
+FoundConfig begin_setup(JobSetup& setup, const JobArguments& arguments,
+                        const runtime::Topology& place) {
     FoundConfig found = find_config(arguments);
     setup.config_origin = found.origin;
     for (const std::string& assignment : arguments.overrides)
@@ -316,6 +315,20 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     load_libraries(found, arguments);
     load_model(setup, arguments);
     resolve_config(setup, found, arguments, place);
+    return found;
+}
+
+}  // namespace
+
+config::RunConfig config_of_job(const JobArguments& arguments, const runtime::Topology& place) {
+    JobSetup setup;
+    begin_setup(setup, arguments, place);
+    return setup.config();
+}
+
+JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place) {
+    JobSetup setup;
+    const FoundConfig found = begin_setup(setup, arguments, place);
     if (arguments.plan_meshes && setup.config().zero.shard_ranks > 0)
         fail(ExitCode::kUsage,
              "the config shards over the ranks of a host (zero_optimization.mics_shard_size), and "

@@ -6,12 +6,14 @@
 #include "runtime/state/savable_state.h"
 #include "runtime/state/state_account.h"
 #include "runtime/state/stepping_state.h"
+#include "runtime/state/writable_state.h"
 
 namespace dslaunch::runtime {
 
 class ParameterState : public SteppingState,
                        public ReadableState,
                        public SavableState,
-                       public StateAccount {};
+                       public StateAccount,
+                       public WritableState {};
 
 }  // namespace dslaunch::runtime

@@ -12,6 +12,7 @@
 #include "graph/lower/reward_means.h"
 #include "graph/segment/segment.h"
 #include "runtime/compute/model_buffers.h"
+#include "runtime/compute/parameter_writer.h"
 #include "runtime/compute/stage_link.h"
 #include "runtime/data/data_source.h"
 #include "runtime/data/eval_plan.h"
@@ -46,6 +47,10 @@ struct EvaluatorParts {
     const config::RunConfig* config = nullptr;
     ModelBuffers* buffers = nullptr;
     ReadableState* state = nullptr;
+    // Takes what forward writes into trained parameters; null: nothing is written.
+    // IS_WRITTEN_HERE as for ParameterWriter.
+    WritableState* writable = nullptr;
+    std::function<bool(int parameter)> is_written_here = {};
     c10::Device device = c10::kCPU;  // where STATE holds parameters, and buffers are
     int rank = 0;                    // rank among those that have rows of their own
     bool counts = true;              // true on one of the ranks that work on the same rows together
@@ -66,13 +71,16 @@ class Evaluator {
 
     // Returns this rank's share, which in a pipeline is empty except in the stage that has the
     // loss. Every rank calls it: parameters that lie in shards are brought together segment by
-    // segment. The model is in train mode again afterwards, its buffers as they were. Throws
+    // segment. The model is in train mode again afterwards, its buffers as they were; trained
+    // parameters keep what forward writes. Throws
     // Error{kConfig} if the model in eval mode cannot be dealt to the stages.
     [[nodiscard]] EvalShare run();
+    // Makes the graph that run() uses, unless it is there. Throws as run() does, and what lowering
+    // throws.
+    const graph::SegmentedModel& prepare();
 
   private:
     [[nodiscard]] std::unique_ptr<graph::SegmentedModel> lower_model() const;
-    void prepare();
     // Neighbouring segments that one stage runs.
     struct Stretch {
         int stage = 0;

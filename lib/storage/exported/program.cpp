@@ -310,7 +310,11 @@ void read_outputs(const std::string& path, const JsonPlace& module, ExportedProg
             program.mutated_buffers[spec.at("buffer_name").text()] =
                 tensor_name(spec.at("arg")).name;
         } else if (kind == "parameter_mutation") {
-            place.refuse("forward writes to a parameter, which training does not allow");
+            place.refuse(fmt::format(
+                "forward writes the parameter `{}`, and a program that went through "
+                "run_decompositions() does not say without which gradients; export the model "
+                "without run_decompositions()",
+                printable(spec.at("parameter_name").text())));
         } else {
             place.refuse(fmt::format("outputs of the kind `{}` cannot be read", printable(kind)));
         }

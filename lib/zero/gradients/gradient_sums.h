@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -112,9 +113,10 @@ class GradientSums {
 
     // Brings fp32 values of all ranks' pieces together, bucket by bucket. put(bucket, whole) writes
     // this rank's pieces where they belong in the device's memory, and use(bucket, whole) gets the
-    // whole bucket, in the host's, on every rank. Every rank calls it, outside of a step.
+    // whole bucket, in the host's, on every rank. BUCKETS, if given, are those that are brought.
+    // Every rank calls it, outside of a step.
     template <typename Put, typename Use>
-    void collect(Put&& put, Use&& use);
+    void collect(Put&& put, Use&& use, const std::set<int>* buckets = nullptr);
 
   private:
     [[nodiscard]] const plan::Bucket& bucket(int b) const { return map_.layout().buckets[b]; }
@@ -182,8 +184,9 @@ void GradientSums::for_each_in(int bucket, const Range& range, Use&& use) const 
 }
 
 template <typename Put, typename Use>
-void GradientSums::collect(Put&& put, Use&& use) {
+void GradientSums::collect(Put&& put, Use&& use, const std::set<int>* buckets) {
     for (int b = 0; b < map_.layout().trained_buckets; ++b) {
+        if (buckets != nullptr && buckets->count(b) == 0) continue;
         put(b, begin_collect(b));
         post_collected(b);
         use(b, std::span<const float>(take_whole(b)));

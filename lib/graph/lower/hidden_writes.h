@@ -1,0 +1,20 @@
+// Writes in place that LibTorch's analysis of a graph does not see, or that scripting leaves out of
+// an archive. Used by lower.h before anything is inlined. No shared state.
+#pragma once
+
+namespace torch::jit {
+struct Module;
+}
+
+namespace dslaunch::graph {
+
+// Changes the methods of MODULE and its parts, once:
+// - operators that write lists of tensors (aten::_foreach_mul_) become ones that make new values,
+//   and copies of these: LibTorch takes what they write for unused;
+// - aten::embedding_renorm_ is put in front of calls of torch.nn.functional.embedding and
+//   embedding_bag with max_norm: torch.jit.script leaves it out, where eager PyTorch,
+//   torch.jit.trace and torch.export renormalize the rows.
+// Throws Error{kInput} naming an operator whose list is not written out, or that has no such twin.
+void show_hidden_writes(const torch::jit::Module& module);
+
+}  // namespace dslaunch::graph

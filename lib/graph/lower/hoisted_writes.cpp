@@ -1,0 +1,459 @@
+#include "graph/lower/hoisted_writes.h"
+
+#include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "base/error.h"
+#include "graph/archive/in_place.h"
+#include "graph/lower/dropout_seeds.h"
+#include "graph/lower/input_aliases.h"
+#include "graph/lower/no_grad.h"
+
+namespace dslaunch::graph {
+
+namespace aten = c10::aten;
+namespace prim = c10::prim;
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+constexpr const char* kByBatch = "by what it computes from the batch";
+constexpr const char* kByChance = "by random numbers";
+constexpr const char* kTooLate = "after it has read it";
+constexpr const char* kByModule = "in a model that a node needs whole";
+
+bool is_tensor(const Value& value) {
+    return value.type()->isSubtypeOf(*c10::TensorType::get());
+}
+
+void visit(Block& block, const std::function<void(Node&)>& use) {
+    for (Node* node : block.nodes()) {
+        use(*node);
+        for (Block* inner : node->blocks()) visit(*inner, use);
+    }
+}
+
+// The node at the top level that NODE is, or is inside of.
+const Node* top_of(const Node* node) {
+    const Block* const top = node->owningGraph()->block();
+    while (node->owningBlock() != top) node = node->owningBlock()->owningNode();
+    return node;
+}
+
+// Operators that look at no element of what they are given.
+bool is_view(const Node& node) {
+    static const std::set<std::string_view> kinds{
+        "aten::detach",        "aten::alias",   "aten::t",
+        "aten::transpose",     "aten::permute", "aten::view",
+        "aten::select",        "aten::slice",   "aten::unsqueeze",
+        "aten::squeeze",       "aten::expand",  "aten::narrow",
+        "aten::numpy_T",       "aten::view_as", "aten::diagonal",
+        "aten::unbind",        "aten::split",   "aten::chunk",
+        "aten::size",          "aten::dim",     "aten::numel",
+        "prim::data",          "prim::dtype",   "prim::device",
+        "aten::requires_grad", "aten::detach_", "aten::is_floating_point"};
+    return kinds.count(node.kind().toQualString()) > 0 || node.kind() == prim::ListConstruct ||
+           node.kind() == prim::TupleConstruct || node.kind() == prim::ListUnpack ||
+           node.kind() == prim::TupleUnpack;
+}
+
+// Operators that move a buffer which their schema does not show.
+bool moves_statistics(const Node& node) {
+    static const std::set<std::string_view> kinds{
+        "aten::batch_norm",       "aten::native_batch_norm",      "aten::_native_batch_norm_legit",
+        "aten::instance_norm",    "aten::_batch_norm_impl_index", "aten::_batch_norm_with_update",
+        "aten::cudnn_batch_norm", "aten::miopen_batch_norm"};
+    return kinds.count(node.kind().toQualString()) > 0;
+}
+
+// True if VALUE is an input of the graph or a view of one, with its gradient: PyTorch writes a leaf
+// like that under torch.no_grad() alone.
+bool is_bare(const Value* value) {
+    while (value->node()->kind() != prim::Param) {
+        const Node& node = *value->node();
+        if (const Value* const written = overwritten_as(node, value->offset())) {
+            value = written;
+            continue;
+        }
+        if (!is_view(node) || node.kind() == aten::detach || node.inputs().empty()) return false;
+        value = node.input(0);
+    }
+    return true;
+}
+
+// The part of a graph that makes the values which some of its inputs have at its end.
+struct Slice {
+    std::shared_ptr<Graph> graph;  // inputs as the whole graph has; outputs: the values
+    std::set<size_t> read;         // inputs that it uses
+    bool draws = false;
+};
+
+// Leaves in SLICE what its outputs need.
+void settle(Slice& slice) {
+    torch::jit::EliminateDeadCode(
+        slice.graph, torch::jit::DCESideEffectPolicy::ALLOW_DELETING_NODES_WITH_SIDE_EFFECTS);
+    for (const Value* input : slice.graph->inputs())
+        if (input->hasUses()) slice.read.insert(input->offset());
+    visit(*slice.graph->block(), [&](Node& node) { slice.draws = slice.draws || draws(node); });
+}
+
+Slice slice_of(Graph& whole, const std::vector<size_t>& wanted) {
+    Slice slice{whole.copy(), {}};
+    Graph& graph = *slice.graph;
+    while (!graph.outputs().empty()) graph.eraseOutput(0);
+    std::vector<Value*> copies(graph.inputs().size(), nullptr);
+    {
+        // Copies share no memory with each other, so that only the writes to them are kept.
+        const torch::jit::WithInsertPoint at_start(*graph.nodes().begin());
+        for (Value* input : graph.inputs()) {
+            if (!is_tensor(*input)) continue;
+            Value* const copy = graph.insert(aten::clone, {input});
+            input->replaceAllUsesWith(copy);
+            copy->node()->replaceInput(0, input);
+            copies[input->offset()] = copy;
+        }
+    }
+    for (const size_t input : wanted) graph.registerOutput(copies[input]);
+    settle(slice);
+    return slice;
+}
+
+// The part of ALL that makes OUTPUTS, by index.
+Slice narrow(const Slice& all, const std::vector<size_t>& outputs) {
+    Slice slice{all.graph->copy(), {}};
+    for (size_t o = slice.graph->outputs().size(); o-- > 0;)
+        if (std::ranges::find(outputs, o) == outputs.end()) slice.graph->eraseOutput(o);
+    settle(slice);
+    return slice;
+}
+
+// Values that may be parameters of GRAPH, views of them or lists of these: a superset that is found
+// without alias analysis.
+std::set<const Value*> near_inputs(Graph& graph, const std::vector<const Value*>& inputs) {
+    std::set<const Value*> near(inputs.begin(), inputs.end());
+    visit(*graph.block(), [&](Node& node) {
+        const bool is_near = std::ranges::any_of(
+            node.inputs(), [&](const Value* input) { return near.count(input) > 0; });
+        const c10::FunctionSchema* const schema = node.maybeSchema();
+        const bool is_inside = node.owningBlock() != graph.block();
+        for (size_t o = 0; o < node.outputs().size(); ++o) {
+            const bool aliased = schema == nullptr || o >= schema->returns().size() ||
+                                 schema->returns()[o].alias_info() != nullptr;
+            if (is_inside || !node.blocks().empty() || (is_near && aliased))
+                near.insert(node.output(o));
+        }
+        for (const Block* inner : node.blocks())
+            for (const Value* value : inner->inputs()) near.insert(value);
+    });
+    return near;
+}
+
+class Hoister {
+  public:
+    Hoister(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters)
+        : model_(model), lowered_(lowered), parameters_(parameters) {}
+
+    void run() {
+        std::map<int, std::string> kept;  // in place: why
+        std::vector<size_t> inputs;
+        for (const int parameter : parameters_) inputs.push_back(input_of(parameter));
+        all_ = slice_of(graph(), inputs);
+        if (why_in_place(all_) != nullptr)
+            for (size_t i = 0; i < parameters_.size(); ++i)
+                if (const char* const why = why_in_place(narrow(all_, {i})))
+                    kept.emplace(parameters_[i], why);
+        const std::shared_ptr<Graph> whole = lowered_.graph;
+        for (bool settled = false; !settled;) {
+            lowered_.graph = whole->copy();
+            std::vector<int> hoisted;
+            for (const int parameter : parameters_)
+                if (kept.count(parameter) == 0) hoisted.push_back(parameter);
+            const std::set<int> early = take_out(hoisted);
+            for (const int parameter : early) kept.emplace(parameter, kTooLate);
+            settled = early.empty();
+            if (settled)
+                for (const std::vector<int>& group : groups_of(hoisted)) make_writes(*whole, group);
+        }
+        write_in_place(kept);
+    }
+
+  private:
+    struct Write {
+        Node* node = nullptr;
+        size_t input = 0;
+        int64_t place = 0;  // of its node at the top level
+    };
+
+    [[nodiscard]] size_t input_of(int parameter) const {
+        const auto found = std::ranges::find(lowered_.parameters, parameter);
+        return lowered_.first_parameter() +
+               static_cast<size_t>(found - lowered_.parameters.begin());
+    }
+    [[nodiscard]] Graph& graph() const { return *lowered_.graph; }
+
+    // Returns why the values that SLICE makes cannot be known before the step, or null.
+    const char* why_in_place(const Slice& slice) {
+        if (lowered_.module_input) return kByModule;
+        if (slice.draws) return kByChance;
+        for (const size_t read : slice.read) {
+            if (read < lowered_.first_parameter()) return kByBatch;
+            if (read >= lowered_.first_buffer() && moves_by_batch(read)) return kByBatch;
+        }
+        return nullptr;
+    }
+
+    // True if forward moves the buffer that is INPUT by what it computes from a batch.
+    bool moves_by_batch(size_t input) {
+        const auto [found, fresh] = by_batch_.try_emplace(input, false);
+        if (!fresh) return found->second;
+        bool moves = false;
+        visit(*graph().block(), [&](Node& node) {
+            if (!moves_statistics(node)) return;
+            for (const Value* value : node.inputs())
+                moves = moves || value == graph().inputs()[input];
+        });
+        const Slice slice = slice_of(graph(), {input});
+        moves = moves || slice.draws;
+        // A buffer that nothing moves is a copy of itself.
+        for (const size_t read : slice.read)
+            moves = moves || read < lowered_.first_parameter() ||
+                    (read >= lowered_.first_buffer() && read != input && moves_by_batch(read));
+        return by_batch_[input] = moves;
+    }
+
+    // PARAMETERS, those together that one node writes.
+    [[nodiscard]] std::vector<std::vector<int>> groups_of(
+        const std::vector<int>& parameters) const {
+        std::vector<std::vector<int>> groups;
+        for (const int parameter : parameters) {
+            std::vector<int> group{parameter};
+            for (const std::set<int>& together : together_) {
+                if (together.count(parameter) == 0) continue;
+                for (auto other = groups.begin(); other != groups.end();) {
+                    const bool joins = std::ranges::any_of(
+                        *other, [&](int member) { return together.count(member) > 0; });
+                    if (joins) group.insert(group.end(), other->begin(), other->end());
+                    other = joins ? groups.erase(other) : other + 1;
+                }
+            }
+            std::ranges::sort(group);
+            groups.push_back(std::move(group));
+        }
+        return groups;
+    }
+
+    // The tensors among the graph's inputs except PARAMETERS.
+    [[nodiscard]] std::vector<const Value*> others_than(const std::vector<int>& parameters) const {
+        std::set<size_t> own;
+        for (const int parameter : parameters) own.insert(input_of(parameter));
+        std::vector<const Value*> others;
+        for (const Value* input : graph().inputs())
+            if (is_tensor(*input) && own.count(input->offset()) == 0) others.push_back(input);
+        return others;
+    }
+
+    // Lets the writes of PARAMETERS go to copies that nobody reads. Returns the parameters that the
+    // graph then reads no later than it wrote them.
+    std::set<int> take_out(const std::vector<int>& parameters) {
+        std::map<const Node*, int64_t> places;
+        for (Node* node : graph().nodes()) places.emplace(node, std::ssize(places));
+        std::map<int, std::vector<Write>> writes;
+        std::set<int> early;
+        together_.clear();
+        {
+            const InputAliases aliases(graph());
+            const std::vector<const Value*> others = others_than(parameters);
+            visit(*graph().block(), [&](Node& node) {
+                std::set<int> together;
+                for (const size_t i : written_inputs(node))
+                    for (const int parameter : parameters)
+                        if (aliases.may_share(node.input(i),
+                                              graph().inputs()[input_of(parameter)])) {
+                            writes[parameter].push_back({&node, i, places.at(top_of(&node))});
+                            together.insert(parameter);
+                            if (is_bare(node.input(i))) bare_.insert(parameter);
+                            // A write that may reach something else must stay.
+                            if (std::ranges::any_of(others, [&](const Value* other) {
+                                    return aliases.may_share(node.input(i), other);
+                                }))
+                                early.insert(parameter);
+                        }
+                if (together.size() > 1) together_.push_back(std::move(together));
+            });
+        }
+        if (!early.empty()) return early;
+        std::map<int, int64_t> last;
+        std::set<std::pair<Node*, size_t>> done;
+        for (const auto& [parameter, of_parameter] : writes)
+            for (const Write& write : of_parameter) {
+                last[parameter] = std::max(last[parameter], write.place);
+                nodes_of_[parameter] = describe_node(*write.node);
+                if (!done.emplace(write.node, write.input).second) continue;
+                if (!divert(write, places)) early.insert(parameter);
+            }
+        torch::jit::EliminateDeadCode(lowered_.graph);
+        const InputAliases aliases(graph());
+        std::vector<const Value*> inputs;
+        for (const auto& [parameter, written_last] : last)
+            inputs.push_back(graph().inputs()[input_of(parameter)]);
+        const std::set<const Value*> near = near_inputs(graph(), inputs);
+        visit(*graph().block(), [&](Node& node) {
+            if (is_view(node)) return;
+            const auto place = places.find(top_of(&node));
+            for (const Value* value : node.inputs())
+                for (const auto& [parameter, written_last] : last)
+                    if (near.count(value) > 0 &&
+                        aliases.may_share(value, graph().inputs()[input_of(parameter)]) &&
+                        (place == places.end() || place->second <= written_last))
+                        early.insert(parameter);
+        });
+        return early;
+    }
+
+    // Gives the node of WRITE a copy to write. False: what it writes is no tensor or list of them.
+    bool divert(const Write& write, std::map<const Node*, int64_t>& places) {
+        Value* const value = write.node->input(write.input);
+        Value* copy = nullptr;
+        const torch::jit::WithInsertPoint here(write.node);
+        const auto note = [&](Value* made) {
+            if (made->node()->owningBlock() == graph().block())
+                places.emplace(made->node(), write.place);
+            return made;
+        };
+        if (is_tensor(*value)) {
+            copy = note(graph().insert(aten::clone, {value}));
+        } else if (value->node()->kind() == prim::ListConstruct) {
+            std::vector<Value*> elements;
+            for (Value* element : value->node()->inputs())
+                elements.push_back(note(graph().insert(aten::clone, {element})));
+            const c10::TypePtr type = value->type()->expectRef<c10::ListType>().getElementType();
+            copy = note(graph().insertNode(graph().createList(type, elements))->output());
+        } else {
+            return false;
+        }
+        for (size_t o = 0; o < write.node->outputs().size(); ++o)
+            if (overwritten_as(*write.node, o) == value)
+                write.node->output(o)->replaceAllUsesWith(value);
+        write.node->replaceInput(write.input, copy);
+        return true;
+    }
+
+    // Fills in LoweredGraph::writes by the part of WHOLE that makes PARAMETERS.
+    void make_writes(Graph& whole, const std::vector<int>& parameters) {
+        ParameterWrites writes;
+        std::vector<size_t> outputs;
+        // In the order of the outputs.
+        for (size_t i = 0; i < parameters_.size(); ++i) {
+            if (std::ranges::find(parameters, parameters_[i]) == parameters.end()) continue;
+            outputs.push_back(i);
+            writes.written.push_back(parameters_[i]);
+            writes.nodes.push_back(nodes_of_.at(parameters_[i]));
+        }
+        Slice slice = narrow(all_, outputs);
+        refuse_unclear(slice, writes.written);
+        for (size_t i = slice.graph->inputs().size(); i-- > 0;)
+            if (slice.read.count(i) == 0) slice.graph->eraseInput(i);
+        for (const size_t read : slice.read) {
+            if (read < lowered_.first_buffer()) {
+                writes.parameters.push_back(lowered_.parameters[read - lowered_.first_parameter()]);
+            } else {
+                writes.buffers.push_back(lowered_.buffers[read - lowered_.first_buffer()]);
+                writes.reads_moved_buffers = writes.reads_moved_buffers || is_moved(whole, read);
+            }
+        }
+        writes.graph = slice.graph;
+        lowered_.writes.push_back(std::move(writes));
+    }
+
+    // A trace does not show torch.no_grad(). A parameter that follows another one may be read with
+    // a gradient or without.
+    void refuse_unclear(const Slice& slice, const std::vector<int>& written) const {
+        for (const int parameter : written) {
+            if (bare_.count(parameter) == 0) continue;
+            for (const size_t read : slice.read) {
+                if (read < lowered_.first_parameter() || read >= lowered_.first_buffer()) continue;
+                const int other = lowered_.parameters[read - lowered_.first_parameter()];
+                if (std::ranges::find(written, other) != written.end() ||
+                    !model_.parameters()[other].tensor.requires_grad())
+                    continue;
+                fail(ExitCode::kInput,
+                     "{}: forward writes the trained parameter `{}` by `{}`, and the trace does "
+                     "not say whether it reads it with a gradient: write requires_grad_(False) if "
+                     "it is a copy that follows, or export the model with torch.export",
+                     nodes_of_.at(parameter), model_.parameters()[parameter].name,
+                     model_.parameters()[other].name);
+            }
+        }
+    }
+
+    static bool is_moved(Graph& whole, size_t input) {
+        const InputAliases aliases(whole);
+        bool moved = false;
+        visit(*whole.block(), [&](Node& node) {
+            for (const size_t i : written_inputs(node))
+                moved = moved || aliases.may_share(node.input(i), whole.inputs()[input]);
+        });
+        return moved;
+    }
+
+    // The graph goes on writing the parameters of KEPT, as it does under `torch.no_grad()`.
+    void write_in_place(const std::map<int, std::string>& kept) {
+        if (kept.empty()) return;
+        std::vector<Write> writes;
+        {
+            const InputAliases aliases(graph());
+            visit(*graph().block(), [&](Node& node) {
+                for (const size_t i : written_inputs(node))
+                    for (const auto& [parameter, why] : kept)
+                        if (aliases.may_share(node.input(i),
+                                              graph().inputs()[input_of(parameter)])) {
+                            writes.push_back({&node, i, 0});
+                            nodes_of_[parameter] = describe_node(node);
+                        }
+            });
+        }
+        for (const Write& write : writes)
+            for (size_t i = 0; i < write.node->inputs().size(); ++i) {
+                Value* const value = write.node->input(i);
+                if (!is_tensor(*value) || value->node()->kind() == aten::detach) continue;
+                for (size_t o = 0; i == write.input && o < write.node->outputs().size(); ++o)
+                    if (overwritten_as(*write.node, o) == value)
+                        write.node->output(o)->replaceAllUsesWith(value);
+                write.node->replaceInput(i, detached(value, write.node));
+            }
+        for (const auto& [parameter, why] : kept)
+            lowered_.in_place.push_back({parameter, nodes_of_[parameter], why});
+    }
+
+    const Model& model_;
+    LoweredGraph& lowered_;
+    const std::vector<int>& parameters_;
+    std::set<int> bare_;  // written without detach() or a block without gradients
+    Slice all_;           // makes all of them
+    std::map<size_t, bool> by_batch_;
+    std::map<int, std::string> nodes_of_;  // by parameter: the last node that writes it
+    std::vector<std::set<int>> together_;  // parameters that one node writes
+};
+
+}  // namespace
+
+void hoist_writes(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters) {
+    Hoister(model, lowered, parameters).run();
+}
+
+bool moves_by_batch(const LoweredGraph& lowered, const std::vector<size_t>& inputs) {
+    const Slice slice = slice_of(*lowered.graph, inputs);
+    return slice.draws || (!slice.read.empty() && *slice.read.begin() < lowered.first_parameter());
+}
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,79 @@
+#include "graph/lower/input_aliases.h"
+
+#include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <vector>
+
+#include "graph/archive/in_place.h"
+
+namespace dslaunch::graph {
+
+using torch::jit::Block;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+using Twins = std::unordered_map<const Value*, Value*>;
+
+// Pairs the values of FROM with those of its copy TO.
+void pair_values(const Block& from, Block& to, Twins& twins) {
+    for (size_t i = 0; i < from.inputs().size(); ++i) twins[from.inputs()[i]] = to.inputs()[i];
+    auto it = to.nodes().begin();
+    for (const Node* node : from.nodes()) {
+        Node* const twin = *it;
+        ++it;
+        for (size_t o = 0; o < node->outputs().size(); ++o)
+            twins[node->output(o)] = twin->output(o);
+        for (size_t b = 0; b < node->blocks().size(); ++b)
+            pair_values(*node->blocks()[b], *twin->blocks()[b], twins);
+    }
+}
+
+// Adds what nodes of BLOCK and of blocks in it write in place.
+void visit_operands(const Block& block, std::vector<const Value*>& operands) {
+    for (const Node* node : block.nodes()) {
+        for (const size_t i : written_inputs(*node)) operands.push_back(node->input(i));
+        for (const Block* inner : node->blocks()) visit_operands(*inner, operands);
+    }
+}
+
+}  // namespace
+
+InputAliases::InputAliases(const torch::jit::Graph& graph)
+    : sets_(graph), scratch_(const_cast<torch::jit::Graph&>(graph).copy()) {
+    pair_values(*graph.block(), *scratch_->block(), twins_);
+    const torch::jit::WithInsertPoint at_start(*scratch_->nodes().begin());
+    for (Value* input : scratch_->inputs()) {
+        if (!input->type()->isSubtypeOf(*c10::TensorType::get())) continue;
+        Value* const fresh = scratch_->insert(c10::aten::empty, {std::vector<int64_t>{1}});
+        input->replaceAllUsesWith(fresh);
+        twins_[graph.inputs()[input->offset()]] = fresh;
+    }
+    aliases_ = std::make_unique<torch::jit::AliasDb>(scratch_);
+}
+
+InputAliases::~InputAliases() = default;
+
+bool InputAliases::may_share(const Value* value, const Value* root) const {
+    if (sets_.set_of(value) != sets_.set_of(root)) return false;
+    const auto a = twins_.find(value), b = twins_.find(root);
+    if (a == twins_.end() || b == twins_.end()) return false;
+    return a->second == b->second || aliases_->mayContainAlias(a->second, b->second);
+}
+
+std::set<const Value*> find_written_inputs(const torch::jit::Graph& graph) {
+    std::vector<const Value*> operands;
+    visit_operands(*graph.block(), operands);
+    std::set<const Value*> written;
+    if (operands.empty()) return written;
+    const InputAliases aliases(graph);
+    for (const Value* input : graph.inputs())
+        for (const Value* operand : operands)
+            if (aliases.may_share(operand, input)) written.insert(input);
+    return written;
+}
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,197 @@
+#include "graph/lower/no_grad.h"
+
+#include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "graph/archive/in_place.h"
+
+namespace dslaunch::graph {
+
+namespace aten = c10::aten;
+namespace prim = c10::prim;
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+constexpr std::string_view kNoGrad = "__torch__.torch.autograd.grad_mode.no_grad";
+
+bool is_tensor(const Value& value) {
+    return value.type()->isSubtypeOf(*c10::TensorType::get());
+}
+
+bool holds_no_tensor(const Value& value) {
+    switch (value.type()->kind()) {
+        case c10::TypeKind::IntType:
+        case c10::TypeKind::FloatType:
+        case c10::TypeKind::BoolType:
+        case c10::TypeKind::NumberType:
+        case c10::TypeKind::StringType:
+        case c10::TypeKind::NoneType:
+        case c10::TypeKind::DeviceObjType:
+            return true;
+        case c10::TypeKind::ListType:
+            return !value.type()->expectRef<c10::ListType>().getElementType()->isSubtypeOf(
+                *c10::OptionalType::ofTensor());
+        default:
+            return value.node()->kind() == prim::Constant && !is_tensor(value);
+    }
+}
+
+// The object of `with torch.no_grad()` that NODE enters or leaves; null: NODE does neither.
+const Value* guard_of(const Node& node, c10::Symbol kind) {
+    if (node.kind() != kind || node.inputs().empty()) return nullptr;
+    const auto type = node.input(0)->type()->cast<c10::ClassType>();
+    if (type == nullptr || !type->name() || type->name()->qualifiedName() != kNoGrad)
+        return nullptr;
+    return node.input(0);
+}
+
+// Calls USE with NODE and all nodes in its blocks.
+void visit(Node& node, const std::function<void(Node&)>& use) {
+    use(node);
+    for (Block* block : node.blocks())
+        for (Node* inner : block->nodes()) visit(*inner, use);
+}
+
+// The nodes of one block between its begin and its end.
+class Region {
+  public:
+    Region(Node* enter, Node* exit) : enter_(enter) {
+        for (Node* node = enter->next(); node != exit; node = node->next()) {
+            top_.push_back(node);
+            visit(*node, [this](Node& inner) {
+                nodes_.push_back(&inner);
+                inside_.insert(&inner);
+            });
+        }
+    }
+
+    // False: it stays as it is.
+    bool detach() {
+        if (!collect()) return false;
+        for (auto& [outer, inner] : twins_) {
+            inner = detached(outer, enter_);
+            if (inner == nullptr) return false;
+        }
+        for (const auto& [outer, inner] : twins_) {
+            for (const torch::jit::Use& use : std::vector(outer->uses()))
+                if (inside_.count(use.user) > 0) use.user->replaceInput(use.offset, inner);
+            for (Node* node : nodes_)
+                for (Block* block : node->blocks())
+                    for (size_t o = 0; o < block->outputs().size(); ++o)
+                        if (block->outputs()[o] == outer) block->replaceOutput(o, inner);
+        }
+        give_back();
+        return true;
+    }
+
+  private:
+    // Finds the tensors that come from outside.
+    bool collect() {
+        std::set<const Value*> seen;
+        for (Node* node : nodes_) {
+            if (node->kind() == prim::Enter || node->kind() == prim::Exit) return false;
+            std::vector<Value*> read(node->inputs().begin(), node->inputs().end());
+            for (Block* block : node->blocks())
+                read.insert(read.end(), block->outputs().begin(), block->outputs().end());
+            for (Value* value : read) {
+                if (is_inside(*value) || holds_no_tensor(*value)) continue;
+                if (seen.insert(value).second) twins_.emplace_back(value, nullptr);
+            }
+        }
+        return true;
+    }
+
+    [[nodiscard]] bool is_inside(const Value& value) const {
+        const Node* const maker = value.node();
+        if (inside_.count(maker) > 0) return true;
+        // Inputs of a block are made by its node of parameters.
+        return maker->kind() == prim::Param && maker->owningBlock()->owningNode() != nullptr &&
+               inside_.count(maker->owningBlock()->owningNode()) > 0;
+    }
+
+    // A tensor that is written in place stays the tensor that it was, with its gradient.
+    void give_back() {
+        std::map<const Value*, Value*> outer_of;
+        for (const auto& [outer, inner] : twins_) outer_of[inner] = outer;
+        for (Node* node : top_)
+            for (size_t o = 0; o < node->outputs().size(); ++o) {
+                Value* const written = overwritten_as(*node, o);
+                const auto found = outer_of.find(written);
+                if (written == nullptr || found == outer_of.end()) continue;
+                outer_of[node->output(o)] = found->second;
+                for (const torch::jit::Use& use : std::vector(node->output(o)->uses()))
+                    if (inside_.count(use.user) == 0)
+                        use.user->replaceInput(use.offset, found->second);
+            }
+    }
+
+    Node* enter_;
+    std::vector<Node*> top_;
+    std::vector<Node*> nodes_;      // those in blocks too
+    std::set<const Node*> inside_;  // the same
+    // Values from outside, in the order in which they are read, and detached.
+    std::vector<std::pair<Value*, Value*>> twins_;
+};
+
+// Removes the calls that enter and leave a block whose nodes are detached.
+void remove_guard(Node* enter, Node* exit) {
+    Value* const guard = enter->input(0);
+    exit->destroy();
+    enter->destroy();
+    for (const torch::jit::Use& use : std::vector(guard->uses()))
+        if (use.user->kind() == prim::SetAttr) use.user->destroy();
+    if (!guard->hasUses() && guard->node()->kind() == prim::CreateObject) guard->node()->destroy();
+}
+
+Node* end_of(Node* enter, const Value* guard) {
+    for (Node* node = enter->next(); node->kind() != prim::Return; node = node->next())
+        if (guard_of(*node, prim::Exit) == guard) return node;
+    return nullptr;
+}
+
+void detach_in(Block& block) {
+    std::vector<Node*> enters;
+    for (Node* node : block.nodes()) {
+        for (Block* inner : node->blocks()) detach_in(*inner);
+        if (guard_of(*node, prim::Enter) != nullptr) enters.push_back(node);
+    }
+    // Inner ones come last; none is left inside of another.
+    for (auto enter = enters.rbegin(); enter != enters.rend(); ++enter) {
+        Node* const exit = end_of(*enter, (*enter)->input(0));
+        if (exit != nullptr && Region(*enter, exit).detach()) remove_guard(*enter, exit);
+    }
+}
+
+}  // namespace
+
+void detach_without_gradients(Graph& graph) {
+    detach_in(*graph.block());
+}
+
+Value* detached(Value* value, Node* before) {
+    Graph& graph = *value->owningGraph();
+    const torch::jit::WithInsertPoint here(before);
+    if (is_tensor(*value)) return graph.insert(aten::detach, {value});
+    if (value->node()->kind() != prim::ListConstruct || value->node()->inputs().empty())
+        return nullptr;
+    std::vector<Value*> elements;
+    for (Value* element : value->node()->inputs()) {
+        if (!is_tensor(*element)) return nullptr;
+        elements.push_back(graph.insert(aten::detach, {element}));
+    }
+    const c10::TypePtr element = value->type()->expectRef<c10::ListType>().getElementType();
+    return graph.insertNode(graph.createList(element, elements))->output();
+}
+
+}  // namespace dslaunch::graph

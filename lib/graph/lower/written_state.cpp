@@ -1,0 +1,186 @@
+#include "graph/lower/written_state.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "graph/archive/in_place.h"
+#include "graph/lower/hoisted_writes.h"
+#include "graph/lower/input_aliases.h"
+#include "graph/lower/no_grad.h"
+
+namespace dslaunch::graph {
+
+namespace prim = c10::prim;
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+bool holds_tensor(const Value& value) {
+    return value.type()->isSubtypeOf(*c10::TensorType::get());
+}
+
+void visit_nodes(Block& block, const std::function<void(Node&)>& use) {
+    for (Node* node : block.nodes()) {
+        use(*node);
+        for (Block* inner : node->blocks()) visit_nodes(*inner, use);
+    }
+}
+
+class Settler {
+  public:
+    Settler(Model& model, LoweredGraph& lowered)
+        : model_(model), lowered_(lowered), graph_(*lowered.graph) {}
+
+    void run() {
+        const std::set<Value*> written = written_roots();
+        if (written.empty()) return;
+        // In the order of their nodes, the same on every rank.
+        std::vector<Value*> constants;
+        visit_nodes(*graph_.block(), [&](Node& node) {
+            if (node.kind() == prim::Constant && written.count(node.output()) > 0)
+                constants.push_back(node.output());
+        });
+        copy_arguments(written);
+        hold_frozen(written);  // its inputs go
+        hold_constants(constants);
+        std::vector<int> trained;
+        for (size_t i = 0; i < lowered_.parameters.size(); ++i)
+            if (written.count(graph_.inputs()[lowered_.first_parameter() + i]) > 0)
+                trained.push_back(lowered_.parameters[i]);
+        if (!trained.empty()) hoist_writes(model_, lowered_, trained);
+    }
+
+  private:
+    // The inputs and constants that some node writes.
+    std::set<Value*> written_roots() {
+        std::vector<std::pair<Node*, size_t>> writes;
+        std::vector<Value*> roots;
+        for (Value* input : graph_.inputs())
+            if (holds_tensor(*input)) roots.push_back(input);
+        visit_nodes(*graph_.block(), [&](Node& node) {
+            for (const size_t i : written_inputs(node)) writes.emplace_back(&node, i);
+            if (node.kind() == prim::Constant && holds_tensor(*node.output()))
+                roots.push_back(node.output());
+        });
+        std::set<Value*> written;
+        if (writes.empty()) return written;
+        const InputAliases aliases(graph_);
+        for (const auto& [node, i] : writes)
+            for (Value* root : roots)
+                if (aliases.may_share(node->input(i), root)) {
+                    written.insert(root);
+                    writers_[root].emplace_back(node, i);
+                }
+        return written;
+    }
+
+    void copy_arguments(const std::set<Value*>& written) {
+        for (size_t i = lowered_.first_argument(); i < lowered_.first_parameter(); ++i) {
+            Value* const input = graph_.inputs()[i];
+            if (written.count(input) == 0) continue;
+            const torch::jit::WithInsertPoint at_start(*graph_.nodes().begin());
+            Value* const copy = graph_.insert(c10::aten::clone, {input});
+            input->replaceAllUsesWith(copy);
+            copy->node()->replaceInput(0, input);
+        }
+    }
+
+    // Takes the gradient from all that is written into ROOT: PyTorch writes parameters without one,
+    // which a trace does not show.
+    void detach_sources(Value* root) {
+        for (const auto& [node, written] : writers_.at(root))
+            for (size_t i = 0; i < node->inputs().size(); ++i) {
+                Value* const source = node->input(i);
+                const bool is_list = source->node()->kind() == prim::ListConstruct;
+                if (i == written || !(holds_tensor(*source) || is_list)) continue;
+                if (source->node()->kind() == c10::aten::detach) continue;
+                if (Value* const without = detached(source, node)) node->replaceInput(i, without);
+            }
+    }
+
+    Value* buffer_input(int buffer) {
+        const auto found = std::ranges::find(lowered_.buffers, buffer);
+        const auto index = static_cast<size_t>(found - lowered_.buffers.begin());
+        if (found != lowered_.buffers.end())
+            return graph_.inputs()[lowered_.first_buffer() + index];
+        lowered_.buffers.push_back(buffer);
+        Value* const input = graph_.addInput();
+        input->setType(c10::TensorType::get());
+        return input;
+    }
+
+    void hold_constants(const std::vector<Value*>& written) {
+        std::map<const void*, std::vector<Value*>> constants;  // by storage
+        visit_nodes(*graph_.block(), [&](Node& node) {
+            if (node.kind() != prim::Constant || !holds_tensor(*node.output())) return;
+            const at::Tensor tensor = torch::jit::toIValue(node.output())->toTensor();
+            if (tensor.defined() && tensor.has_storage())
+                constants[tensor.storage().unsafeGetStorageImpl()].push_back(node.output());
+        });
+        for (Value* root : written) {
+            detach_sources(root);
+            const at::Tensor tensor = torch::jit::toIValue(root)->toTensor();
+            for (Value* same : constants[tensor.storage().unsafeGetStorageImpl()]) {
+                if (!same->hasUses()) continue;
+                const at::Tensor other = torch::jit::toIValue(same)->toTensor();
+                if (other.sizes() != tensor.sizes() || other.strides() != tensor.strides())
+                    fail(ExitCode::kInput,
+                         "{}: it writes a tensor constant of which another constant is a view, and "
+                         "the two cannot be followed; make it a buffer (register_buffer)",
+                         describe_node(*writers_.at(root).front().first));
+                same->replaceAllUsesWith(buffer_input(model_.hold_constant(tensor)));
+            }
+        }
+    }
+
+    // False also for a parameter that forward reads without gradients alone: no optimizer moves it.
+    [[nodiscard]] bool is_trained(int parameter, const Value& input) const {
+        return model_.parameters()[parameter].tensor.requires_grad() &&
+               std::ranges::any_of(input.uses(), [](const torch::jit::Use& use) {
+                   return use.user->kind() != c10::aten::detach;
+               });
+    }
+
+    // A parameter that is not trained and that forward writes is state like a buffer: each rank
+    // moves its own, as under DDP.
+    void hold_frozen(const std::set<Value*>& written) {
+        for (size_t i = lowered_.parameters.size(); i-- > 0;) {
+            Value* const input = graph_.inputs()[lowered_.first_parameter() + i];
+            const int parameter = lowered_.parameters[i];
+            if (written.count(input) == 0 || model_.parameters()[parameter].tensor.requires_grad())
+                continue;
+            detach_sources(input);
+            const int buffer = model_.hold_as_buffer(parameter);
+            input->replaceAllUsesWith(buffer_input(buffer));
+            graph_.eraseInput(lowered_.first_parameter() + i);
+            lowered_.parameters.erase(lowered_.parameters.begin() + static_cast<std::ptrdiff_t>(i));
+            for (int& other : lowered_.parameters) other -= other > parameter ? 1 : 0;
+        }
+    }
+
+    Model& model_;
+    LoweredGraph& lowered_;
+    Graph& graph_;
+    std::map<Value*, std::vector<std::pair<Node*, size_t>>> writers_;
+};
+
+}  // namespace
+
+void settle_written_state(Model& model, LoweredGraph& lowered) {
+    Settler(model, lowered).run();
+    model.settle_state();
+}
+
+}  // namespace dslaunch::graph

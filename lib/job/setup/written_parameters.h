@@ -1,0 +1,25 @@
+// Trained parameters that forward writes (graph/lowered/parameter_writes.h): which of them a job
+// can write as one process does, and on which ranks.
+#pragma once
+
+#include <functional>
+
+#include "job/setup/job_setup.h"
+
+namespace dslaunch::job {
+
+// True if forward writes trained parameters, before a step or in its graph.
+[[nodiscard]] bool writes_parameters(const JobSetup& setup);
+
+// True for the parameters that SETUP's stage trains; empty: all.
+[[nodiscard]] std::function<bool(int parameter)> written_here(const JobSetup& setup);
+
+// Both throw Error{kInput} naming the parameter, where it is written, why that cannot be what one
+// process computes, and what to do: the first for what the graph itself writes, the second for the
+// rest. REQUIRES of the second: the job is laid out.
+void check_writes_in_place(const JobSetup& setup);
+void check_writes(const JobSetup& setup);
+// The same for HELD_OUT, the graph in eval mode.
+void check_held_out_writes(const JobSetup& setup, const graph::LoweredGraph& held_out);
+
+}  // namespace dslaunch::job

@@ -1,5 +1,7 @@
 // dslaunch: finds the subcommand, turns errors into one message and an exit code.
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -50,6 +52,9 @@ void print_error(const char* message) {
 }  // namespace dslaunch::launcher
 
 int main(int argc, char** argv) {
+    // Else the first file that is opened would be taken for stdin, which rank 0 gets.
+    if (::fcntl(STDIN_FILENO, F_GETFD) < 0)
+        static_cast<void>(::open("/dev/null", O_RDONLY));  // the lowest number that is free: 0
     try {
         const int code = dslaunch::launcher::dispatch(argc, argv);
         // Results that could not be written are no success.

@@ -132,8 +132,8 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
         }
     }
     SECTION("of commands that srun starts node by node one launches, and the others wait") {
-        for (const std::string place : {"--node_rank $i --master_addr " + rig.name(1),
-                                        "--rdzv_backend c10d --rdzv_endpoint " + rig.name(2)}) {
+        for (const std::string& place : {"--node_rank $i --master_addr " + rig.name(1),
+                                         "--rdzv_backend c10d --rdzv_endpoint " + rig.name(2)}) {
             CAPTURE(place);
             const TemporaryFolder folder;
             const std::string loop = fmt::format(

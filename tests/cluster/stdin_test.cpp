@@ -26,8 +26,9 @@ Words with_input(const std::string& input, const std::string& words) {
 
 // The script of a rank that says what it reads, after QUESTION.
 std::string reader(const std::string& question) {
-    return fmt::format("sh -c 'printf \"{}\"; IFS= read -r a; echo \"rank $RANK read <$a>\"; cat'",
-                       question);
+    return fmt::format(
+        "sh -c 'printf \"{}\"; sleep 0.3; IFS= read -r a; echo \"rank $RANK read <$a>\"; cat'",
+        question);
 }
 
 }  // namespace

@@ -553,13 +553,16 @@ int plan_main(int argc, char** argv) {
     };
     override_config(arguments);
     const runtime::Topology place = place_of(arguments, 0);
+    if (arguments.learning_rate) {
+        // Without epochs the rates hang on no data, which a model of rows would need.
+        config::RunConfig config = job::config_of_job(arguments.job, place);
+        if (config.epochs > 0) config = job::set_up_job(arguments.job, place).config();
+        fmt::print("{}", learning_rate_text(config, arguments.json));
+        return 0;
+    }
     const job::JobSetup setup = job::set_up_job(arguments.job, place);
     if (arguments.beside_ranks > 0) {
         job::measure_beside_rank(setup, arguments.beside_ranks);
-        return 0;
-    }
-    if (arguments.learning_rate) {
-        fmt::print("{}", learning_rate_text(setup.config(), arguments.json));
         return 0;
     }
     const bool shares = app.count("--tensor") + app.count("--sequence") > 0;

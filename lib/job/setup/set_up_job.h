@@ -11,4 +11,8 @@ namespace dslaunch::job {
 // Error{kInput} for model and data.
 [[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place);
 
+// The config of that job, without its data: epochs have no number of steps. Throws the same.
+[[nodiscard]] config::RunConfig config_of_job(const JobArguments& arguments,
+                                              const runtime::Topology& place);
+
 }  // namespace dslaunch::job

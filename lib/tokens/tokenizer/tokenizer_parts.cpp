@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "tokens/model/growth.h"
 
 namespace dslaunch::tokens {
 
@@ -31,6 +32,38 @@ TokenizerParts::TokenizerParts(const JsonPlace& place) {
         const auto text = text_of(static_cast<int32_t>(id));
         specials[static_cast<size_t>(id)] = text && added.is_special(*text);
     }
+    refuse_explosions(place);
+}
+
+// Lets a text of common characters grow: a tokenizer that explodes is better refused whole than by
+// each text that it is given.
+void TokenizerParts::refuse_explosions(const JsonPlace& place) const {
+    std::string text = "\u00e9\u4e2d";
+    for (char c = ' '; c <= '~'; ++c) text += c;
+    const auto look_at = [&](const char* field, const auto& work) {
+        try {
+            if (place.has(field)) work();
+        } catch (const Error& error) {
+            place.at(field).refuse(error.what());
+        }
+    };
+    look_at("normalizer", [&] {
+        NormalText normal = normal_text(text, grown_max(text.size()));
+        for (const auto& step : normalizers) step->apply(normal);
+    });
+    look_at("pre_tokenizer", [&] {
+        Pieces pieces;
+        pieces.text = text;
+        pieces.list.assign(1, {0, static_cast<uint32_t>(text.size()), true});
+        pieces.bytes_max = grown_max(text.size());
+        for (const auto& step : pre_tokenizers.steps) step->apply(pieces);
+    });
+    look_at("decoder", [&] {
+        DecoderRun run(decoder);
+        std::string out;
+        for (int i = 0; i < 2; ++i) run.push(text, out);
+        run.finish(out);
+    });
 }
 
 std::optional<std::string_view> TokenizerParts::text_of(int32_t id) const {

@@ -75,6 +75,7 @@ struct TokenizerParts {
     mutable ScratchPool pool;
 
   private:
+    void refuse_explosions(const JsonPlace& place) const;
     void encode_plain(std::string_view text, bool at_origin, EncodeScratch& scratch) const;
     void encode_normal(std::string_view text, bool at_origin, EncodeScratch& scratch) const;
     void encode_piece(std::string_view text, Piece piece, EncodeScratch& scratch) const;

@@ -82,23 +82,38 @@ TEST_CASE("a step that writes a long text is refused by its place") {
     }
 }
 
-TEST_CASE("steps that double a text again and again end with an error") {
+TEST_CASE("steps that double a text again and again are refused by their field") {
     const std::vector<std::pair<Json, std::string>> cases = {
-        {{{"normalizer", sequence("normalizers", replace("a", "aa"), 60)}}, "a"},
-        {{{"normalizer", replace("a", std::string(1000, 'b'))}}, std::string(100'000, 'a')},
-        {{{"normalizer", sequence("normalizers", {{"type", "ByteLevel"}}, 60)}}, "\u00e9"},
-        {{{"pre_tokenizer", sequence("pretokenizers", byte_level(), 60)}}, "\u00e9"},
+        {{{"normalizer", sequence("normalizers", replace("a", "aa"), 60)}}, "normalizer: "},
+        {{{"normalizer", sequence("normalizers", {{"type", "ByteLevel"}}, 60)}}, "normalizer: "},
+        {{{"pre_tokenizer", sequence("pretokenizers", byte_level(), 60)}}, "pre_tokenizer: "},
+        {{{"decoder", sequence("decoders", replace("a", "aa"), 60)}}, "decoder: "},
     };
-    for (const auto& [changes, text] : cases) {
+    for (const auto& [changes, field] : cases) {
         INFO(changes.dump().substr(0, 100));
-        const Tokenizer tokenizer = Tokenizer::parse(with(changes), "t.json");
-        CHECK_THAT(refusal_of([&] { (void)tokenizer.encode(text); }),
-                   Catch::Contains("a text grows beyond"));
+        CHECK_THAT(refusal_of([&] { (void)Tokenizer::parse(with(changes), "t.json"); }),
+                   Catch::Contains("t.json: " + field + "a text grows beyond"));
     }
+}
+
+TEST_CASE("what doubles a text of rare characters alone ends with an error and bounded memory") {
+    const std::string rare = "\u0e01";
+    const Json model = {{"type", "BPE"}, {"vocab", {{rare, 0}}}, {"merges", Json::array()}};
+    const Tokenizer encoding = Tokenizer::parse(
+        with({{"normalizer", sequence("normalizers", replace(rare, rare + rare), 60)},
+              {"model", model}}),
+        "t.json");
+    CHECK_THAT(refusal_of([&] { (void)encoding.encode(rare); }),
+               Catch::Contains("a text grows beyond"));
     const Tokenizer decoding = Tokenizer::parse(
-        with({{"decoder", sequence("decoders", replace("a", "aa"), 60)}}), "t.json");
-    const std::vector<int32_t> ids = {0, 1};
+        with({{"decoder", sequence("decoders", replace(rare, rare + rare), 60)}, {"model", model}}),
+        "t.json");
+    const std::vector<int32_t> ids = {0};
     CHECK_THAT(refusal_of([&] { (void)decoding.decode(ids, false); }),
+               Catch::Contains("a text grows beyond"));
+    const Tokenizer longer =
+        Tokenizer::parse(with({{"normalizer", replace("a", std::string(1000, 'b'))}}), "t.json");
+    CHECK_THAT(refusal_of([&] { (void)longer.encode(std::string(100'000, 'a')); }),
                Catch::Contains("a text grows beyond"));
 }
 

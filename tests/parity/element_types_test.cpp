@@ -146,7 +146,7 @@ TEST_CASE("frozen parameters and buffers of other types stay what they are") {
         at::Tensor w;
         const std::vector<double> losses = typed_losses(kind, w);
         for (const TypePlace place : {TypePlace::kParameter, TypePlace::kBuffer})
-            for (const auto& [ranks, stage] : {std::pair{1, 0}, {2, 3}}) {
+            for (const auto& [ranks, stage] : {std::pair{2, 3}}) {
                 INFO(kind.name << (place == TypePlace::kBuffer ? " buffer, " : " parameter, ")
                                << ranks << " ranks");
                 const TemporaryFolder folder;

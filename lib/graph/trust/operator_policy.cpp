@@ -323,8 +323,7 @@ std::string why_refused(const c10::FunctionSchema& schema) {
     // Names of parts of a trace, which `with torch.profiler.record_function(…)` writes. Older ones
     // keep a pointer in a tensor.
     if (space == "profiler")
-        return full.starts_with("profiler::_record_function_") && !has_tensor(schema.arguments()) &&
-                       !has_tensor(schema.returns())
+        return !has_tensor(schema.arguments()) && !has_tensor(schema.returns())
                    ? ""
                    : "it keeps a pointer in a tensor";
     if (is_in(kForeignNamespaces, space))

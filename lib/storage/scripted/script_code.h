@@ -18,7 +18,7 @@ inline constexpr int64_t kCodeBlocksMax = 100;  // blocks inside blocks
 inline constexpr int64_t kCodeDepthMax = 40'000;
 // Elements of lists in one statement: LibTorch's time grows with their square.
 inline constexpr int64_t kCodeElementsMax = 200'000;
-inline constexpr int64_t kCodeBytesMax = int64_t{32} << 20;  // of all records
+inline constexpr int64_t kCodeBytesMax = int64_t{16} << 20;  // of all records
 
 class ScriptCode {
   public:

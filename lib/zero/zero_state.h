@@ -103,16 +103,12 @@ class ZeroState final : public runtime::ParameterState {
     void meet() override;
     void set_witness(runtime::UpdateWitness* witness) override { witness_ = witness; }
     void settle() override;
-    void hold(std::span<const int> parameters, bool keep) override {
-        parameters_->hold(parameters, step_, keep);
-    }
+    void hold(std::span<const int> parameters, bool keep) override;
     void let_go() override { parameters_->let_go(); }
-    // REQUIRES: what it writes is in memory, and parameters are whole (no tensor group splits them).
+    // REQUIRES: what it writes is in memory, and no tensor group splits it.
     void rewrite(std::span<const int> read, std::span<const int> written,
                  const NewValues& use) override;
-    [[nodiscard]] bool is_sharded() const override {
-        return place_.map->shard_numel() > 0 || place_.map->parameters_offloaded();
-    }
+    [[nodiscard]] bool is_sharded() const override;
     [[nodiscard]] std::vector<int> parameters_elsewhere() const override;
     void bring_weights(const UseWeights& use) override;
     [[nodiscard]] std::vector<runtime::SavedPiece> saved_pieces() override;
@@ -126,9 +122,7 @@ class ZeroState final : public runtime::ParameterState {
     [[nodiscard]] at::Tensor untrained_values(int parameter) const override;
     [[nodiscard]] runtime::MemoryAccount memory() const override;
     [[nodiscard]] std::optional<runtime::DiskTraffic> disk_traffic() const override;
-    [[nodiscard]] std::vector<std::string> summary() const override {
-        return states_->describe_packing();
-    }
+    [[nodiscard]] std::vector<std::string> summary() const override;
     // The number of optimizer updates that each slice has had.
     [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
 

@@ -14,6 +14,18 @@
 
 namespace dslaunch::zero {
 
+void ZeroState::hold(std::span<const int> parameters, bool keep) {
+    parameters_->hold(parameters, step_, keep);
+}
+
+bool ZeroState::is_sharded() const {
+    return place_.map->shard_numel() > 0 || place_.map->parameters_offloaded();
+}
+
+std::vector<std::string> ZeroState::summary() const {
+    return states_->describe_packing();
+}
+
 std::vector<int> ZeroState::parameters_elsewhere() const {
     std::vector<int> parameters;
     const bool all = half() || !device().is_host();

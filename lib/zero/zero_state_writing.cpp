@@ -10,8 +10,8 @@
 #include <set>
 
 #include "base/check.h"
-#include "graph/archive/memory_order.h"
 #include "graph/lower/precision.h"
+#include "graph/memory/memory_order.h"
 #include "zero/parameters/flat_view.h"
 #include "zero/parameters/host_values.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/fnv1a.h"
-#include "graph/archive/memory_order.h"
+#include "graph/memory/memory_order.h"
 #include "graph/packed/packed_weight.h"
 
 namespace dslaunch::graph {

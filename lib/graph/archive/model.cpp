@@ -20,7 +20,7 @@
 #include "graph/archive/exported_archive.h"
 #include "graph/archive/huggingface_folder.h"
 #include "graph/archive/mapped_archive.h"
-#include "graph/archive/shared_storage.h"
+#include "graph/memory/shared_storage.h"
 #include "graph/packed/packed_weight.h"
 #include "graph/trust/model_operators.h"
 #include "storage/exported/module_class.h"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "graph/archive/memory_view.h"
+#include "graph/memory/memory_view.h"
 #include "graph/trust/trust.h"
 #include "storage/files/mapped_file.h"
 

@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "graph/archive/in_place.h"
-#include "graph/lower/written_values.h"
+#include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
 

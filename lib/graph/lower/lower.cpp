@@ -24,14 +24,15 @@
 #include "graph/lower/attribute_lifter.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/dict_values.h"
+#include "graph/lower/dropout_seeds.h"
 #include "graph/lower/forward_values.h"
-#include "graph/lower/hidden_writes.h"
 #include "graph/lower/loss.h"
-#include "graph/lower/no_grad.h"
 #include "graph/lower/precision.h"
 #include "graph/lower/target_count.h"
 #include "graph/lower/wide_products.h"
-#include "graph/lower/written_state.h"
+#include "graph/writes/hidden_writes.h"
+#include "graph/writes/no_grad.h"
+#include "graph/writes/written_state.h"
 
 namespace dslaunch::graph {
 
@@ -201,7 +202,7 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     find_targets(options.loss, lowered);
     if (options.lora.on())
         add_adapters(model, lowered, {options.lora, options.adapter_seed, options.training});
-    settle_written_state(model, lowered);
+    settle_written_state(model, lowered, draws);
     if (options.base != config::LoraBase::kAsIs) pack_base(model, lowered, options.base);
     if (lowered.compute_dtype != at::kFloat)
         insert_precision_casts(*lowered.graph, lowered.compute_dtype);

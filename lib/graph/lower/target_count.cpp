@@ -20,7 +20,7 @@
 
 #include "base/error.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/written_values.h"
+#include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
 

@@ -9,10 +9,10 @@
 
 #include <set>
 
-#include "graph/lower/input_aliases.h"
 #include "graph/lower/precision.h"
 #include "graph/segment/compute_context.h"
 #include "graph/segment/kept_buffers.h"
+#include "graph/writes/input_aliases.h"
 
 namespace dslaunch::graph {
 

@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "graph/lower/written_values.h"
+#include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
 

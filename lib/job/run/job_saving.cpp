@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "graph/adapter/base_fingerprint.h"
-#include "graph/lower/written_values.h"
+#include "graph/writes/written_values.h"
 #include "job/files/data_mark.h"
 #include "job/files/resume.h"
 #include "job/setup/job_stages.h"

@@ -6,8 +6,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text/json.h"
-#include "graph/lower/hoisted_writes.h"
-#include "graph/lower/written_values.h"
+#include "graph/lower/dropout_seeds.h"
+#include "graph/writes/hoisted_writes.h"
+#include "graph/writes/written_values.h"
 #include "job/setup/job_exchange.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
@@ -166,7 +167,7 @@ std::string own_buffers_text(const JobSetup& setup) {
         inputs.push_back(input);
     }
     // Copies that follow weights are the same on all ranks.
-    if (!inputs.empty() && !graph::moves_by_batch(lowered, inputs)) names.clear();
+    if (!inputs.empty() && !graph::moves_by_batch(lowered, inputs, graph::draws)) names.clear();
     std::string text =
         "buffers (running averages) are each rank's own while training; rank 0's are evaluated and "
         "saved";

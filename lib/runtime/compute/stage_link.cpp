@@ -19,7 +19,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text/wire.h"
-#include "graph/archive/memory_order.h"
+#include "graph/memory/memory_order.h"
 
 namespace dslaunch::runtime {
 

@@ -14,8 +14,8 @@
 #include "base/machine/memory_limits.h"
 #include "base/text/torch_reason.h"
 #include "base/text/wire.h"
-#include "graph/archive/memory_order.h"
 #include "graph/lower/precision.h"
+#include "graph/memory/memory_order.h"
 #include "runtime/save/files_via_rank0.h"
 #include "storage/checkpoint/manifest_check.h"
 

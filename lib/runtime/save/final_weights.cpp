@@ -12,7 +12,7 @@
 #include <numeric>
 
 #include "base/clock.h"
-#include "graph/archive/memory_order.h"
+#include "graph/memory/memory_order.h"
 #include "graph/sharing/share_of.h"
 #include "runtime/save/save_adapter.h"
 #include "runtime/save/save_weights.h"

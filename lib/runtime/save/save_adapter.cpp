@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "graph/adapter/adapters.h"
-#include "graph/archive/memory_order.h"
+#include "graph/memory/memory_order.h"
 
 namespace dslaunch::runtime {
 

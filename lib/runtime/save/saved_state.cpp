@@ -13,8 +13,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/archive/memory_order.h"
 #include "graph/lower/precision.h"
+#include "graph/memory/memory_order.h"
 #include "plan/layout/tensor_shares.h"
 
 namespace dslaunch::runtime {

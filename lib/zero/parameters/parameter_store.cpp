@@ -12,8 +12,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/archive/memory_order.h"
 #include "graph/lower/precision.h"
+#include "graph/memory/memory_order.h"
 #include "graph/packed/packed_weight.h"
 #include "zero/parameters/flat_view.h"
 #include "zero/parameters/host_values.h"

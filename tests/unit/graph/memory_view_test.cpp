@@ -1,5 +1,5 @@
 // Tensors of one storage as views of each other, and which of them own the memory.
-#include "graph/archive/memory_view.h"
+#include "graph/memory/memory_view.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -10,7 +10,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "graph/archive/shared_storage.h"
+#include "graph/memory/shared_storage.h"
 #include "support/catch.h"
 
 namespace dslaunch {

@@ -1,6 +1,6 @@
 // Parameters, constants and arguments that forward writes: some become buffers, some are written
 // before a step, some stay in the graph, and a trial pass leaves all as it was.
-#include "graph/lower/written_state.h"
+#include "graph/writes/written_state.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -12,11 +12,11 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "base/error.h"
-#include "graph/lower/input_aliases.h"
 #include "graph/lower/lower.h"
 #include "graph/measure/measure.h"
 #include "graph/segment/new_values.h"
 #include "graph/segment/segment.h"
+#include "graph/writes/input_aliases.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 

@@ -3,7 +3,7 @@
 #include <torch/csrc/jit/ir/irparser.h>
 
 #include "graph/archive/python_operators.h"
-#include "graph/lower/written_values.h"
+#include "graph/writes/written_values.h"
 #include "support/catch.h"
 #include "support/script_names.h"
 #include "unit/graph/tensor/tensor_case.h"

@@ -1,4 +1,4 @@
-#include "graph/lower/input_aliases.h"
+#include "graph/writes/input_aliases.h"
 
 #include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>

@@ -15,10 +15,14 @@ namespace dslaunch::graph {
 // trained and which the graph writes. The graph then reads the hoisted ones as if they were
 // written. Throws Error{kInput} naming one of which a trace does not say whether it is read with a
 // gradient.
-void hoist_writes(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters);
+// DRAWS tells nodes that draw random numbers (lower/dropout_seeds.h).
+using TellsDraw = bool (*)(const torch::jit::Node& node);
+void hoist_writes(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters,
+                  TellsDraw draws);
 
 // True if forward moves one of INPUTS, inputs of LOWERED's graph by index, by what it computes from
 // the batch or by random numbers.
-[[nodiscard]] bool moves_by_batch(const LoweredGraph& lowered, const std::vector<size_t>& inputs);
+[[nodiscard]] bool moves_by_batch(const LoweredGraph& lowered, const std::vector<size_t>& inputs,
+                                  TellsDraw draws);
 
 }  // namespace dslaunch::graph

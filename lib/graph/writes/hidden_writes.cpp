@@ -1,4 +1,4 @@
-#include "graph/lower/hidden_writes.h"
+#include "graph/writes/hidden_writes.h"
 
 #include <ATen/core/alias_info.h>
 #include <ATen/core/function.h>

@@ -1,4 +1,4 @@
-#include "graph/archive/memory_order.h"
+#include "graph/memory/memory_order.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>

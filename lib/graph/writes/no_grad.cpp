@@ -1,4 +1,4 @@
-#include "graph/lower/no_grad.h"
+#include "graph/writes/no_grad.h"
 
 #include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/ir/ir.h>

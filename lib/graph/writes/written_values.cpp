@@ -1,4 +1,4 @@
-#include "graph/lower/written_values.h"
+#include "graph/writes/written_values.h"
 
 #include <ATen/core/alias_info.h>
 #include <ATen/core/function_schema.h>

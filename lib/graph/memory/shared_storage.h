@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/archive/memory_view.h"
+#include "graph/memory/memory_view.h"
 
 namespace dslaunch::graph {
 

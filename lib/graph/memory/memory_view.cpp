@@ -1,4 +1,4 @@
-#include "graph/archive/memory_view.h"
+#include "graph/memory/memory_view.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>

@@ -1,4 +1,4 @@
-#include "graph/archive/shared_storage.h"
+#include "graph/memory/shared_storage.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

@@ -10,7 +10,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "graph/lower/written_values.h"
+#include "graph/writes/written_values.h"
 
 namespace torch::jit {
 class AliasDb;

@@ -1,4 +1,4 @@
-#include "graph/lower/hoisted_writes.h"
+#include "graph/writes/hoisted_writes.h"
 
 #include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -12,9 +12,8 @@
 
 #include "base/error.h"
 #include "graph/archive/in_place.h"
-#include "graph/lower/dropout_seeds.h"
-#include "graph/lower/input_aliases.h"
-#include "graph/lower/no_grad.h"
+#include "graph/writes/input_aliases.h"
+#include "graph/writes/no_grad.h"
 
 namespace dslaunch::graph {
 
@@ -93,6 +92,7 @@ bool is_bare(const Value* value) {
 
 // The part of a graph that makes the values which some of its inputs have at its end.
 struct Slice {
+    TellsDraw tells = nullptr;
     std::shared_ptr<Graph> graph;  // inputs as the whole graph has; outputs: the values
     std::set<size_t> read;         // inputs that it uses
     bool draws = false;
@@ -104,11 +104,12 @@ void settle(Slice& slice) {
         slice.graph, torch::jit::DCESideEffectPolicy::ALLOW_DELETING_NODES_WITH_SIDE_EFFECTS);
     for (const Value* input : slice.graph->inputs())
         if (input->hasUses()) slice.read.insert(input->offset());
-    visit(*slice.graph->block(), [&](Node& node) { slice.draws = slice.draws || draws(node); });
+    visit(*slice.graph->block(),
+          [&](Node& node) { slice.draws = slice.draws || slice.tells(node); });
 }
 
-Slice slice_of(Graph& whole, const std::vector<size_t>& wanted) {
-    Slice slice{whole.copy(), {}};
+Slice slice_of(Graph& whole, const std::vector<size_t>& wanted, TellsDraw tells) {
+    Slice slice{tells, whole.copy(), {}};
     Graph& graph = *slice.graph;
     while (!graph.outputs().empty()) graph.eraseOutput(0);
     std::vector<Value*> copies(graph.inputs().size(), nullptr);
@@ -130,7 +131,7 @@ Slice slice_of(Graph& whole, const std::vector<size_t>& wanted) {
 
 // The part of ALL that makes OUTPUTS, by index.
 Slice narrow(const Slice& all, const std::vector<size_t>& outputs) {
-    Slice slice{all.graph->copy(), {}};
+    Slice slice{all.tells, all.graph->copy(), {}};
     for (size_t o = slice.graph->outputs().size(); o-- > 0;)
         if (std::ranges::find(outputs, o) == outputs.end()) slice.graph->eraseOutput(o);
     settle(slice);
@@ -160,14 +161,15 @@ std::set<const Value*> near_inputs(Graph& graph, const std::vector<const Value*>
 
 class Hoister {
   public:
-    Hoister(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters)
-        : model_(model), lowered_(lowered), parameters_(parameters) {}
+    Hoister(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters,
+            TellsDraw draws)
+        : model_(model), lowered_(lowered), parameters_(parameters), draws_(draws) {}
 
     void run() {
         std::map<int, std::string> kept;  // in place: why
         std::vector<size_t> inputs;
         for (const int parameter : parameters_) inputs.push_back(input_of(parameter));
-        all_ = slice_of(graph(), inputs);
+        all_ = slice_of(graph(), inputs, draws_);
         if (why_in_place(all_) != nullptr)
             for (size_t i = 0; i < parameters_.size(); ++i)
                 if (const char* const why = why_in_place(narrow(all_, {i})))
@@ -222,7 +224,7 @@ class Hoister {
             for (const Value* value : node.inputs())
                 moves = moves || value == graph().inputs()[input];
         });
-        const Slice slice = slice_of(graph(), {input});
+        const Slice slice = slice_of(graph(), {input}, draws_);
         moves = moves || slice.draws;
         // A buffer that nothing moves is a copy of itself.
         for (const size_t read : slice.read)
@@ -438,6 +440,7 @@ class Hoister {
     const Model& model_;
     LoweredGraph& lowered_;
     const std::vector<int>& parameters_;
+    TellsDraw draws_;
     std::set<int> bare_;  // written without detach() or a block without gradients
     Slice all_;           // makes all of them
     std::map<size_t, bool> by_batch_;
@@ -447,12 +450,14 @@ class Hoister {
 
 }  // namespace
 
-void hoist_writes(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters) {
-    Hoister(model, lowered, parameters).run();
+void hoist_writes(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters,
+                  TellsDraw draws) {
+    Hoister(model, lowered, parameters, draws).run();
 }
 
-bool moves_by_batch(const LoweredGraph& lowered, const std::vector<size_t>& inputs) {
-    const Slice slice = slice_of(*lowered.graph, inputs);
+bool moves_by_batch(const LoweredGraph& lowered, const std::vector<size_t>& inputs,
+                    TellsDraw draws) {
+    const Slice slice = slice_of(*lowered.graph, inputs, draws);
     return slice.draws || (!slice.read.empty() && *slice.read.begin() < lowered.first_parameter());
 }
 

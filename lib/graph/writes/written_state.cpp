@@ -1,4 +1,4 @@
-#include "graph/lower/written_state.h"
+#include "graph/writes/written_state.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/interned_strings.h>
@@ -13,9 +13,9 @@
 
 #include "base/error.h"
 #include "graph/archive/in_place.h"
-#include "graph/lower/hoisted_writes.h"
-#include "graph/lower/input_aliases.h"
-#include "graph/lower/no_grad.h"
+#include "graph/writes/hoisted_writes.h"
+#include "graph/writes/input_aliases.h"
+#include "graph/writes/no_grad.h"
 
 namespace dslaunch::graph {
 
@@ -40,8 +40,8 @@ void visit_nodes(Block& block, const std::function<void(Node&)>& use) {
 
 class Settler {
   public:
-    Settler(Model& model, LoweredGraph& lowered)
-        : model_(model), lowered_(lowered), graph_(*lowered.graph) {}
+    Settler(Model& model, LoweredGraph& lowered, TellsDraw draws)
+        : model_(model), lowered_(lowered), draws_(draws), graph_(*lowered.graph) {}
 
     void run() {
         const std::set<Value*> written = written_roots();
@@ -59,7 +59,7 @@ class Settler {
         for (size_t i = 0; i < lowered_.parameters.size(); ++i)
             if (written.count(graph_.inputs()[lowered_.first_parameter() + i]) > 0)
                 trained.push_back(lowered_.parameters[i]);
-        if (!trained.empty()) hoist_writes(model_, lowered_, trained);
+        if (!trained.empty()) hoist_writes(model_, lowered_, trained, draws_);
     }
 
   private:
@@ -172,14 +172,15 @@ class Settler {
 
     Model& model_;
     LoweredGraph& lowered_;
+    TellsDraw draws_;
     Graph& graph_;
     std::map<Value*, std::vector<std::pair<Node*, size_t>>> writers_;
 };
 
 }  // namespace
 
-void settle_written_state(Model& model, LoweredGraph& lowered) {
-    Settler(model, lowered).run();
+void settle_written_state(Model& model, LoweredGraph& lowered, TellsDraw draws) {
+    Settler(model, lowered, draws).run();
     model.settle_state();
 }
 

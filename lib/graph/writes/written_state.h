@@ -5,6 +5,7 @@
 
 #include "graph/archive/model.h"
 #include "graph/lowered/lowered_graph.h"
+#include "graph/writes/hoisted_writes.h"
 
 namespace dslaunch::graph {
 
@@ -14,6 +15,6 @@ namespace dslaunch::graph {
 // - a constant, and a parameter that is not trained, becomes a buffer of MODEL;
 // - a trained parameter whose new values depend on parameters, buffers and constants alone goes to
 //   LoweredGraph::writes, and the graph reads it as if it were written; the rest goes to in_place.
-void settle_written_state(Model& model, LoweredGraph& lowered);
+void settle_written_state(Model& model, LoweredGraph& lowered, TellsDraw draws);
 
 }  // namespace dslaunch::graph

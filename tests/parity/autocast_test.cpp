@@ -19,6 +19,18 @@ std::vector<double> scales_of(const TrainResult& result) {
     return scales;
 }
 
+// Returns what PyTorch made of RUN with the kernels whose losses LOSSES are nearest to.
+const Json& nearest_of(const Json& run, const std::vector<double>& losses) {
+    const auto distance = [&](const Json& made) {
+        return largest_difference(losses, made.at("losses").get<std::vector<double>>());
+    };
+    const Json* nearest = &run;
+    if (run.contains("others"))
+        for (const Json& other : run.at("others"))
+            if (distance(other) < distance(*nearest)) nearest = &other;
+    return *nearest;
+}
+
 // The runs in one world, or in both.
 void check_autocast(bool all_worlds) {
     const Json reference = Json::parse(
@@ -34,14 +46,15 @@ void check_autocast(bool all_worlds) {
         const TrainResult trained =
             train_well(folder, ranks(world_size), name, autocast_config(run));
         INFO(name << " in " << run.at("dtype") << " on " << world_size << " ranks");
-        const auto wanted = run.at("losses").get<std::vector<double>>();
         const std::vector<double> losses = trained.losses();
-        REQUIRE(losses.size() == wanted.size());
+        REQUIRE(losses.size() == run.at("losses").size());
+        const Json& made = nearest_of(run, losses);
+        const auto wanted = made.at("losses").get<std::vector<double>>();
         for (size_t step = 0; step < losses.size(); ++step) {
             INFO("step " << step + 1);
             CHECK(std::abs(losses[step] - wanted[step]) < (bf16 ? 1e-2 : 2e-3) * wanted[step]);
         }
-        if (!bf16) CHECK(scales_of(trained) == run.at("scales").get<std::vector<double>>());
+        if (!bf16) CHECK(scales_of(trained) == made.at("scales").get<std::vector<double>>());
         largest = std::max(largest, largest_difference(losses, wanted));
         steps += std::ssize(losses);
     }

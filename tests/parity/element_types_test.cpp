@@ -231,5 +231,37 @@ TEST_CASE("a complex parameter trains as its real view") {
         CHECK(result.losses()[i] == Approx(losses[i]).epsilon(1e-5));
 }
 
+TEST_CASE("weights of 16 bits say in which type a silent config trains, or how to ask for it") {
+    for (const bool is_half : {true, false}) {
+        INFO((is_half ? "half of the elements" : "a third of the elements"));
+        torch::jit::Module module("Scripted");
+        const auto weight = [&](const char* name, double phase, at::ScalarType type) {
+            module.register_parameter(name, wave({4, 4}, phase).to(type).set_requires_grad(true),
+                                      /*is_buffer=*/false);
+        };
+        weight("narrow", 0.5, at::kBFloat16);
+        weight("wide", 2.0, at::kFloat);
+        if (!is_half) weight("last", 1.0, at::kFloat);
+        module.define(std::string("def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
+                                  "    h = (x.to(15) @ self.narrow).float()\n"
+                                  "    o = (h @ self.wide)") +
+                      (is_half ? "\n" : " @ self.last\n") +
+                      "    return torch.mse_loss(o.float(), y)\n");
+        const TemporaryFolder folder;
+        const std::string model = folder.path() + "/model.pt";
+        module.save(model);
+        Json config = types_config(folder, 0);
+        const TrainResult silent = train(folder, {"--num_gpus", "1"}, model, config);
+        INFO(silent.err);
+        CHECK(silent.code == (is_half ? 0 : 66));
+        CHECK_THAT(silent.err, Catch::Contains(is_half ? "they are trained in bf16"
+                                                       : "set bf16.enabled to true (--bf16)"));
+        // What a refusal asks for, trains.
+        config["bf16"] = {{"enabled", true}};
+        std::filesystem::remove_all(folder.path() + "/out");
+        CHECK(train(folder, {"--num_gpus", "1"}, model, config).code == 0);
+    }
+}
+
 }  // namespace
 }  // namespace dslaunch::test

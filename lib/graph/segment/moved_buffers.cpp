@@ -29,13 +29,14 @@ bool is_equal(const at::Tensor& a, const at::Tensor& b) {
     return at::logical_or(a == b, at::logical_and(a.isnan(), b.isnan())).all().item<bool>();
 }
 
-// The buffers that SEGMENT writes by the schemas of its operators, whatever the values are now: a
-// copy that follows a weight may be equal to it in the first step.
+// Returns the buffers that SEGMENT writes by values, whatever these are now: a copy that follows a
+// weight may be equal to it in the first step.
 std::set<int> written_buffers(const Segment& segment) {
     std::set<int> buffers;
     const auto inputs = segment.graph->inputs();
     const size_t first = inputs.size() - segment.buffers.size();
-    const std::set<const torch::jit::Value*> written = find_written_inputs(*segment.graph);
+    const std::set<const torch::jit::Value*> written =
+        find_written_inputs(*segment.graph, WritesCounted::kByValues);
     for (size_t i = 0; i < segment.buffers.size(); ++i)
         if (written.count(inputs[first + i]) > 0) buffers.insert(segment.buffers[i]);
     return buffers;

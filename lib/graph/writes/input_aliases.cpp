@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "graph/archive/in_place.h"
@@ -32,11 +33,24 @@ void pair_values(const Block& from, Block& to, Twins& twins) {
     }
 }
 
+// True if NODE, which writes its inputs WRITTEN, takes constants besides and lies in no branch.
+bool takes_constants(const Node& node, const std::vector<size_t>& written) {
+    if (node.owningBlock() != node.owningGraph()->block()) return false;
+    for (size_t i = 0; i < node.inputs().size(); ++i)
+        if (std::ranges::count(written, i) == 0 &&
+            node.input(i)->node()->kind() != c10::prim::Constant)
+            return false;
+    return true;
+}
+
 // Adds what nodes of BLOCK and of blocks in it write in place.
-void visit_operands(const Block& block, std::vector<const Value*>& operands) {
+void visit_operands(const Block& block, WritesCounted counted,
+                    std::vector<const Value*>& operands) {
     for (const Node* node : block.nodes()) {
-        for (const size_t i : written_inputs(*node)) operands.push_back(node->input(i));
-        for (const Block* inner : node->blocks()) visit_operands(*inner, operands);
+        const std::vector<size_t> written = written_inputs(*node);
+        if (counted == WritesCounted::kAll || !takes_constants(*node, written))
+            for (const size_t i : written) operands.push_back(node->input(i));
+        for (const Block* inner : node->blocks()) visit_operands(*inner, counted, operands);
     }
 }
 
@@ -64,9 +78,9 @@ bool InputAliases::may_share(const Value* value, const Value* root) const {
     return a->second == b->second || aliases_->mayContainAlias(a->second, b->second);
 }
 
-std::set<const Value*> find_written_inputs(const torch::jit::Graph& graph) {
+std::set<const Value*> find_written_inputs(const torch::jit::Graph& graph, WritesCounted counted) {
     std::vector<const Value*> operands;
-    visit_operands(*graph.block(), operands);
+    visit_operands(*graph.block(), counted, operands);
     std::set<const Value*> written;
     if (operands.empty()) return written;
     const InputAliases aliases(graph);

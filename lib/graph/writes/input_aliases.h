@@ -6,6 +6,7 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <cstdint>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -38,8 +39,13 @@ class InputAliases {
     std::unique_ptr<torch::jit::AliasDb> aliases_;
 };
 
-// The inputs of GRAPH that some node writes in place.
+enum class WritesCounted : uint8_t {
+    kAll,
+    kByValues  // not those that take constants alone, `add_(0)`: a trial pass shows what they do
+};
+
+// Returns the inputs of GRAPH that some node writes in place.
 [[nodiscard]] std::set<const torch::jit::Value*> find_written_inputs(
-    const torch::jit::Graph& graph);
+    const torch::jit::Graph& graph, WritesCounted counted = WritesCounted::kAll);
 
 }  // namespace dslaunch::graph

@@ -139,8 +139,16 @@ std::set<const Value*> find_written_values(const torch::jit::Graph& graph) {
     };
     if (last_write.empty()) return written;
     for (const Value* input : graph.inputs()) look_at(input, kInput);
-    for (size_t i = 0; i < nodes.size(); ++i)
+    for (size_t i = 0; i < nodes.size(); ++i) {
         for (const Value* output : nodes[i]->outputs()) look_at(output, static_cast<int64_t>(i));
+        if (!makes_read_list(*nodes[i])) continue;
+        // A list that is read later has what its elements are by then.
+        for (const Value* element : nodes[i]->inputs()) {
+            const auto found = last_write.find(sets.set_of(element));
+            if (found != last_write.end() && found->second > static_cast<int64_t>(i))
+                written.insert(nodes[i]->output());
+        }
+    }
     return written;
 }
 

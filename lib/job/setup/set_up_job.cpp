@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
 
 #include "base/error.h"
 #include "base/path.h"
@@ -79,19 +78,28 @@ void load_libraries(const FoundConfig& found, const JobArguments& arguments) {
     graph::load_op_libraries(resolved.config.op_libraries);
 }
 
-// The type that most elements of MODEL's parameters have, if it is 16 bits wide; else fp32.
-DType weights_dtype(const graph::Model& model) {
-    std::map<at::ScalarType, int64_t> numel;
-    for (const graph::ModelParameter& parameter : model.parameters()) {
-        const at::Tensor& weight = parameter.packed ? parameter.packed->source() : parameter.tensor;
-        if (weight.is_floating_point()) numel[weight.scalar_type()] += weight.numel();
+// Elements of MODEL's parameters by type.
+struct WeightTypes {
+    explicit WeightTypes(const graph::Model& model) {
+        for (const graph::ModelParameter& parameter : model.parameters()) {
+            const at::Tensor& weight =
+                parameter.packed ? parameter.packed->source() : parameter.tensor;
+            if (!weight.is_floating_point()) continue;
+            const at::ScalarType type = weight.scalar_type();
+            (type == at::kHalf ? half : type == at::kBFloat16 ? bfloat16 : wide) += weight.numel();
+        }
     }
-    const auto most =
-        std::ranges::max_element(numel, {}, [](const auto& of_type) { return of_type.second; });
-    if (most == numel.end()) return DType::kF32;
-    if (most->first == at::kHalf) return DType::kF16;
-    return most->first == at::kBFloat16 ? DType::kBF16 : DType::kF32;
-}
+
+    // The type of 16 bits that more elements have; fp32: no element has one.
+    [[nodiscard]] DType narrow() const {
+        if (half + bfloat16 == 0) return DType::kF32;
+        return half > bfloat16 ? DType::kF16 : DType::kBF16;
+    }
+    // The same where at least half of all elements are of 16 bits.
+    [[nodiscard]] DType main() const { return half + bfloat16 >= wide ? narrow() : DType::kF32; }
+
+    int64_t half = 0, bfloat16 = 0, wide = 0;
+};
 
 // Returns in which form PARAMETER, whose type is not trained, can be.
 std::string trainable_form(const graph::ModelParameter& parameter) {
@@ -130,11 +138,11 @@ void check_types(const JobSetup& setup) {
 // Returns what to do if the model, whose graph failed, has weights of 16 bits and runs in another
 // type.
 std::string weights_type_text(const JobSetup& setup) {
-    const DType weights = weights_dtype(*setup.model);
+    const DType weights = WeightTypes(*setup.model).narrow();
     if (weights == DType::kF32 || weights == setup.config().precision.compute) return "";
     const bool half = weights == DType::kF16;
     return fmt::format(
-        "; most weights are {}: if forward computes in that type, set {}.enabled to "
+        "; weights are {}: if forward computes in that type, set {}.enabled to "
         "true ({})",
         half ? "float16" : "bfloat16", half ? "fp16" : "bf16", half ? "--fp16" : "--bf16");
 }
@@ -145,7 +153,7 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     config::ResolveOptions options;
     options.world_size = place.world_size();
     options.needs_steps = !arguments.plan_only;
-    options.model_dtype = weights_dtype(*setup.model);
+    options.model_dtype = WeightTypes(*setup.model).main();
     options.model_is_folder = storage::model_folder_of(arguments.model_path).has_value();
     if (setup.data) options.samples = setup.data->train.rows();
     setup.resolved = config::resolve(found.config, options);

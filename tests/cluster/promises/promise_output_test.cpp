@@ -91,10 +91,22 @@ std::string attacks() {
            "plain \xc3\xa9 and \xe6\x97\xa5\n";
 }
 
-// The number of bytes that a terminal could obey; ours, the erased progress line, is taken out
-// before.
+// Takes out of TEXT what the launcher itself tells a terminal: it erases a line, and it writes a
+// rank's piece of a line, which its rank's number begins, over the piece before.
+void erase_own_words(std::string& text) {
+    const std::string erase = "\x1b[K";
+    for (size_t at = 0; (at = text.find('\r', at)) != std::string::npos;) {
+        const size_t end = text.find_first_of("\r\n\x1b", at + 1);
+        const bool is_own = end != std::string::npos && text.compare(end, 3, erase) == 0 &&
+                            (end == at + 1 || text[at + 1] == '[');
+        if (is_own) text.erase(end, erase.size()).erase(at, 1);
+        at += is_own ? 0 : 1;
+    }
+}
+
+// Returns the number of bytes that a terminal could obey, without the launcher's own.
 int obeyed_bytes(std::string text) {
-    for (size_t at = 0; (at = text.find("\r\x1b[K", at)) != std::string::npos;) text.erase(at, 4);
+    erase_own_words(text);
     int count = 0;
     for (size_t i = 0; i < text.size(); ++i) {
         const auto byte = static_cast<unsigned char>(text[i]);

@@ -211,16 +211,18 @@ TEST_CASE("what is no TorchScript archive is refused by name") {
         std::string path;
         std::string message;
     };
+    const std::string no_directory =
+        "not a usable archive: no zip directory at the end; it is cut short or not a TorchScript "
+        "archive";
     const Row rows[] = {
         {folder.path() + "/absent.pt", "No such file or directory"},
         {folder.path(), "is a folder without a config.json, not a model"},
-        {write("empty.pt", ""), "is not a model that can be loaded"},
-        {write("garbage.pt", std::string(5000, '\x5a')), "is not a model that can be loaded"},
-        {write("text.pt", "import torch\n"), "is not a model that can be loaded"},
-        {write("truncated.pt", archive.substr(0, archive.size() / 2)),
-         "is not a model that can be loaded"},
-        {write("cut-end.pt", archive.substr(0, archive.size() - 10)),
-         "is not a model that can be loaded"},
+        {write("empty.pt", ""), "not a usable archive: 0 bytes are too few for a zip"},
+        {write("garbage.pt", std::string(5000, '\x5a')), no_directory},
+        {write("text.pt", "import torch\n"),
+         "not a usable archive: 13 bytes are too few for a zip"},
+        {write("truncated.pt", archive.substr(0, archive.size() / 2)), no_directory},
+        {write("cut-end.pt", archive.substr(0, archive.size() - 10)), no_directory},
         {folder.path() + "/silent.pt", "has no forward method"},
     };
     for (const Row& row : rows) {

@@ -133,7 +133,8 @@ TEST_CASE("what a program may not be is refused by its place") {
         damaged["graph_module"]["signature"]["output_specs"].push_back(
             {{"parameter_mutation",
               {{"arg", {{"name", "mul"}}}, {"parameter_name", "head.weight"}}}});
-        CHECK_THAT(why_refused(damaged), Contains("writes to a parameter"));
+        CHECK_THAT(why_refused(damaged), Contains("forward writes the parameter `head.weight`") &&
+                                             Contains("without run_decompositions()"));
     }
     SECTION("inputs without a meaning") {
         damaged["graph_module"]["signature"]["input_specs"].erase(0);

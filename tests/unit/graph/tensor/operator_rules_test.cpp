@@ -206,7 +206,12 @@ TEST_CASE("values that a later node writes are found, and no others") {
                   "  %d : Tensor = aten::add_(%c, %b, %one)\n") == Names{"c", "v"});
     CHECK(written("  %c : Tensor = aten::relu(%a)\n"
                   "  %l : Tensor[] = prim::ListConstruct(%c, %b)\n"
-                  "  %d : Tensor = aten::add_(%c, %one, %one)\n") == Names{"b", "c", "l"});
+                  "  %d : Tensor = aten::add_(%c, %one, %one)\n") == Names{"c", "l"});
+    CHECK(written("  %c : Tensor = aten::relu(%a)\n"
+                  "  %l : Tensor[] = prim::ListConstruct(%c, %b)\n"
+                  "  %x : Tensor, %y : Tensor = prim::ListUnpack(%l)\n"
+                  "  %d : Tensor = aten::add_(%c, %one, %one)\n") ==
+          Names{"b", "c", "l", "x", "y"});
     // An argument, and none of the other arguments.
     CHECK(written("  %d : Tensor = aten::add_(%a, %b, %one)\n") == Names{"a"});
     // In a branch.

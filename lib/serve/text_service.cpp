@@ -259,7 +259,7 @@ void TextService::fail_with(const std::exception& error) noexcept {
     try {
         log_error("serve", "{}", error.what());
     } catch (const std::exception&) {
-        // What cannot be said is known from failure().
+        // failure() tells it where nothing can be sent.
     }
     const std::lock_guard lock(mutex_);
     error_ = std::current_exception();

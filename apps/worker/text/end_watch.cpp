@@ -16,7 +16,7 @@ namespace dslaunch::worker {
 
 namespace {
 
-// What cannot be broken off, as a step of a large model, is not waited for any longer.
+// Ends at once: a step of a large model cannot be broken off, and is not waited for.
 constexpr std::chrono::milliseconds kEndMax{500};
 
 sigset_t end_signals() {

@@ -88,7 +88,7 @@ Resolved Resolver::run() {
     if (run_config().device == DeviceChoice::kCuda) {
         for (const GpuFault& fault : gpu_faults(run_config())) problem(fault.path, fault.message);
     }
-    // Of what was not read above both names may still be given.
+    // Both names may still be given for what was not read above.
     for (const KeySpec& name : schema())
         if (*name.same_as != '\0') static_cast<void>(written(name.same_as));
     note_autos();

@@ -13,7 +13,7 @@ struct Module;
 
 namespace dslaunch::graph {
 
-// What a model's graph may grow to when each call in it is replaced by what it calls.
+// The most nodes of a model's graph once each call is replaced by the function that it calls.
 inline constexpr int64_t kModelNodesMax = 2'000'000;
 // Calls inside calls: LibTorch writes them out by calls of its own.
 inline constexpr int64_t kCallDepthMax = 300;

@@ -54,7 +54,7 @@ constexpr std::string_view kForeignNamespaces[] = {"_c10d_functional",
                                                    "torch_xla",
                                                    "xpu"};
 
-// What the types would let in.
+// Returns operators that the types would let in, each with its reason.
 const std::map<std::string_view, const char*>& denied() {
     static constexpr const char* kMemory =
         "it gives a tensor memory without looking whether it lies in it";
@@ -270,7 +270,7 @@ bool is_in(std::span<const std::string_view> names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
 }
 
-// What a value of TYPE could reach, "a stream of a device"; null: nothing but numbers and texts.
+// Returns what a value of TYPE could reach, "a stream of a device"; null: numbers and texts alone.
 const char* reach_of(const Type& type) {
     switch (type.kind()) {
         case TypeKind::StorageType:

@@ -1,5 +1,5 @@
-// Whether the code of a model may use operators that reach beyond tensors. Used by model.h and by
-// whatever loads a model.
+// Says whether the code of a model may use operators that reach beyond tensors. Used by model.h and
+// by whatever loads a model.
 #pragma once
 
 #include <cstdint>

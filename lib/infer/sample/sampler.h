@@ -26,7 +26,8 @@ class Sampler {
     explicit Sampler(const SamplingOptions& options);
 
     // The next token after TEXT, from its LOGITS. SHAPE: [vocabulary] fp32; they are changed.
-    // Of equal logits the lowest token counts as the likeliest. REQUIRES: not empty, are_finite().
+    // The lowest of tokens with equal logits counts as the likeliest. REQUIRES: not empty,
+    // are_finite().
     [[nodiscard]] int32_t next(std::span<float> logits, std::span<const int32_t> text);
 
     [[nodiscard]] const SamplingOptions& options() const { return options_; }
@@ -48,7 +49,7 @@ class Sampler {
     std::vector<bool> is_penalized_;     // by token
 };
 
-// What is said of logits that are not.
+// The words for logits that are not finite.
 inline constexpr const char* kBrokenLogits =
     "the model's logits are not finite numbers: its weights are damaged, its training has "
     "diverged, or --weights has too few bits for them";

@@ -13,7 +13,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// How samples are made of the file, and in which order they come but for the seed.
+// Says how samples are made of the file, and their order but for the seed.
 std::string samples_text(const config::DataConfig& data) {
     std::string text = "rows";
     if (!storage::is_row_file(data.train_path))

@@ -282,7 +282,7 @@ void narrow(JobSetup& setup, const std::vector<c10::IValue>& batch) {
     graph::narrow_to_shares(*setup.model, plan, {place.index, place.size});
 }
 
-// What forward writes of trained parameters follows from the whole of them.
+// New values of trained parameters follow from whole parameters.
 void hold_written_whole(const JobSetup& setup, TensorRequest& request) {
     for (const graph::ParameterWrites& writes : setup.segmented->lowered().writes)
         for (const std::vector<int>* const list : {&writes.written, &writes.parameters})

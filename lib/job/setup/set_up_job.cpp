@@ -189,7 +189,7 @@ void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
     // One rank of a host reads the files whole.
     if (place.local_rank != 0) return;
     check_indices(setup);
-    // What the argument means to another model is not known.
+    // Another model may mean something else by the argument.
     if (storage::model_folder_of(arguments.model_path)) setup.data->check_documents("documents");
 }
 

@@ -36,7 +36,7 @@ EnvironmentList worker_environment(const StartRequest& request,
             }
         }
     }
-    // As a shell there would: what was set before in this list, else what the host has.
+    // A shell there would do the same: values set before in this list, else those of the host.
     const auto value_of = [&](const std::string& name) {
         const std::string* const set = find_variable(environment, name);
         return set != nullptr ? set : find_variable(own, name);

@@ -425,7 +425,7 @@ void ConnectionServer::go_on_with(Connection& connection) {
     if (watch(connection) && connection.is_usable) read_on(connection, following);
 }
 
-// What follows for CONNECTION, whose request is answered.
+// Decides how CONNECTION goes on, whose request is answered.
 void ConnectionServer::settle(Connection& connection) {
     connection.reader.reset();
     connection.since = SystemClock().now();

@@ -89,7 +89,7 @@ std::optional<HttpRefusal> read_first_line(std::string_view line, RequestHead& h
     return std::nullopt;
 }
 
-// What a head says that is not for those who answer.
+// The part of a head that is not for those who answer.
 struct Framing {
     Field length, transfer, expect;
 };

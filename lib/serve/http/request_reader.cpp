@@ -37,7 +37,7 @@ void RequestReader::refuse(const HttpRefusal& refusal) {
 }
 
 void RequestReader::reset() {
-    // What a long request took is given back to the system, too.
+    // Gives the memory of a long request back to the system, too.
     body_ = {};
     if (head_text_.capacity() > kFreeHeadBytes) {
         head_text_ = {};

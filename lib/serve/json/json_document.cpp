@@ -148,7 +148,7 @@ void JsonReader::close() {
     if (node.kind == JsonKind::kObject && node.place.numel > 1) check_keys(owner);
 }
 
-// Of a key that stands there twice readers take the first or the last one: it is refused.
+// Refuses a key that stands twice: readers take the first one or the last one.
 void JsonReader::check_keys(uint32_t object) {
     const std::vector<Node>& nodes = document_.nodes_;
     keys_.clear();

@@ -16,7 +16,7 @@
 
 namespace dslaunch::storage {
 
-// What this version reads; format_of() says which one it writes.
+// The formats that this version reads; format_of() says which one it writes.
 inline constexpr int64_t kCheckpointFormat = 3;
 
 enum class TensorKind : uint8_t {

@@ -19,7 +19,7 @@ struct RowDocuments {
 
 [[nodiscard]] RowDocuments documents_of_row(std::span<const int64_t> numbers);
 
-// What is said of a number that is bad.
+// The words for a bad number.
 inline constexpr const char* kBadDocument =
     "documents of a row have numbers from 0 on, and none comes again after another";
 

@@ -26,8 +26,15 @@ import reference_run  # noqa: E402
 NAMES = ["gpt", "gpt-tied", "mixture", "llama", "exported-llama", "exported-convnet", "lstm"]
 RUNS = [(1, 1), (2, 2)]  # world size, accumulation
 STEPS = 30
-# Kernels of processors without arithmetic in float16, of this one, and of none's vectors.
-KERNELS = [{"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, {}, {"ATEN_CPU_CAPABILITY": "default"}]
+# oneDNN's and LibTorch's kernels: of processors without arithmetic in float16, of this one, and
+# slower ones.
+KERNELS = [
+    {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+    {},
+    {"ATEN_CPU_CAPABILITY": "default"},
+    {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"},
+    {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+]
 
 
 def train(name, dtype, world_size, accumulation):

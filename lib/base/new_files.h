@@ -1,4 +1,4 @@
-// How files and folders come to be: a file that will take another's place under a random name that
+// Makes files and folders: a file that will take another's place under a random name that
 // nobody can have prepared, and folders that a power cut does not take back. No state; any thread.
 #pragma once
 

@@ -52,7 +52,7 @@ struct ModelBuffer {
     bool is_loose = false;  // as for a parameter
     // False: a state_dict has it under no name. Else NAME and ALIASES are those that it has.
     bool persistent = true;
-    // What it was when the archive was saved, if forward writes it.
+    // Its value when the archive was saved, if forward writes it.
     enum class Origin { kBuffer, kParameter, kConstant };
     Origin origin = Origin::kBuffer;
 };

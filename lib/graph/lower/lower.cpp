@@ -93,7 +93,7 @@ void inline_calls(std::shared_ptr<Graph>& graph) {
             describe_node(*left));
 }
 
-// True if a module's forward asks whether it trains, as that of dropout does.
+// True if a module's forward asks whether it trains, as dropout does.
 bool reads_mode(const Block& block) {
     return std::ranges::any_of(block.nodes(), [](const Node* node) {
         return (node->kind() == prim::GetAttr && node->s(c10::attr::name) == "training") ||

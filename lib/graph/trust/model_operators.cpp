@@ -99,7 +99,7 @@ const Function* called(const Node& node) {
     return type == nullptr ? nullptr : type->findMethod(node.s(c10::attr::name));
 }
 
-// The nodes of functions with those of all that they call.
+// Counts the nodes of a function, with all functions that it calls written out.
 class CallCount {
   public:
     int64_t nodes_of(Function& function, int64_t depth = 0) {

@@ -1,6 +1,6 @@
-// Which data a run trains on, as its checkpoints tell: a resumed run goes on with the same samples
-// in the same order, or says that it does not. Data path: config -> [here] -> job/run/job_saving.h,
-// manifest. Blocks on the disk. No state.
+// The mark of the data that a run trains on, in its checkpoints: a resumed run goes on with the
+// same samples in the same order, or says that it does not. Data path: config -> [here] ->
+// job/run/job_saving.h, manifest. Blocks on the disk. No state.
 #pragma once
 
 #include <string>

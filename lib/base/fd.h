@@ -53,9 +53,4 @@ struct Pipe {
 // BYTES_MAX.
 [[nodiscard]] std::string read_file(const std::string& path, size_t bytes_max);
 
-// Writes through PATH.tmp-<pid>, fsync and rename: PATH holds the old content or the new one, never
-// a part. A new file has MODE less the umask. Throws Error{kDisk} with path, cause and bytes
-// needed.
-void write_file_atomically(const std::string& path, std::string_view content, mode_t mode = 0644);
-
 }  // namespace dslaunch

@@ -78,7 +78,6 @@ int make_folders(const std::string& folder, mode_t mode) {
     return flush_folder(parent);
 }
 
-// fd.h declares it.
 void write_file_atomically(const std::string& path, std::string_view content, mode_t mode) {
     TemporaryFile temporary = open_temporary(path, mode);
     const auto give_up = [&](const char* what, int error_number) {

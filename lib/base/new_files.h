@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/fd.h"
 
@@ -19,6 +20,11 @@ struct TemporaryFile {
 // A new and empty file beside PATH, for its next content. Its mode is that of the file at PATH, or
 // else MODE less the umask. What lies there under the same name, a link too, is never opened.
 [[nodiscard]] TemporaryFile open_temporary(const std::string& path, mode_t mode);
+
+// Writes through open_temporary(), fsync and rename: PATH holds the old content or the new one,
+// never a part, also after a power cut. A new file has MODE less the umask. Throws Error{kDisk}
+// with path, cause and bytes needed.
+void write_file_atomically(const std::string& path, std::string_view content, mode_t mode = 0644);
 
 // The permissions of the file at PATH; nothing if there is no file.
 [[nodiscard]] std::optional<mode_t> mode_of(const std::string& path);

@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
-#include "base/fd.h"
+#include "base/new_files.h"
 #include "plan/mesh/mesh.h"
 #include "plan/predict/pipeline_costs.h"
 #include "plan/print/pipeline_text.h"

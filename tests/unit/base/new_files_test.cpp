@@ -2,15 +2,57 @@
 #include "base/new_files.h"
 
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <set>
+#include <vector>
 
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
+
+namespace {
+
+// The files and folders that this program flushes to the disk, in order. A test cannot cut the
+// power: it reads what would be left.
+struct Flushes {
+    bool recording = false;
+    std::vector<std::string> paths;
+    std::string refused;  // flushing it fails with EIO
+};
+Flushes flushes;
+
+// Returns what WORK flushes. Flushing REFUSED fails.
+template <typename Work>
+std::vector<std::string> flushed_by(const Work& work, const std::string& refused = {}) {
+    flushes.recording = true;
+    flushes.refused = refused;
+    flushes.paths.clear();
+    work();
+    flushes.recording = false;
+    return flushes.paths;
+}
+
+}  // namespace
+
+// Takes the place of the C library's.
+extern "C" int fsync(int fd) {
+    if (flushes.recording) {
+        std::array<char, 4096> path{};
+        const std::string link = "/proc/self/fd/" + std::to_string(fd);
+        if (::readlink(link.c_str(), path.data(), path.size() - 1) < 0) return -1;
+        flushes.paths.emplace_back(path.data());
+        if (flushes.paths.back() == flushes.refused) {
+            errno = EIO;
+            return -1;
+        }
+    }
+    return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 
 namespace dslaunch {
 
@@ -71,6 +113,40 @@ TEST_CASE("folders are made with those above them, whatever is there already") {
     CHECK(make_folders(root + "/file/in") != 0);
     CHECK(flush_folder(root) == 0);
     CHECK(flush_folder(root + "/none") == ENOENT);
+}
+
+// A name that nobody flushed is gone after a power cut, with all that is in the folder.
+TEST_CASE("the parent of each folder that is made is flushed, from the top, and no other") {
+    using Paths = std::vector<std::string>;
+    const test::TemporaryFolder folder;
+    const std::string root = std::filesystem::canonical(folder.path());
+    const auto made = [&](const std::string& name) {
+        return flushed_by([&] { CHECK(make_folders(root + name) == 0); });
+    };
+    CHECK(made("/a") == Paths{root});
+    CHECK(made("/a/b/c/") == Paths{root + "/a", root + "/a/b"});
+    CHECK(made("/a/b/c").empty());
+    CHECK(made("/a//d/./e") == Paths{root + "/a", root + "/a/d"});
+    int status = 0;
+    const auto refused = [&](const std::string& name, const std::string& parent) {
+        return flushed_by([&] { status = make_folders(root + name); }, parent);
+    };
+    CHECK(refused("/f/g/h", root + "/f") == Paths{root, root + "/f"});
+    CHECK(status == EIO);
+}
+
+TEST_CASE("a file is flushed before it takes its name, and its folder after that") {
+    using Paths = std::vector<std::string>;
+    const test::TemporaryFolder folder;
+    const std::string root = std::filesystem::canonical(folder.path());
+    const Paths paths = flushed_by([&] { write_file_atomically(root + "/file", "new"); });
+    REQUIRE(paths.size() == 2);
+    CHECK(paths[0].starts_with(root + "/file.tmp-"));
+    CHECK(paths[1] == root);
+    const auto refused = [&](const std::string& path) {
+        return flushed_by([&] { write_file_atomically(path, "newer"); }, root);
+    };
+    CHECK_THROWS_WITH(refused(root + "/file"), Catch::Contains("fsync of its folder failed"));
 }
 
 }  // namespace dslaunch

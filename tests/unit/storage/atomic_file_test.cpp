@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/fd.h"
+#include "base/new_files.h"
 #include "support/catch.h"
 #include "support/write_safetensors.h"
 

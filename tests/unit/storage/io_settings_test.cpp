@@ -1,7 +1,7 @@
 #include "storage/swap/io_settings.h"
 
 #include "base/error.h"
-#include "base/fd.h"
+#include "base/new_files.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 

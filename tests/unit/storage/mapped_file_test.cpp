@@ -14,7 +14,7 @@
 #include <iterator>
 #include <string>
 
-#include "base/fd.h"
+#include "base/new_files.h"
 #include "storage/files/mapped_fault.h"
 #include "support/catch.h"
 #include "support/child.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/fd.h"
+#include "base/new_files.h"
 #include "support/catch.h"
 #include "support/text_tools.h"
 

@@ -27,12 +27,16 @@ void require_pass(int64_t pass) {
         fail(ExitCode::kInternal, "a health record of pass {} of {}", pass, kHealthPasses);
 }
 
-// The newest sample of each way, by rate, the slowest first.
+// The newest sample of each way, by rate, the slowest first. A sample that only counts changed
+// answers stands beside the way's own.
 std::vector<LinkSample> newest(const std::vector<LinkSample>& samples) {
     std::map<NodeLink, LinkSample> by_link;
     for (const LinkSample& sample : samples) {
-        LinkSample& kept = by_link[{static_cast<int>(sample.from), static_cast<int>(sample.to)}];
-        if (kept.pass <= sample.pass) kept = sample;
+        const NodeLink link{static_cast<int>(sample.from), static_cast<int>(sample.to)};
+        LinkSample& kept = by_link.try_emplace(link, sample).first->second;
+        if (kept.pass < sample.pass ||
+            (kept.pass == sample.pass && kept.exchanges <= sample.exchanges))
+            kept = sample;
     }
     std::vector<LinkSample> sorted;
     for (const auto& [link, sample] : by_link) sorted.push_back(sample);

@@ -187,7 +187,7 @@ std::vector<std::string> lines_with(const std::string& text, const std::string& 
     return found;
 }
 
-// 16 faults of the network; the others follow below.
+// 17 faults of the network; the others follow below.
 const std::vector<Row> kRows = {
     {"rate of a host, both ways", {"set 3 * rate=2e6", "set * 3 rate=2e6"}, "host n3"},
     {"rate of a host, sending", {"set 2 * rate=2e6"}, "host n2, in what it sends"},
@@ -207,9 +207,14 @@ const std::vector<Row> kRows = {
      "between n2 and n4"},
     {"one link cut", {"set 2 3 loss=1", "set 3 2 loss=1"}, "cannot reach n3's", 67},
     {"changed bytes that no checksum sees", {"set 4 3 change=0.05"}, "from n4 to n3"},
+    {"changed bytes in every packet",
+     {"set 4 3 change=1"},
+     "n4 (from eth0) cannot reach n3's 10.91.7.4: what is sent there arrives other than it was",
+     67},
 };
 constexpr size_t kCutLink = 14;
 constexpr size_t kChangedBytes = 15;
+constexpr size_t kEveryPacket = 16;
 const std::string kChangedWords = "arrived other than they were sent";
 
 struct Ran {
@@ -251,6 +256,7 @@ TEST_CASE("health names a cut link, changed bytes, and no fault where there is n
     Hosts hosts;
     if (!hosts.usable()) return;
     CHECK(finds(hosts, kRows[kCutLink]));
+    CHECK(finds(hosts, kRows[kEveryPacket]));
     // Other work may make a host of the direction slow too, which is named in its place then, with
     // all that is wrong.
     const Ran changed = run_with(hosts, kRows[kChangedBytes]);

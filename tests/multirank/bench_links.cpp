@@ -69,7 +69,7 @@ double probe(Host& host) {
     place.to = next.substr(0, next.find(' '));
     place.port = std::atoi(next.c_str() + next.find(' '));
     all.barrier();
-    const double rate = static_cast<double>(probe_link(place, token, {}).bytes_per_second);
+    const double rate = static_cast<double>(probe_link(place, token, {}).way.bytes_per_second);
     all.barrier();
     return rate;
 }

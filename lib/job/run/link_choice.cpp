@@ -73,10 +73,16 @@ std::vector<Rates> measure_links(runtime::JobComm& all) {
         runtime::ProbeLimits limits;
         limits.latency = std::chrono::milliseconds(50);
         limits.burst = std::chrono::milliseconds(500);
-        const health::LinkSample sample = runtime::probe_link(way, token, limits);
+        const health::LinkSample sample = runtime::probe_link(way, token, limits).way;
         if (!sample.error.empty())
             log_warn("links", "the way from host {} to host {} could not be measured: {}",
                      place.node_rank, next, sample.error);
+        if (sample.wrong > 0)
+            log_warn("links",
+                     "{} words of 8 bytes from host {} arrived at host {} other than they were "
+                     "sent: memory, a network card or a switch changes data, and no checksum "
+                     "notices; `dslaunch health` looks at every way",
+                     sample.wrong, place.node_rank, next);
         WireWriter writer;
         writer.i64(sample.error.empty() ? sample.bytes_per_second : 0);
         for (const WirePacking packing : {WirePacking::kInt8, WirePacking::kInt4})

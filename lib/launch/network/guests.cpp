@@ -1,10 +1,16 @@
 #include "launch/network/guests.h"
 
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
+
+#include "base/check.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -19,7 +25,38 @@ void forget(int fd) {
     ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
+// As many of the 256 bits may arrive changed. Two answers are 128 apart, give or take 8.
+constexpr int kChangedBitsMax = 64;
+
 }  // namespace
+
+std::string guest_answer(std::string_view key, std::string_view meaning) {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+    unsigned int length = 0;
+    const auto* const text = reinterpret_cast<const unsigned char*>(meaning.data());
+    const auto* const made = ::HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), text,
+                                    meaning.size(), digest.data(), &length);
+    DSL_CHECK(made != nullptr && length == kGuestAnswerBytes, "an HMAC of {} bytes", length);
+    return {reinterpret_cast<const char*>(digest.data()), length};
+}
+
+std::string changed_key_answer(std::string_view key) {
+    return guest_answer(key, "your key arrived other than it was sent");
+}
+
+Arrival arrival_of(std::string_view received, std::string_view expected) {
+    if (received.size() != expected.size()) return Arrival::kOther;
+    int changed = 0;
+    for (size_t i = 0; i < received.size(); ++i)
+        changed += std::popcount(static_cast<unsigned char>(received[i] ^ expected[i]));
+    if (changed == 0) return Arrival::kWhole;
+    return changed <= kChangedBitsMax ? Arrival::kChanged : Arrival::kOther;
+}
+
+void Guests::set_key(std::string key) {
+    changed_key_ = changed_key_answer(key);
+    key_ = std::move(key);
+}
 
 void Guests::accept_from(int listener, Time now) {
     for (int taken = 0; taken < kAcceptedAtOnce; ++taken) {
@@ -47,15 +84,19 @@ bool Guests::stays(Guest& guest) {
     char block[kGuestKeyBytesMax];
     const ssize_t n = ::recv(guest.socket.get(), block, sizeof block, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-    if (n <= 0) return false;
+    if (n <= 0 || guest.refused) return false;
     guest.received.append(block, static_cast<size_t>(n));
     if (guest.received.size() < key_.size()) return true;
+    if (guest.received.size() > key_.size()) return false;
     // The time of the comparison tells nothing about the key.
-    if (guest.received.size() == key_.size() &&
-        CRYPTO_memcmp(guest.received.data(), key_.data(), key_.size()) == 0) {
+    if (CRYPTO_memcmp(guest.received.data(), key_.data(), key_.size()) == 0) {
         proven_(std::move(guest.socket));
+        return false;
     }
-    return false;
+    // The connection stays until the guest has read that, since closing it would discard the words.
+    guest.refused = ::send(guest.socket.get(), changed_key_.data(), changed_key_.size(),
+                           MSG_NOSIGNAL) == static_cast<ssize_t>(changed_key_.size());
+    return guest.refused;
 }
 
 bool Guests::hear(int fd) {

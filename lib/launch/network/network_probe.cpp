@@ -18,11 +18,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kAnswerBytes = 13;
-
 // The answer of host NODE to one that knows the key.
-std::string answer_of(int64_t node) {
-    return fmt::format("node{:08x}\n", static_cast<uint32_t>(node));
+std::string answer_of(const std::string& key, int64_t node) {
+    return guest_answer(key, fmt::format("node {}", node));
+}
+
+// Bytes change on the way to the host if THERE, else on the way back.
+std::string changed_text(bool there) {
+    return fmt::format(
+        "what is sent {} arrives other than it was sent, {} times out of {}: memory, a network "
+        "card or a switch changes data, and no checksum notices",
+        there ? "there" : "back from there", kGuestOpeningsMax, kGuestOpeningsMax);
 }
 
 }  // namespace
@@ -32,7 +38,7 @@ ListenReply NetworkProbe::listen(const ListenRequest& request) {
         fail(ExitCode::kInternal, "a key of {} bytes for finding the network", request.key.size());
     }
     guests_.set_key(request.key);
-    answer_ = answer_of(request.node);
+    answer_ = answer_of(request.key, request.node);
     const std::vector<InterfaceAddress> interfaces = list_interfaces();
     ListenReply reply;
     for (const std::string& address : request.addresses) {
@@ -69,13 +75,20 @@ void NetworkProbe::begin(const ProbeRequest& request, Time now) {
     time_max_ = milliseconds(std::clamp<int64_t>(request.time_max_ms, 0, 60'000));
     deadline_ = now + time_max_;
     attempts_.clear();
-    for (const ProbeRequest::Target& target : request.targets) open_attempt(target);
+    for (const ProbeRequest::Target& target : request.targets) {
+        Attempt& attempt = attempts_.emplace_back();
+        attempt.target = target;
+        attempt.result.node = target.node;
+        attempt.result.address = target.address;
+        open(attempt);
+    }
 }
 
-void NetworkProbe::open_attempt(const ProbeRequest::Target& target) {
-    Attempt& attempt = attempts_.emplace_back();
-    attempt.result.node = target.node;
-    attempt.result.address = target.address;
+void NetworkProbe::open(Attempt& attempt) {
+    const ProbeRequest::Target& target = attempt.target;
+    ++attempt.openings;
+    attempt.connected = false;
+    attempt.received.clear();
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
@@ -101,31 +114,40 @@ void NetworkProbe::decide(Attempt& attempt, std::string error) {
     attempt.socket.reset();
 }
 
-void NetworkProbe::advance(Attempt& attempt) {
+void NetworkProbe::say_key(Attempt& attempt) {
     const int fd = attempt.socket.get();
-    if (!attempt.connected) {
-        int error_number = 0;
-        socklen_t length = sizeof error_number;
-        ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error_number, &length);
-        if (error_number != 0) return decide(attempt, errno_text(error_number));
-        attempt.connected = true;
-        attempt.result.own_address = local_address(fd);
-        // A fresh socket takes so few bytes at once.
-        if (::send(fd, key_.data(), key_.size(), MSG_NOSIGNAL) !=
-            static_cast<ssize_t>(key_.size())) {
-            decide(attempt, errno_text(errno));
-        }
-        return;
-    }
-    char block[kAnswerBytes];
-    const ssize_t n = ::recv(fd, block, kAnswerBytes - attempt.received.size(), 0);
+    int error_number = 0;
+    socklen_t length = sizeof error_number;
+    ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error_number, &length);
+    if (error_number != 0) return decide(attempt, errno_text(error_number));
+    attempt.connected = true;
+    attempt.result.own_address = local_address(fd);
+    // A fresh socket takes so few bytes at once.
+    if (::send(fd, key_.data(), key_.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(key_.size()))
+        decide(attempt, errno_text(errno));
+}
+
+void NetworkProbe::advance(Attempt& attempt) {
+    if (!attempt.connected) return say_key(attempt);
+    char block[kGuestAnswerBytes];
+    const ssize_t n =
+        ::recv(attempt.socket.get(), block, kGuestAnswerBytes - attempt.received.size(), 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n < 0) return decide(attempt, errno_text(errno));
     if (n == 0) return decide(attempt, "something else than dslaunch answers there");
     attempt.received.append(block, static_cast<size_t>(n));
-    if (attempt.received.size() < kAnswerBytes) return;
-    const bool right = attempt.received == answer_of(attempt.result.node);
-    decide(attempt, right ? "" : "another host answers there: two have this address");
+    if (attempt.received.size() == kGuestAnswerBytes) judge(attempt);
+}
+
+// A connection whose first bytes were changed is opened again: one bad packet is no bad address.
+void NetworkProbe::judge(Attempt& attempt) {
+    const Arrival welcome = arrival_of(attempt.received, answer_of(key_, attempt.result.node));
+    if (welcome == Arrival::kWhole) return decide(attempt, "");
+    const bool refused = arrival_of(attempt.received, changed_key_answer(key_)) != Arrival::kOther;
+    if (!refused && welcome == Arrival::kOther)
+        return decide(attempt, "another host answers there: two have this address");
+    if (attempt.openings < kGuestOpeningsMax) return open(attempt);
+    decide(attempt, changed_text(refused));
 }
 
 void NetworkProbe::answer(UniqueFd socket) {

@@ -55,11 +55,15 @@ class NetworkProbe {
         UniqueFd socket;  // not valid: decided
         bool connected = false;
         std::string received;
+        int openings = 0;  // connections so far
+        ProbeRequest::Target target;
         ProbeReply::Result result;
     };
     void answer(UniqueFd socket);
-    void open_attempt(const ProbeRequest::Target& target);
+    void open(Attempt& attempt);
+    void say_key(Attempt& attempt);
     void advance(Attempt& attempt);
+    void judge(Attempt& attempt);
     void decide(Attempt& attempt, std::string error);
 
     std::vector<Rendezvous> listeners_;

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text_bytes.h"
 
 namespace dslaunch::runtime {
 namespace {
@@ -46,7 +47,8 @@ struct Message {
     uint64_t check = 0;
 
     [[nodiscard]] uint64_t expected_check() const {
-        return mix(mix(static_cast<uint64_t>(kind)) ^ mix(seed + 1) ^ mix(value + 2));
+        // One after the other: equal changes in two of them do not cancel each other out.
+        return mix(mix(mix(static_cast<uint64_t>(kind) + 1) + seed) + value);
     }
     void seal() { check = expected_check(); }
     [[nodiscard]] bool is_whole() const { return check == expected_check(); }
@@ -56,7 +58,8 @@ uint64_t word_of(uint64_t seed, uint64_t index) {
     return (seed * 0x9e3779b97f4a7c15) ^ ((index + 1) * 0xc2b2ae3d27d4eb4f);
 }
 
-enum class Outcome { kDone, kLate, kClosed };
+// kAnswered: the other end speaks before it has heard everything.
+enum class Outcome { kDone, kLate, kClosed, kAnswered };
 
 int milliseconds_until(TimePoint deadline) {
     const auto left =
@@ -64,9 +67,9 @@ int milliseconds_until(TimePoint deadline) {
     return static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
 }
 
-// Sends or receives all of BYTES on a socket that does not block.
+// Sends or receives all of BYTES on a socket that does not block: waits for EVENTS meanwhile.
 template <typename Byte, typename Transfer>
-Outcome move_all(int fd, std::span<Byte> bytes, TimePoint deadline, short event,
+Outcome move_all(int fd, std::span<Byte> bytes, TimePoint deadline, short events,
                  const Transfer& transfer) {
     while (!bytes.empty()) {
         const ssize_t count = transfer(bytes);
@@ -77,15 +80,18 @@ Outcome move_all(int fd, std::span<Byte> bytes, TimePoint deadline, short event,
         if (count == 0) return Outcome::kClosed;
         if (errno == EINTR) continue;
         if (errno != EAGAIN && errno != EWOULDBLOCK) return Outcome::kClosed;
-        pollfd wanted{fd, event, 0};
+        pollfd wanted{fd, events, 0};
         const int left = milliseconds_until(deadline);
         if (left == 0 || ::poll(&wanted, 1, left) == 0) return Outcome::kLate;
+        const bool sends = (events & POLLOUT) != 0;
+        if (sends && (wanted.revents & POLLIN) != 0) return Outcome::kAnswered;
     }
     return Outcome::kDone;
 }
 
-Outcome send_all(int fd, std::span<const std::byte> bytes, TimePoint deadline) {
-    return move_all(fd, bytes, deadline, POLLOUT, [fd](std::span<const std::byte> rest) {
+Outcome send_all(int fd, std::span<const std::byte> bytes, TimePoint deadline,
+                 short events = POLLOUT) {
+    return move_all(fd, bytes, deadline, events, [fd](std::span<const std::byte> rest) {
         const ssize_t count = ::send(fd, rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         return count;
     });
@@ -164,10 +170,19 @@ TimePoint idle_deadline() {
     return SystemClock().now() + std::chrono::milliseconds(kIdleMaxMilliseconds);
 }
 
-// REQUIRES: the connection at FD has shown TOKEN.
-void serve(int fd, const ProbeToken& token) {
+std::string key_of(const ProbeToken& token) {
+    const auto bytes = std::as_bytes(std::span(token));
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string welcome_of(const ProbeToken& token) {
+    return launch::guest_answer(key_of(token), "welcome");
+}
+
+// REQUIRES: the connection at FD has shown the token.
+void serve(int fd, const std::string& welcome) {
     answer_at_once(fd);
-    if (send_value(fd, token[0], idle_deadline()) != Outcome::kDone) return;
+    if (send_all(fd, bytes_in(welcome), idle_deadline()) != Outcome::kDone) return;
     for (;;) {
         Message message;
         if (receive_value(fd, message, idle_deadline()) != Outcome::kDone) return;
@@ -209,19 +224,21 @@ class Prober {
     Prober(const ProbePlace& place, const ProbeToken& token, const ProbeLimits& limits)
         : place_(place), token_(token), limits_(limits) {}
 
-    health::LinkSample run() {
-        if (!connect() || !greet()) return sample_;
-        if (exchange()) grow_bursts();
-        return sample_;
+    ProbeResult run() {
+        if (open() && exchange()) grow_bursts();
+        return {sample_, wrong_back_};
     }
 
   private:
+    enum class Greeting { kWelcome, kChanged, kFailed };
+
     bool fail_with(std::string error) {
         sample_.error = std::move(error);
         return false;
     }
+    bool open();
     bool connect();
-    bool greet();
+    Greeting greet();
     bool exchange();
     bool exchange_once(uint64_t seed, TimePoint deadline, Outcome& outcome);
     void count_packets();
@@ -236,6 +253,7 @@ class Prober {
     const ProbeLimits& limits_;
     UniqueFd fd_;
     health::LinkSample sample_;
+    int64_t wrong_back_ = 0;
     Counters before_;
     std::vector<int64_t> times_;
 };
@@ -268,20 +286,46 @@ bool Prober::connect() {
     return fail_with(fmt::format("no connection to {}: {}", place_.to, errno_text(error)));
 }
 
-bool Prober::greet() {
+// Connects, once more if the first bytes were changed on the way. False: the way changes them each
+// time, or does not work.
+bool Prober::open() {
+    const TimePoint enough = SystemClock().now() + limits_.connect;
+    for (int opening = 0; opening < launch::kGuestOpeningsMax; ++opening) {
+        if (opening > 0 && SystemClock().now() > enough) break;
+        if (!connect()) return false;
+        const Greeting greeting = greet();
+        if (greeting != Greeting::kChanged) return greeting == Greeting::kWelcome;
+        ++sample_.wrong;
+    }
+    return false;
+}
+
+Prober::Greeting Prober::greet() {
     const TimePoint deadline = SystemClock().now() + limits_.connect;
-    uint64_t answer = 0;
+    std::string answer(launch::kGuestAnswerBytes, '\0');
     Outcome outcome = send_value(fd_.get(), token_, deadline);
-    if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
+    if (outcome == Outcome::kDone)
+        outcome = receive_all(fd_.get(), std::as_writable_bytes(std::span(answer)), deadline);
+    const auto failed = [&](std::string error) {
+        fail_with(std::move(error));
+        return Greeting::kFailed;
+    };
     if (outcome == Outcome::kLate)
-        return fail_with(fmt::format(
+        return failed(fmt::format(
             "{} takes the connection but its rank does not answer within {}: it is stopped, or "
             "packets are lost",
             place_.to, limit_text(limits_.connect)));
     if (outcome == Outcome::kClosed)
-        return fail_with(fmt::format("{} closed the connection at once", place_.to));
+        return failed(fmt::format("{} closed the connection at once", place_.to));
+    const launch::Arrival welcome = launch::arrival_of(answer, welcome_of(token_));
+    const launch::Arrival refusal =
+        launch::arrival_of(answer, launch::changed_key_answer(key_of(token_)));
+    if (welcome == launch::Arrival::kOther && refusal == launch::Arrival::kOther)
+        return failed(fmt::format("{} answers as no rank of this job does", place_.to));
+    if (welcome == launch::Arrival::kChanged || refusal == launch::Arrival::kChanged) ++wrong_back_;
+    if (refusal != launch::Arrival::kOther) return Greeting::kChanged;
     before_ = counters_of(fd_.get());
-    return true;
+    return Greeting::kWelcome;
 }
 
 bool Prober::exchange_once(uint64_t seed, TimePoint deadline, Outcome& outcome) {
@@ -291,8 +335,11 @@ bool Prober::exchange_once(uint64_t seed, TimePoint deadline, Outcome& outcome) 
     outcome = send_value(fd_.get(), message, deadline);
     if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
     if (outcome != Outcome::kDone) return false;
-    // The peer found our message changed. A changed answer is counted by the probe of the way back.
-    if (answer.is_whole() && answer.kind == Kind::kMangled) ++sample_.wrong;
+    if (!answer.is_whole()) {
+        ++wrong_back_;
+    } else if (answer.kind == Kind::kMangled) {
+        ++sample_.wrong;
+    }
     return true;
 }
 
@@ -367,9 +414,12 @@ bool Prober::send_burst(const Message& request, TimePoint deadline, Message& ans
         const auto count =
             static_cast<size_t>(std::min<uint64_t>(request.value - done, kChunkWords));
         for (size_t i = 0; i < count; ++i) chunk[i] = word_of(request.seed, done + i);
-        outcome = send_all(fd_.get(), std::as_bytes(std::span(chunk.data(), count)), deadline);
+        outcome = send_all(fd_.get(), std::as_bytes(std::span(chunk.data(), count)), deadline,
+                           POLLOUT | POLLIN);
         done += count;
     }
+    // A peer that got another request answers it, and the words as messages.
+    if (outcome == Outcome::kAnswered) outcome = Outcome::kDone;
     if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
     return outcome == Outcome::kDone;
 }
@@ -389,7 +439,10 @@ bool Prober::burst(int64_t words, uint64_t seed) {
         return fail_with(fmt::format("{} closed the connection in a burst of {} KiB", place_.to,
                                      words * 8 / 1024));
     if (!done) return false;
-    if (!answer.is_whole()) return true;
+    if (!answer.is_whole()) {
+        ++wrong_back_;
+        return true;
+    }
     if (answer.kind != Kind::kBurst) {
         ++sample_.wrong;
         return false;
@@ -417,11 +470,10 @@ void Prober::judge_unfinished(int64_t words, Duration took) {
 }  // namespace
 
 ProbeServer::ProbeServer(const std::string& address, const ProbeToken& token)
-    : token_(token),
+    : welcome_(welcome_of(token)),
       wake_(make_pipe()),
       guests_([this](UniqueFd connection) { begin_to_serve(std::move(connection)); }) {
-    const auto bytes = std::as_bytes(std::span(token));
-    guests_.set_key({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    guests_.set_key(key_of(token));
     const Endpoint here = endpoint(address, 0);
     listener_.reset(
         ::socket(here.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -482,15 +534,15 @@ void ProbeServer::begin_to_serve(UniqueFd fd) {
     connection->fd = std::move(fd);
     Connection& one = *connection;
     one.thread = std::thread([this, &one] {
-        serve(one.fd.get(), token_);
+        serve(one.fd.get(), welcome_);
         (void)::shutdown(one.fd.get(), SHUT_RDWR);
         one.done = true;
     });
     connections_.push_back(std::move(connection));
 }
 
-health::LinkSample probe_link(const ProbePlace& place, const ProbeToken& token,
-                              const ProbeLimits& limits) {
+ProbeResult probe_link(const ProbePlace& place, const ProbeToken& token,
+                       const ProbeLimits& limits) {
     return Prober(place, token, limits).run();
 }
 

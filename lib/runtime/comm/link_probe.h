@@ -59,7 +59,7 @@ class ProbeServer {
     void begin_to_serve(UniqueFd fd);
     void drop_finished();
 
-    ProbeToken token_;
+    std::string welcome_;
     UniqueFd listener_;
     Pipe wake_;
     int port_ = 0;
@@ -74,10 +74,16 @@ struct ProbePlace {
     int port = 0;
 };
 
-// Fills rates, times, counts or `error`. from, to and pass are the caller's. The network's failures
-// never throw. Blocks at most the sum of LIMITS.
-[[nodiscard]] health::LinkSample probe_link(const ProbePlace& place, const ProbeToken& token,
-                                            const ProbeLimits& limits);
+struct ProbeResult {
+    health::LinkSample way;  // from, to and pass are the caller's
+    int64_t wrong_back = 0;  // answers that arrived other than they were sent
+};
+
+// Fills rates, times, counts or `error`. The network's failures never throw. A way that changes
+// bytes has `wrong` and no `error`, whatever was changed. Blocks at most the sum of LIMITS and
+// twice limits.connect more.
+[[nodiscard]] ProbeResult probe_link(const ProbePlace& place, const ProbeToken& token,
+                                     const ProbeLimits& limits);
 
 // Returns how long a fixed piece of integer work takes this processor: about 30 ms if it is free.
 [[nodiscard]] Duration time_processor();

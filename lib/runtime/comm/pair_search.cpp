@@ -52,7 +52,7 @@ class Search {
             leaders_.push_back(topology.first_rank(node));
         samples_.host_names.resize(static_cast<size_t>(topology.node_count()));
         const ProbeLimits& limits = options.limits;
-        round_limit_ = 2 * limits.connect + limits.latency + limits.burst + kSlack;
+        round_limit_ = 3 * limits.connect + limits.latency + limits.burst + kSlack;
     }
 
     PairSearchResult run();
@@ -66,6 +66,7 @@ class Search {
     void introduce();
     void run_round(const health::LinkRound& round, int pass, int number);
     void measure(const health::NodeLink& link, int pass);
+    void keep(const health::LinkSample& sample);
     void measure_itself(const std::vector<health::NodeLink>& links, int pass);
     void share(int pass);
     std::vector<health::NodeLink> next_links(int pass);
@@ -126,13 +127,26 @@ void Search::introduce() {
     }
 }
 
-void Search::measure(const health::NodeLink& link, int pass) {
-    health::LinkSample sample = probe_link(places_.at(link.to), token_, options_.limits);
-    sample.from = link.from;
-    sample.to = link.to;
-    sample.pass = pass;
+void Search::keep(const health::LinkSample& sample) {
     own_.emplace_back(sample);
     seams_.report(sample);
+}
+
+// Answers that came changed speak of the way back: it may change so few bytes that its own probe
+// sees no change.
+void Search::measure(const health::NodeLink& link, int pass) {
+    auto [way, wrong_back] = probe_link(places_.at(link.to), token_, options_.limits);
+    way.from = link.from;
+    way.to = link.to;
+    way.pass = pass;
+    keep(way);
+    if (wrong_back == 0) return;
+    health::LinkSample back;
+    back.from = link.to;
+    back.to = link.from;
+    back.pass = pass;
+    back.wrong = wrong_back;
+    keep(back);
 }
 
 void Search::measure_itself(const std::vector<health::NodeLink>& links, int pass) {

@@ -73,6 +73,23 @@ TEST_CASE("the exit code is the job's own, else 71 for a finding, else 0") {
     }
 }
 
+TEST_CASE("a way is shown with what its own probe measured, beside changed answers") {
+    for (const bool first : {true, false}) {
+        HealthReport report = report_of(2);
+        LinkSample own;
+        own.from = 1;
+        own.exchanges = 100;
+        own.bytes_per_second = 1'000'000'000;
+        LinkSample answers;
+        answers.from = 1;
+        answers.wrong = 4;
+        for (const bool which : {first, !first}) report.add(0, encode(which ? answers : own));
+        report.conclude(0);
+        CHECK_THAT(report.text(), Catch::Contains("1.00 GB/s") && Catch::Contains("4 words"));
+        CHECK(report.exit_code() == 71);
+    }
+}
+
 TEST_CASE("--min-busbw judges the best size of each operation that moves anything") {
     for (const double wanted : {1.9, 2.1}) {
         HealthReport report = report_of(2, wanted);

@@ -107,6 +107,19 @@ TEST_CASE("a bad host is named as a host, by every symptom and from three hosts 
     }
 }
 
+TEST_CASE("changed answers, which only the way back's own counters do not see, name that way") {
+    HealthSamples samples = healthy(4);
+    LinkSample back;
+    back.from = 2;
+    back.to = 1;
+    back.wrong = 1;
+    samples.links.push_back(back);
+    const HealthFinding finding = only_finding(samples);
+    CHECK(finding.subject == Subject::kDirection);
+    CHECK(finding.nodes == std::vector<int64_t>{2, 1});
+    CHECK_THAT(finding.text, Catch::Contains("1 words of 8 bytes arrived other"));
+}
+
 TEST_CASE("what is bad in one direction of a host is named with it") {
     const HealthFinding out = only_finding(changed(
         4, [](const LinkSample& s) { return s.from == 2 && s.to != 2; }, kSymptoms.at("slow")));

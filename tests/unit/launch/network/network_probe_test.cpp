@@ -7,9 +7,11 @@
 #include <thread>
 
 #include "base/error.h"
+#include "launch/network/guests.h"
 #include "launch/network/interfaces.h"
 #include "support/catch.h"
 #include "support/hang.h"
+#include "support/listener.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -128,6 +130,52 @@ TEST_CASE("who is not reached is told with the cause, in bounded time") {
         INFO(i << ": " << reply->results[i].error);
         CHECK_FALSE(reply->results[i].error.empty());
         CHECK_THAT(reply->results[i].error, Catch::Contains(causes[i]));
+    }
+}
+
+// The key and its answer pass a way that changes one bit of the first CHANGED connections.
+TEST_CASE("a way that changes the first bytes is no stranger and no second host") {
+    const std::string key = "0123456789abcdef";
+    for (const bool there : {true, false}) {
+        for (const int changed : {1, kGuestOpeningsMax}) {
+            INFO("there " << there << ", " << changed << " connections");
+            NetworkProbe host;
+            NetworkProbe other;
+            const int64_t port = host.listen(listen_request(3, key)).places[0].port;
+            test::Listener way = test::listen_on_loopback();
+            other.begin(probe_request({{3, "127.0.0.1", way.port}}, key), kBegin);
+            for (int connection = 0; !other.watch().empty(); ++connection) {
+                REQUIRE(connection <= changed);
+                const UniqueFd probe(::accept(way.fd.get(), nullptr, nullptr));
+                while (serve(other)) {
+                }
+                const UniqueFd server = connected_to(port);
+                const auto pass = [&](int from, int to, size_t bytes, bool flips) {
+                    std::string text(bytes, '\0');
+                    REQUIRE(::recv(from, text.data(), bytes, MSG_WAITALL) ==
+                            static_cast<ssize_t>(bytes));
+                    if (flips) text[3] ^= 8;
+                    REQUIRE(write_full(to, text) == 0);
+                };
+                const bool flips = connection < changed;
+                pass(probe.get(), server.get(), key.size(), flips && there);
+                while (serve(host)) {
+                }
+                pass(server.get(), probe.get(), kGuestAnswerBytes, flips && !there);
+                while (serve(other)) {
+                }
+            }
+            const auto reply = other.take_reply(kBegin);
+            REQUIRE(reply);
+            INFO(reply->results[0].error);
+            if (changed == 1) {
+                CHECK(reply->results[0].error.empty());
+            } else {
+                CHECK_THAT(reply->results[0].error,
+                           Catch::Contains("arrives other than it was sent") &&
+                               Catch::Contains(there ? "sent there" : "back from there"));
+            }
+        }
     }
 }
 

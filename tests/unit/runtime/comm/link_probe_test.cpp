@@ -39,51 +39,64 @@ ProbeLimits quick() {
     return limits;
 }
 
-// Passes bytes on between a probe and a server, and flips one bit of what the probe sends, past the
-// greeting and the small messages.
+// One direction of a way: flips one bit of the byte at FIRST and of each byte EVERY further on.
+struct Flips {
+    int64_t first = -1;  // -1: nothing is changed
+    int64_t every = 1 << 30;
+    int connections = 1 << 30;  // so many connections are changed, the rest not
+};
+
+// Passes bytes on between probes and a server, with one connection after the other.
 class BadWay {
   public:
-    explicit BadWay(int to_port)
-        : here_(listen_on_loopback()), thread_([this, to_port] {
-              const UniqueFd probe(::accept(here_.fd.get(), nullptr, nullptr));
-              const UniqueFd server(::socket(AF_INET, SOCK_STREAM, 0));
-              sockaddr_in address{};
-              address.sin_family = AF_INET;
-              address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-              address.sin_port = htons(static_cast<uint16_t>(to_port));
-              if (::connect(server.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) !=
-                  0)
-                  return;
-              std::thread back([&] { carry(server.get(), probe.get(), -1); });
-              carry(probe.get(), server.get(), 30'000);
-              back.join();
+    BadWay(int to_port, Flips there, Flips back = {})
+        : here_(listen_on_loopback()), thread_([this, to_port, there, back] {
+              for (int i = 0;; ++i) {
+                  const UniqueFd probe(::accept(here_.fd.get(), nullptr, nullptr));
+                  if (!probe.valid()) return;
+                  const UniqueFd server = connect_to(to_port);
+                  std::thread returning([&] {
+                      carry(server.get(), probe.get(), i < back.connections ? back : Flips());
+                  });
+                  carry(probe.get(), server.get(), i < there.connections ? there : Flips());
+                  returning.join();
+              }
           }) {}
-    ~BadWay() { thread_.join(); }
+    ~BadWay() {
+        ::shutdown(here_.fd.get(), SHUT_RDWR);
+        thread_.join();
+    }
     [[nodiscard]] int port() const { return here_.port; }
 
   private:
-    static void carry(int from, int to, int64_t flip_at) {
+    static void carry(int from, int to, const Flips& flips) {
         std::vector<std::byte> bytes(4096);
         int64_t passed = 0;
+        int64_t next = flips.first;
         for (ssize_t count; (count = ::read(from, bytes.data(), bytes.size())) > 0;) {
-            if (flip_at >= passed && flip_at < passed + count)
-                bytes[flip_at - passed] ^= std::byte{4};
+            for (; next >= passed && next < passed + count; next += flips.every)
+                bytes[next - passed] ^= std::byte{4};
             passed += count;
             if (write_full(to, std::span(bytes).first(static_cast<size_t>(count))) != 0) break;
         }
         ::shutdown(to, SHUT_WR);
+        ::shutdown(from, SHUT_RD);
     }
 
     Listener here_;
     std::thread thread_;
 };
 
+// A connection's bytes: 16 of the token, messages of 32, then a burst's request and its words.
+constexpr int64_t kTokenBytes = 16;
+constexpr int64_t kMessageBytes = 32;
+
 }  // namespace
 
 TEST_CASE("a probe of a good way finds every word right, a rate and round trips") {
     const ProbeServer server("127.0.0.1", kToken);
     const LinkSample sample =
-        probe_link({"127.0.0.1", "127.0.0.1", server.port()}, kToken, quick());
+        probe_link({"127.0.0.1", "127.0.0.1", server.port()}, kToken, quick()).way;
     INFO(sample.error);
     CHECK(sample.error.empty());
     CHECK(sample.exchanges == 50);
@@ -96,23 +109,75 @@ TEST_CASE("a probe of a good way finds every word right, a rate and round trips"
 
 TEST_CASE("one bit changed on the way is one wrong word") {
     const ProbeServer server("127.0.0.1", kToken);
-    const BadWay way(server.port());
-    const LinkSample sample = probe_link({"", "127.0.0.1", way.port()}, kToken, quick());
-    CHECK(sample.wrong == 1);
+    const BadWay way(server.port(), {30'000});
+    const ProbeResult result = probe_link({"", "127.0.0.1", way.port()}, kToken, quick());
+    CHECK(result.way.wrong == 1);
+    CHECK(result.wrong_back == 0);
+}
+
+// 50 small messages are sent; a burst's request follows.
+TEST_CASE(
+    "a way that changes bytes is found by whichever packet it changes, and called nothing "
+    "else") {
+    const int64_t request = kTokenBytes + 50 * kMessageBytes;
+    struct Case {
+        const char* changed;
+        Flips there, back;
+        bool reaches;  // messages are exchanged nevertheless
+    };
+    const Case cases[] = {
+        {"the first opening", {0, 1 << 30, 1}, {}, true},
+        {"every opening", {5}, {}, false},
+        {"every eighth byte", {3, 8}, {}, false},
+        {"every byte", {0, 1}, {}, false},
+        {"the first message", {kTokenBytes}, {}, true},
+        {"a message's kind", {kTokenBytes + kMessageBytes}, {}, true},
+        {"a burst's request", {request}, {}, true},
+        {"a burst's length", {request + 17}, {}, true},
+        {"the first word of a burst", {request + kMessageBytes}, {}, true},
+        {"the answer to the opening", {}, {9}, true},
+        {"an answer to a message", {}, {32 + 5}, true},
+        {"an answer to a burst", {}, {32 + 50 * kMessageBytes + 1}, true},
+        {"every 16th byte of the answers", {}, {1, 16}, true},
+        {"every opening and its answer", {5}, {7, 8}, false},
+    };
+    const ProbeServer server("127.0.0.1", kToken);
+    for (const Case& one : cases) {
+        const BadWay way(server.port(), one.there, one.back);
+        const ProbeResult result = probe_link({"", "127.0.0.1", way.port()}, kToken, quick());
+        INFO(one.changed << ": " << result.way.error);
+        CHECK(result.way.error.empty());
+        CHECK((result.way.wrong > 0) == (one.there.first >= 0));
+        CHECK((result.wrong_back > 0) == (one.back.first >= 0));
+        CHECK((result.way.exchanges > 0) == one.reaches);
+    }
+}
+
+// The peer answers the first word of such a burst, and the prober stops sending.
+TEST_CASE("a large burst whose request was changed ends with what was changed") {
+    const ProbeServer server("127.0.0.1", kToken);
+    ProbeLimits limits = quick();
+    limits.burst_bytes_min = limits.burst_bytes_max = 64 << 20;
+    const BadWay way(server.port(), {kTokenBytes + 50 * kMessageBytes});
+    const ProbeResult result = probe_link({"", "127.0.0.1", way.port()}, kToken, limits);
+    INFO(result.way.error);
+    CHECK(result.way.error.empty());
+    CHECK(result.way.wrong == 1);
 }
 
 TEST_CASE("a server of another job, none, and one that is silent are told apart") {
     const ProbeServer server("127.0.0.1", kToken);
     const ProbePlace good{"", "127.0.0.1", server.port()};
-    CHECK_THAT(probe_link(good, {1, 2}, quick()).error, Catch::Contains("closed the connection"));
+    CHECK_THAT(probe_link(good, {1, 2}, quick()).way.error,
+               Catch::Contains("answers as no rank of this job"));
     int free_port = 0;
     { free_port = listen_on_loopback().port; }
-    CHECK_THAT(probe_link({"", "127.0.0.1", free_port}, kToken, quick()).error,
+    CHECK_THAT(probe_link({"", "127.0.0.1", free_port}, kToken, quick()).way.error,
                Catch::Contains("refused"));
     const Listener silent = listen_on_loopback();
     ProbeLimits impatient = quick();
     impatient.connect = 400ms;
-    CHECK_THAT(probe_link({"", "127.0.0.1", silent.port}, kToken, impatient).error,
+    CHECK_THAT(probe_link({"", "127.0.0.1", silent.port}, kToken, impatient).way.error,
                Catch::Contains("does not answer"));
 }
 
@@ -126,7 +191,7 @@ TEST_CASE(
         // Half of them say half a token.
         if (i % 2 == 0) REQUIRE(write_full(strangers.back().get(), "12345678") == 0);
     }
-    const LinkSample sample = probe_link({"", "127.0.0.1", server.port()}, kToken, quick());
+    const LinkSample sample = probe_link({"", "127.0.0.1", server.port()}, kToken, quick()).way;
     INFO(sample.error);
     CHECK(sample.error.empty());
     CHECK(sample.exchanges == 50);
@@ -141,7 +206,7 @@ TEST_CASE("a server ends while a probe is under way, and names an address it can
     endless.exchanges_max = 1 << 30;
     const ProbePlace place{"", "127.0.0.1", server->port()};
     std::string error;
-    std::thread probe([&] { error = probe_link(place, kToken, endless).error; });
+    std::thread probe([&] { error = probe_link(place, kToken, endless).way.error; });
     std::this_thread::sleep_for(50ms);
     server.reset();
     probe.join();

@@ -83,6 +83,32 @@ pid_t find_process(const std::string& name, const std::string& word) {
 
 }  // namespace
 
+// Slurm numbers its tasks by the allocation's nodes, ours by the hostfile's.
+TEST_CASE("rank 0 of a job in an allocation reads what the launcher is given, on whatever node") {
+    const SlurmRig rig(3);
+    if (!rig.usable()) return;
+    const TemporaryFolder files;
+    const std::string hostfile = files.path() + "/hostfile";
+    write_file(hostfile, fmt::format("{} slots=2\n{} slots=1\n", rig.name(3), rig.name(1)));
+    for (const bool reordered : {false, true}) {
+        const TemporaryFolder folder;
+        const std::string script = "sh -c 'IFS= read -r a; echo \"$(hostname) $RANK <$a>\"; cat'";
+        JobProcess job(
+            folder, rig.on_head({"salloc", "-Q", "-N3", "--ntasks-per-node=1", "sh", "-c",
+                                 fmt::format("printf 'one\\ntwo\\n' | {} -q {} {}", kDslaunch,
+                                             reordered ? "--launcher slurm --hostfile " + hostfile
+                                                       : std::string("--device cpu"),
+                                             script)}));
+        CHECK(job.wait() == 0);
+        INFO(job.out() << job.err());
+        const std::string first = rig.name(reordered ? 3 : 1);
+        CHECK(mentions(job.out(), fmt::format("[{}:0] {} 0 <one>\n", first, first)));
+        CHECK(mentions(job.out(), fmt::format("[{}:0] two\n", first)));
+        CHECK(mentions(job.out(), " 1 <>\n"));
+        CHECK(mentions(job.out(), " 2 <>\n"));
+    }
+}
+
 TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
     const SlurmRig rig(4);
     if (!rig.usable()) return;

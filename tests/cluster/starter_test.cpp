@@ -14,6 +14,7 @@
 #include "support/figures.h"
 #include "support/job_end.h"
 #include "support/job_process.h"
+#include "support/pty_process.h"
 #include "support/rig_hosts.h"
 #include "support/skip.h"
 #include "support/text_tools.h"
@@ -157,6 +158,54 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
             CHECK(wait_until([&] { return running(rig, "ssh").empty(); }, kGoneMaxMs));
         }
         CHECK(left_behind().size() == before);
+    }
+}
+
+// As under DeepSpeed's launcher: mpirun passes its stdin to rank 0, and pdsh to nobody.
+TEST_CASE("rank 0 on another host reads what mpirun passes on, also typed answers") {
+    if (is_missing(kStarters[1])) return;
+    const RigHosts rig(2, "stdin through mpirun");
+    if (!rig.usable()) return;
+    const std::string reader =
+        "printf 'name? '; IFS= read -r a; echo \"rank $RANK read <$a>\"; cat";
+    const auto given = [&](const std::string& input, const std::string& transport) {
+        std::vector<std::string> words = {"sh", "-c", input + " | exec \"$@\"", "sh"};
+        for (std::string& one : probe(rig, transport, rig.config("good"), "n2,n1", reader))
+            words.push_back(std::move(one));
+        return words;
+    };
+    {
+        const TemporaryFolder folder;
+        JobProcess job(folder, given("printf 'one\ntwo\nthree'", "openmpi"));
+        CHECK(job.wait() == 0);
+        INFO(job.out() << job.err());
+        for (const char* line : {"[n2:0] name? rank 0 read <one>\n", "[n2:0] two\n",
+                                 "[n2:0] three\n", "[n2:1] name? rank 1 read <>\n",
+                                 "[n1:2] name? rank 2 read <>\n", "[n1:3] name? rank 3 read <>\n"})
+            CHECK(mentions(job.out(), line));
+    }
+    {
+        // More than any pipe holds, and a reader that is late.
+        const TemporaryFolder folder;
+        JobProcess job(folder, {"sh", "-c", "seq 1 300000 | exec \"$@\"", "sh", "ip", "netns",
+                                "exec", rig.name(0), kProbe, "transport=openmpi",
+                                "ssh_config=" + rig.config("good"), "hosts=n1,n2", "workers=1",
+                                "--", "sh", "-c", "test $RANK = 1 || { sleep 1; md5sum; }"});
+        CHECK(job.wait() == 0);
+        INFO(job.out() << job.err());
+        const TemporaryFolder own_folder;
+        JobProcess alone(own_folder, {"sh", "-c", "seq 1 300000 | md5sum"});
+        CHECK(alone.wait() == 0);
+        CHECK(job.out() == "[n1:0] " + alone.out());
+    }
+    {
+        PtyProcess job(probe(rig, "openmpi", rig.config("good"), "n2,n1", reader));
+        CHECK(job.wait_for("[n2:0] name? "));
+        job.type("Ada\n\x04");
+        CHECK(job.wait() == 0);
+        INFO(job.shown());
+        CHECK(mentions(job.shown(), "rank 0 read <Ada>"));
+        CHECK(mentions(job.shown(), "[n1:3] name? rank 3 read <>"));
     }
 }
 

@@ -52,6 +52,13 @@ class PtyProcess {
         pid_ = -1;
         return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     }
+    // Reads until TEXT has been shown. False: it does not come in time.
+    bool wait_for(const std::string& text) {
+        return wait_until([&] {
+            read_all(5);
+            return shown_.find(text) != std::string::npos;
+        });
+    }
     // Waits without reading, as if Ctrl-S was pressed; returns the same.
     int wait_without_reading(int limit_ms = kHangMs) {
         int status = 0;

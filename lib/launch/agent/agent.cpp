@@ -288,7 +288,7 @@ void Agent::start_workers(const StartRequest& request) {
         }
         return;
     }
-    SharedDescriptors shared{arena_.get(), rendezvous_.socket.get(), settings_.worker_stdin_fd,
+    SharedDescriptors shared{arena_.get(), rendezvous_.socket.get(), settings_.worker_stdin,
                              node_.cores, nullptr};
     for (const StartRequest::Worker& wanted : request.workers) {
         const auto local_rank = static_cast<size_t>(&wanted - request.workers.data());

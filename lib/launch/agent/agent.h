@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "launch/agent/agent_worker.h"
 #include "launch/machine/launcher_lease.h"
 #include "launch/transport/join/join_channel.h"
 
@@ -24,8 +25,8 @@ struct AgentSettings {
     // An eventfd, readable once the launcher has said that it wants this agent for another attempt;
     // -1: nobody asks.
     int come_again_fd = -1;
-    // Rank 0 reads it, if this agent starts rank 0; -1: /dev/null. Stays the caller's.
-    int worker_stdin_fd = -1;
+    // Rank 0 reads it, if this agent starts rank 0. Stays the caller's.
+    WorkerStdin worker_stdin;
     LauncherLease lease = LauncherLease::same_machine();
 };
 

@@ -98,6 +98,8 @@ AgentArguments parse_agent_arguments(
     app.add("--same-machine", parsed.same_machine, "with --stdio: the launcher runs here");
     app.add("--worker-stdin FD", worker_stdin,
             "the descriptor of rank 0's stdin: dslaunch itself gives it");
+    app.add("--worker-asks", parsed.worker_stdin.asks,
+            "with --worker-stdin: somebody answers at a terminal");
     parsed.help = !app.parse({arguments.begin(), arguments.end()});
     if (parsed.help) return parsed;
     const auto from_variable = [&](const std::string& option, const std::string& name) {
@@ -118,12 +120,12 @@ AgentArguments parse_agent_arguments(
     if (connect_seconds)
         parsed.join.connect_max = waiting_time("--connect-timeout", *connect_seconds);
     if (worker_stdin)
-        parsed.worker_stdin_fd = static_cast<int>(parse_int(*worker_stdin).value_or(-1));
+        parsed.worker_stdin.fd = static_cast<int>(parse_int(*worker_stdin).value_or(-1));
     check(parsed);
     return parsed;
 }
 
-int run_joining_agent(JoinRequest request, int worker_stdin_fd) {
+int run_joining_agent(JoinRequest request, WorkerStdin worker_stdin) {
     const std::string held_name = take_held_name_variable();
     const HeldName held = held_name.empty() ? HeldName() : HeldName(held_name);
     request.identity.host_name = machine_name();
@@ -145,7 +147,7 @@ int run_joining_agent(JoinRequest request, int worker_stdin_fd) {
         settings.arrival_address = launcher.arrival_address;
         settings.lease = LauncherLease::over_socket(launcher.socket.get());
         settings.asks_before_ending = true;
-        settings.worker_stdin_fd = worker_stdin_fd;
+        settings.worker_stdin = worker_stdin;
         settings.come_again_fd = come_again.get();
         if (const char* devices = std::getenv("CUDA_VISIBLE_DEVICES")) {
             settings.visible_devices = devices;
@@ -166,17 +168,17 @@ int run_agent_command(std::span<const std::string> arguments) {
             return value;
         });
     if (parsed.help) return 0;
-    if (parsed.worker_stdin_fd >= 0) ::fcntl(parsed.worker_stdin_fd, F_SETFD, FD_CLOEXEC);
+    if (parsed.worker_stdin.fd >= 0) ::fcntl(parsed.worker_stdin.fd, F_SETFD, FD_CLOEXEC);
     const std::string variable = take_token_variable();  // whatever the way: no worker inherits it
     if (parsed.stdio) {
         AgentSettings settings;
         settings.lease = LauncherLease::over_stdio(parsed.same_machine);
-        settings.worker_stdin_fd = parsed.worker_stdin_fd;
+        settings.worker_stdin = parsed.worker_stdin;
         return run_agent(STDIN_FILENO, STDOUT_FILENO, JoinChannel(JoinSide::kAgent, JoinKey()),
                          settings);
     }
     parsed.join.token = choose_token(variable, parsed.token_file);
-    return run_joining_agent(std::move(parsed.join), parsed.worker_stdin_fd);
+    return run_joining_agent(std::move(parsed.join), parsed.worker_stdin);
 }
 
 }  // namespace dslaunch::launch

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 
+#include "launch/agent/agent_worker.h"
 #include "launch/transport/join/join_client.h"
 
 namespace dslaunch::launch {
@@ -20,9 +21,9 @@ struct AgentArguments {
     bool help = false;  // true: the help was printed on stdout
     bool stdio = false;
     bool same_machine = false;  // the launcher or the relay at the other end is on this machine
-    int worker_stdin_fd = -1;   // the descriptor that rank 0 gets as its stdin; -1: /dev/null
-    std::string token_file;     // empty: DSLAUNCH_TOKEN
-    JoinRequest join;           // without stdio; the token is not yet in it
+    WorkerStdin worker_stdin;
+    std::string token_file;  // empty: DSLAUNCH_TOKEN
+    JoinRequest join;        // without stdio; the token is not yet in it
 };
 
 // ARGUMENTS without `agent`. VARIABLE gives the environment: --node-from and --node-name-from name
@@ -36,7 +37,6 @@ struct AgentArguments {
 [[nodiscard]] int run_agent_command(std::span<const std::string> arguments);
 
 // Joins as REQUEST says and serves that launcher, again for each further attempt of its job.
-// WORKER_STDIN_FD as in AgentSettings.
-[[nodiscard]] int run_joining_agent(JoinRequest request, int worker_stdin_fd = -1);
+[[nodiscard]] int run_joining_agent(JoinRequest request, WorkerStdin worker_stdin = {});
 
 }  // namespace dslaunch::launch

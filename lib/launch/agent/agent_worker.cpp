@@ -157,9 +157,10 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     spawn_request.stderr_fd = err.write_end.get();
     // Who reads a terminal in a group that is not the one in front is stopped; in a session of its
     // own it is not.
-    const bool asks = wanted.rank == 0 && ::isatty(shared.stdin_fd) == 1;
-    if (wanted.rank == 0) spawn_request.stdin_fd = shared.stdin_fd;
-    spawn_request.new_session = asks;
+    const WorkerStdin input = wanted.rank == 0 ? shared.stdin_of_rank_0 : WorkerStdin();
+    spawn_request.stdin_fd = input.fd;
+    spawn_request.new_session = input.fd >= 0 && ::isatty(input.fd) == 1;
+    const bool asks = input.asks || spawn_request.new_session;
     if (request.target_kind != TargetKind::kModel) {
         const OpenLines open_lines = asks ? OpenLines::kAlways : OpenLines::kAfterReturn;
         launch.worker.stdout_lines = launch.worker.stderr_lines = LineSplitter(open_lines);

@@ -34,11 +34,17 @@ struct AgentWorker {
 [[nodiscard]] bool read_control_frames(AgentWorker& worker,
                                        const std::function<void(const WorkerControl&)>& take);
 
+struct WorkerStdin {
+    int fd = -1;        // -1: /dev/null
+    bool asks = false;  // a terminal is at its other end: questions are shown before their lines
+                        // end
+};
+
 // The descriptors that all workers of a node share, handed down by number.
 struct SharedDescriptors {
     int arena_fd = -1;
     int rendezvous_fd = -1;  // for the worker that takes it
-    int stdin_fd = -1;       // rank 0's stdin; -1: /dev/null
+    WorkerStdin stdin_of_rank_0;
     int64_t cores = 1;
     const RankPlace* place = nullptr;  // processors of this worker; null: any
 };

@@ -74,6 +74,7 @@ StarterProcess::StarterProcess(const AgentStarter& starter, const std::vector<Ho
     }
     request.environment = own_environment();
     starter.prepare_environment(request.environment, token);
+    request.stdin_fd = starter.own_stdin();
     request.stdout_fd = out.write_end.get();
     request.stderr_fd = err.write_end.get();
     request.die_with_parent = true;

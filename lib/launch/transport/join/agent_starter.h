@@ -34,6 +34,8 @@ class AgentStarter {
                                      const std::string& token) const = 0;
     // The descriptor that the agent gives rank 0 as its stdin, -1: none.
     [[nodiscard]] virtual int worker_stdin() const { return -1; }
+    // The program's own stdin, which it passes on to node 0's agent; -1: /dev/null.
+    [[nodiscard]] virtual int own_stdin() const { return -1; }
     // True: HOST's agent is started by it; the others come by themselves.
     [[nodiscard]] virtual bool starts(size_t host) const {
         static_cast<void>(host);

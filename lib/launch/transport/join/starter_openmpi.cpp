@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "launch/plan/join_token.h"
 #include "launch/process/spawn.h"
+#include "launch/process/worker_stdin.h"
 #include "launch/transport/join/transport_join.h"
 #include "launch/transport/ssh_options_file.h"
 
@@ -29,9 +30,11 @@ class OpenMpiStarter final : public AgentStarter {
     explicit OpenMpiStarter(const JobSpec& spec)
         : launcher_path_(launcher_path()),
           ssh_config_path_(spec.ssh_config_path),
-          arguments_(spec.launcher_args) {}
+          arguments_(spec.launcher_args),
+          stdin_(spec.target_kind != TargetKind::kModel) {}
 
     std::string name() const override { return "mpirun"; }
+    int own_stdin() const override { return stdin_.fd(); }
 
     std::vector<std::string> command(const std::vector<HostAddress>& hosts,
                                      const std::string& endpoint) const override {
@@ -52,6 +55,8 @@ class OpenMpiStarter final : public AgentStarter {
                          {"-np", "1", "--host", hosts[i].name, "--bind-to", "none", "-x",
                           kTokenVariable, launcher_path_, "agent", "--join", endpoint,
                           "--node-name", hosts[i].name, "--connect-timeout", "20"});
+            // mpirun passes its stdin to its first process.
+            if (i == 0) add_stdin_words(words, stdin_);
         }
         return words;
     }
@@ -86,6 +91,7 @@ class OpenMpiStarter final : public AgentStarter {
     std::string launcher_path_;
     std::string ssh_config_path_;
     std::vector<std::string> arguments_;
+    StdinForStarter stdin_;
     mutable std::unique_ptr<SshOptionsFile> options_;  // made when the hosts are known
 };
 

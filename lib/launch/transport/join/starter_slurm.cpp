@@ -3,9 +3,13 @@
 // say.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "launch/hosts/slurm_allocation.h"
 #include "launch/machine/held_name.h"
 #include "launch/plan/join_token.h"
 #include "launch/process/spawn.h"
+#include "launch/process/worker_stdin.h"
 #include "launch/transport/join/transport_join.h"
 
 namespace dslaunch::launch {
@@ -36,9 +40,11 @@ class SlurmStarter final : public AgentStarter {
     explicit SlurmStarter(const JobSpec& spec)
         : launcher_path_(launcher_path()),
           arguments_(spec.launcher_args),
-          held_name_(spec.held_name) {}
+          held_name_(spec.held_name),
+          stdin_(spec.target_kind != TargetKind::kModel) {}
 
     std::string name() const override { return "srun"; }
+    int own_stdin() const override { return stdin_.fd(); }
     std::vector<std::string> command(const std::vector<HostAddress>& hosts,
                                      const std::string& endpoint) const override {
         std::vector<std::string> names;
@@ -52,7 +58,7 @@ class SlurmStarter final : public AgentStarter {
                                           "--nodelist=" + list,
                                           "--overlap",
                                           "--export=ALL",
-                                          "--input=none",
+                                          input_option(names),
                                           "--mpi=none",
                                           "--cpu-bind=none",
                                           "--mem=0",
@@ -63,6 +69,7 @@ class SlurmStarter final : public AgentStarter {
         words.insert(words.end(), arguments_.begin(), arguments_.end());
         words.insert(words.end(), {launcher_path_, "agent", "--join", endpoint, "--node-name-from",
                                    "SLURMD_NODENAME", "--connect-timeout", "20"});
+        add_stdin_words(words, stdin_);
         return words;
     }
     void prepare_environment(EnvironmentList& environment,
@@ -82,9 +89,22 @@ class SlurmStarter final : public AgentStarter {
     }
 
   private:
+    // srun numbers its tasks in the allocation's order of nodes; the first of NAMES has rank 0.
+    [[nodiscard]] std::string input_option(const std::vector<std::string>& names) const {
+        if (stdin_.fd() < 0) return "--input=none";
+        int before = 0;
+        const auto allocation = find_slurm_allocation(own_environment(), /*with_gpus=*/false);
+        for (const Host& host : allocation ? allocation->hosts : std::vector<Host>()) {
+            if (host.name == names.front()) break;
+            before += std::ranges::find(names, host.name) != names.end() ? 1 : 0;
+        }
+        return fmt::format("--input={}", before);
+    }
+
     std::string launcher_path_;
     std::vector<std::string> arguments_;
     std::string held_name_;
+    StdinForStarter stdin_;
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 // The value of the interface's variable that a worker gets; empty: none.
 std::string interface_of_worker(const StartRequest& request) {
     const WorkerLaunch launch =
-        launch_worker(request, request.workers.front(), {-1, -1, -1, 1, nullptr});
+        launch_worker(request, request.workers.front(), {-1, -1, {}, 1, nullptr});
     REQUIRE(launch.error.empty());
     ::waitpid(launch.worker.pid, nullptr, 0);
     const std::string* value = find_variable(launch.started.environment, "NCCL_SOCKET_IFNAME");

@@ -308,6 +308,7 @@ bool ConnectionServer::read_request(Connection& connection, std::string_view& by
         connection.since = connection.last_byte;
     }
     RequestReader& reader = connection.reader;
+    make_memory(connection, bytes.size());
     bytes.remove_prefix(reader.take(bytes));
     if (reader.state() == State::kHeadRead && !read_head(connection, bytes)) return false;
     if (reader.state() == State::kRefused) {
@@ -344,8 +345,48 @@ bool ConnectionServer::read_head(Connection& connection, std::string_view& bytes
         reader.state() == RequestReader::State::kBody)
         static_cast<void>(::send(connection.socket.get(), kContinue.data(), kContinue.size(),
                                  MSG_NOSIGNAL | MSG_DONTWAIT));
+    make_memory(connection, bytes.size());
     bytes.remove_prefix(reader.take(bytes));
     return true;
+}
+
+// Sends other requests away that come slowly, until BYTES more of CONNECTION have room among those
+// that are coming. What they hold times how long they have held it is what they cost the others.
+void ConnectionServer::make_memory(const Connection& connection, size_t bytes) {
+    const int64_t growth = connection.reader.growth(bytes);
+    while (growth > 0) {
+        const TimePoint now = SystemClock().now();
+        int64_t held = growth;
+        double cost = 0;
+        Connection* dearest = nullptr;
+        for (Connection& other : reading_) {
+            const int64_t own = other.reader.lease().bytes();
+            if (other.phase != Connection::Phase::kReading || own == 0) continue;
+            held += own;
+            const Duration time = now - other.since;
+            if (&other == &connection || time < limits_.hold_max) continue;
+            const double costs = static_cast<double>(own) * static_cast<double>(time.count());
+            if (costs < cost) continue;
+            cost = costs;
+            dearest = &other;
+        }
+        if (held <= account_.bytes_max() / 2 || dearest == nullptr) return;
+        send_away(*dearest);
+    }
+}
+
+// Others may hold CONNECTION at this moment: it stays in its list.
+void ConnectionServer::send_away(Connection& connection) noexcept {
+    connection.phase = Connection::Phase::kDraining;
+    try {
+        Client client(connection.socket.get(), Duration{0});
+        static_cast<void>(write_reply(
+            handler_.error(503, "the request came slowly, and others need its memory: try again"),
+            {.stays_open = false}, client));
+        drain(connection);
+    } catch (const std::exception&) {
+        // It goes at the next sweep.
+    }
 }
 
 // Answers what is no request, or comes too slowly.
@@ -368,12 +409,16 @@ void ConnectionServer::answer_and_drain(Connection& connection, const HttpReply&
     const bool is_head = has_head && connection.reader.head().method == "HEAD";
     if (!write_reply(reply, {.stays_open = false, .has_body = !is_head}, client))
         return drop(connection);
-    // The client gets to read it, though it is sending still: closed at once, its unread bytes
-    // would reset the connection.
+    drain(connection);
+}
+
+// The client gets to read its answer, though it is sending still: closed at once, its unread bytes
+// would reset the connection.
+void ConnectionServer::drain(Connection& connection) {
     ::shutdown(connection.socket.get(), SHUT_WR);
-    connection.reader.reset();
     connection.phase = Connection::Phase::kDraining;
     connection.since = SystemClock().now();
+    connection.reader.reset();
 }
 
 void ConnectionServer::hand_over(Connection& connection) {

@@ -1,5 +1,7 @@
 // A port and its connections. One thread reads all of them, so that a client who sends slowly holds
-// no thread; a request that has come whole is answered by one of a bounded number of others.
+// no thread; a request that has come whole is answered by one of a bounded number of others. Bodies
+// on their way have half of the memory that requests may take; beyond, the one that has held most
+// for longest gives way.
 // Whatever breaks the rules gets one answer, and its connection ends. Data path: sockets ->
 // request_reader.h -> [here] -> HttpHandler -> reply_writer.h -> sockets. Threads: run() reads.
 #pragma once
@@ -28,9 +30,10 @@ struct ConnectionLimits {
     int answers_max = 512;       // requests that are answered at once; more wait
     int connections_max = 4096;  // open at once, or as many as the system has descriptors for
     int requests_max = 1000;     // of one connection
-    Duration request_max = std::chrono::seconds{120};     // from a request's first byte to its last
-    Duration pause_max = std::chrono::seconds{30};        // without a byte from, or to, the client
-    Duration idle_max = std::chrono::seconds{5};          // between two requests
+    Duration request_max = std::chrono::seconds{120};  // from a request's first byte to its last
+    Duration pause_max = std::chrono::seconds{30};     // without a byte from, or to, the client
+    Duration hold_max = std::chrono::seconds{5};       // in which a request that comes gives no way
+    Duration idle_max = std::chrono::seconds{5};       // between two requests
     Duration drain_max = std::chrono::milliseconds{500};  // in which a refused client may read why
 };
 
@@ -65,8 +68,11 @@ class ConnectionServer {
     void read_on(Connection& connection, std::string_view bytes);
     [[nodiscard]] bool read_request(Connection& connection, std::string_view& bytes);
     [[nodiscard]] bool read_head(Connection& connection, std::string_view& bytes);
+    void make_memory(const Connection& connection, size_t bytes);
+    void send_away(Connection& connection) noexcept;
     void refuse(Connection& connection, int status, std::string_view why);
     void answer_and_drain(Connection& connection, const HttpReply& reply);
+    void drain(Connection& connection);
     void drop(Connection& connection);
     [[nodiscard]] bool watch(Connection& connection);
     void hand_over(Connection& connection);

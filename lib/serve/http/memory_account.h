@@ -26,6 +26,7 @@ class MemoryAccount {
     }
     void give_back(int64_t bytes) noexcept { left_ += bytes; }
     [[nodiscard]] int64_t bytes_taken() const { return bytes_max_ - left_.load(); }
+    [[nodiscard]] int64_t bytes_max() const { return bytes_max_; }
 
   private:
     std::atomic<int64_t> left_;
@@ -68,20 +69,28 @@ class MemoryLease {
     int64_t bytes_ = 0;
 };
 
+// What reserve() would take of the lease's account first.
+template <typename Buffer>
+[[nodiscard]] int64_t growth_of(const Buffer& buffer, size_t numel, size_t numel_max = SIZE_MAX) {
+    if (numel <= buffer.capacity()) return 0;
+    const size_t wanted = std::max(numel, std::min(2 * buffer.capacity(), numel_max));
+    return static_cast<int64_t>(wanted * sizeof(typename Buffer::value_type)) + 1;
+}
+
 // Makes room for NUMEL elements in BUFFER, a string or a vector of trivial ones, at the cost of
 // LEASE. It will never hold more than NUMEL_MAX. False: the account is full, and nothing has
 // changed.
 template <typename Buffer>
 [[nodiscard]] bool reserve(Buffer& buffer, size_t numel, MemoryLease& lease,
                            size_t numel_max = SIZE_MAX) {
-    if (numel <= buffer.capacity()) return true;
-    constexpr size_t kUnit = sizeof(typename Buffer::value_type);
-    const auto before = static_cast<int64_t>(buffer.capacity() * kUnit);
-    const size_t wanted = std::max(numel, std::min(2 * buffer.capacity(), numel_max));
+    constexpr auto kUnit = static_cast<int64_t>(sizeof(typename Buffer::value_type));
+    const int64_t growth = growth_of(buffer, numel, numel_max);
+    if (growth == 0) return true;
+    const int64_t before = static_cast<int64_t>(buffer.capacity()) * kUnit;
     // Old and new are there at once while one is copied to the other.
     const int64_t taken = lease.bytes();
-    if (!lease.grow(static_cast<int64_t>(wanted * kUnit) + 1)) return false;
-    buffer.reserve(wanted);
+    if (!lease.grow(growth)) return false;
+    buffer.reserve(static_cast<size_t>(growth / kUnit));
     lease.shrink_to(lease.bytes() - std::min(before, taken));
     return true;
 }

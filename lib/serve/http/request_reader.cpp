@@ -50,6 +50,11 @@ void RequestReader::reset() {
     state_ = State::kHead;
 }
 
+int64_t RequestReader::growth(size_t numel) const {
+    if (state_ != State::kBody) return 0;
+    return growth_of(body_, std::min(body_.size() + numel, body_max()), body_max());
+}
+
 size_t RequestReader::take(std::string_view bytes) {
     switch (state_) {
         case State::kHead:
@@ -123,8 +128,7 @@ bool RequestReader::append(std::string_view bytes) {
         refuse(kLongBody);
         return false;
     }
-    const size_t most = head_.is_chunked ? limits_.body_bytes_max : head_.body_bytes;
-    if (!reserve(body_, body_.size() + bytes.size(), lease_, most)) {
+    if (!reserve(body_, body_.size() + bytes.size(), lease_, body_max())) {
         refuse(kFull);
         return false;
     }

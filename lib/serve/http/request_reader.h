@@ -35,6 +35,8 @@ class RequestReader {
     // Takes bytes from the front of BYTES, up to the end of the head or of the request. Returns how
     // many.
     size_t take(std::string_view bytes);
+    // What the account has to have left for NUMEL more bytes of a body.
+    [[nodiscard]] int64_t growth(size_t numel) const;
     // REQUIRES: kHeadRead.
     void read_body();
     // Another request begins.
@@ -63,6 +65,10 @@ class RequestReader {
     void take_mark(char c);
     void take_size_digit(char c);
     [[nodiscard]] bool append(std::string_view bytes);
+    // The longest that the body can become.
+    [[nodiscard]] size_t body_max() const {
+        return head_.is_chunked ? limits_.body_bytes_max : head_.body_bytes;
+    }
     void refuse(const HttpRefusal& refusal);
 
     RequestLimits limits_;

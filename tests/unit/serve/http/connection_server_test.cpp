@@ -1,6 +1,8 @@
 // Connections beside others that send slowly, or nothing, or do not read.
 #include "serve/http/connection_server.h"
 
+#include <poll.h>
+
 #include <atomic>
 #include <string>
 #include <thread>
@@ -176,6 +178,43 @@ TEST_CASE("bodies have memory together, and whoever finds none left is told to c
     while (running.account.bytes_taken() > 0) std::this_thread::yield();
     CHECK(answers_to(running.port, post + "3000\r\n\r\n" + std::string(3000, 'b'))
               .starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("bodies that come slowly give way where others need their memory, but not at once") {
+    const std::string post = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: ";
+    const std::string whole = post + "30000\r\n\r\n" + std::string(30000, 'b');
+    for (const bool at_once : {true, false}) {
+        ConnectionLimits limits;
+        limits.hold_max = at_once ? Duration{0} : Duration(std::chrono::hours(1));
+        Running running(limits, 100'000);
+        std::vector<UniqueFd> slow;
+        // They never end, and hold 1,000 to 39,000 bytes each, 80,000 in all.
+        for (const int bytes : {1000, 39'000, 2000, 38'000}) {
+            slow.push_back(connection_to(running.port));
+            const int64_t before = running.account.bytes_taken();
+            send_all(slow.back(), post + "40000\r\n\r\n" + std::string(bytes, 'a'));
+            while (running.account.bytes_taken() < before + bytes) {
+                // The third and the fourth take the place of the second.
+                if (at_once && running.account.bytes_taken() < before) break;
+                std::this_thread::yield();
+            }
+        }
+        const std::string answer = answers_to(running.port, whole);
+        if (!at_once) {
+            CHECK(answer.starts_with("HTTP/1.1 503"));
+            continue;
+        }
+        CHECK(answer.starts_with("HTTP/1.1 200"));
+        for (const size_t large : {1, 3}) {
+            const std::string told = read_all(slow[large]);
+            CHECK(told.starts_with("HTTP/1.1 503"));
+            CHECK_THAT(told, Catch::Contains("came slowly"));
+        }
+        for (const size_t small : {0, 2}) {
+            pollfd entry{slow[small].get(), POLLIN, 0};
+            CHECK(::poll(&entry, 1, 0) == 0);
+        }
+    }
 }
 
 TEST_CASE("an answer that throws is an error of the server, and a refusal ends the connection") {

@@ -87,8 +87,8 @@ class Importer {
             const IValue data = unpickle("data", checked_.data_bytes());
             if (reason_.empty())
                 module = torch::jit::Module(data.toObject());
-            else
-                prepare_for_libtorch();
+            else if (trust_ == Trust::kNone)
+                operators_.check(*unit_);  // LibTorch's own loader runs code of the archive
         });
         return module;
     }
@@ -115,20 +115,6 @@ class Importer {
         if (error) std::rethrow_exception(error);
     }
 
-    // LibTorch's own loader runs code of the archive, and takes a record for another if their names
-    // differ in case.
-    void prepare_for_libtorch() {
-        if (trust_ == Trust::kNone) operators_.check(*unit_);
-        std::set<std::string> names;
-        for (const storage::ZipRecord& record : records_.directory().records) {
-            std::string name = record.name;
-            std::ranges::transform(name, name.begin(),
-                                   [](unsigned char c) { return std::tolower(c); });
-            if (!names.insert(name).second)
-                fail(ExitCode::kInput, "two of its records have the name {}", printable(name));
-        }
-    }
-
     // The content of RECORD. LibTorch finds records whatever the case of their
     // names.
     std::string content(const storage::ZipRecord& record) {
@@ -153,6 +139,12 @@ class Importer {
         return make_source(record, text->second, origins == nullptr ? "" : content(*origins));
     }
 
+    c10::TypePtr compile(const c10::QualifiedName& type) {
+        std::optional<FoldingGuard> guard;
+        if (trust_ == Trust::kNone) guard.emplace();
+        return sources_.loadType(type);
+    }
+
     // The value that NAME.pkl describes, which is PICKLE; its tensors are the records under NAME/.
     IValue unpickle(const std::string& name, std::string_view pickle) {
         const auto read = [&pickle](char* into, size_t wanted) {
@@ -164,7 +156,7 @@ class Importer {
         torch::jit::Unpickler unpickler(
             read,
             [this](const c10::QualifiedName& type) {
-                return c10::StrongTypePtr(unit_, sources_.loadType(type));
+                return c10::StrongTypePtr(unit_, compile(type));
             },
             [this](const at::StrongTypePtr& type, IValue state) {
                 return make_object(type, std::move(state));
@@ -185,7 +177,7 @@ class Importer {
             std::string name = value.text;
             std::ranges::replace(name, ' ', '.');
             check_class_in_cpp(name);
-            const c10::TypePtr type = sources_.loadType(c10::QualifiedName(name));
+            const c10::TypePtr type = compile(c10::QualifiedName(name));
             const bool fits = value.kind == Kind::kObject ? type->cast<c10::ClassType>() != nullptr
                                                           : has_enumerator(*type, *value.items[0]);
             if (!fits)
@@ -256,7 +248,20 @@ LoadedArchive load_archive(const std::string& path, Trust trust) {
     if (std::optional<torch::jit::Module> module = importer.load())
         return {std::move(*module), {file}};
     log_info("model", "{}: read whole into memory: {}", path, importer.reason());
-    return {torch::jit::load(path, c10::Device(at::kCPU)), {}};
+    return {load_by_libtorch(path), {}};
+}
+
+torch::jit::Module load_by_libtorch(const std::string& path) {
+    const storage::ZipArchive archive(path);
+    std::set<std::string> names;
+    for (const storage::ZipRecord& record : archive.records()) {
+        std::string name = record.name;
+        std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+        if (!names.insert(name).second)
+            fail(ExitCode::kInput, "{}: two of its records have the name {}", path,
+                 printable(name));
+    }
+    return torch::jit::load(path, c10::Device(at::kCPU));
 }
 
 }  // namespace dslaunch::graph

@@ -38,4 +38,9 @@ struct LoadedArchive {
 // file, or script_archive.h, model_operators.h or slot_types.h refuses it.
 [[nodiscard]] LoadedArchive load_archive(const std::string& path, Trust trust = Trust::kNone);
 
+// Loads the archive at PATH by torch::jit::load, which runs its code and finds records whatever the
+// case of their names. Throws Error{kInput} if two names differ in case alone.
+// REQUIRES: load_archive took it.
+[[nodiscard]] torch::jit::Module load_by_libtorch(const std::string& path);
+
 }  // namespace dslaunch::graph

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "graph/nodes/graph_nodes.h"
+
 namespace dslaunch::graph {
 
 using torch::jit::Node;
@@ -89,21 +91,19 @@ const PythonOperator* called_by(const Node& node) {
 }
 
 void replace_in(torch::jit::Block& block) {
-    for (auto it = block.nodes().begin(); it != block.nodes().end();) {
-        Node* const node = *it++;
-        for (torch::jit::Block* inner : node->blocks()) replace_in(*inner);
-        const PythonOperator* const known = called_by(*node);
-        if (known == nullptr) continue;
+    for_each_node(block, [](Node& node) {
+        const PythonOperator* const known = called_by(node);
+        if (known == nullptr) return;
         register_python_operators();
-        Node* const operation = node->owningGraph()->create(
+        Node* const operation = node.owningGraph()->create(
             c10::Symbol::fromQualString(std::string("dslaunch::") + known->function),
-            node->inputs().slice(1), 1);
-        operation->copyMetadata(node);
-        operation->insertBefore(node);
-        operation->output()->copyMetadata(node->output());
-        node->output()->replaceAllUsesWith(operation->output());
-        node->destroy();
-    }
+            node.inputs().slice(1), 1);
+        operation->copyMetadata(&node);
+        operation->insertBefore(&node);
+        operation->output()->copyMetadata(node.output());
+        node.output()->replaceAllUsesWith(operation->output());
+        node.destroy();
+    });
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "graph/archive/in_place.h"
+#include "graph/nodes/graph_nodes.h"
 #include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
@@ -56,10 +57,10 @@ class Lifter {
         root_ = self;
         paths_[self.get()] = "";
         objects_[graph_.inputs()[0]] = self;
-        find_written(*graph_.block());
-        drop_augmented(*graph_.block());
+        find_written();
+        drop_augmented();
         written_.clear();
-        find_written(*graph_.block());
+        find_written();
         lift_block(*graph_.block(), /*nested=*/false);
         // Branches on constants (`if self.training:`) go now; what is still written inside one is
         // written at run time.
@@ -68,7 +69,7 @@ class Lifter {
         objects_.clear();
         written_.clear();
         objects_[graph_.inputs()[0]] = self;
-        find_written(*graph_.block());
+        find_written();
         lifting_writes_ = true;
         lift_block(*graph_.block(), /*nested=*/false);
         for (const ModelState& state : lowered_.states)
@@ -97,15 +98,14 @@ class Lifter {
         paths_.emplace(value.toObject().get(), prefix.empty() ? name : prefix + "." + name);
     }
 
-    void find_written(Block& block) {
-        for (Node* node : block.nodes()) {
-            if (node->kind() == prim::GetAttr) follow(node);
-            if (node->kind() == prim::SetAttr) {
-                const auto* owner = object_of(node->input(0));
-                if (owner != nullptr) written_.insert({owner->get(), node->s(attr::name)});
+    void find_written() {
+        for_each_node(*graph_.block(), [this](Node& node) {
+            if (node.kind() == prim::GetAttr) follow(&node);
+            if (node.kind() == prim::SetAttr) {
+                const auto* owner = object_of(node.input(0));
+                if (owner != nullptr) written_.insert({owner->get(), node.s(attr::name)});
             }
-            for (Block* inner : node->blocks()) find_written(*inner);
-        }
+        });
     }
 
     // True if SetAttr NODE gives a parameter what it is, as `self.weight += 1` does: the tensor
@@ -128,12 +128,10 @@ class Lifter {
         return read != nullptr && read->get() == owner->get();
     }
 
-    void drop_augmented(Block& block) {
-        for (auto it = block.nodes().begin(); it != block.nodes().end();) {
-            Node* node = *it++;
-            for (Block* inner : node->blocks()) drop_augmented(*inner);
-            if (node->kind() == prim::SetAttr && is_augmented(*node)) node->destroy();
-        }
+    void drop_augmented() {
+        for_each_node(*graph_.block(), [this](Node& node) {
+            if (node.kind() == prim::SetAttr && is_augmented(node)) node.destroy();
+        });
     }
 
     std::string path_of(const Object* object, const std::string& name) const {

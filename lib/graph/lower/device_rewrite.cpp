@@ -14,6 +14,7 @@
 
 #include "graph/lower/live_values.h"
 #include "graph/lowered/lowered_graph.h"
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
@@ -78,18 +79,16 @@ bool has_blocks(const Block& block) {
 }  // namespace
 
 void rewrite_devices(Block& block, c10::Device device) {
-    for (auto it = block.nodes().begin(); it != block.nodes().end();) {
-        Node* node = *it++;
-        for (Block* inner : node->blocks()) rewrite_devices(*inner, device);
-        if (node->kind() != prim::Constant) continue;
-        const auto value = torch::jit::toIValue(node->output());
-        if (!value) continue;
+    for_each_node(block, [&](Node& node) {
+        if (node.kind() != prim::Constant) return;
+        const auto value = torch::jit::toIValue(node.output());
+        if (!value) return;
         const std::optional<IValue> moved = moved_constant(*value, device);
-        if (!moved) continue;
-        const torch::jit::WithInsertPoint here(node);
-        node->output()->replaceAllUsesWith(node->owningGraph()->insertConstant(*moved));
-        node->destroy();
-    }
+        if (!moved) return;
+        const torch::jit::WithInsertPoint here(&node);
+        node.output()->replaceAllUsesWith(node.owningGraph()->insertConstant(*moved));
+        node.destroy();
+    });
 }
 
 void rewrite_methods(const torch::jit::Module& module, c10::Device device) {

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/lower/dict_values.h"
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
@@ -24,10 +25,6 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 namespace {
-
-bool is_tensor(const Value* value) {
-    return value->type()->isSubtypeOf(*c10::TensorType::get());
-}
 
 // The key of NODE if it reads one value of DICT.
 std::optional<std::string> key_read(const Node& node, const Value* dict) {
@@ -138,7 +135,7 @@ void split_dict_argument(LoweredGraph& lowered, size_t index, Value* value) {
 void choose_output(const config::LossConfig& loss, LoweredGraph& lowered) {
     Graph& graph = *lowered.graph;
     Value* output = graph.outputs()[0];
-    if (is_tensor(output)) return;
+    if (is_tensor(*output)) return;
     const bool is_loss = loss.kind == config::LossKind::kModel;
     const std::string wanted = is_loss ? "loss" : "logits";
     const bool is_tuple = output->type()->kind() == c10::TypeKind::TupleType;
@@ -169,7 +166,7 @@ void choose_output(const config::LossConfig& loss, LoweredGraph& lowered) {
         const torch::jit::WithInsertPoint at_end(graph.return_node());
         chosen = graph.insert(aten::_unwrap_optional, {chosen});
     }
-    if (chosen == output || !is_tensor(chosen)) return;  // the loss says what it cannot take
+    if (chosen == output || !is_tensor(*chosen)) return;  // the loss says what it cannot take
     graph.block()->replaceOutput(0, chosen);
     torch::jit::EliminateDeadCode(lowered.graph);
 }

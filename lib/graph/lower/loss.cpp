@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/lower/precision.h"
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
@@ -172,9 +173,8 @@ Value* add_argument(LoweredGraph& lowered, const std::string& name) {
 void append_loss(const config::LossConfig& loss, LoweredGraph& lowered) {
     Graph& graph = *lowered.graph;
     Value* output = graph.outputs()[0];
-    const bool is_tensor = output->type()->isSubtypeOf(*c10::TensorType::get());
     if (loss.kind == config::LossKind::kModel) {
-        if (is_tensor) {
+        if (is_tensor(*output)) {
             if (lowered.compute_dtype != at::kFloat) {
                 torch::jit::WithInsertPoint at_end(graph.return_node());
                 graph.block()->replaceOutput(0, in_full_precision(output));
@@ -186,7 +186,7 @@ void append_loss(const config::LossConfig& loss, LoweredGraph& lowered) {
              "\"dslaunch\": {{\"loss\": {{\"name\": \"cross_entropy\", \"target\": …}}}}",
              output->type()->repr_str());
     }
-    if (!is_tensor)
+    if (!is_tensor(*output))
         fail(ExitCode::kInput, "forward returns {}; the config's loss needs one tensor",
              output->type()->repr_str());
     if (!loss.is_preference()) {

@@ -16,10 +16,10 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "graph/lowered/lowered_graph.h"
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
-using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Stack;
@@ -130,13 +130,12 @@ class CastInserter {
   public:
     CastInserter(Graph& graph, at::ScalarType dtype) : graph_(graph), dtype_(dtype) {}
 
-    void visit(Block& block) {
-        for (Node* node : block.nodes()) {
-            for (Block* inner : node->blocks()) visit(*inner);
-            const auto found = rules().find(node->kind().toQualString());
-            if (found != rules().end() && node->maybeSchema() != nullptr)
-                apply(found->second, node);
-        }
+    void run() {
+        for_each_node(*graph_.block(), [this](Node& node) {
+            const auto found = rules().find(node.kind().toQualString());
+            if (found != rules().end() && node.maybeSchema() != nullptr)
+                apply(found->second, &node);
+        });
     }
 
   private:
@@ -216,7 +215,7 @@ ParametersAs::~ParametersAs() {
 
 void insert_precision_casts(Graph& graph, at::ScalarType dtype) {
     register_operator();
-    CastInserter(graph, dtype).visit(*graph.block());
+    CastInserter(graph, dtype).run();
 }
 
 Value* in_full_precision(Value* value) {

@@ -8,11 +8,11 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
 namespace prim = c10::prim;
-using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
@@ -23,18 +23,11 @@ bool is_construct(const Node& node) {
     return node.kind() == prim::ListConstruct || node.kind() == prim::TupleConstruct;
 }
 
-// True if NODE may write to memory that existed before it.
+// True if NODE itself may write to memory that existed before it.
 bool may_write(const Node& node) {
-    if (const c10::FunctionSchema* schema = node.maybeSchema()) {
-        if (schema->is_mutable()) return true;
-    } else if (node.kind() == prim::CallMethod || node.kind() == prim::CallFunction ||
-               node.kind() == prim::SetAttr) {
-        return true;
-    }
-    for (const Block* block : node.blocks())
-        for (const Node* inner : block->nodes())
-            if (may_write(*inner)) return true;
-    return false;
+    if (const c10::FunctionSchema* schema = node.maybeSchema()) return schema->is_mutable();
+    return node.kind() == prim::CallMethod || node.kind() == prim::CallFunction ||
+           node.kind() == prim::SetAttr;
 }
 
 // The range of nodes over which a value of the top level is alive.
@@ -87,12 +80,10 @@ class CutFinder {
         }
     }
 
-    // The top-level node that NODE is, or is inside of.
+    // The place of the top-level node that NODE is, or is inside of.
     [[nodiscard]] int64_t top_index(const Node* node) const {
-        const Graph& graph = *lowered_.graph;
-        if (node == graph.return_node()) return static_cast<int64_t>(map_.nodes.size());
-        while (node->owningBlock() != graph.block()) node = node->owningBlock()->owningNode();
-        const auto found = index_.find(node);
+        if (node == lowered_.graph->return_node()) return static_cast<int64_t>(map_.nodes.size());
+        const auto found = index_.find(top_of(node));
         return found == index_.end() ? -1 : found->second;
     }
 
@@ -129,7 +120,8 @@ class CutFinder {
     void forbid_written_values() {
         std::vector<int64_t> writers;
         for (size_t i = 0; i < map_.nodes.size(); ++i)
-            if (may_write(*map_.nodes[i])) writers.push_back(static_cast<int64_t>(i));
+            if (is_any_node_of(*map_.nodes[i], may_write))
+                writers.push_back(static_cast<int64_t>(i));
         if (writers.empty()) return;
 
         std::shared_ptr<Graph> scratch = lowered_.graph->copy();
@@ -146,7 +138,7 @@ class CutFinder {
         for (size_t i = 0; i < scratch->inputs().size(); ++i) {
             Value* input = scratch->inputs()[i];
             twin[lowered_.graph->inputs()[i]] = input;
-            if (!input->type()->isSubtypeOf(*c10::TensorType::get())) continue;
+            if (!is_tensor(*input)) continue;
             Value* fresh = scratch->insert(c10::aten::empty, {std::vector<int64_t>{1}});
             input->replaceAllUsesWith(fresh);
             twin[lowered_.graph->inputs()[i]] = fresh;
@@ -224,10 +216,8 @@ std::vector<Value*> CutMap::alive_at(int64_t position, const LoweredGraph& lower
     Graph& graph = *lowered.graph;
     const auto used_from = [&](const Value* value) {
         for (const auto& use : value->uses()) {
-            const Node* node = use.user;
-            if (node == graph.return_node()) return true;
-            while (node->owningBlock() != graph.block()) node = node->owningBlock()->owningNode();
-            const auto found = index.find(node);
+            if (use.user == graph.return_node()) return true;
+            const auto found = index.find(top_of(use.user));
             if (found != index.end() && found->second >= position) return true;
         }
         return false;

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "graph/lower/dropout_seeds.h"
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
@@ -46,8 +47,7 @@ class Builder {
     Value* add_input(Value* value) {
         Value* input = graph_->addInput();
         // Shapes that a tracer saw may change; the plain type lets equal layers share one Code.
-        const bool tensor = value->type()->isSubtypeOf(*c10::TensorType::get());
-        input->setType(tensor ? c10::TensorType::get() : value->type());
+        input->setType(is_tensor(*value) ? c10::TensorType::get() : value->type());
         twins_[value] = input;
         return input;
     }
@@ -117,8 +117,7 @@ class Builder {
         graph_->appendNode(copy);
         for (size_t o = 0; o < from.outputs().size(); ++o) {
             twins_[from.output(o)] = copy->output(o);
-            if (copy->output(o)->type()->isSubtypeOf(*c10::TensorType::get()))
-                copy->output(o)->setType(c10::TensorType::get());
+            if (is_tensor(*copy->output(o))) copy->output(o)->setType(c10::TensorType::get());
         }
         seed_draws(*copy, nullptr);
     }
@@ -135,20 +134,10 @@ class Builder {
 
     // One number for the trips of all loops around: outer * 2^20 + inner.
     Value* inner_loop_trip(Block& body, Value* outer) {
-        bool any = false;
-        for (Node* node : body.nodes()) any = any || draws_inside(*node);
-        if (!any || outer == nullptr) return body.inputs()[0];
+        if (outer == nullptr || find_node(body, draws) == nullptr) return body.inputs()[0];
         torch::jit::WithInsertPoint at_start(*body.nodes().begin());
         Value* scaled = graph_->insert(c10::aten::mul, {outer, int64_t{1} << 20});
         return graph_->insert(c10::aten::add, {scaled, body.inputs()[0]});
-    }
-
-    static bool draws_inside(const Node& node) {
-        if (draws(node)) return true;
-        for (const Block* block : node.blocks())
-            for (const Node* inner : block->nodes())
-                if (draws_inside(*inner)) return true;
-        return false;
     }
 
     // The module that the segment's parameters have in common, or those of the first and the last

@@ -179,10 +179,6 @@ GraphFacts observe(const Model& model, const LoweredGraph& lowered, const GraphI
     return facts;
 }
 
-bool is_tensor(const Value& value) {
-    return value.type()->isSubtypeOf(*c10::TensorType::get());
-}
-
 bool writes(const Node& node) {
     const c10::FunctionSchema* schema = node.maybeSchema();
     return schema != nullptr && schema->is_mutable();

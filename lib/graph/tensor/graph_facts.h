@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "graph/nodes/graph_nodes.h"
 #include "graph/segment/segment.h"
 
 namespace dslaunch::graph {
@@ -67,7 +68,6 @@ struct GraphFacts {
 [[nodiscard]] GraphFacts observe(const Model& model, const LoweredGraph& lowered,
                                  const GraphInputs& inputs);
 
-[[nodiscard]] bool is_tensor(const torch::jit::Value& value);
 // True if NODE writes to one of its inputs.
 [[nodiscard]] bool writes(const torch::jit::Node& node);
 

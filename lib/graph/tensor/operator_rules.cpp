@@ -200,7 +200,7 @@ bool matrix_rule(PlacementFlow& flow, Node& node) {
 // Operators that work element by element on tensors that broadcast against each other.
 bool elementwise_rule(PlacementFlow& flow, Node& node) {
     const Value* output = node.output();
-    if (!output->type()->isSubtypeOf(*c10::TensorType::get()))
+    if (!is_tensor(*output))
         return flow.obstruct(node, flow.input(node, 0).parameter,
                              "there is no rule for it on lists of split tensors");
     const int64_t out_dims = dims_of(flow, output);

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/nodes/graph_nodes.h"
 #include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
@@ -25,11 +26,11 @@ namespace {
 
 // Calls USE with every value that NODE or a node in its blocks reads.
 void visit_reads(const Node& node, const std::function<void(const Value*)>& use) {
-    for (const Value* input : node.inputs()) use(input);
-    for (const Block* block : node.blocks()) {
-        for (const Node* inner : block->nodes()) visit_reads(*inner, use);
-        for (const Value* output : block->outputs()) use(output);
-    }
+    for_each_node_of(node, [&](const Node& inner) {
+        for (const Value* input : inner.inputs()) use(input);
+        for (const Block* block : inner.blocks())
+            for (const Value* output : block->outputs()) use(output);
+    });
 }
 
 // Operators that give the values of their first tensor again, in another dtype or order.
@@ -86,11 +87,8 @@ bool PlacementFlow::may_need_gradient(const Value& value) const {
 size_t PlacementFlow::last_use(const Value* value) const {
     size_t last = 0;
     for (const auto& use : value->uses()) {
-        const Node* user = use.user;
-        if (user == lowered_.graph->return_node()) return nodes_.size();
-        while (user->owningBlock() != lowered_.graph->block())
-            user = user->owningBlock()->owningNode();
-        last = std::max(last, index_.at(user));
+        if (use.user == lowered_.graph->return_node()) return nodes_.size();
+        last = std::max(last, index_.at(top_of(use.user)));
     }
     return last;
 }
@@ -100,11 +98,8 @@ std::pair<size_t, size_t> PlacementFlow::uses_of(int parameter) const {
     for (const auto& [value, owner] : parameter_of_) {
         if (owner != parameter) continue;
         for (const auto& use : value->uses()) {
-            const Node* user = use.user;
-            while (user->owningBlock() != lowered_.graph->block())
-                user = user->owningBlock()->owningNode();
-            if (user == lowered_.graph->return_node()) continue;
-            range.first = std::min(range.first, index_.at(user));
+            if (use.user == lowered_.graph->return_node()) continue;
+            range.first = std::min(range.first, index_.at(top_of(use.user)));
         }
         range.second = std::max(range.second, last_use(value));
     }

@@ -18,6 +18,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/nodes/graph_nodes.h"
 #include "graph/segment/compute_context.h"
 #include "graph/sharing/share_of.h"
 
@@ -51,21 +52,18 @@ void widen_constant(Node& node) {
 }
 
 void widen(Block& block) {
-    for (auto it = block.nodes().begin(); it != block.nodes().end(); ++it) {
-        Node* node = *it;
-        for (Block* inner : node->blocks()) widen(*inner);
-        if (node->kind() == c10::prim::Constant) widen_constant(*node);
-        const c10::FunctionSchema* schema = node->maybeSchema();
-        if (schema == nullptr) continue;
+    for_each_node(block, [](Node& node) {
+        if (node.kind() == c10::prim::Constant) widen_constant(node);
+        const c10::FunctionSchema* schema = node.maybeSchema();
+        if (schema == nullptr) return;
         const auto index = schema->argumentIndexWithName("dtype");
-        if (!index) continue;
-        const auto dtype = torch::jit::toIValue(node->input(static_cast<size_t>(*index)));
-        if (!dtype || !dtype->isInt() || dtype->toInt() != static_cast<int64_t>(at::kFloat))
-            continue;
-        const torch::jit::WithInsertPoint here(node);
-        node->replaceInput(static_cast<size_t>(*index),
-                           node->owningGraph()->insertConstant(static_cast<int64_t>(at::kDouble)));
-    }
+        if (!index) return;
+        const auto dtype = torch::jit::toIValue(node.input(static_cast<size_t>(*index)));
+        if (!dtype || !dtype->isInt() || dtype->toInt() != static_cast<int64_t>(at::kFloat)) return;
+        const torch::jit::WithInsertPoint here(&node);
+        node.replaceInput(static_cast<size_t>(*index),
+                          node.owningGraph()->insertConstant(static_cast<int64_t>(at::kDouble)));
+    });
 }
 
 at::Tensor widened(const at::Tensor& tensor) {

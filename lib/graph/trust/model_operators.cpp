@@ -1,6 +1,7 @@
 #include "graph/trust/model_operators.h"
 
 #include <ATen/core/class_type.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/jit_type.h>
 #include <fmt/core.h>
@@ -8,6 +9,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/print_handler.h>
+#include <torch/library.h>
 
 #include <map>
 #include <string>
@@ -16,12 +18,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "graph/nodes/graph_nodes.h"
 #include "graph/trust/operator_policy.h"
 
 namespace dslaunch::graph {
 
 namespace prim = c10::prim;
-using torch::jit::Block;
 using torch::jit::Function;
 using torch::jit::Graph;
 using torch::jit::Node;
@@ -74,19 +76,18 @@ void check_node(const Node& node, const std::string& function) {
     if (!why.empty()) refuse(node, kind, function, why);
 }
 
-// Calls VISIT for each node of BLOCK, its blocks and the graphs that its nodes hold.
-template <typename Visit>
-void for_each_node(const Block& block, const Visit& visit) {
-    for (const Node* node : block.nodes()) {
-        visit(*node);
-        for (const Block* inner : node->blocks()) for_each_node(*inner, visit);
-        for (const c10::Symbol name : node->attributeNames()) {
-            if (node->kindOf(name) == torch::jit::AttributeKind::g)
-                for_each_node(*node->g(name)->block(), visit);
-            if (node->kindOf(name) == torch::jit::AttributeKind::gs)
-                for (const auto& graph : node->gs(name)) for_each_node(*graph->block(), visit);
+// Calls USE with each node of GRAPH, its blocks and the graphs that its nodes hold.
+template <typename Use>
+void for_all_nodes(const Graph& graph, const Use& use) {
+    for_each_node(*graph.block(), [&](const Node& node) {
+        use(node);
+        for (const c10::Symbol name : node.attributeNames()) {
+            if (node.kindOf(name) == torch::jit::AttributeKind::g)
+                for_all_nodes(*node.g(name), use);
+            if (node.kindOf(name) == torch::jit::AttributeKind::gs)
+                for (const auto& held : node.gs(name)) for_all_nodes(*held, use);
         }
-    }
+    });
 }
 
 const Function* called(const Node& node) {
@@ -97,6 +98,25 @@ const Function* called(const Node& node) {
     if (node.kind() != prim::CallMethod) return nullptr;
     const auto type = node.input(0)->type()->cast<c10::ClassType>();
     return type == nullptr ? nullptr : type->findMethod(node.s(c10::attr::name));
+}
+
+// A key that LibTorch keeps for modes of others, in front of all keys of devices and of autograd.
+constexpr c10::DispatchKey kGuarded = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+void run_if_let_in(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+    const std::string why = why_refused(operation.schema());
+    if (!why.empty()) fail(ExitCode::kInput, "{}: {}", operation.schema().name(), why);
+    const c10::impl::ExcludeDispatchKeyGuard inside(kGuarded);
+    operation.callBoxed(stack);
+}
+
+c10::DispatchKey guarded_key() {
+    static const auto library = [] {
+        torch::Library all(torch::Library::IMPL, "_", kGuarded, __FILE__, __LINE__);
+        all.fallback(torch::CppFunction::makeFromBoxedFunction<&run_if_let_in>());
+        return all;
+    }();
+    return kGuarded;
 }
 
 // Counts the nodes of a function, with all functions that it calls written out.
@@ -116,7 +136,7 @@ class CallCount {
             return found->second;
         }
         int64_t all = 0;
-        for_each_node(*body->graph()->block(), [&](const Node& node) {
+        for_all_nodes(*body->graph(), [&](const Node& node) {
             const Function* const callee = called(node);
             all += callee == nullptr ? 1 : nodes_of(const_cast<Function&>(*callee), depth + 1);
             if (all > kModelNodesMax)
@@ -141,9 +161,11 @@ void ModelOperators::check(const torch::jit::CompilationUnit& unit) {
         const auto* body = torch::jit::tryToGraphFunction(*function);
         if (body == nullptr || !checked_.insert(function).second) continue;
         const std::string name = function->qualname().qualifiedName();
-        for_each_node(*body->graph()->block(), [&](const Node& node) { check_node(node, name); });
+        for_all_nodes(*body->graph(), [&](const Node& node) { check_node(node, name); });
     }
 }
+
+FoldingGuard::FoldingGuard() : guard_(guarded_key()) {}
 
 void print_to_log() {
     torch::jit::setPrintHandler([](const std::string& text) {

@@ -2,6 +2,7 @@
 // model.h. One thread at a time.
 #pragma once
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/jit/api/compilation_unit.h>
 
 #include <cstdint>
@@ -27,6 +28,18 @@ class ModelOperators {
 
   private:
     std::set<const torch::jit::Function*> checked_;
+};
+
+// LibTorch folds constants while it compiles code, before check() can look at it. As long as this
+// lives, it runs no operator on this thread that operator_policy.h does not let in. Such a call is
+// not folded, so that check() finds it. TorchScript's own operators are not in the dispatcher and
+// not looked at; LibTorch folds none of them that has an effect.
+class FoldingGuard {
+  public:
+    FoldingGuard();
+
+  private:
+    c10::impl::IncludeDispatchKeyGuard guard_;
 };
 
 // Lets what models print go to the log, line by line; stdout is for results. Process-wide.

@@ -5,13 +5,13 @@
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 #include <string_view>
 
 #include "base/error.h"
 #include "graph/archive/in_place.h"
+#include "graph/nodes/graph_nodes.h"
 #include "graph/writes/input_aliases.h"
 #include "graph/writes/no_grad.h"
 
@@ -30,24 +30,6 @@ constexpr const char* kByBatch = "by what it computes from the batch";
 constexpr const char* kByChance = "by random numbers";
 constexpr const char* kTooLate = "after it has read it";
 constexpr const char* kByModule = "in a model that a node needs whole";
-
-bool is_tensor(const Value& value) {
-    return value.type()->isSubtypeOf(*c10::TensorType::get());
-}
-
-void visit(Block& block, const std::function<void(Node&)>& use) {
-    for (Node* node : block.nodes()) {
-        use(*node);
-        for (Block* inner : node->blocks()) visit(*inner, use);
-    }
-}
-
-// The node at the top level that NODE is, or is inside of.
-const Node* top_of(const Node* node) {
-    const Block* const top = node->owningGraph()->block();
-    while (node->owningBlock() != top) node = node->owningBlock()->owningNode();
-    return node;
-}
 
 // Operators that look at no element of what they are given.
 bool is_view(const Node& node) {
@@ -104,8 +86,8 @@ void settle(Slice& slice) {
         slice.graph, torch::jit::DCESideEffectPolicy::ALLOW_DELETING_NODES_WITH_SIDE_EFFECTS);
     for (const Value* input : slice.graph->inputs())
         if (input->hasUses()) slice.read.insert(input->offset());
-    visit(*slice.graph->block(),
-          [&](Node& node) { slice.draws = slice.draws || slice.tells(node); });
+    for_each_node(*slice.graph->block(),
+                  [&](Node& node) { slice.draws = slice.draws || slice.tells(node); });
 }
 
 Slice slice_of(Graph& whole, const std::vector<size_t>& wanted, TellsDraw tells) {
@@ -142,7 +124,7 @@ Slice narrow(const Slice& all, const std::vector<size_t>& outputs) {
 // without alias analysis.
 std::set<const Value*> near_inputs(Graph& graph, const std::vector<const Value*>& inputs) {
     std::set<const Value*> near(inputs.begin(), inputs.end());
-    visit(*graph.block(), [&](Node& node) {
+    for_each_node(*graph.block(), [&](Node& node) {
         const bool is_near = std::ranges::any_of(
             node.inputs(), [&](const Value* input) { return near.count(input) > 0; });
         const c10::FunctionSchema* const schema = node.maybeSchema();
@@ -219,7 +201,7 @@ class Hoister {
         const auto [found, fresh] = by_batch_.try_emplace(input, false);
         if (!fresh) return found->second;
         bool moves = false;
-        visit(*graph().block(), [&](Node& node) {
+        for_each_node(*graph().block(), [&](Node& node) {
             if (!moves_statistics(node)) return;
             for (const Value* value : node.inputs())
                 moves = moves || value == graph().inputs()[input];
@@ -275,7 +257,7 @@ class Hoister {
         {
             const InputAliases aliases(graph());
             const std::vector<const Value*> others = others_than(parameters);
-            visit(*graph().block(), [&](Node& node) {
+            for_each_node(*graph().block(), [&](Node& node) {
                 std::set<int> together;
                 for (const size_t i : written_inputs(node))
                     for (const int parameter : parameters)
@@ -309,7 +291,7 @@ class Hoister {
         for (const auto& [parameter, written_last] : last)
             inputs.push_back(graph().inputs()[input_of(parameter)]);
         const std::set<const Value*> near = near_inputs(graph(), inputs);
-        visit(*graph().block(), [&](Node& node) {
+        for_each_node(*graph().block(), [&](Node& node) {
             if (is_view(node)) return;
             const auto place = places.find(top_of(&node));
             for (const Value* value : node.inputs())
@@ -401,7 +383,7 @@ class Hoister {
     static bool is_moved(Graph& whole, size_t input) {
         const InputAliases aliases(whole);
         bool moved = false;
-        visit(*whole.block(), [&](Node& node) {
+        for_each_node(*whole.block(), [&](Node& node) {
             for (const size_t i : written_inputs(node))
                 moved = moved || aliases.may_share(node.input(i), whole.inputs()[input]);
         });
@@ -414,7 +396,7 @@ class Hoister {
         std::vector<Write> writes;
         {
             const InputAliases aliases(graph());
-            visit(*graph().block(), [&](Node& node) {
+            for_each_node(*graph().block(), [&](Node& node) {
                 for (const size_t i : written_inputs(node))
                     for (const auto& [parameter, why] : kept)
                         if (aliases.may_share(node.input(i),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/archive/in_place.h"
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
@@ -43,17 +44,6 @@ bool takes_constants(const Node& node, const std::vector<size_t>& written) {
     return true;
 }
 
-// Adds what nodes of BLOCK and of blocks in it write in place.
-void visit_operands(const Block& block, WritesCounted counted,
-                    std::vector<const Value*>& operands) {
-    for (const Node* node : block.nodes()) {
-        const std::vector<size_t> written = written_inputs(*node);
-        if (counted == WritesCounted::kAll || !takes_constants(*node, written))
-            for (const size_t i : written) operands.push_back(node->input(i));
-        for (const Block* inner : node->blocks()) visit_operands(*inner, counted, operands);
-    }
-}
-
 }  // namespace
 
 InputAliases::InputAliases(const torch::jit::Graph& graph)
@@ -61,7 +51,7 @@ InputAliases::InputAliases(const torch::jit::Graph& graph)
     pair_values(*graph.block(), *scratch_->block(), twins_);
     const torch::jit::WithInsertPoint at_start(*scratch_->nodes().begin());
     for (Value* input : scratch_->inputs()) {
-        if (!input->type()->isSubtypeOf(*c10::TensorType::get())) continue;
+        if (!is_tensor(*input)) continue;
         Value* const fresh = scratch_->insert(c10::aten::empty, {std::vector<int64_t>{1}});
         input->replaceAllUsesWith(fresh);
         twins_[graph.inputs()[input->offset()]] = fresh;
@@ -80,7 +70,11 @@ bool InputAliases::may_share(const Value* value, const Value* root) const {
 
 std::set<const Value*> find_written_inputs(const torch::jit::Graph& graph, WritesCounted counted) {
     std::vector<const Value*> operands;
-    visit_operands(*graph.block(), counted, operands);
+    for_each_node(*graph.block(), [&](const Node& node) {
+        const std::vector<size_t> inputs = written_inputs(node);
+        if (counted == WritesCounted::kAll || !takes_constants(node, inputs))
+            for (const size_t i : inputs) operands.push_back(node.input(i));
+    });
     std::set<const Value*> written;
     if (operands.empty()) return written;
     const InputAliases aliases(graph);

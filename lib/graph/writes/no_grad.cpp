@@ -3,7 +3,6 @@
 #include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/ir/ir.h>
 
-#include <functional>
 #include <map>
 #include <set>
 #include <string_view>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "graph/archive/in_place.h"
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
@@ -25,26 +25,9 @@ namespace {
 
 constexpr std::string_view kNoGrad = "__torch__.torch.autograd.grad_mode.no_grad";
 
-bool is_tensor(const Value& value) {
-    return value.type()->isSubtypeOf(*c10::TensorType::get());
-}
-
 bool holds_no_tensor(const Value& value) {
-    switch (value.type()->kind()) {
-        case c10::TypeKind::IntType:
-        case c10::TypeKind::FloatType:
-        case c10::TypeKind::BoolType:
-        case c10::TypeKind::NumberType:
-        case c10::TypeKind::StringType:
-        case c10::TypeKind::NoneType:
-        case c10::TypeKind::DeviceObjType:
-            return true;
-        case c10::TypeKind::ListType:
-            return !value.type()->expectRef<c10::ListType>().getElementType()->isSubtypeOf(
-                *c10::OptionalType::ofTensor());
-        default:
-            return value.node()->kind() == prim::Constant && !is_tensor(value);
-    }
+    return !may_hold_tensors(*value.type()) ||
+           (value.node()->kind() == prim::Constant && !is_tensor(value));
 }
 
 // The object of `with torch.no_grad()` that NODE enters or leaves; null: NODE does neither.
@@ -56,20 +39,13 @@ const Value* guard_of(const Node& node, c10::Symbol kind) {
     return node.input(0);
 }
 
-// Calls USE with NODE and all nodes in its blocks.
-void visit(Node& node, const std::function<void(Node&)>& use) {
-    use(node);
-    for (Block* block : node.blocks())
-        for (Node* inner : block->nodes()) visit(*inner, use);
-}
-
 // The nodes of one block between its begin and its end.
 class Region {
   public:
     Region(Node* enter, Node* exit) : enter_(enter) {
         for (Node* node = enter->next(); node != exit; node = node->next()) {
             top_.push_back(node);
-            visit(*node, [this](Node& inner) {
+            for_each_node_of(*node, [this](Node& inner) {
                 nodes_.push_back(&inner);
                 inside_.insert(&inner);
             });

@@ -1,6 +1,5 @@
 #include "graph/writes/written_values.h"
 
-#include <ATen/core/alias_info.h>
 #include <ATen/core/function_schema.h>
 
 #include <algorithm>
@@ -10,6 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "graph/archive/in_place.h"
+#include "graph/nodes/graph_nodes.h"
+
 namespace dslaunch::graph {
 
 using torch::jit::Block;
@@ -17,21 +19,6 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 namespace {
-
-bool may_hold_tensors(const Value& value) {
-    switch (value.type()->kind()) {
-        case c10::TypeKind::IntType:
-        case c10::TypeKind::FloatType:
-        case c10::TypeKind::BoolType:
-        case c10::TypeKind::NumberType:
-        case c10::TypeKind::StringType:
-        case c10::TypeKind::NoneType:
-        case c10::TypeKind::DeviceObjType:
-            return false;
-        default:
-            return true;
-    }
-}
 
 bool is_aliased(const std::vector<c10::Argument>& arguments, size_t index) {
     return index >= arguments.size() || arguments[index].alias_info() != nullptr;
@@ -43,7 +30,7 @@ void unite_by_schema(const Node& node, MemorySets& sets) {
     const c10::FunctionSchema* schema = node.maybeSchema();
     const Value* all = nullptr;
     const auto add = [&](const Value* value, bool aliased) {
-        if (!aliased || !may_hold_tensors(*value)) return;
+        if (!aliased || !may_hold_tensors(*value->type())) return;
         if (all != nullptr) sets.unite(value, all);
         all = value;
     };
@@ -57,44 +44,35 @@ void unite_by_schema(const Node& node, MemorySets& sets) {
 void unite_blocks(const Node& node, MemorySets& sets) {
     const Value* all = nullptr;
     const auto add = [&](const Value* value) {
-        if (!may_hold_tensors(*value)) return;
+        if (!may_hold_tensors(*value->type())) return;
         if (all != nullptr) sets.unite(value, all);
         all = value;
     };
-    const std::function<void(const Node&)> visit = [&](const Node& inner) {
+    for_each_node_of(node, [&](const Node& inner) {
         for (const Value* value : inner.inputs()) add(value);
         for (const Value* value : inner.outputs()) add(value);
         for (const Block* block : inner.blocks()) {
             for (const Value* value : block->inputs()) add(value);
             for (const Value* value : block->outputs()) add(value);
-            for (const Node* child : block->nodes()) visit(*child);
         }
-    };
-    visit(node);
-}
-
-bool is_written(const c10::Argument& argument) {
-    return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+    });
 }
 
 // Calls USE with each value that NODE or a node in its blocks writes in place.
 void visit_writes(const Node& node, const std::function<void(const Value*)>& use) {
-    const c10::FunctionSchema* schema = node.maybeSchema();
-    for (size_t i = 0; schema != nullptr && i < node.inputs().size(); ++i)
-        if (i < schema->arguments().size() && is_written(schema->arguments()[i]))
-            use(node.input(i));
-    for (const Block* block : node.blocks())
-        for (const Node* inner : block->nodes()) visit_writes(*inner, use);
+    for_each_node_of(node, [&](const Node& inner) {
+        for (const size_t i : written_inputs(inner)) use(inner.input(i));
+    });
 }
 
 // Calls USE with each value whose elements NODE or a node in its blocks reads.
 void visit_reads(const Node& node, const std::function<void(const Value*)>& use) {
-    const c10::FunctionSchema* schema = node.maybeSchema();
-    for (size_t i = 0; schema != nullptr && i < node.inputs().size(); ++i)
-        if (may_hold_tensors(*node.input(i)) && !is_aliased(schema->arguments(), i))
-            use(node.input(i));
-    for (const Block* block : node.blocks())
-        for (const Node* inner : block->nodes()) visit_reads(*inner, use);
+    for_each_node_of(node, [&](const Node& inner) {
+        const c10::FunctionSchema* schema = inner.maybeSchema();
+        for (size_t i = 0; schema != nullptr && i < inner.inputs().size(); ++i)
+            if (may_hold_tensors(*inner.input(i)->type()) && !is_aliased(schema->arguments(), i))
+                use(inner.input(i));
+    });
 }
 
 // True if NODE makes a list whose elements its readers look at and no more.
@@ -112,7 +90,9 @@ MemorySets::MemorySets(const torch::jit::Graph& graph) {
     for (const Node* node : graph.nodes())
         if (!node->blocks().empty()) {
             unite_blocks(*node, *this);
-        } else if (!makes_read_list(*node)) {
+        } else if (makes_read_list(*node)) {
+            read_lists_.insert(node);
+        } else {
             unite_by_schema(*node, *this);
         }
 }
@@ -141,7 +121,7 @@ std::set<const Value*> find_written_values(const torch::jit::Graph& graph) {
     for (const Value* input : graph.inputs()) look_at(input, kInput);
     for (size_t i = 0; i < nodes.size(); ++i) {
         for (const Value* output : nodes[i]->outputs()) look_at(output, static_cast<int64_t>(i));
-        if (!makes_read_list(*nodes[i])) continue;
+        if (!sets.is_read_list(*nodes[i])) continue;
         // A list that is read later has what its elements are by then.
         for (const Value* element : nodes[i]->inputs()) {
             const auto found = last_write.find(sets.set_of(element));

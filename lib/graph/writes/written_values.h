@@ -18,12 +18,17 @@ class MemorySets {
 
     // The member that stands for VALUE's set.
     [[nodiscard]] const torch::jit::Value* set_of(const torch::jit::Value* value);
+    // True if NODE, at the top level, makes a list whose elements its readers look at and no more.
+    [[nodiscard]] bool is_read_list(const torch::jit::Node& node) const {
+        return read_lists_.count(&node) > 0;
+    }
     void unite(const torch::jit::Value* a, const torch::jit::Value* b) {
         parent_[set_of(a)] = set_of(b);
     }
 
   private:
     std::unordered_map<const torch::jit::Value*, const torch::jit::Value*> parent_;
+    std::set<const torch::jit::Node*> read_lists_;
 };
 
 // The tensors at the top level of GRAPH, inputs included, that a node behind their maker writes in

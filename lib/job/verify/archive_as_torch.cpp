@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/serialization/import.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "base/text.h"
 #include "graph/archive/exported_archive.h"
 #include "graph/archive/huggingface_folder.h"
+#include "graph/archive/mapped_archive.h"
 #include "graph/archive/program_values.h"
 #include "storage/files/file_kind.h"
 #include "storage/files/mapped_file.h"
@@ -84,7 +84,7 @@ graph::Model load_as_torch(const std::string& path) {
         return graph::Model::adopt_untied(graph::load_huggingface(path, false).module);
     if (storage::file_kind(storage::MappedFile(path).bytes()) !=
         storage::FileKind::kExportedProgram)
-        return graph::Model::adopt_untied(torch::jit::load(path, c10::Device(at::kCPU)));
+        return graph::Model::adopt_untied(graph::load_by_libtorch(path));
     torch::jit::Module module = graph::load_exported(path).module;
     take_own_weights(path, module);
     return graph::Model::adopt_untied(std::move(module));

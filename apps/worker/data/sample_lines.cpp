@@ -1,11 +1,14 @@
 #include "worker/data/sample_lines.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <iostream>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "tokens/chat/chat_line.h"
+#include "tokens/chat/row_columns.h"
 
 namespace dslaunch::worker {
 
@@ -14,6 +17,35 @@ namespace {
 constexpr size_t kLinesOfBlock = 512;
 constexpr int64_t kBytesOfBlock = int64_t{8} << 20;
 
+struct Packing {
+    std::string_view begin, name, remedy;
+};
+constexpr std::array<Packing, 5> kPackings = {{{"\x1f\x8b", "gzip", "gunzip -c"},
+                                               {"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"},
+                                               {"\xfd"
+                                                "7zXZ",
+                                                "xz", "xz -dc"},
+                                               {"BZh", "bzip2", "bzip2 -dc"},
+                                               {"PK\x03\x04", "zip", "unzip -p"}}};
+
+// True for a file of CSV or the like, by its name or by the names of columns in LINE, its first.
+bool is_table(const std::string& path, const std::string& line) {
+    const std::string name = lower(path);
+    if (name.ends_with(".csv") || name.ends_with(".tsv")) return true;
+    if (line.find_first_of("{[") != std::string::npos) return false;
+    bool has_column = false;
+    size_t cells = 0;
+    for (size_t begin = 0; begin <= line.size(); ++cells) {
+        const size_t end = std::min(line.find_first_of(",;\t", begin), line.size());
+        std::string_view cell = trim(std::string_view(line).substr(begin, end - begin));
+        if (cell.size() > 1 && cell.front() == '"' && cell.back() == '"')
+            cell = cell.substr(1, cell.size() - 2);
+        has_column = has_column || std::ranges::count(tokens::row_columns(), cell) > 0;
+        begin = end + 1;
+    }
+    return has_column && cells > 1;
+}
+
 }  // namespace
 
 std::vector<SampleLine> SampleLines::next() {
@@ -21,9 +53,12 @@ std::vector<SampleLine> SampleLines::next() {
     const int64_t before = bytes_;
     while (lines.size() < kLinesOfBlock && bytes_ - before < kBytesOfBlock) {
         if (in_ == nullptr && rows_ == nullptr && !open_next()) break;
-        const bool has_more = rows_ != nullptr ? add_rows(lines) : add_line(lines);
+        const bool has_more = rows_ != nullptr ? add_rows(lines)
+                              : objects_       ? add_object(lines)
+                                               : add_line(lines);
         if (has_more) continue;
         in_ = nullptr;
+        objects_.reset();
         rows_.reset();
     }
     return lines;
@@ -41,7 +76,7 @@ bool SampleLines::open_next() {
     if (!opened_)
         fail(ExitCode::kInput, "{}: cannot be read: {}", printable(path()), errno_text(errno));
     if (storage::is_parquet(path())) {
-        rows_ = storage::open_table(path(), tokens::kChatKeys);
+        rows_ = storage::open_table(path(), tokens::row_columns());
     } else {
         in_ = &opened_;
     }
@@ -55,14 +90,55 @@ bool SampleLines::add_line(std::vector<SampleLine>& lines) {
             fail(ExitCode::kInput, "{}: cannot be read: {}", printable(path()), errno_text(errno));
         return false;
     }
-    if (++number_ == 1 && text.starts_with("PAR1"))
-        fail(ExitCode::kInput,
-             "{}: is a Parquet file, which begins at its end: give a file instead of a pipe",
-             printable(path()));
+    if (++number_ == 1) {
+        check_begin(text);
+        if (JsonObjects::are_begun_by(text)) {
+            number_ = 0;
+            objects_.emplace(*in_, std::move(text));
+            return true;
+        }
+    }
     bytes_ += std::ssize(text) + 1;
     if (text.find_first_not_of(" \t\r") != std::string::npos)
         lines.push_back({std::move(text), "", file_ - 1, number_});
     return true;
+}
+
+bool SampleLines::add_object(std::vector<SampleLine>& lines) {
+    std::string text;
+    try {
+        if (!objects_->next(text, tokens::kChatLineBytesMax + 1)) return false;
+    } catch (const Error& error) {
+        fail(error.code(), "{}: {}", printable(path()), error.what());
+    }
+    bytes_ += std::ssize(text) + 1;
+    lines.push_back({std::move(text), "", file_ - 1, ++number_});
+    return true;
+}
+
+// Refuses a file of another kind than lines of JSON by LINE, its first.
+void SampleLines::check_begin(const std::string& line) const {
+    const std::string name = printable(path());
+    if (line.starts_with("PAR1"))
+        fail(ExitCode::kInput,
+             "{}: is a Parquet file, which begins at its end: give a file instead of a pipe", name);
+    for (const auto& [begin, kind, remedy] : kPackings)
+        if (line.starts_with(begin))
+            fail(ExitCode::kInput,
+                 "{}: is compressed ({}): unpack it into the pipe: `{} FILE | dslaunch data "
+                 "prepare - …`",
+                 name, kind, remedy);
+    if (line.starts_with("\xff\xfe") || line.starts_with("\xfe\xff") ||
+        line.find('\0') != std::string::npos)
+        fail(ExitCode::kInput,
+             "{}: is UTF-16, and UTF-8 is due: `iconv -f UTF-16 -t UTF-8 FILE | dslaunch data "
+             "prepare - …`",
+             name);
+    if (is_table(path(), line))
+        fail(ExitCode::kInput,
+             "{}: is a table of values with commas or tabs between them, and lines of JSON are "
+             "due: in Python datasets.Dataset.from_csv(\"FILE\").to_json(\"FILE.jsonl\")",
+             name);
 }
 
 bool SampleLines::add_rows(std::vector<SampleLine>& lines) {

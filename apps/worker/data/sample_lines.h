@@ -1,16 +1,19 @@
 // The samples of training text of several files, as lines of JSON: those of .jsonl files as they
-// are, and the rows of Parquet files as lines that say the same. Data path: .jsonl, .parquet ->
-// [here] -> lib/tokens. Blocks on the disk; one thread.
+// are, the objects of a list or of several lines each, and the rows of Parquet files as lines that
+// say the same. Data path: .json, .jsonl, .parquet -> [here] -> lib/tokens. Blocks on the disk; one
+// thread.
 #pragma once
 
 #include <cstdint>
 #include <fstream>
 #include <istream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "storage/tables/table_rows.h"
+#include "worker/data/json_objects.h"
 
 namespace dslaunch::worker {
 
@@ -18,7 +21,7 @@ struct SampleLine {
     std::string text;
     std::string reason;  // why a row of a table has none; else empty
     size_t file = 0;     // one of the files
-    int64_t number = 0;  // line or row of it, from 1
+    int64_t number = 0;  // line, object or row of it, from 1
 };
 
 class SampleLines {
@@ -27,7 +30,8 @@ class SampleLines {
     explicit SampleLines(const std::vector<std::string>& files) : files_(files) {}
 
     // Some lines more; none: that was all. Throws Error{kInput} that names a file that cannot be
-    // read, and what storage::open_table() throws.
+    // read, is no JSON (CSV, UTF-16, compressed), or ends within its list; and what
+    // storage::open_table() throws.
     [[nodiscard]] std::vector<SampleLine> next();
     // Of the lines so far.
     [[nodiscard]] int64_t bytes() const { return bytes_; }
@@ -36,6 +40,8 @@ class SampleLines {
     [[nodiscard]] bool open_next();
     [[nodiscard]] bool add_line(std::vector<SampleLine>& lines);
     [[nodiscard]] bool add_rows(std::vector<SampleLine>& lines);
+    [[nodiscard]] bool add_object(std::vector<SampleLine>& lines);
+    void check_begin(const std::string& line) const;
     [[nodiscard]] const std::string& path() const { return files_[file_ - 1]; }
 
     const std::vector<std::string>& files_;
@@ -43,6 +49,7 @@ class SampleLines {
     std::ifstream opened_;
     std::istream* in_ = nullptr;                // null: the file is a table, or none is open
     std::unique_ptr<storage::TableRows> rows_;  // null: it has lines, or none is open
+    std::optional<JsonObjects> objects_;        // unset: the file has a sample in each line
     int64_t number_ = 0;
     int64_t bytes_ = 0;
 };

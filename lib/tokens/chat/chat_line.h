@@ -1,10 +1,10 @@
 // A row of training text: one line of a .jsonl file -> the sample it says, whichever of the usual
-// forms it has. Pure: a bad line is a reason, not an error.
+// forms it has. A column that would change what is learned is read, or the row is refused. Pure: a
+// bad line is a reason, not an error.
 #pragma once
 
 #include "tokens/template/values/value.h"
 
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,14 +13,14 @@
 
 namespace dslaunch::tokens {
 
-// In the order in which they are looked for, as a line may have the keys of several.
+// In the order in which they are looked for, as a row may have the columns of several.
 enum class ChatFormat {
-    kPreference,     // {"chosen", "rejected"}, texts or lists of messages, with a prompt beside
+    kPreference,     // two answers to one question, texts or lists of messages
     kMessages,       // {"messages": [{"role", "content"}…]}
-    kConversations,  // {"conversations": [{"from", "value"}…]}, ShareGPT's
-    kInstruction,    // {"instruction", "output"[, "input"]}, Alpaca's
+    kConversations,  // the same under `conversations`, ShareGPT's, or `conversation`
+    kInstruction,    // {"instruction"[, "input" or "context"]} and an answer, Alpaca's
     kCompletion,     // {"prompt", "completion"}, texts or lists of messages
-    kQuery,          // {"query", "response"}
+    kQuery,          // another question and its answer, as {"question", "answer"}
     kText,           // {"text"}
 };
 [[nodiscard]] const char* chat_format_name(ChatFormat format);
@@ -38,6 +38,9 @@ struct ChatSample {
 
     // The row gave texts and no messages: it can be rendered without a template, too.
     bool is_plain = false;
+    // It is text that goes on, as of {"prompt", "completion"} and {"prompt", "chosen", "rejected"}:
+    // a template is for it only if that is asked for.
+    bool is_continued = false;
     std::string instruction, input;  // kInstruction: as given
 
     jinja::Value tools = jinja::Value::none();      // a list, or none
@@ -49,27 +52,9 @@ struct ChatSample {
 // A sample, or the reason why there is none: what is wrong and where in the line.
 struct [[nodiscard]] ChatLine {
     std::optional<ChatSample> sample;
+    std::vector<std::string> unread;  // the columns that the sample does not need
     std::string reason;
 };
-
-// All keys that a row is read by; others say nothing.
-inline constexpr std::array<std::string_view, 17> kChatKeys = {"chosen",
-                                                               "rejected",
-                                                               "messages",
-                                                               "conversations",
-                                                               "instruction",
-                                                               "input",
-                                                               "output",
-                                                               "prompt",
-                                                               "question",
-                                                               "completion",
-                                                               "query",
-                                                               "response",
-                                                               "text",
-                                                               "system",
-                                                               "tools",
-                                                               "documents",
-                                                               "chat_template_kwargs"};
 
 // The longest line that is read.
 constexpr size_t kChatLineBytesMax = size_t{64} << 20;

@@ -1,4 +1,5 @@
-// The messages of a row of training text: the checks of each, and the forms that they come in.
+// The messages of a row of training text: the checks of each, the forms that they come in, and
+// which of them are learned. Pure.
 #pragma once
 
 #include "tokens/template/values/value.h"
@@ -21,8 +22,18 @@ class RowFault : public std::runtime_error {
 [[nodiscard]] std::string content_text(const jinja::Value& message);
 [[nodiscard]] const std::string& role_of(const jinja::Value& message);
 
+// False for a message that says so itself: `weight`, `train`, `training` or `loss` is 0 or false.
+[[nodiscard]] bool is_learned(const jinja::Value& message);
+
 // VALUE as messages, each of which is checked. WHERE names it in reasons, as "messages". Messages
-// of ShareGPT's form, with `from` and `value`, become those with role and content. Throws RowFault.
+// of the usual other forms become those with role and content, whatever else they hold:
+//   {"from": "human", "value": …}, ShareGPT's; a call of a tool that says `function_call`, in
+//   either form, becomes one of tool_calls;
+//   {"input": …, "output": …} and its kin, a question and its answer;
+//   texts, of which the user says the first, and then each the other one.
+// Throws RowFault.
 [[nodiscard]] jinja::Values messages_of(const jinja::Value& value, const std::string& where);
+// The messages of earlier turns, each a list of a question and its answer. Throws RowFault.
+[[nodiscard]] jinja::Values history_of(const jinja::Value& value, const std::string& where);
 
 }  // namespace dslaunch::tokens

@@ -61,21 +61,24 @@ std::string whole_reply(const ReplyHead& head, const std::vector<ReplyChoice>& c
     return json.text();
 }
 
-std::string stream_event(const ReplyHead& head, const ReplyChoice& choice, bool is_first) {
+std::string stream_event(const ReplyHead& head, const ReplyChoice& choice,
+                         const EventMarks& marks) {
     JsonWriter json;
     begin_reply(json, head, true);
     json.key("choices").begin_array().begin_object().field("index", choice.index);
     if (head.kind == ApiKind::kChat) {
         json.key("delta").begin_object();
-        if (is_first) json.field("role", "assistant");
-        if (is_first || !choice.text.empty()) json.field("content", choice.text);
+        if (marks.is_first) json.field("role", "assistant");
+        if (marks.is_first || !choice.text.empty()) json.field("content", choice.text);
         json.end_object();
     } else {
         json.field("text", choice.text);
     }
     json.key("logprobs").null();
     finish_reason(json, choice.end);
-    json.end_object().end_array().end_object();
+    json.end_object().end_array();
+    if (marks.usage_follows) json.key("usage").null();
+    json.end_object();
     return event(json.text());
 }
 

@@ -35,10 +35,13 @@ struct ReplyChoice {
                                       const std::vector<ReplyChoice>& choices,
                                       const ReplyUsage& usage);
 
-// One event of a stream with CHOICE's new text: "data: {…}\n\n". IS_FIRST: of a chat, with the
-// role.
+struct EventMarks {
+    bool is_first = false;       // of a chat: with the role
+    bool usage_follows = false;  // its `usage` is null, as the protocol has it
+};
+// One event of a stream with CHOICE's new text: "data: {…}\n\n".
 [[nodiscard]] std::string stream_event(const ReplyHead& head, const ReplyChoice& choice,
-                                       bool is_first);
+                                       const EventMarks& marks);
 // The event that tells the numbers of tokens.
 [[nodiscard]] std::string usage_event(const ReplyHead& head, const ReplyUsage& usage);
 // An event that says why the stream ends early.

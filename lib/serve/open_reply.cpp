@@ -56,7 +56,8 @@ OpenReply::Events OpenReply::next_events(bool with_usage) {
             open.choice.text.clear();
             take(open, {"", piece->tokens, piece->end});
             if (!has_failed(part.end))
-                events.text += stream_event(head_, part, std::exchange(open.is_first, false));
+                events.text +=
+                    stream_event(head_, part, {std::exchange(open.is_first, false), with_usage});
         }
         events.is_last = events.is_last && open.choice.end != TextEnd::kNone;
     }

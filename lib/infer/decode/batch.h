@@ -48,8 +48,8 @@ class StepRunner {
     [[nodiscard]] virtual int64_t context() const = 0;  // positions that a sequence can have
     [[nodiscard]] virtual int64_t pages() const = 0;    // of the cache
     [[nodiscard]] virtual int64_t rows_max() const = 0;
-    // Other ranks compute each batch too, and wait for one that was begun.
-    [[nodiscard]] virtual bool is_shared() const { return false; }
+    // run() threw after it had told other ranks of the batch: they wait in the middle of it.
+    [[nodiscard]] virtual bool is_stuck() const { return false; }
     // Positions that a text alone can have, by the context and by the cache.
     [[nodiscard]] int64_t positions_max() const {
         return std::min(context(), pages() * kPagePositions);

@@ -132,9 +132,7 @@ std::vector<MadeToken> Engine::step() {
     DSL_CHECK(!running_.empty(), "no sequence fits");
     std::vector<Sequence*> owners;
     const Batch batch = next_batch(owners);
-    is_computing_ = true;
     const std::span<float> logits = runner_.run(batch);
-    is_computing_ = false;
     ++counts_.steps;
     std::vector<MadeToken> made;
     const auto vocabulary = static_cast<size_t>(runner_.vocabulary());
@@ -164,7 +162,6 @@ void Engine::clear() noexcept {
         for (Sequence& sequence : *list) pool_.give_back(sequence.pages);
         list->clear();
     }
-    is_computing_ = false;
 }
 
 EngineCounts Engine::counts() const {

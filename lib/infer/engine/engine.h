@@ -72,7 +72,7 @@ class Engine {
     // not idle().
     [[nodiscard]] std::vector<MadeToken> step();
     // False: a batch was begun that failed, and others wait in the middle of it.
-    [[nodiscard]] bool can_go_on() const { return !is_computing_ || !runner_.is_shared(); }
+    [[nodiscard]] bool can_go_on() const { return !runner_.is_stuck(); }
     // Forgets all requests; their pages are free. Takes no memory.
     void clear() noexcept;
 
@@ -102,7 +102,6 @@ class Engine {
     Sequences running_;  // in the order in which they came
     Sequences waiting_;
     RequestId next_id_ = 1;
-    bool is_computing_ = false;
     EngineCounts counts_;
 };
 

@@ -1,11 +1,13 @@
 #include "infer/ranks/group_runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "infer/ranks/patient_thread.h"
 
 namespace dslaunch::infer {
 
@@ -16,6 +18,8 @@ constexpr uint32_t kHiddenTag = 1;
 // What rank 0 tells in the place of a batch's length.
 constexpr int64_t kEnd = 0;
 constexpr int64_t kNothing = -1;
+// The time in which a rank that others wait for waits for memory: less than they wait for it.
+constexpr std::chrono::seconds kPatience{10};
 
 }  // namespace
 
@@ -79,6 +83,7 @@ void GroupRunner::follow() {
         parts_.all.broadcast(std::as_writable_bytes(std::span(&length, 1)));
         if (length == kEnd) return;
         if (length == kNothing) continue;
+        const PatientThread patient(kPatience);
         std::string bytes(static_cast<size_t>(length), '\0');
         parts_.all.broadcast(std::as_writable_bytes(std::span(bytes)));
         const Batch batch = parse_batch(bytes);
@@ -118,10 +123,14 @@ std::span<float> GroupRunner::whole_logits(const Batch& batch) {
 
 std::span<float> GroupRunner::run(const Batch& batch) {
     std::string bytes = batch_bytes(batch);
+    const PatientThread patient(kPatience);
+    is_computing_ = true;
     tell(std::ssize(bytes));
     parts_.all.broadcast(std::as_writable_bytes(std::span(bytes)));
     compute(batch);
-    return whole_logits(batch);
+    const std::span<float> logits = whole_logits(batch);
+    is_computing_ = false;
+    return logits;
 }
 
 }  // namespace dslaunch::infer

@@ -3,11 +3,14 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <string>
 
+#include "infer/ranks/patient_thread.h"
 #include "unit/serve/heap_watch.h"
 #include "unit/serve/made_up_server.h"
 
@@ -44,8 +47,13 @@ void release(void* made) noexcept {
 }
 
 void* allocate_or_throw(size_t bytes) {
-    void* const made = allocate(bytes);
-    if (made == nullptr) throw std::bad_alloc();
+    void* made = allocate(bytes);
+    while (made == nullptr) {
+        const std::new_handler handler = std::get_new_handler();
+        if (handler == nullptr) throw std::bad_alloc();
+        handler();
+        made = allocate(bytes);
+    }
     return made;
 }
 
@@ -201,6 +209,75 @@ TEST_CASE("whichever allocation fails while a request is answered, the server go
         CHECK((refused > 0 || status != "HTTP/1.1 200"));
     }
     CHECK(server.counts().engine.pages_used == 0);
+}
+
+TEST_CASE("an allocation of a thread that others wait for is tried again, for a while") {
+    std::unique_ptr<std::array<int, 100>> made;
+    const auto finds_memory = [&made] {
+        made.reset();
+        test::fail_allocation(1);
+        try {
+            made = std::make_unique<std::array<int, 100>>();
+        } catch (const std::bad_alloc&) {
+        }
+        test::fail_allocation(0);
+        return made != nullptr;
+    };
+    for (const Duration limit : {Duration(test::kHangTime), Duration{0}}) {
+        bool found = false;
+        {
+            const infer::PatientThread patient(limit);
+            found = finds_memory();
+        }
+        CHECK(found == (limit > Duration{0}));
+        found = finds_memory();
+        CHECK_FALSE(found);
+    }
+}
+
+// A runner that finds no memory for a batch, before or after it has told other ranks of it.
+class ShortOfMemory final : public test::FakeRunner {
+  public:
+    using FakeRunner::FakeRunner;
+    std::span<float> run(const infer::Batch& batch) override {
+        if (is_short) throw std::bad_alloc();
+        return FakeRunner::run(batch);
+    }
+    [[nodiscard]] bool is_stuck() const override { return is_short && others_wait; }
+    std::atomic<bool> is_short = true;
+    bool others_wait = false;
+};
+
+TEST_CASE(
+    "a batch that finds no memory ends its texts, and the job only if other ranks wait for it") {
+    for (const bool others_wait : {false, true}) {
+        ShortOfMemory runner(infer::pages_for(kContext) + 64, 32, kContext);
+        runner.others_wait = others_wait;
+        const infer::ByteCodec codec;
+        TextService service(runner, codec, {8, 32}, {}, [](bool) {});
+        const auto end_of = [&](std::string& text) {
+            TextRequest request;
+            request.prompt = {'1', '2'};
+            request.tokens_max = 6;
+            request.sampling.temperature = 0;
+            auto submitted = service.submit(std::move(request));
+            REQUIRE(std::holds_alternative<TextService::Ticket>(submitted));
+            const auto ticket = std::get<TextService::Ticket>(submitted);
+            for (;;) {
+                const auto piece = ticket.channel->next(std::chrono::seconds(1));
+                if (!piece) continue;
+                text += piece->text;
+                if (piece->end != TextEnd::kNone) return piece->end;
+            }
+        };
+        std::string text;
+        CHECK(end_of(text) == (others_wait ? TextEnd::kFailed : TextEnd::kNoMemory));
+        CHECK(service.failure().empty() == !others_wait);
+        if (others_wait) continue;
+        runner.is_short = false;
+        CHECK(end_of(text) == TextEnd::kLength);
+        CHECK(text == expected_text("12", 6));
+    }
 }
 
 }  // namespace

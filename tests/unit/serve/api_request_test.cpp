@@ -151,7 +151,7 @@ TEST_CASE("replies are the JSON of the protocol") {
     CHECK(whole["choices"][0]["message"]["content"] == "a\"b");
     CHECK(whole["choices"][0]["finish_reason"] == "stop");
     CHECK(whole["usage"]["total_tokens"] == 5);
-    const std::string event = stream_event(head, {1, "x", TextEnd::kNone}, true);
+    const std::string event = stream_event(head, {1, "x", TextEnd::kNone}, {true, false});
     REQUIRE(event.starts_with("data: "));
     REQUIRE(event.ends_with("\n\n"));
     const auto chunk = nlohmann::json::parse(event.substr(6));
@@ -159,6 +159,7 @@ TEST_CASE("replies are the JSON of the protocol") {
     CHECK(chunk["choices"][0]["index"] == 1);
     CHECK(chunk["choices"][0]["delta"]["role"] == "assistant");
     CHECK(chunk["choices"][0]["finish_reason"].is_null());
+    CHECK_FALSE(chunk.contains("usage"));
     const ReplyHead text{ApiKind::kCompletion, "cmpl-1", "m", 5};
     const auto completion =
         nlohmann::json::parse(whole_reply(text, {{0, "t", TextEnd::kLength}}, {3, 2}));

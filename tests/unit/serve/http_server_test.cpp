@@ -55,7 +55,10 @@ TEST_CASE("a stop text ends a reply, streamed or whole") {
         last = line.substr(6);
         if (last == "[DONE]") break;
         const json event = json::parse(last);
-        if (event.contains("usage")) made = event["usage"]["completion_tokens"];
+        // Null until the last one, as OpenAI's protocol has it.
+        REQUIRE(event.contains("usage"));
+        CHECK(event["usage"].is_null() != event["choices"].empty());
+        if (!event["usage"].is_null()) made = event["usage"]["completion_tokens"];
         for (const json& choice : event["choices"]) text += choice["text"].get<std::string>();
     }
     CHECK(last == "[DONE]");

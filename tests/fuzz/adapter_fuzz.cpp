@@ -1,6 +1,6 @@
 // libFuzzer entry: an adapter_config.json, and behind a zero byte names of tensors. The config is
 // refused with Error that can be shown, or it is the same when it is written and read again; a name
-// that an adapter has for a model's tensor leads back to it.
+// says the same with PEFT's prefix and without.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "fuzz/error_checks.h"
 #include "storage/adapter/adapter_config.h"
+#include "storage/adapter/adapter_names.h"
 
 using namespace dslaunch;
 using namespace dslaunch::storage;
@@ -35,9 +36,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t length) {
     const size_t zero = input.find('\0');
     if (zero != input.npos) {
         const std::string name(input.substr(zero + 1));
-        DSL_CHECK(name_in_model(name_in_adapter(name)) == name, "a name is lost");
-        const std::string inner = name_in_model(name);
-        DSL_CHECK(inner.empty() || name_in_adapter(inner) == name, "a name is another one");
+        const AdapterName plain = read_adapter_name(name);
+        const AdapterName prefixed = read_adapter_name(name_in_adapter(name));
+        DSL_CHECK(plain.role == prefixed.role && plain.path == prefixed.path,
+                  "PEFT's prefix changes what a name says");
+        DSL_CHECK(plain.path.size() <= name.size(), "a path has more than its name");
     }
     try {
         check_config(parse_adapter_config("fuzz", input.substr(0, zero)));

@@ -308,7 +308,7 @@ TEST_CASE("a merge beside files of another model is refused, and so is half of a
     Json facts = Json::parse(content_of(adapter + "/adapter_config.json"));
     facts["r"] = facts["r"].get<int>() * 2;
     write_file(adapter + "/adapter_config.json", facts.dump());
-    CHECK_THAT(refusal(out), Catch::Contains("is of rank 4, and `r`"));
+    CHECK_THAT(refusal(out), Catch::Contains("is of rank 4 and its other half of rank 4, and"));
     CHECK_FALSE(std::filesystem::exists(out));
     // An index beside a file that it does not name: either could be the model.
     write_file(model + "/model.safetensors", "");

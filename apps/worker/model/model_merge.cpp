@@ -1,15 +1,42 @@
 // dsworker model merge MODEL ADAPTER: one model of both.
 #include "worker/model/model_merge.h"
 
+#include <nlohmann/json.hpp>
+
+#include "base/fd.h"
 #include "base/log.h"
-#include "graph/adapter/adapter_folder.h"
+#include "graph/adapter/merged_model.h"
 #include "graph/archive/model.h"
 #include "runtime/save/save_weights.h"
 #include "storage/export/weight_export.h"
+#include "storage/files/atomic_file.h"
 #include "storage/huggingface/model_folder.h"
 #include "worker/roles.h"
 
 namespace dslaunch::worker {
+
+namespace {
+
+// Lets config.json in FOLDER say what the adapter changed of the model's form.
+void change_config(const std::string& folder, const graph::MergedModel& merged) {
+    if (!merged.unties && !merged.changes_vocabulary) return;
+    const std::string path = folder + "/config.json";
+    auto json = nlohmann::ordered_json::parse(read_file(path, size_t{1} << 30));
+    const auto set = [&](const char* name, const nlohmann::ordered_json& value) {
+        // Transformers reads the field in the text's part where a model has parts.
+        if (json.contains("text_config") && json["text_config"].is_object())
+            json["text_config"][name] = value;
+        json[name] = value;
+    };
+    if (merged.unties) set("tie_word_embeddings", false);
+    if (merged.changes_vocabulary) set("vocab_size", merged.vocabulary);
+    const std::string text = json.dump(2) + "\n";
+    storage::AtomicFile file(path, Bytes{std::ssize(text)});
+    file.write(text);
+    file.commit();
+}
+
+}  // namespace
 
 void add_merge(CommandLine& app, MergeArguments& arguments) {
     CommandLine& merge = app.subcommand(
@@ -29,14 +56,18 @@ void run_merge(const MergeArguments& arguments) {
     storage::require_room_for_model(arguments.out);
     const std::optional<std::string> folder = storage::model_folder_of(arguments.model);
     if (folder) storage::require_room_for_config(*folder, arguments.out);
-    graph::Model model = graph::Model::load(arguments.model, graph::Weights::kRequired,
-                                            graph::trust_of(arguments.trust_model));
-    const int layers = graph::merge_adapter_folder(model, arguments.model, arguments.adapter);
-    runtime::WeightWriter writer(model, arguments.out, {});
+    graph::MergedModel merged = graph::load_merged(arguments.model, arguments.adapter,
+                                                   graph::trust_of(arguments.trust_model));
+    runtime::WeightWriter writer(merged.model, arguments.out, {});
     writer.finish();
-    if (folder) storage::copy_model_config(*folder, arguments.out);
+    if (folder) {
+        storage::copy_model_config(*folder, arguments.out);
+        // Tokens that the adapter brought are in its own files.
+        if (merged.changes_vocabulary) storage::copy_text_files(arguments.adapter, arguments.out);
+        change_config(arguments.out, merged);
+    }
     log_info("model", "wrote {0}/model.safetensors and {0}/model.pt, layers={1}", arguments.out,
-             layers);
+             merged.layers);
 }
 
 }  // namespace dslaunch::worker

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <optional>
+#include <span>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "graph/adapter/merged_model.h"
 #include "graph/models/transformer.h"
 #include "infer/model/weight_source.h"
 #include "kernels/matrix/matrix_isa.h"
@@ -29,6 +31,15 @@ std::optional<kernels::MatrixForm> form_named(const std::string& name) {
 DType dtype_named(const std::string& name) {
     if (name == "bf16") return DType::kBF16;
     return name == "fp16" ? DType::kF16 : DType::kF32;
+}
+
+// Opens the adapter in FOLDER, and makes CONFIG what it makes of it. Empty: there is none.
+std::optional<storage::AdapterChanges> open_adapter(const std::string& folder,
+                                                    storage::TransformerConfig& config) {
+    if (folder.empty()) return std::nullopt;
+    storage::AdapterChanges adapter(folder, &config);
+    adapter.adapt(config);
+    return adapter;
 }
 
 }  // namespace
@@ -65,6 +76,8 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
     : arguments_(std::move(arguments)),
       process_(process),
       folder_(storage::open_model_folder(arguments_.model)),
+      stored_folder_(folder_),
+      adapter_(open_adapter(arguments_.adapter, folder_.config)),
       ranks_(std::make_shared<DecoderRanks>(process.environment, folder_.config,
                                             static_cast<int>(arguments_.tensor_ranks))) {
     stored_context_ = folder_.config.context;
@@ -111,10 +124,16 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     const int threads = this->threads();
     team_ = std::make_unique<kernels::ThreadTeam>(threads, kernels::ThreadTeam::kTokenSpin);
     storage::require_weights(folder_);
-    infer::WeightSource source(folder_, arguments_.adapter, form_named(arguments_.weights), *team_);
+    infer::WeightSource source(stored_folder_, form_named(arguments_.weights), *team_);
     // Learned positions are a table of the file, however many of them are used.
     storage::TransformerConfig stored = folder_.config;
     stored.context = stored_context_;
+    if (adapter_)
+        source.adapt(*adapter_, stored,
+                     [](std::span<float> weight, storage::AdapterInit init,
+                        const storage::LowRankPair& pair) {
+                         graph::take_out_beginning(weight, pair.out(), {init, pair.r, pair.scale});
+                     });
     infer::DecoderWeights weights =
         infer::load_decoder(stored, ranks_->part(folder_.config), source);
     const int64_t bytes = weights.bytes;
@@ -151,7 +170,7 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     if (!process_.is_first()) return;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     log_info("decoder", "{}: {} of weights ({}){}, {}, {} kernels, open in {:.2f} s",
-             folder_.config.architecture, to_text(Bytes{bytes}), arguments_.weights,
+             storage::architecture_text(folder_.config), to_text(Bytes{bytes}), arguments_.weights,
              ranks_->is_alone() ? ""
                                 : fmt::format(" on each of {} tensor ranks x {} stages",
                                               ranks_->mesh().tensor_ranks, ranks_->mesh().stages),

@@ -16,6 +16,7 @@
 #include "infer/decode/decoder.h"
 #include "kernels/thread_team.h"
 #include "runtime/comm/host/hang_limit.h"
+#include "storage/adapter/adapter_changes.h"
 #include "storage/huggingface/model_folder.h"
 #include "worker/text/decoder_ranks.h"
 #include "worker/text/rank_process.h"
@@ -46,11 +47,17 @@ inline constexpr int64_t kPositionsMax = int64_t{1} << 32;
 
 class DecoderSession {
   public:
-    // Opens the folder alone: its config is known afterwards. PROCESS must outlive this. Throws
+    // Opens the folder alone, and the adapter: the config is known afterwards, as the adapter makes
+    // it. PROCESS must outlive this. Throws
     // Error{kInput}, and Error{kUsage} as infer::choose_mesh().
     DecoderSession(DecoderArguments arguments, RankProcess& process);
 
     [[nodiscard]] const storage::ModelFolder& folder() const { return folder_; }
+    // The folder with the files that make and read tokens: the adapter's, if it brought tokens.
+    [[nodiscard]] const std::string& text_folder() const {
+        const bool is_same = folder_.config.vocabulary == stored_folder_.config.vocabulary;
+        return is_same ? arguments_.model : arguments_.adapter;
+    }
     // Positions that a text may have.
     [[nodiscard]] int64_t context() const { return folder_.config.context; }
 
@@ -78,6 +85,9 @@ class DecoderSession {
     DecoderArguments arguments_;
     RankProcess& process_;
     storage::ModelFolder folder_;
+    // Beside the folder's own config, the adapter makes what folder().config says.
+    storage::ModelFolder stored_folder_;
+    std::optional<storage::AdapterChanges> adapter_;
     int64_t stored_context_ = 0;  // of the folder, before --context
     std::shared_ptr<DecoderRanks> ranks_;
     infer::GroupRunner* group_ = nullptr;  // runner_, if ranks share the decoder

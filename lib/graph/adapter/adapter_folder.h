@@ -1,5 +1,5 @@
 // The folder of a low-rank adapter, as PEFT writes it: adapter_config.json and
-// adapter_model.safetensors. Feeds adapters.h, model merge and generate. No threads.
+// adapter_model.safetensors. Feeds adapters.h and takes what training made. No threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 #include "graph/archive/model.h"
 #include "storage/adapter/adapter_config.h"
-#include "storage/adapter/adapter_tensors.h"
+#include "storage/adapter/adapter_names.h"
 
 namespace dslaunch::graph {
 
@@ -26,18 +26,10 @@ struct AdapterFolder {
     std::map<std::string, at::Tensor> tensors;  // by the parameter's name in the model; fp32
 };
 
-// Reads both files. Throws Error{kInput} naming the file, and as check_adapter_tensors() does.
+// Reads both files. Throws Error{kInput} as storage::AdapterChanges does, and for adapters that
+// training here does not go on with: ranks or scales by layer, DoRA, rows of tables, experts as
+// one.
 [[nodiscard]] AdapterFolder load_adapter(const std::string& folder);
-
-// Adds ADAPTER to the weights of MODEL, in fp32, and puts the parameters of modules_to_save in
-// place. Returns the number of layers. Throws Error{kInput} naming FOLDER and the tensor that fits
-// nothing of the model, whose weight has a second name, which would change with it, or that would
-// make a weight NaN or infinite.
-int merge_adapter(Model& model, const AdapterFolder& adapter, const std::string& folder);
-
-// The same of the adapter in FOLDER, into MODEL as it was loaded from MODEL_PATH. Throws also for
-// an adapter of an output layer that is the table of tokens.
-int merge_adapter_folder(Model& model, const std::string& model_path, const std::string& folder);
 
 // Writes both files into FOLDER, made if missing, each whole or not at all. Throws Error{kDisk}.
 void write_adapter(const AdapterFolder& adapter, const std::string& folder);

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/interned_strings.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -56,6 +57,29 @@ void require_meant(const std::vector<std::string>& patterns, const std::vector<s
     }
 }
 
+std::string module_of(const std::string& parameter) {
+    const size_t dot = parameter.rfind('.');
+    return dot == std::string::npos ? "" : parameter.substr(0, dot);
+}
+
+// The modules that have parameter INDEX, under all its names, and those around them.
+std::vector<std::string> modules_with(const Model& model, int index) {
+    const ModelParameter& parameter = model.parameters()[index];
+    std::vector<std::string> modules = {module_of(parameter.name)};
+    for (const std::string& alias : parameter.aliases) modules.push_back(module_of(alias));
+    if (const std::string head = tied_head_of(model, index); !head.empty()) modules.push_back(head);
+    for (size_t i = 0; i < modules.size(); ++i)
+        if (std::string outer = module_of(modules[i]); !outer.empty()) modules.push_back(outer);
+    return modules;
+}
+
+// True if parameter INDEX trains as it is.
+bool is_saved(const Model& model, int index, const config::LoraConfig& lora) {
+    return std::ranges::any_of(modules_with(model, index), [&](const std::string& module) {
+        return is_meant_by_any(lora.modules_to_save, module);
+    });
+}
+
 std::vector<LinearLayer> chosen_layers(const Model& model, const LoweredGraph& lowered,
                                        const config::LoraConfig& lora) {
     std::vector<LinearLayer> layers = find_linear_layers(model, lowered);
@@ -63,43 +87,50 @@ std::vector<LinearLayer> chosen_layers(const Model& model, const LoweredGraph& l
         fail(ExitCode::kInput,
              "dslaunch.lora: forward computes no product with a parameter of two dimensions, so "
              "there is nothing to adapt");
-    std::vector<std::string> names;
-    for (const LinearLayer& layer : layers) names.push_back(layer.name);
-    require_meant(lora.targets, names, "dslaunch.lora.targets", "linear layer");
-    if (lora.targets.empty()) {
+    if (lora.targets.empty() || lora.targets == std::vector<std::string>{"all-linear"}) {
         if (layers.size() > 1) layers.pop_back();
     } else {
+        std::vector<std::string> names;
+        for (const LinearLayer& layer : layers) names.push_back(layer.name);
+        require_meant(lora.targets, names, "dslaunch.lora.targets", "linear layer");
         std::erase_if(layers, [&](const LinearLayer& layer) {
             return !is_meant_by_any(lora.targets, layer.name);
         });
     }
+    // What trains as it is has no adapter: PEFT's rule, which loads what is written here.
+    std::erase_if(layers,
+                  [&](const LinearLayer& layer) { return is_saved(model, layer.parameter, lora); });
+    if (layers.empty())
+        fail(ExitCode::kConfig,
+             "dslaunch.lora.modules_to_save: each layer that dslaunch.lora.targets name trains as "
+             "it is, so that none is left for an adapter; name other targets, or train without "
+             "dslaunch.lora");
     return layers;
-}
-
-std::string module_of(const std::string& parameter) {
-    const size_t dot = parameter.rfind('.');
-    return dot == std::string::npos ? "" : parameter.substr(0, dot);
 }
 
 void freeze(const Model& model, const config::LoraConfig& lora) {
     std::vector<std::string> modules;
-    for (const ModelParameter& parameter : model.parameters())
-        modules.push_back(module_of(parameter.name));
+    for (int i = 0; i < std::ssize(model.parameters()); ++i) {
+        if (is_of_adapter(model.parameters()[i].name)) continue;
+        const std::vector<std::string> with = modules_with(model, i);
+        modules.insert(modules.end(), with.begin(), with.end());
+        if (is_saved(model, i, lora)) continue;
+        at::Tensor tensor = model.parameters()[i].tensor;
+        tensor.set_requires_grad(false);
+    }
     require_meant(lora.modules_to_save, modules, "dslaunch.lora.modules_to_save", "module");
-    for (size_t i = 0; i < modules.size(); ++i)
-        if (!is_of_adapter(model.parameters()[i].name) &&
-            !is_meant_by_any(lora.modules_to_save, modules[i])) {
-            at::Tensor tensor = model.parameters()[i].tensor;
-            tensor.set_requires_grad(false);
-        }
 }
 
 class Adder {
   public:
     Adder(Model& model, LoweredGraph& lowered, const AdapterOptions& options)
         : model_(model), lowered_(lowered), options_(options) {
-        for (int i = 0; i < std::ssize(model.parameters()); ++i)
+        for (int i = 0; i < std::ssize(model.parameters()); ++i) {
             index_of_[model.parameters()[i].name] = i;
+            for (const std::string& alias : model.parameters()[i].aliases) index_of_[alias] = i;
+            if (const std::string head = tied_head_of(model, i); !head.empty())
+                index_of_[head + ".weight"] = i;
+        }
         if (!options.lora.init.empty() && !has_adapters()) init_.emplace(load());
     }
 
@@ -127,11 +158,17 @@ class Adder {
     void take_saved_modules() {
         if (!init_) return;
         const at::NoGradGuard no_grad;
+        std::set<int> taken;
         for (const auto& [name, tensor] : init_->tensors) {
             const auto found = index_of_.find(name);
             if (found == index_of_.end() || is_of_adapter(name)) continue;
             at::Tensor parameter = model_.parameters()[found->second].tensor;
             if (parameter.sizes() != tensor.sizes()) refuse_sizes(name, parameter.sizes(), tensor);
+            if (!taken.insert(found->second).second && !parameter.detach().equal(tensor))
+                fail(ExitCode::kInput,
+                     "{}: `{}` has other values than the weight that it shares in this model: "
+                     "merge the adapter first (`dslaunch model merge`)",
+                     printable(options_.lora.init), printable(name));
             parameter.detach().copy_(tensor);
         }
     }
@@ -247,7 +284,16 @@ storage::AdapterConfig describe_adapters(const Model& model, const config::LoraC
     config.alpha = lora.alpha;
     config.dropout = lora.dropout;
     config.rslora = lora.rslora;
-    config.modules_to_save = lora.modules_to_save;
+    // Whole names, which PEFT resolves to the same modules.
+    for (int i = 0; i < std::ssize(model.parameters()); ++i) {
+        const ModelParameter& parameter = model.parameters()[i];
+        const std::string module = module_of(parameter.name);
+        if (is_of_adapter(parameter.name) || !parameter.tensor.requires_grad() || module.empty())
+            continue;
+        if (config.modules_to_save.empty() || config.modules_to_save.back() != module)
+            config.modules_to_save.push_back(module);
+        config.tied = config.tied || !tied_head_of(model, i).empty();
+    }
     std::map<std::string, const ModelParameter*> parameters;
     for (const ModelParameter& parameter : model.parameters())
         parameters[parameter.name] = &parameter;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -10,10 +11,10 @@
 #include <unordered_map>
 
 #include "graph/adapter/adapter_folder.h"
+#include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
 
-using torch::jit::Block;
 using torch::jit::Node;
 using torch::jit::Use;
 using torch::jit::Value;
@@ -46,15 +47,21 @@ class Finder {
   public:
     Finder(const Model& model, const LoweredGraph& lowered) : model_(model), lowered_(lowered) {
         for (size_t i = 0; i < lowered.parameters.size(); ++i) input_of_[input(i)] = i;
-        search(*lowered.graph->block());
+        for_each_node(*lowered.graph->block(), [this](Node& node) {
+            if (const std::optional<FoundUse> found = use_of(node)) add(*found);
+        });
         // An adapter adds to products of one orientation.
         std::erase_if(layers_, [](const LinearLayer& layer) {
             return std::ranges::any_of(layer.uses, [&](const LinearUse& use) {
                 return use.transposed != layer.transposed;
             });
         });
-        for (LinearLayer& layer : layers_)
+        for (LinearLayer& layer : layers_) {
             layer.read_elsewhere = !only_multiplied(*layer.weight, layer);
+            if (!layer.read_elsewhere) continue;
+            const std::string head = tied_head_of(model, layer.parameter);
+            if (!head.empty()) layer.name = head;
+        }
     }
 
     [[nodiscard]] std::vector<LinearLayer> take() { return std::move(layers_); }
@@ -62,13 +69,6 @@ class Finder {
   private:
     [[nodiscard]] Value* input(size_t i) const {
         return lowered_.graph->inputs()[lowered_.first_parameter() + i];
-    }
-
-    void search(Block& block) {
-        for (Node* node : block.nodes()) {
-            if (const std::optional<FoundUse> found = use_of(*node)) add(*found);
-            for (Block* inner : node->blocks()) search(*inner);
-        }
     }
 
     void add(const FoundUse& found) {
@@ -134,6 +134,16 @@ bool is_one(const Node& node, const char* name) {
     if (!index) return false;
     const auto value = torch::jit::toIValue(node.input(*index));
     return value && value->isScalar() && value->toScalar().equal(1);
+}
+
+std::string tied_head_of(const Model& model, int index) {
+    const ModelParameter& parameter = model.parameters()[index];
+    if (!parameter.aliases.empty()) return layer_of(parameter.aliases.front());
+    // The decoder of a folder (graph/models/transformer.h): its first parameter is the table.
+    torch::jit::Module& module = const_cast<Model&>(model).module();  // which is read alone
+    const auto tied = module.type()->findConstant("is_tied");
+    if (index != 0 || !tied || !tied->isBool() || !tied->toBool()) return "";
+    return parameter.name.starts_with("gpt_neox.") ? "embed_out" : "lm_head";
 }
 
 std::vector<LinearLayer> find_linear_layers(const Model& model, const LoweredGraph& lowered) {

@@ -23,8 +23,9 @@ struct LinearUse {
 struct LinearLayer {
     int parameter = -1;                   // of the model
     torch::jit::Value* weight = nullptr;  // the parameter's input of the graph
-    std::string name;  // that of the weight's module, "blocks.0.attn.q_proj"; or the weight's own
-                       // where a module has several weights
+    // That of the weight's module, "blocks.0.attn.q_proj"; that of the output layer where it is the
+    // table of tokens; the weight's own where a module has several weights.
+    std::string name;
     bool transposed = false;
     std::vector<LinearUse> uses;  // in the order of the graph
     // True if forward reads the weight in another way too, as a tied table of tokens is.
@@ -36,6 +37,10 @@ struct LinearLayer {
 // transposed, as a decoder that is the turned encoder.
 [[nodiscard]] std::vector<LinearLayer> find_linear_layers(const Model& model,
                                                           const LoweredGraph& lowered);
+
+// Returns the name of the output layer whose weight is parameter INDEX of MODEL, a table of tokens;
+// empty: it is the weight of no other module.
+[[nodiscard]] std::string tied_head_of(const Model& model, int index);
 
 // True if the argument NAME of NODE is the constant 1.
 [[nodiscard]] bool is_one(const torch::jit::Node& node, const char* name);

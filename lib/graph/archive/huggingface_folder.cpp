@@ -33,21 +33,6 @@ at::Tensor tensor_of(at::DataPtr data, size_t bytes, DType dtype, at::IntArrayRe
     return tensor;
 }
 
-// A tensor in the mapping; a copy where its elements are not aligned.
-at::Tensor lie_in(const storage::FolderWeight& weight, at::IntArrayRef sizes) {
-    const std::span<const std::byte> bytes = weight.entry.bytes;
-    const auto address = reinterpret_cast<uintptr_t>(bytes.data());
-    if (address % static_cast<uintptr_t>(dtype_bytes(weight.entry.dtype)) != 0) {
-        at::DataPtr copy = c10::GetAllocator(at::kCPU)->allocate(bytes.size());
-        std::memcpy(copy.get(), bytes.data(), bytes.size());
-        return tensor_of(std::move(copy), bytes.size(), weight.entry.dtype, sizes);
-    }
-    const auto give_back = [file = weight.file, bytes](void*) { file->discard(bytes); };
-    at::DataPtr lent = c10::InefficientStdFunctionContext::makeDataPtr(
-        const_cast<std::byte*>(bytes.data()), give_back, at::kCPU);
-    return tensor_of(std::move(lent), bytes.size(), weight.entry.dtype, sizes);
-}
-
 // Pages that nobody writes are the system's one page of zeros.
 at::Tensor zeros_without_memory(DType dtype, at::IntArrayRef sizes) {
     const auto bytes = static_cast<size_t>(c10::multiply_integers(sizes) *
@@ -64,6 +49,27 @@ at::Tensor zeros_without_memory(DType dtype, at::IntArrayRef sizes) {
 
 }  // namespace
 
+// A tensor in the mapping; a copy where its elements are not aligned.
+at::Tensor tensor_in(const storage::FolderWeight& weight, at::IntArrayRef sizes) {
+    const std::span<const std::byte> bytes = weight.entry.bytes;
+    if (weight.made) {
+        const auto keep = [made = weight.made](void*) {};
+        at::DataPtr data = c10::InefficientStdFunctionContext::makeDataPtr(
+            const_cast<std::byte*>(bytes.data()), keep, at::kCPU);
+        return tensor_of(std::move(data), bytes.size(), weight.entry.dtype, sizes);
+    }
+    const auto address = reinterpret_cast<uintptr_t>(bytes.data());
+    if (address % static_cast<uintptr_t>(dtype_bytes(weight.entry.dtype)) != 0) {
+        at::DataPtr copy = c10::GetAllocator(at::kCPU)->allocate(bytes.size());
+        std::memcpy(copy.get(), bytes.data(), bytes.size());
+        return tensor_of(std::move(copy), bytes.size(), weight.entry.dtype, sizes);
+    }
+    const auto give_back = [file = weight.file, bytes](void*) { file->discard(bytes); };
+    at::DataPtr lent = c10::InefficientStdFunctionContext::makeDataPtr(
+        const_cast<std::byte*>(bytes.data()), give_back, at::kCPU);
+    return tensor_of(std::move(lent), bytes.size(), weight.entry.dtype, sizes);
+}
+
 LoadedArchive load_huggingface(const std::string& path, bool shapes_do) {
     const storage::ModelFolder folder = storage::open_model_folder(path);
     if (shapes_do && folder.weights.empty()) {
@@ -76,7 +82,7 @@ LoadedArchive load_huggingface(const std::string& path, bool shapes_do) {
     storage::FolderWeights weights(folder, storage::MapMode::kCopyOnWrite);
     torch::jit::Module module =
         make_transformer(folder.config, [&](const std::string& name, at::IntArrayRef sizes) {
-            return lie_in(weights.take(name, {sizes.data(), sizes.size()}), sizes);
+            return tensor_in(weights.take(name, {sizes.data(), sizes.size()}), sizes);
         });
     weights.require_all_taken();
     return {std::move(module), weights.files(), /*has_weights=*/true};

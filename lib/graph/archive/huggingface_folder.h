@@ -4,9 +4,12 @@
 // time.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <string>
 
 #include "graph/archive/mapped_archive.h"
+#include "storage/huggingface/folder_weights.h"
 
 namespace dslaunch::graph {
 
@@ -15,5 +18,8 @@ namespace dslaunch::graph {
 // file: an architecture, switch or size that storage/huggingface refuses, a weight that is missing,
 // has another shape, or belongs to no module.
 [[nodiscard]] LoadedArchive load_huggingface(const std::string& path, bool shapes_do);
+
+// WEIGHT as a tensor of SIZES that lies in the mapping of its file.
+[[nodiscard]] at::Tensor tensor_in(const storage::FolderWeight& weight, at::IntArrayRef sizes);
 
 }  // namespace dslaunch::graph

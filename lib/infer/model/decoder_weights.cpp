@@ -60,6 +60,8 @@ class DecoderLoader {
             if (config_.head_bias)
                 made_.head.bias =
                     source_.vector(name("head") + ".bias", {config_.vocabulary}, made_.vocabulary);
+            source_.add_to_bias(name("head") + ".bias", config_.vocabulary, made_.vocabulary,
+                                made_.head.bias);
             made_.head.adapter = source_.low_rank(rows);
         }
         if (part.first_layer == 0 && is_last) source_.require_all_taken();
@@ -95,6 +97,7 @@ class DecoderLoader {
         LinearWeights made;
         made.weight = matrix(part);
         if (bias) made.bias = source_.vector(path + ".bias", {part.out}, part.outputs);
+        source_.add_to_bias(path + ".bias", part.out, part.outputs, made.bias);
         made.adapter = source_.low_rank(part);
         return made;
     }
@@ -107,6 +110,7 @@ class DecoderLoader {
         LinearWeights made;
         made.weight = matrix(part);
         if (bias) made.bias = source_.vector(path + ".bias", out);
+        source_.add_to_bias(path + ".bias", out, part.outputs, made.bias);
         if (tensor_.index != 0) made.bias.clear();
         made.adapter = source_.low_rank(part);
         return made;

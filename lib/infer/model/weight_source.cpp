@@ -1,6 +1,7 @@
 #include "infer/model/weight_source.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -10,14 +11,15 @@
 #include "base/text_bytes.h"
 #include "kernels/element/half_bits.h"
 #include "kernels/flat_optimizer.h"
-#include "storage/adapter/adapter_tensors.h"
 
 namespace dslaunch::infer {
 
 using kernels::MatrixForm;
 using kernels::MatrixShape;
 using storage::FolderWeight;
+using storage::LowRankPair;
 using storage::SafetensorsEntry;
+using storage::WeightChange;
 
 namespace {
 
@@ -66,6 +68,46 @@ std::vector<float> rows_of(const SafetensorsEntry& entry, const MatrixPart& part
     return numbers;
 }
 
+// Of NUMBERS, all of a matrix like PART, its inputs of ROWS.
+std::vector<float> cut(const std::vector<float>& numbers, const MatrixPart& part, Range rows) {
+    std::vector<float> some;
+    some.reserve(static_cast<size_t>(rows.numel * part.inputs.numel));
+    for (int64_t r = rows.begin; r < rows.end(); ++r) {
+        const float* const begin = numbers.data() + r * part.in + part.inputs.begin;
+        some.insert(some.end(), begin, begin + part.inputs.numel);
+    }
+    return some;
+}
+
+// True if the weight itself becomes another one. A pair of matrices alone lies beside it.
+bool changes_weight(const WeightChange* change) {
+    return change != nullptr &&
+           (change->magnitude || change->values || change->init != storage::AdapterInit::kNone ||
+            (change->pair && change->pair->of_table));
+}
+
+// True if the pair of CHANGE is in the weight that is made, and not beside it.
+bool holds_pair(const WeightChange& change) {
+    return change.pair && (change.magnitude || change.pair->of_table);
+}
+
+// Lets each line of NUMBERS along dimension OVER have its number of MAGNITUDES as norm.
+void set_norms(std::vector<float>& numbers, int64_t columns, const std::vector<float>& magnitudes,
+               bool by_row) {
+    const int64_t rows = std::ssize(numbers) / columns;
+    std::vector<double> squares(magnitudes.size());
+    const auto line = [&](int64_t r, int64_t c) { return static_cast<size_t>(by_row ? r : c); };
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < columns; ++c) {
+            const double number = numbers[static_cast<size_t>(r * columns + c)];
+            squares[line(r, c)] += number * number;
+        }
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < columns; ++c)
+            numbers[static_cast<size_t>(r * columns + c)] *=
+                static_cast<float>(magnitudes[line(r, c)] / std::sqrt(squares[line(r, c)]));
+}
+
 }  // namespace
 
 void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to) {
@@ -80,40 +122,42 @@ void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to) {
     }
 }
 
-WeightSource::WeightSource(const storage::ModelFolder& folder, const std::string& adapter,
-                           std::optional<MatrixForm> form, kernels::ThreadTeam& team)
+WeightSource::WeightSource(const storage::ModelFolder& folder, std::optional<MatrixForm> form,
+                           kernels::ThreadTeam& team)
     : weights_(folder, storage::MapMode::kReadOnly),
-      adapter_path_(adapter),
+      stored_(folder.config),
       form_(form),
-      team_(team) {
-    if (adapter.empty()) return;
-    const std::string config_path = fmt::format("{}/{}", adapter, storage::kAdapterConfig);
-    const storage::MappedFile config(config_path);
-    adapter_config_ = storage::parse_adapter_config(config_path, text_in(config.bytes()));
-    const std::string weights_path = fmt::format("{}/{}", adapter, storage::kAdapterWeights);
-    adapter_.emplace(weights_path);
-    storage::check_adapter_tensors(weights_path, adapter_config_, adapter_->entries());
-    for (const SafetensorsEntry& entry : adapter_->entries())
-        adapter_tensors_[storage::name_in_model(entry.name)] = {&entry, false};
+      team_(team) {}
+
+void WeightSource::adapt(storage::AdapterChanges& adapter,
+                         const storage::TransformerConfig& changed, TakeOutBeginning take_out) {
+    adapter_ = &adapter;
+    changed_ = changed;
+    take_out_ = std::move(take_out);
 }
 
-WeightSource::AdapterTensor* WeightSource::adapter_tensor(const std::string& name) {
-    const auto found = adapter_tensors_.find(name);
-    if (found == adapter_tensors_.end()) return nullptr;
-    found->second.taken = true;
-    return &found->second;
+const WeightChange* WeightSource::change_of(const std::string& name) {
+    return adapter_ == nullptr ? nullptr : adapter_->take(name);
 }
 
 // The adapter's tensor of that name, if it has one, else the folder's.
 FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> sizes) {
-    FolderWeight weight = weights_.take(name, sizes);
-    const AdapterTensor* instead = adapter_tensor(name);
-    if (instead == nullptr) return weight;
-    if (instead->entry->shape != sizes)
-        fail(ExitCode::kInput, "{}: tensor `{}` is {}, and the model's is {}",
-             printable(adapter_path_), printable(instead->entry->name),
-             storage::shape_text(instead->entry->shape), storage::shape_text(sizes));
-    return {nullptr, *instead->entry};
+    if (adapter_ == nullptr) return weights_.take(name, sizes);
+    const std::string table = storage::table_of(stored_) + ".weight";
+    const bool is_head = name == storage::head_of(stored_) + ".weight";
+    std::vector<int64_t> there = sizes;
+    if (is_head || name == table) there[0] = stored_.vocabulary;
+    // An output layer that was the table until now begins as the table.
+    FolderWeight weight = weights_.take(is_head && stored_.tied ? table : name, there);
+    const WeightChange* const change = change_of(name);
+    if (change == nullptr || !change->whole) return weight;
+    if (change->whole->shape != sizes)
+        adapter_->refuse(change->whole->name, fmt::format("is {}, and the model's is {}",
+                                                          storage::shape_text(change->whole->shape),
+                                                          storage::shape_text(sizes)));
+    FolderWeight whole;
+    whole.entry = *change->whole;
+    return whole;
 }
 
 std::vector<float> WeightSource::vector(const std::string& name, std::vector<int64_t> sizes,
@@ -125,17 +169,81 @@ std::vector<float> WeightSource::vector(const std::string& name, std::vector<int
     return numbers;
 }
 
+// Adds scale B A of PAIR to NUMBERS, [pair.out(), pair.in()].
+void WeightSource::add_pair(const LowRankPair& pair, std::vector<float>& numbers) const {
+    const std::vector<float> a = pair.read_a(), b = pair.read_b();
+    const int64_t in = pair.in();
+    constexpr int64_t kRows = 64;
+    team_.for_chunks((pair.out() + kRows - 1) / kRows, [&](int64_t chunk) {
+        const int64_t end = std::min(pair.out(), (chunk + 1) * kRows);
+        for (int64_t row = chunk * kRows; row < end; ++row)
+            for (int64_t k = 0; k < pair.r; ++k) {
+                const float factor =
+                    b[static_cast<size_t>(row * pair.r + k)] * static_cast<float>(pair.scale);
+                float* const to = numbers.data() + row * in;
+                const float* const from = a.data() + k * in;
+                for (int64_t c = 0; c < in; ++c) to[c] += factor * from[c];
+            }
+    });
+}
+
+std::vector<float> WeightSource::changed(const SafetensorsEntry& entry, const MatrixPart& part,
+                                         const WeightChange& change) const {
+    MatrixPart all = part;
+    all.outputs = {0, part.out};
+    all.inputs = {0, part.in};
+    std::vector<float> numbers = rows_of(entry, all, all.outputs);
+    if (change.pair && (change.pair->out() != part.out || change.pair->in() != part.in))
+        adapter_->refuse(change.pair->name,
+                         fmt::format("is of a layer [{}, {}], and the model's "
+                                     "is [{}, {}]",
+                                     change.pair->out(), change.pair->in(), part.out, part.in));
+    if (change.init != storage::AdapterInit::kNone) {
+        take_out_(numbers, change.init, *change.pair);
+        // Training went on beside what the weight's own type has of it.
+        std::vector<std::byte> stored(numbers.size() *
+                                      static_cast<size_t>(dtype_bytes(entry.dtype)));
+        from_fp32(numbers.data(), form_of(entry.dtype), std::ssize(numbers), stored.data());
+        to_fp32(stored.data(), entry.dtype, std::ssize(numbers), numbers.data());
+    }
+    if (holds_pair(change)) add_pair(*change.pair, numbers);
+    if (change.magnitude)
+        set_norms(numbers, part.in, storage::fp32_numbers(*change.magnitude),
+                  !change.pair->of_table);
+    if (change.values) {
+        if (change.values->shape[1] != part.in ||
+            std::ranges::any_of(change.rows, [&](int64_t row) { return row >= part.out; }))
+            adapter_->refuse(
+                change.values->name,
+                fmt::format("has rows that a table [{}, {}] has not", part.out, part.in));
+        const std::vector<float> values = storage::fp32_numbers(*change.values);
+        for (size_t i = 0; i < change.rows.size(); ++i)
+            std::copy_n(values.data() + static_cast<int64_t>(i) * part.in, part.in,
+                        numbers.data() + change.rows[i] * part.in);
+    }
+    return numbers;
+}
+
 OwnedMatrix WeightSource::table(const std::string& name, int64_t rows, int64_t columns) {
     const FolderWeight weight = take(name, {rows, columns});
+    const WeightChange* const change = change_of(name);
+    const MatrixForm form = form_of(weight.entry.dtype);
     OwnedMatrix made;
     made.file = weight.file;
     const std::byte* data = weight.entry.bytes.data();
-    if (!made.file) {
+    if (changes_weight(change) || !made.file) {
+        made.file = nullptr;
         made.memory = PageMemory(std::ssize(weight.entry.bytes), "an adapter");
-        std::ranges::copy(weight.entry.bytes, made.memory.bytes().begin());
         data = made.memory.bytes().data();
+        if (changes_weight(change)) {
+            const MatrixPart all{name, rows, columns, false, {0, rows}, {0, columns}};
+            const std::vector<float> numbers = changed(weight.entry, all, *change);
+            from_fp32(numbers.data(), form, std::ssize(numbers), made.memory.bytes().data());
+        } else {
+            std::ranges::copy(weight.entry.bytes, made.memory.bytes().begin());
+        }
     }
-    made.matrix = {kernels::matrix_shape(form_of(weight.entry.dtype), rows, columns), data};
+    made.matrix = {kernels::matrix_shape(form, rows, columns), data};
     return made;
 }
 
@@ -146,9 +254,12 @@ OwnedMatrix WeightSource::matrix(const MatrixPart& part) {
     const SafetensorsEntry& entry = weight.entry;
     const MatrixForm form = form_.value_or(form_of(entry.dtype));
     const MatrixShape shape = kernels::matrix_shape(form, part.outputs.numel, part.inputs.numel);
+    const WeightChange* const change = change_of(part.name);
+    const std::vector<float> all =
+        changes_weight(change) ? changed(entry, part, *change) : std::vector<float>();
     OwnedMatrix made;
-    const bool lies_so = !part.transposed && part.inputs.numel == part.in && weight.file &&
-                         form == form_of(entry.dtype) &&
+    const bool lies_so = all.empty() && !part.transposed && part.inputs.numel == part.in &&
+                         weight.file && form == form_of(entry.dtype) &&
                          is_aligned(entry.bytes.data(), entry.dtype);
     if (lies_so) {
         made.file = weight.file;
@@ -162,8 +273,9 @@ OwnedMatrix WeightSource::matrix(const MatrixPart& part) {
     const int64_t block = std::max<int64_t>(kBlockNumel / part.inputs.numel / panel * panel, panel);
     for (int64_t begin = 0; begin < shape.out; begin += block) {
         const Range rows{begin, std::min(block, shape.out - begin)};
+        const Range own{part.outputs.begin + rows.begin, rows.numel};
         const std::vector<float> numbers =
-            rows_of(entry, part, {part.outputs.begin + rows.begin, rows.numel});
+            all.empty() ? rows_of(entry, part, own) : cut(all, part, own);
         if (kernels::is_packed(form)) {
             kernels::quantize(shape, {numbers.data(), DType::kF32, rows}, made.memory.bytes(),
                               team_);
@@ -177,12 +289,9 @@ OwnedMatrix WeightSource::matrix(const MatrixPart& part) {
     return made;
 }
 
-OwnedMatrix WeightSource::fp32_part(const SafetensorsEntry& entry, Range rows, Range columns,
-                                    float factor) const {
-    const MatrixPart part{entry.name, entry.shape[0], entry.shape[1], false, rows, columns};
-    std::vector<float> numbers = rows_of(entry, part, rows);
-    for (float& number : numbers) number *= factor;
-    const MatrixShape shape = kernels::matrix_shape(MatrixForm::kF32, rows.numel, columns.numel);
+OwnedMatrix WeightSource::fp32_matrix(const std::vector<float>& numbers, int64_t rows) const {
+    const MatrixShape shape =
+        kernels::matrix_shape(MatrixForm::kF32, rows, std::ssize(numbers) / rows);
     OwnedMatrix made;
     made.memory = PageMemory(kernels::matrix_bytes(shape), "an adapter");
     std::memcpy(made.memory.bytes().data(), numbers.data(), made.memory.bytes().size());
@@ -191,31 +300,43 @@ OwnedMatrix WeightSource::fp32_part(const SafetensorsEntry& entry, Range rows, R
 }
 
 std::optional<LowRank> WeightSource::low_rank(const MatrixPart& part) {
-    if (!part.name.ends_with(".weight")) return std::nullopt;
-    const std::string layer = part.name.substr(0, part.name.rfind('.'));
-    const AdapterTensor* a = adapter_tensor(fmt::format("{}{}", layer, storage::kAdapterA));
-    const AdapterTensor* b = adapter_tensor(fmt::format("{}{}", layer, storage::kAdapterB));
-    if (a == nullptr && b == nullptr) return std::nullopt;
-    const auto fits = [](const AdapterTensor* tensor, int64_t rows, int64_t columns) {
-        return tensor != nullptr && tensor->entry->shape == std::vector{rows, columns};
-    };
-    const int64_t rank = adapter_config_.r;
-    if (!fits(a, rank, part.in) || !fits(b, part.out, rank))
-        fail(ExitCode::kInput,
-             "{}: lora_A and lora_B of `{}` are not both there as [{}, {}] and [{}, {}], which its "
-             "rank and the layer ask for",
-             printable(adapter_path_), printable(layer), rank, part.in, part.out, rank);
-    return LowRank{
-        fp32_part(*a->entry, {0, rank}, part.inputs, 1),
-        fp32_part(*b->entry, part.outputs, {0, rank}, static_cast<float>(adapter_config_.scale()))};
+    const WeightChange* const change = change_of(part.name);
+    if (change == nullptr || !change->pair || holds_pair(*change)) return std::nullopt;
+    const LowRankPair& pair = *change->pair;
+    if (pair.in() != part.in || pair.out() != part.out)
+        adapter_->refuse(pair.name,
+                         fmt::format("and its other half are of a layer [{}, {}], and the model's "
+                                     "is [{}, {}]",
+                                     pair.out(), pair.in(), part.out, part.in));
+    std::vector<float> b = pair.read_b();
+    for (float& number : b) number *= static_cast<float>(pair.scale);
+    const MatrixPart of_a{part.name, pair.r, part.in, false, {0, pair.r}, part.inputs};
+    const MatrixPart of_b{part.name, part.out, pair.r, false, part.outputs, {0, pair.r}};
+    return LowRank{fp32_matrix(cut(pair.read_a(), of_a, of_a.outputs), pair.r),
+                   fp32_matrix(cut(b, of_b, of_b.outputs), part.outputs.numel)};
+}
+
+void WeightSource::add_to_bias(const std::string& name, int64_t numel, Range part,
+                               std::vector<float>& bias) {
+    const WeightChange* const change = change_of(name);
+    if (change == nullptr || !change->added) return;
+    const std::vector<float> added = storage::fp32_numbers(*change->added);
+    if (std::ssize(added) != numel)
+        adapter_->refuse(
+            change->added->name,
+            fmt::format("has {} numbers, and the layer has {} outputs", added.size(), numel));
+    bias.resize(static_cast<size_t>(part.numel));
+    for (int64_t i = 0; i < part.numel; ++i)
+        bias[static_cast<size_t>(i)] +=
+            static_cast<float>(change->scale) * added[static_cast<size_t>(part.begin + i)];
 }
 
 void WeightSource::require_all_taken() const {
     weights_.require_all_taken();
-    for (const auto& [name, tensor] : adapter_tensors_)
-        if (!tensor.taken)
-            fail(ExitCode::kInput, "{}: tensor `{}` belongs to no layer of the model",
-                 printable(adapter_path_), printable(tensor.entry->name));
+    if (adapter_ == nullptr) return;
+    // An output layer that goes on being the table has the table's change.
+    if (changed_.tied) static_cast<void>(adapter_->take(storage::head_of(changed_)));
+    adapter_->require_all_taken();
 }
 
 }  // namespace dslaunch::infer

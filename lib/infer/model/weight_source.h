@@ -5,15 +5,16 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/range.h"
 #include "infer/model/matrix_memory.h"
 #include "kernels/thread_team.h"
-#include "storage/adapter/adapter_config.h"
+#include "storage/adapter/adapter_changes.h"
 #include "storage/files/safetensors.h"
 #include "storage/huggingface/folder_weights.h"
 
@@ -35,12 +36,21 @@ struct LowRank {
     OwnedMatrix b;  // [outputs of the part, r] fp32, times the adapter's scale
 };
 
+// Takes out of a weight [out, in] what training took out of it before its first step beside PAIR.
+using TakeOutBeginning = std::function<void(std::span<float> weight, storage::AdapterInit init,
+                                            const storage::LowRankPair& pair)>;
+
 class WeightSource {
   public:
-    // ADAPTER: the folder of one, or empty. FORM: that of products' weights; none: as they are
-    // stored. FOLDER and TEAM must outlive this. Throws Error{kInput} naming the file.
-    WeightSource(const storage::ModelFolder& folder, const std::string& adapter,
-                 std::optional<kernels::MatrixForm> form, kernels::ThreadTeam& team);
+    // FORM: that of products' weights; none: as they are stored. FOLDER and TEAM must outlive this.
+    // Throws Error{kInput} naming the file.
+    WeightSource(const storage::ModelFolder& folder, std::optional<kernels::MatrixForm> form,
+                 kernels::ThreadTeam& team);
+
+    // Lets all weights be as ADAPTER makes them, which must outlive this. CHANGED: the config of
+    // the folder as the adapter makes it.
+    void adapt(storage::AdapterChanges& adapter, const storage::TransformerConfig& changed,
+               TakeOutBeginning take_out);
 
     // A matrix of products, in the form that was asked for.
     [[nodiscard]] OwnedMatrix matrix(const MatrixPart& part);
@@ -52,27 +62,30 @@ class WeightSource {
     [[nodiscard]] std::vector<float> vector(const std::string& name, int64_t numel) {
         return vector(name, {numel}, {0, numel});
     }
-    // The adapter's change of the layer whose weight is PART; nothing: it has none.
+    // The adapter's change of the layer whose weight is PART; nothing: it has none, or the matrix
+    // has it.
     [[nodiscard]] std::optional<LowRank> low_rank(const MatrixPart& part);
+    // Adds what the adapter adds to PART of the bias NAME, of NUMEL numbers; an empty one is zeros.
+    void add_to_bias(const std::string& name, int64_t numel, Range part, std::vector<float>& bias);
 
     // Throws Error{kInput} for a tensor of the folder or of the adapter that nothing took.
     void require_all_taken() const;
 
   private:
-    struct AdapterTensor {
-        const storage::SafetensorsEntry* entry = nullptr;
-        bool taken = false;
-    };
     [[nodiscard]] storage::FolderWeight take(const std::string& name, std::vector<int64_t> sizes);
-    [[nodiscard]] AdapterTensor* adapter_tensor(const std::string& name);
-    [[nodiscard]] OwnedMatrix fp32_part(const storage::SafetensorsEntry& entry, Range rows,
-                                        Range columns, float factor) const;
+    [[nodiscard]] const storage::WeightChange* change_of(const std::string& name);
+    [[nodiscard]] OwnedMatrix fp32_matrix(const std::vector<float>& numbers, int64_t rows) const;
+    // The whole matrix of PART, [out, in], with all of CHANGE that does not lie beside it.
+    [[nodiscard]] std::vector<float> changed(const storage::SafetensorsEntry& entry,
+                                             const MatrixPart& part,
+                                             const storage::WeightChange& change) const;
+    void add_pair(const storage::LowRankPair& pair, std::vector<float>& numbers) const;
 
     storage::FolderWeights weights_;
-    std::string adapter_path_;
-    std::optional<storage::SafetensorsFile> adapter_;
-    storage::AdapterConfig adapter_config_;
-    std::map<std::string, AdapterTensor> adapter_tensors_;  // by the name in the model
+    const storage::TransformerConfig& stored_;  // the folder's
+    storage::AdapterChanges* adapter_ = nullptr;
+    storage::TransformerConfig changed_;
+    TakeOutBeginning take_out_;
     std::optional<kernels::MatrixForm> form_;
     kernels::ThreadTeam& team_;
 };

@@ -8,7 +8,10 @@
 #include <utility>
 
 #include "graph/adapter/adapters.h"
+#include "graph/adapter/linear_layers.h"
+#include "graph/adapter/peft_form.h"
 #include "graph/memory/memory_order.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::runtime {
 
@@ -43,6 +46,16 @@ void AdapterWriter::finish() {
                                                    .to(at::kCPU, at::kFloat)
                                                    .clone(at::MemoryFormat::Contiguous);
     }
+    // PEFT ties the two again if the file has both.
+    for (int i = 0; i < std::ssize(model_.parameters()); ++i) {
+        const auto table = adapter_.tensors.find(model_.parameters()[i].name);
+        const std::string head = graph::tied_head_of(model_, i);
+        if (table != adapter_.tensors.end() && !head.empty())
+            adapter_.tensors[head + ".weight"] = table->second;
+    }
+    if (storage::model_folder_of(adapter_.config.base_model))
+        graph::to_peft_form(adapter_,
+                            storage::open_model_folder(adapter_.config.base_model).config);
     graph::write_adapter(adapter_, folder_);
 }
 

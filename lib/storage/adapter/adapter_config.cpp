@@ -1,7 +1,10 @@
 #include "storage/adapter/adapter_config.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -11,16 +14,16 @@ namespace dslaunch::storage {
 
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kPrefix = "base_model.model.";
+constexpr double kRankMax = 1 << 20;
 
 class Fields {
   public:
     Fields(const std::string& path, const Json& json) : path_(path), json_(json) {}
 
-    [[noreturn]] void refuse(const char* name, std::string_view why) const {
-        fail(ExitCode::kInput, "{}: `{}` {}", printable(path_), name, why);
+    [[noreturn]] void refuse(std::string_view name, std::string_view why) const {
+        fail(ExitCode::kInput, "{}: `{}` {}", printable(path_), printable(name), why);
     }
     // Null where the field is missing or null.
     [[nodiscard]] const Json* find(const char* name) const {
@@ -55,19 +58,219 @@ class Fields {
         }
         return all;
     }
-    // Throws where an option is on that changes what an adapter computes.
-    void require_off(const char* name) const {
-        const Json* const value = find(name);
-        if (value == nullptr) return;
-        const bool off = (value->is_boolean() && !value->get<bool>()) ||
-                         (value->is_structured() && value->empty());
-        if (!off) refuse(name, "is not known here: only plain LoRA adapters are");
+    [[nodiscard]] std::vector<int64_t> integers(const char* name, const Json& value) const {
+        std::vector<int64_t> all;
+        for (const Json& item : value.is_array() ? value : Json::array({value})) {
+            if (!item.is_number_integer() || item.get<int64_t>() < 0)
+                refuse(name, "has something else than whole numbers from 0 on");
+            all.push_back(item.get<int64_t>());
+        }
+        return all;
     }
+    [[nodiscard]] int64_t rank(const char* name, double value) const {
+        if (!(value >= 1 && value <= kRankMax) || value != std::floor(value))
+            refuse(name, "is no rank of an adapter");
+        return static_cast<int64_t>(value);
+    }
+    [[nodiscard]] NamedNumbers named_numbers(const char* name) const {
+        NamedNumbers numbers;
+        const Json* const value = find(name);
+        if (value == nullptr) return numbers;
+        if (!value->is_object()) refuse(name, "is no object of numbers by names");
+        for (const auto& [pattern, number] : value->items()) {
+            if (!number.is_number() || !std::isfinite(number.get<double>()))
+                refuse(name, "is no object of numbers by names");
+            if (!is_pattern(pattern))
+                refuse(name, fmt::format("has `{}`, a regular expression that is not known here: "
+                                         "write the names of the layers",
+                                         printable(pattern)));
+            numbers.emplace_back(pattern, number.get<double>());
+        }
+        return numbers;
+    }
+    // The layers that the field names; nothing is known of an expression that Python alone reads.
+    [[nodiscard]] NameRule names(const char* name) const {
+        const Json* const value = find(name);
+        if (value == nullptr || !value->is_string()) return {std::nullopt, texts(name)};
+        std::string pattern = value->get<std::string>();
+        return is_pattern(pattern) ? NameRule{std::move(pattern), {}} : NameRule{};
+    }
+    [[nodiscard]] const Json& json() const { return json_; }
 
   private:
+    static bool is_pattern(const std::string& pattern) {
+        try {
+            require_pattern(pattern);
+            return true;
+        } catch (const std::regex_error&) {
+            return false;
+        }
+    }
+
     const std::string& path_;
     const Json& json_;
 };
+
+// Null, false and empty switch nothing on.
+bool is_off(const Json& value) {
+    return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
+           (value.is_structured() && value.empty());
+}
+
+struct RefusedField {
+    const char* name;
+    const char* why;
+};
+constexpr std::array<RefusedField, 9> kRefused = {
+    {{"alora_invocation_tokens",
+      "makes it an activated LoRA, which changes only the tokens from its invocation on and can't "
+      "be merged: use it with PEFT"},
+     {"layer_replication",
+      "repeats layers, so the adapter is one of a deeper model: build that model, and train or "
+      "save the adapter beside it"},
+     {"megatron_config",
+      "is of layers of Megatron: convert model and adapter to Hugging Face's names first"},
+     {"use_qalora", "averages inputs in groups (QA-LoRA): merge it with the program that made it"},
+     {"use_bdlora", "stores blocks of matrices (BD-LoRA): merge it with PEFT (merge_and_unload)"},
+     {"arrow_config", "chooses among adapters for each token (Arrow): use it with PEFT"},
+     {"monteclora_config", "draws weights at random (MonteCLoRA): merge it with PEFT"},
+     {"kasa_config",
+      "takes singular values out of the base and has a diagonal beside the pairs (KaSA): merge it "
+      "with PEFT (merge_and_unload)"},
+     {"enable_lora", "adapts parts of a fused layer (of PEFT 0.2): merge it with that release"}}};
+
+// Fields that change nothing that a trained adapter computes, and all that are read below.
+constexpr std::array<const char*, 37> kKnown = {"peft_type",
+                                                "task_type",
+                                                "base_model_name_or_path",
+                                                "revision",
+                                                "inference_mode",
+                                                "auto_mapping",
+                                                "peft_version",
+                                                "megatron_core",
+                                                "loftq_config",
+                                                "eva_config",
+                                                "corda_config",
+                                                "lora_ga_config",
+                                                "velora_config",
+                                                "qalora_group_size",
+                                                "runtime_config",
+                                                "merge_weights",
+                                                "r",
+                                                "lora_alpha",
+                                                "lora_dropout",
+                                                "use_rslora",
+                                                "fan_in_fan_out",
+                                                "bias",
+                                                "lora_bias",
+                                                "target_modules",
+                                                "exclude_modules",
+                                                "modules_to_save",
+                                                "init_lora_weights",
+                                                "use_dora",
+                                                "layers_to_transform",
+                                                "layers_pattern",
+                                                "rank_pattern",
+                                                "alpha_pattern",
+                                                "target_parameters",
+                                                "trainable_token_indices",
+                                                "ensure_weight_tying",
+                                                "modules_to_tie",
+                                                "target_modules_to_tie"};
+
+void refuse_unknown(const Fields& fields) {
+    for (const RefusedField& one : kRefused) {
+        const Json* const value = fields.find(one.name);
+        if (value != nullptr && !is_off(*value)) fields.refuse(one.name, one.why);
+    }
+    for (const auto& [name, value] : fields.json().items()) {
+        const bool is_switch = value.is_boolean() || value.is_structured();
+        if (!is_switch || is_off(value) || std::ranges::find(kKnown, name) != kKnown.end())
+            continue;
+        fields.refuse(name,
+                      "is no field of PEFT 0.21 and is switched on, so the adapter may compute "
+                      "something else than is known here: merge it with the release that made it, "
+                      "or take the field out if it changes nothing");
+    }
+}
+
+void require_lora(const Fields& fields) {
+    if (fields.find("fine_tune_type") != nullptr || fields.find("lora_parameters") != nullptr)
+        fields.refuse("fine_tune_type",
+                      "is of MLX, whose adapters lie the other way: fuse it there (mlx_lm.fuse "
+                      "--de-quantize), and use the model that it writes");
+    const std::string type = fields.text("peft_type");
+    if (type.empty())
+        fields.refuse("peft_type", "is missing: this is no adapter_config.json of PEFT");
+    if (type != "LORA")
+        fields.refuse("peft_type", fmt::format("is {}, not LORA: merge it with PEFT "
+                                               "(merge_and_unload), and use the merged model",
+                                               printable(type)));
+    const std::string task = fields.text("task_type");
+    if (task == "SEQ_CLS" || task == "TOKEN_CLS" || task == "QUESTION_ANS")
+        fields.refuse("task_type", fmt::format("is {}: a classifier's adapter has a head of its "
+                                               "own, and language models alone are known here",
+                                               task));
+    const std::string bias = fields.text("bias");
+    if (!bias.empty() && bias != "none" && bias != "all" && bias != "lora_only")
+        fields.refuse("bias", "is not none, all or lora_only");
+}
+
+AdapterInit read_init(const Fields& fields) {
+    const Json* const value = fields.find("init_lora_weights");
+    if (value == nullptr || value->is_boolean()) return AdapterInit::kNone;
+    std::string init = fields.text("init_lora_weights");
+    for (char& c : init) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    for (const char* plain : {"true", "false", "gaussian", "eva", "orthogonal", "mica", "lora"})
+        if (init == plain) return AdapterInit::kNone;
+    if (init == "pissa") return AdapterInit::kPissa;
+    if (init == "olora") return AdapterInit::kOlora;
+    fields.refuse(
+        "init_lora_weights",
+        fmt::format("is {}: training began by changing the base's weights, and the files don't "
+                    "say how (it hangs on data, random numbers or a quantization). Save the "
+                    "adapter with PEFT's save_pretrained(FOLDER, "
+                    "path_initial_model_for_weight_conversion=...), or merge it where it was "
+                    "trained",
+                    printable(init)));
+}
+
+void read_targets(const Fields& fields, AdapterConfig& config) {
+    config.targets = fields.texts("target_modules");
+    config.modules_to_save = fields.texts("modules_to_save");
+    config.target_parameters = fields.texts("target_parameters");
+    TargetNames& names = config.target_names;
+    std::string text;
+    if (const Json* const value = fields.find("target_modules"); value && value->is_string())
+        text = value->get<std::string>();
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    names.all_linear = text == "all-linear";
+    if (!names.all_linear) names.targets = fields.names("target_modules");
+    names.excluded = fields.names("exclude_modules");
+    if (const Json* const layers = fields.find("layers_to_transform"))
+        names.layers = fields.integers("layers_to_transform", *layers);
+    names.lists = fields.texts("layers_pattern");
+    std::erase(names.lists, "");
+    for (const std::string& list : names.lists) {
+        try {
+            require_pattern(list);
+        } catch (const std::regex_error&) {
+            fields.refuse("layers_pattern", "has a regular expression that is not known here");
+        }
+    }
+}
+
+void read_token_rows(const Fields& fields, AdapterConfig& config) {
+    const char* const name = "trainable_token_indices";
+    const Json* const value = fields.find(name);
+    if (value == nullptr || is_off(*value)) return;
+    if (!value->is_object()) {
+        config.token_rows.emplace_back("", fields.integers(name, *value));
+        return;
+    }
+    for (const auto& [table, rows] : value->items())
+        config.token_rows.emplace_back(table, fields.integers(name, rows));
+}
 
 void list(JsonWriter& json, const char* name, const std::vector<std::string>& texts) {
     json.key(name);
@@ -80,19 +283,36 @@ void list(JsonWriter& json, const char* name, const std::vector<std::string>& te
     json.end_array();
 }
 
+void numbers(JsonWriter& json, const char* name, const NamedNumbers& all, bool are_whole) {
+    json.key(name).begin_object();
+    for (const auto& [pattern, number] : all) {
+        if (are_whole) {
+            json.field(pattern, static_cast<int64_t>(number));
+        } else {
+            json.field(pattern, number);
+        }
+    }
+    json.end_object();
+}
+
 }  // namespace
 
-double AdapterConfig::scale() const {
-    const auto rank = static_cast<double>(r);
-    return alpha / (rslora ? std::sqrt(rank) : rank);
+double AdapterConfig::scale(int64_t rank, double of_alpha) const {
+    const auto of = static_cast<double>(rank);
+    return of_alpha / (rslora ? std::sqrt(of) : of);
 }
 
-std::string name_in_adapter(std::string_view name) {
-    return std::string(kPrefix) + std::string(name);
+int64_t AdapterConfig::rank_of(std::string_view path) const {
+    return static_cast<int64_t>(number_for(rank_pattern, path, static_cast<double>(r)));
 }
 
-std::string name_in_model(std::string_view name) {
-    return name.starts_with(kPrefix) ? std::string(name.substr(kPrefix.size())) : "";
+double AdapterConfig::scale_of(std::string_view path) const {
+    return scale(rank_of(path), number_for(alpha_pattern, path, alpha));
+}
+
+bool AdapterConfig::is_plain() const {
+    return rank_pattern.empty() && alpha_pattern.empty() && !dora && init == AdapterInit::kNone &&
+           target_parameters.empty() && token_rows.empty();
 }
 
 AdapterConfig parse_adapter_config(const std::string& path, std::string_view text) {
@@ -100,26 +320,26 @@ AdapterConfig parse_adapter_config(const std::string& path, std::string_view tex
     if (!json.is_object())
         fail(ExitCode::kInput, "{}: is no JSON object, as adapter_config.json is", printable(path));
     const Fields fields(path, json);
-    if (fields.text("peft_type") != "LORA") fields.refuse("peft_type", "is not LORA");
-    for (const char* name : {"use_dora", "rank_pattern", "alpha_pattern", "lora_bias",
-                             "layer_replication", "use_qalora", "trainable_token_indices"})
-        fields.require_off(name);
-    if (const std::string bias = fields.text("bias"); !bias.empty() && bias != "none")
-        fields.refuse("bias", "is not none: only plain LoRA adapters are known here");
+    require_lora(fields);
+    refuse_unknown(fields);
     AdapterConfig config;
     config.base_model = fields.text("base_model_name_or_path");
-    const double rank = fields.number("r", 8);
-    constexpr double kRankMax = 1 << 20;
-    if (!(rank >= 1 && rank <= kRankMax) || rank != std::floor(rank))
-        fields.refuse("r", "is no rank of an adapter");
-    config.r = static_cast<int64_t>(rank);
+    config.r = fields.rank("r", fields.number("r", 8));
     config.alpha = fields.number("lora_alpha", 8);
     config.dropout = fields.number("lora_dropout", 0);
     if (!std::isfinite(config.alpha)) fields.refuse("lora_alpha", "is not finite");
     config.rslora = fields.flag("use_rslora");
     config.transposed = fields.flag("fan_in_fan_out");
-    config.targets = fields.texts("target_modules");
-    config.modules_to_save = fields.texts("modules_to_save");
+    config.dora = fields.flag("use_dora");
+    config.tied = fields.flag("ensure_weight_tying");
+    static_cast<void>(fields.flag("lora_bias"));
+    config.rank_pattern = fields.named_numbers("rank_pattern");
+    for (const auto& [pattern, rank] : config.rank_pattern)
+        static_cast<void>(fields.rank("rank_pattern", rank));
+    config.alpha_pattern = fields.named_numbers("alpha_pattern");
+    config.init = read_init(fields);
+    read_targets(fields, config);
+    read_token_rows(fields, config);
     return config;
 }
 
@@ -130,8 +350,17 @@ std::string adapter_config_json(const AdapterConfig& config) {
     json.field("r", config.r).field("lora_alpha", config.alpha);
     json.field("lora_dropout", config.dropout).field("use_rslora", config.rslora);
     json.field("bias", "none").field("fan_in_fan_out", config.transposed);
-    list(json, "target_modules", config.targets);
+    // PEFT takes null for the layers that it knows of the architecture.
+    if (config.targets.empty() && !config.target_parameters.empty()) {
+        json.key("target_modules").begin_array().end_array();
+    } else {
+        list(json, "target_modules", config.targets);
+    }
+    list(json, "target_parameters", config.target_parameters);
     list(json, "modules_to_save", config.modules_to_save);
+    numbers(json, "rank_pattern", config.rank_pattern, true);
+    numbers(json, "alpha_pattern", config.alpha_pattern, false);
+    json.field("ensure_weight_tying", config.tied);
     json.end_object();
     return json.text() + "\n";
 }

@@ -5,9 +5,20 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "storage/adapter/target_names.h"
+
 namespace dslaunch::storage {
+
+// What training did to the base's weights before its first step. PEFT does it again when it loads
+// the adapter, so that base and adapter give what was trained.
+enum class AdapterInit {
+    kNone,   // nothing
+    kPissa,  // took out the part of the r largest singular values (arXiv:2404.02948)
+    kOlora,  // took out the first r steps of a QR decomposition (arXiv:2406.01775)
+};
 
 struct AdapterConfig {
     std::string base_model;  // what the adapter was trained beside, for people
@@ -18,8 +29,26 @@ struct AdapterConfig {
     bool transposed = false;           // weights of the layers are [in, out] (fan_in_fan_out)
     std::vector<std::string> targets;  // names of layers, whole or their ends
     std::vector<std::string> modules_to_save;
+    AdapterInit init = AdapterInit::kNone;
+    bool dora = false;          // rows of the changed weights have a magnitude (arXiv:2402.09353)
+    bool tied = false;          // ensure_weight_tying
+    TargetNames target_names;   // which layers have an adapter, by all fields that say it
+    NamedNumbers rank_pattern;  // ranks of layers that differ from r
+    NamedNumbers alpha_pattern;
+    std::vector<std::string> target_parameters;
+    // Rows of tables that are trained, by the end of the table's name; "": the table of tokens.
+    std::vector<std::pair<std::string, std::vector<int64_t>>> token_rows;
 
-    [[nodiscard]] double scale() const;
+    [[nodiscard]] double scale() const { return scale(r, alpha); }
+    // Of the layer PATH, or of a parameter in it.
+    [[nodiscard]] int64_t rank_of(std::string_view path) const;
+    [[nodiscard]] double scale_of(std::string_view path) const;
+    // True if all layers have the rank and the scale of the config, and nothing but pairs of
+    // matrices and whole parameters.
+    [[nodiscard]] bool is_plain() const;
+
+  private:
+    [[nodiscard]] double scale(int64_t rank, double of_alpha) const;
 };
 
 // The folder of a trained adapter below --output, and the files of any adapter's folder.
@@ -27,12 +56,8 @@ inline constexpr const char* kAdapterFolder = "adapter";
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 
-// NAME, that of a parameter, in an adapter's file, and back; empty: it is none of an adapter.
-[[nodiscard]] std::string name_in_adapter(std::string_view name);
-[[nodiscard]] std::string name_in_model(std::string_view name);
-
-// Throws Error{kInput} naming PATH and the field for text that is no such file, and for adapters
-// that are something else than plain LoRA (DoRA, other ranks by layer, biases).
+// Throws Error{kInput} naming PATH and the field for text that is no such file, for adapters that
+// are no LoRA, and for fields that change what an adapter computes in a way that is not known here.
 [[nodiscard]] AdapterConfig parse_adapter_config(const std::string& path, std::string_view text);
 [[nodiscard]] std::string adapter_config_json(const AdapterConfig& config);
 

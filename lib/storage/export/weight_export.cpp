@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <set>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "storage/export/row_major.h"
 #include "storage/files/atomic_file.h"
 #include "storage/files/safetensors.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -325,7 +327,33 @@ std::vector<std::string> config_files_of(const std::string& folder, std::error_c
         std::error_code gone;
         if (wanted && entry.is_regular_file(gone)) names.push_back(name);
     }
+    // Chat templates beside the default one.
+    constexpr const char* kMoreTemplates = "additional_chat_templates";
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(folder + "/" + kMoreTemplates, none))
+        if (entry.path().extension() == ".jinja")
+            names.push_back(fmt::format("{}/{}", kMoreTemplates, entry.path().filename().string()));
     return names;
+}
+
+std::vector<std::string> copy_files(const std::string& from, const std::string& to,
+                                    const std::function<bool(const std::string&)>& is_wanted) {
+    std::vector<std::string> copied;
+    std::error_code error;
+    for (const std::string& name : config_files_of(from, error)) {
+        if (!is_wanted(name)) continue;
+        std::string text = read_file(fmt::format("{}/{}", from, name), size_t{1} << 30);
+        if (name == "config.json") text = config_for_weights(from, std::move(text));
+        const std::string place = fmt::format("{}/{}", to, name);
+        fs::create_directories(fs::path(place).parent_path(), error);
+        AtomicFile file(place, Bytes{std::ssize(text)});
+        file.write(text);
+        file.commit();
+        copied.push_back(name);
+    }
+    if (error) fail(ExitCode::kInput, "{}: cannot be listed: {}", from, error.message());
+    std::ranges::sort(copied);
+    return copied;
 }
 
 std::string shard_name(size_t index, size_t count) {
@@ -434,18 +462,13 @@ void require_room_for_config(const std::string& from, const std::string& to) {
 
 std::vector<std::string> copy_model_config(const std::string& from, const std::string& to) {
     check_model_config(from);
-    std::vector<std::string> copied;
-    std::error_code error;
-    for (const std::string& name : config_files_of(from, error)) {
-        const std::string text = read_file(fmt::format("{}/{}", from, name), size_t{1} << 30);
-        AtomicFile file(fmt::format("{}/{}", to, name), Bytes{std::ssize(text)});
-        file.write(text);
-        file.commit();
-        copied.push_back(name);
-    }
-    if (error) fail(ExitCode::kInput, "{}: cannot be listed: {}", from, error.message());
-    std::ranges::sort(copied);
-    return copied;
+    return copy_files(from, to, [](const std::string&) { return true; });
+}
+
+std::vector<std::string> copy_text_files(const std::string& from, const std::string& to) {
+    return copy_files(from, to, [](const std::string& name) {
+        return !name.ends_with("config.json") || name == "tokenizer_config.json";
+    });
 }
 
 }  // namespace dslaunch::storage

@@ -53,8 +53,11 @@ void check_model_config(const std::string& from);
 // model.
 void require_room_for_config(const std::string& from, const std::string& to);
 // Copies what belongs to a Hugging Face model beside its weights (config.json, tokenizer*, …) from
-// FROM to the folder TO, byte for byte. The names of what was copied. Throws as check_model_config
+// FROM to the folder TO, byte for byte but for what config_for_weights() changes in config.json.
+// Returns the names of what was copied. Throws as check_model_config
 // does, and Error{kDisk}.
 std::vector<std::string> copy_model_config(const std::string& from, const std::string& to);
+// Copies of these what makes and reads tokens. The names of what was copied.
+std::vector<std::string> copy_text_files(const std::string& from, const std::string& to);
 
 }  // namespace dslaunch::storage

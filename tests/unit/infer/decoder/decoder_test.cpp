@@ -13,14 +13,15 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/api/module.h>
 
-#include "graph/adapter/adapter_folder.h"
+#include "base/text_bytes.h"
+#include "graph/adapter/merged_model.h"
 #include "graph/models/transformer.h"
 #include "infer/cache/page_pool.h"
 #include "infer/ranks/group_runner.h"
 #include "infer/score/text_scores.h"
+#include "storage/adapter/adapter_changes.h"
 #include "storage/files/safetensors.h"
 #include "support/catch.h"
-#include "support/temporary_folder.h"
 
 namespace dslaunch::infer {
 namespace {
@@ -34,11 +35,18 @@ std::string fixture_path(const std::string& name) {
 }
 
 struct Fixture {
-    explicit Fixture(const std::string& path)
-        : folder(storage::open_model_folder(path)), expected(path + "/expected.safetensors") {
+    // ADAPTER: the folder of one with what is expected of it; empty: none.
+    explicit Fixture(const std::string& path, const std::string& adapter_path = "")
+        : stored(storage::open_model_folder(path)),
+          folder(stored),
+          adapter(adapter_path),
+          expected((adapter.empty() ? path : adapter) + "/expected.safetensors") {
+        if (!adapter.empty()) storage::AdapterChanges(adapter, &stored.config).adapt(folder.config);
         const SafetensorsEntry& entry = *expected.find("tokens");
         rows = entry.shape[0];
         length = entry.shape[1];
+        // As --context gives more than a model was made for, which `dynamic` is about.
+        folder.config.context = std::max(folder.config.context, length);
         std::vector<int64_t> numbers(static_cast<size_t>(rows * length));
         std::memcpy(numbers.data(), entry.bytes.data(), entry.bytes.size());
         tokens.assign(numbers.begin(), numbers.end());
@@ -48,7 +56,8 @@ struct Fixture {
         std::memcpy(logits.data(), given.bytes.data(), given.bytes.size());
     }
 
-    storage::ModelFolder folder;
+    storage::ModelFolder stored, folder;  // as it lies there, and as the adapter makes it
+    std::string adapter;
     storage::SafetensorsFile expected;
     int64_t rows = 0, length = 0;
     std::vector<int32_t> tokens;  // [rows, length]
@@ -66,8 +75,18 @@ std::vector<std::string> fixtures() {
 // One rank's decoder of a fixture.
 struct Rank {
     Rank(const Fixture& fixture, const DecoderPart& part, RankSum* sum, DecoderOptions options,
-         std::optional<MatrixForm> form = std::nullopt, const std::string& adapter = "") {
-        WeightSource source(fixture.folder, adapter, form, team);
+         std::optional<MatrixForm> form = std::nullopt) {
+        WeightSource source(fixture.stored, form, team);
+        std::optional<storage::AdapterChanges> adapter;
+        if (!fixture.adapter.empty()) {
+            adapter.emplace(fixture.adapter, &fixture.stored.config);
+            source.adapt(
+                *adapter, fixture.folder.config,
+                [](std::span<float> weight, storage::AdapterInit init,
+                   const storage::LowRankPair& pair) {
+                    graph::take_out_beginning(weight, pair.out(), {init, pair.r, pair.scale});
+                });
+        }
         options.pages = 64;
         options.frequencies = graph::rotary_frequencies(fixture.folder.config);
         decoder.emplace(fixture.folder.config, load_decoder(fixture.folder.config, part, source),
@@ -396,37 +415,61 @@ TEST_CASE("every family takes weights of every form") {
     }
 }
 
-TEST_CASE("an adapter beside the weights changes them as its file says") {
-    for (const char* name : {"llama", "gpt2"}) {
-        INFO(name);
-        const std::string model = fixture_path(std::string("huggingface/") + name);
-        // The fixture's B is zeros, as training begins.
-        graph::AdapterFolder trained =
-            graph::load_adapter(fixture_path(std::string("lora/") + name + "/begin"));
-        for (auto& [parameter, tensor] : trained.tensors)
-            if (parameter.ends_with(graph::kAdapterB)) tensor.add_(0.25);
-        const test::TemporaryFolder temporary;
-        const std::string adapter = temporary.path() + "/adapter";
-        graph::write_adapter(trained, adapter);
-        const Fixture fixture(model);
-        Rank tuned(fixture, whole_of(fixture), nullptr, {}, std::nullopt, adapter);
-        LoneRunner runner(*tuned.decoder);
-        const std::vector<float> logits = run(runner, fixture, 4);
-        CHECK(difference(logits, fixture.logits) > 1e-3);
+// The adapters of tests/fixtures/make_adapters.py, and the bases that they name.
+struct Form {
+    std::string name, path, base;
+};
 
-        const c10::InferenceMode no_gradients;
-        graph::Model merged = graph::Model::load(model);
-        CHECK(graph::merge_adapter(merged, graph::load_adapter(adapter), adapter) > 0);
-        merged.module().eval();
+std::vector<Form> adapter_forms() {
+    std::vector<Form> forms;
+    for (const auto& entry : fs::directory_iterator(fixture_path("adapters"))) {
+        const std::string path = entry.path().string();
+        const storage::MappedFile config(path + "/adapter_config.json");
+        forms.push_back(
+            {entry.path().filename().string(), path,
+             fixture_path("huggingface/") +
+                 storage::parse_adapter_config(path, text_in(config.bytes())).base_model});
+    }
+    REQUIRE(forms.size() >= 38);
+    return forms;
+}
+
+TEST_CASE("what PEFT saves computes beside the weights what PEFT computes") {
+    for (const Form& form : adapter_forms()) {
+        INFO(form.name);
+        const Fixture fixture(form.base, form.path);
+        Rank rank(fixture, whole_of(fixture), nullptr, {});
+        LoneRunner runner(*rank.decoder);
+        CHECK(relative_error(run(runner, fixture, fixture.length), fixture.logits) < kRounding);
+        SharedRunner shared(fixture, fixture.folder.config.key_heads % 2 == 0 ? 2 : 1, 2);
+        CHECK(relative_error(run(shared, fixture, 3), fixture.logits) < kRounding);
+    }
+}
+
+TEST_CASE("what PEFT saves becomes a model that computes what PEFT computes") {
+    const c10::InferenceMode no_gradients;
+    for (const Form& form : adapter_forms()) {
+        INFO(form.name);
+        const auto merged = [&] {
+            return graph::load_merged(form.base, form.path, graph::Trust::kNone);
+        };
+        if (form.name == "lora_bias" || form.name == "adapter_name") {
+            CHECK_THROWS_WITH(merged(), Catch::Contains("is added to the bias of a layer that has "
+                                                        "none, so it can't be merged"));
+            continue;
+        }
+        const Fixture fixture(form.base, form.path);
+        graph::Model model = merged().model;
+        model.module().eval();
         const std::vector<int64_t> tokens(fixture.tokens.begin(), fixture.tokens.end());
-        const at::Tensor expected =
-            merged.module()
+        const at::Tensor made =
+            model.module()
                 .get_method("logits")(
                     {at::tensor(tokens, at::kLong).view({fixture.rows, fixture.length})})
                 .toTensor()
                 .contiguous();
-        const float* numbers = expected.const_data_ptr<float>();
-        CHECK(difference(logits, {numbers, numbers + expected.numel()}) < kRounding);
+        const float* numbers = made.const_data_ptr<float>();
+        CHECK(relative_error({numbers, numbers + made.numel()}, fixture.logits) < kRounding);
     }
 }
 

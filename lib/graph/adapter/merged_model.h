@@ -1,0 +1,41 @@
+// A model with what an adapter makes of its weights. Data path: storage/adapter/adapter_changes.h,
+// model -> [here] -> model merge, generate on GPUs. One thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "graph/archive/model.h"
+#include "storage/adapter/adapter_changes.h"
+
+namespace dslaunch::graph {
+
+struct MergedModel {
+    Model model;
+    int layers = 0;          // that have a pair of matrices
+    int64_t vocabulary = 0;  // of a Hugging Face folder: tokens
+    bool unties = false;     // the output layer is no longer the table of tokens
+    bool changes_vocabulary = false;
+};
+
+// Loads the model at PATH and merges the adapter in the folder ADAPTER into it: sums are made in
+// fp32 and rounded to the weights' types. Throws Error{kInput} as Model::load() and
+// storage::AdapterChanges do, for a tensor that fits nothing of the model, and for a weight that
+// would become NaN or infinite. In an archive it throws also for a weight with a second name, which
+// would change with it.
+[[nodiscard]] MergedModel load_merged(const std::string& path, const std::string& adapter,
+                                      Trust trust);
+// The same of a MODEL in memory. Returns the number of layers.
+int merge_adapter(Model& model, storage::AdapterChanges& adapter);
+
+// Takes out of WEIGHT [out, in] what training with INIT took out of it before its first step. The
+// result is that of PEFT, to the last bits of a decomposition. REQUIRES: INIT is not kNone.
+struct AdapterBeginning {
+    storage::AdapterInit init = storage::AdapterInit::kNone;
+    int64_t r = 0;
+    double scale = 1;
+};
+void take_out_beginning(std::span<float> weight, int64_t out, const AdapterBeginning& beginning);
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,450 @@
+#include "storage/adapter/adapter_changes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/error.h"
+#include "base/kinds/dtype.h"
+#include "base/text.h"
+#include "base/text_bytes.h"
+#include "storage/files/mapped_file.h"
+
+namespace dslaunch::storage {
+
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+float fp32_of_fp16_bits(uint16_t bits) {
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    float value = std::ldexp(static_cast<float>(exponent == 0 ? fraction : fraction + 1024),
+                             std::max(exponent, 1) - 25);
+    if (exponent == 31) value = fraction == 0 ? INFINITY : NAN;
+    return bits >> 15 != 0 ? -value : value;
+}
+
+float number_at(const SafetensorsEntry& entry, int64_t index) {
+    if (entry.dtype == DType::kF32) {
+        float value = 0;
+        std::memcpy(&value, entry.bytes.data() + index * 4, sizeof value);
+        return value;
+    }
+    uint16_t half = 0;
+    std::memcpy(&half, entry.bytes.data() + index * 2, sizeof half);
+    if (entry.dtype == DType::kF16) return fp32_of_fp16_bits(half);
+    const uint32_t bits = uint32_t{half} << 16;
+    float value = 0;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+std::vector<float> turned(const SafetensorsEntry& entry) {
+    const int64_t rows = entry.shape[0], columns = entry.shape[1];
+    std::vector<float> numbers(static_cast<size_t>(rows * columns));
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < columns; ++c)
+            numbers[static_cast<size_t>(c * rows + r)] = number_at(entry, r * columns + c);
+    return numbers;
+}
+
+bool same_numbers(const std::optional<SafetensorsEntry>& a,
+                  const std::optional<SafetensorsEntry>& b) {
+    if (!a || !b) return !a && !b;
+    return a->dtype == b->dtype && a->shape == b->shape && std::ranges::equal(a->bytes, b->bytes);
+}
+
+std::string key_of(std::string parameter) {
+    if (parameter.ends_with(kWeight)) parameter.resize(parameter.size() - kWeight.size());
+    return parameter;
+}
+
+// True if target_parameters of CONFIG name PARAMETER.
+bool is_target(const AdapterConfig& config, const std::string& parameter) {
+    return std::ranges::any_of(config.target_parameters, [&](const std::string& target) {
+        return parameter == target || parameter.ends_with("." + target);
+    });
+}
+
+std::string weights_path_in(const std::string& folder) {
+    const std::string path = fmt::format("{}/{}", folder, kAdapterWeights);
+    std::error_code unreadable;
+    const std::string pickle = folder + "/adapter_model.bin";
+    if (!std::filesystem::exists(path, unreadable) && std::filesystem::exists(pickle, unreadable))
+        fail(ExitCode::kInput,
+             "{}: is a pickle, which is not read; in Python: safetensors.torch.save_file("
+             "torch.load(\"adapter_model.bin\"), \"{}\")",
+             printable(pickle), kAdapterWeights);
+    return path;
+}
+
+}  // namespace
+
+std::vector<float> fp32_numbers(const SafetensorsEntry& entry) {
+    int64_t numel = 1;
+    for (const int64_t size : entry.shape) numel *= size;
+    std::vector<float> numbers(static_cast<size_t>(numel));
+    for (int64_t i = 0; i < numel; ++i) numbers[static_cast<size_t>(i)] = number_at(entry, i);
+    return numbers;
+}
+
+std::vector<float> LowRankPair::read_a() const {
+    if (of_table) return turned(b);
+    if (experts == 1) return fp32_numbers(a);
+    std::vector<float> numbers(static_cast<size_t>(r * in()));
+    for (size_t i = 0; i < numbers.size(); ++i)
+        numbers[i] = number_at(a, expert * r * in() + static_cast<int64_t>(i));
+    return numbers;
+}
+
+std::vector<float> LowRankPair::read_b() const {
+    if (of_table) return turned(a);
+    std::vector<float> numbers;
+    numbers.reserve(static_cast<size_t>(outputs.numel * r));
+    for (int64_t row = outputs.begin; row < outputs.end(); ++row)
+        for (int64_t i = 0; i < r; ++i)
+            numbers.push_back(number_at(b, (row * r + i) * experts + expert));
+    return numbers;
+}
+
+bool WeightChange::is_same(const WeightChange& other) const {
+    if (init != other.init || !same_numbers(magnitude, other.magnitude) || rows != other.rows ||
+        !same_numbers(values, other.values) || pair.has_value() != other.pair.has_value())
+        return false;
+    if (pair) {
+        // Beside a pair, the base of each is the same weight.
+        return pair->scale == other.pair->scale && pair->r == other.pair->r &&
+               pair->read_a() == other.pair->read_a() && pair->read_b() == other.pair->read_b();
+    }
+    return same_numbers(whole, other.whole);
+}
+
+AdapterChanges::AdapterChanges(const std::string& folder, const TransformerConfig* model)
+    : folder_(folder), model_(model) {
+    const std::string config_path = fmt::format("{}/{}", folder, kAdapterConfig);
+    const MappedFile config(config_path);
+    config_ = parse_adapter_config(config_path, text_in(config.bytes()));
+    file_.emplace(weights_path_in(folder));
+    for (const SafetensorsEntry& entry : file_->entries()) add(entry);
+    add_pairs();
+    require_saved();
+    if (model_ != nullptr) settle_tied();
+    if (changes_.empty())
+        fail(ExitCode::kInput,
+             "{}: has no tensors, so it changes nothing: save the adapter again "
+             "where it was trained",
+             printable(folder));
+    model_ = nullptr;
+}
+
+void AdapterChanges::refuse(const std::string& tensor, const std::string& why) const {
+    fail(ExitCode::kInput, "{}/{}: tensor `{}` {}", printable(folder_), kAdapterWeights,
+         printable(tensor), why);
+}
+
+std::string AdapterChanges::in_model(const std::string& path) const {
+    return model_ == nullptr ? path : path_in_model(*model_, path);
+}
+
+WeightChange& AdapterChanges::change_of(const std::string& parameter) {
+    return changes_[key_of(parameter)];
+}
+
+void AdapterChanges::add(const SafetensorsEntry& entry) {
+    const AdapterName name = read_adapter_name(entry.name);
+    if (name.role == AdapterRole::kCopy) return;
+    if (name.role == AdapterRole::kUnknown)
+        refuse(entry.name,
+               "belongs to no LoRA that is known here: merge the adapter with the program that "
+               "made it, and use the merged model");
+    if (entry.dtype != DType::kF32 && !is_half(entry.dtype))
+        refuse(entry.name, fmt::format("has numbers of type {}; they must be F32, BF16 or F16",
+                                       dtype_name(entry.dtype)));
+    if (entry.bytes.empty())
+        refuse(entry.name,
+               "has no numbers: it was saved while its parts lay on other ranks (ZeRO-3, FSDP); "
+               "save it again from the gathered model");
+    const auto put = [&](std::optional<SafetensorsEntry>& place) {
+        if (place && !same_numbers(place, entry))
+            refuse(entry.name,
+                   "is there twice: the file holds two adapters, or one under two "
+                   "names; save one of them alone");
+        place = entry;
+    };
+    switch (name.role) {
+        case AdapterRole::kWhole:
+            if (is_of_experts(name.path)) return add_whole_stack(entry, name.path);
+            return put(change_of(in_model(name.path)).whole);
+        case AdapterRole::kMagnitude:
+            if (!config_.dora)
+                refuse(entry.name, fmt::format("is of DoRA, and use_dora of {} is off: PEFT would "
+                                               "pass over it; the two files belong to different "
+                                               "adapters",
+                                               kAdapterConfig));
+            return put(change_of(in_model(name.path)).magnitude);
+        case AdapterRole::kBiasOfB: {
+            WeightChange& bias = change_of(in_model(name.path) + ".bias");
+            bias.scale = config_.scale_of(name.path);
+            return put(bias.added);
+        }
+        case AdapterRole::kTokenRows:
+            return add_token_rows(entry, name.path);
+        default:
+            add_half(entry, name);
+    }
+}
+
+void AdapterChanges::add_half(const SafetensorsEntry& entry, const AdapterName& name) {
+    if (entry.shape.size() != 2)
+        refuse(entry.name,
+               fmt::format("has {}, not 2", counted(std::ssize(entry.shape), "dimension")));
+    Half& half = halves_[{name.path, name.wraps}];
+    const bool is_a = name.role == AdapterRole::kA || name.role == AdapterRole::kTableA;
+    const bool of_table = name.role == AdapterRole::kTableA || name.role == AdapterRole::kTableB;
+    const SafetensorsEntry*& place = is_a ? half.a : half.b;
+    if (place != nullptr || ((half.a != nullptr || half.b != nullptr) && half.of_table != of_table))
+        refuse(entry.name, "is there twice: the file holds two adapters; save one of them alone");
+    place = &entry;
+    half.of_table = of_table;
+}
+
+void AdapterChanges::add_token_rows(const SafetensorsEntry& entry, const std::string& path) {
+    const auto found = std::ranges::find_if(config_.token_rows, [&](const auto& named) {
+        return named.first.empty() || path == named.first || path.ends_with("." + named.first);
+    });
+    if (found == config_.token_rows.end())
+        refuse(entry.name, fmt::format("has rows of a table that trainable_token_indices of {} "
+                                       "does not name",
+                                       kAdapterConfig));
+    if (entry.shape.size() != 2 || entry.shape[0] != std::ssize(found->second))
+        refuse(entry.name, fmt::format("has other rows than the {} of trainable_token_indices",
+                                       found->second.size()));
+    WeightChange& change = change_of(in_model(path));
+    change.rows = found->second;
+    change.values = entry;
+}
+
+void AdapterChanges::add_pairs() {
+    for (const auto& [place, half] : halves_) {
+        const auto& [path, wraps] = place;
+        if (half.a == nullptr || half.b == nullptr) {
+            const SafetensorsEntry& there = half.a != nullptr ? *half.a : *half.b;
+            const char* const kind = half.of_table ? "lora_embedding" : "lora";
+            refuse(there.name,
+                   fmt::format("has no {}_{} beside it: half of the adapter of `{}` is missing; "
+                               "save it again where it was trained",
+                               kind, half.a != nullptr ? 'B' : 'A', printable(path)));
+        }
+        LowRankPair pair;
+        pair.name = half.a->name;
+        pair.a = *half.a;
+        pair.b = *half.b;
+        pair.of_table = half.of_table;
+        pair.r = pair.a.shape[0];
+        pair.outputs = {0, pair.b.shape[0]};
+        require_target(path, pair);
+        const bool is_stack = model_ != nullptr && model_->has_experts() &&
+                              path.ends_with("." + model_->names.at("experts"));
+        if (is_stack) {
+            add_stack(path, pair);
+        } else if (wraps > 0) {
+            refuse(pair.name, "is an adapter around another one of a layer that has no experts");
+        } else {
+            // PEFT knows what it adapts by target_parameters by the parameter's name.
+            const bool is_parameter = is_target(config_, path + ".weight");
+            const std::string layer = is_parameter ? path + ".weight" : path;
+            require_rank(layer, pair, 1);
+            pair.scale = config_.scale_of(layer);
+            add_pair(in_model(path), pair);
+        }
+    }
+    halves_.clear();
+}
+
+void AdapterChanges::add_pair(const std::string& path, const LowRankPair& pair) {
+    WeightChange& change = change_of(path);
+    if (change.pair)
+        refuse(pair.name,
+               "changes a layer that another tensor changes too: the file holds two "
+               "adapters, or a layer under two names");
+    change.pair = pair;
+    // A base that lies beside the pair is what the beginning left of it.
+    if (!change.whole && !pair.of_table && pair.experts == 1) change.init = config_.init;
+    if (!config_.dora) return;
+    const int64_t numel = pair.of_table ? pair.in() : pair.out();
+    if (!change.magnitude || change.magnitude->shape != std::vector{numel})
+        refuse(pair.name, fmt::format("has no lora_magnitude_vector of {} beside it, which "
+                                      "use_dora of {} asks for",
+                                      numel, kAdapterConfig));
+}
+
+// The pair of a whole layer's experts, whose matrices transformers 5 holds as one parameter.
+void AdapterChanges::add_stack(const std::string& path, const LowRankPair& pair) {
+    const int64_t width = model_->width, inner = model_->expert_width, count = model_->experts;
+    const bool up = pair.in() == width && pair.out() == 2 * inner;
+    const bool down = pair.in() == inner && pair.out() == width;
+    if (up == down || pair.r % count != 0)
+        refuse(pair.name,
+               fmt::format("is [{}, {}], and its other half has {} rows: {} experts have [{} * r, "
+                           "{}] with {} rows, or [{} * r, {}] with {}",
+                           pair.r, pair.in(), pair.out(), count, count, width, 2 * inner, count,
+                           inner, width));
+    const std::string parameter = path + (up ? ".gate_up_proj" : ".down_proj");
+    require_rank(parameter, pair, count);
+    LowRankPair one = pair;
+    one.experts = count;
+    one.r = pair.r / count;
+    one.scale = config_.scale_of(parameter);
+    for (one.expert = 0; one.expert < count; ++one.expert) {
+        const std::string expert = fmt::format("{}.{}.", in_model(path), one.expert);
+        if (down) {
+            add_pair(expert + model_->names.at("down"), one);
+            continue;
+        }
+        one.outputs = {0, inner};
+        add_pair(expert + model_->names.at("gate"), one);
+        one.outputs = {inner, inner};
+        add_pair(expert + model_->names.at("up"), one);
+    }
+}
+
+// True if PATH is that of one parameter of a layer's experts.
+bool AdapterChanges::is_of_experts(const std::string& path) const {
+    if (model_ == nullptr || !model_->has_experts()) return false;
+    const std::string experts = "." + model_->names.at("experts");
+    return path.ends_with(experts + ".gate_up_proj") || path.ends_with(experts + ".down_proj");
+}
+
+// All experts' matrices, one after the other.
+void AdapterChanges::add_whole_stack(const SafetensorsEntry& entry, const std::string& path) {
+    const int64_t width = model_->width, inner = model_->expert_width, count = model_->experts;
+    const bool up = path.ends_with("gate_up_proj");
+    const std::vector<int64_t> there =
+        up ? std::vector{count, 2 * inner, width} : std::vector{count, width, inner};
+    if (entry.shape != there)
+        refuse(entry.name, fmt::format("has another shape than {} experts of the model", count));
+    const std::string experts = in_model(path.substr(0, path.rfind('.')));
+    const size_t bytes = entry.bytes.size() / static_cast<size_t>(up ? 2 * count : count);
+    size_t part = 0;
+    for (int64_t i = 0; i < count; ++i)
+        for (const char* const kind : up ? std::vector{"gate", "up"} : std::vector{"down"}) {
+            SafetensorsEntry one = entry;
+            one.shape = up ? std::vector{inner, width} : std::vector{width, inner};
+            one.bytes = entry.bytes.subspan(part++ * bytes, bytes);
+            change_of(fmt::format("{}.{}.{}", experts, i, model_->names.at(kind))).whole = one;
+        }
+}
+
+void AdapterChanges::require_rank(const std::string& path, const LowRankPair& pair,
+                                  int64_t experts) const {
+    const int64_t rank = config_.rank_of(path) * experts;
+    if (pair.a.shape[0] == rank && pair.b.shape[1] == rank) return;
+    refuse(pair.name,
+           fmt::format("is of rank {} and its other half of rank {}, and {} says {} (`r` and "
+                       "`rank_pattern`): the scale of its change hangs on it; the two files belong "
+                       "to different adapters",
+                       pair.a.shape[0], pair.b.shape[1], kAdapterConfig, rank));
+}
+
+// PEFT makes no adapter for a layer that the config leaves out, and passes over its tensors.
+void AdapterChanges::require_target(const std::string& path, const LowRankPair& pair) const {
+    if (config_.target_names.may_have(path)) return;
+    for (const char* end : {".weight", ".gate_up_proj", ".down_proj"})
+        if (is_target(config_, path + end)) return;
+    const bool is_head = model_ != nullptr && in_model(path) == head_of(*model_);
+    if (is_head && config_.tied) return;
+    refuse(pair.name,
+           fmt::format("is an adapter of `{}`, which {} leaves out (target_modules, "
+                       "exclude_modules, layers_to_transform): PEFT would pass over it; the two "
+                       "files belong to different adapters",
+                       printable(path), kAdapterConfig));
+}
+
+// A tied parameter may stand there under the name of another module.
+void AdapterChanges::require_saved() const {
+    if (config_.modules_to_save.empty()) return;
+    const auto missing = [&](const std::string& name) {
+        fail(ExitCode::kInput,
+             "{}/{}: has nothing of modules_to_save of {} (`{}`): the file is not whole; save the "
+             "adapter again where it was trained",
+             printable(folder_), kAdapterWeights, kAdapterConfig, printable(name));
+    };
+    if (std::ranges::none_of(changes_,
+                             [](const auto& named) { return named.second.whole.has_value(); }))
+        missing(config_.modules_to_save.front());
+    if (model_ == nullptr) return;
+    for (const std::string& table : {table_of(*model_), head_of(*model_)})
+        for (const std::string& name : config_.modules_to_save) {
+            const auto change = changes_.find(table);
+            if (table.ends_with(name) && (change == changes_.end() || !change->second.whole))
+                missing(name);
+        }
+}
+
+// Of a model whose output layer is the table of tokens, PEFT gives each of the two what the file
+// has for its name; rows of the table alone reach both.
+void AdapterChanges::settle_tied() {
+    if (!model_->tied) return;
+    const auto table = changes_.find(table_of(*model_));
+    if (table == changes_.end()) return;
+    WeightChange& change = table->second;
+    if (change.pair && !change.pair->of_table)
+        refuse(change.pair->name,
+               "is a linear layer's pair at the table of tokens: an adapter of the output layer is "
+               "that of lm_head, and one of the table has lora_embedding_A and lora_embedding_B");
+    WeightChange& head = changes_[head_of(*model_)];
+    if (!change.rows.empty() && head.rows.empty()) {
+        head.rows = change.rows;
+        head.values = change.values;
+    }
+    const bool has_grown = change.whole && change.whole->shape.size() == 2 &&
+                           change.whole->shape[0] != model_->vocabulary;
+    if (has_grown && !head.whole) head.whole = change.whole;
+}
+
+void AdapterChanges::adapt(TransformerConfig& model) const {
+    const auto change_at = [&](const std::string& name) -> const WeightChange& {
+        static const WeightChange kNone;
+        const auto found = changes_.find(name);
+        return found == changes_.end() ? kNone : found->second;
+    };
+    const WeightChange& table = change_at(table_of(model));
+    const WeightChange& head = change_at(head_of(model));
+    const auto rows_of = [&](const WeightChange& change) {
+        return change.whole && change.whole->shape.size() == 2 ? change.whole->shape[0]
+                                                               : model.vocabulary;
+    };
+    if (rows_of(table) != rows_of(head))
+        refuse(table.whole ? table.whole->name : head.whole->name,
+               fmt::format("is of {} tokens and the output layer of {}: save both with the adapter "
+                           "(modules_to_save, or save_embedding_layers=True)",
+                           rows_of(table), rows_of(head)));
+    model.vocabulary = rows_of(table);
+    if (model.tied && !table.is_same(head)) model.tied = false;
+}
+
+const WeightChange* AdapterChanges::take(const std::string& name) {
+    const auto found = changes_.find(key_of(name));
+    if (found == changes_.end()) return nullptr;
+    found->second.taken = true;
+    return &found->second;
+}
+
+void AdapterChanges::require_all_taken() const {
+    for (const auto& [name, change] : changes_) {
+        if (change.taken) continue;
+        if (change.added && !change.whole)
+            refuse(change.added->name,
+                   "is added to the bias of a layer that has none, so it can't be merged: use the "
+                   "adapter beside the model (`dslaunch generate --adapter`)");
+        const SafetensorsEntry* first = nullptr;
+        for (const auto* entry : {&change.whole, &change.magnitude, &change.added, &change.values})
+            if (first == nullptr && *entry) first = &**entry;
+        if (change.pair) first = &change.pair->a;
+        if (first != nullptr) refuse(first->name, "belongs to no layer of the model");
+    }
+}
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,110 @@
+// What an adapter makes of a model's weights: pairs of small matrices A [r, in] and B [out, r]
+// beside a layer, magnitudes of its rows, rows of tables, and whole parameters in the place of the
+// model's. Data path: adapter_config.json, adapter_model.safetensors -> [here] -> graph/adapter
+// (training, model merge), infer/model (generate, eval, serve). One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/range.h"
+#include "storage/adapter/adapter_config.h"
+#include "storage/adapter/adapter_names.h"
+#include "storage/files/safetensors.h"
+#include "storage/huggingface/transformer_switches.h"
+
+namespace dslaunch::storage {
+
+// The change of a weight [out, in]: scale times B A.
+struct LowRankPair {
+    std::string name;  // of A in the file, for messages
+    SafetensorsEntry a, b;
+    bool of_table = false;  // A is B of the table's pair, transposed, and B is its A
+    int64_t r = 0;
+    double scale = 1;
+    // A weight of EXPERTS that lie one after the other: its rows of A, and every EXPERTS-th column
+    // of B, of which OUTPUTS are the rows.
+    int64_t expert = 0, experts = 1;
+    Range outputs;
+
+    [[nodiscard]] int64_t in() const { return of_table ? b.shape[0] : a.shape[1]; }
+    [[nodiscard]] int64_t out() const { return of_table ? a.shape[1] : outputs.numel; }
+    [[nodiscard]] std::vector<float> read_a() const;  // [r, in]
+    [[nodiscard]] std::vector<float> read_b() const;  // [out, r]
+};
+
+struct WeightChange {
+    std::optional<SafetensorsEntry> whole;
+    AdapterInit init = AdapterInit::kNone;  // of the weight, before all that follows
+    std::optional<LowRankPair> pair;
+    std::optional<SafetensorsEntry> magnitude;  // [out]; of a table [in]
+    // Of a bias: what is added to it, times `scale`.
+    std::optional<SafetensorsEntry> added;
+    double scale = 1;
+    std::vector<int64_t> rows;  // of a table, which have the values of `values`
+    std::optional<SafetensorsEntry> values;
+    bool taken = false;
+
+    [[nodiscard]] bool is_same(const WeightChange& other) const;
+};
+
+// The numbers of ENTRY as fp32. REQUIRES: they are F32, BF16 or F16.
+[[nodiscard]] std::vector<float> fp32_numbers(const SafetensorsEntry& entry);
+
+class AdapterChanges {
+  public:
+    // Reads both files of FOLDER, an adapter of MODEL (null: a model that is no Hugging Face
+    // folder). Throws Error{kInput} naming the file and the tensor: one that belongs to no adapter,
+    // or is no floating-point one; half of a pair; a pair of another rank than the config's; a
+    // layer that the config leaves out; and a file without what modules_to_save names.
+    AdapterChanges(const std::string& folder, const TransformerConfig* model);
+
+    [[nodiscard]] const std::string& folder() const { return folder_; }
+    [[nodiscard]] const AdapterConfig& config() const { return config_; }
+    // By the names of the weights, without ".weight" at their end.
+    [[nodiscard]] const std::map<std::string, WeightChange>& all() const { return changes_; }
+
+    // Makes MODEL that which the adapter makes of it: one with as many tokens as its tables have,
+    // and with an output layer of its own where the adapter changes it otherwise than the table.
+    void adapt(TransformerConfig& model) const;
+
+    // The change of the parameter NAME; null: it has none. The second throws Error{kInput} naming
+    // the tensor that nobody took.
+    [[nodiscard]] const WeightChange* take(const std::string& name);
+    void require_all_taken() const;
+
+    [[noreturn]] void refuse(const std::string& tensor, const std::string& why) const;
+
+  private:
+    void add(const SafetensorsEntry& entry);
+    [[nodiscard]] bool is_of_experts(const std::string& path) const;
+    void add_whole_stack(const SafetensorsEntry& entry, const std::string& path);
+    void add_half(const SafetensorsEntry& entry, const AdapterName& name);
+    void add_pairs();
+    void add_pair(const std::string& path, const LowRankPair& pair);
+    void add_stack(const std::string& path, const LowRankPair& pair);
+    void add_token_rows(const SafetensorsEntry& entry, const std::string& path);
+    void require_rank(const std::string& path, const LowRankPair& pair, int64_t experts) const;
+    void require_target(const std::string& path, const LowRankPair& pair) const;
+    void require_saved() const;
+    void settle_tied();
+    [[nodiscard]] std::string in_model(const std::string& path) const;
+    WeightChange& change_of(const std::string& parameter);
+
+    struct Half {
+        const SafetensorsEntry* a = nullptr;
+        const SafetensorsEntry* b = nullptr;
+        bool of_table = false;
+    };
+    std::string folder_;
+    const TransformerConfig* model_ = nullptr;
+    AdapterConfig config_;
+    std::optional<SafetensorsFile> file_;
+    std::map<std::pair<std::string, int>, Half> halves_;  // by path and wraps
+    std::map<std::string, WeightChange> changes_;
+};
+
+}  // namespace dslaunch::storage

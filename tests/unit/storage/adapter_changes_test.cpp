@@ -1,0 +1,206 @@
+// The tensors of an adapter's file beside its config: what is whole, and what is refused by name.
+#include "storage/adapter/adapter_changes.h"
+
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "support/text_tools.h"
+
+namespace dslaunch {
+
+using namespace storage;
+
+namespace {
+
+struct Given {
+    std::string name;
+    std::vector<int64_t> shape;
+    DType dtype = DType::kF32;
+};
+
+// Writes an adapter of TENSORS of zeros beside a config with FIELDS.
+void write_adapter(const std::string& folder, const std::vector<Given>& tensors,
+                   const std::string& fields) {
+    std::vector<SafetensorsEntry> entries;
+    for (const Given& tensor : tensors)
+        entries.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
+    SafetensorsWriter writer(folder + "/adapter_model.safetensors", entries);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        int64_t bytes = dtype_bytes(tensors[i].dtype);
+        for (const int64_t size : tensors[i].shape) bytes *= size;
+        writer.write(i, std::vector<std::byte>(static_cast<size_t>(bytes)));
+    }
+    writer.commit();
+    test::write_file(folder + "/adapter_config.json",
+                     R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8)" + fields + "}");
+}
+
+// A small decoder with experts and tied tables.
+TransformerConfig model() {
+    TransformerConfig config;
+    config.names = {{"decoder", "model"},
+                    {"embed", "embed_tokens"},
+                    {"head", "lm_head"},
+                    {"layers", "layers"},
+                    {"mlp", "block_sparse_moe"},
+                    {"experts", "experts"},
+                    {"gate", "w1"},
+                    {"up", "w3"},
+                    {"down", "w2"},
+                    {"router", "gate"}};
+    config.vocabulary = 10;
+    config.width = 8;
+    config.experts = 2;
+    config.expert_width = 6;
+    config.layers.resize(1);
+    config.layers[0].experts = true;
+    config.tied = true;
+    return config;
+}
+
+std::string verdict(const std::vector<Given>& tensors, const std::string& fields) {
+    const test::TemporaryFolder folder;
+    write_adapter(folder.path(), tensors, fields);
+    const TransformerConfig config = model();
+    return test::error_of(ExitCode::kInput, [&] { AdapterChanges(folder.path(), &config); });
+}
+
+const Given kA{"base_model.model.model.layers.0.q.lora_A.weight", {4, 8}};
+const Given kB{"base_model.model.model.layers.0.q.lora_B.weight", {16, 4}};
+const Given kTable{"base_model.model.model.embed_tokens.weight", {10, 8}};
+
+}  // namespace
+
+TEST_CASE("an adapter is whole with both halves of each layer, of the rank in its config") {
+    CHECK(verdict({kA, kB}, "") == "accepted");
+    CHECK(verdict({kB, kA, {"base_model.model.model.norm.weight", {8}, DType::kBF16}},
+                  R"(, "modules_to_save": ["norm"])") == "accepted");
+    struct Case {
+        std::vector<Given> tensors;
+        std::string says;
+        std::string fields = "";
+    };
+    const std::string q = "base_model.model.model.layers.0.q.";
+    const std::vector<Case> cases = {
+        {{kA}, "`base_model.model.model.layers.0.q.lora_A.weight` has no lora_B beside it"},
+        {{kB}, "`base_model.model.model.layers.0.q.lora_B.weight` has no lora_A beside it"},
+        {{kA, {"base_model.model.model.layers.0.k.lora_B.weight", {16, 4}}}, "half of the adapter"},
+        {{{q + "lora_A.weight", {2, 8}}, {q + "lora_B.weight", {16, 2}}},
+         "is of rank 2 and its other half of rank 2, and adapter_config.json says 4"},
+        {{kA, kB}, "adapter_config.json says 6", R"(, "rank_pattern": {"layers.0.q": 6})"},
+        {{kA, {q + "lora_B.weight", {16, 8}}}, "its other half of rank 8"},
+        {{{q + "lora_A.weight", {4}}, kB}, "has 1 dimension, not 2"},
+        {{{q + "lora_A.weight", {4, 0}}, kB}, "was saved while its parts lay on other ranks"},
+        {{{q + "lora_A.weight", {4, 8}, DType::kI32}, kB}, "has numbers of type"},
+        {{kA, kB, {q + "lora_diag", {4}}}, "belongs to no LoRA that is known here"},
+        {{kA, kB, {q + "lora_A.default.weight", {4, 8}}}, "is there twice"},
+        {{kA, kB},
+         "has nothing of modules_to_save of adapter_config.json (`norm`)",
+         R"(, "modules_to_save": ["norm"])"},
+        {{kA, kB, kTable},
+         "has nothing of modules_to_save of adapter_config.json (`lm_head`)",
+         R"(, "modules_to_save": ["embed_tokens", "lm_head"])"},
+        {{kA, kB}, "leaves out (target_modules", R"(, "target_modules": ["v"])"},
+        {{kA, kB},
+         "leaves out (target_modules",
+         R"(, "target_modules": "all-linear", "exclude_modules": ["q"])"},
+        {{kA, kB, {q + "lora_magnitude_vector", {16}}}, "is of DoRA, and use_dora"},
+        {{kA, kB}, "has no lora_magnitude_vector of 16 beside it", R"(, "use_dora": true)"},
+        {{{q + "lora_embedding_A", {4, 10}}, kB}, "is there twice"},
+        {{{"base_model.model.model.layers.0.mlp.experts.lora_A.weight", {8, 8}},
+          {"base_model.model.model.layers.0.mlp.experts.lora_B.weight", {10, 8}}},
+         "2 experts have [2 * r, 8] with 12 rows, or [2 * r, 6] with 8"},
+        {{{"base_model.model.model.embed_tokens.lora_A.weight", {4, 8}},
+          {"base_model.model.model.embed_tokens.lora_B.weight", {10, 4}}},
+         "is a linear layer's pair at the table of tokens"},
+    };
+    for (const Case& one : cases) {
+        const std::string said = verdict(one.tensors, one.fields);
+        INFO(said);
+        CHECK_THAT(said,
+                   Catch::Contains("adapter_model.safetensors: ") && Catch::Contains(one.says));
+    }
+}
+
+TEST_CASE("an adapter unties the output layer where it changes one of the two alone") {
+    struct Case {
+        std::vector<Given> tensors;
+        bool tied;
+        int64_t vocabulary = 10;
+    };
+    const std::vector<Case> cases = {
+        {{kA, kB}, true},
+        {{kTable}, false},
+        {{{"base_model.model.lm_head.weight", {10, 8}}}, false},
+        {{kTable, {"base_model.model.lm_head.weight", {10, 8}}}, true},
+        {{{"base_model.model.lm_head.lora_A.weight", {4, 8}},
+          {"base_model.model.lm_head.lora_B.weight", {10, 4}}},
+         false},
+        // Rows that are more than the model has are those of both.
+        {{{"base_model.model.model.embed_tokens.weight", {12, 8}}}, true, 12},
+    };
+    for (const Case& one : cases) {
+        INFO(one.tensors.front().name);
+        const test::TemporaryFolder folder;
+        write_adapter(folder.path(), one.tensors, "");
+        TransformerConfig config = model();
+        AdapterChanges(folder.path(), &config).adapt(config);
+        CHECK(config.tied == one.tied);
+        CHECK(config.vocabulary == one.vocabulary);
+    }
+}
+
+TEST_CASE("a pickle of an adapter is refused with what to do") {
+    const test::TemporaryFolder folder;
+    test::write_file(folder.path() + "/adapter_config.json", R"({"peft_type": "LORA"})");
+    test::write_file(folder.path() + "/adapter_model.bin", "x");
+    CHECK_THAT(test::error_of(ExitCode::kInput, [&] { AdapterChanges(folder.path(), nullptr); }),
+               Catch::Contains("adapter_model.bin: is a pickle, which is not read; in Python"));
+}
+
+TEST_CASE("tensors' names say the layer and what they are, whoever saved them") {
+    struct Case {
+        const char* name;
+        AdapterRole role;
+        const char* path;
+        int wraps = 0;
+    };
+    const std::vector<Case> cases = {
+        {"base_model.model.h.0.q.lora_A.weight", AdapterRole::kA, "h.0.q"},
+        {"h.0.q.lora_A.weight", AdapterRole::kA, "h.0.q"},
+        {"base_model.model.h.0.q.lora_B.default.weight", AdapterRole::kB, "h.0.q"},
+        {"h.0.q.lora_B.bias", AdapterRole::kBiasOfB, "h.0.q"},
+        {"e.lora_embedding_A", AdapterRole::kTableA, "e"},
+        {"e.lora_embedding_B.default", AdapterRole::kTableB, "e"},
+        {"h.q.lora_magnitude_vector", AdapterRole::kMagnitude, "h.q"},
+        {"h.q.lora_magnitude_vector.default.weight", AdapterRole::kMagnitude, "h.q"},
+        {"h.experts.base_layer.lora_A.weight", AdapterRole::kA, "h.experts", 1},
+        {"lm_head.base_layer.weight", AdapterRole::kWhole, "lm_head.weight", 1},
+        {"lm_head.modules_to_save.default.weight", AdapterRole::kWhole, "lm_head.weight"},
+        {"lm_head.modules_to_save.weight", AdapterRole::kWhole, "lm_head.weight"},
+        {"lm_head.original_module.weight", AdapterRole::kCopy, "lm_head"},
+        {"e.token_adapter.trainable_tokens_delta", AdapterRole::kTokenRows, "e"},
+        {"base_model.model.norm.weight", AdapterRole::kWhole, "norm.weight"},
+        {"base_model.model._orig_mod.h.q.lora_A.weight", AdapterRole::kA, "h.q"},
+        {"h.q.lora_E", AdapterRole::kUnknown, "h.q"},
+        {"", AdapterRole::kUnknown, ""},
+    };
+    for (const Case& one : cases) {
+        INFO(one.name);
+        const AdapterName read = read_adapter_name(one.name);
+        CHECK(read.role == one.role);
+        CHECK(read.path == one.path);
+        CHECK(read.wraps == one.wraps);
+    }
+    CHECK(name_in_adapter("h.0.q.lora_A.weight") == "base_model.model.h.0.q.lora_A.weight");
+    const TransformerConfig config = model();
+    for (const auto& [path, here] : std::vector<std::pair<std::string, std::string>>{
+             {"model.layers.0.mlp.gate", "model.layers.0.block_sparse_moe.gate"},
+             {"layers.0.self_attn.q", "model.layers.0.self_attn.q"},
+             {"model.language_model.layers.0.q", "model.layers.0.q"},
+             {"language_model.model.layers.0.q", "model.layers.0.q"},
+             {"language_model.lm_head", "lm_head"},
+             {"embed_out.weight", "lm_head.weight"}})
+        CHECK(path_in_model(config, path) == here);
+}
+
+}  // namespace dslaunch

@@ -313,7 +313,7 @@ void evaluate(const EvalArguments& arguments, RankProcess& process) {
         if (arguments.writes_reference) require_reference(arguments, *data);
     }
     if (!arguments.choices.empty()) {
-        const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
+        const TextFiles files(session.text_folder(), session.folder().config.vocabulary);
         questions = read_questions(arguments, files);
         for (const Question& question : questions)
             for (const std::vector<int32_t>& choice : question.choices)

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "graph/adapter/adapter_folder.h"
+#include "graph/adapter/merged_model.h"
 #include "graph/archive/model.h"
 #include "graph/archive/op_library.h"
 #include "graph/lower/device_rewrite.h"
@@ -143,7 +143,7 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
              "--trust-model is for archives: nothing in a Hugging Face folder is executed");
     DecoderSession session(arguments.decoder, process);
     if (process.is_first()) {
-        const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
+        const TextFiles files(session.text_folder(), session.folder().config.vocabulary);
         const std::vector<Prompt> prompts = prompts_of(arguments, files);
         session.open(pages_of(arguments, prompts, session.context()));
         write(session.runner(), arguments, files, prompts);
@@ -166,11 +166,11 @@ void generate_with_module(const GenerateArguments& arguments) {
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
     const at::Device device = gpu ? runtime::torch_device(*gpu) : at::Device(at::kCPU);
     graph::load_op_libraries(arguments.op_libraries);
-    graph::Model loaded = graph::Model::load(arguments.decoder.model, graph::Weights::kRequired,
-                                             graph::trust_of(arguments.trust_model));
     const std::string& adapter = arguments.decoder.adapter;
-    if (!adapter.empty())
-        static_cast<void>(graph::merge_adapter_folder(loaded, given.model, adapter));
+    const graph::Trust trust = graph::trust_of(arguments.trust_model);
+    graph::Model loaded = adapter.empty()
+                              ? graph::Model::load(given.model, graph::Weights::kRequired, trust)
+                              : graph::load_merged(given.model, adapter, trust).model;
     const torch::jit::Module& module = loaded.module();
     if (!device.is_cpu()) graph::rewrite_methods(module, device);
     graph::TextModel model(module, device, arguments.decoder.context);

@@ -150,7 +150,7 @@ void serve_model(ServeArguments& arguments, RankProcess& process) {
         arguments.server.api_key = read_key_file(arguments.api_key_file);
     serve::HttpServer::require_key(arguments.server);
     DecoderSession session(arguments.decoder, process);
-    const TextFiles files(arguments.decoder.model, session.folder().config.vocabulary);
+    const TextFiles files(session.text_folder(), session.folder().config.vocabulary);
     static_cast<void>(files.require_codec());
     open_session(session, arguments);
     const int64_t positions = session.pages() * infer::kPagePositions;

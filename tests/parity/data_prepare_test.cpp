@@ -3,6 +3,7 @@
 // rows of one document each are, and a model whose numbers are NaN is judged by no command.
 #include <numeric>
 
+#include "base/text.h"
 #include "fixture_runs.h"
 #include "support/skip.h"
 
@@ -194,6 +195,93 @@ TEST_CASE("bad rows of a Parquet file are left out and told by number and reason
     const Preparing::Prepared piped = preparing.prepare({"-"}, {}, table("bad.parquet"));
     CHECK(piped.code == 66);
     CHECK_THAT(piped.said, Catch::Contains("-: is a Parquet file, which begins at its end"));
+}
+
+TEST_CASE("a file of JSON has a row in each line, in a list or in several lines each") {
+    const Preparing preparing;
+    const auto write = [&](const std::string& name, const std::string& text) {
+        write_file(preparing.folder().path() + "/" + name, text);
+        return preparing.folder().path() + "/" + name;
+    };
+    const std::string first = R"({"question": "t3 [", "answer": "t4 }\\"})";
+    const std::string second = R"({"question": "t5", "answer": "\"t6, {", "id": [1, {"a": 2}]})";
+    const Preparing::Prepared lines =
+        preparing.prepare({write("a.jsonl", first + "\n" + second + "\n")});
+    INFO(lines.said);
+    REQUIRE(lines.code == 0);
+    CHECK_THAT(lines.said, Catch::Contains("columns that are not read: id"));
+    const std::string spread = "{\n  \"question\": \"t3 [\",\n  \"answer\": \"t4 }\\\\\"\n}";
+    for (const std::string& text :
+         {"[" + first + "," + second + "]", "\xef\xbb\xbf[\n" + first + ",\r\n" + second + "\n]\n",
+          spread + "\n" + second, "[" + spread + ", " + second + "]",
+          first + "\r" + second + "\r"}) {
+        const Preparing::Prepared made = preparing.prepare({write("a.json", text)});
+        INFO(text << "\n" << made.said);
+        CHECK(made.code == 0);
+        CHECK(made.rows == lines.rows);
+        CHECK(preparing.prepare({"-"}, {}, preparing.folder().path() + "/a.json").rows ==
+              lines.rows);
+    }
+    // A bad object has its number in the list.
+    const Preparing::Prepared bad =
+        preparing.prepare({write("bad.json", "[" + first + ", 5, {\"question\" 6}]")});
+    CHECK(bad.code == 0);
+    CHECK_THAT(bad.said, Catch::Contains("bad.json:2: left out: the line holds no JSON object") &&
+                             Catch::Contains("bad.json:3: left out: no JSON at byte"));
+
+    const std::pair<std::string, std::string> refused[] = {
+        {"[" + first + "," + second.substr(0, 20), "the file ends within its list"},
+        {"[" + first + "]\n" + second, "the file goes on after the end of its list"},
+        {"question,answer\nt3,t4\n", "is a table of values with commas or tabs"},
+        {"\x1f\x8b\x08\n", "is compressed (gzip): unpack it into the pipe: `gunzip -c FILE |"},
+        {"\x28\xb5\x2f\xfd\n", "is compressed (zstd)"},
+        {std::string("\xff\xfe{\0\"\0", 6), "is UTF-16, and UTF-8 is due"},
+        {std::string("{\0\"\0t\0", 6), "is UTF-16, and UTF-8 is due"},
+        {"[]", "no line gave a row (0 bad ones)"},
+    };
+    for (const auto& [text, reason] : refused) {
+        const Preparing::Prepared made = preparing.prepare({write("no.json", text)});
+        INFO(printable(text) << "\n" << made.said);
+        CHECK(made.code == 66);
+        CHECK_THAT(made.said, Catch::Contains("no.json") && Catch::Contains(reason));
+    }
+    CHECK(preparing.prepare({write("a.csv", "a,b\n1,2\n")}).code == 66);
+}
+
+TEST_CASE("a row that was not meant to be learned is left out and told") {
+    const Preparing preparing;
+    const std::string lines = preparing.folder().path() + "/a.jsonl";
+    write_file(lines, R"({"prompt": "t3", "completion": "t4", "label": false})"
+                      "\n"
+                      R"({"prompt": "t3", "completion": "t4"})"
+                      "\n");
+    const Preparing::Prepared made = preparing.prepare({lines});
+    INFO(made.said);
+    REQUIRE(made.code == 0);
+    CHECK_THAT(made.said,
+               Catch::Contains("a.jsonl:1: left out: label: in a row of the form `completion`") &&
+                   Catch::Contains("lines: 1 completion; 1 bad") &&
+                   Catch::Contains("1 line of text that goes on, for which the chat template is "
+                                   "not used: --as-chat uses it"));
+    CHECK(preparing.prepare({lines}, {"--as-chat"}).rows != made.rows);
+    const Preparing::Prepared strict = preparing.prepare({lines}, {"--max-bad-lines", "0"});
+    CHECK(strict.code == 66);
+    CHECK_THAT(strict.said, Catch::Contains("a.jsonl:1: label:"));
+}
+
+TEST_CASE("a text ends with the tokenizer's end token, once") {
+    const Preparing preparing;
+    const std::string lines = preparing.folder().path() + "/a.jsonl";
+    const auto made_of = [&](const std::string& text) {
+        write_file(lines, "{\"text\": \"" + text + "\"}\n");
+        return preparing.prepare({lines}).rows;
+    };
+    const std::string open = made_of("t3 t4");
+    write_file(preparing.folder().path() + "/model/tokenizer_config.json",
+               R"({"eos_token": {"content": "</s>"}})");
+    const std::string ended = made_of("t3 t4");
+    CHECK(ended != open);
+    CHECK(ended == made_of("t3 t4 </s>"));
 }
 
 TEST_CASE("rows that keep documents apart are held out as they are trained") {

@@ -14,10 +14,10 @@ constexpr const char* kDocs = "docs/data.md";
 
 void declare_prepare(CommandLine& app, PrepareArguments& arguments,
                      std::optional<std::string>& long_documents) {
-    app.add("FILE", arguments.files,
-            "lines of JSON, or Parquet: text, messages, conversations, instruction and output, "
-            "prompt and "
-            "completion, or chosen and rejected; - for stdin")
+    app.add(
+           "FILE", arguments.files,
+           "lines or a list of JSON, or Parquet: text, messages, conversations, a question and its "
+           "answer, or chosen and rejected; - for stdin")
         .required();
     app.add("--model DIR", arguments.model, "the folder with tokenizer.json and the chat template")
         .required();
@@ -32,6 +32,9 @@ void declare_prepare(CommandLine& app, PrepareArguments& arguments,
             "a pair of answers, which is cut")
         .one_of({"split", "cut", "drop"});
     app.add("--learn-all", arguments.learns_all, "learn questions too, not the answers alone");
+    app.add("--as-chat", arguments.makes_chats,
+            "render a prompt and its completion, or its chosen and rejected text, as a chat; else "
+            "they are text that goes on, whatever template the model has");
     app.add("!--no-end", arguments.ends_texts,
             "no end token behind texts that no chat template has ended");
     app.add("--max-bad-lines N", arguments.bad_lines_max, "more bad lines than that are an error")

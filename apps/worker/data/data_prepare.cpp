@@ -1,7 +1,9 @@
 #include "worker/data/data_prepare.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -21,19 +23,22 @@ namespace dslaunch::worker {
 namespace {
 
 constexpr int64_t kBadLinesShown = 10;
+constexpr size_t kUnreadMax = 64;
 constexpr std::chrono::seconds kTellInterval{5};
 
 class Preparation {
   public:
     explicit Preparation(const PrepareArguments& arguments)
         : arguments_(arguments),
-          tokenizer_(tokens::Tokenizer::load(arguments.model + "/tokenizer.json")),
+          tokenizer_(tokens::Tokenizer::of_folder(arguments.model)),
+          ends_(end_tokens(arguments.model, tokenizer_)),
           chat_(tokens::ChatTemplates::read(arguments.model)),
           team_(arguments.threads > 0 ? static_cast<int>(arguments.threads) : processors_allowed()),
           lines_(arguments.files),
           spool_(arguments.out, arguments.rows.packs && arguments.keeps_apart),
-          packer_(rules_of(arguments), [this](const tokens::TokenRow& row) { spool_.add(row); }),
-          pairs_(pair_rules_of(arguments),
+          packer_(rules_of(arguments, ends_),
+                  [this](const tokens::TokenRow& row) { spool_.add(row); }),
+          pairs_(pair_rules_of(arguments, ends_),
                  [this](const tokens::TokenRow& chosen, const tokens::TokenRow& rejected) {
                      spool_.add(chosen);
                      spool_.add(rejected);
@@ -41,8 +46,8 @@ class Preparation {
         rules_.tokenizer = &tokenizer_;
         rules_.chat = chat_ ? &*chat_ : nullptr;
         rules_.learns_all = arguments.learns_all;
-        const std::vector<int32_t> ends = end_tokens(arguments);
-        if (arguments.ends_texts && !ends.empty()) rules_.end_token = ends.front();
+        rules_.makes_chats = arguments.makes_chats;
+        if (arguments.ends_texts) rules_.end_tokens = ends_;
     }
 
     void run() {
@@ -71,26 +76,36 @@ class Preparation {
         tokens::EncodedSample sample;
         tokens::EncodedSample rejected;  // of a pair; else empty
         tokens::ChatFormat format = tokens::ChatFormat::kText;
+        std::vector<std::string> unread;  // columns of the line
+        bool is_continued = false;        // it is text that goes on
 
         [[nodiscard]] bool is_pair() const { return format == tokens::ChatFormat::kPreference; }
     };
 
-    static std::vector<int32_t> end_tokens(const PrepareArguments& arguments) {
-        if (!storage::model_folder_of(arguments.model)) return {};
-        return storage::end_tokens_of(arguments.model);
+    // The tokens that end a text: the tokenizer's own first, as TRL takes it, then the model's.
+    static std::vector<int32_t> end_tokens(const std::string& model,
+                                           const tokens::Tokenizer& tokenizer) {
+        std::vector<int32_t> ends;
+        if (const auto name = tokens::special_token_of(model, "eos_token"))
+            if (const auto id = tokenizer.id_of(*name)) ends.push_back(*id);
+        if (!storage::model_folder_of(model)) return ends;
+        for (const int32_t id : storage::end_tokens_of(model))
+            if (std::ranges::count(ends, id) == 0) ends.push_back(id);
+        return ends;
     }
-    static tokens::PackRules rules_of(const PrepareArguments& arguments) {
+    static tokens::PackRules rules_of(const PrepareArguments& arguments,
+                                      const std::vector<int32_t>& ends) {
         tokens::PackRules rules = arguments.rows;
         rules.long_documents = arguments.long_documents.value_or(tokens::LongDocuments::kSplit);
-        const std::vector<int32_t> ends = end_tokens(arguments);
         if (!ends.empty()) rules.padding = ends.front();
         return rules;
     }
 
-    static tokens::PairRules pair_rules_of(const PrepareArguments& arguments) {
+    static tokens::PairRules pair_rules_of(const PrepareArguments& arguments,
+                                           const std::vector<int32_t>& ends) {
         tokens::PairRules rules;
         rules.length = arguments.rows.length;
-        rules.padding = rules_of(arguments).padding;
+        rules.padding = rules_of(arguments, ends).padding;
         rules.drops_long = arguments.long_documents == tokens::LongDocuments::kDrop;
         return rules;
     }
@@ -99,17 +114,20 @@ class Preparation {
         Encoded made;
         made.sample.reason = line.reason;
         if (!line.reason.empty()) return made;
-        const tokens::ChatLine parsed = tokens::parse_chat_line(line.text);
+        tokens::ChatLine parsed = tokens::parse_chat_line(line.text);
         if (!parsed.sample) {
             made.sample.reason = parsed.reason;
             return made;
         }
         made.format = parsed.sample->format;
+        made.unread = std::move(parsed.unread);
+        made.is_continued = parsed.sample->is_continued;
         made.sample = tokens::encode_sample(*parsed.sample, rules_);
         if (!made.is_pair() || !made.sample.reason.empty()) return made;
         made.rejected =
             tokens::encode_sample(*parsed.sample, rules_, tokens::PreferenceSide::kRejected);
         if (!made.rejected.reason.empty()) made.sample.reason = "rejected: " + made.rejected.reason;
+        tokens::share_prompt(made.sample, made.rejected);
         return made;
     }
 
@@ -125,6 +143,10 @@ class Preparation {
                                     ? "is a pair of answers, and the lines before are none"
                                     : "is no pair of answers, as the lines before are");
         ++formats_[tokens::chat_format_name(encoded.format)];
+        continued_ += encoded.is_continued ? 1 : 0;
+        if (!encoded.sample.lost.empty()) ++lost_[encoded.sample.lost];
+        for (const std::string& column : encoded.unread)
+            if (unread_.size() < kUnreadMax) unread_.insert(column);
         if (encoded.is_pair()) {
             pairs_.add(encoded.sample.document, encoded.rejected.document);
         } else {
@@ -172,6 +194,7 @@ class Preparation {
         for (const auto& [name, lines] : formats_)
             formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", lines, name);
         log_info("data", "lines: {}; {} bad", formats, bad_lines_);
+        tell_unread();
         tell_long();
         log_info("data", "{} threads, {:.1f} MB/s", team_.threads(), megabytes_a_second());
         const tokens::PackCounts& rows = packer_.counts();
@@ -185,6 +208,23 @@ class Preparation {
                    arguments_.rows.length, filled,
                    100.0 * static_cast<double>(places - filled) / static_cast<double>(places),
                    rows.learned + pairs.learned);
+    }
+
+    void tell_unread() const {
+        for (const auto& [part, lines] : lost_)
+            log_warn("data",
+                     "{} with {} that the model's chat template does not write: what the template "
+                     "leaves out is not learned",
+                     counted(lines, "line"), part);
+        if (!unread_.empty())
+            log_info(
+                "data", "columns that are not read: {}",
+                printable(join(std::vector<std::string>(unread_.begin(), unread_.end()), ", ")));
+        if (continued_ > 0 && chat_ && !arguments_.makes_chats)
+            log_info("data",
+                     "{} of text that goes on, for which the chat template is not used: --as-chat "
+                     "uses it",
+                     counted(continued_, "line"));
     }
 
     void tell_long() const {
@@ -207,6 +247,7 @@ class Preparation {
 
     const PrepareArguments& arguments_;
     tokens::Tokenizer tokenizer_;
+    std::vector<int32_t> ends_;
     std::optional<tokens::ChatTemplates> chat_;
     tokens::EncodeRules rules_;
     kernels::ThreadTeam team_;
@@ -216,6 +257,9 @@ class Preparation {
     tokens::PairMaker pairs_;
     std::optional<bool> of_pairs_;  // unset until a line is good
     std::map<std::string, int64_t> formats_;
+    std::map<std::string, int64_t> lost_;  // parts, and of how many lines
+    std::set<std::string> unread_;         // columns
+    int64_t continued_ = 0;                // lines of text that goes on
     int64_t bad_lines_ = 0;
     std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
     std::chrono::steady_clock::time_point told_ = begin_;

@@ -20,8 +20,9 @@ struct PrepareArguments {
     tokens::PackRules rows;                               // but for long_documents
     std::optional<tokens::LongDocuments> long_documents;  // unset: split, and pairs are cut
     bool learns_all = false;
-    bool keeps_apart = true;  // packed rows tell the model which tokens are of one document
-    bool ends_texts = true;   // the model's end token goes behind what no template has ended
+    bool makes_chats = false;  // of a prompt and its completion that are texts, too
+    bool keeps_apart = true;   // packed rows tell the model which tokens are of one document
+    bool ends_texts = true;    // the model's end token goes behind what no template has ended
     int64_t bad_lines_max = 100;
     int64_t threads = 0;  // 0: one for each processor
 };

@@ -69,7 +69,7 @@ void show_row(const ShowRowArguments& arguments) {
              arguments.row);
     std::optional<tokens::Tokenizer> tokenizer;
     if (!arguments.model.empty())
-        tokenizer = tokens::Tokenizer::load(arguments.model + "/tokenizer.json");
+        tokenizer = tokens::Tokenizer::of_folder(arguments.model);
     const tokens::Tokenizer* const codec = tokenizer ? &*tokenizer : nullptr;
     if (!rows.has_pairs()) {
         fmt::print("{}\n", text_of(rows, arguments.row, codec));

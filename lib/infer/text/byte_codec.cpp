@@ -44,7 +44,7 @@ std::vector<int32_t> ByteCodec::encode(std::string_view text, bool /*is_rendered
     return tokens;
 }
 
-std::unique_ptr<TextStream> ByteCodec::stream() const {
+std::unique_ptr<TextStream> ByteCodec::stream(std::span<const int32_t> /*before*/) const {
     return std::make_unique<ByteStream>();
 }
 

@@ -13,7 +13,8 @@ class ByteCodec final : public TextCodec {
   public:
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                               bool is_rendered) const override;
-    [[nodiscard]] std::unique_ptr<TextStream> stream() const override;
+    [[nodiscard]] std::unique_ptr<TextStream> stream(
+        std::span<const int32_t> before = {}) const override;
 };
 
 // The text of a byte token: the byte itself; control characters other than newline and tab as \xNN,

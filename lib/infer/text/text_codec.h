@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,10 @@ class TextCodec {
     // IS_RENDERED: TEXT is that of a chat template, which has the special tokens in it.
     [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text,
                                                       bool is_rendered) const = 0;
-    [[nodiscard]] virtual std::unique_ptr<TextStream> stream() const = 0;
+    // The stream of tokens that follow those of BEFORE, whose text is not in it; without any, of a
+    // text of its own, as an answer is.
+    [[nodiscard]] virtual std::unique_ptr<TextStream> stream(
+        std::span<const int32_t> before = {}) const = 0;
 };
 
 }  // namespace dslaunch::infer

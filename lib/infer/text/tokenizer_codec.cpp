@@ -1,5 +1,7 @@
 #include "infer/text/tokenizer_codec.h"
 
+#include <algorithm>
+
 #include "tokens/tokenizer/token_stream.h"
 
 namespace dslaunch::infer {
@@ -8,13 +10,30 @@ namespace {
 
 class TokenizerStream final : public TextStream {
   public:
-    explicit TokenizerStream(const tokens::Tokenizer& tokenizer) : stream_(tokenizer) {}
+    TokenizerStream(const tokens::Tokenizer& tokenizer, std::span<const int32_t> before)
+        : stream_(tokenizer) {
+        if (before.empty()) return;
+        size_t given = 0;
+        for (const int32_t token : before) given += stream_.append(token).size();
+        const std::string text = tokenizer.decode(before);
+        if (given < text.size()) held_ = text.substr(given);
+    }
 
-    std::string push(int32_t token) override { return stream_.append(token); }
-    std::string finish() override { return stream_.finish(); }
+    std::string push(int32_t token) override { return without_held(stream_.append(token)); }
+    std::string finish() override { return without_held(stream_.finish()); }
 
   private:
+    std::string without_held(std::string text) {
+        if (held_.empty() || text.empty()) return text;
+        const auto shared =
+            static_cast<size_t>(std::ranges::mismatch(held_, text).in1 - held_.begin());
+        text.erase(0, shared);
+        held_ = text.empty() ? held_.substr(shared) : std::string();
+        return text;
+    }
+
     tokens::TokenStream stream_;
+    std::string held_;  // the end of the text before, which the stream has still to give
 };
 
 }  // namespace
@@ -23,8 +42,8 @@ std::vector<int32_t> TokenizerCodec::encode(std::string_view text, bool is_rende
     return tokenizer_.encode(text, {.add_special_tokens = !is_rendered});
 }
 
-std::unique_ptr<TextStream> TokenizerCodec::stream() const {
-    return std::make_unique<TokenizerStream>(tokenizer_);
+std::unique_ptr<TextStream> TokenizerCodec::stream(std::span<const int32_t> before) const {
+    return std::make_unique<TokenizerStream>(tokenizer_, before);
 }
 
 }  // namespace dslaunch::infer

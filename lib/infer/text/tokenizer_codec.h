@@ -14,7 +14,8 @@ class TokenizerCodec final : public TextCodec {
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                               bool is_rendered) const override;
     // Special tokens have no text.
-    [[nodiscard]] std::unique_ptr<TextStream> stream() const override;
+    [[nodiscard]] std::unique_ptr<TextStream> stream(
+        std::span<const int32_t> before = {}) const override;
 
   private:
     const tokens::Tokenizer& tokenizer_;

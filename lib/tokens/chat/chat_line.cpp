@@ -440,26 +440,6 @@ class RowReader {
 
 }  // namespace
 
-const char* chat_format_name(ChatFormat format) {
-    switch (format) {
-        case ChatFormat::kPreference:
-            return "preference";
-        case ChatFormat::kMessages:
-            return "messages";
-        case ChatFormat::kConversations:
-            return "conversations";
-        case ChatFormat::kInstruction:
-            return "instruction";
-        case ChatFormat::kCompletion:
-            return "completion";
-        case ChatFormat::kQuery:
-            return "query";
-        case ChatFormat::kText:
-            return "text";
-    }
-    return "";
-}
-
 ChatLine parse_chat_line(std::string_view line) {
     ChatLine result;
     try {

@@ -41,11 +41,13 @@ constexpr std::array<SpeakerRole, 21> kSpeakers = {{
     {"tool_call", kCaller},
 }};
 
-// The keys by which a message says whether it is learned: OpenAI's, axolotl's two, and ms-swift's.
-constexpr std::array<std::string_view, 4> kLearnKeys = {"weight", "train", "training", "loss"};
+// The keys by which a message says whether it is learned: OpenAI's, axolotl's two, ms-swift's, and
+// verl's two.
+constexpr std::array<std::string_view, 6> kLearnKeys = {"weight", "train",     "training",
+                                                        "loss",   "trainable", "loss_mask"};
 // Keys by which a part of a message is learned, or more or less than others.
 constexpr std::array<std::string_view, 5> kPartKeys = {"train_detail", "training_detail",
-                                                       "loss_scale", "loss_weight", "loss_mask"};
+                                                       "loss_scale", "loss_weight", "masked"};
 
 // The keys of a question and its answer in one object.
 struct TurnKeys {

@@ -45,6 +45,8 @@ constexpr std::string_view kLabel =
     "it says whether an answer is good, which only KTO learns, and KTO is not there: keep the rows "
     "of good answers and leave the column out, or make pairs of chosen and rejected";
 constexpr std::string_view kWeight = "it is not obeyed, as all rows count alike: leave it out";
+constexpr std::string_view kMask =
+    "it is not obeyed: say of each message whether it is learned, as `\"train\": false`";
 constexpr std::string_view kReference =
     "it is not read: leave it out, as `dslaunch eval --write-reference` computes the reference";
 constexpr std::string_view kOneMessage =
@@ -104,6 +106,7 @@ constexpr std::array kColumns = std::to_array<Column>({
     {"kto_tag", Counts::kAsLabel, kLabel},
     {"weight", Counts::kAsWeight, kWeight},
     {"sample_weight", Counts::kAsWeight, kWeight},
+    {"loss_mask", Counts::kAlways, kMask},
     {"ref_chosen_logps", Counts::kBesidePair, kReference},
     {"ref_rejected_logps", Counts::kBesidePair, kReference},
     {"reference_chosen_logps", Counts::kBesidePair, kReference},

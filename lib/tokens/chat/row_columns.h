@@ -2,7 +2,7 @@
 // would change what is learned. Pure.
 #pragma once
 
-#include "tokens/chat/chat_line.h"
+#include "tokens/chat/chat_sample.h"
 #include "tokens/template/values/value.h"
 
 #include <array>

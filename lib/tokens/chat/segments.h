@@ -1,34 +1,24 @@
-// A sample's text, cut into what is learned (the assistant's answers) and what is only read. With a
-// template, or in the plain forms of prompt and answer. Pure.
+// A sample's text, and what of it is learned (the assistant's answers) while the rest is only read.
+// With a template, or in the plain forms of prompt and answer. Pure.
 #pragma once
 
 #include "tokens/chat/chat_line.h"
 #include "tokens/template/chat_template.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace dslaunch::tokens {
 
-struct TextSegment {
-    std::string text;
-    bool is_answer = false;
-};
-
-// How the answers were found.
-enum class AnswersBy {
-    kPlainForm,  // without a template
-    kMarks,      // the template's `{% generation %}`
-    kPrefixes,   // what the text grows by, from one message to the next
-    kContents,   // where the answers' contents stand in the text
-};
-[[nodiscard]] const char* answers_by_name(AnswersBy by);
-
-// Segments, none of them empty, whose texts in a row are the sample's text; or the reason why there
-// are none.
+// A sample's text, and the ranges of it that are learned: in order, none of them empty, no two
+// overlapping. Or the reason why there are none.
 struct [[nodiscard]] SegmentedText {
-    std::vector<TextSegment> segments;
-    AnswersBy by = AnswersBy::kPlainForm;
+    std::string text;
+    std::vector<TextRange> answers;
+    // The first answer begins here, and the text up to it is what a model is asked with for it.
+    std::optional<size_t> prompt_bytes;
+    bool has_marks = false;  // the answers are the template's marks
     std::string reason;
     [[nodiscard]] bool ok() const { return reason.empty(); }
 };
@@ -45,14 +35,16 @@ struct SegmentOptions {
 // line before all. A kText sample is its text, with a template or without, and all of it is an
 // answer.
 //
-// With a template the answers are, in this order:
-//   its marks, if it has any and they have places in the text;
-//   for each message of the assistant the text between that of the messages before it, with the
-//   prompt for an answer behind them, and that of the messages up to it: its content and what ends
-//   its turn. Each must be a beginning of the whole text;
-//   else, as for a template that drops earlier reasoning: its content without the reasoning before
-//   it, where another text would stand if the message said that, with the reasoning if that stands
-//   right before it and with what ends its turn. Such a content is a text, and not empty.
+// With a template the answers are its marks, if it has any and they have places in the text, but
+// not those of a kPreference sample, of which all is compared that follows the prompt. Else, for
+// each message of the assistant, what the template's loops print for it, without the prompt for an
+// answer that it begins with, and with what ends its turn. Where a template has no such loop:
+//   the text between that of the messages before it, with the prompt for an answer behind them, and
+//   that of the messages up to it, if each is a beginning of the whole text;
+//   else its content without the reasoning before it, where another text would stand if the message
+//   said that, with the reasoning if that stands right before it and with what ends its turn. Such
+//   a content is a text, and not empty.
+// An empty block of reasoning that the message does not hold is the template's: it is not learned.
 // A mark, or an answer, of the sample's prompt does not count.
 SegmentedText render_segments(const ChatSample& sample, const ChatTemplate* chat,
                               const SegmentOptions& options = {});

@@ -56,6 +56,7 @@ class Bpe : public Model {
             const int32_t whole = lookup(piece);
             if (whole != kNoToken) {
                 out.push_back(whole);
+                scratch.ends.assign(1, static_cast<uint32_t>(piece.size()));
                 return;
             }
         }
@@ -63,7 +64,7 @@ class Bpe : public Model {
         ids.clear();
         begin_symbols(piece, scratch);
         if (ids.size() <= kShortPiece) {
-            merge_short(ids);
+            merge_short(ids, scratch.ends);
         } else {
             merge_long(scratch);
         }
@@ -84,7 +85,14 @@ class Bpe : public Model {
 
     void begin_symbols(std::string_view piece, ModelScratch& scratch) const {
         std::vector<int32_t>& ids = scratch.ids;
+        std::vector<uint32_t>& ends = scratch.ends;
+        ends.clear();
         int32_t unknown = kNoToken;  // seen, but not appended yet
+        size_t unknown_end = 0;
+        const auto add = [&](int32_t id, size_t end) {
+            ids.push_back(id);
+            ends.push_back(static_cast<uint32_t>(end));
+        };
         for (size_t i = 0; i < piece.size();) {
             const size_t begin = i;
             if (takes_bytes_) {
@@ -95,22 +103,27 @@ class Bpe : public Model {
             const std::string_view character = piece.substr(begin, i - begin);
             const int32_t id = symbol_of(character, begin == 0, i == piece.size(), scratch.text);
             if (id != kNoToken) {
-                if (unknown != kNoToken) ids.push_back(std::exchange(unknown, kNoToken));
-                ids.push_back(id);
+                if (unknown != kNoToken) add(std::exchange(unknown, kNoToken), unknown_end);
+                add(id, i);
                 continue;
             }
-            if (settings_.falls_back_to_bytes && append_bytes(symbol_text(character, scratch), ids))
+            if (settings_.falls_back_to_bytes &&
+                append_bytes(symbol_text(character, scratch), ids)) {
+                for (size_t end = begin + 1; ends.size() < ids.size(); ++end)
+                    ends.push_back(static_cast<uint32_t>(std::min(end, i)));
                 continue;
+            }
             if (settings_.unknown.empty()) continue;
             if (unknown_ == kNoToken)
                 fail(ExitCode::kInput,
                      "the model has no token for '{}' and its unk_token '{}' is not in its "
                      "vocabulary",
                      printable(character), printable(settings_.unknown));
-            if (unknown != kNoToken && !settings_.fuses_unknown) ids.push_back(unknown);
+            if (unknown != kNoToken && !settings_.fuses_unknown) add(unknown, unknown_end);
             unknown = unknown_;
+            unknown_end = i;
         }
-        if (unknown != kNoToken) ids.push_back(unknown);
+        if (unknown != kNoToken) add(unknown, unknown_end);
     }
 
     // What the last symbol_of looked up.
@@ -142,7 +155,7 @@ class Bpe : public Model {
         return true;
     }
 
-    void merge_short(std::vector<int32_t>& ids) const {
+    void merge_short(std::vector<int32_t>& ids, std::vector<uint32_t>& ends) const {
         std::array<MergeRule, kShortPiece> rules;
         size_t count = ids.size();
         for (size_t i = 0; i + 1 < count; ++i) rules[i] = merges_.find(ids[i], ids[i + 1]);
@@ -153,12 +166,17 @@ class Bpe : public Model {
             if (rules[best].id == kNoToken) break;
             ids[best] = rules[best].id;
             --count;
-            for (size_t i = best + 1; i < count; ++i) ids[i] = ids[i + 1];
+            ends[best] = ends[best + 1];
+            for (size_t i = best + 1; i < count; ++i) {
+                ids[i] = ids[i + 1];
+                ends[i] = ends[i + 1];
+            }
             for (size_t i = best + 1; i + 1 < count; ++i) rules[i] = rules[i + 1];
             if (best + 1 < count) rules[best] = merges_.find(ids[best], ids[best + 1]);
             if (best > 0) rules[best - 1] = merges_.find(ids[best - 1], ids[best]);
         }
         ids.resize(count);
+        ends.resize(count);
     }
 
     void merge_long(ModelScratch& scratch) const {
@@ -180,8 +198,15 @@ class Bpe : public Model {
             apply(merge, scratch);
         }
         ids.clear();
-        for (const ModelScratch::Symbol& symbol : symbols)
-            if (symbol.is_there) ids.push_back(symbol.id);
+        for (size_t i = 0; i < symbols.size(); ++i) {
+            if (symbols[i].is_there) {
+                scratch.ends[ids.size()] = scratch.ends[i];
+                ids.push_back(symbols[i].id);
+            } else if (!ids.empty()) {
+                scratch.ends[ids.size() - 1] = scratch.ends[i];
+            }
+        }
+        scratch.ends.resize(ids.size());
     }
 
     static bool is_later(const ModelScratch::Merge& a, const ModelScratch::Merge& b) {

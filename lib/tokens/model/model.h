@@ -31,6 +31,7 @@ struct ModelScratch {
         int32_t id = kNoToken;
     };
     std::vector<int32_t> ids;
+    std::vector<uint32_t> ends;  // of the tokens of the last piece: where in it each of them ends
     std::vector<Symbol> symbols;
     std::vector<Merge> heap;
     std::vector<Node> nodes;
@@ -48,7 +49,8 @@ struct ModelScratch {
 class Model {
   public:
     virtual ~Model() = default;
-    // Appends the tokens of PIECE to OUT. REQUIRES: not empty; the bytes of UTF-8 text where
+    // Appends the tokens of PIECE to OUT, and puts into `ends` of SCRATCH where in it each ends:
+    // one begins where the last one ends. REQUIRES: not empty; the bytes of UTF-8 text where
     // takes_bytes(), else whole characters. Throws Error{kInput} if the model has no token for a
     // part of it, not even an unknown one.
     virtual void encode(std::string_view piece, ModelScratch& scratch,

@@ -47,6 +47,7 @@ class Unigram : public Model {
         for (size_t i = 0; i < piece.size();) i = offer_from(piece, i, nodes);
         // The path is known from its end.
         const size_t first = out.size();
+        scratch.ends.clear();
         for (size_t end = piece.size(); end > 0;) {
             size_t begin = static_cast<size_t>(nodes[end].begin);
             if (nodes[end].id == unknown_ && unknown_ != kNoToken) {
@@ -56,9 +57,12 @@ class Unigram : public Model {
             } else {
                 out.push_back(nodes[end].id);
             }
+            // Bytes of one text all end where it ends.
+            scratch.ends.resize(out.size() - first, static_cast<uint32_t>(end));
             end = begin;
         }
         std::reverse(out.begin() + static_cast<std::ptrdiff_t>(first), out.end());
+        std::reverse(scratch.ends.begin(), scratch.ends.end());
     }
 
   private:

@@ -42,19 +42,23 @@ class WordPiece : public Model {
 
     [[nodiscard]] const Vocabulary& vocabulary() const override { return vocabulary_; }
 
-    void encode(std::string_view piece, ModelScratch&, std::vector<int32_t>& out) const override {
+    void encode(std::string_view piece, ModelScratch& scratch,
+                std::vector<int32_t>& out) const override {
         const size_t before = out.size();
+        scratch.ends.clear();
         bool is_known = characters_in(piece) <= characters_max_;
         for (size_t i = 0; is_known && i < piece.size();) {
             const TokenTrie::Found found = (i == 0 ? first_ : later_).longest(piece.substr(i));
             is_known = found.id != kNoToken;
             if (is_known) out.push_back(found.id);
             i += found.length;
+            scratch.ends.push_back(static_cast<uint32_t>(i));
         }
         if (is_known) return;
         out.resize(before);
         if (unknown_ == kNoToken) fail_unknown(piece, unknown_text_);
         out.push_back(unknown_);
+        scratch.ends.assign(1, static_cast<uint32_t>(piece.size()));
     }
 
   private:
@@ -81,11 +85,13 @@ class WordLevel : public Model {
 
     [[nodiscard]] const Vocabulary& vocabulary() const override { return vocabulary_; }
 
-    void encode(std::string_view piece, ModelScratch&, std::vector<int32_t>& out) const override {
+    void encode(std::string_view piece, ModelScratch& scratch,
+                std::vector<int32_t>& out) const override {
         int32_t id = vocabulary_.find(piece);
         if (id == kNoToken) id = unknown_;
         if (id == kNoToken) fail_unknown(piece, unknown_text_);
         out.push_back(id);
+        scratch.ends.assign(1, static_cast<uint32_t>(piece.size()));
     }
 
   private:

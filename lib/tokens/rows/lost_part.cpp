@@ -1,13 +1,10 @@
 #include "tokens/rows/lost_part.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <span>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "tokens/chat/chat_messages.h"
 #include "tokens/template/values/compare.h"
 
@@ -55,22 +52,22 @@ class LossFinder {
 
     std::string run() {
         constexpr std::array<std::string_view, 1> kCalls = {"tool_calls"};
+        if (is_lost(0, kCalls)) return "tool_calls";
         if (!whole_.tools.is(Kind::kNone)) {
             ChatInput input = whole_;
             input.tools = Value::none();
-            if (is_same(input)) return lost("tools");
+            if (is_same(input)) return "tools";
             for (const Value& tool : whole_.tools.items())
-                if (text().find(name_of(tool)) == std::string::npos) return lost("tools");
+                if (text().find(name_of(tool)) == std::string::npos) return "tools";
         }
         if (!whole_.documents.is(Kind::kNone)) {
             ChatInput input = whole_;
             input.documents = Value::none();
-            if (is_same(input)) return lost("documents");
+            if (is_same(input)) return "documents";
         }
-        if (is_lost(0, kCalls)) return lost("tool_calls");
         size_t last = messages_.size();
         while (last > 0 && role_of(messages_[last - 1]) != "assistant") --last;
-        if (last > 0 && is_lost(last - 1, kReasoningKeys)) return lost("the reasoning");
+        if (last > 0 && is_lost(last - 1, kReasoningKeys)) return "reasoning";
         return "";
     }
 
@@ -102,13 +99,6 @@ class LossFinder {
     [[nodiscard]] const std::string& text() {
         if (text_.empty()) text_ = chat_.apply(whole_).text;
         return text_;
-    }
-
-    [[nodiscard]] std::string lost(const char* part) const {
-        return fmt::format(
-            "{}: {} would be left out of what is learned, as the template does not write it: take "
-            "a model whose template does, or leave it out",
-            printable(chat_.name()), part);
     }
 
     const ChatTemplate& chat_;

@@ -7,8 +7,9 @@
 
 namespace dslaunch::tokens {
 
-// Returns which of the sample's tools, documents, calls of tools and last reasoning CHAT leaves out
-// of the text of SIDE, as a reason to refuse it; "" if CHAT writes all of them.
+// Returns which of the sample's parts CHAT leaves out of the text of SIDE, the first of
+// "tool_calls", "tools", "documents" and "reasoning" (the last answer's); "" if CHAT writes all of
+// them.
 [[nodiscard]] std::string lost_part(const ChatSample& sample, const ChatTemplate& chat,
                                     PreferenceSide side);
 

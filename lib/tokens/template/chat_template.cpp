@@ -4,6 +4,7 @@
 #include "tokens/template/filters/tests.h"
 #include "tokens/template/language/statements.h"
 #include "tokens/template/language/syntax_fault.h"
+#include "tokens/template/message_forms.h"
 #include "tokens/template/run/interpreter.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/json_text.h"
@@ -16,6 +17,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 namespace dslaunch::tokens {
 namespace {
@@ -66,7 +68,8 @@ Value prepared_message(const Value& message) {
     return jinja::new_dict(nullptr, std::move(entries));
 }
 
-jinja::Values prepared_messages(const std::string& name, const Value& messages) {
+jinja::Values prepared_messages(const std::string& name, const Value& messages,
+                                const MessageForms& forms) {
     if (!messages.is(Kind::kList)) {
         fail(ExitCode::kInput,
              "{}: the messages are no list: give a list of objects with role and "
@@ -81,7 +84,11 @@ jinja::Values prepared_messages(const std::string& name, const Value& messages) 
             fail(ExitCode::kInput, "{}: message {} is no object: give role and content", name,
                  prepared.size() + 1);
         }
-        prepared.push_back(prepared_message(message));
+        try {
+            prepared.push_back(in_form(prepared_message(message), forms));
+        } catch (const jinja::Fault& fault) {
+            fail(ExitCode::kInput, "{}: message {}: {}", name, prepared.size() + 1, fault.what());
+        }
     }
     return prepared;
 }
@@ -135,6 +142,7 @@ struct ChatTemplate::Parts {
     std::string source;
     TemplateVariables special_tokens;
     jinja::Tree tree;
+    MessageForms forms;
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -167,10 +175,42 @@ ChatTemplate ChatTemplate::parse(std::string_view source, std::string name,
     parts->name = std::move(name);
     parts->source = source;
     parts->special_tokens = std::move(special_tokens);
-    return ChatTemplate(std::move(parts));
+    ChatTemplate made(std::move(parts));
+    made.find_forms();
+    return made;
+}
+
+// Renders conversations that are too short to take long, whatever the template does.
+void ChatTemplate::find_forms() {
+    TemplateOptions options;
+    options.limits = {.steps_max = 200'000,
+                      .memory_bytes_max = size_t{16} << 20,
+                      .output_bytes_max = size_t{4} << 20};
+    options.now = std::tm{};
+    options.now->tm_mday = 1;
+    options.now->tm_year = 126;
+    const auto render = [&](const Value& messages,
+                            const Value& tools) -> std::optional<std::string> {
+        ChatInput input;
+        input.messages = messages;
+        input.tools = tools;
+        try {
+            return apply(input, options).text;
+        } catch (const Error&) {
+            return std::nullopt;
+        }
+    };
+    // Every form is taken until then, so that the probes come to the template as they are.
+    const MessageForms found = find_message_forms(parts_->source, render);
+    parts_->forms = found;
 }
 
 RenderedChat ChatTemplate::render(const TemplateVariables& variables,
+                                  const TemplateOptions& options) const {
+    return render(variables, {}, options);
+}
+
+RenderedChat ChatTemplate::render(const TemplateVariables& variables, const jinja::Values& messages,
                                   const TemplateOptions& options) const {
     try {
         jinja::Printed printed = jinja::run_template(parts_->tree, variables, options.limits,
@@ -178,6 +218,11 @@ RenderedChat ChatTemplate::render(const TemplateVariables& variables,
         RenderedChat chat;
         chat.text = std::move(printed.text);
         for (const auto& [begin, end] : printed.generated) chat.generated.push_back({begin, end});
+        std::unordered_map<const void*, size_t> numbers;
+        for (size_t i = 0; i < messages.size(); ++i) numbers.emplace(&messages[i].dict(), i);
+        for (const jinja::PrintedTurn& turn : printed.turns)
+            if (const auto found = numbers.find(turn.message); found != numbers.end())
+                chat.by_message.push_back({found->second, {turn.begin_bytes, turn.end_bytes}});
         chat.has_lost_mark = printed.has_lost_generation;
         return chat;
     } catch (const jinja::RunFault& fault) {
@@ -197,7 +242,10 @@ RenderedChat ChatTemplate::render(const nlohmann::ordered_json& variables,
 
 RenderedChat ChatTemplate::apply(const ChatInput& input, const TemplateOptions& options) const {
     const std::string& name = parts_->name;
-    jinja::Values messages = prepared_messages(name, input.messages);
+    MessageForms forms = parts_->forms;
+    if (input.prefers_objects && forms.shows_arguments && forms.takes_argument_objects)
+        forms.takes_argument_text = false;
+    jinja::Values messages = prepared_messages(name, input.messages, forms);
     std::string final;
     if (input.continue_final_message) {
         if (input.add_generation_prompt) {
@@ -217,7 +265,7 @@ RenderedChat ChatTemplate::apply(const ChatInput& input, const TemplateOptions& 
         messages.back() = with_entry(messages.back(), "content", *tagged);
     }
     TemplateVariables variables = {
-        {"messages", jinja::new_list(nullptr, std::move(messages))},
+        {"messages", jinja::new_list(nullptr, messages)},
         {"tools", input.tools},
         {"documents", input.documents},
         {"add_generation_prompt", Value::boolean(input.add_generation_prompt)},
@@ -231,8 +279,9 @@ RenderedChat ChatTemplate::apply(const ChatInput& input, const TemplateOptions& 
     };
     add(input.more);
     add(parts_->special_tokens);
-    RenderedChat chat = render(variables, options);
+    RenderedChat chat = render(variables, messages, options);
     if (input.continue_final_message) {
+        chat.by_message.clear();
         chat.text = continued_text(name, chat.text, final);
         for (TextRange& range : chat.generated)
             range.end_bytes = std::min(range.end_bytes, chat.text.size());
@@ -244,6 +293,10 @@ RenderedChat ChatTemplate::apply(const ChatInput& input, const TemplateOptions& 
 
 bool ChatTemplate::marks_answers() const {
     return parts_->tree.has_generation;
+}
+
+bool ChatTemplate::mentions(std::string_view name) const {
+    return std::ranges::find(parts_->tree.names, name) != parts_->tree.names.end();
 }
 
 const std::string& ChatTemplate::name() const {

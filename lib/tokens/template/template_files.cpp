@@ -20,13 +20,13 @@ namespace fs = std::filesystem;
 using jinja::Kind;
 using jinja::Value;
 
+constexpr const char* kMoreTemplates = "additional_chat_templates";  // as transformers
 constexpr uintmax_t kTemplateFileBytesMax = uintmax_t{64} << 20;
 
 Value json_object_of(const std::string& path, const std::string& text) {
     Value value;
     try {
-        // transformers writes a model_max_length of 1e30 as a whole number.
-        value = jinja::value_of_json(text, jinja::LargeIntegers::kAsFloats);
+        value = jinja::value_of_json(text);
     } catch (const jinja::Fault& fault) {
         fail(ExitCode::kInput, "{}: {}: is the file whole?", path, printable(fault.what()));
     }
@@ -108,6 +108,18 @@ std::optional<std::string> file_text(const fs::path& path) {
 
 }  // namespace
 
+std::optional<std::string> special_token_of(const std::string& folder, std::string_view name) {
+    TemplateVariables tokens;
+    for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
+        const fs::path path = fs::path(folder) / file;
+        if (const auto text = file_text(path))
+            add_special_tokens(tokens, json_object_of(path.string(), *text));
+    }
+    for (const auto& [other, value] : tokens)
+        if (other == name) return value.text();
+    return std::nullopt;
+}
+
 std::optional<ChatTemplates> ChatTemplates::parse(const std::string& folder,
                                                   const TemplateSources& sources) {
     NamedSources named;
@@ -148,7 +160,7 @@ std::optional<ChatTemplates> ChatTemplates::read(const std::string& folder) {
     sources.template_json = file_text(root / "chat_template.json");
     sources.special_tokens = file_text(root / "special_tokens_map.json");
     std::error_code problem;
-    for (const auto& entry : fs::directory_iterator(root / "chat_templates", problem)) {
+    for (const auto& entry : fs::directory_iterator(root / kMoreTemplates, problem)) {
         if (entry.path().extension() != ".jinja") continue;
         if (auto text = file_text(entry.path()))
             sources.more_files.emplace_back(entry.path().stem().string(), std::move(*text));

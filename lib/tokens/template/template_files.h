@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,12 +14,18 @@ namespace dslaunch::tokens {
 
 // The texts of a folder's files; none for one that is not there.
 struct TemplateSources {
-    std::optional<std::string> template_file;                     // chat_template.jinja
-    std::vector<std::pair<std::string, std::string>> more_files;  // chat_templates/NAME.jinja
-    std::optional<std::string> tokenizer_config;                  // tokenizer_config.json
-    std::optional<std::string> template_json;                     // chat_template.json
-    std::optional<std::string> special_tokens;                    // special_tokens_map.json
+    std::optional<std::string> template_file;  // chat_template.jinja
+    // additional_chat_templates/NAME.jinja
+    std::vector<std::pair<std::string, std::string>> more_files;
+    std::optional<std::string> tokenizer_config;  // tokenizer_config.json
+    std::optional<std::string> template_json;     // chat_template.json
+    std::optional<std::string> special_tokens;    // special_tokens_map.json
 };
+
+// Returns the special token NAME, as "eos_token", of FOLDER's tokenizer_config.json or
+// special_tokens_map.json. Throws Error kInput or kDisk. Blocks for the disk.
+[[nodiscard]] std::optional<std::string> special_token_of(const std::string& folder,
+                                                          std::string_view name);
 
 class ChatTemplates {
   public:

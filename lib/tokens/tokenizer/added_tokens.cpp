@@ -122,7 +122,7 @@ AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
         if (token.id > kTokenIdMax || tokens_.size() > kTokensMax)
             row.refuse("there are too many tokens");
         if (token.is_normalized) {
-            NormalText normal = normal_text(token.text, 16 * kTokenBytesMax);
+            NormalText normal = normal_text(token.text, 0, 16 * kTokenBytesMax);
             for (const auto& step : normalizers) step->apply(normal);
             token.normal = normal.text;
             if (token.normal.empty() || token.normal.size() > kTokenBytesMax)

@@ -22,17 +22,15 @@ constexpr size_t kNormalizerStepsMax = 64;
 // Rewrites character by character: WRITE(out, point) appends what POINT becomes.
 template <typename Write>
 void rewrite(NormalText& normal, const Write& write) {
-    std::string out;
+    AlignedText out;
     out.reserve(normal.text.size() + 16);
-    size_t origin = 0;
     for (size_t i = 0; i < normal.text.size();) {
-        const bool is_origin = i < normal.origin_bytes;
-        write(out, next_point(normal.text, i));
-        require_room(out.size(), normal.bytes_max);
-        if (is_origin) origin = out.size();
+        const uint32_t place = normal.from[i];
+        write(out.text, next_point(normal.text, i));
+        require_room(out.text.size(), normal.bytes_max);
+        out.settle(place);
     }
-    normal.text = std::move(out);
-    normal.origin_bytes = origin;
+    normal.become(std::move(out));
 }
 
 class Rewriter : public Normalizer {
@@ -47,15 +45,11 @@ class Rewriter : public Normalizer {
 
 void to_form(NormalText& normal, NormalForm form) {
     if (is_ascii(normal.text)) return;
-    std::string out = to_normal_form(normal.text, form);
-    require_room(out.size(), normal.bytes_max);
-    // A character that was composed begins where its first part did.
-    const std::string origin =
-        to_normal_form(std::string_view(normal.text).substr(0, normal.origin_bytes), form);
-    size_t i = 0;
-    if (!origin.empty() && !out.empty()) (void)next_point(out, i);
-    normal.origin_bytes = out.starts_with(origin) ? origin.size() : i;
-    normal.text = std::move(out);
+    AlignedText out;
+    out.text = to_normal_form(normal.text, form, &out.from);
+    require_room(out.text.size(), normal.bytes_max);
+    for (uint32_t& place : out.from) place = normal.from[place];
+    normal.become(std::move(out));
 }
 
 class FormNormalizer : public Normalizer {
@@ -96,8 +90,10 @@ class StripNormalizer : public Normalizer {
             if (!is_space(next_point(text, last))) break;
             end = at;
         }
-        normal.origin_bytes -= std::min(normal.origin_bytes, begin);
-        normal.text = std::string(text.substr(begin, end - begin));
+        AlignedText out;
+        out.append(text.substr(begin, end - begin),
+                   std::span<const uint32_t>(normal.from).subspan(begin, end - begin));
+        normal.become(std::move(out));
     }
 
   private:
@@ -115,29 +111,24 @@ class Replace : public Normalizer {
         pattern_->find_all(normal.text, matches);
         if (matches.empty()) return;
         const std::string_view text = normal.text;
-        std::string out;
+        const std::span<const uint32_t> from = normal.from;
+        AlignedText out;
         out.reserve(text.size());
-        size_t origin = 0;
         size_t last = 0;
         const auto keep = [&](size_t end) {
-            out += text.substr(last, end - last);
-            if (last < normal.origin_bytes && end > last)
-                origin = out.size() - (end - std::min(end, normal.origin_bytes));
+            out.append(text.substr(last, end - last), from.subspan(last, end - last));
         };
         for (const Match& match : matches) {
             keep(match.begin);
-            out += content_;
-            require_room(out.size(), normal.bytes_max);
-            // What replaces characters stands for the last one of them.
-            const bool is_origin = match.end > match.begin
-                                       ? previous_begin(text, match.end) < normal.origin_bytes
-                                       : match.begin < normal.origin_bytes || match.begin == 0;
-            if (is_origin) origin = out.size();
+            // What replaces characters stands for the last one of them; what replaces none, for
+            // the one before.
+            const size_t last_byte = match.end > 0 ? match.end - 1 : 0;
+            out.append(content_, from.empty() ? 0 : from[last_byte]);
+            require_room(out.text.size(), normal.bytes_max);
             last = match.end;
         }
         keep(text.size());
-        normal.text = std::move(out);
-        normal.origin_bytes = origin;
+        normal.become(std::move(out));
     }
 
   private:
@@ -152,7 +143,7 @@ class Prepend : public Normalizer {
         if (normal.text.empty()) return;
         require_room(normal.text.size() + text_.size(), normal.bytes_max);
         normal.text.insert(0, text_);
-        if (normal.origin_bytes > 0) normal.origin_bytes += text_.size();
+        normal.from.insert(normal.from.begin(), text_.size(), normal.from.front());
     }
 
   private:
@@ -305,9 +296,11 @@ void read_normalizers(const JsonPlace& place,
     read_nested_normalizers(place, 0, steps);
 }
 
-NormalText normal_text(std::string_view text, size_t bytes_max) {
-    NormalText normal{std::string(text), 0, bytes_max};
-    if (!text.empty()) (void)next_point(text, normal.origin_bytes);
+NormalText normal_text(std::string_view text, uint32_t begin, size_t bytes_max) {
+    NormalText normal;
+    normal.text = text;
+    normal.bytes_max = bytes_max;
+    append_places(text, begin, normal.from);
     return normal;
 }
 

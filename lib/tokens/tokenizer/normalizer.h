@@ -5,19 +5,19 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/text/json_place.h"
+#include "tokens/unicode/aligned_text.h"
 
 namespace dslaunch::tokens {
 
 // Text on its way through a normalizer.
-struct NormalText {
-    std::string text;
-    // How many leading bytes stand for the first character of the original. A Metaspace
-    // pre-tokenizer with the scheme `first` asks for it.
-    size_t origin_bytes = 0;
+struct NormalText : AlignedText {
     size_t bytes_max = 0;  // of `text`, however many steps write it
+
+    void become(AlignedText written) { AlignedText::operator=(std::move(written)); }
 };
 
 class Normalizer {
@@ -36,7 +36,7 @@ void read_normalizers(const JsonPlace& place,
 // The character map of sentencepiece, in base64. Throws Error{kInput} that names PLACE.
 [[nodiscard]] std::unique_ptr<const Normalizer> read_precompiled(const JsonPlace& place);
 
-// TEXT with the first character's bytes as origin.
-[[nodiscard]] NormalText normal_text(std::string_view text, size_t bytes_max);
+// TEXT as it is, which begins at BEGIN of the original.
+[[nodiscard]] NormalText normal_text(std::string_view text, uint32_t begin, size_t bytes_max);
 
 }  // namespace dslaunch::tokens

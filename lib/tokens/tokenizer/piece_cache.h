@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -22,7 +23,11 @@ class PieceCache {
     struct Entry {
         std::array<uint64_t, 4> key{};  // the bytes, then zeros; the last byte is their number
         std::array<int32_t, kTokensMax> ids{};
-        uint32_t ids_count = 0;
+        uint32_t ends = 0;  // bit i: a token ends behind byte i of the piece
+
+        [[nodiscard]] std::span<const int32_t> tokens() const {
+            return {ids.data(), static_cast<size_t>(std::popcount(ends))};
+        }
     };
 
     // What find() looked up, for the store() that may follow.
@@ -58,12 +63,16 @@ class PieceCache {
         return nullptr;
     }
 
-    void store(const Key& key, std::span<const int32_t> ids) {
+    // ENDS: where in the piece each token ends. Tokens that end at one place are not stored.
+    void store(const Key& key, std::span<const int32_t> ids, std::span<const uint32_t> ends) {
         if (ids.size() > kTokensMax) return;
+        uint32_t ends_bits = 0;
+        for (const uint32_t end : ends) ends_bits |= uint32_t{1} << (end - 1);
+        if (static_cast<size_t>(std::popcount(ends_bits)) != ids.size()) return;
         if (++stored_count_ > entries_.size() && bits_ < kBitsMax) grow();
         Entry entry;
         entry.key = key.words;
-        entry.ids_count = static_cast<uint32_t>(ids.size());
+        entry.ends = ends_bits;
         std::ranges::copy(ids, entry.ids.begin());
         put(key.hash, entry);
     }

@@ -3,30 +3,40 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tokens/pattern/pattern.h"
+#include "tokens/unicode/aligned_text.h"
 
 namespace dslaunch::tokens {
 
 struct Piece {
     uint32_t begin = 0;
     uint32_t end = 0;
-    bool at_origin = false;  // it begins with the first character of the original text
 };
 
 // Pieces of one text, and memory that is used again from text to text.
 struct Pieces {
     std::string_view text;
-    std::vector<Piece> list;  // none of them is empty
-    size_t bytes_max = 0;     // of `text`, however many steps write it
+    std::span<const uint32_t> from;  // of each byte of it, as in AlignedText
+    std::vector<Piece> list;         // none of them is empty
+    size_t bytes_max = 0;            // of `text`, however many steps write it
 
-    std::string written;  // `text` after a step that rewrites it
-    std::string spare_text;
+    AlignedText written;  // `text` after a step that rewrites it
+    AlignedText spare;
     std::vector<Piece> spare_list;
     std::vector<Match> matches;
+
+    // One piece, all of WHOLE. REQUIRES: WHOLE and PLACES outlive the pieces; none is empty.
+    void begin(std::string_view whole, std::span<const uint32_t> places, size_t bytes_most) {
+        text = whole;
+        from = places;
+        list.assign(1, {0, static_cast<uint32_t>(whole.size())});
+        bytes_max = bytes_most;
+    }
 };
 
 class PreTokenizer {

@@ -22,24 +22,33 @@ constexpr size_t kPreTokenizerStepsMax = 64;
 constexpr std::string_view kGpt2Expression =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Rewrites the text piece by piece: WRITE(out, old text of the piece, piece) appends the new text
-// to `out` and may add pieces itself, which its result says.
+// The text of a piece, and where its bytes come from.
+struct PieceText {
+    std::string_view text;
+    std::span<const uint32_t> from;
+};
+
+// Rewrites the text piece by piece: WRITE(out, old text of the piece) appends the new text to `out`
+// and adds its pieces to the spare list.
 template <typename Write>
 void rewrite_pieces(Pieces& pieces, const Write& write) {
-    std::string& out = pieces.spare_text;
+    AlignedText& out = pieces.spare;
     out.clear();
     pieces.spare_list.clear();
     for (const Piece& piece : pieces.list) {
-        write(out, pieces.text.substr(piece.begin, piece.end - piece.begin), piece);
-        require_room(out.size(), pieces.bytes_max);
+        const size_t length = piece.end - piece.begin;
+        write(out, PieceText{pieces.text.substr(piece.begin, length),
+                             pieces.from.subspan(piece.begin, length)});
+        require_room(out.text.size(), pieces.bytes_max);
     }
-    std::swap(pieces.written, pieces.spare_text);
+    std::swap(pieces.written, pieces.spare);
     std::swap(pieces.list, pieces.spare_list);
-    pieces.text = pieces.written;
+    pieces.text = pieces.written.text;
+    pieces.from = pieces.written.from;
 }
 
-uint32_t size32(const std::string& text) {
-    return static_cast<uint32_t>(text.size());
+uint32_t size32(const AlignedText& text) {
+    return static_cast<uint32_t>(text.text.size());
 }
 
 struct ByteLevelChoices {
@@ -55,19 +64,21 @@ class ByteLevel : public PreTokenizer {
 
     void apply(Pieces& pieces) const override {
         if (choices_.adds_prefix_space && lacks_space(pieces))
-            rewrite_pieces(pieces,
-                           [&](std::string& out, std::string_view text, const Piece& piece) {
-                               const uint32_t begin = size32(out);
-                               if (!text.starts_with(' ')) out += ' ';
-                               out += text;
-                               pieces.spare_list.push_back({begin, size32(out), piece.at_origin});
-                           });
+            rewrite_pieces(pieces, [&](AlignedText& out, const PieceText& piece) {
+                const uint32_t begin = size32(out);
+                if (!piece.text.starts_with(' ')) out.append(" ", piece.from.front());
+                out.append(piece.text, piece.from);
+                pieces.spare_list.push_back({begin, size32(out)});
+            });
         if (choices_.uses_pattern) split_pieces(pieces, *pattern_, {});
         if (choices_.leaves_bytes) return;
-        rewrite_pieces(pieces, [&](std::string& out, std::string_view text, const Piece& piece) {
+        rewrite_pieces(pieces, [&](AlignedText& out, const PieceText& piece) {
             const uint32_t begin = size32(out);
-            append_characters(out, text);
-            pieces.spare_list.push_back({begin, size32(out), piece.at_origin});
+            for (size_t i = 0; i < piece.text.size(); ++i) {
+                append_characters(out.text, piece.text.substr(i, 1));
+                out.settle(piece.from[i]);
+            }
+            pieces.spare_list.push_back({begin, size32(out)});
         });
     }
 
@@ -90,32 +101,31 @@ class Metaspace : public PreTokenizer {
         : replacement_(std::move(replacement)), scheme_(scheme), splits_(splits) {}
 
     void apply(Pieces& pieces) const override {
-        rewrite_pieces(pieces, [&](std::string& out, std::string_view text, const Piece& piece) {
-            const size_t first = out.size();
+        rewrite_pieces(pieces, [&](AlignedText& out, const PieceText& piece) {
+            const std::string_view text = piece.text;
+            const size_t first = out.text.size();
             const bool is_marked = text.starts_with(' ') || text.starts_with(replacement_);
             const bool wants = scheme_ == PrependScheme::kAlways ||
-                               (scheme_ == PrependScheme::kFirst && piece.at_origin);
-            if (wants && !is_marked) out += replacement_;
+                               (scheme_ == PrependScheme::kFirst && piece.from.front() == 0);
+            if (wants && !is_marked) out.append(replacement_, piece.from.front());
             for (size_t at = 0; at < text.size();) {
                 const size_t blank = std::min(text.find(' ', at), text.size());
-                out += text.substr(at, blank - at);
-                if (blank < text.size()) out += replacement_;
+                out.append(text.substr(at, blank - at), piece.from.subspan(at, blank - at));
+                if (blank < text.size()) out.append(replacement_, piece.from[blank]);
                 at = blank + 1;
             }
-            add_words(out, first, piece, pieces.spare_list);
+            add_words(out.text, first, pieces.spare_list);
         });
     }
 
   private:
     // A piece begins at each replacement.
-    void add_words(const std::string& out, size_t first, const Piece& piece,
-                   std::vector<Piece>& list) const {
+    void add_words(const std::string& out, size_t first, std::vector<Piece>& list) const {
         size_t begin = first;
         while (begin < out.size()) {
             size_t end = out.size();
             if (splits_) end = std::min(out.find(replacement_, begin + 1), end);
-            list.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end),
-                            piece.at_origin && begin == first});
+            list.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
             begin = end;
         }
     }
@@ -136,8 +146,7 @@ class FixedLength : public PreTokenizer {
                 const auto begin = static_cast<uint32_t>(i);
                 for (size_t k = 0; k < characters_ && i < piece.end; ++k)
                     (void)next_point(pieces.text, i);
-                pieces.spare_list.push_back(
-                    {begin, static_cast<uint32_t>(i), piece.at_origin && begin == piece.begin});
+                pieces.spare_list.push_back({begin, static_cast<uint32_t>(i)});
             }
         }
         std::swap(pieces.list, pieces.spare_list);

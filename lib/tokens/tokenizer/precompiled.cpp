@@ -1,5 +1,6 @@
 // The character map that sentencepiece compiles into its models: a trie of what is replaced, as a
 // double array, and the texts that replace it, each ended by a zero byte.
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -52,37 +53,38 @@ class Precompiled : public Normalizer {
 
     void apply(NormalText& normal) const override {
         const std::string_view text = normal.text;
-        std::string out;
+        AlignedText out;
         out.reserve(text.size() + 16);
-        size_t origin = 0;
         for (size_t i = 0; i < text.size();) {
-            const size_t begin = i;
-            i = append_part(text, begin, out);
-            require_room(out.size(), normal.bytes_max);
-            if (begin < normal.origin_bytes) origin = out.size();
+            i = append_part(normal, i, out);
+            require_room(out.text.size(), normal.bytes_max);
         }
         // The package takes the first character for the first one that was, whatever went before
         // it.
-        if (normal.origin_bytes > 0 && origin == 0 && !out.empty()) (void)next_point(out, origin);
-        normal.text = std::move(out);
-        normal.origin_bytes = origin;
+        if (!out.text.empty()) {
+            size_t first = 0;
+            (void)next_point(out.text, first);
+            std::fill_n(out.from.begin(), first, normal.from.front());
+        }
+        normal.become(std::move(out));
     }
 
   private:
     // Appends what the cluster at BEGIN becomes; its end.
-    size_t append_part(std::string_view text, size_t begin, std::string& out) const {
+    size_t append_part(const NormalText& normal, size_t begin, AlignedText& out) const {
+        const std::string_view text = normal.text;
         const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
         // Two characters of ASCII are a cluster in "\r\n" alone.
         if (byte(begin) < 0x80 && !changes_[byte(begin)] &&
             (begin + 1 == text.size() || (byte(begin + 1) < 0x80 && byte(begin + 1) != '\n'))) {
-            out += text[begin];
+            out.append(text.substr(begin, 1), normal.from[begin]);
             return begin + 1;
         }
         const size_t end = grapheme_end(text, begin);
         const std::string_view cluster = text.substr(begin, end - begin);
         if (cluster.size() <= kClusterBytesMax) {
             if (const auto whole = replacement(cluster)) {
-                out += *whole;
+                append_aligned(*whole, normal, begin, end, out);
                 return end;
             }
         }
@@ -90,9 +92,24 @@ class Precompiled : public Normalizer {
             const size_t from = i;
             (void)next_point(cluster, i);
             const std::string_view character = cluster.substr(from, i - from);
-            out += replacement(character).value_or(character);
+            out.append(replacement(character).value_or(character), normal.from[begin + from]);
         }
         return end;
+    }
+
+    // Appends WRITTEN for the characters of NORMAL from BEGIN to END: each stands for one of them,
+    // and those that are too many for the last.
+    static void append_aligned(std::string_view written, const NormalText& normal, size_t begin,
+                               size_t end, AlignedText& out) {
+        size_t at = begin;
+        for (size_t i = 0; i < written.size();) {
+            const size_t first = i;
+            (void)next_point(written, i);
+            out.append(written.substr(first, i - first), normal.from[at]);
+            size_t next = at;
+            (void)next_point(normal.text, next);
+            if (next < end) at = next;
+        }
     }
 
     // What replaces the shortest beginning of TEXT that the map has; nothing if it has none.

@@ -83,7 +83,7 @@ void split_pieces(Pieces& pieces, const Pattern& pattern, Splitting splitting) {
     for (const Piece& piece : pieces.list) {
         const auto add = [&](uint32_t begin, uint32_t end) {
             if (begin == end) return;
-            out.push_back({piece.begin + begin, piece.begin + end, piece.at_origin && begin == 0});
+            out.push_back({piece.begin + begin, piece.begin + end});
         };
         const uint32_t length = piece.end - piece.begin;
         pieces.matches.clear();

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/json_place.h"
+#include "tokens/model/tokenizer_class.h"
 #include "tokens/tokenizer/tokenizer_parts.h"
 #include "tokens/unicode/code_points.h"
 
@@ -45,6 +47,20 @@ Tokenizer Tokenizer::load(const std::string& path) {
     return parse(read_file(path), path);
 }
 
+Tokenizer Tokenizer::of_folder(const std::string& folder) {
+    const auto json_of = [&](const char* name) -> JsonPlace::Json {
+        const std::string path = fmt::format("{}/{}", folder, name);
+        std::error_code unreadable;
+        if (!std::filesystem::exists(path, unreadable)) return nullptr;
+        // A mistake in it is found where its other fields are read.
+        return JsonPlace::Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+    };
+    const std::string path = folder + "/tokenizer.json";
+    JsonPlace::Json json = JsonPlace::parse(path, read_file(path));
+    apply_tokenizer_class({json_of("tokenizer_config.json"), json_of("config.json")}, json);
+    return Tokenizer(std::make_unique<const TokenizerParts>(JsonPlace(path, json)));
+}
+
 Tokenizer Tokenizer::parse(std::string_view text, const std::string& name) {
     const JsonPlace::Json json = JsonPlace::parse(name, text);
     return Tokenizer(std::make_unique<const TokenizerParts>(JsonPlace(name, json)));
@@ -58,6 +74,17 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions opti
 
 void Tokenizer::encode_to(std::string_view text, EncodeOptions options,
                           std::vector<int32_t>& out) const {
+    encode_into(text, options, out, nullptr);
+}
+
+EncodedText Tokenizer::encode_spans(std::string_view text, EncodeOptions options) const {
+    EncodedText encoded;
+    encode_into(text, options, encoded.ids, &encoded.spans);
+    return encoded;
+}
+
+void Tokenizer::encode_into(std::string_view text, EncodeOptions options, std::vector<int32_t>& out,
+                            std::vector<TokenSpan>* spans) const {
     if (text.size() > kTextBytesMax)
         fail(ExitCode::kInput, "a text of {} bytes is too long for one call; cut it into lines",
              text.size());
@@ -68,12 +95,18 @@ void Tokenizer::encode_to(std::string_view text, EncodeOptions options,
     }
     std::unique_ptr<EncodeScratch> scratch = parts_->pool.take();
     scratch->ids.clear();
+    scratch->wants_spans = spans != nullptr;
     parts_->encode_text(text, *scratch);
+    TokenSpan around;  // at the beginning of the text, then at its end
     for (const PostPart& part : parts_->post_parts) {
         if (part.is_text) {
             out.insert(out.end(), scratch->ids.begin(), scratch->ids.end());
+            if (spans != nullptr)
+                spans->insert(spans->end(), scratch->spans.begin(), scratch->spans.end());
+            around.begin_bytes = around.end_bytes = static_cast<uint32_t>(text.size());
         } else if (options.add_special_tokens) {
             out.insert(out.end(), part.ids.begin(), part.ids.end());
+            if (spans != nullptr) spans->resize(out.size(), around);
         }
     }
     parts_->pool.give_back(std::move(scratch));

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokens/tokenizer/token_span.h"
+
 namespace dslaunch::tokens {
 
 struct TokenizerParts;
@@ -19,11 +21,19 @@ struct EncodeOptions {
     bool add_special_tokens = true;  // what the post-processor puts around a text
 };
 
+struct EncodedText {
+    std::vector<int32_t> ids;
+    std::vector<TokenSpan> spans;  // one for each of `ids`
+};
+
 class Tokenizer {
   public:
     // Throws Error{kInput} with PATH, the place in the document and what to do. The sections
     // `truncation` and `padding` are not looked at: both are ours.
     [[nodiscard]] static Tokenizer load(const std::string& path);
+    // The same of FOLDER's tokenizer.json, with what its tokenizer_config.json and config.json
+    // change (model/tokenizer_class.h).
+    [[nodiscard]] static Tokenizer of_folder(const std::string& folder);
     // The same of TEXT; NAME stands for the path in messages.
     [[nodiscard]] static Tokenizer parse(std::string_view text, const std::string& name);
 
@@ -36,6 +46,11 @@ class Tokenizer {
     // pattern takes too long.
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                               EncodeOptions options = {}) const;
+    // The same with the span of each token, whole characters: those that a token has any byte of.
+    // So the tokens of one character have equal spans, a normalizer's mark before a text belongs to
+    // the first character, and what it drops to none. Of what stands around the text the span is
+    // empty. REQUIRES: valid UTF-8.
+    [[nodiscard]] EncodedText encode_spans(std::string_view text, EncodeOptions options = {}) const;
     // Appends them to OUT, which saves an allocation for each text.
     void encode_to(std::string_view text, EncodeOptions options, std::vector<int32_t>& out) const;
 
@@ -54,6 +69,8 @@ class Tokenizer {
 
   private:
     friend class TokenStream;
+    void encode_into(std::string_view text, EncodeOptions options, std::vector<int32_t>& out,
+                     std::vector<TokenSpan>* spans) const;
     explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
 
     std::unique_ptr<const TokenizerParts> parts_;

@@ -48,14 +48,13 @@ void TokenizerParts::refuse_explosions(const JsonPlace& place) const {
         }
     };
     look_at("normalizer", [&] {
-        NormalText normal = normal_text(text, grown_max(text.size()));
+        NormalText normal = normal_text(text, 0, grown_max(text.size()));
         for (const auto& step : normalizers) step->apply(normal);
     });
     look_at("pre_tokenizer", [&] {
         Pieces pieces;
-        pieces.text = text;
-        pieces.list.assign(1, {0, static_cast<uint32_t>(text.size()), true});
-        pieces.bytes_max = grown_max(text.size());
+        const NormalText normal = normal_text(text, 0, grown_max(text.size()));
+        pieces.begin(normal.text, normal.from, normal.bytes_max);
         for (const auto& step : pre_tokenizers.steps) step->apply(pieces);
     });
     look_at("decoder", [&] {

@@ -14,6 +14,7 @@
 #include "tokens/tokenizer/piece_cache.h"
 #include "tokens/tokenizer/post_processor.h"
 #include "tokens/tokenizer/pre_tokenizer.h"
+#include "tokens/tokenizer/token_span.h"
 
 namespace dslaunch::tokens {
 
@@ -26,6 +27,9 @@ struct EncodeScratch {
     std::vector<TextPart> parts;
     std::vector<TextPart> normal_parts;
     std::vector<int32_t> ids;
+    std::string_view original;     // the whole text
+    bool wants_spans = false;      // of `ids` in it
+    std::vector<TokenSpan> spans;  // if they are wanted, one for each of `ids`
     size_t bytes_left = 0;  // to which the parts of a text may still grow, all of them together
 };
 
@@ -56,7 +60,8 @@ class ScratchPool {
 struct TokenizerParts {
     explicit TokenizerParts(const JsonPlace& place);
 
-    // Appends the tokens of TEXT without what stands around it. REQUIRES: valid UTF-8.
+    // Appends the tokens of TEXT without what stands around it, and their spans if they are wanted.
+    // REQUIRES: valid UTF-8.
     void encode_text(std::string_view text, EncodeScratch& scratch) const;
     // The text that the decoder gets for ID; nothing if there is none.
     [[nodiscard]] std::optional<std::string_view> text_of(int32_t id) const;
@@ -76,10 +81,10 @@ struct TokenizerParts {
 
   private:
     void refuse_explosions(const JsonPlace& place) const;
-    void encode_plain(std::string_view text, bool at_origin, EncodeScratch& scratch) const;
-    void encode_normal(std::string_view text, bool at_origin, EncodeScratch& scratch) const;
-    void encode_piece(std::string_view text, Piece piece, EncodeScratch& scratch) const;
-    void encode_words(std::string_view text, Piece piece, EncodeScratch& scratch) const;
+    void encode_plain(TextPart part, EncodeScratch& scratch) const;
+    void encode_normal(TextPart part, EncodeScratch& scratch) const;
+    void encode_piece(Piece piece, EncodeScratch& scratch) const;
+    void encode_words(Piece piece, EncodeScratch& scratch) const;
 };
 
 }  // namespace dslaunch::tokens

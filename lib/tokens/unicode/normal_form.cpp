@@ -14,6 +14,7 @@ namespace {
 struct Point {
     char32_t point;
     int combining_class;
+    uint32_t place;  // in the text
 };
 using Points = std::vector<Point>;
 
@@ -22,10 +23,10 @@ int combining_class(char32_t point) {
     return utf8proc_get_property(static_cast<utf8proc_int32_t>(point))->combining_class;
 }
 
-void decompose(Points& out, char32_t point, bool compatibly) {
+void decompose(Points& out, char32_t point, uint32_t place, bool compatibly) {
     const uint32_t wanted = compatibly ? kCompatiblyFlag : kDecomposesFlag;
     if (!(CodePoints::table().flags(point) & wanted)) {
-        out.push_back({point, combining_class(point)});
+        out.push_back({point, combining_class(point), place});
         return;
     }
     std::array<utf8proc_int32_t, 32> parts;
@@ -37,7 +38,7 @@ void decompose(Points& out, char32_t point, bool compatibly) {
                                 static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
     for (utf8proc_ssize_t i = 0; i < count && i < std::ssize(parts); ++i) {
         const auto part = static_cast<char32_t>(parts[static_cast<size_t>(i)]);
-        out.push_back({part, combining_class(part)});
+        out.push_back({part, combining_class(part), place});
     }
 }
 
@@ -102,17 +103,22 @@ void compose(Points& points) {
 
 }  // namespace
 
-std::string to_normal_form(std::string_view text, NormalForm form) {
-    if (is_ascii(text)) return std::string(text);
+std::string to_normal_form(std::string_view text, NormalForm form, std::vector<uint32_t>* places) {
     const bool compatibly = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
     Points points;
     points.reserve(text.size());
-    for (size_t i = 0; i < text.size();) decompose(points, next_point(text, i), compatibly);
+    for (size_t i = 0; i < text.size();) {
+        const auto place = static_cast<uint32_t>(i);
+        decompose(points, next_point(text, i), place, compatibly);
+    }
     reorder(points);
     if (form == NormalForm::kNfc || form == NormalForm::kNfkc) compose(points);
     std::string out;
     out.reserve(text.size() + 16);
-    for (const Point& point : points) append_point(out, point.point);
+    for (const Point& point : points) {
+        append_point(out, point.point);
+        if (places != nullptr) places->resize(out.size(), point.place);
+    }
     return out;
 }
 

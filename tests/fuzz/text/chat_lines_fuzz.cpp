@@ -1,5 +1,5 @@
 // libFuzzer entry: a row of training text. It is refused with a reason that can be shown, or each
-// of its texts is cut into segments that are the text the template renders, answers among them.
+// of its texts is the one that the template renders, with answers in it.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -41,21 +41,18 @@ void check_segments(const ChatSample& sample, const ChatTemplate* chat,
     using namespace dslaunch;
     const SegmentedText text = render_segments(sample, chat, options);
     if (!text.ok()) {
-        DSL_CHECK(text.segments.empty(), "a refused row has segments");
+        DSL_CHECK(text.answers.empty(), "a refused row has answers");
         fuzz::check_shown(text.reason);
         return;
     }
-    std::string whole;
-    bool has_answer = false;
-    for (size_t i = 0; i < text.segments.size(); ++i) {
-        const TextSegment& segment = text.segments[i];
-        DSL_CHECK(!segment.text.empty(), "an empty segment");
-        DSL_CHECK(i == 0 || segment.is_answer != text.segments[i - 1].is_answer,
-                  "two segments of a kind in a row");
-        whole += segment.text;
-        has_answer = has_answer || segment.is_answer;
+    DSL_CHECK(!text.answers.empty(), "a row without an answer");
+    size_t end = 0;
+    for (const TextRange& answer : text.answers) {
+        DSL_CHECK(end <= answer.begin_bytes && answer.begin_bytes < answer.end_bytes,
+                  "answers out of order");
+        end = answer.end_bytes;
     }
-    DSL_CHECK(has_answer, "a row without an answer");
+    DSL_CHECK(end <= text.text.size(), "an answer behind the text");
     if (chat == nullptr || sample.format == ChatFormat::kText) return;
     ChatInput input;
     input.messages = jinja::new_list(
@@ -63,7 +60,7 @@ void check_segments(const ChatSample& sample, const ChatTemplate* chat,
     input.tools = sample.tools;
     input.documents = sample.documents;
     input.more = sample.more;
-    DSL_CHECK(chat->apply(input, options.rendering).text == whole, "the segments are another text");
+    DSL_CHECK(chat->apply(input, options.rendering).text == text.text, "it is another text");
 }
 
 }  // namespace

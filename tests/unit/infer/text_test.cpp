@@ -1,6 +1,11 @@
+#include <nlohmann/json.hpp>
+
 #include "infer/text/byte_codec.h"
 #include "infer/text/stop_texts.h"
+#include "infer/text/tokenizer_codec.h"
 #include "support/catch.h"
+#include "support/places.h"
+#include "support/text_tools.h"
 
 namespace dslaunch::infer {
 namespace {
@@ -21,6 +26,50 @@ TEST_CASE("a stream of bytes gives whole characters") {
     for (size_t i = 0; i < text.size(); ++i)
         CHECK(stream->push(static_cast<unsigned char>(text[i])) == pieces[i]);
     CHECK(stream->finish() == "\xe2\x82");
+}
+
+// The fixture's tokenizer NAME.
+tokens::Tokenizer fixture_tokenizer(const std::string& name) {
+    const auto source = nlohmann::json::parse(test::content_of(
+        std::string(test::source_dir()) + "/tests/fixtures/tokenizers/tokenizers.json"));
+    for (const auto& row : source["rows"]) {
+        if (row["name"] != name) continue;
+        nlohmann::json sections = row["tokenizer"];
+        sections["model"] = source["models"][sections["model"].get<std::string>()];
+        return tokens::Tokenizer::parse(sections.dump(), name);
+    }
+    FAIL("no tokenizer " << name);
+    return tokens::Tokenizer::parse("", name);
+}
+
+TEST_CASE("a text that goes on with a prompt keeps its first blank, and repeats nothing") {
+    struct Row {
+        const char* prompt;
+        const char* whole;
+    };
+    for (const char* name : {"llama2", "llama2 first", "gemma", "gpt2"}) {
+        const tokens::Tokenizer tokenizer = fixture_tokenizer(name);
+        const TokenizerCodec codec(tokenizer);
+        for (const Row& row : {Row{"In the", "In the beginning"}, Row{"the earth", "the earth."},
+                               Row{"a \u1ec7", "a \u1ec7 the"}, Row{"x\u1ec7", "x\u1ec7\u1ec7"}}) {
+            INFO(name << ": " << row.whole);
+            const std::vector<int32_t> before = codec.encode(row.prompt, false);
+            const std::vector<int32_t> whole = codec.encode(row.whole, false);
+            REQUIRE(std::equal(before.begin(), before.end(), whole.begin()));
+            const auto stream = codec.stream(before);
+            std::string text;
+            for (size_t i = before.size(); i < whole.size(); ++i) text += stream->push(whole[i]);
+            text += stream->finish();
+            CHECK(row.prompt + text == row.whole);
+        }
+    }
+    // An answer is a text of its own.
+    const tokens::Tokenizer llama = fixture_tokenizer("llama2");
+    const TokenizerCodec codec(llama);
+    const auto stream = codec.stream();
+    std::string text;
+    for (const int32_t id : codec.encode("the", true)) text += stream->push(id);
+    CHECK(text + stream->finish() == "the");
 }
 
 TEST_CASE("a text ends before the first stop, however it comes in pieces") {

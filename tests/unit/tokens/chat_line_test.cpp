@@ -139,7 +139,8 @@ constexpr GoodRow kGoodRows[] = {
      ChatFormat::kMessages, "user:a|assistant:|tool:7|assistant:b", 0},
 
     // Pairs as LLaMA-Factory, OpenAI, axolotl and ms-swift have them.
-    {R"({"conversations": [{"from": "human", "value": "a"}], "chosen": {"from": "gpt", "value": "c"},
+    {R"({"conversations": [{"from": "human", "value": "a"}],
+        "chosen": {"from": "gpt", "value": "c"},
         "rejected": {"from": "gpt", "value": "r"}})",
      ChatFormat::kPreference, "user:a|assistant:c", 1},
     {R"({"input": {"messages": [{"role": "user", "content": "a"}], "tools": [],
@@ -178,7 +179,8 @@ constexpr BadRow kBadRows[] = {
     {"[1]", "the line holds no JSON object"},
     {"{}", "the row has no keys"},
     {R"({"a": 1, "b": 2})", "the row has the keys a, b, and none of"},
-    {R"({"system": "s", "chat": "USER: a ASSISTANT: b"})", "the row has the keys system, chat, and"},
+    {R"({"system": "s", "chat": "USER: a ASSISTANT: b"})",
+     "the row has the keys system, chat, and"},
     {R"({"input_ids": [1, 2], "labels": [1, 2]})", "the row has the keys input_ids, labels, and"},
     {R"({"text": ""})", "text: the text is empty"},
     {R"({"text": 5})", "text: a text is due"},
@@ -217,12 +219,17 @@ constexpr BadRow kBadRows[] = {
     {R"({"messages": [{"role": "assistant", "content": "c"}], "images": ["a.png"]})",
      "images: in a row of the form `messages` it cannot be learned"},
     {R"({"messages": [{"role": "assistant", "content": "c"}], "weight": 0.5})", "weight: in a row"},
+    {R"({"messages": [{"role": "assistant", "content": "c"}], "loss_mask": [1]})",
+     "loss_mask: in a row of the form `messages` it is not obeyed"},
     {R"({"messages": [{"role": "assistant", "content": "c"}], "history": [["a", "b"]]})",
      "history: in a row of the form `messages` it would be left out"},
-    {R"({"question": "q", "context": "c", "answer": "a"})", "context: in a row of the form `query`"},
+    {R"({"question": "q", "context": "c", "answer": "a"})",
+     "context: in a row of the form `query`"},
     {R"({"question": "q", "choices": ["x", "y"], "answer": "a"})", "choices: in a row of the form"},
-    {R"({"question": "q", "reasoning": "first that", "answer": "a"})", "reasoning: in a row of the"},
-    {R"({"text": "t", "role": "prompter", "parent_id": null})", "role: in a row of the form `text`"},
+    {R"({"question": "q", "reasoning": "first that", "answer": "a"})",
+     "reasoning: in a row of the"},
+    {R"({"text": "t", "role": "prompter", "parent_id": null})",
+     "role: in a row of the form `text`"},
     {R"({"text": "t", "system": "s"})", "system: in a row of the form `text` it would be left out"},
     {R"({"text": "t", "tools": [{"name": "f"}]})", "tools: in a row of the form `text`"},
     {R"({"text": "t", "question": "q", "answer": "a"})", "text: in a row of the form `query`"},
@@ -258,13 +265,10 @@ constexpr BadRow kBadRows[] = {
     {R"({"messages": [{"role": "assistant", "content": "c", "loss": false}]})",
      "the row: its messages say that none of them is learned"},
     {R"({"conversations": [{"from": "function_call", "value": "f"}]})",
-     "conversations[0].value: calls of tools are due as JSON"
-}
-,
+     "conversations[0].value: calls of tools are due as JSON"},
     {R"({"conversations": [{"from": "function_call", "value": "{\"name\": \"f\"}"}]})",
      "conversations[0].value: a call of a tool is due"},
-}
-;
+};
 
 }  // namespace
 
@@ -295,13 +299,14 @@ TEST_CASE("a message says whether it is learned") {
         R"({"conversations": [{"from": "human", "value": "a", "weight": 0.0},
             {"from": "gpt", "value": "b", "weight": 0.0}, {"from": "human", "value": "a"},
             {"from": "gpt", "value": "b", "weight": 1.0}, {"from": "gpt", "value": "b",
-            "train": false}, {"from": "gpt", "value": "b", "loss": true, "weight": null}]})");
+            "trainable": false}, {"from": "gpt", "value": "b", "loss": true, "weight": null},
+            {"from": "gpt", "value": "b", "loss_mask": 0}]})");
     INFO(line.reason);
     REQUIRE(line.sample);
     std::vector<bool> learned;
     for (const jinja::Value& message : line.sample->messages)
         learned.push_back(is_learned(message));
-    CHECK(learned == std::vector<bool>{false, false, true, true, false, true});
+    CHECK(learned == std::vector<bool>{false, false, true, true, false, true, false});
 }
 
 TEST_CASE("text that goes on is told from a question and its answer") {

@@ -125,10 +125,128 @@ TEST_CASE("templates are read from a folder") {
     const TemporaryFolder folder;
     CHECK(!ChatTemplates::read(folder.path()));
     write_file(std::string(folder.path()) + "/chat_template.jinja", "{{ eos_token }}one");
-    write_file(std::string(folder.path()) + "/chat_templates/rag.jinja", "two");
+    write_file(std::string(folder.path()) + "/additional_chat_templates/rag.jinja", "two");
     write_file(std::string(folder.path()) + "/special_tokens_map.json", R"({"eos_token": "<E>"})");
     const auto read = ChatTemplates::read(folder.path());
     REQUIRE(read);
     CHECK(read->names() == std::vector<std::string>{"default", "rag"});
     CHECK(read->choose(true).apply(input_of(R"([{"role": "user"}])")).text == "<E>one");
+}
+
+namespace {
+
+// What models' own templates do with contents and calls, in short.
+constexpr const char* kTakesText =
+    "{% for m in messages %}<{{ m.role }}>{{ '' + m.content }}{% endfor %}";
+constexpr const char* kPrints = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+constexpr const char* kDumps =
+    "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+    "{{ m.content | tojson }}{% endif %}{% endfor %}";
+constexpr const char* kTakesParts =
+    "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{% if p.type == 'text' %}"
+    "{{ p.text }}{% endif %}{% endfor %}{% endfor %}";
+constexpr const char* kTakesBoth =
+    "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endif %}{% endfor %}";
+constexpr const char* kPartsOfUsers =
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'user' and m.content is not string %}"
+    "{% for p in m.content %}[{{ p.text }}]{% endfor %}{% else %}{{ m.content.strip() }}"
+    "{% endif %}{% endfor %}";
+constexpr const char* kWithDeveloper =
+    "{% for m in messages %}{% if m.role in ['system', \"developer\"] %}<instructions>"
+    "{% else %}<{{ m.role }}>{% endif %}{{ m.content }}{% endfor %}";
+
+std::string applied(const char* source, const char* messages) {
+    return ChatTemplate::parse(source, "t").apply(input_of(messages)).text;
+}
+
+}  // namespace
+
+TEST_CASE("contents come to a template in a form that it reads") {
+    constexpr const char* kParts = R"([
+        {"role": "system", "content": [{"type": "text", "text": "s1 "}, {"type": "text",
+         "text": "s2"}]},
+        {"role": "user", "content": [{"type": "text", "text": "u1 "}, {"type": "input_text",
+         "text": "u2"}]},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}])";
+    constexpr const char* kTexts = R"([{"role": "system", "content": "s1 s2"},
+        {"role": "user", "content": "u1 u2"}, {"role": "assistant", "content": "no"}])";
+    constexpr const char* kJoined = "<system>s1 s2<user>u1 u2<assistant>no";
+    for (const char* source : {kTakesText, kPrints, kDumps, kTakesParts}) {
+        INFO(source);
+        CHECK(applied(source, kParts) == kJoined);
+        CHECK(applied(source, kTexts) == kJoined);
+    }
+    CHECK(applied(kTakesBoth, kTexts) == kJoined);
+    CHECK(applied(kTakesBoth, kParts) == "<system>[s1 ][s2]<user>[u1 ][u2]<assistant>[no]");
+    CHECK(applied(kPartsOfUsers, kParts) == "<system>s1 s2<user>[u1 ][u2]<assistant>no");
+    // What is no text stays as it is.
+    CHECK(applied(kPrints, R"([{"role": "user", "content": [{"type": "image"}]}])") ==
+          "<user>[{'type': 'image'}]");
+    // A template that shows nothing of a content gets it as it came.
+    CHECK(applied("{{ messages[0].content is string }}", kParts) == "False");
+}
+
+TEST_CASE("a developer is the system where a template has no developers") {
+    constexpr const char* kMessages = R"([{"role": "developer", "content": "d"},
+                                         {"role": "user", "content": "u"}])";
+    CHECK(applied(kPrints, kMessages) == "<system>d<user>u");
+    CHECK(applied(kTakesParts, kMessages) == "<system>d<user>u");
+    CHECK(applied(kWithDeveloper, kMessages) == "<instructions>d<user>u");
+}
+
+TEST_CASE("the arguments of calls come to a template as objects or as texts, as it wants them") {
+    constexpr const char* kCalls =
+        "{% for m in messages %}{% if m.tool_calls %}{% for c in m.tool_calls %}(";
+    constexpr const char* kEnds = "){% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
+    const auto source = [&](const char* shows) { return std::string(kCalls) + shows + kEnds; };
+    const auto messages = [](const std::string& arguments) {
+        return R"([{"role": "assistant", "content": null, "tool_calls": [{"id": "i", "type":
+            "function", "function": {"name": "f", "arguments": )" +
+               arguments + "}}]}]";
+    };
+    const std::string text = messages(R"("{\"x\":  1}")");
+    const std::string object = messages(R"({"x": 1})");
+    struct Row {
+        const char* shows;
+        const char *of_text, *of_object;
+    };
+    const Row rows[] = {
+        // As Qwen2.5, Llama 3, GLM and gpt-oss: objects alone.
+        {"{{ c.function.arguments | tojson }}", R"(({"x": 1}))", R"(({"x": 1}))"},
+        {"{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}", "(x=1)",
+         "(x=1)"},
+        {"{% for k, v in c.function.arguments | items %}{{ k }}={{ v }}{% endfor %}", "(x=1)",
+         "(x=1)"},
+        {"{{ c.function | tojson }}", R"(({"name": "f", "arguments": {"x": 1}}))",
+         R"(({"name": "f", "arguments": {"x": 1}}))"},
+        // As DeepSeek: a text alone.
+        {"{{ 'a' + c.function.arguments }}", R"((a{"x":  1}))", R"((a{"x": 1}))"},
+        {"{{ c.function.arguments }}", R"(({"x":  1}))", R"(({"x": 1}))"},
+        // As Qwen3: both, and each stays as it came.
+        {"{{ c.function.arguments if c.function.arguments is string else c.function.arguments | "
+         "tojson }}",
+         R"(({"x":  1}))", R"(({"x": 1}))"},
+    };
+    for (const Row& row : rows) {
+        INFO(row.shows);
+        CHECK(applied(source(row.shows).c_str(), text.c_str()) == row.of_text);
+        CHECK(applied(source(row.shows).c_str(), object.c_str()) == row.of_object);
+    }
+    const std::string takes_both = source(rows[6].shows);
+    ChatInput served = input_of(text.c_str());
+    served.prefers_objects = true;
+    CHECK(ChatTemplate::parse(takes_both, "t").apply(served).text == R"(({"x": 1}))");
+    const std::string takes_text = source(rows[4].shows);
+    CHECK(ChatTemplate::parse(takes_text, "t").apply(served).text == R"((a{"x":  1}))");
+    const std::string wants_object = source("{{ c.function.arguments | tojson }}");
+    CHECK(applied(wants_object.c_str(), messages("\"\"").c_str()) == "({})");
+    CHECK(applied(wants_object.c_str(), messages(R"("{\"n\": 18446744073709551615}")").c_str()) ==
+          R"(({"n": 18446744073709551615}))");
+    for (const char* wrong : {R"("{x")", R"("[1]")"})
+        CHECK_THAT(
+            error_of(
+                ExitCode::kInput,
+                [&] { static_cast<void>(applied(wants_object.c_str(), messages(wrong).c_str())); }),
+            Catch::Contains("the arguments of the call of `f` are no JSON object"));
 }

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdlib>
 
 namespace dslaunch::tokens::jinja {
 namespace {
@@ -19,20 +20,20 @@ namespace {
 }
 
 Value integer_of_float(double number) {
-    if (!(number >= -9223372036854775808.0 && number < 9223372036854775808.0))
-        throw Fault("a whole number does not fit 64 bits");
-    return Value::integer(int64_t(number));
+    if (!std::isfinite(number)) throw Fault("a float that is not finite is no whole number");
+    return new_integer(nullptr, fmt::format("{:.0f}", std::trunc(number)));
 }
 
 Value int_filter(Runtime& /*runtime*/, const Value& input, const Arguments& arguments) {
     const auto bound = bind("int", arguments, {"default", "base"}, 0);
     const Value fallback = bound[0] == nullptr ? Value::integer(0) : *bound[0];
     if (input.is_integral()) return Value::integer(input.integral());
+    if (input.is(Kind::kLargeInt)) return input;
     if (input.is(Kind::kUndefined)) fail_undefined_number(input);
     std::optional<double> number;
     if (input.is(Kind::kText)) {
         const int64_t base = whole_number("int", bound[1], 10);
-        if (const auto whole = integer_of_text(input.text(), base)) return Value::integer(*whole);
+        if (auto whole = integer_of_text(input.text(), base)) return *whole;
         number = float_of_text(input.text());
         if (number && std::isinf(*number)) return fallback;
     } else if (input.is(Kind::kFloat)) {
@@ -44,6 +45,7 @@ Value int_filter(Runtime& /*runtime*/, const Value& input, const Arguments& argu
 Value float_filter(Runtime& /*runtime*/, const Value& input, const Arguments& arguments) {
     const auto bound = bind("float", arguments, {"default"}, 0);
     if (input.is_number()) return Value::real(input.as_double());
+    if (input.is(Kind::kLargeInt)) return Value::real(std::strtod(input.text().c_str(), nullptr));
     if (input.is(Kind::kUndefined)) fail_undefined_number(input);
     if (input.is(Kind::kText))
         if (const auto number = float_of_text(input.text())) return Value::real(*number);
@@ -53,6 +55,7 @@ Value float_filter(Runtime& /*runtime*/, const Value& input, const Arguments& ar
 Value abs_filter(Runtime& /*runtime*/, const Value& input, const Arguments& arguments) {
     static_cast<void>(bind("abs", arguments, {}, 0));
     if (input.is(Kind::kFloat)) return Value::real(std::fabs(input.as_double()));
+    if (input.is(Kind::kLargeInt) && input.text()[0] != '-') return input;
     return input.is_integral() && input.integral() >= 0 ? Value::integer(input.integral())
                                                         : negated(input);
 }
@@ -81,7 +84,9 @@ Value round_filter(Runtime& runtime, const Value& input, const Arguments& argume
     Meter& meter = runtime.meter();
     const Value unit =
         apply_operator(meter, Operator::kPower, Value::integer(10), Value::integer(digits));
-    const double scaled = apply_operator(meter, Operator::kMultiply, input, unit).as_double();
+    const Value product = apply_operator(meter, Operator::kMultiply, input, unit);
+    if (!product.is_number()) throw Fault("round needs a number that has few digits");
+    const double scaled = product.as_double();
     const Value whole = integer_of_float(how == "ceil" ? std::ceil(scaled) : std::floor(scaled));
     return apply_operator(meter, Operator::kDivide, whole, unit);
 }

@@ -39,7 +39,7 @@ int64_t base_of_prefix(std::string_view text) {
 
 }  // namespace
 
-std::optional<int64_t> integer_of_text(std::string_view text, int64_t base) {
+std::optional<Value> integer_of_text(std::string_view text, int64_t base) {
     text = strip_blanks(text);
     const bool is_negative = text.starts_with('-');
     if (is_negative || text.starts_with('+')) text.remove_prefix(1);
@@ -62,9 +62,9 @@ std::optional<int64_t> integer_of_text(std::string_view text, int64_t base) {
     const char* end = signed_digits.data() + signed_digits.size();
     const auto read = std::from_chars(signed_digits.data(), end, number, int(base));
     if (read.ptr != end) return std::nullopt;
-    if (read.ec == std::errc::result_out_of_range)
-        throw Fault("a whole number does not fit 64 bits");
-    return number;
+    if (read.ec == std::errc()) return Value::integer(number);
+    if (base == 10) return new_integer(nullptr, signed_digits);
+    throw Fault("a whole number does not fit 64 bits");
 }
 
 std::optional<double> float_of_text(std::string_view text) {

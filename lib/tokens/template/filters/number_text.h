@@ -1,14 +1,17 @@
 // Texts as numbers, as Python's int() and float() read them.
 #pragma once
 
+#include "tokens/template/values/value.h"
+
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
 namespace dslaunch::tokens::jinja {
 
-// int(TEXT, BASE); nothing for a text that is no number. Throws Fault for one over 64 bits.
-[[nodiscard]] std::optional<int64_t> integer_of_text(std::string_view text, int64_t base);
+// int(TEXT, BASE); nothing for a text that is no number. Throws Fault for one over 64 bits whose
+// base is not ten.
+[[nodiscard]] std::optional<Value> integer_of_text(std::string_view text, int64_t base);
 // float(TEXT).
 [[nodiscard]] std::optional<double> float_of_text(std::string_view text);
 

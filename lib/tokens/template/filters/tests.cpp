@@ -38,7 +38,12 @@ bool is_defined(Runtime& /*runtime*/, const Value& input, const Arguments& argum
 
 bool is_number_value(Runtime& /*runtime*/, const Value& input, const Arguments& arguments) {
     no_arguments(arguments);
-    return input.is_number();
+    return input.is_number() || input.is(Kind::kLargeInt);
+}
+
+bool is_whole(Runtime& /*runtime*/, const Value& input, const Arguments& arguments) {
+    no_arguments(arguments);
+    return input.is(Kind::kInt) || input.is(Kind::kLargeInt);
 }
 
 bool is_sequence_value(Runtime& /*runtime*/, const Value& input, const Arguments& arguments) {
@@ -143,7 +148,7 @@ constexpr Test kTests[] = {
     {"greaterthan", is_ordered<std::is_gt>},
     {"gt", is_ordered<std::is_gt>},
     {"in", is_in},
-    {"integer", is_of_kind<Kind::kInt>},
+    {"integer", is_whole},
     {"iterable", is_iterable},
     {"le", is_ordered<std::is_lteq>},
     {"lessthan", is_ordered<std::is_lt>},

@@ -262,6 +262,14 @@ class Lexer {
         return digits;
     }
 
+    [[nodiscard]] Value whole_number_of(const std::string& digits) const {
+        try {
+            return new_integer(nullptr, digits);
+        } catch (const Fault& fault) {
+            stop(fault.what());
+        }
+    }
+
     void number() {
         if (const size_t end = past_float(); end != kNoPlace) {
             const std::string digits = digits_between(at_, end);
@@ -289,6 +297,7 @@ class Lexer {
             end = past_digits(at_, 10);
         }
         const std::string digits = digits_between(begin, end);
+        if (base == 10) return add_number(end, whole_number_of(digits));
         int64_t number = 0;
         const auto read =
             std::from_chars(digits.data(), digits.data() + digits.size(), number, base);

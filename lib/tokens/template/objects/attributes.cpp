@@ -73,6 +73,11 @@ bool python_attribute(Runtime& runtime, const Value& of, std::string_view name, 
             if (name == "imag") return found = Value::integer(0), true;
             if (name == "denominator") return found = Value::integer(1), true;
             return false;
+        case Kind::kLargeInt:
+            if (name == "real" || name == "numerator") return found = of, true;
+            if (name == "imag") return found = Value::integer(0), true;
+            if (name == "denominator") return found = Value::integer(1), true;
+            return false;
         case Kind::kRange: {
             const Range& range = of.as<Range>();
             if (name == "start") return found = Value::integer(range.start), true;
@@ -81,6 +86,8 @@ bool python_attribute(Runtime& runtime, const Value& of, std::string_view name, 
             return false;
         }
         case Kind::kFunction:
+            for (const auto& [known, value] : of.as<Function>().attributes)
+                if (known == name) return found = value, true;
             if (name != "name") return false;
             found = new_text(&runtime.meter(), of.as<Function>().name);
             return true;
@@ -121,7 +128,8 @@ Value item_of(Runtime& runtime, const Value& of, const Value& key) {
         return element_of(runtime.meter(), of, key.integral());
     }
     Value found;
-    if (key.is(Kind::kText)) static_cast<void>(python_attribute(runtime, of, key.text(), found));
+    if (key.is(Kind::kText) && !python_attribute(runtime, of, key.text(), found))
+        return Value::undefined_key(key);
     return found;
 }
 

@@ -33,6 +33,8 @@ std::vector<const Value*> bind(std::string_view who, const Arguments& arguments,
 
 int64_t whole_number(std::string_view who, const Value* value, int64_t fallback) {
     if (value == nullptr) return fallback;
+    if (value->is(Kind::kLargeInt))
+        throw Fault(fmt::format("{} has a whole number that does not fit 64 bits", who));
     if (!value->is_integral()) {
         throw Fault(fmt::format("{} needs a whole number and has a value of type {}", who,
                                 type_name(*value)));

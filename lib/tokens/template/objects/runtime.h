@@ -44,6 +44,7 @@ class Runtime {
 struct Function : Object {
     std::string name;
     std::function<Value(Runtime&, Arguments&)> run;
+    std::vector<std::pair<std::string, Value>> attributes;  // beside its name
 };
 // A function that may hold values as deep as DEPTH.
 [[nodiscard]] inline Value new_function(Meter* meter, std::string name, int depth,

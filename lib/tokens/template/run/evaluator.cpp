@@ -15,6 +15,20 @@
 
 namespace dslaunch::tokens::jinja {
 
+namespace {
+
+[[noreturn]] void fail_method(const Value& of, const std::string& name) {
+    if (is_hidden_method(of, name))
+        throw Fault(
+            fmt::format("`{}` would change a {}, and a template's values do not change: use "
+                        "`+`, or a namespace",
+                        name, type_name(of)));
+    throw Fault(
+        fmt::format("a value of type {} has no `{}` that could be called", type_name(of), name));
+}
+
+}  // namespace
+
 Value Evaluator::call(const Value& callee, Arguments arguments) {
     const Depth depth(*this);
     if (callee.is(Kind::kFunction)) return callee.as<Function>().run(*this, arguments);
@@ -174,6 +188,7 @@ Value Evaluator::eval_call(const Expression& expression, Scope* scope, const Val
         if (const Method* method = find_method(of, callee.name.text); method != nullptr)
             return method->run(*this, of, arguments());
         const Value function = attribute_of(*this, of, callee.name.text);
+        if (function.is(Kind::kUndefined)) fail_method(of, callee.name.text);
         return call(function, arguments());
     }
     const Value function = eval(callee, scope);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 namespace dslaunch::tokens::jinja {
@@ -35,8 +36,12 @@ class Interpreter : public Evaluator {
                                             [&](const auto& pair) { return pair.first == name; });
             if (given != values.end()) {
                 root_->set(int(i), given->second);
+                if (name == "messages" && given->second.is(Kind::kList))
+                    for (const Value& message : given->second.items())
+                        if (message.is(Kind::kDict)) messages_.insert(&message.dict());
                 continue;
             }
+            if (name == "self") root_->set(int(i), own_blocks());
             for (const Global& global : global_functions())
                 if (global.name == name)
                     root_->set(int(i), new_function(&meter(), name, 0, global.run));
@@ -132,9 +137,13 @@ class Interpreter : public Evaluator {
             case Of::kFor:
                 run_for(statement, scope, eval(*statement.value, scope), 0);
                 return Flow::kNext;
-            case Of::kSet:
-                assign(statement.target, eval(*statement.value, scope), scope);
+            case Of::kSet: {
+                Value value = eval(*statement.value, scope);
+                // The message of a loop over numbers.
+                if (turn_ == nullptr) turn_ = message_in(value);
+                assign(statement.target, std::move(value), scope);
                 return Flow::kNext;
+            }
             case Of::kSetBlock:
                 return run_set_block(statement, scope);
             case Of::kMacro:
@@ -177,6 +186,11 @@ class Interpreter : public Evaluator {
         return body(statement.otherwise, scope);
     }
 
+    // VALUE as one of `messages`; nullptr: it is none.
+    [[nodiscard]] const void* message_in(const Value& value) const {
+        return value.is(Kind::kDict) && messages_.contains(&value.dict()) ? &value.dict() : nullptr;
+    }
+
     // The elements of ITERABLE for which the loop's `if` holds.
     Value chosen_elements(const Statement& statement, Scope* scope, const Value& iterable) {
         if (statement.test == nullptr) return iterable;
@@ -216,8 +230,13 @@ class Interpreter : public Evaluator {
                 meter().step();
                 inner.get()->variables.clear();
                 if (loop_name_ >= 0) inner.get()->set(loop_name_, self);
+                const void* outer_turn = std::exchange(turn_, message_in(item));
+                const size_t begin = out_->size();
                 assign(statement.target, std::move(item), inner.get());
                 const Flow flow = body(statement.body, inner.get());
+                if (turn_ != nullptr && out_ == &printed_.text && out_->size() > begin)
+                    printed_.turns.push_back({turn_, begin, out_->size()});
+                turn_ = outer_turn;
                 if (flow == Flow::kBreak) break;
                 if (flow == Flow::kNext) none_ran = false;
             }
@@ -273,9 +292,47 @@ class Interpreter : public Evaluator {
 
     Value macro(const Statement& statement, Scope* scope) {
         scope->keep();
-        return new_function(&meter(), statement.signature.name, 0,
-                            [this, &statement, scope](Runtime& /*self*/, Arguments& arguments) {
-                                return call_macro(statement, scope, arguments);
+        const Signature& signature = statement.signature;
+        Value made = new_function(&meter(), signature.name, 0,
+                                  [this, &statement, scope](Runtime& /*own*/, Arguments& given) {
+                                      return call_macro(statement, scope, given);
+                                  });
+        Values names;
+        for (const Parameter& parameter : signature.parameters)
+            names.push_back(new_text(&meter(), parameter.name.text));
+        made.as<Function>().attributes = {
+            {"arguments", new_tuple(&meter(), std::move(names))},
+            {"catch_kwargs", Value::boolean(signature.takes_more_named)},
+            {"catch_varargs", Value::boolean(signature.takes_more_positional)},
+            {"caller", Value::boolean(signature.takes_caller)},
+        };
+        return made;
+    }
+
+    // The value of `self`: the template's blocks, each of which it renders.
+    Value own_blocks() {
+        Value made = new_function(&meter(), "self", 0, [](Runtime& /*own*/, Arguments&) -> Value {
+            throw Fault("`self` is called: its blocks are, as `self.title()`");
+        });
+        add_blocks(tree_.body, made.as<Function>());
+        return made;
+    }
+    void add_blocks(const Body& statements, Function& own) {
+        for (const Statement& statement : statements) {
+            if (statement.kind == Statement::Kind::kBlock)
+                own.attributes.emplace_back(statement.text, block(statement));
+            for (const Body* inner : {&statement.body, &statement.branches, &statement.otherwise})
+                add_blocks(*inner, own);
+        }
+    }
+    Value block(const Statement& statement) {
+        return new_function(&meter(), statement.text, 0,
+                            [this, &statement](Runtime& /*own*/, Arguments& given) {
+                                static_cast<void>(bind("a block", given, {}, 0));
+                                const OpenScope inner(scopes(), root_);
+                                Capture capture(*this);
+                                static_cast<void>(body(statement.body, inner.get()));
+                                return capture.take();
                             });
     }
 
@@ -350,6 +407,8 @@ class Interpreter : public Evaluator {
 
     const Tree& tree_;
     Printed printed_;
+    std::unordered_set<const void*> messages_;  // the dicts in the variable of that name
+    const void* turn_ = nullptr;                // of them that of the innermost loop
     std::string* out_ = &printed_.text;
     int loop_name_ = -1;
     int caller_name_ = -1;

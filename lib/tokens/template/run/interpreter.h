@@ -22,8 +22,17 @@ class RunFault : public Fault {
     int line_;
 };
 
+// What a loop printed for one of the messages.
+struct PrintedTurn {
+    const void* message = nullptr;  // its Dict
+    size_t begin_bytes = 0, end_bytes = 0;
+};
+
 struct Printed {
     std::string text;
+    // For each element of the variable `messages` that is a dict, what loops over them, or over
+    // their numbers, printed where its place in the text is known; inner loops before outer ones.
+    std::vector<PrintedTurn> turns;
     // What stands in `{% generation %}`: bytes of the text, begin and end.
     std::vector<std::pair<size_t, size_t>> generated;
     // A `{% generation %}` stood where its place in the text cannot be known: in a macro, or in

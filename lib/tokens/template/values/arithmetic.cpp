@@ -4,7 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <utility>
 
 namespace dslaunch::tokens::jinja {
 namespace {
@@ -21,11 +24,24 @@ namespace {
 }
 
 [[noreturn]] void fail_overflow() {
-    throw Fault("a whole number does not fit 64 bits");
+    throw Fault("a whole number does not fit 64 bits, and nothing larger is calculated here");
 }
 
 [[noreturn]] void fail_zero() {
     throw Fault("a division by zero");
+}
+
+__extension__ using Wide = __int128;
+
+// A sum, difference or product of two numbers of 64 bits.
+Value whole_value(Wide number) {
+    if (number >= INT64_MIN && number <= INT64_MAX) return Value::integer(int64_t(number));
+    std::string digits;
+    const bool is_negative = number < 0;
+    for (; number != 0; number /= 10) digits += char('0' + std::abs(int(number % 10)));
+    if (is_negative) digits += '-';
+    std::reverse(digits.begin(), digits.end());
+    return new_integer(nullptr, digits);
 }
 
 int64_t floor_quotient(int64_t a, int64_t b) {
@@ -57,17 +73,13 @@ Value integer_power(int64_t base, int64_t exponent) {
 }
 
 Value integers(Operator op, int64_t a, int64_t b) {
-    int64_t result = 0;
     switch (op) {
         case Operator::kAdd:
-            if (__builtin_add_overflow(a, b, &result)) fail_overflow();
-            return Value::integer(result);
+            return whole_value(Wide{a} + b);
         case Operator::kSubtract:
-            if (__builtin_sub_overflow(a, b, &result)) fail_overflow();
-            return Value::integer(result);
+            return whole_value(Wide{a} - b);
         case Operator::kMultiply:
-            if (__builtin_mul_overflow(a, b, &result)) fail_overflow();
-            return Value::integer(result);
+            return whole_value(Wide{a} * b);
         case Operator::kDivide:
             if (b == 0) fail_zero();
             return Value::real(double(a) / double(b));
@@ -205,6 +217,9 @@ Value apply_operator(Meter& meter, Operator op, const Value& a, const Value& b) 
         return a.is_integral() && b.is_integral() ? integers(op, a.integral(), b.integral())
                                                   : floats(op, a.as_double(), b.as_double());
     }
+    for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)})
+        if (one->is(Kind::kLargeInt) && (other->is_number() || other->is(Kind::kLargeInt)))
+            fail_overflow();
     if (op == Operator::kAdd && a.kind() == b.kind() && can_repeat(a)) return joined(meter, a, b);
     if (op == Operator::kMultiply && can_repeat(a) && b.is_integral())
         return repeated(meter, a, b.integral());
@@ -215,13 +230,16 @@ Value apply_operator(Meter& meter, Operator op, const Value& a, const Value& b) 
 
 Value negated(const Value& value) {
     if (value.is(Kind::kFloat)) return Value::real(-value.as_double());
+    if (value.is(Kind::kLargeInt)) {
+        const std::string& digits = value.text();
+        return new_integer(nullptr, digits[0] == '-' ? digits.substr(1) : "-" + digits);
+    }
     if (!value.is_integral()) fail_kinds(Operator::kSubtract, Value::integer(0), value);
-    if (value.integral() == INT64_MIN) fail_overflow();
-    return Value::integer(-value.integral());
+    return whole_value(-Wide{value.integral()});
 }
 
 Value kept_sign(const Value& value) {
-    if (value.is(Kind::kFloat)) return value;
+    if (value.is(Kind::kFloat) || value.is(Kind::kLargeInt)) return value;
     if (!value.is_integral()) fail_kinds(Operator::kAdd, Value::integer(0), value);
     return Value::integer(value.integral());
 }

@@ -1,5 +1,6 @@
 // The operators of expressions on numbers, texts and lists, as Python's. All throw Fault where
-// Python raises, and where a whole number would not fit 64 bits.
+// Python raises, and for whole numbers over 64 bits but as the sum, difference or product of
+// smaller ones.
 #pragma once
 
 #include "tokens/template/values/value.h"

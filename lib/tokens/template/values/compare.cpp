@@ -24,7 +24,36 @@ std::partial_ordering turned(std::partial_ordering order) {
     return order;
 }
 
+// A whole number of any size, or the whole part of a float that has no other.
+std::string digits_of(const Value& value) {
+    if (value.is(Kind::kLargeInt)) return value.text();
+    if (value.is(Kind::kFloat)) return fmt::format("{:.0f}", value.as_double());
+    return std::to_string(value.integral());
+}
+
+// One of A and B has over 64 bits: the other is nearer to zero, or a whole number.
+std::partial_ordering order_large(const Value& a, const Value& b) {
+    for (const Value* value : {&a, &b}) {
+        if (!value->is(Kind::kFloat) || std::isfinite(value->as_double())) continue;
+        if (std::isnan(value->as_double())) return std::partial_ordering::unordered;
+        return (value->as_double() > 0) == (value == &a) ? std::partial_ordering::greater
+                                                         : std::partial_ordering::less;
+    }
+    std::string left = digits_of(a), right = digits_of(b);
+    const bool is_negative = left.starts_with('-');
+    if (is_negative != right.starts_with('-'))
+        return is_negative ? std::partial_ordering::less : std::partial_ordering::greater;
+    if (is_negative) std::swap(left, right);
+    const auto order = left.size() <=> right.size();
+    return order != 0 ? order : left.compare(right) <=> 0;
+}
+
+bool is_any_number(const Value& value) {
+    return value.is_number() || value.is(Kind::kLargeInt);
+}
+
 std::partial_ordering order_numbers(const Value& a, const Value& b) {
+    if (a.is(Kind::kLargeInt) || b.is(Kind::kLargeInt)) return order_large(a, b);
     if (a.is_integral() && b.is_integral()) return a.integral() <=> b.integral();
     if (a.is_integral()) return order_mixed(a.integral(), b.as_double());
     if (b.is_integral()) return turned(order_mixed(b.integral(), a.as_double()));
@@ -86,7 +115,7 @@ bool is_true(const Value& value) {
 
 bool are_equal(Meter& meter, const Value& a, const Value& b) {
     meter.step();
-    if (a.is_number() && b.is_number()) {
+    if (is_any_number(a) && is_any_number(b)) {
         // In a list the same NaN equals itself for Python; NaN does not come from JSON.
         return order_numbers(a, b) == std::partial_ordering::equivalent;
     }
@@ -113,7 +142,7 @@ bool are_equal(Meter& meter, const Value& a, const Value& b) {
 
 std::partial_ordering order_of(Meter& meter, const Value& a, const Value& b) {
     meter.step();
-    if (a.is_number() && b.is_number()) return order_numbers(a, b);
+    if (is_any_number(a) && is_any_number(b)) return order_numbers(a, b);
     if (a.is(Kind::kText) && b.is(Kind::kText)) {
         meter.step_text(std::min(a.text().size(), b.text().size()));
         return a.text().compare(b.text()) <=> 0;

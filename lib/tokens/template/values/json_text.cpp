@@ -34,6 +34,7 @@ class JsonWriter {
                 out_ += value.integral() != 0 ? "true" : "false";
                 return;
             case Kind::kInt:
+            case Kind::kLargeInt:
                 append_str(meter_, out_, value);
                 return;
             case Kind::kFloat:
@@ -132,6 +133,7 @@ class JsonWriter {
             case Kind::kBool:
                 return quote(key.integral() != 0 ? "true" : "false");
             case Kind::kInt:
+            case Kind::kLargeInt:
                 return quote(str_of(meter_, key));
             case Kind::kFloat:
                 return quote(number(key.as_double()));
@@ -151,20 +153,17 @@ class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
   public:
     Value result;
     std::string problem;
-    bool large_as_floats = false;
 
     bool null() override { return add(Value::none()); }
     bool boolean(bool flag) override { return add(Value::boolean(flag)); }
     bool number_integer(number_integer_t number) override { return add(Value::integer(number)); }
     bool number_unsigned(number_unsigned_t number) override {
         if (number <= uint64_t(INT64_MAX)) return add(Value::integer(int64_t(number)));
-        if (large_as_floats) return add(Value::real(double(number)));
-        return stop("a whole number does not fit 64 bits");
+        return add(new_integer(nullptr, std::to_string(number)));
     }
     bool number_float(number_float_t number, const string_t& text) override {
-        if (!large_as_floats && text.find_first_of(".eE") == std::string::npos)
-            return stop("a whole number does not fit 64 bits");
-        return add(Value::real(number));
+        const bool is_whole = text.find_first_of(".eE") == std::string::npos;
+        return add(is_whole ? new_integer(nullptr, text) : Value::real(number));
     }
     bool string(string_t& text) override { return add(new_text(nullptr, std::move(text))); }
     bool binary(binary_t& /*unused*/) override { return false; }
@@ -256,9 +255,8 @@ std::string json_of(Meter& meter, const JsonStyle& style, const Value& value) {
     return JsonWriter(meter, style).run(value);
 }
 
-Value value_of_json(std::string_view text, LargeIntegers large) {
+Value value_of_json(std::string_view text) {
     ValueBuilder builder;
-    builder.large_as_floats = large == LargeIntegers::kAsFloats;
     const bool ok = nlohmann::json::sax_parse(text, &builder);
     if (!ok) throw Fault(builder.problem.empty() ? "no JSON" : builder.problem);
     return builder.result;

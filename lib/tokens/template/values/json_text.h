@@ -23,9 +23,7 @@ struct JsonStyle {
 
 // The value that TEXT says; the last of equal keys counts, at the place of the first, as in Python.
 // Throws Fault saying what and where (a column in bytes): a mistake, half a pair of surrogates, or
-// too deep; a whole number over 64 bits too, unless such numbers become floats.
-enum class LargeIntegers { kRefuse, kAsFloats };
-[[nodiscard]] Value value_of_json(std::string_view text,
-                                  LargeIntegers large = LargeIntegers::kRefuse);
+// too deep.
+[[nodiscard]] Value value_of_json(std::string_view text);
 
 }  // namespace dslaunch::tokens::jinja

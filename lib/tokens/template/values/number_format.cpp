@@ -191,6 +191,9 @@ std::string format_field(Meter& meter, const FieldFormat& field, const Value& va
     if (value.is_number() && (field.type == '\0' || is_of(kFloat)))
         return format_float(field, value.as_double());
     if (value.is_number()) throw Fault(fmt::format("`{}` is no format of a number", field.type));
+    if (value.is(Kind::kLargeInt) && field.type == '\0' && field.width_points == 0)
+        return str_of(meter, value);
+    if (value.is(Kind::kLargeInt)) throw Fault("a number of the format does not fit 64 bits");
     throw Fault(fmt::format("a value of type {} is formatted", type_name(value)));
 }
 

@@ -169,14 +169,21 @@ class PercentFormatter {
     }
 
     void append_integer(char type, FieldFormat& field, const Value& value) {
-        if (!value.is_number()) throw Fault("the format needs a number");
+        if (!value.is_number() && !value.is(Kind::kLargeInt))
+            throw Fault("the format needs a number");
         int64_t number = value.is_integral() ? value.integral() : 0;
         if (value.is(Kind::kFloat)) {
-            if (!(std::fabs(value.as_double()) < 9.2e18))
-                throw Fault("a number of the format does not fit 64 bits");
-            number = int64_t(value.as_double());
+            if (!std::isfinite(value.as_double())) throw Fault("the format needs a finite number");
+            const Value whole =
+                new_integer(nullptr, fmt::format("{:.0f}", std::trunc(value.as_double())));
+            if (!whole.is_integral()) return append_integer(type, field, whole);
+            number = whole.integral();
         }
-        std::string digits = integer_digits(number, type, false);
+        if (value.is(Kind::kLargeInt) && type != 'd')
+            throw Fault("a number of the format does not fit 64 bits");
+        if (value.is(Kind::kLargeInt)) number = value.text()[0] == '-' ? -1 : 1;
+        std::string digits = value.is(Kind::kLargeInt) ? value.text().substr(number < 0 ? 1 : 0)
+                                                       : integer_digits(number, type, false);
         const size_t wanted = size_t(field.precision.value_or(0));
         if (digits.size() < wanted) digits.insert(0, wanted - digits.size(), '0');
         std::string sign = number < 0 ? "-" : field.sign == '-' ? "" : std::string(1, field.sign);

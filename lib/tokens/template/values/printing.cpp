@@ -153,6 +153,9 @@ void append_str(Meter& meter, std::string& out, const Value& value) {
         case Kind::kInt:
             out += fmt::format_int(value.integral()).c_str();
             return;
+        case Kind::kLargeInt:
+            out += value.text();
+            return;
         case Kind::kFloat:
             out += float_repr(value.as_double());
             return;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 namespace dslaunch::tokens::jinja {
 namespace {
@@ -46,6 +47,12 @@ Value Value::real(double number) {
 Value Value::undefined(const std::string& name) {
     Value value;
     value.name_ = &name;
+    return value;
+}
+
+Value Value::undefined_key(const Value& key) {
+    Value value = undefined(key.text());
+    value.object_ = key.object();  // which has the name
     return value;
 }
 
@@ -91,6 +98,23 @@ Value new_text(Meter* meter, std::string text, bool is_safe) {
     object->text = std::move(text);
     object->is_safe = is_safe;
     return Value::of(Kind::kText, std::move(object));
+}
+
+Value new_integer(Meter* meter, std::string_view digits) {
+    constexpr size_t kDigitsMax = 4300;  // sys.get_int_max_str_digits()
+    const bool is_negative = digits.starts_with('-');
+    if (is_negative) digits.remove_prefix(1);
+    digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
+    if (digits.size() > kDigitsMax)
+        throw Fault(
+            fmt::format("a whole number has {} digits, {} at most", digits.size(), kDigitsMax));
+    std::string text = (is_negative ? "-" : "") + std::string(digits.empty() ? "0" : digits);
+    int64_t number = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (read.ec == std::errc()) return Value::integer(number);
+    auto object = make_object<Text>(meter, text.size());
+    object->text = std::move(text);
+    return Value::of(Kind::kLargeInt, std::move(object));
 }
 
 Value new_list(Meter* meter, Values items) {
@@ -161,6 +185,7 @@ std::string type_name(const Value& value) {
         case Kind::kBool:
             return "bool";
         case Kind::kInt:
+        case Kind::kLargeInt:
             return "int";
         case Kind::kFloat:
             return "float";

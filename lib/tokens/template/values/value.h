@@ -23,6 +23,7 @@ enum class Kind : uint8_t {
     kNone,
     kBool,
     kInt,
+    kLargeInt,  // a whole number over 64 bits: its decimal digits, nothing is calculated
     kFloat,
     kText,
     kList,
@@ -67,11 +68,13 @@ class Value {
     [[nodiscard]] static Value real(double number);
     // Undefined because of NAME, which must outlive the value.
     [[nodiscard]] static Value undefined(const std::string& name);
+    // Undefined because a dict has no KEY, a text.
+    [[nodiscard]] static Value undefined_key(const Value& key);
     [[nodiscard]] static Value of(Kind kind, std::shared_ptr<Object> object);
 
     [[nodiscard]] Kind kind() const { return kind_; }
     [[nodiscard]] bool is(Kind kind) const { return kind_ == kind; }
-    // Bool or int, as Python's bool is an int.
+    // Bool or int of 64 bits, as Python's bool is an int.
     [[nodiscard]] bool is_integral() const { return is(Kind::kInt) || is(Kind::kBool); }
     [[nodiscard]] bool is_number() const { return is_integral() || is(Kind::kFloat); }
     [[nodiscard]] bool is_sequence() const { return is(Kind::kList) || is(Kind::kTuple); }
@@ -79,7 +82,7 @@ class Value {
     // REQUIRES for each: the kind that it reads.
     [[nodiscard]] int64_t integral() const { return integer_; }
     [[nodiscard]] double as_double() const { return is(Kind::kFloat) ? real_ : double(integer_); }
-    [[nodiscard]] const std::string& text() const;
+    [[nodiscard]] const std::string& text() const;  // of a large whole number: its digits
     [[nodiscard]] const Text& text_object() const { return as<Text>(); }
     [[nodiscard]] const std::vector<Value>& items() const;  // list or tuple
     [[nodiscard]] const Dict& dict() const { return as<Dict>(); }
@@ -152,6 +155,9 @@ template <typename T>
 
 // New values of METER (nullptr: of nobody). They throw Fault over a limit. REQUIRES: TEXT is UTF-8.
 [[nodiscard]] Value new_text(Meter* meter, std::string text, bool is_safe = false);
+// The whole number of DIGITS, which are decimal, after a `-` or not. Throws Fault for more digits
+// than Python reads.
+[[nodiscard]] Value new_integer(Meter* meter, std::string_view digits);
 [[nodiscard]] Value new_list(Meter* meter, Values items);
 [[nodiscard]] Value new_tuple(Meter* meter, Values items);
 // REQUIRES: no key twice.

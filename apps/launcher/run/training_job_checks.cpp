@@ -153,6 +153,11 @@ void require_role_files(const RunOptions& options, launch::JobSpec& spec) {
         const std::string file = placed(name, *folder);
         if (exists(file)) spec.required_files.push_back(file);
     }
+    std::error_code none;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(placed("additional_chat_templates", *folder), none))
+        if (entry.path().extension() == ".jinja")
+            spec.required_files.push_back(entry.path().string());
 }
 
 void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {

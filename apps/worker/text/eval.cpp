@@ -138,6 +138,16 @@ struct Question {
     size_t answer = 0;
 };
 
+// Leaves in the choices, which are the tokens of whole texts, what follows the tokens that all of
+// them and the prompt begin with: so the likelihoods that are compared are behind one prompt.
+void split_off_prompt(Question& question) {
+    std::vector<int32_t>& prompt = question.prompt;
+    for (const std::vector<int32_t>& whole : question.choices)
+        prompt.erase(std::ranges::mismatch(prompt, whole).in1, prompt.end());
+    for (std::vector<int32_t>& choice : question.choices)
+        choice.erase(choice.begin(), choice.begin() + std::ssize(prompt));
+}
+
 std::vector<Question> read_questions(const EvalArguments& arguments, const TextFiles& files) {
     using Json = nlohmann::json;
     std::ifstream in(arguments.choices);
@@ -162,17 +172,23 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
             !json["answer"].is_number_unsigned())
             refuse("is no question");
         Question question;
-        question.prompt = files.require_codec().encode(json["prompt"].get<std::string>(), false);
         question.answer = json["answer"].get<size_t>();
         if (question.answer >= json["choices"].size()) refuse("the answer is none of the choices");
-        if (question.prompt.empty()) refuse("the prompt has no tokens");
+        const auto prompt = json["prompt"].get<std::string>();
+        const infer::TextCodec& codec = files.require_codec();
         for (const Json& choice : json["choices"]) {
             if (!choice.is_string()) refuse("a choice is no text");
             const auto text = choice.get<std::string>();
-            question.choices.push_back(files.require_codec().encode(text, /*is_rendered=*/true));
+            question.choices.push_back(codec.encode(prompt + text, /*is_rendered=*/false));
             question.bytes.push_back(text.size());
-            if (question.choices.back().empty()) refuse("a choice has no tokens");
         }
+        question.prompt = codec.encode(prompt, /*is_rendered=*/false);
+        if (question.prompt.empty()) refuse("the prompt has no tokens");
+        split_off_prompt(question);
+        if (question.prompt.empty())
+            refuse("a choice changes the prompt's first token; give the prompt more words");
+        for (const std::vector<int32_t>& choice : question.choices)
+            if (choice.empty()) refuse("a choice has no tokens");
         questions.push_back(std::move(question));
         if (std::ssize(questions) == arguments.samples_max) break;
     }

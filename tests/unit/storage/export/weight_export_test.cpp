@@ -328,15 +328,20 @@ TEST_CASE("sizes of shards are read as huggingface_hub reads them") {
 TEST_CASE("what belongs to a model beside its weights is copied byte for byte") {
     Place place;
     const std::string from = place.folder.path() + "/hf";
-    fs::create_directories(from);
+    fs::create_directories(from + "/additional_chat_templates");
     fs::create_directories(place.out());
     CHECK(code_of([&] { check_model_config(from); }) == ExitCode::kInput);
     const std::string odd("{\"a\": 1}\r\n\0x", 12);
-    for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json",
-                             "chat_template.jinja", "model.safetensors", "notes.txt"})
+    for (const char* name :
+         {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+          "additional_chat_templates/tool_use.jinja", "additional_chat_templates/notes.txt",
+          "model.safetensors", "notes.txt"})
         std::ofstream(from + "/" + name, std::ios::binary) << odd << name;
     CHECK(copy_model_config(from, place.out()) ==
-          std::vector<std::string>{"chat_template.jinja", "config.json", "tokenizer.json",
+          std::vector<std::string>{"additional_chat_templates/tool_use.jinja",
+                                   "chat_template.jinja", "config.json", "tokenizer.json",
                                    "tokenizer_config.json"});
+    CHECK(place.folder.read("out/additional_chat_templates/tool_use.jinja") ==
+          odd + "additional_chat_templates/tool_use.jinja");
     CHECK(place.folder.read("out/tokenizer.json") == odd + "tokenizer.json");
 }

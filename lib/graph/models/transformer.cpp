@@ -31,6 +31,19 @@ using storage::TransformerConfig;
 using storage::TransformerLayer;
 using torch::jit::Module;
 
+// ---- frequencies, in fp32 and in the order of transformers' operators: sines of late positions
+// show the last bit ----
+
+at::Tensor pair_exponents(const Rope& rope) {
+    return at::arange(0, rope.width, 2, at::kLong).to(at::kFloat) / rope.width;
+}
+
+std::vector<double> as_numbers(const at::Tensor& turns) {
+    const at::Tensor all = turns.to(at::kDouble).contiguous();
+    const double* begin = all.const_data_ptr<double>();
+    return {begin, begin + all.numel()};
+}
+
 class TransformerMaker {
   public:
     TransformerMaker(const TransformerConfig& config, const WeightOf& weight_of)
@@ -107,6 +120,13 @@ class TransformerMaker {
         add("turns_neighbours", config_.turns_neighbours);
         add("frequencies", turns.all);
         add("magnitude", rope.magnitude);
+        const bool is_dynamic = config_.has_rotary() && rope.kind == RopeKind::kDynamic;
+        const auto width = static_cast<double>(std::max<int64_t>(rope.width, 4));
+        add("is_dynamic", is_dynamic);
+        add("exponents", is_dynamic ? as_numbers(pair_exponents(rope)) : std::vector<double>{});
+        add("theta", rope.theta);
+        add("factor", rope.factor);
+        add("growth", width / (width - 2));
         add("has_long_frequencies", !turns.late.empty());
         add("long_frequencies", turns.late);
         add("original_context", rope.original_context);
@@ -327,13 +347,6 @@ class TransformerMaker {
     ModuleBuilder builder_;
 };
 
-// ---- frequencies, in fp32 and in the order of transformers' operators: sines of late positions
-// show the last bit ----
-
-at::Tensor pair_exponents(const Rope& rope) {
-    return at::arange(0, rope.width, 2, at::kLong).to(at::kFloat) / rope.width;
-}
-
 at::Tensor plain(const Rope& rope) {
     return 1.0 / at::pow(rope.theta, pair_exponents(rope));
 }
@@ -384,6 +397,7 @@ at::Tensor with_factors(const Rope& rope, const std::vector<double>& factors) {
 at::Tensor frequencies(const Rope& rope, bool is_long) {
     switch (rope.kind) {
         case RopeKind::kDefault:
+        case RopeKind::kDynamic:  // of sequences within the first context
             return plain(rope);
         case RopeKind::kLinear:
             return plain(rope) / rope.factor;
@@ -391,16 +405,13 @@ at::Tensor frequencies(const Rope& rope, bool is_long) {
             return llama3(rope);
         case RopeKind::kYarn:
             return yarn(rope);
+        case RopeKind::kProportional:
+            return at::where(at::arange(rope.width / 2) < rope.turning_pairs, plain(rope), 0) /
+                   rope.factor;
         case RopeKind::kLong:
             return with_factors(rope, is_long ? rope.long_factors : rope.short_factors);
     }
     return {};
-}
-
-std::vector<double> as_numbers(const at::Tensor& turns) {
-    const at::Tensor all = turns.to(at::kDouble).contiguous();
-    const double* begin = all.const_data_ptr<double>();
-    return {begin, begin + all.numel()};
 }
 
 }  // namespace
@@ -412,7 +423,7 @@ storage::RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {
     if (config.rope.kind == RopeKind::kLong) {
         made.late = as_numbers(frequencies(config.rope, true));
         DSL_CHECK(config.window_rope.kind == RopeKind::kLong, "two formulas, one of them longrope");
-    } else if (config.has_window()) {
+    } else if (config.has_window() && config.rope.kind != RopeKind::kDynamic) {
         made.window = as_numbers(frequencies(config.window_rope, false));
     }
     return made;

@@ -187,13 +187,22 @@ void Decoder::turn(const Batch& batch, const std::vector<double>& frequencies,
                    const std::vector<double>& late, double magnitude, std::vector<float>& cos,
                    std::vector<float>& sin) const {
     const int64_t pairs = std::ssize(frequencies), rows = std::ssize(batch.rows);
+    const storage::Rope& rope = config_.rope;
+    std::vector<double> grown;  // of the rows with the length GROWN_LENGTH
+    int64_t grown_length = 0;
     grow(cos, rows * pairs);
     grow(sin, rows * pairs);
     for (int64_t i = 0; i < rows; ++i) {
         const BatchRow& row = batch.rows[static_cast<size_t>(i)];
-        const bool is_late = !late.empty() && row.length > config_.rope.original_context;
+        const bool is_late = row.length > rope.original_context;
+        const std::vector<double>* turns_of_row = is_late && !late.empty() ? &late : &frequencies;
+        if (is_late && rope.kind == storage::RopeKind::kDynamic) {
+            if (row.length != grown_length) grown = storage::dynamic_frequencies(rope, row.length);
+            grown_length = row.length;
+            turns_of_row = &grown;
+        }
         for (int64_t p = 0; p < pairs; ++p) {
-            const auto turns = static_cast<float>((is_late ? late : frequencies)[p]);
+            const auto turns = static_cast<float>((*turns_of_row)[p]);
             const float angle = static_cast<float>(row.position) * turns;
             cos[i * pairs + p] = std::cos(angle) * static_cast<float>(magnitude);
             sin[i * pairs + p] = std::sin(angle) * static_cast<float>(magnitude);

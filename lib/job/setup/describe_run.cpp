@@ -16,6 +16,7 @@
 #include "job/setup/job_wire.h"
 #include "job/setup/parameter_rules.h"
 #include "kernels/flat_optimizer.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::job {
 
@@ -28,6 +29,14 @@ std::string model_text(const JobSetup& setup, const std::string& path) {
                        trained == all ? "all" : std::to_string(trained),
                        counted(std::ssize(setup.model_info.segments), "segment"),
                        counted(std::ssize(setup.plan.instructions), "instruction"));
+}
+
+std::string text_part_text(const std::string& path) {
+    if (!storage::model_folder_of(path)) return "";
+    const storage::TransformerConfig config = storage::open_model_folder(path).config;
+    if (config.outer.empty()) return "";
+    return fmt::format("{}: its weights of images are left out",
+                       storage::architecture_text(config));
 }
 
 std::string data_text(const JobSetup& setup) {
@@ -102,6 +111,8 @@ std::string output_text(const JobSetup& setup, const std::string& output) {
 void describe_run(const JobSetup& setup, const std::string& memory, const RunPlaces& places,
                   const launch::WorkerEnvironment& environment, runtime::Reporter& reporter) {
     log_info("model", "{}", model_text(setup, places.model));
+    if (const std::string part = text_part_text(places.model); !part.empty())
+        log_info("model", "{}", part);
     if (!memory.empty()) log_info("memory", "{}", memory);
     log_info("data", "{}", data_text(setup));
     if (const std::string target = setup.data->train.target_choice(); !target.empty())

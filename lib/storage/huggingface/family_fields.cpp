@@ -119,6 +119,10 @@ void read_sizes(const JsonPlace& config, TransformerConfig& model, const FamilyD
 }
 
 void read_gpt_sizes(const JsonPlace& config, TransformerConfig& model) {
+    // Either name counts, the family's first.
+    const auto key = [&](const char* own, const char* common) {
+        return !config.has(own) && config.has(common) ? common : own;
+    };
     model.names = llama_names();
     rename(model, {{"decoder", "transformer"},
                    {"embed", "wte"},
@@ -129,13 +133,15 @@ void read_gpt_sizes(const JsonPlace& config, TransformerConfig& model) {
                    {"attention", "attn"},
                    {"mlp_norm", "ln_2"}});
     model.vocabulary = size_at(config, "vocab_size");
-    model.width = size_at(config, "n_embd");
-    model.heads = model.key_heads = size_at(config, "n_head");
-    if (model.width % model.heads != 0) config.at("n_head").refuse("does not divide n_embd");
+    const char* const heads = key("n_head", "num_attention_heads");
+    model.width = size_at(config, key("n_embd", "hidden_size"));
+    model.heads = model.key_heads = size_at(config, heads);
+    if (model.width % model.heads != 0) config.at(heads).refuse("does not divide n_embd");
     set_head_width(model, model.width / model.heads);
     model.mlp_width = size_or(config, "n_inner", 4 * model.width);
-    model.layers.resize(static_cast<size_t>(size_at(config, "n_layer", kLayersMax)));
-    model.context = size_at(config, "n_positions");
+    model.layers.resize(
+        static_cast<size_t>(size_at(config, key("n_layer", "num_hidden_layers"), kLayersMax)));
+    model.context = size_at(config, key("n_positions", "max_position_embeddings"));
     read_layer_norm(config, "layer_norm_epsilon", model);
     model.activation = ActivationKind::kGeluTanh;
     read_activation(config, "activation_function", model);
@@ -192,10 +198,11 @@ void read_ropes_by_type(const JsonPlace& config, TransformerConfig& model, doubl
     model.rope = rope(all, theta);
     model.window_rope = rope(window, window_theta);
     for (const Rope& read : {model.rope, model.window_rope})
-        if (read.kind == RopeKind::kLong)
+        if (read.kind == RopeKind::kLong || read.kind == RopeKind::kDynamic)
             config.refuse(
-                "the rope type `longrope` is not known to this version where kinds of "
-                "layers have a formula each");
+                fmt::format("the rope type `{}` is not known to this version where kinds "
+                            "of layers have a formula each",
+                            read.kind == RopeKind::kLong ? "longrope" : "dynamic"));
 }
 
 void read_windows(const JsonPlace& config, TransformerConfig& model,

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "storage/huggingface/tied_head.h"
 
 namespace dslaunch::storage {
 
@@ -14,6 +17,21 @@ namespace {
 
 bool is_trained_dtype(DType dtype) {
     return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
+// Returns WEIGHT, of float64, in float32.
+FolderWeight in_fp32(const FolderWeight& weight) {
+    const std::span<const std::byte> from = weight.entry.bytes;
+    auto made = std::make_shared<std::vector<float>>(from.size() / sizeof(double));
+    for (size_t i = 0; i < made->size(); ++i) {
+        double number = 0;
+        std::memcpy(&number, from.data() + i * sizeof number, sizeof number);
+        (*made)[i] = static_cast<float>(number);
+    }
+    FolderWeight single{nullptr, weight.entry, made};
+    single.entry.dtype = DType::kF32;
+    single.entry.bytes = std::as_bytes(std::span(*made));
+    return single;
 }
 
 }  // namespace
@@ -27,14 +45,21 @@ std::string shape_text(std::span<const int64_t> sizes) {
 FolderWeights::FolderWeights(const ModelFolder& folder, MapMode mode) : folder_(folder) {
     for (const std::string& path : folder.weights) {
         auto file = std::make_shared<const MappedFile>(path, mode);
-        for (SafetensorsEntry& entry : parse_safetensors(path, file->bytes()).entries) {
-            const std::string name = entry.name;
-            if (!weights_.emplace(name, Weight{{file, std::move(entry)}, false}).second)
-                fail(ExitCode::kInput, "{}: tensor `{}` is in another file of the folder too", path,
-                     printable(name));
-        }
+        for (SafetensorsEntry& entry : parse_safetensors(path, file->bytes()).entries)
+            add(file, std::move(entry));
         files_.push_back(std::move(file));
     }
+}
+
+void FolderWeights::add(const std::shared_ptr<const MappedFile>& file, SafetensorsEntry entry) {
+    const std::optional<std::string> name = name_in_modules(folder_.config, entry.name);
+    if (!name) return;
+    const auto found = weights_.find(*name);
+    if (found != weights_.end() && !are_equal(found->second.found.entry, entry))
+        fail(ExitCode::kInput,
+             "{}: tensor `{}` is in another file of the folder too, with other numbers",
+             file->path(), printable(entry.name));
+    weights_.emplace(*name, Weight{{file, std::move(entry)}, false});
 }
 
 // Some folders hold the decoder without the model around it.
@@ -46,21 +71,32 @@ FolderWeights::Weight* FolderWeights::find(const std::string& name) {
     return found == weights_.end() ? nullptr : &found->second;
 }
 
+void FolderWeights::fail_missing(const std::string& name) const {
+    fail(ExitCode::kInput, "{}: no weight `{}`, which a {} has{}", folder_.config_path,
+         printable(name), folder_.config.architecture,
+         name == head_name(folder_.config)
+             ? "; if its output layer is its embedding, config.json says so by "
+               "\"tie_word_embeddings\": true"
+             : "");
+}
+
 FolderWeight FolderWeights::take(const std::string& name, std::span<const int64_t> sizes) {
     Weight* weight = find(name);
-    if (weight == nullptr)
-        fail(ExitCode::kInput, "{}: no weight `{}`, which a {} has", folder_.config_path,
-             printable(name), folder_.config.architecture);
-    const auto& [file, entry] = weight->found;
+    if (weight == nullptr && folder_.config.tied && name == embedding_name(folder_.config))
+        weight = find(head_name(folder_.config));
+    if (weight == nullptr) fail_missing(name);
+    const SafetensorsEntry& entry = weight->found.entry;
+    const std::string& file = weight->found.file->path();
     if (!std::ranges::equal(entry.shape, sizes))
-        fail(ExitCode::kInput, "{}: tensor `{}` is {}, and by config.json it is {}", file->path(),
+        fail(ExitCode::kInput, "{}: tensor `{}` is {}, and by config.json it is {}", file,
              printable(entry.name), shape_text(entry.shape), shape_text(sizes));
+    weight->taken = true;
+    if (entry.dtype == DType::kF64) return in_fp32(weight->found);
     if (!is_trained_dtype(entry.dtype))
         fail(ExitCode::kInput,
              "{}: tensor `{}` has numbers of type {}: quantized weights are not read; take the "
              "folder of the model in 16 or 32 bits",
-             file->path(), printable(entry.name), dtype_name(entry.dtype));
-    weight->taken = true;
+             file, printable(entry.name), dtype_name(entry.dtype));
     return weight->found;
 }
 
@@ -78,7 +114,7 @@ bool FolderWeights::is_known_extra(const std::string& name) const {
     constexpr std::array<std::string_view, 5> kEndings = {"rotary_emb.inv_freq", ".attn.bias",
                                                           ".attn.masked_bias", ".attention.bias",
                                                           ".attention.masked_bias"};
-    if (folder_.config.tied && name == folder_.config.names.at("head") + ".weight") return true;
+    if (folder_.config.tied && name == head_name(folder_.config)) return true;
     return std::ranges::any_of(kEndings,
                                [&](std::string_view ending) { return name.ends_with(ending); });
 }

@@ -18,18 +18,22 @@
 namespace dslaunch::storage {
 
 struct FolderWeight {
-    std::shared_ptr<const MappedFile> file;  // shared by the weights that lie in it
+    std::shared_ptr<const MappedFile> file;  // shared by the weights that lie in it; null: in
+                                             // `made`
     SafetensorsEntry entry;                  // F32, BF16 or F16; its bytes may lie unaligned
+    std::shared_ptr<const std::vector<float>> made = nullptr;  // of numbers that the file has in
+                                                               // F64
 };
 
 class FolderWeights {
   public:
     // FOLDER must outlive this. Throws Error{kInput} naming the file as parse_safetensors() does,
-    // and for a tensor that two files have. REQUIRES: FOLDER has weights.
+    // and for a tensor that two files have with other numbers. REQUIRES: FOLDER has weights.
     FolderWeights(const ModelFolder& folder, MapMode mode);
 
-    // The weight NAME, of SIZES. Throws Error{kInput} naming file and weight: it is not there, has
-    // another shape, or holds quantized numbers.
+    // The weight NAME, of SIZES. An embedding that is not there is the output layer, where the two
+    // are one. Throws Error{kInput} naming file and weight: it is not there, has another shape, or
+    // holds quantized numbers.
     [[nodiscard]] FolderWeight take(const std::string& name, std::span<const int64_t> sizes);
 
     // Throws for a weight that nobody took and that no release of the families has beside those.
@@ -45,6 +49,8 @@ class FolderWeights {
         bool taken = false;
     };
     [[nodiscard]] Weight* find(const std::string& name);
+    void add(const std::shared_ptr<const MappedFile>& file, SafetensorsEntry entry);
+    [[noreturn]] void fail_missing(const std::string& name) const;
     [[nodiscard]] bool is_known_extra(const std::string& name) const;
 
     const ModelFolder& folder_;

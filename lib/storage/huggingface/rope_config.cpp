@@ -1,5 +1,6 @@
 #include "storage/huggingface/rope_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 namespace dslaunch::storage {
 
 namespace {
+
+constexpr const char* kShare = "partial_rotary_factor";
 
 std::vector<double> factors_at(const JsonPlace& rope, const char* key, int64_t width) {
     std::vector<double> factors;
@@ -40,6 +43,18 @@ void read_scaling(const JsonPlace& rope, const std::string& type, const RopeDefa
     if (type == "linear") {
         into.kind = RopeKind::kLinear;
         into.factor = positive_or(rope, "factor", 1);
+    } else if (type == "dynamic") {
+        into.kind = RopeKind::kDynamic;
+        into.factor = positive_or(rope, "factor", 1);
+        into.original_context = defaults.context;
+        if (into.width <= 2)
+            rope.refuse("the rope type `dynamic` needs heads of which more than one pair turns");
+    } else if (type == "proportional") {
+        into.kind = RopeKind::kProportional;
+        into.factor = positive_or(rope, "factor", 1);
+        const double share = number_or(rope, kShare, 1);
+        if (share < 0 || share > 1) rope.at(kShare).refuse("must be from 0 to 1");
+        into.turning_pairs = static_cast<int64_t>(share * static_cast<double>(into.width) / 2);
     } else if (type == "llama3") {
         into.kind = RopeKind::kLlama3;
         into.factor = positive_or(rope, "factor", 1);
@@ -77,7 +92,7 @@ void read_scaling(const JsonPlace& rope, const std::string& type, const RopeDefa
     } else {
         rope.refuse(
             fmt::format("the rope type `{}` is not known to this version; known are "
-                        "default, linear, llama3, yarn and longrope",
+                        "default, linear, dynamic, llama3, yarn, longrope and proportional",
                         printable(type)));
     }
 }
@@ -97,23 +112,28 @@ void require_flat(const JsonPlace& rope) {
 }  // namespace
 
 std::optional<double> rotary_share(const JsonPlace& place, std::optional<double> around) {
-    constexpr const char* kKey = "partial_rotary_factor";
-    if (!place.has(kKey)) return around;
-    const double share = positive_or(place, kKey, 1);
-    if (share > 1) place.at(kKey).refuse("must be above 0 and at most 1");
+    if (!place.has(kShare)) return around;
+    const double share = positive_or(place, kShare, 1);
+    if (share > 1) place.at(kShare).refuse("must be above 0 and at most 1");
     if (!around && share != 1)
-        place.at(kKey).refuse("heads of this family turn whole: leave it out, or set 1");
+        place.at(kShare).refuse("heads of this family turn whole: leave it out, or set 1");
     return around ? std::optional(share) : std::nullopt;
 }
 
 Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults) {
     Rope rope;
+    std::string type = "default";
     rope.theta = defaults.theta;
     std::optional<double> part = defaults.part;
     if (place != nullptr) {
         require_flat(*place);
         rope.theta = positive_or(*place, "rope_theta", rope.theta);
-        part = rotary_share(*place, part);
+        if (place->has("type")) type = place->at("type").text();
+        if (place->has("rope_type")) type = place->at("rope_type").text();
+        // Its heads turn whole, some pairs by nothing.
+        if (type != "proportional") part = rotary_share(*place, part);
+        if (type == "proportional" && part)
+            place->refuse("the rope type `proportional` is for families whose heads turn whole");
     }
     rope.width = static_cast<int64_t>(static_cast<double>(defaults.head_width) * part.value_or(1));
     if (rope.width < 2 || rope.width % 2 != 0)
@@ -121,13 +141,23 @@ Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults) {
              "{} of {} elements of a head would turn with the position; the number must be even",
              rope.width, defaults.head_width);
     if (place == nullptr) return rope;
-    std::string type = "default";
-    if (place->has("type")) type = place->at("type").text();
-    if (place->has("rope_type")) type = place->at("rope_type").text();
     read_scaling(*place, type, defaults, rope);
     if (!std::isfinite(rope.magnitude))
         place->refuse("its numbers make a factor of sines and cosines that is not finite");
     return rope;
+}
+
+std::vector<double> dynamic_frequencies(const Rope& rope, int64_t length) {
+    const auto width = static_cast<double>(rope.width);
+    const auto context = static_cast<double>(rope.original_context);
+    const double stretch =
+        rope.factor * static_cast<double>(std::max(length, rope.original_context)) / context -
+        (rope.factor - 1);
+    const double base = rope.theta * std::pow(stretch, width / (width - 2));
+    std::vector<double> turns;
+    for (int64_t i = 0; i < rope.width; i += 2)
+        turns.push_back(1 / std::pow(base, static_cast<double>(i) / width));
+    return turns;
 }
 
 }  // namespace dslaunch::storage

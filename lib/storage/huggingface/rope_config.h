@@ -12,7 +12,7 @@ class JsonPlace;
 
 namespace dslaunch::storage {
 
-enum class RopeKind { kDefault, kLinear, kLlama3, kYarn, kLong };
+enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLong, kProportional };
 
 // Rotary positions: how far each pair of a head's elements turns from one position to the next.
 struct Rope {
@@ -22,7 +22,9 @@ struct Rope {
     double factor = 1;
     double low_frequency_factor = 1;   // kLlama3
     double high_frequency_factor = 4;  // kLlama3
-    int64_t original_context = 0;      // of the first training; not of kDefault and kLinear
+    int64_t original_context = 0;      // of the first training; not of kDefault, kLinear and
+                                       // kProportional
+    int64_t turning_pairs = 0;         // kProportional: the first ones; the others do not turn
     double beta_fast = 32;             // kYarn
     double beta_slow = 1;              // kYarn
     bool truncate = true;              // kYarn
@@ -38,6 +40,10 @@ struct RotaryFrequencies {
                                // no others
     std::vector<double> window;  // of layers with a window; empty: those of `all` and `late`
 };
+
+// Returns how far each pair turns in a sequence of LENGTH positions: its base grows with a length
+// beyond the first training's. REQUIRES: ROPE is of kDynamic.
+[[nodiscard]] std::vector<double> dynamic_frequencies(const Rope& rope, int64_t length);
 
 // What a rope that says nothing of its own takes from the config around it.
 struct RopeDefaults {

@@ -4,20 +4,26 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 #include "base/text.h"
 #include "base/text/json_place.h"
+#include "storage/huggingface/config_values.h"
 #include "storage/huggingface/family_readers.h"
+#include "storage/huggingface/text_part.h"
 
 namespace dslaunch::storage {
 
 namespace {
 
 DType dtype_named(const JsonPlace& place) {
-    if (place.text() == "float32" || place.text() == "auto") return DType::kF32;
-    if (place.text() == "bfloat16") return DType::kBF16;
-    if (place.text() == "float16") return DType::kF16;
+    // Weights of float64 are read as float32.
+    static const std::map<std::string, DType, std::less<>> table{
+        {"auto", DType::kF32},    {"float32", DType::kF32}, {"float", DType::kF32},
+        {"float64", DType::kF32}, {"double", DType::kF32},  {"bfloat16", DType::kBF16},
+        {"float16", DType::kF16}, {"half", DType::kF16}};
+    if (const auto found = table.find(place.text()); found != table.end()) return found->second;
     place.refuse(
         fmt::format("weights of type `{}` are not known to this version", printable(place.text())));
 }
@@ -127,17 +133,35 @@ void check_sizes(const JsonPlace& config, const TransformerConfig& model) {
                         model.layers.size(), model.experts, experts, kExpertsOfAllMax));
 }
 
+// bitsandbytes leaves its settings in the config of a model that was merged and saved in 16 bits.
+void check_not_quantized(const JsonPlace& config) {
+    constexpr const char* kKey = "quantization_config";
+    if (!config.has(kKey)) return;
+    const JsonPlace place = config.at(kKey);
+    bool asks = false;
+    place.for_members([&](const std::string&, const JsonPlace&) { asks = true; });
+    if (place.has("quant_method") && place.at("quant_method").text() == "bitsandbytes")
+        asks = flag_or(place, "load_in_4bit", false) || flag_or(place, "load_in_8bit", false);
+    if (asks)
+        place.refuse(
+            "weights are quantized; take the folder of the model in 16 or 32 bits, or remove this "
+            "field if they are stored in 16 or 32 bits");
+}
+
 void check(const JsonPlace& config, const TransformerConfig& model) {
     check_sizes(config, model);
     if (model.heads % model.key_heads != 0)
         config.refuse(fmt::format("{} heads cannot share {} heads of keys and values", model.heads,
                                   model.key_heads));
+    if (!model.outer.empty() && (model.logit_scale != 1 || model.logit_cap > 0))
+        config.refuse(
+            fmt::format("a {} leaves out the factor or the cap of logits that its text model has "
+                        "alone: which of the two it was trained with is not known",
+                        model.outer));
     if (model.has_experts() && model.experts_chosen > model.experts)
         config.refuse(
             fmt::format("{} experts of {} cannot be chosen", model.experts_chosen, model.experts));
-    if (config.has("quantization_config"))
-        config.at("quantization_config")
-            .refuse("weights are quantized; take the folder of the model in 16 or 32 bits");
+    check_not_quantized(config);
 }
 
 }  // namespace
@@ -149,16 +173,30 @@ std::vector<std::string> known_architectures() {
 }
 
 TransformerConfig parse_transformer_config(const std::string& path, std::string_view text) {
-    const JsonPlace::Json json = JsonPlace::parse(path, text);
-    const JsonPlace config(path, json);
-    const Family& family = family_of(config);
+    JsonPlace::Json json = JsonPlace::parse(path, text);
     TransformerConfig model;
+    model.outer = outer_architecture(json);
+    if (!model.outer.empty()) json = text_config_of(json);
+    const std::string place = model.outer.empty() ? path : path + ": text_config";
+    const JsonPlace config(place, json);
+    const Family& family = family_of(config);
+    add_class_fields(family.model_type, /*whole=*/model.outer.empty(), json);
     model.architecture = family.architecture;
     family.read(config, model);
     for (const char* key : {"torch_dtype", "dtype"})
         if (config.has(key)) model.dtype = dtype_named(config.at(key));
     check(config, model);
+    model.says_tied = model.tied;
     return model;
+}
+
+std::string text_of_config(const std::string& text, const TransformerConfig& model) {
+    if (model.outer.empty() && model.tied == model.says_tied) return text;
+    JsonPlace::Json json = JsonPlace::Json::parse(text);
+    if (!model.outer.empty()) json = text_config_of(json);
+    json["architectures"] = {model.architecture};
+    json["tie_word_embeddings"] = model.tied;
+    return json.dump(2) + "\n";
 }
 
 }  // namespace dslaunch::storage

@@ -17,6 +17,10 @@ namespace dslaunch::storage {
 [[nodiscard]] TransformerConfig parse_transformer_config(const std::string& path,
                                                          std::string_view text);
 
+// Returns the config.json for weights under the names of MODEL, which parse_transformer_config()
+// made of TEXT: TEXT itself, or that of the text part alone, with MODEL's `tied`.
+[[nodiscard]] std::string text_of_config(const std::string& text, const TransformerConfig& model);
+
 // The architectures that are known, for messages and help.
 [[nodiscard]] std::vector<std::string> known_architectures();
 

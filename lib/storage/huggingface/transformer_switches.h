@@ -45,7 +45,8 @@ struct TransformerLayer {
 };
 
 struct TransformerConfig {
-    std::string architecture;   // "LlamaForCausalLM"
+    std::string architecture;  // "LlamaForCausalLM"
+    std::string outer;         // of the model of texts and images that it is a part of; empty: none
     DType dtype = DType::kF32;  // of the weights, by config.json; their files have the last word
     int64_t vocabulary = 0;     // rows of the embedding
     int64_t width = 0;          // of the residual stream
@@ -88,6 +89,7 @@ struct TransformerConfig {
     bool turns_neighbours = false;   // element 2i turns with 2i + 1, else i with the second half's
     int64_t window = 0;
     bool tied = false;       // the output layer is the embedding
+    bool says_tied = false;  // ... by config.json; the weights have the last word
     bool head_bias = false;  // of the output layer
     double embedding_dropout = 0, residual_dropout = 0, attention_dropout = 0;
 

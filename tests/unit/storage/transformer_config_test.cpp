@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/huggingface/text_part.h"
 #include "storage/huggingface/transformer_config.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
@@ -89,6 +90,150 @@ TEST_CASE("null is as good as nothing, but for a cap that it takes away") {
     CHECK(read(whole).padding == 0);
     CHECK(read(with(whole, "pad_token_id", nullptr)).padding == -1);
     CHECK(read(whole).tied);
+}
+
+// As Gemma 3 was published: text_config has what its class has not.
+Json gemma3_with_images() {
+    return {{"architectures", {"Gemma3ForConditionalGeneration"}},
+            {"model_type", "gemma3"},
+            {"eos_token_id", {1, 106}},
+            {"text_config",
+             {{"hidden_size", 2560},
+              {"intermediate_size", 10240},
+              {"model_type", "gemma3_text"},
+              {"num_hidden_layers", 34},
+              {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+              {"sliding_window", 1024}}},
+            {"torch_dtype", "bfloat16"},
+            {"vision_config", {{"hidden_size", 1152}}}};
+}
+
+TEST_CASE("of a model of texts and images the text part is read") {
+    const TransformerConfig gemma = read(gemma3_with_images());
+    CHECK(gemma.architecture == "Gemma3ForCausalLM");
+    CHECK(gemma.outer == "Gemma3ForConditionalGeneration");
+    CHECK(gemma.vocabulary == 262208);
+    CHECK(gemma.heads == 8);
+    CHECK(gemma.key_heads == 4);
+    CHECK(gemma.head_width == 256);
+    CHECK(gemma.context == 131072);
+    CHECK(gemma.window == 1024);
+    CHECK(gemma.rope.factor == 8);
+    CHECK(gemma.rope.theta == 1e6);
+    CHECK(gemma.window_rope.theta == 1e4);
+    CHECK(gemma.tied);
+    CHECK(gemma.dtype == DType::kBF16);
+    Json mistral = {{"architectures", {"Mistral3ForConditionalGeneration"}},
+                    {"text_config", with(llama(), "model_type", "mistral")}};
+    mistral["text_config"].erase("architectures");
+    CHECK(read(mistral).tied);
+    CHECK(windows(read(mistral)) == "wwww");  // of 4096, as its class says
+    mistral["text_config"]["sliding_window"] = nullptr;
+    mistral["tie_word_embeddings"] = false;
+    CHECK_FALSE(read(mistral).tied);
+    CHECK(windows(read(mistral)) == "----");
+    // Qwen 2 VL has its text's numbers outside.
+    Json qwen = with(as("Qwen2VLForConditionalGeneration"), "vision_config", Json::object());
+    qwen["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {16, 24, 24}}};
+    CHECK(read(qwen).architecture == "Qwen2ForCausalLM");
+    CHECK(read(qwen).rope.kind == RopeKind::kDefault);
+    CHECK(read(qwen).rope.theta == 1e6);
+    CHECK(read(qwen).norm_epsilon == 1e-5);
+    CHECK_FALSE(read(qwen).tied);
+    // LLaVA is tied where its text model is.
+    Json llava = {{"architectures", {"LlavaForConditionalGeneration"}},
+                  {"text_config", with(llama(), "tie_word_embeddings", true)}};
+    CHECK(read(llava).tied);
+    CHECK(read(llava).architecture == "LlamaForCausalLM");
+    llava["text_config"]["model_type"] = "ministral3";
+    CHECK_THAT(refusal(llava),
+               Contains("config.json: text_config: the architecture `ministral3` is not known"));
+    llava["text_config"]["model_type"] = "cohere2";
+    CHECK_THAT(refusal(with(llava, "text_config", with(llava["text_config"], "sliding_window", 8))),
+               Contains("leaves out the factor or the cap of logits"));
+    CHECK_THAT(refusal(as("PaliGemmaForConditionalGeneration")), Contains("is not known"));
+}
+
+TEST_CASE("weights of images are left out, and others have their names in the text model") {
+    const auto name = [](const char* of_whole) {
+        return name_in_text_model(of_whole, "model").value_or("none");
+    };
+    CHECK(name("language_model.model.layers.0.mlp.up_proj.weight") ==
+          "model.layers.0.mlp.up_proj.weight");
+    CHECK(name("model.language_model.norm.weight") == "model.norm.weight");
+    CHECK(name("model.text_model.norm.weight") == "model.norm.weight");
+    CHECK(name("model.norm.weight") == "model.norm.weight");
+    CHECK(name("language_model.lm_head.weight") == "lm_head.weight");
+    CHECK(name("lm_head.weight") == "lm_head.weight");
+    for (const char* other :
+         {"vision_tower.vision_model.post_layernorm.weight", "model.vision_tower.norm.weight",
+          "visual.patch_embed.proj.weight", "model.visual.merger.ln_q.weight",
+          "multi_modal_projector.linear_1.weight",
+          "model.connector.modality_projection.proj.weight",
+          "model.vision_model.embeddings.position_embedding.weight", "model.image_newline"})
+        CHECK(name(other) == "none");
+    CHECK(name("model.lora.weight") == "model.lora.weight");
+}
+
+TEST_CASE("sizes of GPT-2 have its own names or those of others") {
+    const Json own = {{"model_type", "gpt2"}, {"vocab_size", 100}, {"n_embd", 32},
+                      {"n_head", 4},          {"n_layer", 3},      {"n_positions", 64}};
+    const Json common = {{"model_type", "gpt2"},   {"vocab_size", 100},
+                         {"hidden_size", 32},      {"num_attention_heads", 4},
+                         {"num_hidden_layers", 3}, {"max_position_embeddings", 64}};
+    for (const Json& config : {own, common}) {
+        CHECK(read(config).width == 32);
+        CHECK(read(config).heads == 4);
+        CHECK(read(config).layers.size() == 3);
+        CHECK(read(config).context == 64);
+    }
+}
+
+TEST_CASE("what a config class sets counts where config.json is silent") {
+    const Json mistral = as("MistralForCausalLM");
+    CHECK(read(mistral).window == 4096);
+    CHECK(read(mistral).context == 131072);
+    CHECK(read(as("Qwen2ForCausalLM")).context == 32768);
+    CHECK(read(with(mistral, "max_position_embeddings", 64)).context == 64);
+}
+
+TEST_CASE("settings of bitsandbytes that ask for nothing are left over, others are refused") {
+    const auto with_settings = [](const Json& settings) {
+        return with(llama(), "quantization_config", settings);
+    };
+    CHECK(read(with_settings(Json::object())).vocabulary == 100);
+    CHECK(read(with_settings(nullptr)).vocabulary == 100);
+    CHECK(read(with_settings({{"quant_method", "bitsandbytes"}, {"load_in_4bit", false}}))
+              .vocabulary == 100);
+    for (const Json& settings : {Json{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}},
+                                 Json{{"quant_method", "gptq"}, {"bits", 4}}})
+        CHECK_THAT(refusal(with_settings(settings)), Contains("weights are quantized"));
+}
+
+TEST_CASE("rope types dynamic and proportional") {
+    const auto with_rope = [](const Json& rope) { return with(llama(), "rope_parameters", rope); };
+    const Rope rope =
+        read(with(with_rope({{"type", "dynamic"}, {"factor", 4.0}}), "max_position_embeddings", 16))
+            .rope;
+    CHECK(rope.kind == RopeKind::kDynamic);
+    CHECK(rope.original_context == 16);
+    // Within the first context its pairs turn as those of no rope type.
+    CHECK(dynamic_frequencies(rope, 3)[1] == Approx(std::pow(1e4, -0.25)));
+    CHECK(dynamic_frequencies(rope, 16) == dynamic_frequencies(rope, 3));
+    // Twice the length, by the formula: a base of theta * (4 * 2 - 3)^(8 / 6).
+    CHECK(dynamic_frequencies(rope, 32)[1] ==
+          Approx(std::pow(1e4 * std::pow(5.0, 8.0 / 6), -0.25)));
+    const Json proportional = {
+        {"rope_type", "proportional"}, {"factor", 2.0}, {"partial_rotary_factor", 0.5}};
+    CHECK(read(with_rope(proportional)).rope.width == 8);
+    CHECK(read(with_rope(proportional)).rope.turning_pairs == 2);
+    CHECK_THAT(refusal(with(as("PhiForCausalLM"), "rope_parameters", proportional)),
+               Contains("is for families whose heads turn whole"));
+    CHECK_THAT(refusal(with(with_rope({{"type", "dynamic"}}), "head_dim", 2)),
+               Contains("more than one pair"));
+    Json gemma = with(as("Gemma3ForCausalLM"), "sliding_window", 16);
+    gemma["rope_parameters"] = {{"full_attention", {{"rope_type", "dynamic"}, {"factor", 2.0}}}};
+    CHECK_THAT(refusal(gemma), Contains("the rope type `dynamic` is not known"));
 }
 
 TEST_CASE("windows are those of layer_types, or else of the family") {
@@ -367,8 +512,8 @@ TEST_CASE("what is not computed here is refused by its field") {
                Contains("rms_norm_eps: must be above 0"));
     CHECK_THAT(refusal(with(llama(), "quantization_config", {{"bits", 4}})),
                Contains("quantization_config: weights are quantized"));
-    CHECK_THAT(refusal(with(llama(), "rope_scaling", {{"type", "dynamic"}, {"factor", 2}})),
-               Contains("rope type `dynamic` is not known"));
+    CHECK_THAT(refusal(with(llama(), "rope_scaling", {{"type", "ntk"}, {"factor", 2}})),
+               Contains("rope type `ntk` is not known"));
     CHECK_THAT(refusal(with(llama(), "dtype", "float8_e4m3fn")), Contains("float8_e4m3fn"));
     CHECK_THAT(refusal(with(as("Qwen2ForCausalLM"), "layer_types", {"linear_attention"})),
                Contains("layers of type `linear_attention`"));
@@ -401,6 +546,15 @@ TEST_CASE("a model's folder is known by its config.json") {
     test::write_file(index, R"({"weight_map": {"a": "1.safetensors", "b": "1.safetensors"}})");
     CHECK(open_model_folder(folder.path()).files() ==
           std::vector{config, index, folder.path() + "/1.safetensors"});
+    test::write_file(index, R"({"weight_map": {"a": "./below/../1.safetensors", "b": "c/2"}})");
+    CHECK(open_model_folder(folder.path()).files() ==
+          std::vector{config, index, folder.path() + "/1.safetensors", folder.path() + "/c/2"});
+    for (const char* outside : {"/1.safetensors", "below/../../1.safetensors", "", "below/"}) {
+        test::write_file(index, Json{{"weight_map", {{"a", outside}}}}.dump());
+        CHECK_THAT(test::error_of(ExitCode::kInput,
+                                  [&] { static_cast<void>(open_model_folder(folder.path())); }),
+                   Contains("is in no file of that folder"));
+    }
 }
 
 }  // namespace

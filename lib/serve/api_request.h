@@ -25,12 +25,17 @@ struct ApiRequest {
     std::vector<std::string> prompts;
     std::vector<std::vector<int32_t>> prompt_tokens;
     // Of a chat: what its template gets, values of `document`.
-    std::optional<JsonView> messages, tools;
+    std::optional<JsonView> messages, tools, documents, template_kwargs;
+    std::string reasoning_effort;  // a variable of the template too; empty: not said
+    bool begins_answer = true;     // the text ends with the start of an answer
+    bool continues_last = false;   // or where the last message's content ends
     std::shared_ptr<const JsonDocument> document;  // shared by copies of the request
     std::optional<int64_t> tokens_max;             // nothing: as many as the context has room for
     infer::SamplingOptions sampling;
     bool has_seed = false;
-    std::vector<std::string> stops;  // each ends the text, and is not part of it
+    std::optional<std::vector<std::string>> stops;  // each ends the text, and is not part of it
+    std::vector<int32_t> more_ends;                 // tokens that end the text too
+    bool ignores_end = false;                       // the model's own ones do not
     int choices = 1;
     bool stream = false;
     bool stream_usage = false;  // the last event of a stream tells the numbers of tokens
@@ -47,8 +52,8 @@ struct ApiError {
 // The error of a request for which the memory of requests has no room left.
 [[nodiscard]] ApiError short_of_memory();
 
-// Reads BODY. What is not known to the protocol is passed over; what it has and this server does
-// not do is refused, unless it is at its default. DEFAULTS: sampling where the request is silent.
+// Reads BODY. What is not known to the protocol is refused, and so is what it has and this server
+// does not do, unless it is at its default. DEFAULTS: sampling where the request is silent.
 // LEASE pays for what the request holds; an error of 503 where its account is full.
 [[nodiscard]] std::variant<ApiRequest, ApiError> parse_api_request(
     ApiKind kind, std::string body, const infer::SamplingOptions& defaults, MemoryLease& lease);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -25,7 +26,7 @@ namespace {
 
 // Bytes of memory for each byte of a text: while a template renders it, while it becomes tokens,
 // and where a reply repeats it.
-constexpr int64_t kRenderCost = 16, kEncodeCost = 64, kEchoCost = 16;
+constexpr int64_t kRenderCost = 16, kEncodeCost = 80, kEchoCost = 16;
 // The least that a rendering may take: a template has texts of its own.
 constexpr int64_t kRenderBytesMin = int64_t{256} << 10;
 
@@ -51,22 +52,42 @@ HttpReply reply_of(std::string body, const char* type = kJsonType) {
 struct Route {
     std::string_view method, path;
 };
+constexpr std::string_view kModels = "/v1/models";
 constexpr std::array<Route, 5> kRoutes = {{{"GET", "/health"},
                                            {"GET", "/metrics"},
                                            {"GET", "/v1/models"},
                                            {"POST", "/v1/completions"},
                                            {"POST", "/v1/chat/completions"}}};
 
-// Why nothing stands where HEAD asks.
-std::optional<ApiError> misplaced(const RequestHead& head) {
-    constexpr size_t kShown = 200;
-    const auto route = std::ranges::find(kRoutes, head.path, &Route::path);
-    const std::string_view method = head.method == "HEAD" ? "GET" : head.method;
-    if (route != kRoutes.end() && route->method == method) return std::nullopt;
-    const std::string place = fmt::format("{} {}", printable(head.method.substr(0, kShown)),
-                                          printable(head.path.substr(0, kShown)));
-    if (route == kRoutes.end()) return ApiError{404, "no such place: " + place, ""};
-    return ApiError{405, fmt::format("{}: only {} is served there", place, route->method), ""};
+// The route of PATH; that of /v1/models for each model too.
+const Route* route_of(std::string_view path) {
+    const bool is_model = path.starts_with(kModels) && path.substr(kModels.size()).starts_with('/');
+    const auto route = std::ranges::find(kRoutes, is_model ? kModels : path, &Route::path);
+    return route == kRoutes.end() ? nullptr : &*route;
+}
+
+// Pages may read what they are served: who may ask is decided before (refuse()).
+constexpr const char* kReadableFields = "Access-Control-Allow-Origin: *\r\n";
+// The answer to a browser that asks whether a page may ask (CORS). `*` does not stand for
+// Authorization.
+constexpr const char* kPreflightFields =
+    "Access-Control-Allow-Origin: *\r\n"
+    "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n"
+    "Access-Control-Allow-Headers: Authorization, *\r\n"
+    "Access-Control-Max-Age: 600\r\nAllow: GET, POST, OPTIONS\r\n";
+
+// TEXT of a path with its `%2F` and the like as what they stand for.
+std::string unescaped(std::string_view text) {
+    std::string plain;
+    for (size_t i = 0; i < text.size(); ++i) {
+        int code = 0;
+        const bool is_code =
+            text[i] == '%' && i + 2 < text.size() &&
+            std::from_chars(&text[i + 1], &text[i + 3], code, 16).ptr == &text[i + 3];
+        plain += is_code ? static_cast<char>(code) : text[i];
+        i += is_code ? 2 : 0;
+    }
+    return plain;
 }
 
 }  // namespace
@@ -80,8 +101,41 @@ HttpReply HttpRoutes::error(int status, std::string_view why) {
 }
 
 std::optional<HttpReply> HttpRoutes::refuse(const RequestHead& head) {
-    // Monitors need no key.
-    if (!options_.api_key.empty() && head.path != "/health" && !has_key(head))
+    auto reply = refusal_of(head);
+    const bool is_foreign = reply && reply->status == 403;
+    if (reply && !is_foreign) reply->fields = kReadableFields;
+    return reply;
+}
+
+std::optional<ApiError> HttpRoutes::misplaced(const RequestHead& head) const {
+    constexpr size_t kShown = 200;
+    const std::string place = fmt::format("{} {}", printable(head.method.substr(0, kShown)),
+                                          printable(head.path.substr(0, kShown)));
+    const Route* const route = route_of(head.path);
+    if (route == nullptr) {
+        const bool is_near = route_of("/v1" + std::string(head.path)) != nullptr;
+        return ApiError{404,
+                        fmt::format("no such place: {}{}", place,
+                                    is_near ? ": put /v1 before it in the client's address" : ""),
+                        ""};
+    }
+    const std::string_view method = head.method == "HEAD" ? "GET" : head.method;
+    if (route->method != method && method != "OPTIONS")
+        return ApiError{405, fmt::format("{}: only {} is served there", place, route->method), ""};
+    if (route->path != kModels || head.path == kModels) return std::nullopt;
+    const std::string model = unescaped(head.path.substr(kModels.size() + 1));
+    if (model == options_.model) return std::nullopt;
+    return ApiError{404,
+                    fmt::format("there is no model `{}` here, but `{}`",
+                                printable(std::string_view(model).substr(0, kShown)),
+                                printable(options_.model)),
+                    "model"};
+}
+
+std::optional<HttpReply> HttpRoutes::refusal_of(const RequestHead& head) const {
+    // Monitors need no key, and browsers have none when they ask what a page may do.
+    const bool needs_key = head.path != "/health" && head.method != "OPTIONS";
+    if (!options_.api_key.empty() && needs_key && !has_key(head))
         return reply_of({401, "no API key, or a wrong one, in the header Authorization", ""});
     if (options_.api_key.empty())
         if (const auto error = foreign(head)) return reply_of(*error);
@@ -131,11 +185,23 @@ bool HttpRoutes::is_quick(const RequestHead& head) {
 }
 
 HttpReply HttpRoutes::answer(HttpRequest& request, const ReplySink& client) {
+    HttpReply reply = answer_of(request, client);
+    reply.fields = request.head.method == "OPTIONS" ? kPreflightFields : kReadableFields;
+    return reply;
+}
+
+HttpReply HttpRoutes::answer_of(HttpRequest& request, const ReplySink& client) {
+    if (request.head.method == "OPTIONS") return reply_of("", "text/plain");
     const std::string_view path = request.head.path;
     if (path == "/health") return health();
     if (path == "/metrics")
         return reply_of(metrics_text(service_.counts()), "text/plain; version=0.0.4");
-    if (path == "/v1/models") return reply_of(models_json());
+    if (path == kModels) return reply_of(models_json());
+    if (path.starts_with(kModels)) {
+        JsonWriter json;
+        write_model(json);
+        return reply_of(json.text());
+    }
     try {
         return complete(path == "/v1/completions" ? ApiKind::kCompletion : ApiKind::kChat, request,
                         client);
@@ -153,12 +219,16 @@ HttpReply HttpRoutes::health() const {
 
 std::string HttpRoutes::models_json() const {
     JsonWriter json;
-    json.begin_object().field("object", "list").key("data").begin_array().begin_object();
-    json.field("id", options_.model).field("object", "model");
-    json.field("created", 0).field("owned_by", "dslaunch");
-    json.field("max_model_len", options_.context);
-    json.end_object().end_array().end_object();
+    json.begin_object().field("object", "list").key("data").begin_array();
+    write_model(json);
+    json.end_array().end_object();
     return json.text();
+}
+
+void HttpRoutes::write_model(JsonWriter& json) const {
+    json.begin_object().field("id", options_.model).field("object", "model");
+    json.field("created", 0).field("owned_by", "dslaunch");
+    json.field("max_model_len", options_.context).end_object();
 }
 
 HttpReply HttpRoutes::complete(ApiKind kind, HttpRequest& http, const ReplySink& client) {
@@ -177,6 +247,9 @@ HttpReply HttpRoutes::answer_texts(ApiRequest request, MemoryLease& lease,
     if (!encoded) return reply_of(short_of_memory());
     std::vector<std::vector<int32_t>> tokens = std::move(request.prompt_tokens);
     std::ranges::move(*encoded, std::back_inserter(tokens));
+    if (options_.first_token)
+        for (std::vector<int32_t>& prompt : tokens)
+            if (prompt.empty()) prompt.push_back(*options_.first_token);
     const int64_t texts = std::ssize(tokens) * request.choices;
     if (texts > service_.texts_max())
         return reply_of({400,
@@ -240,8 +313,8 @@ std::optional<std::vector<std::string>> HttpRoutes::texts_of(ApiRequest& request
     if (!lease.grow(cost)) return std::nullopt;
     std::vector<std::string> texts;
     constexpr int64_t kRoom = int64_t{8} << 20;
-    texts.push_back(render_(*request.messages, request.tools, std::max(cost, kRoom)));
-    request.messages = request.tools = std::nullopt;
+    texts.push_back(render_(request, std::max(cost, kRoom)));
+    request.messages = request.tools = request.documents = request.template_kwargs = std::nullopt;
     request.document.reset();
     lease.shrink_to(std::ssize(texts.front()));
     return texts;
@@ -249,15 +322,32 @@ std::optional<std::vector<std::string>> HttpRoutes::texts_of(ApiRequest& request
 
 TextRequest HttpRoutes::text_request(const ApiRequest& request, const std::vector<int32_t>& prompt,
                                      int choice) const {
-    const int64_t room = std::max<int64_t>(options_.context - std::ssize(prompt), 1);
     TextRequest text;
     text.prompt = prompt;
-    text.tokens_max = std::min(request.tokens_max.value_or(room), room);
+    text.goes_on = request.kind == ApiKind::kCompletion || request.continues_last;
+    text.tokens_max = tokens_max_of(request, std::ssize(prompt));
     text.sampling = request.sampling;
     if (!request.has_seed) text.sampling.seed = std::random_device{}();
     text.sampling.seed += static_cast<uint64_t>(choice);
-    text.stops = request.stops;
+    text.stops = request.stops.value_or(options_.stops);
+    text.more_ends = request.more_ends;
+    text.ignores_end = request.ignores_end;
     return text;
+}
+
+int64_t HttpRoutes::tokens_max_of(const ApiRequest& request, int64_t prompt_tokens) const {
+    constexpr int64_t kTokensOfProtocol = 16;  // where a completion and all else are silent
+    const int64_t room = std::max<int64_t>(options_.context - prompt_tokens, 1);
+    const std::optional<int64_t> said =
+        request.tokens_max ? request.tokens_max : options_.tokens_max;
+    if (said) return std::min(*said, room);
+    if (options_.length_max && *options_.length_max <= prompt_tokens)
+        fail(ExitCode::kInput,
+             "the prompt has {} tokens, and generation_config.json's max_length is {}: send "
+             "max_tokens",
+             prompt_tokens, *options_.length_max);
+    if (options_.length_max) return std::min(*options_.length_max - prompt_tokens, room);
+    return request.kind == ApiKind::kChat ? room : std::min(kTokensOfProtocol, room);
 }
 
 ReplyHead HttpRoutes::head_of(ApiKind kind) const {

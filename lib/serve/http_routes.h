@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/text/json.h"
 #include "infer/text/text_codec.h"
 #include "serve/api_reply.h"
 #include "serve/http/http_message.h"
@@ -34,8 +35,14 @@ class HttpRoutes final : public HttpHandler {
   private:
     [[nodiscard]] bool has_key(const RequestHead& head) const;
     [[nodiscard]] std::optional<ApiError> foreign(const RequestHead& head) const;
+    [[nodiscard]] std::optional<HttpReply> refusal_of(const RequestHead& head) const;
+    // Returns why nothing stands where HEAD asks.
+    [[nodiscard]] std::optional<ApiError> misplaced(const RequestHead& head) const;
     [[nodiscard]] HttpReply health() const;
     [[nodiscard]] std::string models_json() const;
+    // Writes the one model into JSON.
+    void write_model(JsonWriter& json) const;
+    [[nodiscard]] HttpReply answer_of(HttpRequest& request, const ReplySink& client);
     [[nodiscard]] HttpReply complete(ApiKind kind, HttpRequest& http, const ReplySink& client);
     [[nodiscard]] HttpReply answer_texts(ApiRequest request, MemoryLease& lease,
                                          const ReplySink& client);
@@ -44,6 +51,8 @@ class HttpRoutes final : public HttpHandler {
                                                                    MemoryLease& lease) const;
     [[nodiscard]] TextRequest text_request(const ApiRequest& request,
                                            const std::vector<int32_t>& prompt, int choice) const;
+    // Returns the tokens to make after PROMPT. Throws Error{kInput} where none is left.
+    [[nodiscard]] int64_t tokens_max_of(const ApiRequest& request, int64_t prompt_tokens) const;
     [[nodiscard]] ReplyHead head_of(ApiKind kind) const;
     // The tokens of PROMPTS. A long text takes many times its size of memory meanwhile. Nothing:
     // LEASE cannot pay.

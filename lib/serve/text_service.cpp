@@ -1,6 +1,7 @@
 #include "serve/text_service.h"
 
 #include <new>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -91,14 +92,19 @@ void TextService::end() noexcept {
 std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest request) {
     DSL_CHECK(request.tokens_max > 0, "no token is wanted");
     // Made before it is counted: from then on nothing may fail.
+    std::vector<int32_t> ends = std::move(request.more_ends);
+    if (!request.ignores_end) ends.insert(ends.end(), end_tokens_.begin(), end_tokens_.end());
+    infer::Request asked{std::move(request.prompt), request.tokens_max, request.sampling,
+                         std::move(ends)};
+    engine_.check(asked);
+    const std::span<const int32_t> before(asked.prompt);
+    auto stream = codec_.stream(before.first(request.goes_on ? before.size() : 0));
     std::list<Arrival> arrival;
-    arrival.push_back(
-        {{std::move(request.prompt), request.tokens_max, request.sampling, end_tokens_},
-         {std::make_shared<TextChannel>(),
-          {codec_.stream(), std::move(request.stops)},
-          SystemClock().now(),
-          false}});
-    engine_.check(arrival.front().request);
+    arrival.push_back({std::move(asked),
+                       {std::make_shared<TextChannel>(),
+                        {std::move(stream), std::move(request.stops)},
+                        SystemClock().now(),
+                        false}});
     Ticket ticket{arrival.front().text.channel};
     {
         const std::lock_guard lock(mutex_);

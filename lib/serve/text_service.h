@@ -28,9 +28,12 @@ namespace dslaunch::serve {
 
 struct TextRequest {
     std::vector<int32_t> prompt;
+    bool goes_on = false;  // the text goes on with that of `prompt`
     int64_t tokens_max = 0;
     infer::SamplingOptions sampling;
     std::vector<std::string> stops;
+    std::vector<int32_t> more_ends;  // beside the service's end tokens
+    bool ignores_end = false;        // those do not end it
 };
 
 enum class TextEnd {

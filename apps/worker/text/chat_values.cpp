@@ -1,6 +1,7 @@
 #include "worker/text/chat_values.h"
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,14 @@ using serve::JsonView;
 using tokens::jinja::Value;
 
 namespace {
+
+Value large_integer(std::string_view digits) {
+    try {
+        return tokens::jinja::new_integer(nullptr, digits);
+    } catch (const tokens::jinja::Fault& fault) {
+        fail(ExitCode::kInput, "a value for a template: {}", fault.what());
+    }
+}
 
 Value list_of(JsonView array) {
     tokens::jinja::Values items;
@@ -48,9 +57,8 @@ Value template_value(JsonView value) {
         case JsonKind::kInteger:
             return Value::integer(value.integer());
         case JsonKind::kReal:
-            if (value.is_large_integer())
-                fail(ExitCode::kInput, "a value for a template: a whole number has over 64 bits");
-            return Value::real(value.real());
+            return value.is_large_integer() ? large_integer(value.digits())
+                                            : Value::real(value.real());
         case JsonKind::kText:
             return tokens::jinja::new_text(nullptr, std::string(value.text()));
         case JsonKind::kArray:

@@ -8,7 +8,7 @@
 namespace dslaunch::worker {
 
 // VALUE as a template's value, which needs no document any more. Throws Error{kInput} for a whole
-// number over 64 bits.
+// number of thousands of digits.
 [[nodiscard]] tokens::jinja::Value template_value(serve::JsonView value);
 
 }  // namespace dslaunch::worker

@@ -13,6 +13,7 @@
 #include "storage/huggingface/model_folder.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
+#include "worker/text/generation_defaults.h"
 #include "worker/text/module_runner.h"
 #include "worker/text/prompts.h"
 #include "worker/text/rank_process.h"
@@ -25,6 +26,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 namespace dslaunch::worker {
 namespace {
@@ -33,6 +35,8 @@ struct GenerateArguments {
     DecoderArguments decoder;  // its model is the archive too
     PromptArguments prompt;
     WritingOptions writing;
+    SamplingArguments sampling;
+    std::optional<int64_t> tokens;
     std::string device = "cpu", as = "auto";
     std::vector<std::string> op_libraries;
     bool trust_model = false;
@@ -47,33 +51,20 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
     app.add("--chat TEXT", arguments.prompt.chat,
             "what a user says to the model, in its chat template");
     app.add("--system TEXT", arguments.prompt.system, "with --chat: what the model is told before");
+    app.add("--chat-template-kwargs JSON", arguments.prompt.template_kwargs,
+            "with --chat and --file: variables of the chat template, as "
+            "'{\"enable_thinking\": false}'");
     app.add("--file FILE", arguments.prompt.file,
             "a prompt each line: {\"prompt\": text}, {\"prompt_ids\": [5, 17]} or {\"messages\": "
             "[...]}; a line of JSON comes for each");
     app.add("--batch N", arguments.writing.sequences_max, "with --file: prompts at once")
         .show_default()
         .at_least(1);
-    app.add("--tokens N", arguments.writing.tokens_max, "tokens to make at most")
-        .show_default()
+    app.add("--tokens N", arguments.tokens,
+            "tokens to make at most; default: generation_config.json's, else 200")
         .range(int64_t{0}, kPositionsMax);
-    app.add("--temperature X", arguments.writing.sampling.temperature,
-            "how freely tokens are drawn, 0: always the likeliest")
-        .show_default()
-        .at_least(0);
-    app.add("--top-k N", arguments.writing.sampling.top_k,
-            "draw among the k likeliest, 0: among all")
-        .show_default()
-        .at_least(0);
+    declare_sampling(app, arguments.sampling);
     app.add("--seed N", arguments.writing.sampling.seed, "of the draws").show_default();
-    app.add("--top-p X", arguments.writing.sampling.top_p,
-            "draw among the likeliest that reach this sum")
-        .show_default();
-    app.add("--min-p X", arguments.writing.sampling.min_p,
-            "leave out what is less likely than this part of the likeliest")
-        .show_default();
-    app.add("--repetition-penalty X", arguments.writing.sampling.repetition_penalty,
-            "makes tokens of the text less likely, 1: does not")
-        .show_default();
     app.add("--stop TEXT", arguments.writing.stops,
             "ends the text, which it is no part of; repeatable");
     app.add("--ignore-eos", arguments.writing.ignores_end, "go on behind tokens that end a text");
@@ -103,25 +94,44 @@ std::vector<Prompt> prompts_of(const GenerateArguments& arguments, const TextFil
     if (given.file.empty()) return {prompt_of(given, files)};
     if (!given.text.empty() || !given.ids.empty() || !given.chat.empty())
         fail(ExitCode::kUsage, "--file excludes --prompt, --prompt-ids and --chat");
-    return prompts_of_file(given.file, files);
+    return prompts_of_file(given, files);
+}
+
+// How ARGUMENTS, and where they are silent the folder's generation_config.json, want texts.
+WritingOptions writing_of(const GenerateArguments& arguments, const TextFiles& files) {
+    const storage::GenerationConfig& config = files.generation();
+    WritingOptions writing = arguments.writing;
+    const uint64_t seed = writing.sampling.seed;
+    writing.sampling = sampling_of(arguments.sampling, config);
+    writing.sampling.seed = seed;
+    const std::optional<int64_t> tokens =
+        arguments.tokens ? arguments.tokens : config.max_new_tokens;
+    writing.tokens_max = tokens.value_or(writing.tokens_max);
+    if (!tokens) writing.length_max = config.max_length;
+    if (writing.stops.empty()) writing.stops = config.stop_strings;
+    tell_generation("generate", arguments.sampling, config);
+    if (!files.end_source().empty() && !writing.ignores_end)
+        log_info("generate", "a text ends at {}", files.end_source());
+    return writing;
 }
 
 // Positions that the longest of PROMPTS may take, and pages for as many as run at once.
-int64_t pages_of(const GenerateArguments& arguments, const std::vector<Prompt>& prompts,
+int64_t pages_of(const WritingOptions& writing, const std::vector<Prompt>& prompts,
                  int64_t context) {
     int64_t longest = 1;
     for (const Prompt& prompt : prompts) longest = std::max(longest, std::ssize(prompt.tokens));
-    const int64_t positions = std::min(longest + arguments.writing.tokens_max, context);
-    return infer::pages_for(positions) *
-           std::clamp<int64_t>(std::ssize(prompts), 1, arguments.writing.sequences_max);
+    const int64_t wanted =
+        writing.length_max ? std::max(*writing.length_max, longest) : longest + writing.tokens_max;
+    return infer::pages_for(std::min(wanted, context)) *
+           std::clamp<int64_t>(std::ssize(prompts), 1, writing.sequences_max);
 }
 
-// Lets RUNNER write what ARGUMENTS ask for.
-void write(infer::StepRunner& runner, const GenerateArguments& arguments, const TextFiles& files,
-           const std::vector<Prompt>& prompts) {
-    WritingOptions options = arguments.writing;
+// Lets RUNNER write what ARGUMENTS and OPTIONS ask for.
+void write(infer::StepRunner& runner, const GenerateArguments& arguments, WritingOptions options,
+           const TextFiles& files, const std::vector<Prompt>& prompts) {
     options.as_text =
         arguments.as == "text" || (arguments.as == "auto" && files.codec() != nullptr);
+    if (!options.as_text && arguments.writing.stops.empty()) options.stops.clear();
     if (!options.as_text && !options.stops.empty())
         fail(ExitCode::kUsage, "--stop is a text, and ids are written here: leave it out{}",
              arguments.as == "ids" ? ", or leave out --as ids" : "");
@@ -145,8 +155,9 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
     if (process.is_first()) {
         const TextFiles files(session.text_folder(), session.folder().config.vocabulary);
         const std::vector<Prompt> prompts = prompts_of(arguments, files);
-        session.open(pages_of(arguments, prompts, session.context()));
-        write(session.runner(), arguments, files, prompts);
+        const WritingOptions writing = writing_of(arguments, files);
+        session.open(pages_of(writing, prompts, session.context()));
+        write(session.runner(), arguments, writing, files, prompts);
     } else {
         session.open(0);
     }
@@ -180,8 +191,9 @@ void generate_with_module(const GenerateArguments& arguments) {
         log_info("generate", "vocabulary={}: more than bytes, so token ids are printed",
                  model.vocab());
     const std::vector<Prompt> prompts = prompts_of(arguments, files);
-    ModuleRunner runner(model, pages_of(arguments, prompts, INT32_MAX));
-    write(runner, arguments, files, prompts);
+    const WritingOptions writing = writing_of(arguments, files);
+    ModuleRunner runner(model, pages_of(writing, prompts, INT32_MAX));
+    write(runner, arguments, writing, files, prompts);
 }
 
 }  // namespace
@@ -201,7 +213,7 @@ int generate_main(int argc, char** argv) {
     if (!app.parse({argv + 1, argv + argc})) return 0;
     if (std::ranges::any_of(arguments.writing.stops, &std::string::empty))
         fail(ExitCode::kUsage, "--stop is empty: every text would end at once");
-    static_cast<void>(infer::Sampler(arguments.writing.sampling));  // says what is out of range
+    static_cast<void>(sampling_of(arguments.sampling, {}));  // says what is out of range
 
     const bool is_folder = storage::model_folder_of(arguments.decoder.model).has_value();
     return run_as_rank([&](RankProcess& process) {

@@ -2,17 +2,35 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tokens/template/values/compare.h"
+#include "tokens/template/values/json_text.h"
 
 namespace dslaunch::worker {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using tokens::TemplateVariables;
+using tokens::jinja::Kind;
+using tokens::jinja::Value;
+
+constexpr std::array<std::string_view, 7> kLineFields = {"prompt",
+                                                         "prompt_ids",
+                                                         "messages",
+                                                         "tools",
+                                                         "chat_template_kwargs",
+                                                         "documents",
+                                                         "continue_final_message"};
+// The template's own variables have other names.
+constexpr std::array<std::string_view, 7> kNoVariables = {
+    "messages",      "tools",   "documents", "add_generation_prompt", "continue_final_message",
+    "chat_template", "tokenize"};
 
 std::vector<int32_t> checked_tokens(const std::vector<int64_t>& ids, const char* where) {
     std::vector<int32_t> tokens;
@@ -24,25 +42,117 @@ std::vector<int32_t> checked_tokens(const std::vector<int64_t>& ids, const char*
     return tokens;
 }
 
-Prompt chat_prompt(const Json& messages, const TextFiles& files) {
-    return {files.require_codec().encode(files.chat_text(messages), /*is_rendered=*/true), "",
-            ""};
+Prompt chat_prompt(const tokens::ChatInput& chat, const TextFiles& files) {
+    return {files.require_codec().encode(files.chat_text(chat), /*is_rendered=*/true), "", "",
+            /*is_chat=*/!chat.continue_final_message};
 }
 
-// Throws Error{kInput} and what nlohmann throws.
-Prompt parse_line(const Json& json, const TextFiles& files) {
-    if (!json.is_object()) fail(ExitCode::kInput, "is no JSON object");
-    int kinds = 0;
-    for (const char* kind : {"prompt", "prompt_ids", "messages"}) kinds += json.contains(kind);
-    if (kinds != 1)
-        fail(ExitCode::kInput, "has not one of the fields `prompt`, `prompt_ids`, `messages`");
-    if (json.contains("prompt"))
-        return {files.require_codec().encode(json["prompt"].get<std::string>(), false), "", ""};
-    if (json.contains("messages")) return chat_prompt(json["messages"], files);
-    return {checked_tokens(json["prompt_ids"].get<std::vector<int64_t>>(), "prompt_ids"), "", ""};
+// The variables of KWARGS, an object that WHERE names. Throws Error of CODE.
+TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* where) {
+    TemplateVariables variables;
+    if (!kwargs.is(Kind::kDict)) fail(code, "{}: is no JSON object", where);
+    for (const auto& [name, value] : kwargs.dict().entries) {
+        if (std::ranges::find(kNoVariables, name.text()) != kNoVariables.end())
+            fail(code, "{}: has `{}`, which is no variable of a template's own", where,
+                 name.text());
+        variables.emplace_back(name.text(), value);
+    }
+    return variables;
+}
+
+// A line of a file, an object.
+class LineReader {
+  public:
+    explicit LineReader(const Value& line) : line_(line) {
+        if (!line.is(Kind::kDict)) fail(ExitCode::kInput, "is no JSON object");
+        int kinds = 0;
+        for (const char* kind : {"prompt", "prompt_ids", "messages"}) kinds += has(kind);
+        if (kinds != 1)
+            fail(ExitCode::kInput, "has not one of the fields `prompt`, `prompt_ids`, `messages`");
+        for (const auto& [key, value] : line.dict().entries) {
+            const std::string& name = key.text();
+            if (std::ranges::find(kLineFields, name) == kLineFields.end())
+                fail(ExitCode::kInput, "has the field `{}`, which nothing here reads{}",
+                     printable(name), meant(name));
+            const bool is_of_chat = name != "prompt" && name != "prompt_ids" && name != "messages";
+            if (is_of_chat && !has("messages"))
+                fail(ExitCode::kInput, "has `{}`, which is for `messages`", name);
+        }
+    }
+
+    [[nodiscard]] bool has(std::string_view key) const {
+        return tokens::jinja::find_key(line_.dict(), key) != nullptr;
+    }
+    // None where it is absent.
+    [[nodiscard]] Value get(std::string_view key) const {
+        const Value* value = tokens::jinja::find_key(line_.dict(), key);
+        return value == nullptr ? Value::none() : *value;
+    }
+    [[nodiscard]] Value get(std::string_view key, Kind kind) const {
+        Value value = get(key);
+        if (!value.is(kind) && has(key))
+            fail(ExitCode::kInput, "{}: the field has a value of the wrong kind", key);
+        return value;
+    }
+    [[nodiscard]] std::vector<int64_t> integers(std::string_view key) const {
+        std::vector<int64_t> numbers;
+        for (const Value& number : get(key, Kind::kList).items()) {
+            if (!number.is(Kind::kInt)) fail(ExitCode::kInput, "{}: holds no numbers", key);
+            numbers.push_back(number.integral());
+        }
+        return numbers;
+    }
+
+  private:
+    [[nodiscard]] static std::string meant(const std::string& name) {
+        const std::vector<std::string> known(kLineFields.begin(), kLineFields.end());
+        const auto near = nearest(name, known);
+        return near ? fmt::format(": did you mean `{}`?", *near) : ": leave it out";
+    }
+
+    const Value& line_;
+};
+
+// Throws Error{kInput}.
+Prompt parse_line(const Value& line, const TextFiles& files, const TemplateVariables& more) {
+    const LineReader reader(line);
+    if (reader.has("prompt"))
+        return {files.require_codec().encode(reader.get("prompt", Kind::kText).text(), false), "",
+                "", false};
+    if (reader.has("prompt_ids"))
+        return {checked_tokens(reader.integers("prompt_ids"), "prompt_ids"), "", "", false};
+    tokens::ChatInput chat;
+    chat.messages = reader.get("messages", Kind::kList);
+    const auto list = [&](const char* key) {
+        return reader.get(key).is(Kind::kNone) ? Value::none() : reader.get(key, Kind::kList);
+    };
+    chat.tools = list("tools");
+    chat.documents = list("documents");
+    if (!reader.get("chat_template_kwargs").is(Kind::kNone))
+        chat.more = variables_of(reader.get("chat_template_kwargs"), ExitCode::kInput,
+                                 "chat_template_kwargs");
+    for (const auto& one : more)
+        if (std::ranges::find(chat.more, one.first, &TemplateVariables::value_type::first) ==
+            chat.more.end())
+            chat.more.push_back(one);
+    const Value continues = reader.get("continue_final_message");
+    if (!continues.is(Kind::kNone) && !continues.is(Kind::kBool))
+        fail(ExitCode::kInput, "continue_final_message: the field has a value of the wrong kind");
+    chat.continue_final_message = continues.is(Kind::kBool) && continues.integral() != 0;
+    chat.add_generation_prompt = !chat.continue_final_message;
+    return chat_prompt(chat, files);
 }
 
 }  // namespace
+
+TemplateVariables template_variables_of(const std::string& text, const char* where) {
+    if (text.empty()) return {};
+    try {
+        return variables_of(tokens::jinja::value_of_json(text), ExitCode::kUsage, where);
+    } catch (const tokens::jinja::Fault& fault) {
+        fail(ExitCode::kUsage, "{}: {}", where, printable(fault.what()));
+    }
+}
 
 Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files) {
     const int given = (arguments.text.empty() ? 0 : 1) + (arguments.ids.empty() ? 0 : 1) +
@@ -50,40 +160,58 @@ Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files) {
     if (given > 1) fail(ExitCode::kUsage, "--prompt, --prompt-ids and --chat exclude each other");
     if (!arguments.system.empty() && arguments.chat.empty())
         fail(ExitCode::kUsage, "--system is for --chat");
+    if (!arguments.template_kwargs.empty() && arguments.chat.empty())
+        fail(ExitCode::kUsage, "--chat-template-kwargs is for --chat and --file");
     if (!arguments.ids.empty()) return {checked_tokens(arguments.ids, "--prompt-ids"), "", ""};
     if (!arguments.chat.empty()) {
-        Json messages = Json::array();
-        if (!arguments.system.empty())
-            messages.push_back({{"role", "system"}, {"content", arguments.system}});
-        messages.push_back({{"role", "user"}, {"content", arguments.chat}});
-        return chat_prompt(messages, files);
+        const auto message = [](const char* role, const std::string& content) {
+            const auto text = [](const std::string& plain) {
+                return tokens::jinja::new_text(nullptr, plain);
+            };
+            return tokens::jinja::new_dict(
+                nullptr, {{text("role"), text(role)}, {text("content"), text(content)}});
+        };
+        tokens::jinja::Values messages;
+        if (!arguments.system.empty()) messages.push_back(message("system", arguments.system));
+        messages.push_back(message("user", arguments.chat));
+        tokens::ChatInput chat;
+        chat.messages = tokens::jinja::new_list(nullptr, std::move(messages));
+        chat.add_generation_prompt = true;
+        chat.more = template_variables_of(arguments.template_kwargs, "--chat-template-kwargs");
+        return chat_prompt(chat, files);
     }
+    if (arguments.text.empty() && files.first_token())
+        return {{*files.first_token()}, "", "", false};
     const std::string& text = arguments.text;
     return {files.require_codec().encode(text.empty() ? "\n" : text, false), text, ""};
 }
 
-Prompt prompt_of_line(std::string_view line, const TextFiles& files) {
-    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+Prompt prompt_of_line(std::string_view line, const TextFiles& files,
+                      const TemplateVariables& more) {
     try {
-        if (json.is_discarded()) fail(ExitCode::kInput, "is no JSON");
-        Prompt prompt = parse_line(json, files);
+        Prompt prompt = parse_line(tokens::jinja::value_of_json(line), files, more);
+        if (prompt.tokens.empty() && files.first_token())
+            prompt.tokens.push_back(*files.first_token());
         if (prompt.tokens.empty()) fail(ExitCode::kInput, "the prompt has no tokens");
         return prompt;
     } catch (const Error& error) {
-        return {{}, "", error.what()};
-    } catch (const Json::exception&) {
-        return {{}, "", "a field has a value of the wrong kind"};
+        return {{}, "", error.what(), false};
+    } catch (const tokens::jinja::Fault& fault) {
+        return {{}, "", printable(fault.what()), false};
     }
 }
 
-std::vector<Prompt> prompts_of_file(const std::string& path, const TextFiles& files) {
+std::vector<Prompt> prompts_of_file(const PromptArguments& arguments, const TextFiles& files) {
+    const std::string& path = arguments.file;
+    const TemplateVariables more =
+        template_variables_of(arguments.template_kwargs, "--chat-template-kwargs");
     std::ifstream in(path);
     if (!in)
         fail(ExitCode::kInput, "--file {}: cannot be read: {}", printable(path), errno_text(errno));
     std::vector<Prompt> prompts;
     for (std::string line; std::getline(in, line);)
         if (line.find_first_not_of(" \t\r") != std::string::npos)
-            prompts.push_back(prompt_of_line(line, files));
+            prompts.push_back(prompt_of_line(line, files, more));
     return prompts;
 }
 

@@ -12,27 +12,40 @@
 namespace dslaunch::worker {
 
 struct PromptArguments {
-    std::string text;          // --prompt
-    std::vector<int64_t> ids;  // --prompt-ids
-    std::string chat;          // --chat: what a user says
-    std::string system;        // --system: what the model is told before
-    std::string file;          // --file: a prompt each line
+    std::string text;             // --prompt
+    std::vector<int64_t> ids;     // --prompt-ids
+    std::string chat;             // --chat: what a user says
+    std::string system;           // --system: what the model is told before
+    std::string file;             // --file: a prompt each line
+    std::string template_kwargs;  // --chat-template-kwargs: variables of the template, as JSON
 };
 
 struct Prompt {
     std::vector<int32_t> tokens;
     std::string shown;  // the part of the text that was given, which is printed before what is made
     std::string fault;  // why the line is no prompt; empty: it is one
+    bool is_chat = false;  // what is made is an answer, which does not go on with a text
 };
 
-// The one prompt of the options; none given: a newline. Throws Error{kUsage} for options that
-// exclude each other, Error{kInput} for text without a tokenizer or a chat without a template.
+// The one prompt of the options; none given: the model's first token, or a newline. Throws
+// Error{kUsage} for options that exclude each other, Error{kInput} for text without a tokenizer or
+// a chat without a template.
 [[nodiscard]] Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files);
 
-// A line of a file: {"prompt": text}, {"prompt_ids": [tokens]} or {"messages": [chat]}.
-[[nodiscard]] Prompt prompt_of_line(std::string_view line, const TextFiles& files);
+// Returns TEXT, a JSON object, as variables of a template. WHERE names it in messages. Throws
+// Error{kUsage} for anything else, and for names that are no variables of a template's own.
+[[nodiscard]] tokens::TemplateVariables template_variables_of(const std::string& text,
+                                                              const char* where);
 
-// All lines of the file, empty ones left out. Throws Error{kInput} for a file that cannot be read.
-[[nodiscard]] std::vector<Prompt> prompts_of_file(const std::string& path, const TextFiles& files);
+// Returns the prompt of a line of a file: {"prompt": text}, {"prompt_ids": [tokens]} or
+// {"messages": [chat]}, the last with `tools`, `documents`, `chat_template_kwargs` and
+// `continue_final_message` where they are wanted. MORE: variables that a line does not set.
+[[nodiscard]] Prompt prompt_of_line(std::string_view line, const TextFiles& files,
+                                    const tokens::TemplateVariables& more = {});
+
+// Returns all lines of the file of ARGUMENTS, empty ones left out. Throws Error{kInput} for a file
+// that cannot be read.
+[[nodiscard]] std::vector<Prompt> prompts_of_file(const PromptArguments& arguments,
+                                                  const TextFiles& files);
 
 }  // namespace dslaunch::worker

@@ -15,7 +15,9 @@
 #include "worker/text/chat_values.h"
 #include "worker/text/decoder_session.h"
 #include "worker/text/end_watch.h"
+#include "worker/text/generation_defaults.h"
 #include "worker/text/key_file.h"
+#include "worker/text/prompts.h"
 #include "worker/text/rank_process.h"
 #include "worker/text/text_files.h"
 
@@ -26,6 +28,8 @@ struct ServeArguments {
     DecoderArguments decoder;
     serve::ServerOptions server;
     infer::EngineOptions engine;
+    SamplingArguments sampling;
+    std::string template_kwargs;
     int64_t cache_tokens = 0;
     int64_t port = 8000;
     std::string api_key_file;
@@ -65,10 +69,9 @@ void declare(CommandLine& app, ServeArguments& arguments) {
     declare_decoder(app, arguments.decoder);
     declare_cpu(app, arguments.decoder);
     app.group("where a request is silent");
-    infer::SamplingOptions& sampling = arguments.server.sampling;
-    app.add("--temperature X", sampling.temperature, "how freely tokens are drawn").show_default();
-    app.add("--top-k N", sampling.top_k, "draw among the N likeliest, 0: among all").show_default();
-    app.add("--top-p X", sampling.top_p, "draw among the likeliest that reach X").show_default();
+    declare_sampling(app, arguments.sampling);
+    app.add("--chat-template-kwargs JSON", arguments.template_kwargs,
+            "variables of the chat template, as '{\"enable_thinking\": false}'");
 }
 
 // Opens SESSION with the cache that is asked for, or with the default if it fits, or what does.
@@ -85,15 +88,39 @@ Duration idle_interval(double timeout_s) {
     return std::chrono::milliseconds(static_cast<int64_t>(std::min(5.0, timeout_s / 3) * 1e3));
 }
 
-serve::ChatRenderer renderer_of(const TextFiles& files) {
+// What the template gets of CHAT. MORE: variables where the request sets none of the name.
+tokens::ChatInput chat_input_of(const serve::ApiRequest& chat,
+                                const tokens::TemplateVariables& more) {
+    using tokens::jinja::Value;
+    const auto value_or_none = [](const std::optional<serve::JsonView>& value) {
+        return value ? template_value(*value) : Value::none();
+    };
+    tokens::ChatInput input;
+    input.messages = template_value(*chat.messages);
+    input.tools = value_or_none(chat.tools);
+    input.documents = value_or_none(chat.documents);
+    input.add_generation_prompt = chat.begins_answer;
+    input.continue_final_message = chat.continues_last;
+    const Value kwargs = value_or_none(chat.template_kwargs);
+    if (chat.template_kwargs)
+        for (const auto& [name, value] : kwargs.dict().entries)
+            input.more.emplace_back(name.text(), value);
+    if (!chat.reasoning_effort.empty())
+        input.more.emplace_back("reasoning_effort",
+                                tokens::jinja::new_text(nullptr, chat.reasoning_effort));
+    // Of equal names the first counts.
+    input.more.insert(input.more.end(), more.begin(), more.end());
+    return input;
+}
+
+serve::ChatRenderer renderer_of(const TextFiles& files, const ServeArguments& arguments) {
     if (!files.has_chat()) return {};
-    return [&files](serve::JsonView messages, std::optional<serve::JsonView> tools,
-                    int64_t bytes_max) {
+    const tokens::TemplateVariables more =
+        template_variables_of(arguments.template_kwargs, "--chat-template-kwargs");
+    return [&files, more](const serve::ApiRequest& chat, int64_t bytes_max) {
         tokens::jinja::Limits limits;
         limits.memory_bytes_max = std::min(limits.memory_bytes_max, static_cast<size_t>(bytes_max));
-        return files.chat_text(template_value(messages),
-                               tools ? template_value(*tools) : tokens::jinja::Value::none(),
-                               limits);
+        return files.chat_text(chat_input_of(chat, more), limits);
     };
 }
 
@@ -105,8 +132,17 @@ int64_t requests_bytes_max(int64_t otherwise) {
     return std::clamp(tightest->left.value / kPart, kLeast, otherwise);
 }
 
-serve::ServerOptions server_options(const ServeArguments& arguments, int64_t context) {
+serve::ServerOptions server_options(const ServeArguments& arguments, const TextFiles& files,
+                                    int64_t context) {
     serve::ServerOptions options = arguments.server;
+    const storage::GenerationConfig& config = files.generation();
+    options.sampling = sampling_of(arguments.sampling, config);
+    options.tokens_max = config.max_new_tokens;
+    options.length_max = config.max_length;
+    options.stops = config.stop_strings;
+    options.first_token = files.first_token();
+    tell_generation("serve", arguments.sampling, config);
+    if (!files.end_source().empty()) log_info("serve", "a text ends at {}", files.end_source());
     options.port = static_cast<int>(arguments.port);
     options.context = context;
     options.requests_bytes_max = requests_bytes_max(options.requests_bytes_max);
@@ -127,7 +163,8 @@ void serve_session(const ServeArguments& arguments, const serve::ServerOptions& 
             if (goes_on) session.keep_waiting();
         },
         idle_interval(arguments.decoder.timeout_s));
-    serve::HttpServer server(service, files.require_codec(), renderer_of(files), options);
+    serve::HttpServer server(service, files.require_codec(), renderer_of(files, arguments),
+                             options);
     const int port = server.bind();
     const bool is_v6 = options.host.find(':') != std::string::npos;
     log_info("serve", "`{}` at http://{}:{}/v1, {} texts at once, {} tokens of cache",
@@ -158,8 +195,9 @@ void serve_model(ServeArguments& arguments, RankProcess& process) {
         log_info("serve",
                  "a text may have {} tokens, as many as the cache: the model's context is {}",
                  positions, session.context());
-    serve_session(arguments, server_options(arguments, std::min(session.context(), positions)),
-                  session, files, watch);
+    serve_session(arguments,
+                  server_options(arguments, files, std::min(session.context(), positions)), session,
+                  files, watch);
     session.finish();
 }
 
@@ -177,7 +215,8 @@ int serve_main(int argc, char** argv) {
     ServeArguments arguments;
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
-    static_cast<void>(infer::Sampler(arguments.server.sampling));  // says what is out of range
+    static_cast<void>(sampling_of(arguments.sampling, {}));  // says what is out of range
+    static_cast<void>(template_variables_of(arguments.template_kwargs, "--chat-template-kwargs"));
     return run_as_rank([&](RankProcess& process) { serve_model(arguments, process); });
 }
 

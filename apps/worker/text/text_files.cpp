@@ -2,28 +2,39 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "infer/text/byte_codec.h"
 #include "infer/text/tokenizer_codec.h"
-#include "storage/huggingface/generation_config.h"
+#include "tokens/template/values/json_text.h"
 
 namespace dslaunch::worker {
+
+namespace {
+
+bool is_no_effort(const tokens::jinja::Value& effort) {
+    return effort.is(tokens::jinja::Kind::kText) && effort.text() == "none";
+}
+
+}  // namespace
 
 TextFiles::TextFiles(const std::string& folder, int64_t vocabulary)
     : folder_(folder), vocabulary_(vocabulary) {
     if (!folder.empty()) {
-        end_tokens_ = storage::end_tokens_of(folder);
+        generation_ = storage::read_generation_config(folder);
         const std::string path = fmt::format("{}/tokenizer.json", folder);
         std::error_code unreadable;
         if (std::filesystem::exists(path, unreadable)) {
-            tokenizer_ = tokens::Tokenizer::load(path);
+            tokenizer_ = tokens::Tokenizer::of_folder(folder);
             codec_ = std::make_unique<infer::TokenizerCodec>(*tokenizer_);
         }
         chat_ = tokens::ChatTemplates::read(folder);
+        find_ends();
     }
     if (!codec_ && vocabulary <= infer::kByteVocabMax)
         codec_ = std::make_unique<infer::ByteCodec>();
@@ -39,25 +50,75 @@ const infer::TextCodec& TextFiles::require_codec() const {
     return *codec_;
 }
 
-std::string TextFiles::chat_text(const nlohmann::ordered_json& messages) const {
-    return chat_text(tokens::template_value(messages), tokens::jinja::Value::none(), {});
+void TextFiles::find_ends() {
+    const storage::GenerationConfig config = storage::read_tokens_of_config(folder_);
+    first_token_ = generation_.bos_token ? generation_.bos_token : config.bos_token;
+    end_tokens_ = generation_.eos_tokens;
+    if (!end_tokens_.empty()) return;
+    end_tokens_ = config.eos_tokens;
+    if (!tokenizer_) return;
+    const auto add = [&](std::optional<int32_t> token, const char* source) {
+        if (!token || std::ranges::find(end_tokens_, *token) != end_tokens_.end()) return;
+        end_tokens_.push_back(*token);
+        end_source_ =
+            fmt::format("`{}`, {}", printable(tokenizer_->token_of(*token).value_or("")), source);
+    };
+    if (const auto name = tokens::special_token_of(folder_, "eos_token"))
+        add(tokenizer_->id_of(*name), "the tokenizer's eos_token");
+    if (end_tokens_.empty()) add(end_of_turn(), "which ends a turn in the chat template");
 }
 
-std::string TextFiles::chat_text(tokens::jinja::Value messages, tokens::jinja::Value tools,
+// The special token that the template writes right after an answer.
+std::optional<int32_t> TextFiles::end_of_turn() const {
+    constexpr std::string_view kAnswer = "qz7answer";
+    if (!chat_) return std::nullopt;
+    tokens::ChatInput chat;
+    chat.messages = tokens::jinja::value_of_json(fmt::format(
+        R"([{{"role": "user", "content": "q"}}, {{"role": "assistant", "content": "{}"}}])",
+        kAnswer));
+    try {
+        const std::string text = chat_->choose(false).apply(chat).text;
+        const size_t at = text.rfind(kAnswer);
+        if (at == std::string::npos) return std::nullopt;
+        const std::vector<int32_t> rest = tokenizer_->encode(
+            std::string_view(text).substr(at + kAnswer.size()), {.add_special_tokens = false});
+        if (!rest.empty() && tokenizer_->is_special(rest.front())) return rest.front();
+    } catch (const Error&) {
+        // The template refuses this conversation, and says nothing of ends.
+    }
+    return std::nullopt;
+}
+
+std::string TextFiles::chat_text(const tokens::ChatInput& chat,
                                  const tokens::jinja::Limits& limits) const {
     if (!chat_)
         fail(ExitCode::kInput,
              "{}: the model has no chat template (chat_template.jinja, or `chat_template` in "
              "tokenizer_config.json); give a --prompt",
              folder_.empty() ? "MODEL" : printable(folder_));
-    const bool with_tools = !tools.is(tokens::jinja::Kind::kNone);
-    tokens::ChatInput input;
-    input.messages = std::move(messages);
-    input.tools = std::move(tools);
-    input.add_generation_prompt = true;
+    const bool with_tools = !chat.tools.is(tokens::jinja::Kind::kNone);
+    const tokens::ChatTemplate& made = chat_->choose(with_tools);
+    const auto require = [&](bool is_given, const char* name, const char* advice) {
+        if (is_given && !made.mentions(name))
+            fail(ExitCode::kInput, "{}: it reads no `{}`, so the model would not know of it{}",
+                 made.name(), name, advice);
+    };
+    if (with_tools && !made.mentions("tools") && !has_warned_.exchange(true))
+        log_warn("chat", "{}: it reads no tools, so the model does not know of those that came",
+                 made.name());
+    require(!chat.documents.is(tokens::jinja::Kind::kNone), "documents",
+            ": put them into a message");
+    const auto effort = std::ranges::find(chat.more, "reasoning_effort",
+                                          &std::pair<std::string, tokens::jinja::Value>::first);
+    require(effort != chat.more.end() && !is_no_effort(effort->second), "reasoning_effort",
+            made.mentions("enable_thinking")
+                ? ": send \"chat_template_kwargs\": {\"enable_thinking\": true} or false"
+                : ": leave it out");
     tokens::TemplateOptions options;
     options.limits = limits;
-    return chat_->choose(with_tools).apply(input, options).text;
+    tokens::ChatInput input = chat;
+    input.prefers_objects = true;
+    return made.apply(input, options).text;
 }
 
 }  // namespace dslaunch::worker

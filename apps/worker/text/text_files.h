@@ -2,14 +2,15 @@
 // folder -> [here] -> generate, serve, eval. Const functions: any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "infer/text/text_codec.h"
+#include "storage/huggingface/generation_config.h"
 #include "tokens/template/template_files.h"
 #include "tokens/tokenizer/tokenizer.h"
 
@@ -26,21 +27,36 @@ class TextFiles {
     // Throws Error{kInput} that says what is missing where there is no codec.
     [[nodiscard]] const infer::TextCodec& require_codec() const;
     [[nodiscard]] bool has_chat() const { return chat_.has_value(); }
-    // The text of a chat in the model's template, with the start of its answer. Throws
-    // Error{kInput} where there is no template, and for messages that it refuses.
-    [[nodiscard]] std::string chat_text(const nlohmann::ordered_json& messages) const;
-    // The same of values; TOOLS: a list, or none. LIMITS bound what the template may take.
-    [[nodiscard]] std::string chat_text(tokens::jinja::Value messages, tokens::jinja::Value tools,
-                                        const tokens::jinja::Limits& limits) const;
+    // The text of CHAT in the model's template. LIMITS bound what the template may take. Throws
+    // Error{kInput} where there is no template, for messages that it refuses, and for documents and
+    // an effort (`reasoning_effort`) that it does not read; tools that it does not read are told
+    // once.
+    [[nodiscard]] std::string chat_text(const tokens::ChatInput& chat,
+                                        const tokens::jinja::Limits& limits = {}) const;
+    // As generation_config.json names them; else config.json's and the tokenizer's, or where they
+    // name none the token that ends a turn in the chat template.
     [[nodiscard]] const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
+    // Words for end_tokens() that are not of generation_config.json or config.json alone; else "".
+    [[nodiscard]] const std::string& end_source() const { return end_source_; }
+    // The token that a text without a prompt begins with.
+    [[nodiscard]] std::optional<int32_t> first_token() const { return first_token_; }
+    // generation_config.json; empty without such a file.
+    [[nodiscard]] const storage::GenerationConfig& generation() const { return generation_; }
 
   private:
+    void find_ends();
+    [[nodiscard]] std::optional<int32_t> end_of_turn() const;
+
     std::string folder_;
     int64_t vocabulary_;
     std::optional<tokens::Tokenizer> tokenizer_;
     std::optional<tokens::ChatTemplates> chat_;
     std::unique_ptr<const infer::TextCodec> codec_;
+    storage::GenerationConfig generation_;
+    std::optional<int32_t> first_token_;
     std::vector<int32_t> end_tokens_;
+    std::string end_source_;
+    mutable std::atomic<bool> has_warned_ = false;
 };
 
 }  // namespace dslaunch::worker

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -25,7 +26,8 @@ void print(const std::string& text) {
 
 infer::Request request_of(const Prompt& prompt, const WritingOptions& options,
                           const TextFiles& files) {
-    infer::Request request{prompt.tokens, options.tokens_max, options.sampling, {}};
+    infer::Request request{
+        prompt.tokens, tokens_max_of(options, std::ssize(prompt.tokens)), options.sampling, {}};
     if (!options.ignores_end) request.end_tokens = files.end_tokens();
     return request;
 }
@@ -33,8 +35,12 @@ infer::Request request_of(const Prompt& prompt, const WritingOptions& options,
 // The text of one prompt as its tokens come.
 class Writing {
   public:
-    Writing(const TextFiles& files, const WritingOptions& options) {
-        if (options.as_text) written_.emplace(files.require_codec().stream(), options.stops);
+    Writing(const TextFiles& files, const WritingOptions& options, const Prompt& prompt) {
+        if (!options.as_text) return;
+        const std::span<const int32_t> before(prompt.tokens);
+        written_.emplace(
+            files.require_codec().stream(before.first(prompt.is_chat ? 0 : before.size())),
+            options.stops);
     }
 
     // What is to be printed of MADE: the text that is certain now, or its number.
@@ -102,10 +108,20 @@ class OrderedLines {
 
 }  // namespace
 
+int64_t tokens_max_of(const WritingOptions& options, int64_t prompt_tokens) {
+    if (!options.length_max) return options.tokens_max;
+    if (*options.length_max <= prompt_tokens)
+        fail(ExitCode::kInput,
+             "the prompt has {} tokens, and generation_config.json's max_length is {}: give "
+             "--tokens",
+             prompt_tokens, *options.length_max);
+    return *options.length_max - prompt_tokens;
+}
+
 void write_one(infer::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
                const Prompt& prompt) {
     if (options.as_text) print(prompt.shown);
-    Writing writing(files, options);
+    Writing writing(files, options, prompt);
     if (options.tokens_max > 0) {
         infer::Engine engine(runner, {1, 1});
         static_cast<void>(engine.add(request_of(prompt, options, files)));
@@ -131,7 +147,7 @@ void write_all(infer::StepRunner& runner, const TextFiles& files, const WritingO
     size_t next = 0;
     while (next < prompts.size() || !engine.idle()) {
         for (; next < prompts.size() && engine.has_room(); ++next) {
-            Writing writing(files, options);
+            Writing writing(files, options, prompts[next]);
             if (!prompts[next].fault.empty()) {
                 lines.fault(next, prompts[next].fault);
             } else if (options.tokens_max == 0) {

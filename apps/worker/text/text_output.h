@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,17 @@ namespace dslaunch::worker {
 
 struct WritingOptions {
     int64_t tokens_max = 200;
+    std::optional<int64_t> length_max;  // in its place: tokens of a text, its prompt among them
     infer::SamplingOptions sampling;
     std::vector<std::string> stops;
     bool ignores_end = false;
     bool as_text = true;
     int64_t sequences_max = 16;  // prompts that share a batch
 };
+
+// Returns the tokens to make after PROMPT_TOKENS. Throws Error{kInput} where length_max leaves
+// none.
+[[nodiscard]] int64_t tokens_max_of(const WritingOptions& options, int64_t prompt_tokens);
 
 // Continues PROMPT; each piece is printed when it is certain.
 void write_one(infer::StepRunner& runner, const TextFiles& files, const WritingOptions& options,

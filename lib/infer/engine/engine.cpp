@@ -27,6 +27,13 @@ void Engine::check(const Request& request) const {
         if (token < 0 || token >= runner_.vocabulary())
             fail(ExitCode::kInput, "prompt token {} is outside the model's vocabulary of {}", token,
                  runner_.vocabulary());
+    if (request.sampling.rules)
+        for (const TokenBias& bias : request.sampling.rules->biases)
+            for (const int32_t token : bias.tokens)
+                if (token < 0 || token >= runner_.vocabulary())
+                    fail(ExitCode::kInput,
+                         "a bias is for token {}, and the model's vocabulary is {}", token,
+                         runner_.vocabulary());
     const int64_t positions = runner_.positions_max();
     const int64_t prompt_numel = std::ssize(request.prompt);
     if (prompt_numel > positions)
@@ -44,9 +51,9 @@ RequestId Engine::add(Request request) {
                         0,
                         prompt_numel,
                         request.tokens_max,
-                        std::move(request.end_tokens),
+                        request.end_tokens,
                         {},
-                        Sampler(request.sampling)});
+                        Sampler(request.sampling, {request.end_tokens, request.tokens_max})});
     return next_id_++;
 }
 

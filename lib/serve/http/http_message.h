@@ -28,6 +28,7 @@ struct HttpReply {
     int status = 200;
     const char* type = kJsonType;  // for ever
     std::string body;
+    const char* fields = "";  // further lines of the head, each with its end; for ever
     // Set: the body comes in its pieces. It may wait a moment, and is not called again after the
     // last piece or once the client has left.
     std::function<Piece()> stream;

@@ -73,6 +73,7 @@ ShortText head_of(const HttpReply& reply, const ReplyMode& mode) {
     head.add("HTTP/1.1 ").add(static_cast<size_t>(reply.status)).add(" ");
     head.add(reason_of(reply.status)).add("\r\nContent-Type: ").add(reply.type);
     head.add("\r\nConnection: ").add(mode.stays_open ? "keep-alive\r\n" : "close\r\n");
+    head.add(reply.fields);
     if (reply.status == 401) head.add("WWW-Authenticate: Bearer\r\n");
     if (reply.status == 429 || reply.status == 503) head.add("Retry-After: 1\r\n");
     if (!reply.stream) {

@@ -201,8 +201,13 @@ void JsonReader::number() {
     node.kind = JsonKind::kReal;
     node.is_marked = is_whole;
     // The text is a whole number of the grammar: what strtod() takes besides cannot stand here.
-    node.real = std::strtod(first, nullptr);
-    if (!std::isfinite(node.real)) refuse("a number is too large");
+    const double real = std::strtod(first, nullptr);
+    if (!std::isfinite(real)) refuse("a number is too large");
+    if (is_whole) {
+        node.place = {static_cast<uint32_t>(begin), static_cast<uint32_t>(at_ - begin)};
+    } else {
+        node.real = real;
+    }
 }
 
 // A text is written over its own escapes, which are never shorter than what they say.
@@ -316,7 +321,14 @@ int64_t JsonView::integer() const {
 double JsonView::real() const {
     DSL_CHECK(is_number(), "no number");
     const JsonDocument::Node& node = document_->nodes_[at_];
+    if (is_large_integer()) return std::strtod(std::string(digits()).c_str(), nullptr);
     return is(JsonKind::kReal) ? node.real : static_cast<double>(node.integer);
+}
+
+std::string_view JsonView::digits() const {
+    DSL_CHECK(is_large_integer(), "no large integer");
+    const auto place = document_->nodes_[at_].place;
+    return std::string_view(document_->text_).substr(place.begin, place.numel);
 }
 
 std::string_view JsonView::text() const {

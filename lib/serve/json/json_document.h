@@ -40,7 +40,8 @@ class JsonView {
     // REQUIRES for each: the kind that it reads.
     [[nodiscard]] bool flag() const;
     [[nodiscard]] int64_t integer() const;
-    [[nodiscard]] double real() const;  // also of an integer
+    [[nodiscard]] double real() const;              // also of an integer
+    [[nodiscard]] std::string_view digits() const;  // of a large integer, after a `-` or not
     [[nodiscard]] std::string_view text() const;
     [[nodiscard]] int64_t elements() const;  // of an array, or fields of an object
     [[nodiscard]] Range items() const;       // of an array
@@ -100,7 +101,7 @@ class JsonDocument {
     friend class JsonView;
     friend class JsonReader;
     struct Place {
-        uint32_t begin, numel;  // bytes of a text; elements or fields
+        uint32_t begin, numel;  // bytes of a text or a large integer; elements or fields
     };
     struct Node {
         union {

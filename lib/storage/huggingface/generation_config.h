@@ -1,20 +1,55 @@
-// The tokens that end a text of a Hugging Face folder's model: those of generation_config.json, or
-// of config.json where there is no such file. Data path: folder -> [here] -> generate, serve. Pure
-// but for reading the two files.
+// What generation_config.json of a Hugging Face folder says of how texts are made, and the tokens
+// that its other files name for their beginnings and ends. Data path: folder -> [here] -> generate,
+// serve, data. Pure but for reading files.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dslaunch::storage {
 
-// eos_token_id of TEXT, the JSON at PATH: one token, several, or none. Throws Error{kInput} naming
-// PATH and the field for anything else.
-[[nodiscard]] std::vector<int32_t> parse_end_tokens(const std::string& path, std::string_view text);
+// As transformers' GenerationConfig; what the file leaves out is empty.
+struct GenerationConfig {
+    std::optional<bool> do_sample;
+    std::optional<double> temperature, top_p, min_p, repetition_penalty;
+    std::optional<int64_t> top_k;
+    std::optional<int64_t> max_new_tokens, max_length;  // the second with the prompt
+    std::optional<int64_t> min_new_tokens, min_length;
+    std::optional<int64_t> no_repeat_ngram_size;
+    std::optional<int32_t> bos_token;
+    std::vector<int32_t> eos_tokens, forced_eos_tokens;
+    std::vector<int32_t> suppress_tokens, begin_suppress_tokens;
+    std::vector<std::string> stop_strings;
+    std::vector<std::vector<int32_t>> bad_words;
+    std::vector<std::pair<std::vector<int32_t>, double>> sequence_bias;
+    // "num_beams = 4": what it asks for and nothing here does.
+    std::vector<std::string> not_done;
 
-// Those of FOLDER. Throws as above. REQUIRES: FOLDER has a config.json.
+    // Returns true if the file says how tokens are drawn: transformers' defaults stand for what it
+    // then leaves out.
+    [[nodiscard]] bool says_sampling() const {
+        return do_sample || temperature || top_p || min_p || top_k;
+    }
+};
+
+// Returns TEXT, the JSON at PATH. Throws Error{kInput} naming PATH and the field for a value of the
+// wrong kind or out of range.
+[[nodiscard]] GenerationConfig parse_generation_config(const std::string& path,
+                                                       std::string_view text);
+
+// Returns FOLDER's; an empty one where it has no such file. Throws as above.
+[[nodiscard]] GenerationConfig read_generation_config(const std::string& folder);
+
+// Returns the tokens that FOLDER's config.json names for the beginning and the ends of a text.
+// Throws as above.
+[[nodiscard]] GenerationConfig read_tokens_of_config(const std::string& folder);
+
+// Returns the end tokens of generation_config.json, or of config.json where it names none. Throws
+// as above.
 [[nodiscard]] std::vector<int32_t> end_tokens_of(const std::string& folder);
 
 }  // namespace dslaunch::storage

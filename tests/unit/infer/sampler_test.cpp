@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -48,7 +50,7 @@ TEST_CASE("top-k, top-p and min-p leave out what is less likely") {
         SamplingOptions options;
         std::vector<int32_t> tokens;
     };
-    const Row rows[] = {
+    const std::vector<Row> rows = {
         {{.temperature = 1, .top_k = 0}, {0, 1, 2, 3}},
         {{.temperature = 1, .top_k = 2}, {0, 1}},
         {{.temperature = 1, .top_k = 3}, {0, 1, 2}},  // of equal ones the lowest stays
@@ -74,6 +76,76 @@ TEST_CASE("a repetition penalty makes tokens of the text less likely, once each"
     CHECK(draw(sampler, {4, 3}, {7, -1}) == 0);       // tokens without a logit
 }
 
+// The likeliest token after TEXT with LOGITS 5, 4, 3, 2, 1 under RULES, with the bounds that it
+// has.
+int32_t ruled(const TokenRules& rules, const std::vector<int32_t>& text, TextBounds bounds = {}) {
+    SamplingOptions options;
+    options.temperature = 0;
+    options.rules = std::make_shared<const TokenRules>(rules);
+    Sampler sampler(options, std::move(bounds));
+    return draw(sampler, {5, 4, 3, 2, 1}, text);
+}
+
+TEST_CASE("rules on tokens hold as transformers' generate() has them") {
+    const auto biased = [](std::vector<int32_t> tokens, float bias) {
+        TokenRules rules;
+        rules.biases.push_back({std::move(tokens), bias});
+        return rules;
+    };
+    CHECK(ruled(biased({4}, 4.5F), {}) == 4);
+    CHECK(ruled(biased({4}, 3.5F), {}) == 0);
+    CHECK(ruled(biased({2, 4}, 9), {1, 2}) == 4);
+    CHECK(ruled(biased({2, 4}, 9), {2, 1}) == 0);
+    CHECK(ruled(biased({2, 4}, 9), {2}) == 0);  // a text that is shorter counts for nothing
+    CHECK(ruled(biased({9}, 9), {}) == 0);
+    TokenRules rules;
+    rules.bad_words = {{0}, {2, 1}};
+    CHECK(ruled(rules, {2, 2}) == 2);
+    CHECK(ruled(rules, {2, 3}) == 1);
+    CHECK(ruled(rules, {2, 3}, {{0}, {}}) == 0);  // an end token is no bad word
+    rules = {};
+    rules.suppressed = {0, 1};
+    rules.suppressed_first = {2};
+    CHECK(ruled(rules, {1}) == 3);
+    rules = {};
+    rules.ngram = 2;
+    CHECK(ruled(rules, {3, 0, 3}) == 1);
+    CHECK(ruled(rules, {3, 0, 2}) == 0);
+    rules.ngram = 1;
+    CHECK(ruled(rules, {3, 0, 1}) == 2);
+    rules = {};
+    rules.last = {3, 4};
+    CHECK(ruled(rules, {1}, {{}, 1}) == 3);
+    CHECK(ruled(rules, {1}, {{}, 2}) == 0);
+    rules = {};
+    rules.suppressed = {0, 1, 2, 3, 4};  // none is left: the first one
+    CHECK(ruled(rules, {1}) == 0);
+}
+
+TEST_CASE("no end token comes before the least number of tokens") {
+    for (const bool by_length : {false, true}) {
+        SamplingOptions options;
+        options.temperature = 0;
+        (by_length ? options.length_min : options.tokens_min) = by_length ? 4 : 2;
+        Sampler sampler(options, {{0, 2}, {}});
+        std::vector<int32_t> text = {4, 4};
+        for (int i = 0; i < 3; ++i) text.push_back(draw(sampler, {5, 4, 3, 2, 1}, text));
+        CHECK(text == std::vector<int32_t>{4, 4, 1, 1, 0});
+    }
+}
+
+TEST_CASE("penalties of OpenAI's protocol count the tokens that were made, not the prompt's") {
+    SamplingOptions options;
+    options.temperature = 0;
+    options.presence_penalty = 0.25;
+    options.frequency_penalty = 0.5;
+    Sampler sampler(options);
+    // 5, then 5 - 0.75 = 4.25 against 4.5, then 4.25 against 3.75, then 3.75 (twice made) of both.
+    std::vector<int32_t> text = {0, 0, 0};
+    for (int i = 0; i < 4; ++i) text.push_back(draw(sampler, {5, 4.5F, 1}, text));
+    CHECK(text == std::vector<int32_t>{0, 0, 0, 0, 1, 0, 0});
+}
+
 TEST_CASE("equal seeds draw equal tokens, others draw others") {
     const Logits logits(100, 0.0F);
     const auto series = [&](uint64_t seed) {
@@ -87,7 +159,7 @@ TEST_CASE("equal seeds draw equal tokens, others draw others") {
 }
 
 TEST_CASE("options out of range are refused by name") {
-    const std::pair<SamplingOptions, const char*> rows[] = {
+    const std::vector<std::pair<SamplingOptions, const char*>> rows = {
         {{.temperature = -1}, "temperature"},
         {{.temperature = NAN}, "temperature"},
         {{.top_k = -1}, "top-k"},

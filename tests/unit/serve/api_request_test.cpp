@@ -32,7 +32,7 @@ ApiError refused(ApiKind kind, const std::string& body) {
 TEST_CASE("a completion is read with its defaults") {
     const ApiRequest plain = accepted(ApiKind::kCompletion, R"({"prompt": "a"})");
     CHECK(plain.prompts == std::vector<std::string>{"a"});
-    CHECK(plain.tokens_max == 16);
+    CHECK_FALSE(plain.tokens_max);
     CHECK(plain.sampling.temperature == 0.5);
     CHECK(plain.sampling.top_k == 7);
     CHECK_FALSE(plain.stream);
@@ -50,7 +50,7 @@ TEST_CASE("a completion is read with its defaults") {
     CHECK(full.sampling.repetition_penalty == 1.5);
     CHECK(full.sampling.seed == 9);
     CHECK(full.choices == 3);
-    CHECK(full.stops == std::vector<std::string>{"x", "yy"});
+    CHECK(full.stops == std::optional(std::vector<std::string>{"x", "yy"}));
     CHECK(full.stream);
     CHECK(full.stream_usage);
     CHECK(full.echo);
@@ -67,9 +67,48 @@ TEST_CASE("a chat is read, with parts of text and tools") {
     CHECK(chat.messages->elements() == 3);
     CHECK(chat.tools->elements() == 1);
     CHECK(chat.tokens_max == 6);
-    CHECK(chat.stops == std::vector<std::string>{"x"});
+    CHECK(chat.stops == std::optional(std::vector<std::string>{"x"}));
     CHECK_FALSE(
         accepted(ApiKind::kChat, R"({"messages": [{"role": "user", "content": "x"}]})").tokens_max);
+}
+
+TEST_CASE("what clients send by default or beside the protocol's fields is taken") {
+    // Bodies of openai-python, LangChain, LiteLLM, Open WebUI, the Vercel AI SDK and of vLLM's
+    // users: a message of an answer comes back whole.
+    const ApiRequest chat = accepted(ApiKind::kChat, R"({"model": "m", "messages": [
+        {"role": "developer", "content": [{"type": "text", "text": "s"}]},
+        {"role": "user", "content": [{"type": "input_text", "text": "hi"}], "name": "u"},
+        {"role": "assistant", "content": null, "refusal": null, "annotations": [], "audio": null,
+         "function_call": null, "tool_calls": [{"id": "c", "type": "function", "index": 0,
+         "function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "7"}],
+        "frequency_penalty": 0.5, "presence_penalty": -0.5, "logit_bias": {"5": -100},
+        "logprobs": false, "top_logprobs": 0, "n": 1, "stream": false, "stream_options": null,
+        "user": "u", "metadata": {"a": "b"}, "store": false, "service_tier": "auto",
+        "parallel_tool_calls": true, "modalities": ["text"], "response_format": {"type": "text"},
+        "tool_choice": "none", "tools": [{"type": "function"}], "reasoning_effort": "low",
+        "chat_template_kwargs": {"enable_thinking": false}, "skip_special_tokens": true,
+        "min_tokens": 3, "ignore_eos": true, "stop_token_ids": [7], "stop": [], "best_of": null,
+        "guided_json": null, "functions": []})");
+    CHECK_FALSE(chat.tools);
+    CHECK(chat.reasoning_effort == "low");
+    CHECK(chat.template_kwargs->elements() == 1);
+    CHECK(chat.begins_answer);
+    CHECK(chat.sampling.frequency_penalty == 0.5);
+    CHECK(chat.sampling.presence_penalty == -0.5);
+    CHECK(chat.sampling.tokens_min == 3);
+    REQUIRE(chat.sampling.rules);
+    REQUIRE(chat.sampling.rules->biases.size() == 1);
+    CHECK(chat.sampling.rules->biases[0].tokens == std::vector<int32_t>{5});
+    CHECK(chat.sampling.rules->biases[0].bias == -100);
+    CHECK(chat.ignores_end);
+    CHECK(chat.more_ends == std::vector<int32_t>{7});
+    REQUIRE(chat.stops);
+    CHECK(chat.stops->empty());
+    const ApiRequest goes_on = accepted(ApiKind::kChat, R"({"messages": [
+        {"role": "assistant", "content": "a"}], "continue_final_message": true})");
+    CHECK(goes_on.continues_last);
+    CHECK_FALSE(goes_on.begins_answer);
 }
 
 TEST_CASE("wrong requests are refused by their field") {
@@ -97,15 +136,42 @@ TEST_CASE("wrong requests are refused by their field") {
         {text, R"({"prompt": "a", "max_tokens": "5"})", "max_tokens", "integer"},
         {text, R"({"prompt": "a", "temperature": -1})", "temperature", "between"},
         {text, R"({"prompt": "a", "temperature": "hot"})", "temperature", "number"},
-        {text, R"({"prompt": "a", "top_p": 0})", "top_p", "between"},
+        {text, R"({"prompt": "a", "top_p": -0.5})", "top_p", "between"},
+        {text, R"({"prompt": "a", "seed": 1e19})", "seed", "between"},
         {text, R"({"prompt": "a", "n": 1000})", "n", "between"},
         {text, R"({"prompt": "a", "stream": 1})", "stream", "true or false"},
         {text, R"({"prompt": "a", "stop": [""]})", "stop", "bytes"},
         {text, R"({"prompt": "a", "stop": [1]})", "stop", "string"},
         {text, R"({"prompt": "a", "logprobs": 5})", "logprobs", "not supported"},
-        {text, R"({"prompt": "a", "frequency_penalty": 1})", "frequency_penalty", "not supported"},
-        {text, R"({"prompt": "a", "logit_bias": {"5": 1}})", "logit_bias", "not supported"},
+        {text, R"({"prompt": "a", "frequency_penalty": 3})", "frequency_penalty", "between"},
+        {text, R"({"prompt": "a", "logit_bias": {"x": 1}})", "logit_bias", "number"},
+        {text, R"({"prompt": "a", "logit_bias": {"5": 101}})", "logit_bias", "between"},
+        {text, R"({"prompt": "a", "stop_token_ids": [-1]})", "stop_token_ids", "token"},
+        {text, R"({"prompt": "a", "temprature": 1})", "temprature", "`temperature`"},
+        {text, R"({"prompt": "a", "temprature": null})", "temprature", "`temperature`"},
+        {text, R"({"prompt": "a", "user": 5})", "user", "a string"},
+        {text, R"({"prompt": "a", "messages": []})", "messages", "field of a chat"},
+        {text, R"({"prompt": "a", "max_new_tokens": 5})", "max_new_tokens", "send max_tokens"},
+        {text, R"({"prompt": "a", "stream_options": {"usage": true}})", "stream_options", "usage"},
         {chat, "{}", "messages", "missing"},
+        {chat, R"({"messages": [{"role": "u", "content": "a"}], "enable_thinking": false})",
+         "enable_thinking", "chat_template_kwargs"},
+        {chat, R"({"messages": [{"role": "u", "content": "a"}], "chat_template_kwargs": [1]})",
+         "chat_template_kwargs", "object"},
+        {chat,
+         R"({"messages": [{"role": "u", "content": "a"}], "chat_template_kwargs": {"tools": []}})",
+         "chat_template_kwargs", "`tools`"},
+        {chat, R"({"messages": [{"role": "u", "content": "a"}], "tool_choice": "required"})",
+         "tool_choice", "not supported"},
+        {chat, R"({"messages": [{"role": "u", "content": "a"}], "functions": [{"name": "f"}]})",
+         "functions", "send tools"},
+        {chat, R"({"messages": [{"role": "u", "content": "a"}], "continue_final_message": true,
+                   "add_generation_prompt": true})",
+         "continue_final_message", "one of them"},
+        {chat, R"({"messages": [{"role": "u", "tool_calls": [{"name": "f"}]}]})", "messages",
+         "tool call"},
+        {chat, R"({"messages": [{"role": "u", "content": "a", "function_call": {"name": "f"}}]})",
+         "messages", "function_call"},
         {chat, R"({"messages": []})", "messages", "at least one"},
         {chat, R"({"messages": ["a"]})", "messages", "objects"},
         {chat, R"({"messages": [{"content": "a"}]})", "messages", "role"},
@@ -132,7 +198,7 @@ TEST_CASE("wrong requests are refused by their field") {
 TEST_CASE("a request whose parts find no memory left is refused for now, not for ever") {
     std::string tokens = "1";
     for (int i = 0; i < 5000; ++i) tokens += ",1";
-    const std::string bodies[] = {R"({"prompt": "a", "x": [)" + tokens + "]}",
+    const std::string bodies[] = {R"({"prompt": "a", "metadata": {"x": [)" + tokens + "]}}",
                                   R"({"prompt": [)" + tokens + "]}",
                                   R"({"prompt": ")" + std::string(50'000, 'a') + "\"}"};
     for (const std::string& body : bodies) {

@@ -265,11 +265,51 @@ TEST_CASE("a server with a key wants it, but for its health") {
     CHECK(server.client().Get("/health")->status == 200);
 }
 
+TEST_CASE("a page of this machine may ask and read, with a key a page of any") {
+    const auto asked = [](const Server& server, const char* origin, const char* method) {
+        return answers_to(server.port,
+                          fmt::format("{} /v1/chat/completions HTTP/1.1\r\nConnection: close\r\n"
+                                      "Host: localhost\r\nOrigin: {}\r\n"
+                                      "Access-Control-Request-Method: POST\r\n"
+                                      "Access-Control-Request-Headers: authorization\r\n"
+                                      "Content-Length: 0\r\n\r\n",
+                                      method, origin));
+    };
+    const auto has = [](const std::string& answer, const char* line) {
+        return answer.find(line) != std::string::npos;
+    };
+    const Server open;
+    const Server keyed({.key = "secret"});
+    for (const auto& [server, origin] : {std::pair{&open, "http://localhost:3000"},
+                                         std::pair{&keyed, "https://chat.example.org"}}) {
+        const std::string answer = asked(*server, origin, "OPTIONS");
+        INFO(answer);
+        CHECK(answer.starts_with("HTTP/1.1 200"));
+        CHECK(has(answer, "\r\nAccess-Control-Allow-Origin: *\r\n"));
+        CHECK(has(answer, "\r\nAccess-Control-Allow-Headers: Authorization, *\r\n"));
+        CHECK(has(answer, "\r\nAccess-Control-Allow-Methods: GET, POST, OPTIONS\r\n"));
+        CHECK(has(answer, "\r\nContent-Length: 0\r\n"));
+        // Answers are readable too, and so are refusals.
+        CHECK(has(asked(*server, origin, "POST"), "\r\nAccess-Control-Allow-Origin: *\r\n"));
+    }
+    CHECK(asked(keyed, "https://chat.example.org", "POST").starts_with("HTTP/1.1 401"));
+    const std::string foreign = asked(open, "https://chat.example.org", "OPTIONS");
+    CHECK(foreign.starts_with("HTTP/1.1 403"));
+    CHECK_FALSE(has(foreign, "Access-Control-Allow"));
+}
+
 TEST_CASE("models, metrics and health are told") {
     const Server server;
     server.post("/v1/completions", {{"prompt", "12"}, {"max_tokens", 4}});
     const json models = json::parse(server.client().Get("/v1/models")->body);
     CHECK(models["data"][0]["id"] == "made-up");
+    CHECK(json::parse(server.client().Get("/v1/models/made-up")->body) == models["data"][0]);
+    CHECK(json::parse(server.client().Get("/v1/models/m%61de%2Dup")->body) == models["data"][0]);
+    const auto other = server.client().Get("/v1/models/gpt-4o");
+    CHECK(other->status == 404);
+    CHECK(json::parse(other->body)["error"]["param"] == "model");
+    CHECK(server.client().Get("/models")->body.find("/v1 before it") != std::string::npos);
+    server.post("/v1/models/made-up", {}, 405);
     server.await_idle();
     const std::string metrics = server.client().Get("/metrics")->body;
     CHECK(metrics.find("\ndslaunch_generated_tokens_total 4\n") != std::string::npos);

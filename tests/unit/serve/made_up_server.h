@@ -70,7 +70,8 @@ class Server {
           service_(runner, codec_, options.engine, {}, [](bool) {}),
           server_(
               service_, codec_,
-              [](JsonView messages, std::optional<JsonView>, int64_t) {
+              [](const ApiRequest& chat, int64_t) {
+                  const JsonView messages = *chat.messages;
                   if (messages.elements() > 5) fail(ExitCode::kInput, "too many messages");
                   std::string text;
                   for (const JsonView message : messages.items())

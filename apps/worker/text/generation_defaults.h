@@ -1,0 +1,36 @@
+// How texts are made where nobody says it: by options of the command line, else as
+// generation_config.json of the model's folder says, else by defaults. Data path: command line,
+// generation_config.h -> [here] -> generate, serve. Pure but for log lines.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/text/command_line.h"
+#include "infer/sample/sampler.h"
+#include "storage/huggingface/generation_config.h"
+
+namespace dslaunch::worker {
+
+// What the command line says.
+struct SamplingArguments {
+    std::optional<double> temperature, top_p, min_p, repetition_penalty;
+    std::optional<int64_t> top_k;
+};
+
+// Declares --temperature, --top-k, --top-p, --min-p and --repetition-penalty.
+void declare_sampling(CommandLine& app, SamplingArguments& arguments);
+
+// Returns ARGUMENTS; else what CONFIG says, where transformers' defaults stand for what a file that
+// says how tokens are drawn leaves out; else the defaults. Throws Error{kUsage} naming an option
+// that is out of range.
+[[nodiscard]] infer::SamplingOptions sampling_of(const SamplingArguments& arguments,
+                                                 const storage::GenerationConfig& config);
+
+// Logs as ROLE what CONFIG decides beside ARGUMENTS, and what it asks for and nothing here does.
+void tell_generation(const char* role, const SamplingArguments& arguments,
+                     const storage::GenerationConfig& config);
+
+}  // namespace dslaunch::worker

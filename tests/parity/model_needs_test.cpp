@@ -166,4 +166,36 @@ TEST_CASE("a program that was exported for other sizes says for which, and what 
     CHECK(more.code == 0);  // rows may differ there
 }
 
+TEST_CASE("plan --lr of a model of rows needs no data, but for epochs") {
+    const TemporaryFolder folder;
+    const auto rates = [&](std::vector<std::string> more) {
+        std::vector<std::string> words = {"plan",  fixture_file("writes/counted.script.pt"),
+                                          "--lr",  "--json",
+                                          "--set", "train_batch_size=4",
+                                          "--set", "optimizer.params.lr=0.5"};
+        words.insert(words.end(), more.begin(), more.end());
+        return run(folder, words);
+    };
+    const auto count_of = [](const Ran& ran) {
+        INFO(ran.err);
+        REQUIRE(ran.code == 0);
+        const Json steps = Json::parse(ran.out).at("steps");
+        for (size_t i = 0; i < steps.size(); ++i)
+            CHECK(steps[i] == Json({{"step", i + 1}, {"lr", 0.5}}));
+        return steps.size();
+    };
+    CHECK(count_of(rates({"--set", "dslaunch.steps=3"})) == 3);
+    // 16 rows, 4 a step.
+    const std::vector<std::string> epochs = {"--set", "dslaunch.epochs=2"};
+    std::vector<std::string> with_data = epochs;
+    with_data.insert(with_data.end(), {"--data", fixture_file("writes/rows.safetensors")});
+    CHECK(count_of(rates(with_data)) == 8);
+    const Ran without = rates(epochs);
+    CHECK(without.code == 64);
+    CHECK_THAT(without.err, Catch::Contains("a file of training data (--data)"));
+    const Ran endless = rates({});
+    CHECK(endless.code == 64);
+    CHECK_THAT(endless.err, Catch::Contains("--set dslaunch.steps=N"));
+}
+
 }  // namespace dslaunch::test

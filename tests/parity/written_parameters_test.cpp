@@ -111,6 +111,7 @@ TEST_CASE("arguments and constants that forward writes are those of one process"
     const Json all = references();
     const Json tensor = {{"dslaunch", {{"tensor", {{"size", 2}}}}}};
     const Json recompute = {{"activation_checkpointing", {{"number_checkpoints", 1}}}};
+    const Json stages = {{"dslaunch", {{"pipeline", {{"stages", 2}}}}}};
     struct Row {
         const char* archive;
         int ranks;
@@ -122,6 +123,12 @@ TEST_CASE("arguments and constants that forward writes are those of one process"
         {"counted.pt2", 2, tensor},
         {"counted.script.pt", 2, {}},
         {"counted.pt2", 1, recompute},
+        {"counted.trace.pt", 2, stage(3)},
+        {"queued.pt2", 1, recompute},
+        {"queued.script.pt", 2, stages},
+        {"queued.trace.pt", 1, recompute},
+        {"queued.trace.pt", 2, stages},
+        {"queued.trace.pt", 2, tensor},
         {"overwriting.pt2", 1, {}},
         {"overwriting.pt2", 2, tensor},
         {"overwriting.script.pt", 2, tensor},
@@ -206,19 +213,23 @@ TEST_CASE("a weight that forward norms or clamps may be written in each of sever
 
 TEST_CASE("master copies take what forward writes, and a job that stops goes on from it") {
     const Json all = references();
-    Json config = config_of("normed", {{"bf16", {{"enabled", true}}},
-                                       {"zero_optimization", {{"stage", 2}}},
-                                       {"dslaunch", {{"save", {{"interval", 2}}}}}});
-    const TemporaryFolder folder;
-    const TrainResult whole = run(folder, ranks(2), "normed.pt2", config);
-    INFO(whole.err);
-    REQUIRE(whole.code == 0);
-    // bf16 has 8 bits: 0.4 % of products near 1.
-    const auto expected = all.at("normed").at("losses").get<std::vector<double>>();
-    for (size_t i = 0; i < expected.size(); ++i)
-        CHECK(std::abs(whole.losses()[i] - expected[i]) < 0.02 * std::max(1.0, expected[i]));
+    for (const std::string name : {"normed", "decayed"}) {
+        INFO(name);
+        const TemporaryFolder folder;
+        const TrainResult whole =
+            run(folder, ranks(2), name + ".pt2",
+                config_of(name, {{"bf16", {{"enabled", true}}},
+                                 {"zero_optimization", {{"stage", 2}}},
+                                 {"dslaunch", {{"save", {{"interval", 2}}}}}}));
+        INFO(whole.err);
+        REQUIRE(whole.code == 0);
+        // bf16 has 8 bits: 0.4 % of products near 1.
+        const auto expected = all.at(name).at("losses").get<std::vector<double>>();
+        for (size_t i = 0; i < expected.size(); ++i)
+            CHECK(std::abs(whole.losses()[i] - expected[i]) < 0.02 * std::max(1.0, expected[i]));
+    }
 
-    config = config_of("target", {{"dslaunch", {{"save", {{"interval", 2}}}, {"steps", 2}}}});
+    Json config = config_of("target", {{"dslaunch", {{"save", {{"interval", 2}}}, {"steps", 2}}}});
     const TemporaryFolder other;
     REQUIRE(run(other, ranks(2), "target.pt2", config).code == 0);
     config["dslaunch"]["steps"] = 3;

@@ -75,10 +75,13 @@ Value tool_result(Value content) {
                     {plain("content"), std::move(content)}});
 }
 
-// A conversation in which ROLE says CONTENT.
-Value conversation(std::string_view role, const Value& content, bool with_content) {
-    const Value question = message_with("user", plain("q"));
-    const Value answer = message_with("assistant", plain("a"));
+// A conversation in which ROLE says CONTENT, and the others speak as parts or as texts.
+Value conversation(std::string_view role, const Value& content, bool with_content, bool as_parts) {
+    const auto said = [&](const char* who, const char* text) {
+        return message_with(who, as_parts ? list_of({part_of(text)}) : plain(text));
+    };
+    const Value question = said("user", "q");
+    const Value answer = said("assistant", "a");
     if (role == "system") return list_of({message_with("system", content), question});
     if (role == "user") return list_of({message_with("user", content)});
     if (role == "assistant")
@@ -136,13 +139,19 @@ class Prober {
         const auto has_quoted = [](const std::string& text, char quote) {
             return text.find(fmt::format("{}{}{}", quote, kWord, quote)) != std::string::npos;
         };
-        return shows_once(
-            [&](bool with_content) { return conversation(role, content, with_content); },
-            [&](const std::string& text) {
-                // A list that is printed as a whole quotes the word.
-                const bool is_whole = is_parts && (has_quoted(text, '\'') || has_quoted(text, '"'));
-                return !is_whole && text.find(kWord) != std::string::npos;
-            });
+        const auto shows = [&](const std::string& text) {
+            // A list that is printed as a whole quotes the word.
+            const bool is_whole = is_parts && (has_quoted(text, '\'') || has_quoted(text, '"'));
+            return !is_whole && text.find(kWord) != std::string::npos;
+        };
+        for (const bool as_parts : {false, true})
+            if (shows_once(
+                    [&](bool with_content) {
+                        return conversation(role, content, with_content, as_parts);
+                    },
+                    shows))
+                return true;
+        return false;
     }
 
     template <typename Shows>

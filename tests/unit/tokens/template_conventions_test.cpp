@@ -177,6 +177,10 @@ TEST_CASE("contents come to a template in a form that it reads") {
         CHECK(applied(source, kParts) == kJoined);
         CHECK(applied(source, kTexts) == kJoined);
     }
+    // As MiniMax's: a text anywhere is an error.
+    constexpr const char* kFirstParts =
+        "{% for m in messages %}<{{ m.role }}>{{ '' + m.content[0]['text'] }}{% endfor %}";
+    CHECK(applied(kFirstParts, kTexts) == kJoined);
     CHECK(applied(kTakesBoth, kTexts) == kJoined);
     CHECK(applied(kTakesBoth, kParts) == "<system>[s1 ][s2]<user>[u1 ][u2]<assistant>[no]");
     CHECK(applied(kPartsOfUsers, kParts) == "<system>s1 s2<user>[u1 ][u2]<assistant>no");

@@ -48,7 +48,7 @@ TEST_CASE("an error of a template names its line") {
         {"{{ {}['content'] + 'x' }}", "'content' is undefined"},
         {"{{ [].append(1) }}", "`append` would change a list"},
         {"{{ 'x'.nosuch() }}", "a value of type str has no `nosuch`"},
-        {"{{ self }}", "self"},
+        {"{{ self }}", "a function is printed"},
         {"{{ self() }}", "`self` is called"},
         {"{{ '\\ud83d' }}", "half a pair of surrogates"},
         {"{{ x | urlize }}", "the filter `urlize` is not supported"},

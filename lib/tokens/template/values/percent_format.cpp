@@ -131,7 +131,8 @@ class PercentFormatter {
             case 'x':
             case 'X':
             case 'o':
-                if (!value.is_integral()) throw Fault("the format needs a whole number");
+                if (!value.is_integral() && !value.is(Kind::kLargeInt))
+                    throw Fault("the format needs a whole number");
                 return append_integer(type, field, value);
             case 'e':
             case 'E':

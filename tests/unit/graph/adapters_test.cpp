@@ -1,4 +1,6 @@
-// Adapters in a lowered graph, beside products that are written out by hand.
+// Adapters in a lowered graph, beside products that are written out by hand; and under the names
+// that PEFT finds, read again by what reads PEFT's own (unit/infer/decoder/decoder_test.cpp holds
+// that beside PEFT).
 #include "graph/adapter/adapters.h"
 
 #include <ATen/TensorOperators.h>
@@ -7,16 +9,22 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 
 #include "graph/adapter/adapter_folder.h"
 #include "graph/adapter/linear_layers.h"
+#include "graph/adapter/peft_form.h"
 #include "graph/lower/lower.h"
 #include "graph/segment/segment.h"
+#include "storage/adapter/adapter_changes.h"
+#include "storage/huggingface/model_folder.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 #include "support/temporary_folder.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
@@ -68,6 +76,24 @@ at::Tensor loss_of(const SegmentedModel& segmented, const at::Tensor& x) {
     return segmented.forward(0, segmented.first_inputs({x}), {}, c10::kCPU)
         .values.front()
         .toTensor();
+}
+
+std::string peft_fixture(const std::string& name) {
+    return std::string(test::source_dir()) + "/tests/fixtures/huggingface/" + name;
+}
+
+at::Tensor product_of(const storage::LowRankPair& pair) {
+    const at::Tensor a = at::tensor(pair.read_a()).view({pair.r, -1});
+    return at::matmul(at::tensor(pair.read_b()).view({-1, pair.r}), a) * pair.scale;
+}
+
+// The model of a fixture, and what is described of it when LORA adapts it.
+storage::AdapterConfig described(const std::string& name, const config::LoraConfig& lora) {
+    Model model = Model::load(peft_fixture(name));
+    LowerOptions options;
+    options.lora = lora;
+    static_cast<void>(lower(model, options));
+    return describe_adapters(model, lora);
 }
 
 }  // namespace
@@ -185,6 +211,122 @@ TEST_CASE("an adapter's folder is read as it was written, and another model's is
     Model other = model();
     CHECK_THROWS_WITH(lower(other, with(fewer)),
                       Catch::Contains("is multiplied by 3, and dslaunch.lora multiplies by 1"));
+}
+
+TEST_CASE("pairs of some experts' matrices are one pair of all of them, and give the same") {
+    struct Case {
+        const char* model;
+        std::vector<std::string> layers;  // of the MLP's experts
+        bool rslora;
+        bool joined;
+    };
+    const std::vector<Case> cases = {
+        {"qwen2-moe", {"0.gate_proj", "1.up_proj", "2.down_proj"}, false, true},
+        {"qwen2-moe", {"1.down_proj"}, true, true},
+        {"mixtral", {"0.w1", "1.w1", "2.w1"}, true, true},
+        {"mixtral", {"0.w2", "1.w2", "2.w2"}, false, false},  // which PEFT joins itself
+    };
+    for (const Case& one : cases) {
+        INFO(one.model << " " << one.layers.front());
+        const storage::TransformerConfig facts =
+            storage::open_model_folder(peft_fixture(one.model)).config;
+        AdapterFolder adapter;
+        adapter.config.r = 2;
+        adapter.config.alpha = 6;
+        adapter.config.dropout = 0.5;
+        adapter.config.rslora = one.rslora;
+        const std::string experts =
+            "model.layers.1." + facts.names.at("mlp") + "." + facts.names.at("experts") + ".";
+        std::map<std::string, at::Tensor> expected;
+        double phase = 0;
+        for (const std::string& layer : one.layers) {
+            const bool down = layer.ends_with("down_proj") || layer.ends_with("w2");
+            const int64_t in = down ? facts.expert_width : facts.width;
+            const int64_t out = down ? facts.width : facts.expert_width;
+            const at::Tensor a = wave({2, in}, ++phase), b = wave({out, 2}, ++phase);
+            adapter.config.targets.push_back(experts + layer);
+            adapter.tensors[experts + layer + ".lora_A.weight"] = a;
+            adapter.tensors[experts + layer + ".lora_B.weight"] = b;
+            expected[experts + layer] = at::matmul(b, a) * adapter.config.scale();
+        }
+        to_peft_form(adapter, facts);
+        CHECK(adapter.config.target_parameters.empty() != one.joined);
+        CHECK(adapter.config.targets.empty() == one.joined);
+        // PEFT loads no adapter of parameters that has dropout.
+        CHECK(adapter.config.dropout == (one.joined ? 0 : 0.5));
+        const test::TemporaryFolder folder;
+        write_adapter(adapter, folder.path());
+        const storage::AdapterChanges read(folder.path(), &facts);
+        for (const auto& [layer, change] : read.all()) {
+            INFO(layer);
+            REQUIRE(change.pair);
+            const auto found = expected.find(layer);
+            const at::Tensor made = product_of(*change.pair);
+            CHECK(at::allclose(made, found == expected.end() ? at::zeros_like(made) : found->second,
+                               1e-5, 1e-6));
+            if (found != expected.end()) expected.erase(found);
+        }
+        CHECK(expected.empty());
+    }
+}
+
+TEST_CASE("whole experts, routers and renamed output layers have the names of transformers 5") {
+    const storage::TransformerConfig mixtral =
+        storage::open_model_folder(peft_fixture("mixtral")).config;
+    AdapterFolder adapter;
+    const std::string mlp = "model.layers.0.block_sparse_moe.";
+    adapter.config.modules_to_save = {mlp + "gate"};
+    adapter.tensors[mlp + "gate.weight"] = wave({3, 16}, 1);
+    for (const char* expert : {"0", "1", "2"})
+        for (const char* name : {"w1", "w2", "w3"}) {
+            const std::string module = mlp + "experts." + expert + "." + name;
+            adapter.config.modules_to_save.push_back(module);
+            adapter.tensors[module + ".weight"] =
+                name == std::string("w2") ? wave({16, 24}, 2) : wave({24, 16}, 3);
+        }
+    to_peft_form(adapter, mixtral);
+    CHECK(adapter.config.modules_to_save ==
+          std::vector<std::string>{"model.layers.0.mlp.gate", "model.layers.0.mlp.experts"});
+    CHECK(adapter.tensors.size() == 3);
+    CHECK(adapter.tensors.at("model.layers.0.mlp.experts.gate_up_proj").sizes() ==
+          at::IntArrayRef({3, 48, 16}));
+    CHECK(adapter.tensors.at("model.layers.0.mlp.experts.down_proj").sizes() ==
+          at::IntArrayRef({3, 16, 24}));
+
+    AdapterFolder neox;
+    neox.config.targets = {"embed_out"};
+    neox.tensors["embed_out.lora_A.weight"] = wave({2, 16}, 1);
+    to_peft_form(neox, storage::open_model_folder(peft_fixture("gpt-neox")).config);
+    CHECK(neox.config.targets == std::vector<std::string>{"lm_head"});
+    CHECK(neox.tensors.contains("lm_head.lora_A.weight"));
+}
+
+TEST_CASE("an output layer that is the table of tokens is adapted and saved by PEFT's names") {
+    config::LoraConfig lora;
+    lora.r = 2;
+    lora.alpha = 4;
+    lora.targets = {"lm_head"};
+    CHECK(described("qwen2", lora).targets == std::vector<std::string>{"lm_head"});
+    lora.targets = {"q_proj"};
+    for (const char* name : {"embed_tokens", "lm_head"}) {
+        lora.modules_to_save = {name};
+        const storage::AdapterConfig config = described("qwen2", lora);
+        CHECK(config.modules_to_save == std::vector<std::string>{"model.embed_tokens"});
+        CHECK(config.tied);
+    }
+    // Modules have what lies in them, and no adapter.
+    lora.targets = {"q_proj", "up_proj"};
+    lora.modules_to_save = {"layers.0.mlp", "layers.1.self_attn"};
+    const storage::AdapterConfig config = described("llama", lora);
+    CHECK(config.targets == std::vector<std::string>{"model.layers.0.self_attn.q_proj",
+                                                     "model.layers.1.mlp.up_proj"});
+    CHECK(config.modules_to_save.size() == 7);
+    CHECK_FALSE(config.tied);
+    lora.modules_to_save = {"self_attn", "mlp"};
+    CHECK_THROWS_WITH(described("llama", lora), Catch::Contains("none is left for an adapter"));
+    lora.targets = {"all-linear"};
+    lora.modules_to_save = {};
+    CHECK(described("llama", lora).targets.size() == 14);
 }
 
 }  // namespace dslaunch

@@ -56,10 +56,11 @@ TemporaryFile open_temporary(const std::string& path, mode_t mode) {
     return file;
 }
 
-// EINVAL: a file system whose folders need no fsync.
+// EINVAL: a file system whose folders need no fsync. EACCES: a folder that may be written and not
+// read cannot be opened.
 int flush_folder(const std::string& folder) {
     const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd.valid()) return errno;
+    if (!fd.valid()) return errno == EACCES ? 0 : errno;
     return ::fsync(fd.get()) != 0 && errno != EINVAL ? errno : 0;
 }
 

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/memory/shared_storage.h"
 
 namespace dslaunch::graph {
 
@@ -46,10 +47,8 @@ int Model::hold_constant(const at::Tensor& tensor) {
     for (size_t b = 0; b < buffers_.size(); ++b) {
         if (buffers_[b].origin != ModelBuffer::Origin::kConstant) continue;
         ++constants;
-        const at::Tensor& held = buffers_[b].tensor;
         // Each reading of an attribute makes a constant of its own, in the same memory.
-        if (held.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl())
-            return static_cast<int>(b);
+        if (is_same_view(buffers_[b].tensor, tensor)) return static_cast<int>(b);
     }
     const std::string name = fmt::format("constant.{}", constants);
     if (state_is_settled_) refuse_late(fmt::format("tensor {} of its code", name));

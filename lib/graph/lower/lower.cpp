@@ -30,6 +30,7 @@
 #include "graph/lower/precision.h"
 #include "graph/lower/target_count.h"
 #include "graph/lower/wide_products.h"
+#include "graph/nodes/graph_nodes.h"
 #include "graph/writes/hidden_writes.h"
 #include "graph/writes/no_grad.h"
 #include "graph/writes/written_state.h"
@@ -46,10 +47,9 @@ namespace {
 
 int64_t count_calls(const Block& block) {
     int64_t calls = 0;
-    for (const Node* node : block.nodes()) {
-        if (node->kind() == prim::CallFunction || node->kind() == prim::CallMethod) ++calls;
-        for (const Block* inner : node->blocks()) calls += count_calls(*inner);
-    }
+    for_each_node(block, [&](const Node& node) {
+        if (node.kind() == prim::CallFunction || node.kind() == prim::CallMethod) ++calls;
+    });
     return calls;
 }
 
@@ -68,12 +68,9 @@ void inline_to_fixpoint(Graph& graph) {
 
 // The first torch.jit.fork or wait; null: there is none.
 const Node* find_fork(const Block& block) {
-    for (const Node* node : block.nodes()) {
-        if (node->kind() == prim::fork || node->kind() == c10::aten::wait) return node;
-        for (const Block* inner : node->blocks())
-            if (const Node* found = find_fork(*inner)) return found;
-    }
-    return nullptr;
+    return find_node(block, [](const Node& node) {
+        return node.kind() == prim::fork || node.kind() == c10::aten::wait;
+    });
 }
 
 // Calls become what they call. What torch.jit.fork starts is computed where it stands, so that it
@@ -95,11 +92,9 @@ void inline_calls(std::shared_ptr<Graph>& graph) {
 
 // True if a module's forward asks whether it trains, as dropout does.
 bool reads_mode(const Block& block) {
-    return std::ranges::any_of(block.nodes(), [](const Node* node) {
-        return (node->kind() == prim::GetAttr && node->s(c10::attr::name) == "training") ||
-               std::ranges::any_of(node->blocks(),
-                                   [](const Block* inner) { return reads_mode(*inner); });
-    });
+    return find_node(block, [](const Node& node) {
+               return node.kind() == prim::GetAttr && node.s(c10::attr::name) == "training";
+           }) != nullptr;
 }
 
 void simplify(std::shared_ptr<Graph>& graph) {
@@ -186,6 +181,7 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     lowered.graph = torch::jit::toGraphFunction(method.function()).graph()->copy();
     replace_python_calls(*lowered.graph);
     inline_calls(lowered.graph);
+    refuse_unseen_writes(*lowered.graph);
     lowered.reads_mode = reads_mode(*lowered.graph->block());
     bind_arguments(method.function().getSchema().arguments(), options, lowered);
     lift_attributes(model, lowered, [&lowered] { simplify(lowered.graph); });

@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "graph/lower/device_rewrite.h"
+#include "graph/nodes/graph_nodes.h"
 #include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
@@ -39,7 +40,9 @@ struct TargetCount::Parts {
     Counted counted = Counted::kLabels;
     int64_t ignored = 0;
     std::vector<size_t> arguments;  // of forward, from 0
+    // Gives what is counted; of a divisor also what it is without the bound that keeps it from 0.
     std::unique_ptr<torch::jit::Code> code;
+    bool is_summed = false;  // the loss is a sum over targets, and its mean is taken here
     bool is_relaid = false;  // labels are counted as they were before their shape was changed
     bool by_size = false;    // only the sizes of arguments are read
     bool picks_only = false;
@@ -65,10 +68,6 @@ bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) 
 
 bool is_constant(const Value* value) {
     return value->node()->kind() == prim::Constant;
-}
-
-bool is_tensor(const Value* value) {
-    return value->type()->isSubtypeOf(*c10::TensorType::get());
 }
 
 // Operators that change neither the elements of a tensor nor their number.
@@ -178,14 +177,15 @@ class EndFinder {
 // The nodes that compute a value from forward's arguments and from nothing else.
 class Slice {
   public:
-    explicit Slice(const LoweredGraph& lowered) : lowered_(lowered) {}
+    explicit Slice(const LoweredGraph& lowered) : lowered_(&lowered) {}
 
     bool take(Value* value) {
         if (taken_.count(value) > 0) return true;
         Node* const node = value->node();
-        if (node == lowered_.graph->param_node()) {
+        if (node == lowered_->graph->param_node()) {
             const size_t input = value->offset();
-            if (input < lowered_.first_argument() || input >= lowered_.first_state()) return false;
+            if (input < lowered_->first_argument() || input >= lowered_->first_state())
+                return false;
             arguments_.insert(input);
             taken_.insert(value);
             return true;
@@ -208,13 +208,14 @@ class Slice {
         return true;
     }
 
+    [[nodiscard]] bool holds(Value* value) const { return taken_.count(value) > 0; }
     [[nodiscard]] const std::set<Value*>& values() const { return taken_; }
     [[nodiscard]] const std::set<size_t>& arguments() const { return arguments_; }
 
     // True if only the sizes of the arguments are read.
     [[nodiscard]] bool reads_sizes_only() const {
         for (const size_t input : arguments_)
-            for (const torch::jit::Use& use : lowered_.graph->inputs()[input]->uses())
+            for (const torch::jit::Use& use : lowered_->graph->inputs()[input]->uses())
                 if (nodes_.count(use.user) > 0 &&
                     !is_one_of(*use.user, {"aten::size", "aten::numel", "aten::dim", "aten::len"}))
                     return false;
@@ -231,12 +232,12 @@ class Slice {
         });
     }
 
-    // The graph from the arguments, in the order of the inputs, to RESULT.
-    [[nodiscard]] std::shared_ptr<Graph> graph(Value* result) const {
+    // The graph from the arguments, in the order of the inputs, to RESULTS.
+    [[nodiscard]] std::shared_ptr<Graph> graph(const std::vector<Value*>& results) const {
         auto made = std::make_shared<Graph>();
         std::map<Value*, Value*> twins;
         for (const size_t input : arguments_) {
-            Value* const from = lowered_.graph->inputs()[input];
+            Value* const from = lowered_->graph->inputs()[input];
             twins[from] = made->addInput();
             twins[from]->setType(from->type());
         }
@@ -244,13 +245,13 @@ class Slice {
             while (stands_for_.count(value) > 0) value = stands_for_.at(value);
             return twins.at(value);
         };
-        for (Node* const node : lowered_.graph->nodes()) {
+        for (Node* const node : lowered_->graph->nodes()) {
             if (nodes_.count(node) == 0) continue;
             Node* const copy = made->appendNode(made->createClone(node, twin));
             for (size_t i = 0; i < node->outputs().size(); ++i)
                 twins[node->output(i)] = copy->output(i);
         }
-        made->registerOutput(twin(result));
+        for (Value* const result : results) made->registerOutput(twin(result));
         rewrite_devices(*made->block(), c10::kCPU);
         return made;
     }
@@ -262,29 +263,42 @@ class Slice {
         return true;
     }
 
-    const LoweredGraph& lowered_;
+    const LoweredGraph* lowered_;
     std::set<Node*> nodes_;
     std::set<Value*> taken_;
     std::set<size_t> arguments_;  // inputs of the graph
     std::map<Value*, Value*> stands_for_;
 };
 
-// Returns what VALUE is before a bound keeps it from 0.
+// Returns the number that VALUE is; nothing if that is not known.
+std::optional<double> known_number(const Value* value) {
+    const std::optional<c10::IValue> constant = torch::jit::toIValue(value);
+    if (!constant) return std::nullopt;
+    if (constant->isScalar()) return constant->toScalar().toDouble();
+    const bool is_one = constant->isTensor() && constant->toTensor().numel() == 1;
+    return is_one ? std::optional(constant->toTensor().item().toDouble()) : std::nullopt;
+}
+
+// Returns what VALUE is before a bound keeps it from 0: at most 1, the least count of targets, or
+// added and too small to matter. Another bound belongs to what the model divides by.
 Value* unbounded(Value* value) {
+    constexpr double kTooSmall = 1e-3;
     for (;;) {
-        const Node* const node = value->node();
-        const bool bounds =
-            is_one_of(*node, {"aten::clamp", "aten::clamp_min", "aten::maximum", "prim::max"}) ||
-            (node->kind() == aten::add && is_constant(node->input(1)));
+        Node* const node = value->node();
+        const bool adds = node->kind() == aten::add;
+        const bool bounds = adds || is_one_of(*node, {"aten::clamp", "aten::clamp_min",
+                                                      "aten::maximum", "aten::max", "prim::max"});
         if (!bounds || node->inputs().size() < 2) return value;
-        value = const_cast<Node*>(node)->input(0);
+        const std::optional<double> bound = known_number(node->input(1));
+        if (!bound || *bound < 0 || *bound > (adds ? kTooSmall : 1)) return value;
+        value = node->input(0);
     }
 }
 
 // The loss is 0 where DIVISION divides by 0, and what it was elsewhere.
 void divide_safely(Node* division) {
     Value* const divisor = division->input(1);
-    if (!is_tensor(divisor)) return;
+    if (!is_tensor(*divisor)) return;
     Graph& graph = *division->owningGraph();
     const torch::jit::WithInsertPoint before(division);
     Value* const counts = graph.insert(aten::ne, {divisor, 0});
@@ -307,6 +321,20 @@ void sum_up(const LossEnd& end) {
 
 }  // namespace
 
+namespace {
+
+// Returns the one number that the loss is divided by.
+double divisor_in(const c10::IValue& value) {
+    if (!value.isTensor()) return value.toScalar().toDouble();
+    const int64_t numbers = value.toTensor().numel();
+    if (numbers != 1)
+        fail(ExitCode::kInput, "the loss is divided by {} numbers, not by one count of its targets",
+             numbers);
+    return value.toTensor().item<double>();
+}
+
+}  // namespace
+
 TargetCount::TargetCount(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
 
 TargetCount::~TargetCount() = default;
@@ -319,25 +347,26 @@ double TargetCount::of(const std::vector<c10::IValue>& batch) const {
         const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
         torch::jit::InterpreterState(*parts_->code).run(stack);
     }
-    const c10::IValue& result = stack.back();
-    if (!result.isTensor()) return result.toScalar().toDouble();
-    const at::Tensor& values = result.toTensor();
-    switch (parts_->counted) {
-        case Counted::kElements:
-            return static_cast<double>(values.numel());
-        case Counted::kDivisor:
-            if (values.numel() != 1)
-                fail(ExitCode::kInput,
-                     "the loss is divided by {} numbers, not by one count of its targets",
-                     values.numel());
-            return values.item<double>();
-        case Counted::kLabels:
-            break;
+    if (parts_->counted == Counted::kDivisor) {
+        const double divisor = divisor_in(stack[0]);
+        if (parts_->is_summed && divisor < 0)
+            fail(ExitCode::kInput,
+                 "the loss of a batch is divided by {}, which is no count of targets, so it has no "
+                 "mean over them: take the mean over micro batches (dslaunch.loss.mean: "
+                 "\"micro_batch\")",
+                 divisor);
+        return divisor_in(stack[1]) == 0 ? 0 : divisor;
     }
+    const at::Tensor& values = stack[0].toTensor();
+    if (parts_->counted == Counted::kElements) return static_cast<double>(values.numel());
     if (!values.is_floating_point())
         return static_cast<double>(values.ne(parts_->ignored).sum().item<int64_t>());
-    const int64_t classes =
-        values.dim() < 2 || parts_->is_relaid ? values.size(-1) : values.size(1);
+    if (parts_->is_summed && parts_->is_relaid)
+        fail(ExitCode::kInput,
+             "the targets are probabilities that the model lays out by what it computed, so how "
+             "many there are is not known before it runs: take the mean over micro batches "
+             "(dslaunch.loss.mean: \"micro_batch\")");
+    const int64_t classes = values.dim() < 2 ? values.size(-1) : values.size(1);
     return static_cast<double>(values.numel()) / static_cast<double>(std::max<int64_t>(1, classes));
 }
 
@@ -349,19 +378,23 @@ bool TargetCount::varies(bool tokens) const {
 
 namespace {
 
-// The count of END's targets; null, and WHY, if it does not follow from the arguments.
-std::shared_ptr<const TargetCount> count_of(const LossEnd& end, const LoweredGraph& lowered,
-                                            std::string& why) {
+// Makes the count of END's targets for a loss that IS_SUMMED over them, or that the model divides
+// itself; null, and WHY, if it does not follow from the arguments.
+std::shared_ptr<const TargetCount> count_of(const LossEnd& end, bool is_summed,
+                                            const LoweredGraph& lowered, std::string& why) {
     auto parts = std::make_unique<TargetCount::Parts>();
     parts->counted = end.counted;
     parts->ignored = end.ignored;
-    Value* value = end.counted == Counted::kDivisor ? unbounded(end.value) : end.value;
-    while (end.counted == Counted::kLabels && lays_out_only(*value->node())) {
+    parts->is_summed = is_summed;
+    Value* value = end.value;
+    Slice slice(lowered);
+    // A layout may take its sizes from what the model computed.
+    while (!slice.take(value) && end.counted == Counted::kLabels && lays_out_only(*value->node())) {
         value = value->node()->input(0);
         parts->is_relaid = true;
+        slice = Slice(lowered);
     }
-    Slice slice(lowered);
-    if (!slice.take(value) || slice.arguments().empty()) {
+    if (!slice.holds(value) || slice.arguments().empty()) {
         why = "whose targets do not follow from forward's arguments alone";
         return nullptr;
     }
@@ -375,7 +408,9 @@ std::shared_ptr<const TargetCount> count_of(const LossEnd& end, const LoweredGra
         parts->arguments.push_back(input - lowered.first_argument());
     parts->by_size = value->node() != lowered.graph->param_node() && slice.reads_sizes_only();
     parts->picks_only = slice.picks_only();
-    parts->code = std::make_unique<torch::jit::Code>(slice.graph(value), "targets");
+    std::vector<Value*> results = {value};
+    if (end.counted == Counted::kDivisor) results.push_back(unbounded(value));
+    parts->code = std::make_unique<torch::jit::Code>(slice.graph(results), "targets");
     return std::make_shared<const TargetCount>(std::move(parts));
 }
 
@@ -391,7 +426,7 @@ void find_targets(const config::LossConfig& loss, LoweredGraph& lowered) {
     const std::optional<LossEnd> end = finder.find(lowered.graph->outputs()[0]);
     if (end) {
         std::string why;
-        lowered.targets = count_of(*end, lowered, why);
+        lowered.targets = count_of(*end, by_token, lowered, why);
         if (end->weighs && by_token) {
             lowered.targets = nullptr;
             why = "which divides by weights of classes";

@@ -22,8 +22,10 @@ class TargetCount {
     TargetCount& operator=(const TargetCount&) = delete;
     ~TargetCount();
 
-    // The targets of BATCH, forward's arguments on the CPU, that count: what the mean divides by. A
-    // model may divide by a sum of weights, which need not be whole.
+    // Returns the targets of BATCH, forward's arguments on the CPU, that count: what the mean
+    // divides by, and 0 if BATCH has no target. A model may divide by a sum of weights, which need
+    // not be whole, or by another number, which may be below 0 where it takes the mean itself.
+    // Throws Error{kInput} if a loss that was summed up has no such count.
     [[nodiscard]] double of(const std::vector<c10::IValue>& batch) const;
 
     // False: the count follows from the sizes of the batch. TOKENS: arguments hold no negative

@@ -39,8 +39,10 @@ bool for_places(const at::Tensor& tensor, int64_t dimension, int64_t place,
     return true;
 }
 
-// Returns true if A and B, of one storage, have an element in common.
+}  // namespace
+
 bool overlap(const at::Tensor& a, const at::Tensor& b) {
+    if (a.storage().data() != b.storage().data() || a.numel() == 0 || b.numel() == 0) return false;
     const Reach of_a = reach_of(a), of_b = reach_of(b);
     if (of_a.begin >= of_b.end || of_b.begin >= of_a.end) return false;
     if (a.is_non_overlapping_and_dense() && b.is_non_overlapping_and_dense()) return true;
@@ -55,6 +57,14 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
         return place < 0 || place >= std::ssize(taken) || !taken[static_cast<size_t>(place)];
     });
 }
+
+bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
+    return a.storage().data() == b.storage().data() && a.storage_offset() == b.storage_offset() &&
+           a.sizes() == b.sizes() && a.strides() == b.strides() &&
+           a.scalar_type() == b.scalar_type();
+}
+
+namespace {
 
 class Homes {
   public:

@@ -2,6 +2,7 @@
 
 #include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -104,13 +105,19 @@ class CutFinder {
         forbid_inside_guards();
     }
 
-    // A script leaves a `with` in the segment in which it entered it.
+    // A script leaves a `with` in the segment in which it entered it, and computes gradients again
+    // in the segment in which it ceased to.
     void forbid_inside_guards() {
+        static const auto set_grad_enabled = c10::Symbol::fromQualString("aten::set_grad_enabled");
         int64_t depth = 0;
+        bool without_gradients = false;
         for (size_t i = 0; i < map_.nodes.size(); ++i) {
-            if (depth > 0) allowed_[i] = false;
-            if (map_.nodes[i]->kind() == prim::Enter) ++depth;
-            if (map_.nodes[i]->kind() == prim::Exit) --depth;
+            const Node& node = *map_.nodes[i];
+            if (depth > 0 || without_gradients) allowed_[i] = false;
+            if (node.kind() == prim::Enter) ++depth;
+            if (node.kind() == prim::Exit) --depth;
+            if (node.kind() == set_grad_enabled)
+                without_gradients = torch::jit::constant_as<bool>(node.input(0)) != true;
         }
     }
 

@@ -58,29 +58,21 @@ constexpr std::string_view kForeignNamespaces[] = {"_c10d_functional",
 const std::map<std::string_view, const char*>& denied() {
     static constexpr const char* kMemory =
         "it gives a tensor memory without looking whether it lies in it";
+    static constexpr const char* kBelieves = "it believes indices or sizes without looking";
     static constexpr const char* kSeed = "it sets the random numbers of the whole process";
-    static constexpr const char* kProcess = "it changes settings of the whole process";
     static const std::map<std::string_view, const char*> reasons{
-        {"aten::_cufft_clear_plan_cache", kProcess},
-        {"aten::_cufft_set_plan_cache_max_size", kProcess},
-        {"aten::_indices_copy_unsafe", kMemory},
-        {"aten::_nested_view_from_buffer", kMemory},
-        {"aten::_nested_view_from_buffer_copy", kMemory},
-        {"aten::_nested_view_from_jagged", kMemory},
-        {"aten::_nested_view_from_jagged_copy", kMemory},
-        {"aten::_print", "it writes to the output of the process"},
-        {"aten::_reshape_alias", kMemory},
-        {"aten::_reshape_alias_copy", kMemory},
-        {"aten::_sparse_bsc_tensor_unsafe", kMemory},
-        {"aten::_sparse_bsr_tensor_unsafe", kMemory},
-        {"aten::_sparse_compressed_tensor_unsafe", kMemory},
-        {"aten::_sparse_coo_tensor_unsafe", kMemory},
-        {"aten::_sparse_csc_tensor_unsafe", kMemory},
-        {"aten::_sparse_csr_tensor_unsafe", kMemory},
+        {"aten::batch_norm_update_stats", kBelieves},
+        {"aten::ccol_indices", kBelieves},
+        {"aten::col_indices", kBelieves},
+        {"aten::crow_indices", kBelieves},
         {"aten::from_file", "it opens files, and writes to them"},
         {"aten::get_gradients", "it asks other processes"},
+        {"aten::linalg_ldl_solve", kBelieves},
         {"aten::manual_seed", kSeed},
+        {"aten::mkldnn_rnn_layer", kBelieves},
+        {"aten::row_indices", kBelieves},
         {"aten::save", "it writes files"},
+        {"aten::segment_reduce", kBelieves},
         {"aten::set", kMemory},
         {"aten::set_", kMemory},
     };
@@ -183,6 +175,161 @@ constexpr std::string_view kFunctionsOfTexts[] = {"Complex",
                                                   "warn",
                                                   "zfill"};
 
+// Operators whose names say that they are for LibTorch itself, which models have nevertheless:
+// exported programs are made of some, and scripted layers of PyTorch call others. The rest believes
+// what its callers in LibTorch have looked at.
+constexpr std::string_view kPrivateOfModels[] = {
+    "_adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d",
+    "_add_relu",
+    "_addmm_activation",
+    "_aminmax",
+    "_assert_async",
+    "_assert_scalar",
+    "_assert_tensor_metadata",
+    "_autocast_to_full_precision",
+    "_autocast_to_reduced_precision",
+    "_batch_norm_impl_index",
+    "_batch_norm_no_update",
+    "_batch_norm_with_update",
+    "_batch_norm_with_update_functional",
+    "_cast_Byte",
+    "_cast_Char",
+    "_cast_Double",
+    "_cast_Float",
+    "_cast_Half",
+    "_cast_Int",
+    "_cast_Long",
+    "_cast_Short",
+    "_cdist_forward",
+    "_choose_qparams_per_tensor",
+    "_conj",
+    "_conj_copy",
+    "_conj_physical",
+    "_convolution",
+    "_convolution_mode",
+    "_ctc_loss",
+    "_dim_arange",
+    "_efficientzerotensor",
+    "_embedding_bag",
+    "_embedding_bag_forward_only",
+    "_euclidean_dist",
+    "_fake_quantize_learnable_per_channel_affine",
+    "_fake_quantize_learnable_per_tensor_affine",
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+    "_fft_c2c",
+    "_fft_c2r",
+    "_fft_r2c",
+    "_functional_assert_async",
+    "_functional_assert_scalar",
+    "_functional_sym_constrain_range",
+    "_functional_sym_constrain_range_for_size",
+    "_fused_dropout",
+    "_fused_moving_avg_obs_fq_helper",
+    "_fused_moving_avg_obs_fq_helper_functional",
+    "_fused_rms_norm",
+    "_fused_sdp_choice",
+    "_get_tracing_state",
+    "_grad_sum_to_size",
+    "_grouped_mm",
+    "_infer_size",
+    "_int_mm",
+    "_is_all_true",
+    "_is_any_true",
+    "_is_zerotensor",
+    "_linalg_check_errors",
+    "_linalg_det",
+    "_linalg_eigh",
+    "_linalg_eigvals",
+    "_linalg_slogdet",
+    "_linalg_solve_ex",
+    "_linalg_svd",
+    "_list_to_tensor",
+    "_local_scalar_dense",
+    "_log_softmax",
+    "_logcumsumexp",
+    "_lu_with_info",
+    "_make_dep_token",
+    "_masked_scale",
+    "_masked_softmax",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit_no_training",
+    "_native_multi_head_attention",
+    "_ncf_unsqueeze",
+    "_ncf_view",
+    "_neg_view",
+    "_neg_view_copy",
+    "_nested_tensor_from_mask",
+    "_nested_tensor_from_mask_left_aligned",
+    "_no_grad_embedding_renorm_",
+    "_no_grad_fill_",
+    "_no_grad_normal_",
+    "_no_grad_uniform_",
+    "_no_grad_zero_",
+    "_pack_padded_sequence",
+    "_pack_sequence",
+    "_pad_circular",
+    "_pad_enum",
+    "_pad_packed_sequence",
+    "_pdist_forward",
+    "_prelu_kernel",
+    "_reshape_from_tensor",
+    "_safe_softmax",
+    "_sample_dirichlet",
+    "_saturate_weight_to_fp16",
+    "_scaled_dot_product_attention_math",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_fused_attention_overrideable",
+    "_scaled_grouped_mm",
+    "_scaled_mm",
+    "_set_item",
+    "_shape_as_tensor",
+    "_size_if_not_equal",
+    "_softmax",
+    "_sparse_addmm",
+    "_sparse_log_softmax",
+    "_sparse_mm",
+    "_sparse_softmax",
+    "_sparse_sum",
+    "_stack",
+    "_standard_gamma",
+    "_tensor_to_list",
+    "_to_copy",
+    "_to_cpu",
+    "_to_dense",
+    "_to_sparse",
+    "_to_sparse_bsc",
+    "_to_sparse_bsr",
+    "_to_sparse_csc",
+    "_to_sparse_csr",
+    "_transform_bias_rescale_qkv",
+    "_transformer_encoder_layer_fwd",
+    "_trilinear",
+    "_unique",
+    "_unique2",
+    "_unsafe_index",
+    "_unsafe_index_put",
+    "_unsafe_masked_index",
+    "_unsafe_masked_index_put_accumulate",
+    "_unsafe_view",
+    "_unwrap_optional",
+    "_upsample_bicubic2d_aa",
+    "_upsample_bilinear2d_aa",
+    "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d",
+    "_use_cudnn_ctc_loss",
+    "_use_cudnn_rnn_flatten_weight",
+    "_version",
+    "_weight_int4pack_mm",
+    "_weight_int8pack_mm",
+    "_weight_norm",
+    "_weight_norm_interface"};
+
 // Nodes that a graph is made of, and functions of TorchScript's own. Those of its passes (groups
 // that were fused, profiles), of Python and of other processes are missing.
 constexpr std::string_view kNodesOfGraphs[] = {"AutogradAdd",
@@ -270,6 +417,19 @@ bool is_in(std::span<const std::string_view> names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
 }
 
+// Returns why aten's operator NAME is not for models; null: it may be.
+const char* why_internal(std::string_view name) {
+    // Each believes the indices and sizes that it gets, as its forward gave them.
+    if (name.find("backward") != std::string_view::npos)
+        return "it computes gradients and believes the indices that it gets";
+    const bool is_private = name.starts_with("_") && !name.starts_with("__");
+    // Lists of tensors, one by one, as averages of weights use them.
+    const bool one_by_one = name.starts_with("_foreach_");
+    return is_private && !one_by_one && !is_in(kPrivateOfModels, name)
+               ? "it is for LibTorch itself and believes what it gets"
+               : nullptr;
+}
+
 // Returns what a value of TYPE could reach, "a stream of a device"; null: numbers and texts alone.
 const char* reach_of(const Type& type) {
     switch (type.kind()) {
@@ -331,6 +491,8 @@ std::string why_refused(const c10::FunctionSchema& schema) {
                            space);
     const auto found = denied().find(full);
     if (found != denied().end()) return found->second;
+    if (space == "aten")
+        if (const char* why = why_internal(name)) return why;
     for (const auto* arguments : {&schema.arguments(), &schema.returns()})
         for (const c10::Argument& argument : *arguments)
             if (const char* reach = reach_of(*argument.type()))

@@ -3,23 +3,27 @@
 #include <ATen/core/alias_info.h>
 #include <ATen/core/function.h>
 #include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "graph/archive/in_place.h"
 #include "graph/lowered/lowered_graph.h"
+#include "graph/nodes/graph_nodes.h"
+#include "graph/writes/written_values.h"
 
 namespace dslaunch::graph {
 
 namespace aten = c10::aten;
 namespace prim = c10::prim;
-using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
@@ -27,16 +31,9 @@ using torch::jit::Value;
 namespace {
 
 // All nodes, those in blocks too: callers add and remove some.
-void add_nodes(Block& block, std::vector<Node*>& nodes) {
-    for (Node* node : block.nodes()) {
-        nodes.push_back(node);
-        for (Block* inner : node->blocks()) add_nodes(*inner, nodes);
-    }
-}
-
 std::vector<Node*> nodes_of(Graph& graph) {
     std::vector<Node*> nodes;
-    add_nodes(*graph.block(), nodes);
+    for_each_node(*graph.block(), [&](Node& node) { nodes.push_back(&node); });
     return nodes;
 }
 
@@ -128,16 +125,106 @@ void restore_max_norm(Graph& graph) {
     }
 }
 
+// True if NODE is a dropout of nothing whose result is written in place: it gives its operand.
+bool is_written_dropout(const Node& node) {
+    static const std::set<std::string_view> names = {"aten::dropout", "aten::alpha_dropout",
+                                                     "aten::feature_dropout",
+                                                     "aten::feature_alpha_dropout"};
+    if (names.count(node.kind().toQualString()) == 0) return false;
+    if (torch::jit::constant_as<double>(node.input(1)) != 0.0 &&
+        torch::jit::constant_as<bool>(node.input(2)) != false)
+        return false;
+    return std::ranges::any_of(node.output()->uses(), [](const torch::jit::Use& use) {
+        return std::ranges::count(written_inputs(*use.user), use.offset) > 0;
+    });
+}
+
+// aten::type_as gives its operand where that has the type already, and its schema says that it
+// makes a new tensor. aten::to is the same and says so.
+void show_operands(Graph& graph) {
+    for (Node* node : nodes_of(graph)) {
+        if (is_written_dropout(*node)) node->output()->replaceAllUsesWith(node->input(0));
+        if (node->kind() != aten::type_as) continue;
+        const torch::jit::WithInsertPoint here(node);
+        Value* const made = graph.insert(aten::to, {node->input(0), node->input(1)});
+        made->setType(node->output()->type());
+        made->node()->copyMetadata(node);
+        node->output()->replaceAllUsesWith(made);
+        node->destroy();
+    }
+}
+
+// Changes FUNCTION and all that it calls, each once.
+void show_in(torch::jit::Function& function, std::set<const torch::jit::Function*>& seen) {
+    torch::jit::GraphFunction* const compiled = torch::jit::tryToGraphFunction(function);
+    if (compiled == nullptr || !seen.insert(&function).second) return;
+    Graph& graph = *compiled->graph();
+    write_lists_apart(graph);
+    restore_max_norm(graph);
+    show_operands(graph);
+    for (const Node* node : nodes_of(graph)) {
+        if (node->kind() != prim::CallFunction) continue;
+        const auto type = node->input(0)->type()->cast<c10::FunctionType>();
+        if (type != nullptr) show_in(*type->function(), seen);
+    }
+}
+
+// True if NODE may give its operand, or a view of it, where its schema says that it makes a new
+// tensor. Dropout outside of training does so too; what it gives is no state.
+bool may_give_operand(const Node& node) {
+    static const std::set<std::string_view> names = {
+        "aten::align_tensors", "aten::atleast_1d", "aten::atleast_2d",
+        "aten::atleast_3d",    "aten::block_diag", "aten::broadcast_tensors",
+        "aten::conj_physical", "aten::dequantize", "aten::einsum",
+        "aten::meshgrid",      "aten::to_dense",   "aten::cartesian_prod"};
+    return names.count(node.kind().toQualString()) > 0;
+}
+
+// Calls USE with the tensors that NODE takes, alone or in a list that is written out.
+template <typename Use>
+void for_each_operand(const Node& node, const Use& use) {
+    for (const Value* input : node.inputs()) {
+        if (is_tensor(*input)) use(input);
+        if (input->node()->kind() == prim::ListConstruct)
+            for (const Value* element : input->node()->inputs()) use(element);
+    }
+}
+
 }  // namespace
 
 void show_hidden_writes(const torch::jit::Module& module) {
     std::set<const torch::jit::Function*> seen;
     for (const torch::jit::Module& part : module.modules())
-        for (const torch::jit::Method& method : part.get_methods()) {
-            if (!seen.insert(&method.function()).second) continue;
-            write_lists_apart(*method.graph());
-            restore_max_norm(*method.graph());
-        }
+        for (const torch::jit::Method& method : part.get_methods())
+            show_in(method.function(), seen);
+}
+
+void refuse_unseen_writes(const Graph& graph) {
+    std::vector<const Node*> givers;
+    std::set<const Value*> roots, written;  // sets of values that share memory
+    for_each_node(*graph.block(), [&](const Node& node) {
+        if (may_give_operand(node)) givers.push_back(&node);
+    });
+    if (givers.empty()) return;
+    MemorySets sets(graph);
+    for (const Value* input : graph.inputs())
+        if (is_tensor(*input)) roots.insert(sets.set_of(input));
+    for_each_node(*graph.block(), [&](const Node& node) {
+        if (node.kind() == prim::GetAttr || node.kind() == prim::Constant)
+            if (is_tensor(*node.output())) roots.insert(sets.set_of(node.output()));
+        for (const size_t i : written_inputs(node)) written.insert(sets.set_of(node.input(i)));
+    });
+    for (const Node* giver : givers) {
+        if (written.count(sets.set_of(giver->output())) == 0) continue;
+        for_each_operand(*giver, [&](const Value* operand) {
+            if (roots.count(sets.set_of(operand)) > 0)
+                fail(ExitCode::kInput,
+                     "{}: forward writes its result in place, which may lie in the memory of a "
+                     "parameter, a buffer, a constant or an argument: write to that itself, or "
+                     "clone() the result",
+                     describe_node(*giver));
+        });
+    }
 }
 
 }  // namespace dslaunch::graph

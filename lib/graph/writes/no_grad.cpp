@@ -1,6 +1,7 @@
 #include "graph/writes/no_grad.h"
 
 #include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <map>
@@ -23,6 +24,7 @@ using torch::jit::Value;
 
 namespace {
 
+const c10::Symbol kSetGradEnabled = c10::Symbol::fromQualString("aten::set_grad_enabled");
 constexpr std::string_view kNoGrad = "__torch__.torch.autograd.grad_mode.no_grad";
 
 bool holds_no_tensor(const Value& value) {
@@ -37,6 +39,12 @@ const Value* guard_of(const Node& node, c10::Symbol kind) {
     if (type == nullptr || !type->name() || type->name()->qualifiedName() != kNoGrad)
         return nullptr;
     return node.input(0);
+}
+
+// True if NODE is torch.set_grad_enabled(VALUE).
+bool switches(const Node& node, bool value) {
+    return node.kind() == kSetGradEnabled &&
+           torch::jit::constant_as<bool>(node.input(0)) == value;
 }
 
 // The nodes of one block between its begin and its end.
@@ -76,7 +84,9 @@ class Region {
     bool collect() {
         std::set<const Value*> seen;
         for (Node* node : nodes_) {
-            if (node->kind() == prim::Enter || node->kind() == prim::Exit) return false;
+            if (node->kind() == prim::Enter || node->kind() == prim::Exit ||
+                node->kind() == kSetGradEnabled)
+                return false;
             std::vector<Value*> read(node->inputs().begin(), node->inputs().end());
             for (Block* block : node->blocks())
                 read.insert(read.end(), block->outputs().begin(), block->outputs().end());
@@ -124,15 +134,19 @@ class Region {
 void remove_guard(Node* enter, Node* exit) {
     Value* const guard = enter->input(0);
     exit->destroy();
+    if (enter->kind() == kSetGradEnabled) return enter->destroy();
     enter->destroy();
     for (const torch::jit::Use& use : std::vector(guard->uses()))
         if (use.user->kind() == prim::SetAttr) use.user->destroy();
     if (!guard->hasUses() && guard->node()->kind() == prim::CreateObject) guard->node()->destroy();
 }
 
-Node* end_of(Node* enter, const Value* guard) {
+// Returns the node that ends what ENTER begins; null: there is none in its block.
+Node* end_of(Node* enter) {
+    const bool is_switch = enter->kind() == kSetGradEnabled;
     for (Node* node = enter->next(); node->kind() != prim::Return; node = node->next())
-        if (guard_of(*node, prim::Exit) == guard) return node;
+        if (is_switch ? switches(*node, true) : guard_of(*node, prim::Exit) == enter->input(0))
+            return node;
     return nullptr;
 }
 
@@ -140,11 +154,12 @@ void detach_in(Block& block) {
     std::vector<Node*> enters;
     for (Node* node : block.nodes()) {
         for (Block* inner : node->blocks()) detach_in(*inner);
-        if (guard_of(*node, prim::Enter) != nullptr) enters.push_back(node);
+        if (guard_of(*node, prim::Enter) != nullptr || switches(*node, false))
+            enters.push_back(node);
     }
     // Inner ones come last; none is left inside of another.
     for (auto enter = enters.rbegin(); enter != enters.rend(); ++enter) {
-        Node* const exit = end_of(*enter, (*enter)->input(0));
+        Node* const exit = end_of(*enter);
         if (exit != nullptr && Region(*enter, exit).detach()) remove_guard(*enter, exit);
     }
 }

@@ -7,12 +7,14 @@
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "base/error.h"
 #include "graph/archive/in_place.h"
+#include "graph/memory/shared_storage.h"
+#include "graph/nodes/graph_nodes.h"
 #include "graph/writes/hoisted_writes.h"
 #include "graph/writes/input_aliases.h"
 #include "graph/writes/no_grad.h"
@@ -20,23 +22,11 @@
 namespace dslaunch::graph {
 
 namespace prim = c10::prim;
-using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
 namespace {
-
-bool holds_tensor(const Value& value) {
-    return value.type()->isSubtypeOf(*c10::TensorType::get());
-}
-
-void visit_nodes(Block& block, const std::function<void(Node&)>& use) {
-    for (Node* node : block.nodes()) {
-        use(*node);
-        for (Block* inner : node->blocks()) visit_nodes(*inner, use);
-    }
-}
 
 class Settler {
   public:
@@ -48,7 +38,7 @@ class Settler {
         if (written.empty()) return;
         // In the order of their nodes, the same on every rank.
         std::vector<Value*> constants;
-        visit_nodes(*graph_.block(), [&](Node& node) {
+        for_each_node(*graph_.block(), [&](Node& node) {
             if (node.kind() == prim::Constant && written.count(node.output()) > 0)
                 constants.push_back(node.output());
         });
@@ -68,10 +58,10 @@ class Settler {
         std::vector<std::pair<Node*, size_t>> writes;
         std::vector<Value*> roots;
         for (Value* input : graph_.inputs())
-            if (holds_tensor(*input)) roots.push_back(input);
-        visit_nodes(*graph_.block(), [&](Node& node) {
+            if (is_tensor(*input)) roots.push_back(input);
+        for_each_node(*graph_.block(), [&](Node& node) {
             for (const size_t i : written_inputs(node)) writes.emplace_back(&node, i);
-            if (node.kind() == prim::Constant && holds_tensor(*node.output()))
+            if (node.kind() == prim::Constant && is_tensor(*node.output()))
                 roots.push_back(node.output());
         });
         std::set<Value*> written;
@@ -104,7 +94,7 @@ class Settler {
             for (size_t i = 0; i < node->inputs().size(); ++i) {
                 Value* const source = node->input(i);
                 const bool is_list = source->node()->kind() == prim::ListConstruct;
-                if (i == written || !(holds_tensor(*source) || is_list)) continue;
+                if (i == written || !(is_tensor(*source) || is_list)) continue;
                 if (source->node()->kind() == c10::aten::detach) continue;
                 if (Value* const without = detached(source, node)) node->replaceInput(i, without);
             }
@@ -122,20 +112,19 @@ class Settler {
     }
 
     void hold_constants(const std::vector<Value*>& written) {
-        std::map<const void*, std::vector<Value*>> constants;  // by storage
-        visit_nodes(*graph_.block(), [&](Node& node) {
-            if (node.kind() != prim::Constant || !holds_tensor(*node.output())) return;
+        std::vector<Value*> constants;
+        for_each_node(*graph_.block(), [&](Node& node) {
+            if (node.kind() != prim::Constant || !is_tensor(*node.output())) return;
             const at::Tensor tensor = torch::jit::toIValue(node.output())->toTensor();
-            if (tensor.defined() && tensor.has_storage())
-                constants[tensor.storage().unsafeGetStorageImpl()].push_back(node.output());
+            if (tensor.defined() && tensor.has_storage()) constants.push_back(node.output());
         });
         for (Value* root : written) {
             detach_sources(root);
             const at::Tensor tensor = torch::jit::toIValue(root)->toTensor();
-            for (Value* same : constants[tensor.storage().unsafeGetStorageImpl()]) {
-                if (!same->hasUses()) continue;
+            for (Value* same : constants) {
                 const at::Tensor other = torch::jit::toIValue(same)->toTensor();
-                if (other.sizes() != tensor.sizes() || other.strides() != tensor.strides())
+                if (!same->hasUses() || !overlap(tensor, other)) continue;
+                if (!is_same_view(tensor, other))
                     fail(ExitCode::kInput,
                          "{}: it writes a tensor constant of which another constant is a view, and "
                          "the two cannot be followed; make it a buffer (register_buffer)",
@@ -143,14 +132,6 @@ class Settler {
                 same->replaceAllUsesWith(buffer_input(model_.hold_constant(tensor)));
             }
         }
-    }
-
-    // False also for a parameter that forward reads without gradients alone: no optimizer moves it.
-    [[nodiscard]] bool is_trained(int parameter, const Value& input) const {
-        return model_.parameters()[parameter].tensor.requires_grad() &&
-               std::ranges::any_of(input.uses(), [](const torch::jit::Use& use) {
-                   return use.user->kind() != c10::aten::detach;
-               });
     }
 
     // A parameter that is not trained and that forward writes is state like a buffer: each rank

@@ -39,10 +39,10 @@ std::vector<c10::IValue> batch_with_targets(const JobSetup& setup, int64_t rows)
     };
     const graph::TargetCount* const targets = setup.segmented->lowered().targets.get();
     std::vector<c10::IValue> first = batch_at(0);
-    if (targets == nullptr || targets->of(first) > 0) return first;
+    if (targets == nullptr || targets->of(first) != 0) return first;
     for (int64_t i = 1; i < kTriesMax && i * rows < train.rows(); ++i) {
         std::vector<c10::IValue> batch = batch_at(i * rows);
-        if (targets->of(batch) > 0) return batch;
+        if (targets->of(batch) != 0) return batch;
     }
     return first;
 }

@@ -297,7 +297,7 @@ double WholeReference::loss_weight(const std::vector<std::vector<std::vector<c10
     for (const auto& batches : all)
         for (const std::vector<c10::IValue>& batch : batches) {
             const double targets = whole_.lowered().targets->of(batch);
-            counted += by_token ? targets : targets > 0 ? 1 : 0;
+            counted += by_token ? targets : targets != 0 ? 1 : 0;
         }
     return counted > 0 ? static_cast<double>(all.size()) / counted : 0;
 }
@@ -315,7 +315,7 @@ void WholeReference::put_buffers(const std::vector<at::Tensor>& values) {
 
 // The mean over no targets is no number.
 bool WholeReference::counts(const std::vector<c10::IValue>& batch) const {
-    return !whole_.lowered().targets || whole_.lowered().targets->of(batch) > 0;
+    return !whole_.lowered().targets || whole_.lowered().targets->of(batch) != 0;
 }
 
 void WholeReference::add_step(const std::vector<c10::IValue>& batch, const graph::DrawKey& key,

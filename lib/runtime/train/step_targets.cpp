@@ -45,9 +45,9 @@ StepTargets TargetWeights::count(int64_t step) const {
     if (stage_.stage == 0) {
         for (const std::vector<c10::IValue>& batch : segments_.look_ahead(step)) {
             const double counted = segments_.targets()->of(batch);
-            made.empty.push_back(counted > 0 ? 0 : 1);
+            made.empty.push_back(counted != 0 ? 0 : 1);
             targets += counted;
-            batches += counted > 0 ? 1 : 0;
+            batches += counted != 0 ? 1 : 0;
         }
         if (tells_which) std::ranges::copy(made.empty, own.begin());
     }

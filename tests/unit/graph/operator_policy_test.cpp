@@ -61,7 +61,7 @@ TEST_CASE("of all operators those have no hand outside of tensors that a model m
                    text.substr(class_at).starts_with("__torch__.torch.classes.rnn.") ||
                    text.substr(class_at).starts_with("__torch__.torch.classes.profiler._Record")));
     }
-    CHECK(let_in > 3500);
+    CHECK(let_in > 3000);
 }
 
 // A new LibTorch may have others: each of them is then decided on.
@@ -74,28 +74,25 @@ TEST_CASE("the operators on tensors that are refused are these") {
             refused.insert(schema.name());
         if (space_of(schema) == "prim") nodes.insert(schema.name());
     }
-    const Names expected = {"aten::_cufft_clear_plan_cache",
-                            "aten::_cufft_set_plan_cache_max_size",
-                            "aten::_nested_view_from_buffer",
-                            "aten::_nested_view_from_buffer_copy",
-                            "aten::_nested_view_from_jagged",
-                            "aten::_nested_view_from_jagged_copy",
-                            "aten::_print",
-                            "aten::_reshape_alias",
-                            "aten::_reshape_alias_copy",
-                            "aten::_sparse_bsc_tensor_unsafe",
-                            "aten::_sparse_bsr_tensor_unsafe",
-                            "aten::_sparse_compressed_tensor_unsafe",
-                            "aten::_sparse_coo_tensor_unsafe",
-                            "aten::_sparse_csc_tensor_unsafe",
-                            "aten::_sparse_csr_tensor_unsafe",
-                            "aten::_test_ambiguous_defaults",
-                            "aten::_test_string_default",
+    std::erase_if(refused, [](const std::string& name) {
+        const std::string_view own = std::string_view(name).substr(name.find("::") + 2);
+        const bool is_private = own.starts_with("_") && !own.starts_with("__");
+        return own.find("backward") != std::string_view::npos ||
+               (name.starts_with("aten::") && is_private);
+    });
+    const Names expected = {"aten::batch_norm_update_stats",
+                            "aten::ccol_indices",
+                            "aten::col_indices",
+                            "aten::crow_indices",
                             "aten::from_file",
                             "aten::get_gradients",
+                            "aten::linalg_ldl_solve",
                             "aten::manual_seed",
+                            "aten::mkldnn_rnn_layer",
                             "aten::record_stream",
+                            "aten::row_indices",
                             "aten::save",
+                            "aten::segment_reduce",
                             "aten::set",
                             "aten::set_",
                             "profiler::_call_end_callbacks_on_jit_fut",
@@ -109,6 +106,33 @@ TEST_CASE("the operators on tensors that are refused are these") {
     for (const char* name : {"prim::PythonOp", "prim::rpc_sync", "prim::rpc_async",
                              "prim::rpc_remote", "prim::CudaFusionGroup"})
         CHECK_FALSE(why_node_refused(name).empty());
+}
+
+// Each of these, called with an index or a size of its caller's choice, wrote or read beyond its
+// tensors and ended the process.
+TEST_CASE("operators that believe what they get are refused") {
+    for (const char* schema :
+         {"aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] "
+          "kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor "
+          "indices) -> Tensor",
+          "aten::adaptive_max_pool2d_backward(Tensor grad_output, Tensor self, Tensor indices) -> "
+          "Tensor",
+          "aten::_embedding_bag_per_sample_weights_backward(Tensor grad, Tensor weight, Tensor "
+          "indices, Tensor offsets, Tensor offset2bag, int mode, int padding_idx=-1) -> Tensor",
+          "aten::segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, bool "
+          "unsafe=False) -> Tensor",
+          "aten::_cummax_helper(Tensor self, Tensor(a!) values, Tensor(b!) indices, int dim) -> ()",
+          "aten::_sobol_engine_draw(Tensor quasi, int n, Tensor sobolstate, int dimension, int "
+          "num_generated, ScalarType? dtype) -> (Tensor, Tensor)",
+          "aten::_convert_indices_from_coo_to_csr(Tensor self, int size, *, bool "
+          "out_int32=False) -> Tensor",
+          "aten::_reshape_alias(Tensor(a) self, int[] size, int[] stride) -> Tensor(a)",
+          "aten::_fused_sgd_(Tensor(a!)[] self, Tensor(b!)[] grads) -> ()",
+          "aten::linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> "
+          "Tensor"}) {
+        INFO(schema);
+        CHECK_FALSE(refusal_of(schema).empty());
+    }
 }
 
 TEST_CASE("what models use is let in") {
@@ -166,6 +190,11 @@ TEST_CASE("what models use is let in") {
                          "aten::wait",
                          "aten::_unsafe_index",
                          "aten::_unsafe_view",
+                         "aten::_softmax",
+                         "aten::_native_batch_norm_legit_functional",
+                         "aten::_pack_padded_sequence",
+                         "aten::_transformer_encoder_layer_fwd",
+                         "aten::__derive_index",
                          "aten::unsafe_split",
                          "aten::grad",
                          "aten::requires_grad_",

@@ -74,6 +74,11 @@ const Form kForms[] = {
      "    marks = (targets != -100).float()\n"
      "    each = torch.cross_entropy_loss(rows, targets.flatten(), None, 0)\n"
      "    return (each * marks.flatten()).sum() / marks.sum().clamp(min=1.0)\n",
+     4},
+    {"with a small number added",
+     "    marks = (targets != -100).float()\n"
+     "    each = torch.cross_entropy_loss(rows, targets.flatten(), None, 0)\n"
+     "    return (each * marks.flatten()).sum() / (marks.sum() + 1e-8)\n",
      4}};
 
 TEST_CASE("the targets of a loss that a model computes itself are counted before it runs") {
@@ -92,6 +97,55 @@ TEST_CASE("the targets of a loss that a model computes itself are counted before
         CHECK(run_loss(summed, kTargets) ==
               Approx(run_loss(plain, kTargets) * form.counted).epsilon(1e-6));
         CHECK(run_loss(summed, kNone) == 0);
+    }
+}
+
+// What a model divides by need not be a count: its mean over one batch stays what it says.
+TEST_CASE("a loss is divided by the number that the model divides by") {
+    struct Divisor {
+        const char* divisor;
+        double of_targets, of_none;
+    };
+    // Four targets count, and the labels sum to 1 + 3 + 0 + 2 - 200 and to -600.
+    const Divisor divisors[] = {{"marks.sum() + 1.0", 5, 1},
+                                {"marks.sum().clamp(min=20.0)", 20, 20},
+                                {"marks.sum().clamp(min=1.0)", 4, 0},
+                                {"(0.1 * marks).sum().clamp(min=1.0)", 1, 0},
+                                {"targets.float().sum()", -194, -600}};
+    for (const Divisor& row : divisors) {
+        INFO(row.divisor);
+        Model model = table_model(
+            "    marks = (targets != -100).float()\n"
+            "    each = torch.cross_entropy_loss(rows, targets.flatten(), None, 0)\n"
+            "    return each.sum() / (" +
+            std::string(row.divisor) + ")\n");
+        const SegmentedModel plain = SegmentedModel::make(model, {}, 1);
+        REQUIRE(plain.lowered().targets != nullptr);
+        const double loss = run_loss(plain, kTargets);
+        CHECK(loss ==
+              Approx(model.module().forward({kTokens, kTargets}).toTensor().item<double>()));
+        CHECK(plain.lowered().targets->of({kTokens, kTargets}) == Approx(row.of_targets));
+        CHECK(plain.lowered().targets->of({kTokens, kNone}) == row.of_none);
+        LowerOptions options;
+        options.loss.mean = LossMean::kToken;
+        const SegmentedModel summed = SegmentedModel::make(model, options, 1);
+        const TargetCount& counted = *summed.lowered().targets;
+        if (row.of_targets < 0) {
+            CHECK_THROWS_WITH(counted.of({kTokens, kTargets}), Catch::Contains("micro_batch"));
+            continue;
+        }
+        CHECK(run_loss(summed, kTargets) / counted.of({kTokens, kTargets}) == Approx(loss));
+    }
+}
+
+TEST_CASE("rows of probabilities are counted as the loss reads them") {
+    const char* const layouts[] = {"targets.transpose(1, 2).reshape(-1, 4)",
+                                   "targets.permute([0, 2, 1]).flatten(0, 1)"};
+    const at::Tensor probabilities = at::ones({2, 4, 3}).div(4);
+    for (const char* layout : layouts) {
+        Model model =
+            table_model("    return torch.cross_entropy_loss(rows, " + std::string(layout) + ")\n");
+        CHECK(lower(model, {}).targets->of({kTokens, probabilities}) == 6);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "graph/lower/lower.h"
 #include "graph/measure/measure.h"
+#include "graph/segment/compute_context.h"
 #include "graph/segment/new_values.h"
 #include "graph/segment/segment.h"
 #include "graph/writes/input_aliases.h"
@@ -63,6 +65,14 @@ TEST_CASE("values that follow from parameters alone leave the graph, which reads
          {{"w"}},
          true},
         {"    self.w.detach().mul_(0.5)\n    return (x @ self.w @ self.v).sum()\n", {{"w"}}, false},
+        // A decay that fp32 takes for rounding.
+        {"    self.w.detach().mul_(0.9999999)\n    return (x @ self.w @ self.v).sum()\n",
+         {{"w"}},
+         false},
+        {"    self.w.detach().copy_((self.w / self.w.norm()).float())\n"
+         "    return (x @ self.w @ self.v).sum()\n",
+         {{"w"}},
+         true},
         {"    self.w.detach().copy_(self.v / self.v.norm())\n    return (x @ self.w @ "
          "self.v).sum()\n",
          {{"w"}},
@@ -229,6 +239,104 @@ TEST_CASE("forward writes copies of its arguments, and a constant of its code is
     // Each lowering finds the same tensor.
     static_cast<void>(lower(counting, {}));
     CHECK(counting.buffers().size() == 1);
+}
+
+TEST_CASE("constants in one storage are buffers each, and overlapping ones are refused") {
+    const auto model_of = [](const at::Tensor& a, const at::Tensor& b) {
+        torch::jit::Module module("Halves");
+        module.register_parameter("w", wave({4, 4}, 1).set_requires_grad(true), false);
+        module.register_attribute("a", c10::TensorType::get(), a);
+        module.register_attribute("b", c10::TensorType::get(), b);
+        module.define(kHead +
+                      "    self.a.add_(1.0)\n"
+                      "    return ((x @ self.w) * self.a * self.b).sum()\n");
+        return Model::adopt(module);
+    };
+    const at::Tensor x = wave({2, 4}, 5);
+    const std::vector<at::Tensor> halves = wave({8}, 3).chunk(2);
+    Model model = model_of(halves[0], halves[1]);
+    const SegmentedModel segmented = SegmentedModel::make(model, {}, 1);
+    for (int run = 1; run <= 2; ++run) {
+        const at::Tensor a = wave({8}, 3).slice(0, 0, 4) + static_cast<double>(run);
+        const at::Tensor b = wave({8}, 3).slice(0, 4, 8);
+        const at::Tensor expected = (x.matmul(wave({4, 4}, 1)) * a * b).sum();
+        CHECK(loss_of(segmented.forward(0, {x}, {})) ==
+              Approx(expected.item<double>()).epsilon(1e-6));
+    }
+    const at::Tensor whole = wave({7}, 3);
+    Model overlapping = model_of(whole.slice(0, 0, 4), whole.slice(0, 3, 7));
+    CHECK_THROWS_WITH(lower(overlapping, {}), Catch::Contains("another constant is a view"));
+}
+
+// LibTorch believes that these give new memory. Its compiler leaves a write out that nothing reads,
+// so what is written is read here.
+TEST_CASE("a write into what may be the operand itself is followed, or refused by name") {
+    const auto with_table = [](const std::string& body) {
+        torch::jit::Module module("Written");
+        module.register_parameter("w", wave({4, 4}, 1).set_requires_grad(true), false);
+        module.register_buffer("mean", at::zeros({4}));
+        module.define(kHead + body);
+        return Model::adopt(module);
+    };
+    Model model = with_table(
+        "    same = self.mean.type_as(x)\n"
+        "    same.add_(1.0)\n"
+        "    return (x @ self.w).sum() * (self.mean.sum() + same.sum())\n");
+    const SegmentedModel segmented = SegmentedModel::make(model, {}, 1);
+    const at::Tensor x = wave({2, 4}, 5);
+    static_cast<void>(measure(segmented, {x}));
+    for (const double sum : {8.0, 16.0})
+        CHECK(loss_of(segmented.forward(0, {x}, {})) ==
+              (x.matmul(wave({4, 4}, 1)).sum() * sum).item<double>());
+    for (const char* operand :
+         {"torch.atleast_1d(self.mean)", "torch.meshgrid([self.mean], indexing=\"ij\")[0]",
+          "torch.einsum(\"i->i\", [self.mean])", "torch.broadcast_tensors([self.mean, x])[0]"}) {
+        INFO(operand);
+        Model unseen = with_table("    same = " + std::string(operand) +
+                                  "\n"
+                                  "    same.add_(1.0)\n"
+                                  "    return (x @ self.w).sum() * same.sum()\n");
+        CHECK_THROWS_WITH(lower(unseen, {}), Catch::Contains("clone() the result"));
+    }
+    // What it gives is written, and lies in no state's memory.
+    Model fresh = with_table(
+        "    row = torch.atleast_1d(self.mean + 1.0)\n"
+        "    row.add_(1.0)\n"
+        "    return ((x @ self.w) * row).sum()\n");
+    static_cast<void>(lower(fresh, {}));
+}
+
+TEST_CASE("between set_grad_enabled(False) and (True) values are computed without gradients") {
+    const std::string body =
+        "    h = torch.tanh(x @ self.w)\n"
+        "    torch.set_grad_enabled(False)\n"
+        "    t = torch.tanh(h @ self.v)\n"
+        "    u = torch.tanh(t @ self.w)\n"
+        "    torch.set_grad_enabled(True)\n"
+        "    return (h * u).sum()\n";
+    Model model = two_weights(body);
+    const SegmentedModel segmented = SegmentedModel::make(model, {}, 1);
+    CHECK(segmented.lowered().graph->toString().find("set_grad_enabled") == std::string::npos);
+    const at::Tensor x = wave({2, 4}, 5);
+    const at::Tensor v = wave({4, 4}, 2), w = wave({4, 4}, 1).set_requires_grad(true);
+    const at::Tensor h = at::tanh(x.matmul(w));
+    const at::Tensor u = at::tanh(at::tanh(h.detach().matmul(v)).matmul(w.detach()));
+    (h * u).sum().backward();
+    const ComputeContext context(/*gradients=*/true);
+    Boundary last = segmented.forward(0, segmented.first_inputs({x}), {});
+    const at::Tensor own = model.parameters()[1].tensor;
+    REQUIRE(model.parameters()[1].name == "w");
+    SegmentedModel::backward_loss(last, 1);
+    REQUIRE(own.grad().defined());
+    CHECK(at::allclose(own.grad(), w.grad(), 1e-6));
+    // One that is not switched on again in its block stays, and so do the nodes after it.
+    Model open = two_weights(body.substr(0, body.find("    torch.set_grad_enabled(True)")) +
+                             "    return (h * u).sum()\n");
+    const SegmentedModel whole = SegmentedModel::make(open, {}, 3);
+    int64_t switched = 0;
+    for (const auto& segment : whole.segments())
+        switched += segment.graph->toString().find("set_grad_enabled") != std::string::npos ? 1 : 0;
+    CHECK(switched == 1);
 }
 
 }  // namespace dslaunch

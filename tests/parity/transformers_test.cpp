@@ -43,9 +43,9 @@ struct Ran {
 };
 
 // The llama of the fixtures with a generation_config.json.
-class Model {
+class SavedModel {
   public:
-    Model() {
+    SavedModel() {
         for (const auto& file : fs::directory_iterator(fixture_file("huggingface/llama")))
             fs::copy_file(file.path(), folder_.path() + "/" + file.path().filename().string());
     }
@@ -111,7 +111,7 @@ TEST_CASE("stock transformers loads what was exported, with equal logits", "[.lo
 TEST_CASE("a folder's generation_config.json makes the texts that transformers makes") {
     const Json reference = Json::parse(
         content_of(std::string(source_dir()) + "/tests/parity/generation_config_reference.json"));
-    const Model model;
+    const SavedModel model;
     REQUIRE(reference["rows"].size() > 15);
     for (const Json& row : reference["rows"]) {
         INFO(row["config"].dump());
@@ -122,7 +122,7 @@ TEST_CASE("a folder's generation_config.json makes the texts that transformers m
 }
 
 TEST_CASE("an option wins over generation_config.json, which wins over the defaults, and is told") {
-    const Model model;
+    const SavedModel model;
     const Json greedy = {{"do_sample", false}, {"max_new_tokens", 6}, {"eos_token_id", 2}};
     const std::string six = line_of({40, 14, 42, 40, 42, 40});
     CHECK(model.ids(greedy, {}) == six);
@@ -147,7 +147,7 @@ TEST_CASE("an option wins over generation_config.json, which wins over the defau
 }
 
 TEST_CASE("a text without a prompt begins with the model's first token") {
-    const Model model;
+    const SavedModel model;
     const Json config = {{"do_sample", false}, {"max_new_tokens", 5}, {"bos_token_id", 17}};
     CHECK(model.generate(config, {"--as", "ids"}).out ==
           model.generate(config, {"--as", "ids", "--prompt-ids", "17"}).out);

@@ -78,7 +78,8 @@ void check_request(ApiKind kind, const ApiRequest& request) {
                                 : !request.prompts.empty() || !request.prompt_tokens.empty();
     DSL_CHECK(has_prompt && request.choices > 0, "a request for nothing");
     DSL_CHECK(!request.tokens_max || *request.tokens_max > 0, "a request for no token");
-    for (const std::string& stop : request.stops) DSL_CHECK(!stop.empty(), "an empty stop");
+    if (request.stops)
+        for (const std::string& stop : *request.stops) DSL_CHECK(!stop.empty(), "an empty stop");
     const std::string text = request.prompts.empty() ? "" : request.prompts.front();
     DSL_CHECK(
         json::accept(whole_reply({kind, "id", request.model, 0}, {{0, text, TextEnd::kStop}}, {})),

@@ -66,9 +66,10 @@ class Served {
         : service_(runner_, codec_, {4, 4}, {}, [](bool) {}),
           routes_(
               service_, codec_,
-              [](JsonView messages, std::optional<JsonView> tools, int64_t) {
-                  if (messages.elements() > 3 || tools) fail(ExitCode::kInput, "no such chat");
-                  const auto content = (*messages.items().begin()).find("content");
+              [](const ApiRequest& chat, int64_t) {
+                  if (chat.messages->elements() > 3 || chat.tools)
+                      fail(ExitCode::kInput, "no such chat");
+                  const auto content = (*chat.messages->items().begin()).find("content");
                   if (!content || !content->is(JsonKind::kText)) fail(ExitCode::kInput, "no text");
                   return std::string(content->text());
               },

@@ -253,7 +253,7 @@ TEST_CASE("a row that was not meant to be learned is left out and told") {
     const std::string lines = preparing.folder().path() + "/a.jsonl";
     write_file(lines, R"({"prompt": "t3", "completion": "t4", "label": false})"
                       "\n"
-                      R"({"prompt": "t3", "completion": "t4"})"
+                      R"({"prompt": "t3", "completion": " t4"})"
                       "\n");
     const Preparing::Prepared made = preparing.prepare({lines});
     INFO(made.said);

@@ -310,9 +310,11 @@ TEST_CASE("a merge beside files of another model is refused, and so is half of a
     write_file(adapter + "/adapter_config.json", facts.dump());
     CHECK_THAT(refusal(out), Catch::Contains("is of rank 4 and its other half of rank 4, and"));
     CHECK_FALSE(std::filesystem::exists(out));
-    // An index beside a file that it does not name: either could be the model.
+    facts["r"] = facts["r"].get<int>() / 2;
+    write_file(adapter + "/adapter_config.json", facts.dump());
+    // A whole file counts beside an index of others, as in transformers, also where it is none.
     write_file(model + "/model.safetensors", "");
-    CHECK_THAT(refusal(out), Catch::Contains("nothing says which of the two"));
+    CHECK_THAT(refusal(out), Catch::Contains(model + "/model.safetensors"));
 }
 
 }  // namespace dslaunch::test

@@ -17,8 +17,9 @@ namespace dslaunch::graph {
 [[nodiscard]] std::vector<at::Tensor> new_values(const Model& model, const ParameterWrites& writes,
                                                  const std::vector<at::Tensor>& parameters);
 
-// True if writing twice gives what writing once does, but for rounding in fp64, or in fp32 where the
-// graph names types itself, from MODEL's values and from others: then it does not matter how often a step runs forward.
+// True if writing twice gives what writing once does, but for rounding, from MODEL's values and
+// from others: then it does not matter how often a step runs forward. In fp64; in fp32 where the
+// graph names types itself.
 [[nodiscard]] bool is_projection(const Model& model, const ParameterWrites& writes);
 
 }  // namespace dslaunch::graph

@@ -15,8 +15,8 @@ namespace dslaunch::graph {
 // - aten::embedding_renorm_ is put in front of calls of torch.nn.functional.embedding and
 //   embedding_bag with max_norm: torch.jit.script leaves it out, where eager PyTorch,
 //   torch.jit.trace and torch.export renormalize the rows;
-// - aten::type_as becomes aten::to, whose schema says that it may give its operand, and a dropout of
-//   nothing whose result is written becomes its operand.
+// - aten::type_as becomes aten::to, whose schema says that it may give its operand, and a dropout
+//   of nothing whose result is written becomes its operand.
 // Throws Error{kInput} naming an operator whose list is not written out, or that has no such twin.
 void show_hidden_writes(const torch::jit::Module& module);
 

@@ -69,6 +69,7 @@ class BadWay {
     [[nodiscard]] int port() const { return here_.port; }
 
   private:
+    // Passes on what comes until either end closes: an end that has heard enough may close first.
     static void carry(int from, int to, const Flips& flips) {
         std::vector<std::byte> bytes(4096);
         int64_t passed = 0;
@@ -77,7 +78,12 @@ class BadWay {
             for (; next >= passed && next < passed + count; next += flips.every)
                 bytes[next - passed] ^= std::byte{4};
             passed += count;
-            if (write_full(to, std::span(bytes).first(static_cast<size_t>(count))) != 0) break;
+            ssize_t sent = 0, last = 0;
+            while (sent < count &&
+                   (last = ::send(to, bytes.data() + sent, static_cast<size_t>(count - sent),
+                                  MSG_NOSIGNAL)) > 0)
+                sent += last;
+            if (sent < count) break;
         }
         ::shutdown(to, SHUT_WR);
         ::shutdown(from, SHUT_RD);

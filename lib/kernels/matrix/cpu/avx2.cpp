@@ -2,9 +2,8 @@
 #if defined(__x86_64__)
 #include "kernels/matrix/cpu/attend_loops.h"
 #include "kernels/matrix/cpu/packed_loops.h"
-#include "kernels/matrix/cpu/row_major_loops.h"
-// What follows uses both.
 #include "kernels/matrix/cpu/rounding_loops.h"
+#include "kernels/matrix/cpu/row_major_loops.h"
 
 namespace dslaunch::kernels {
 

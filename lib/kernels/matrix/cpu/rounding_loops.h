@@ -4,6 +4,8 @@
 #include "kernels/matrix/cpu/activation_loops.h"
 #include "kernels/matrix/cpu/lanes.h"
 #include "kernels/matrix/cpu/matrix_kernels.h"
+#include "kernels/matrix/cpu/packed_loops.h"
+#include "kernels/matrix/cpu/row_major_loops.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
 namespace dslaunch::kernels {

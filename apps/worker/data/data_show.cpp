@@ -68,8 +68,7 @@ void show_row(const ShowRowArguments& arguments) {
         fail(ExitCode::kInput, "{}: has rows 0 to {}, and no {}", printable(arguments.file), last,
              arguments.row);
     std::optional<tokens::Tokenizer> tokenizer;
-    if (!arguments.model.empty())
-        tokenizer = tokens::Tokenizer::of_folder(arguments.model);
+    if (!arguments.model.empty()) tokenizer = tokens::Tokenizer::of_folder(arguments.model);
     const tokens::Tokenizer* const codec = tokenizer ? &*tokenizer : nullptr;
     if (!rows.has_pairs()) {
         fmt::print("{}\n", text_of(rows, arguments.row, codec));

@@ -360,9 +360,8 @@ void refuse_hidden_writes(const SegmentedModel& segmented, size_t index,
     const std::vector<int> parameters = segmented.parameters_of(segment);
     const std::vector<int64_t> now = versions_of(segmented.model(), parameters);
     for (size_t i = 0; i < now.size(); ++i) {
-        const bool is_known = std::ranges::any_of(lowered.in_place, [&](const auto& write) {
-            return write.parameter == parameters[i];
-        });
+        const bool is_known = std::ranges::any_of(
+            lowered.in_place, [&](const auto& write) { return write.parameter == parameters[i]; });
         if (now[i] == versions[i] || is_known) continue;
         fail(ExitCode::kInput,
              "segment {} ({}) writes parameter `{}` in a call that cannot be looked into{}: write "

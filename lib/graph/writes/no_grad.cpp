@@ -43,8 +43,7 @@ const Value* guard_of(const Node& node, c10::Symbol kind) {
 
 // True if NODE is torch.set_grad_enabled(VALUE).
 bool switches(const Node& node, bool value) {
-    return node.kind() == kSetGradEnabled &&
-           torch::jit::constant_as<bool>(node.input(0)) == value;
+    return node.kind() == kSetGradEnabled && torch::jit::constant_as<bool>(node.input(0)) == value;
 }
 
 // The nodes of one block between its begin and its end.

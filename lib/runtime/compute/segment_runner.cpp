@@ -119,13 +119,13 @@ void SegmentRunner::add_loss(double loss) {
     // The mean over no targets is no number, and its gradients are 0.
     if (losses_.size() < empty_.size() && empty_[losses_.size()] != 0) loss = 0;
     if (options_.stop_on_nonfinite_loss && !std::isfinite(loss))
-        fail(ExitCode::kDiverged,
-             "the loss of step {}, micro step {} is {}: training has diverged; lower the "
-             "learning rate, clip gradients (gradient_clipping), or look at the data of this "
-             "step{}",
-             step_ + 1, losses_.size(), loss,
-             targets() == nullptr && std::isnan(loss) ? " (a mean over no targets is NaN too)"
-                                                      : "");
+        fail(
+            ExitCode::kDiverged,
+            "the loss of step {}, micro step {} is {}: training has diverged; lower the "
+            "learning rate, clip gradients (gradient_clipping), or look at the data of this "
+            "step{}",
+            step_ + 1, losses_.size(), loss,
+            targets() == nullptr && std::isnan(loss) ? " (a mean over no targets is NaN too)" : "");
     losses_.push_back(loss);
 }
 

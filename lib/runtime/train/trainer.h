@@ -75,7 +75,7 @@ struct TrainerParts {
     // True if micro batches may differ in the number of their targets that count.
     bool targets_vary = true;
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
-    double peak_tflops = 0;          // peak of this rank's device; 0: not known
+    double peak_tflops = 0;         // peak of this rank's device; 0: not known
 };
 
 struct TrainResult {

@@ -1,5 +1,5 @@
-// The objects of a file of JSON that does not have one in each line: those of a list, or of several
-// lines each. They are found by their brackets, and not checked. Data path: .json -> [here] ->
+// Finds the objects of a JSON file that holds them in a list, or over several lines each. It looks
+// for their brackets and does not check what is inside. Data path: .json -> [here] ->
 // sample_lines.h. Blocks on the disk; one thread.
 #pragma once
 

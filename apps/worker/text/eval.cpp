@@ -138,8 +138,8 @@ struct Question {
     size_t answer = 0;
 };
 
-// Leaves in the choices, which are the tokens of whole texts, what follows the tokens that all of
-// them and the prompt begin with: so the likelihoods that are compared are behind one prompt.
+// Cuts off the choices, which are whole texts, the tokens that the prompt and all choices begin
+// with. All likelihoods that are compared then follow the same prompt.
 void split_off_prompt(Question& question) {
     std::vector<int32_t>& prompt = question.prompt;
     for (const std::vector<int32_t>& whole : question.choices)

@@ -97,7 +97,7 @@ std::vector<Prompt> prompts_of(const GenerateArguments& arguments, const TextFil
     return prompts_of_file(given, files);
 }
 
-// How ARGUMENTS, and where they are silent the folder's generation_config.json, want texts.
+// Returns how to write texts: as ARGUMENTS say, else as the folder's generation_config.json says.
 WritingOptions writing_of(const GenerateArguments& arguments, const TextFiles& files) {
     const storage::GenerationConfig& config = files.generation();
     WritingOptions writing = arguments.writing;

@@ -1,5 +1,5 @@
-// How texts are made where nobody says it: by options of the command line, else as
-// generation_config.json of the model's folder says, else by defaults. Data path: command line,
+// Chooses how texts are made where a request is silent: an option of the command line counts first,
+// then generation_config.json of the model's folder, then a default. Data path: command line,
 // generation_config.h -> [here] -> generate, serve. Pure but for log lines.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace dslaunch::worker {
 
-// What the command line says.
+// Options of the command line; empty ones were not given.
 struct SamplingArguments {
     std::optional<double> temperature, top_p, min_p, repetition_penalty;
     std::optional<int64_t> top_k;

@@ -88,7 +88,8 @@ Duration idle_interval(double timeout_s) {
     return std::chrono::milliseconds(static_cast<int64_t>(std::min(5.0, timeout_s / 3) * 1e3));
 }
 
-// What the template gets of CHAT. MORE: variables where the request sets none of the name.
+// Returns the variables that CHAT gives the template. One of MORE counts where the request sets
+// none of its name.
 tokens::ChatInput chat_input_of(const serve::ApiRequest& chat,
                                 const tokens::TemplateVariables& more) {
     using tokens::jinja::Value;
@@ -108,7 +109,7 @@ tokens::ChatInput chat_input_of(const serve::ApiRequest& chat,
     if (!chat.reasoning_effort.empty())
         input.more.emplace_back("reasoning_effort",
                                 tokens::jinja::new_text(nullptr, chat.reasoning_effort));
-    // Of equal names the first counts.
+    // The template takes the first of two variables of one name.
     input.more.insert(input.more.end(), more.begin(), more.end());
     return input;
 }

@@ -97,7 +97,7 @@ std::vector<LinearLayer> chosen_layers(const Model& model, const LoweredGraph& l
             return !is_meant_by_any(lora.targets, layer.name);
         });
     }
-    // What trains as it is has no adapter: PEFT's rule, which loads what is written here.
+    // A layer that trains whole gets no adapter: PEFT, which loads what is written, has that rule.
     std::erase_if(layers,
                   [&](const LinearLayer& layer) { return is_saved(model, layer.parameter, lora); });
     if (layers.empty())

@@ -23,8 +23,8 @@ struct LinearUse {
 struct LinearLayer {
     int parameter = -1;                   // of the model
     torch::jit::Value* weight = nullptr;  // the parameter's input of the graph
-    // That of the weight's module, "blocks.0.attn.q_proj"; that of the output layer where it is the
-    // table of tokens; the weight's own where a module has several weights.
+    // The name of the weight's module, "blocks.0.attn.q_proj". The output layer has its own name
+    // where it shares the table of tokens, and so has each of several weights of one module.
     std::string name;
     bool transposed = false;
     std::vector<LinearUse> uses;  // in the order of the graph

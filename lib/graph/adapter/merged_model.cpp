@@ -45,7 +45,7 @@ at::Tensor stored(const SafetensorsEntry& entry) {
                          at::TensorOptions(scalar_type_of(entry.dtype)));
 }
 
-// What training took out of WEIGHT, [out, in] fp32, before its first step.
+// Returns what training took out of WEIGHT, [out, in] fp32, before its first step.
 at::Tensor beginning_of(const at::Tensor& weight, const AdapterBeginning& beginning) {
     const int64_t r = std::min({beginning.r, weight.size(0), weight.size(1)});
     if (beginning.init == AdapterInit::kPissa) {

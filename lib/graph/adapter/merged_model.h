@@ -29,13 +29,15 @@ struct MergedModel {
 // The same of a MODEL in memory. Returns the number of layers.
 int merge_adapter(Model& model, storage::AdapterChanges& adapter);
 
-// Takes out of WEIGHT [out, in] what training with INIT took out of it before its first step. The
-// result is that of PEFT, to the last bits of a decomposition. REQUIRES: INIT is not kNone.
+// A change that training with an adapter made to the base before its first step.
 struct AdapterBeginning {
     storage::AdapterInit init = storage::AdapterInit::kNone;
     int64_t r = 0;
     double scale = 1;
 };
+
+// Takes out of WEIGHT [OUT, in] what BEGINNING took out of it. PEFT computes the same, but for the
+// last bits of a decomposition. REQUIRES: BEGINNING.init is not kNone.
 void take_out_beginning(std::span<float> weight, int64_t out, const AdapterBeginning& beginning);
 
 }  // namespace dslaunch::graph

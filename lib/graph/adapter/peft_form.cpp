@@ -149,7 +149,7 @@ class PeftForm {
         const std::string experts = layer.now + model_.names.at("experts");
         const bool has_down = layer.pairs.contains("down");
         if (layer.pairs.contains("gate") || layer.pairs.contains("up")) {
-            // Of two parameters of a module, PEFT puts the first into the inner wrapper.
+            // PEFT wraps a module once for each parameter; the first one is in the inner wrapper.
             put(has_down ? experts + ".base_layer" : experts,
                 {of(layer, "gate", model_.expert_width), of(layer, "up", model_.expert_width)});
             config.target_parameters.push_back(experts + ".gate_up_proj");

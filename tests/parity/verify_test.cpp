@@ -86,6 +86,8 @@ TEST_CASE("jobs of every kind are what one rank alone computes") {
                    Catch::Contains(fmt::format("2 steps of {} ranks as one rank alone computes "
                                                "them: loss, gradients, updates by ",
                                                kind.ranks)));
+        CHECK_THAT(verified.out, Catch::Contains("The model's own forward, as LibTorch runs it, "
+                                                 "has the same loss and gradients"));
         if (kind.equal_bits)
             CHECK_THAT(verified.out, Catch::Contains("have the same bits") &&
                                          !Catch::Contains("the others are off"));

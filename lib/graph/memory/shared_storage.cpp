@@ -194,8 +194,11 @@ std::vector<TensorHome> find_homes(const std::vector<SharingTensor>& tensors) {
 }
 
 std::vector<at::Tensor> copied_together(const std::vector<at::Tensor>& tensors,
-                                        at::ScalarType dtype) {
+                                        std::optional<at::ScalarType> dtype) {
     const at::NoGradGuard no_grad;
+    const auto wanted_of = [&](const at::Tensor& tensor) {
+        return tensor.is_floating_point() && dtype ? *dtype : tensor.scalar_type();
+    };
     std::map<const void*, std::vector<size_t>> by_storage;
     for (size_t i = 0; i < tensors.size(); ++i)
         by_storage[tensors[i].storage().data()].push_back(i);
@@ -205,12 +208,11 @@ std::vector<at::Tensor> copied_together(const std::vector<at::Tensor>& tensors,
         const bool one_type = std::ranges::all_of(sharing, [&](size_t other) {
             return tensors[other].scalar_type() == first.scalar_type();
         });
-        const auto wanted = first.is_floating_point() && one_type ? dtype : first.scalar_type();
+        const auto wanted = one_type ? wanted_of(first) : first.scalar_type();
         if (sharing.size() == 1 || storage == nullptr) {
             for (const size_t i : sharing)
-                copies[i] = tensors[i].detach().to(
-                    tensors[i].is_floating_point() ? dtype : tensors[i].scalar_type(),
-                    /*non_blocking=*/false, /*copy=*/true);
+                copies[i] = tensors[i].detach().to(wanted_of(tensors[i]), /*non_blocking=*/false,
+                                                   /*copy=*/true);
             continue;
         }
         const auto numel = static_cast<int64_t>(first.storage().nbytes() / first.element_size());

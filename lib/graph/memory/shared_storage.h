@@ -42,9 +42,9 @@ struct TensorHome {
 // True if A and B are the same elements of the same memory in the same order, of one type.
 [[nodiscard]] bool is_same_view(const at::Tensor& a, const at::Tensor& b);
 
-// Returns copies of TENSORS, floating ones in DTYPE: those that share a storage share one again, at
-// the same places. A storage that is read as several types keeps them.
-[[nodiscard]] std::vector<at::Tensor> copied_together(const std::vector<at::Tensor>& tensors,
-                                                      at::ScalarType dtype);
+// Returns copies of TENSORS, floating ones in DTYPE if it is given. Copies of tensors that share a
+// storage share one, at the same places. A storage that is read as several types keeps them.
+[[nodiscard]] std::vector<at::Tensor> copied_together(
+    const std::vector<at::Tensor>& tensors, std::optional<at::ScalarType> dtype = std::nullopt);
 
 }  // namespace dslaunch::graph

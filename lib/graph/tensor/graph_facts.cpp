@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/text/torch_reason.h"
 #include "graph/lower/precision.h"
+#include "graph/memory/shared_storage.h"
 #include "graph/segment/compute_context.h"
 #include "graph/segment/cut.h"
 #include "graph/segment/segment_builder.h"
@@ -137,8 +138,11 @@ std::vector<IValue> WholeGraph::run(const GraphInputs& inputs, const RunMode& mo
     torch::jit::Stack stack(inputs.arguments.begin(), inputs.arguments.end());
     for (const int parameter : segment_.parameters)
         stack.emplace_back(inputs.parameters[parameter]);
-    // Copies: forward may move them, and autograd must not see the caller's put back.
-    for (const int buffer : segment_.buffers) stack.emplace_back(inputs.buffers[buffer].clone());
+    // Copies: forward may move them, and autograd must not see the caller's put back. A write to
+    // one is seen in all that share its memory.
+    std::vector<at::Tensor> buffers;
+    for (const int buffer : segment_.buffers) buffers.push_back(inputs.buffers[buffer]);
+    for (at::Tensor& copy : copied_together(buffers)) stack.emplace_back(std::move(copy));
     const c10::Device device =
         inputs.parameters.empty() ? c10::Device(c10::kCPU) : inputs.parameters.front().device();
     {

@@ -482,6 +482,7 @@ void JobVerifier::end_step(int64_t step, double loss, bool skipped) {
     reference.norm = facts[0];
     sizes_ = facts[1];
     Finding finding, of_loss;
+    if (!reference.graph_fault.empty()) of_loss.note(-1, reference.graph_fault);
     check_loss(reference, loss, of_loss);
     if (skipped) {
         ++counts_.skipped;
@@ -526,6 +527,12 @@ std::string JobVerifier::report() const {
                             worst, where);
     if (counts_.skipped > 0)
         text += fmt::format("; {} skipped for the loss scale", counted(counts_.skipped, "step"));
+    if (first())
+        text +=
+            reference_->forward_not_run().empty()
+                ? ". The model's own forward, as LibTorch runs it, has the same loss and gradients"
+                : fmt::format(". The model's own forward was not run by LibTorch beside it: {}",
+                              reference_->forward_not_run());
     return text;
 }
 

@@ -5,7 +5,9 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/core.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,10 +20,12 @@
 #include "base/error.h"
 #include "base/machine/memory_limits.h"
 #include "base/text.h"
+#include "graph/lower/dropout_seeds.h"
 #include "graph/lower/precision.h"
 #include "graph/lower/target_count.h"
 #include "graph/memory/memory_order.h"
 #include "graph/memory/shared_storage.h"
+#include "graph/nodes/graph_nodes.h"
 #include "graph/packed/packed_weight.h"
 #include "graph/segment/compute_context.h"
 #include "graph/segment/new_values.h"
@@ -29,6 +33,7 @@
 #include "graph/tensor/tensor_check.h"
 #include "job/setup/lower_options.h"
 #include "job/verify/archive_as_torch.h"
+#include "job/verify/own_forward.h"
 
 namespace dslaunch::job {
 
@@ -89,7 +94,8 @@ WholeReference::WholeReference(const JobSetup& setup, const std::string& path,
                                const std::string& scratch)
     : setup_(setup),
       scratch_(scratch.empty() ? nullptr : std::make_unique<ScratchMemory>(scratch)),
-      model_(load_in_fp32(path)),
+      path_(path),
+      model_(load_with_room(path)),
       whole_(graph::SegmentedModel::make(
           model_, options_in(setup, graph::scalar_type_of(setup.config().precision.compute)), 1)),
       in_double_(graph::in_double(graph::lower(model_, options_in(setup, at::kFloat)))) {
@@ -111,15 +117,19 @@ WholeReference::WholeReference(const JobSetup& setup, const std::string& path,
     find_homes();
 }
 
+graph::Model WholeReference::load_with_room(const std::string& path) const {
+    int64_t numel = 0;
+    for (const graph::ModelParameter& parameter : setup_.whole_model().parameters())
+        numel += parameter.tensor.numel();
+    require_room(numel);
+    return load_in_fp32(path);
+}
+
 // The model at PATH with weights in fp32, which training keeps them in; those that the job holds in
 // fewer bits have the values that products see. With adapters it is tied as the job's model is,
 // which has one adapter for all names of a layer.
 graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     const at::NoGradGuard no_grad;
-    int64_t numel = 0;
-    for (const graph::ModelParameter& parameter : setup_.whole_model().parameters())
-        numel += parameter.tensor.numel();
-    require_room(numel);
     std::optional<ScratchMemory::Scope> scope;
     if (scratch_) scope.emplace(*scratch_);
     graph::Model model = setup_.config().lora.on()
@@ -339,34 +349,157 @@ void WholeReference::add_step(const std::vector<c10::IValue>& batch, const graph
     sums.add(mine);
 }
 
-void WholeReference::add_in_double(const std::vector<c10::IValue>& batch, const graph::DrawKey& key,
-                                   double weight, double loss_scale, Sums& sums) {
+// Returns what GRAPH computes of BATCH with all tensors in TYPE, weights and buffers as they are
+// now.
+WholeReference::Sums WholeReference::computed(const graph::LoweredGraph& graph, at::ScalarType type,
+                                              const std::vector<c10::IValue>& batch,
+                                              const graph::DrawKey& key, double factor) {
     const graph::ComputeContext context(true);
     graph::GraphInputs inputs;
     for (const c10::IValue& value : whole_.first_inputs(batch))
-        inputs.arguments.push_back(graph::map_tensors(value, to_double));
+        inputs.arguments.push_back(type == at::kDouble ? graph::map_tensors(value, to_double)
+                                                       : value);
     // What shares memory goes on to, as forward may write buffers.
     std::vector<at::Tensor> tensors;
     for (const graph::ModelParameter& parameter : model_.parameters())
         tensors.push_back(parameter.tensor);
     for (const graph::ModelBuffer& buffer : model_.buffers()) tensors.push_back(buffer.tensor);
-    std::vector<at::Tensor> wide = graph::copied_together(tensors, at::kDouble);
-    for (size_t i = 0; i < wide.size(); ++i) {
+    std::vector<at::Tensor> copies = graph::copied_together(tensors, type);
+    for (size_t i = 0; i < copies.size(); ++i) {
         const bool is_parameter = i < model_.parameters().size();
-        if (is_parameter) wide[i].set_requires_grad(tensors[i].requires_grad());
-        (is_parameter ? inputs.parameters : inputs.buffers).push_back(wide[i]);
+        if (is_parameter) copies[i].set_requires_grad(tensors[i].requires_grad());
+        (is_parameter ? inputs.parameters : inputs.buffers).push_back(copies[i]);
     }
     inputs.key = key;
     const std::vector<c10::IValue> outputs =
-        graph::WholeGraph(model_, in_double_, {}).run(inputs, {true, nullptr});
+        graph::WholeGraph(model_, graph, {}).run(inputs, {true, nullptr});
     const at::Tensor loss = outputs.front().toTensor();
     Sums mine;
-    if (counts(batch)) mine.loss = weight * loss.item<double>();
-    torch::autograd::backward({loss},
-                              {at::full(loss.sizes(), weight * loss_scale, loss.options())});
-    take_gradients(inputs.parameters, at::kDouble, mine);
+    if (counts(batch)) mine.loss = loss.item<double>();
+    torch::autograd::backward({loss}, {at::full(loss.sizes(), factor, loss.options())});
+    take_gradients(inputs.parameters, type, mine);
+    return mine;
+}
+
+void WholeReference::add_in_double(const std::vector<c10::IValue>& batch, const graph::DrawKey& key,
+                                   double weight, double loss_scale, Sums& sums) {
+    Sums mine = computed(in_double_, at::kDouble, batch, key, weight * loss_scale);
+    mine.loss *= weight;
     const at::NoGradGuard no_grad;
     sums.add(mine);
+}
+
+// Returns what LibTorch computes of BATCH by the forward of the model in its file, with all floats
+// in TYPE.
+WholeReference::Sums WholeReference::computed_by_libtorch(
+    at::ScalarType type, bool training, const std::vector<c10::IValue>& batch) const {
+    graph::Model model = load_in_fp32(path_);
+    model.set_training(training);
+    std::vector<c10::IValue> inputs = batch;
+    if (type == at::kDouble) {
+        widen(model);
+        for (c10::IValue& value : inputs) value = graph::map_tensors(value, to_double);
+    }
+    const at::Tensor loss = own_loss(model, whole_.lowered(), setup_.config().loss, inputs);
+    Sums mine;
+    mine.loss = loss.item<double>();
+    torch::autograd::backward({loss}, {at::full(loss.sizes(), 1.0, loss.options())});
+    // Several may have no name: they come in the same order.
+    std::map<std::string, std::vector<at::Tensor>> named;
+    for (const graph::ModelParameter& parameter : model.parameters())
+        named[parameter.name].push_back(parameter.tensor);
+    std::vector<at::Tensor> leaves;
+    for (const graph::ModelParameter& parameter : model_.parameters()) {
+        std::vector<at::Tensor>& of_name = named[parameter.name];
+        leaves.push_back(of_name.empty() ? at::zeros({0}) : of_name.front());
+        if (!of_name.empty()) of_name.erase(of_name.begin());
+    }
+    take_gradients(leaves, type, mine);
+    return mine;
+}
+
+// Returns by what OWN differs from EXACT, in words; empty: by no more than rounding explains.
+// ROUNDED, if it is not null, is EXACT with what rounding did to it.
+std::string WholeReference::difference_of(const Sums& own, const Sums& exact,
+                                          const Sums* rounded) const {
+    const at::NoGradGuard no_grad;
+    const auto off = [](const at::Tensor& a, const at::Tensor& b) {
+        if (!a.defined() || !b.defined()) return largest(a.defined() ? a : b);
+        return largest(a.to(at::kDouble) - b);
+    };
+    constexpr double kOfLoss = 1e-5, kOfGradient = 1e-4, kOfAll = 1e-6;
+    double allowed = kOfLoss * std::abs(exact.loss) + 1e-9;
+    if (rounded != nullptr) allowed += kOrders * std::abs(rounded->loss - exact.loss);
+    if (!(std::abs(own.loss - exact.loss) <= allowed))
+        return fmt::format("the loss {:.9g}, and {:.9g}", own.loss, exact.loss);
+    double all = 0;
+    for (const at::Tensor& gradient : exact.gradients)
+        if (gradient.defined()) all = std::max(all, largest(gradient));
+    for (size_t p = 0; p < exact.gradients.size(); ++p) {
+        const at::Tensor &mine = own.gradients[p], &wanted = exact.gradients[p];
+        if (!mine.defined() && !wanted.defined()) continue;
+        const double size = wanted.defined() ? largest(wanted) : 0;
+        allowed = kOfGradient * size + kOfAll * all;
+        if (rounded != nullptr && wanted.defined())
+            allowed += orders_of(wanted.numel()) * off(rounded->gradients[p], wanted);
+        const double difference = off(mine, wanted);
+        if (!(difference <= allowed))
+            return fmt::format(
+                "a gradient of {} that is up to {:.3g} off, where the largest is {:.3g},",
+                printable(setup_.whole_model().parameters()[p].name), difference, size);
+    }
+    return {};
+}
+
+// Says why the model's own forward cannot be run beside the graph; empty: it can be.
+std::string WholeReference::why_not_run() const {
+    if (setup_.config().lora.on()) return "the adapters are not part of it";
+    if (setup_.config().loss.is_preference()) return "the loss of pairs is not part of it";
+    return {};
+}
+
+// Compares the graph with the model's own forward on BATCH. Both are without random numbers: where
+// the graph draws some, in evaluation. Returns the difference in words; empty: none.
+std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batch) {
+    forward_not_run_ = why_not_run();
+    if (!forward_not_run_.empty()) return {};
+    const bool training =
+        graph::find_node(*whole_.lowered().graph->block(), graph::draws) == nullptr;
+    std::string different;
+    try {
+        const Sums own = computed_by_libtorch(at::kFloat, training, batch);
+        if (!std::isfinite(own.loss)) {
+            forward_not_run_ = "its loss is not finite";
+            return {};
+        }
+        graph::LowerOptions options = options_in(setup_, at::kFloat);
+        options.training = training;
+        const graph::LoweredGraph graph = graph::lower(model_, options);
+        const Sums exact = computed(graph::in_double(graph), at::kDouble, batch, {}, 1);
+        different = difference_of(own, exact, nullptr);
+        if (different.empty()) return {};
+        // Its rounding, then that of a graph which rounds as it does, may explain it.
+        try {
+            const Sums wide = computed_by_libtorch(at::kDouble, training, batch);
+            if (difference_of(wide, exact, nullptr).empty()) return {};
+        } catch (const std::exception&) {  // its code wants fp32
+        }
+        const Sums rounded = computed(graph, at::kFloat, batch, {}, 1);
+        different = difference_of(own, exact, &rounded);
+    } catch (const Error& error) {
+        if (error.code() == ExitCode::kDiverged) return error.what();
+        forward_not_run_ = error.what();
+        return {};
+    } catch (const std::exception& error) {
+        const std::string text = error.what();
+        forward_not_run_ = printable(text.substr(0, text.find('\n')));
+        return {};
+    }
+    if (different.empty()) return {};
+    return fmt::format(
+        "LibTorch computes {} by the graph that dslaunch made of the model's forward: that graph "
+        "is not the model; please report it with the model",
+        different);
 }
 
 void WholeReference::average_buffers() {
@@ -405,6 +538,14 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
     if (buffers_.empty() || setup_.config().broadcast_buffers)
         buffers_.assign(ranks, buffers_now());
     write_parameters();
+    ReferenceStep result;
+    if (step == 1) {
+        put_buffers(buffers_.front());
+        const auto counting = std::ranges::find_if(
+            all.front(), [&](const std::vector<c10::IValue>& micro) { return counts(micro); });
+        if (counting != all.front().end()) result.graph_fault = compare_forward(*counting);
+        model_.set_training(true);
+    }
     Sums exact;
     const auto add = [&](size_t rank, size_t m, Sums& sums) {
         const graph::DrawKey key{
@@ -437,7 +578,6 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
             for (at::Tensor& gradient : step_sums->gradients)
                 if (gradient.defined()) gradient.mul_(static_cast<double>(ranks));
 
-    ReferenceStep result;
     result.loss = sums.loss;
     result.loss_bound = kOrders * std::abs(sums.loss - exact.loss) + 1e-6 * std::abs(exact.loss);
     result.gradients = std::move(sums.gradients);

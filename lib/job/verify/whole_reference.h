@@ -29,6 +29,9 @@ struct ReferenceStep {
     std::vector<at::Tensor> gradients;
     std::vector<double> bounds;  // by model parameter, absolute
     double norm = 0;             // global L2 norm of the gradients of the loss itself
+    // Of step 1: how the graph differs from the model's own forward, in words; empty: it does not,
+    // or that forward was not run.
+    std::string graph_fault;
 };
 
 class WholeReference {
@@ -44,8 +47,11 @@ class WholeReference {
     [[nodiscard]] const at::Tensor& parameter(int index) const;
     // Null for a buffer that the reference does not have.
     [[nodiscard]] const at::Tensor* buffer(int index) const;
-    // Computes step STEP (from 1) and moves the buffers.
+    // Computes step STEP (from 1) and moves the buffers. Step 1 compares the graph with the model's
+    // own forward first, as LibTorch runs it on one batch.
     [[nodiscard]] ReferenceStep run(int64_t step, double loss_scale);
+    // Why it did not; empty: it did.
+    [[nodiscard]] const std::string& forward_not_run() const { return forward_not_run_; }
 
   private:
     struct Sums {
@@ -58,6 +64,15 @@ class WholeReference {
     [[nodiscard]] double loss_weight(const std::vector<std::vector<std::vector<c10::IValue>>>& all);
     void add_step(const std::vector<c10::IValue>& batch, const graph::DrawKey& key, double weight,
                   double loss_scale, Sums& sums);
+    [[nodiscard]] Sums computed(const graph::LoweredGraph& graph, at::ScalarType type,
+                                const std::vector<c10::IValue>& batch, const graph::DrawKey& key,
+                                double factor);
+    [[nodiscard]] Sums computed_by_libtorch(at::ScalarType type, bool training,
+                                            const std::vector<c10::IValue>& batch) const;
+    [[nodiscard]] std::string difference_of(const Sums& own, const Sums& exact,
+                                            const Sums* rounded) const;
+    [[nodiscard]] std::string why_not_run() const;
+    [[nodiscard]] std::string compare_forward(const std::vector<c10::IValue>& batch);
     void add_in_double(const std::vector<c10::IValue>& batch, const graph::DrawKey& key,
                        double weight, double loss_scale, Sums& sums);
     [[nodiscard]] bool counts(const std::vector<c10::IValue>& batch) const;
@@ -66,6 +81,7 @@ class WholeReference {
     void average_buffers();
     void write_parameters();
     void require_room(int64_t numel) const;
+    [[nodiscard]] graph::Model load_with_room(const std::string& path) const;
     [[nodiscard]] graph::Model load_in_fp32(const std::string& path) const;
     // A parameter of model_ in the memory of a parameter of the job.
     struct Place {
@@ -79,6 +95,7 @@ class WholeReference {
 
     const JobSetup& setup_;
     std::unique_ptr<ScratchMemory> scratch_;  // null: memory alone
+    std::string path_;
     graph::Model model_;           // as PyTorch loads it: nothing is tied, memory is shared
     graph::SegmentedModel whole_;  // one segment
     graph::LoweredGraph in_double_;
@@ -88,6 +105,7 @@ class WholeReference {
     std::vector<Place> places_;       // by parameter of model_
     std::vector<at::Tensor> moving_;  // buffers of model_ that no parameter has
     std::vector<std::vector<at::Tensor>> buffers_;  // by data rank, the values of moving_
+    std::string forward_not_run_ = "no batch of step 1 has a target";
 };
 
 }  // namespace dslaunch::job

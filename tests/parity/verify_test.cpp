@@ -152,6 +152,28 @@ TEST_CASE("buffers that forward moves and computes with: each rank's own, the me
     CHECK(verify(ranks(2), model, config, folder).code == 65);
 }
 
+TEST_CASE("a parameter cut out of a larger storage, a buffer that is a view of another, dropout") {
+    const TemporaryFolder models;
+    const std::string model = models.path() + "/cut.pt";
+    torch::jit::Module module("Cut");
+    const at::Tensor whole = wave({10, 80}, 1), all = wave({2, 10}, 2);
+    module.register_parameter("w", whole.slice(1, 8, 72).detach().set_requires_grad(true), false);
+    module.register_buffer("all", all);
+    module.register_buffer("first", all.select(0, 0));
+    module.register_attribute("training", c10::BoolType::get(), true);
+    module.define(
+        "def forward(self, x: Tensor) -> Tensor:\n"
+        "    self.all.add_(0.5)\n"
+        "    return torch.dropout(torch.linear(x, self.w), 0.5, self.training) * self.first\n");
+    module.save(model);
+    const TemporaryFolder folder;
+    const Verified verified =
+        verify(ranks(2), model, fixture_config(facts_of("mlp"), 2, 3), folder);
+    INFO(verified.out << verified.err);
+    CHECK(verified.code == 0);
+    CHECK_THAT(verified.out, Catch::Contains("has the same loss and gradients"));
+}
+
 TEST_CASE("a reference that lies on a disk finds the same, and only verify takes --scratch") {
     const TemporaryFolder folder;
     std::vector<std::string> where = ranks(2);

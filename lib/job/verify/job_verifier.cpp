@@ -58,10 +58,6 @@ std::vector<float> copy_of(std::span<const float> values) {
     return {values.begin(), values.end()};
 }
 
-float* data_of(const at::Tensor& parameter) {
-    return graph::in_memory_order(parameter).mutable_data_ptr<float>();
-}
-
 // A number that says where a value is and which (the finalizer of splitmix64).
 uint64_t mixed(int64_t place, float value) {
     uint64_t bits =
@@ -385,8 +381,11 @@ void JobVerifier::check_parameter(int parameter, const ReferenceStep& reference,
     job().broadcast(std::as_writable_bytes(std::span(facts)));
     if (facts[0] > 0) job().broadcast(bytes_of(gradient));
     std::vector<float> begin(gradient.size());
-    if (first())
-        std::copy_n(data_of(reference_->parameter(parameter)), begin.size(), begin.begin());
+    if (first()) {
+        // A copy where its elements do not lie next to each other.
+        const at::Tensor own = graph::in_memory_order(reference_->parameter(parameter));
+        std::copy_n(own.const_data_ptr<float>(), begin.size(), begin.begin());
+    }
     job().broadcast(bytes_of(begin));
     check_states(parameter, finding);
     for (const Piece& piece : pieces_) {

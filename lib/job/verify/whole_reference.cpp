@@ -5,9 +5,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <fmt/core.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,12 +18,10 @@
 #include "base/error.h"
 #include "base/machine/memory_limits.h"
 #include "base/text.h"
-#include "graph/lower/dropout_seeds.h"
 #include "graph/lower/precision.h"
 #include "graph/lower/target_count.h"
 #include "graph/memory/memory_order.h"
 #include "graph/memory/shared_storage.h"
-#include "graph/nodes/graph_nodes.h"
 #include "graph/packed/packed_weight.h"
 #include "graph/segment/compute_context.h"
 #include "graph/segment/new_values.h"
@@ -33,23 +29,11 @@
 #include "graph/tensor/tensor_check.h"
 #include "job/setup/lower_options.h"
 #include "job/verify/archive_as_torch.h"
-#include "job/verify/own_forward.h"
+#include "job/verify/rounding.h"
 
 namespace dslaunch::job {
 
 namespace {
-
-// Rounding differs between orders of sums; so many times what one order is off by is allowed.
-constexpr double kOrders = 8;
-
-// The same for a tensor of NUMEL elements, whose largest error is the measure: one element may by
-// luck be nearly exact, all of several hardly. The ratio of two errors of normal distribution is
-// above 6000 once in 10^4 times, and that of one to the largest of N above the N-th root of that.
-double orders_of(int64_t numel) {
-    constexpr double kOfOne = 6000;
-    return std::max(kOrders,
-                    std::pow(kOfOne, 1.0 / static_cast<double>(std::max<int64_t>(1, numel))));
-}
 
 // GRADIENT's elements in the order of PARAMETER's memory.
 at::Tensor flat_like(const at::Tensor& parameter, const at::Tensor& gradient, at::ScalarType type) {
@@ -58,14 +42,6 @@ at::Tensor flat_like(const at::Tensor& parameter, const at::Tensor& gradient, at
         at::empty_strided(parameter.sizes(), parameter.strides(), gradient.options().dtype(type));
     laid.copy_(gradient);
     return graph::in_memory_order(laid).clone();
-}
-
-at::Tensor to_double(const at::Tensor& tensor) {
-    return tensor.is_floating_point() ? tensor.detach().to(at::kDouble) : tensor.detach();
-}
-
-double largest(const at::Tensor& tensor) {
-    return tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
 }
 
 // The elements from the first to the last, both included.
@@ -98,7 +74,7 @@ WholeReference::WholeReference(const JobSetup& setup, const std::string& path,
       model_(load_with_room(path)),
       whole_(graph::SegmentedModel::make(
           model_, options_in(setup, graph::scalar_type_of(setup.config().precision.compute)), 1)),
-      in_double_(graph::in_double(graph::lower(model_, options_in(setup, at::kFloat)))) {
+      in_double_(graph::in_double(lowered_in_fp32(true))) {
     const config::RunConfig& config = setup.config();
     if (in_double_.module_input)
         fail(ExitCode::kInput,
@@ -389,117 +365,10 @@ void WholeReference::add_in_double(const std::vector<c10::IValue>& batch, const 
     sums.add(mine);
 }
 
-// Returns what LibTorch computes of BATCH by the forward of the model in its file, with all floats
-// in TYPE.
-WholeReference::Sums WholeReference::computed_by_libtorch(
-    at::ScalarType type, bool training, const std::vector<c10::IValue>& batch) const {
-    graph::Model model = load_in_fp32(path_);
-    model.set_training(training);
-    std::vector<c10::IValue> inputs = batch;
-    if (type == at::kDouble) {
-        widen(model);
-        for (c10::IValue& value : inputs) value = graph::map_tensors(value, to_double);
-    }
-    const at::Tensor loss = own_loss(model, whole_.lowered(), setup_.config().loss, inputs);
-    Sums mine;
-    mine.loss = loss.item<double>();
-    torch::autograd::backward({loss}, {at::full(loss.sizes(), 1.0, loss.options())});
-    // Several may have no name: they come in the same order.
-    std::map<std::string, std::vector<at::Tensor>> named;
-    for (const graph::ModelParameter& parameter : model.parameters())
-        named[parameter.name].push_back(parameter.tensor);
-    std::vector<at::Tensor> leaves;
-    for (const graph::ModelParameter& parameter : model_.parameters()) {
-        std::vector<at::Tensor>& of_name = named[parameter.name];
-        leaves.push_back(of_name.empty() ? at::zeros({0}) : of_name.front());
-        if (!of_name.empty()) of_name.erase(of_name.begin());
-    }
-    take_gradients(leaves, type, mine);
-    return mine;
-}
-
-// Returns by what OWN differs from EXACT, in words; empty: by no more than rounding explains.
-// ROUNDED, if it is not null, is EXACT with what rounding did to it.
-std::string WholeReference::difference_of(const Sums& own, const Sums& exact,
-                                          const Sums* rounded) const {
-    const at::NoGradGuard no_grad;
-    const auto off = [](const at::Tensor& a, const at::Tensor& b) {
-        if (!a.defined() || !b.defined()) return largest(a.defined() ? a : b);
-        return largest(a.to(at::kDouble) - b);
-    };
-    constexpr double kOfLoss = 1e-5, kOfGradient = 1e-4, kOfAll = 1e-6;
-    double allowed = kOfLoss * std::abs(exact.loss) + 1e-9;
-    if (rounded != nullptr) allowed += kOrders * std::abs(rounded->loss - exact.loss);
-    if (!(std::abs(own.loss - exact.loss) <= allowed))
-        return fmt::format("the loss {:.9g}, and {:.9g}", own.loss, exact.loss);
-    double all = 0;
-    for (const at::Tensor& gradient : exact.gradients)
-        if (gradient.defined()) all = std::max(all, largest(gradient));
-    for (size_t p = 0; p < exact.gradients.size(); ++p) {
-        const at::Tensor &mine = own.gradients[p], &wanted = exact.gradients[p];
-        if (!mine.defined() && !wanted.defined()) continue;
-        const double size = wanted.defined() ? largest(wanted) : 0;
-        allowed = kOfGradient * size + kOfAll * all;
-        if (rounded != nullptr && wanted.defined())
-            allowed += orders_of(wanted.numel()) * off(rounded->gradients[p], wanted);
-        const double difference = off(mine, wanted);
-        if (!(difference <= allowed))
-            return fmt::format(
-                "a gradient of {} that is up to {:.3g} off, where the largest is {:.3g},",
-                printable(setup_.whole_model().parameters()[p].name), difference, size);
-    }
-    return {};
-}
-
-// Says why the model's own forward cannot be run beside the graph; empty: it can be.
-std::string WholeReference::why_not_run() const {
-    if (setup_.config().lora.on()) return "the adapters are not part of it";
-    if (setup_.config().loss.is_preference()) return "the loss of pairs is not part of it";
-    return {};
-}
-
-// Compares the graph with the model's own forward on BATCH. Both are without random numbers: where
-// the graph draws some, in evaluation. Returns the difference in words; empty: none.
-std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batch) {
-    forward_not_run_ = why_not_run();
-    if (!forward_not_run_.empty()) return {};
-    const bool training =
-        graph::find_node(*whole_.lowered().graph->block(), graph::draws) == nullptr;
-    std::string different;
-    try {
-        const Sums own = computed_by_libtorch(at::kFloat, training, batch);
-        if (!std::isfinite(own.loss)) {
-            forward_not_run_ = "its loss is not finite";
-            return {};
-        }
-        graph::LowerOptions options = options_in(setup_, at::kFloat);
-        options.training = training;
-        const graph::LoweredGraph graph = graph::lower(model_, options);
-        const Sums exact = computed(graph::in_double(graph), at::kDouble, batch, {}, 1);
-        different = difference_of(own, exact, nullptr);
-        if (different.empty()) return {};
-        // Its rounding, then that of a graph which rounds as it does, may explain it.
-        try {
-            const Sums wide = computed_by_libtorch(at::kDouble, training, batch);
-            if (difference_of(wide, exact, nullptr).empty()) return {};
-        } catch (const std::exception&) {  // its code wants fp32
-        }
-        const Sums rounded = computed(graph, at::kFloat, batch, {}, 1);
-        different = difference_of(own, exact, &rounded);
-    } catch (const Error& error) {
-        if (error.code() == ExitCode::kDiverged) return error.what();
-        forward_not_run_ = error.what();
-        return {};
-    } catch (const std::exception& error) {
-        const std::string text = error.what();
-        forward_not_run_ = printable(text.substr(0, text.find('\n')));
-        return {};
-    }
-    if (different.empty()) return {};
-    return fmt::format(
-        "LibTorch computes {} by the graph that dslaunch made of the model's forward: that graph "
-        "is not the model; please report it with the model",
-        different);
+graph::LoweredGraph WholeReference::lowered_in_fp32(bool training) {
+    graph::LowerOptions options = options_in(setup_, at::kFloat);
+    options.training = training;
+    return graph::lower(model_, options);
 }
 
 void WholeReference::average_buffers() {

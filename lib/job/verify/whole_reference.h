@@ -81,6 +81,7 @@ class WholeReference {
     void average_buffers();
     void write_parameters();
     void require_room(int64_t numel) const;
+    [[nodiscard]] graph::LoweredGraph lowered_in_fp32(bool training);
     [[nodiscard]] graph::Model load_with_room(const std::string& path) const;
     [[nodiscard]] graph::Model load_in_fp32(const std::string& path) const;
     // A parameter of model_ in the memory of a parameter of the job.

@@ -1,0 +1,141 @@
+// The part of WholeReference that compares the graph with the model's own forward.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/core.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "graph/lower/dropout_seeds.h"
+#include "graph/nodes/graph_nodes.h"
+#include "graph/segment/segment.h"
+#include "graph/tensor/tensor_check.h"
+#include "job/verify/own_forward.h"
+#include "job/verify/rounding.h"
+#include "job/verify/whole_reference.h"
+
+namespace dslaunch::job {
+
+// Returns what LibTorch computes of BATCH by the forward of the model in its file, with all floats
+// in TYPE.
+WholeReference::Sums WholeReference::computed_by_libtorch(
+    at::ScalarType type, bool training, const std::vector<c10::IValue>& batch) const {
+    graph::Model model = load_in_fp32(path_);
+    model.set_training(training);
+    std::vector<c10::IValue> inputs = batch;
+    if (type == at::kDouble) {
+        widen(model);
+        for (c10::IValue& value : inputs) value = graph::map_tensors(value, to_double);
+    }
+    const at::Tensor loss = own_loss(model, whole_.lowered(), setup_.config().loss, inputs);
+    Sums mine;
+    mine.loss = loss.item<double>();
+    torch::autograd::backward({loss}, {at::full(loss.sizes(), 1.0, loss.options())});
+    // Several may have no name: they come in the same order.
+    std::map<std::string, std::vector<at::Tensor>> named;
+    for (const graph::ModelParameter& parameter : model.parameters())
+        named[parameter.name].push_back(parameter.tensor);
+    std::vector<at::Tensor> leaves;
+    for (const graph::ModelParameter& parameter : model_.parameters()) {
+        std::vector<at::Tensor>& of_name = named[parameter.name];
+        leaves.push_back(of_name.empty() ? at::zeros({0}) : of_name.front());
+        if (!of_name.empty()) of_name.erase(of_name.begin());
+    }
+    take_gradients(leaves, type, mine);
+    return mine;
+}
+
+// Returns by what OWN differs from EXACT, in words; empty: by no more than rounding explains.
+// ROUNDED, if it is not null, is EXACT with what rounding did to it.
+std::string WholeReference::difference_of(const Sums& own, const Sums& exact,
+                                          const Sums* rounded) const {
+    const at::NoGradGuard no_grad;
+    const auto off = [](const at::Tensor& a, const at::Tensor& b) {
+        if (!a.defined() || !b.defined()) return largest(a.defined() ? a : b);
+        return largest(a.to(at::kDouble) - b);
+    };
+    constexpr double kOfLoss = 1e-5, kOfGradient = 1e-4, kOfAll = 1e-6;
+    double allowed = kOfLoss * std::abs(exact.loss) + 1e-9;
+    if (rounded != nullptr) allowed += kOrders * std::abs(rounded->loss - exact.loss);
+    if (!(std::abs(own.loss - exact.loss) <= allowed))
+        return fmt::format("the loss {:.9g}, and {:.9g}", own.loss, exact.loss);
+    double all = 0;
+    for (const at::Tensor& gradient : exact.gradients)
+        if (gradient.defined()) all = std::max(all, largest(gradient));
+    for (size_t p = 0; p < exact.gradients.size(); ++p) {
+        const at::Tensor &mine = own.gradients[p], &wanted = exact.gradients[p];
+        if (!mine.defined() && !wanted.defined()) continue;
+        const double size = wanted.defined() ? largest(wanted) : 0;
+        allowed = kOfGradient * size + kOfAll * all;
+        if (rounded != nullptr && wanted.defined())
+            allowed += orders_of(wanted.numel()) * off(rounded->gradients[p], wanted);
+        const double difference = off(mine, wanted);
+        if (!(difference <= allowed))
+            return fmt::format(
+                "a gradient of {} that is up to {:.3g} off, where the largest is {:.3g},",
+                printable(setup_.whole_model().parameters()[p].name), difference, size);
+    }
+    return {};
+}
+
+// Says why the model's own forward cannot be run beside the graph; empty: it can be.
+std::string WholeReference::why_not_run() const {
+    if (setup_.config().lora.on()) return "the adapters are not part of it";
+    if (setup_.config().loss.is_preference()) return "the loss of pairs is not part of it";
+    return {};
+}
+
+// Compares the graph with the model's own forward on BATCH. Both are without random numbers: where
+// the graph draws some, in evaluation. Returns the difference in words; empty: none.
+std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batch) {
+    forward_not_run_ = why_not_run();
+    if (!forward_not_run_.empty()) return {};
+    const bool training =
+        graph::find_node(*whole_.lowered().graph->block(), graph::draws) == nullptr;
+    std::string different;
+    try {
+        const graph::LoweredGraph graph = lowered_in_fp32(training);
+        if (!training && graph::find_node(*graph.graph->block(), graph::draws) != nullptr) {
+            forward_not_run_ = "it draws random numbers in evaluation too";
+            return {};
+        }
+        const Sums own = computed_by_libtorch(at::kFloat, training, batch);
+        if (!std::isfinite(own.loss)) {
+            forward_not_run_ = "its loss is not finite";
+            return {};
+        }
+        const Sums exact = computed(graph::in_double(graph), at::kDouble, batch, {}, 1);
+        different = difference_of(own, exact, nullptr);
+        if (different.empty()) return {};
+        // Its rounding, then that of a graph which rounds as it does, may explain it.
+        try {
+            const Sums wide = computed_by_libtorch(at::kDouble, training, batch);
+            if (difference_of(wide, exact, nullptr).empty()) return {};
+        } catch (const std::exception&) {  // its code wants fp32
+        }
+        const Sums rounded = computed(graph, at::kFloat, batch, {}, 1);
+        different = difference_of(own, exact, &rounded);
+    } catch (const Error& error) {
+        if (error.code() == ExitCode::kDiverged) return error.what();
+        forward_not_run_ = error.what();
+        return {};
+    } catch (const std::exception& error) {
+        const std::string text = error.what();
+        forward_not_run_ = printable(text.substr(0, text.find('\n')));
+        return {};
+    }
+    if (different.empty()) return {};
+    return fmt::format(
+        "LibTorch computes {} by the graph that dslaunch made of the model's forward: that graph "
+        "is not the model; please report it with the model",
+        different);
+}
+
+}  // namespace dslaunch::job

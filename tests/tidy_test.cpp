@@ -545,13 +545,22 @@ TEST_CASE("notes to self name an issue, and no path of one machine is in the pro
     CHECK(problems.empty());
 }
 
-TEST_CASE("the table of exit codes in the README is the one in the code") {
-    static const std::regex row(R"(^\| *([0-9]+) *\| *`?([a-z_ -]+)`? *\|)");
-    std::map<int, std::string> written;
-    for (const std::string& line : read("README.md").lines) {
+TEST_CASE("the exit codes in the README and in their page are the ones in the code") {
+    static const std::regex row(R"(^\| *([0-9]+) +([a-z-]+) *\|)");
+    static const std::regex named(R"(([0-9]+) ([a-z-]+)[,.])");
+    std::map<int, std::string> in_page;
+    for (const std::string& line : read("docs/exit-codes.md").lines) {
         std::smatch match;
         if (std::regex_search(line, match, row))
-            written[std::stoi(match[1].str())] = match[2].str();
+            in_page[std::stoi(match[1].str())] = match[2].str();
+    }
+    std::map<int, std::string> in_readme;
+    bool in_section = false;
+    for (const std::string& line : read("README.md").lines) {
+        if (line.starts_with("## ")) in_section = line == "## Exit codes";
+        if (!in_section) continue;
+        for (std::sregex_iterator it(line.begin(), line.end(), named), end; it != end; ++it)
+            in_readme[std::stoi((*it)[1].str())] = (*it)[2].str();
     }
     static const std::regex enumerator(R"(^    k[A-Za-z]+ = ([0-9]+),)");
     std::map<int, std::string> coded;
@@ -562,6 +571,10 @@ TEST_CASE("the table of exit codes in the README is the one in the code") {
         coded[code] = exit_code_name(static_cast<ExitCode>(code));
     }
     CHECK(coded.size() == 14);
-    for (auto& [code, name] : written) name.erase(name.find_last_not_of(' ') + 1);
-    CHECK(written == coded);
+    CHECK(in_page == coded);
+    CHECK(in_readme == coded);
+}
+
+TEST_CASE("the README has 120 lines at most") {
+    CHECK(read("README.md").lines.size() <= 120);
 }

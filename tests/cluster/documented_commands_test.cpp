@@ -4,6 +4,7 @@
 // what needs other hosts is planned with --dry-run.
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -37,9 +38,9 @@ struct Block {
 
 std::vector<std::string> pages() {
     std::vector<std::string> found = {"README.md"};
-    for (const fs::directory_entry& entry : fs::directory_iterator(kSource + "/docs"))
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(kSource + "/docs"))
         if (entry.path().extension() == ".md")
-            found.push_back("docs/" + entry.path().filename().string());
+            found.push_back(entry.path().lexically_relative(kSource).string());
     std::ranges::sort(found);
     return found;
 }
@@ -143,14 +144,8 @@ class Reader {
         fs::copy(kSource + "/examples/gpt-kjv/ds_config.json", at("ds_config.json"));
         fs::create_directory(at("smollm2"));
         std::ofstream(at("smollm2/config.json")) << "{}\n";
-        for (const char* folder : {"Qwen2.5-0.5B", "Qwen2.5-14B"})
-            fs::copy(kSource + "/tests/fixtures/huggingface/qwen2", at(folder));
-        // Every word is its one token.
-        std::ofstream(at("Qwen2.5-0.5B/tokenizer.json"))
-            << R"({"model": {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"},)"
-            << R"( "pre_tokenizer": {"type": "Whitespace"}})";
-        std::ofstream(at("Qwen2.5-0.5B/chat_template.jinja"))
-            << "{% for message in messages %}{{ message.content }}{% endfor %}";
+        for (const char* folder : {"Qwen2.5-0.5B", "SmolLM2", "hub"}) make_chat_model(folder);
+        fs::copy(kSource + "/tests/fixtures/huggingface/qwen2", at("Qwen2.5-14B"));
         std::ofstream chats(at("chats.jsonl"));
         for (int i = 0; i < 200; ++i)
             chats << R"({"messages": [{"role": "user", "content": "What is )" << i
@@ -168,10 +163,20 @@ class Reader {
         std::ofstream numbers(at("numbers.txt"));
         for (int i = 0; i < 4'000; ++i) numbers << i << ' ';
     }
-    // The exit code of COMMAND, and its output.
+    // Puts a program into the PATH of `run` that copies a model as `hf download` would fetch it.
+    void make_hub() const {
+        const std::string script = at("bin/hf");
+        fs::create_directory(at("bin"));
+        fs::remove_all(at("SmolLM2"));
+        std::ofstream(script) << "#!/bin/sh\n[ $# = 4 ] && [ $1 = download ] && "
+                              << "[ $3 = --local-dir ] && cp -r " << at("hub") << " \"$4\"\n";
+        fs::permissions(script, fs::perms::owner_all);
+    }
+    // Returns the exit code of COMMAND, and its output.
     std::pair<int, std::string> run(const std::string& command) const {
-        JobProcess job(folder_, {"env", "PATH=" + kBinaries + ":" + std::getenv("PATH"), "sh", "-c",
-                                 "cd " + folder_.path() + " && " + command});
+        const std::string path = "PATH=" + at("bin") + ":" + kBinaries + ":" + std::getenv("PATH");
+        JobProcess job(folder_,
+                       {"env", path, "sh", "-c", "cd " + folder_.path() + " && " + command});
         const int code = job.wait();
         return {code, job.out() + job.err()};
     }
@@ -192,11 +197,62 @@ class Reader {
     }
 
   private:
+    // Writes a Hugging Face folder with a chat template, in which every word is the one token.
+    void make_chat_model(const std::string& folder) const {
+        fs::copy(kSource + "/tests/fixtures/huggingface/qwen2", at(folder));
+        std::ofstream(at(folder + "/tokenizer.json"))
+            << R"({"model": {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"},)"
+            << R"( "pre_tokenizer": {"type": "Whitespace"}})";
+        std::ofstream(at(folder + "/chat_template.jinja"))
+            << "{% for message in messages %}{{ message.content }}{% endfor %}";
+    }
     [[nodiscard]] std::string at(const std::string& name) const {
         return folder_.path() + "/" + name;
     }
     TemporaryFolder folder_;
 };
+
+// Returns the anchor that GitHub gives to the heading LINE.
+std::string anchor_of(const std::string& line) {
+    std::string anchor;
+    for (const char c : trim(std::string_view(line).substr(line.find_first_not_of('#')))) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == ' ') anchor += '-';
+        if (c == '-' || c == '_' || byte >= 0x80 || std::isalnum(byte) != 0)
+            anchor += static_cast<char>(std::tolower(byte));
+    }
+    return anchor;
+}
+
+bool has_anchor(const std::string& page, const std::string& anchor) {
+    bool inside = false;
+    for (const std::string& line : split(read_file(kSource + "/" + page, kPageBytesMax), '\n')) {
+        if (line.starts_with("```")) inside = !inside;
+        if (!inside && line.starts_with("#") && anchor_of(line) == anchor) return true;
+    }
+    return false;
+}
+
+// Returns the links of PAGE that lead to no file and to no heading of the tree.
+std::vector<std::string> dead_links_of(const std::string& page) {
+    static const std::regex link(R"(\]\(([^)\s]+)\))");
+    std::vector<std::string> dead;
+    const std::string text = read_file(kSource + "/" + page, kPageBytesMax);
+    for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it) {
+        const std::string target = (*it)[1].str();
+        if (target.find("://") != std::string::npos) continue;
+        const size_t hash = target.find('#');
+        const std::string file = target.substr(0, hash);
+        const std::string path =
+            file.empty() ? page : (fs::path(page).parent_path() / file).lexically_normal().string();
+        const bool leads_to_heading = hash == std::string::npos || !path.ends_with(".md") ||
+                                      !fs::exists(kSource + "/" + path) ||
+                                      has_anchor(path, target.substr(hash + 1));
+        if (!fs::exists(kSource + "/" + path) || !leads_to_heading)
+            dead.push_back(page + ": " + target);
+    }
+    return dead;
+}
 
 }  // namespace
 
@@ -210,13 +266,12 @@ TEST_CASE("every command that README and docs show works") {
             for (std::string& command : commands_of(block)) commands.push_back(std::move(command));
         if (commands.empty()) continue;
         const Reader reader;
-        if (page != "README.md") reader.make_model();
+        // README and the pages for the start make what they use.
+        if (page != "README.md" && !page.starts_with("docs/start/")) reader.make_model();
         int steps = 2;
         for (const std::string& command : commands) {
-            // An agent is started on a host of a job, a server runs until it is ended; the README's
-            // first line is for a model that the later lines make.
-            if (command.starts_with("dslaunch agent") || command.starts_with("dslaunch serve") ||
-                (page == "README.md" && command == "dslaunch --hostfile hostfile train.pt"))
+            // An agent is started on a host of a job, a server runs until it is ended.
+            if (command.starts_with("dslaunch agent") || command.starts_with("dslaunch serve"))
                 continue;
             INFO(page);
             reader.require(shortened(command, steps));
@@ -225,6 +280,40 @@ TEST_CASE("every command that README and docs show works") {
         }
     }
     CHECK(seen >= 18);
+}
+
+TEST_CASE("the README's four commands lead from a download and chats to an answer") {
+    if (!fs::exists(kBinaries + "/dsworker"))
+        return report_skipped("the commands of the README", "dsworker is not built");
+    const Reader reader;
+    reader.make_hub();
+    int run = 0;
+    for (const Block& block : blocks_of("README.md")) {
+        if (!block.text.starts_with("hf download ")) continue;
+        const std::string joined = std::regex_replace(block.text, std::regex("\\\\\\n\\s*"), "");
+        for (const std::string& command : split(joined, '\n')) {
+            if (trim(command).empty()) continue;
+            const auto [code, output] = reader.run(command);
+            INFO(command << "\n" << output);
+            CHECK(code == 0);
+            CHECK((run != 2 || output.find(" steps are 8 passes") != std::string::npos));
+            ++run;
+        }
+    }
+    CHECK(run == 4);
+}
+
+TEST_CASE("every link of the pages leads to a file and a heading that are there") {
+    std::vector<std::string> linking = pages();
+    linking.insert(linking.end(), {"CHANGELOG.md", "CONTRIBUTING.md"});
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(kSource + "/examples"))
+        if (entry.path().extension() == ".md")
+            linking.push_back(entry.path().lexically_relative(kSource).string());
+    std::string dead;
+    for (const std::string& page : linking)
+        for (const std::string& link : dead_links_of(page)) dead += link + "\n";
+    INFO(dead);
+    CHECK(dead.empty());
 }
 
 TEST_CASE("every piece of a config that README and docs show is right") {

@@ -352,7 +352,7 @@ constexpr OptionRow kRows[] = {
     {"loss", Group::kTraining, "NAME", "cross_entropy, mse, l1, bce_with_logits; of pairs of answers dpo, ipo, simpo, orpo", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
     {"op-library", Group::kTraining, "FILE", "load this library (.so) of operators before the model, as torchvision's; repeatable", [](O& o, V& v) { o.op_libraries.push_back(v); }, true},
     {"trust-model", Group::kTraining, "", "let the model's code use operators that reach files, memory or processes", [](O& o, V&) { o.trust_model = true; }},
-    {"lora", Group::kTraining, "SPEC", "train low-rank adapters: r=16,alpha=32,targets=*.q_proj,*.v_proj", set_lora},
+    {"lora", Group::kTraining, "SPEC", "train low-rank adapters: 'r=16,alpha=32,targets=*.q_proj,*.v_proj'", set_lora},
     {"scratch", Group::kTraining, "DIR", "for verify: a folder on a disk of the first host, where the copy of a model lies that does not fit in its memory", [](O& o, V& v) { o.scratch = v; }},
     {"save-interval,save-steps", Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.interval", v); }},
     {"save-via", Group::kTraining, "WHERE", "rank0: hosts share no file system, checkpoints go to rank 0's disk", [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }},

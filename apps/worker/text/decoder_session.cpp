@@ -129,11 +129,13 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     storage::TransformerConfig stored = folder_.config;
     stored.context = stored_context_;
     if (adapter_)
-        source.adapt(*adapter_, stored,
-                     [](std::span<float> weight, storage::AdapterInit init,
-                        const storage::LowRankPair& pair) {
-                         graph::take_out_beginning(weight, pair.out(), {init, pair.r, pair.scale});
-                     });
+        source.adapt(
+            *adapter_, stored,
+            [](std::span<float> weight, const storage::WeightChange& change, bool transposed) {
+                graph::take_out_beginning(
+                    weight, change.pair->out(),
+                    {change.init, change.pair->r, change.pair->scale, transposed});
+            });
     infer::DecoderWeights weights =
         infer::load_decoder(stored, ranks_->part(folder_.config), source);
     const int64_t bytes = weights.bytes;

@@ -45,7 +45,7 @@ at::Tensor stored(const SafetensorsEntry& entry) {
                          at::TensorOptions(scalar_type_of(entry.dtype)));
 }
 
-// Returns what training took out of WEIGHT, [out, in] fp32, before its first step.
+// Returns what training took out of WEIGHT, fp32 as it lies in the base, before its first step.
 at::Tensor beginning_of(const at::Tensor& weight, const AdapterBeginning& beginning) {
     const int64_t r = std::min({beginning.r, weight.size(0), weight.size(1)});
     if (beginning.init == AdapterInit::kPissa) {
@@ -72,11 +72,9 @@ class Changer {
                                 "has another shape than the model's parameter");
             weight = stored(*change_.whole).to(dtype, false, /*copy=*/true);
         }
-        if (change_.pair) weight = with_pair(weight);
-        if (change_.added)
-            weight =
-                (weight.to(at::kFloat) + fp32_vector(*change_.added) * change_.scale).to(dtype);
         if (change_.values) weight = with_rows(weight);
+        if (change_.pair) weight = with_pair(weight);
+        if (change_.added) weight = with_added(weight).to(dtype);
         if (!at::isfinite(weight).all().item<bool>())
             adapter_.refuse(first_name(), "makes the model's weight NaN or infinite");
         return weight;
@@ -92,14 +90,16 @@ class Changer {
     [[nodiscard]] at::Tensor with_pair(const at::Tensor& base) const {
         const LowRankPair& pair = *change_.pair;
         at::Tensor weight = base.to(at::kFloat);
-        if (transposed_) weight = weight.t();
-        if (weight.dim() != 2 || weight.size(0) != pair.out() || weight.size(1) != pair.in())
+        const int64_t out_at = transposed_ ? 1 : 0;
+        if (weight.dim() != 2 || weight.size(out_at) != pair.out() ||
+            weight.size(1 - out_at) != pair.in())
             adapter_.refuse(pair.name, "has another shape than the layer's weight");
         if (change_.init != AdapterInit::kNone) {
             // Training went on beside what the weight's own type has of it.
             weight = weight - beginning_of(weight, {change_.init, pair.r, pair.scale});
             weight = weight.to(base.scalar_type()).to(at::kFloat);
         }
+        if (transposed_) weight = weight.t();
         weight = weight + at::matmul(fp32_matrix(pair.read_b(), pair.out()),
                                      fp32_matrix(pair.read_a(), pair.r)) *
                               pair.scale;
@@ -110,6 +110,13 @@ class Changer {
         }
         if (transposed_) weight = weight.t();
         return weight.to(base.scalar_type()).contiguous();
+    }
+
+    [[nodiscard]] at::Tensor with_added(const at::Tensor& bias) const {
+        const at::Tensor added = fp32_vector(*change_.added);
+        if (bias.sizes() != added.sizes())
+            adapter_.refuse(change_.added->name, "has another shape than the layer's bias");
+        return bias.to(at::kFloat) + added * change_.scale;
     }
 
     [[nodiscard]] at::Tensor with_rows(const at::Tensor& base) const {
@@ -212,7 +219,8 @@ void take_out_beginning(std::span<float> weight, int64_t out, const AdapterBegin
     const at::NoGradGuard no_grad;
     at::Tensor values = at::from_blob(weight.data(), {out, std::ssize(weight) / out},
                                       at::TensorOptions(at::kFloat));
-    values.sub_(beginning_of(values, beginning));
+    if (beginning.transposed) values = values.t();
+    values.sub_(beginning_of(values.contiguous(), beginning));
 }
 
 }  // namespace dslaunch::graph

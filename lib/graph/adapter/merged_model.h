@@ -34,6 +34,7 @@ struct AdapterBeginning {
     storage::AdapterInit init = storage::AdapterInit::kNone;
     int64_t r = 0;
     double scale = 1;
+    bool transposed = false;  // the base has the weight as [in, out]
 };
 
 // Takes out of WEIGHT [OUT, in] what BEGINNING took out of it. PEFT computes the same, but for the

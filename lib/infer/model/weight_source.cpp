@@ -79,11 +79,22 @@ std::vector<float> cut(const std::vector<float>& numbers, const MatrixPart& part
     return some;
 }
 
+bool has_pair(const WeightChange* change) {
+    return change != nullptr && change->pair;
+}
+
 // True if the weight itself becomes another one. A pair of matrices alone lies beside it.
 bool changes_weight(const WeightChange* change) {
     return change != nullptr &&
            (change->magnitude || change->values || change->init != storage::AdapterInit::kNone ||
             (change->pair && change->pair->of_table));
+}
+
+// The form of ENTRY, as CHANGE makes it. The type of what an adapter brought may be narrower than
+// the model's.
+MatrixForm own_form(const SafetensorsEntry& entry, const WeightChange* change) {
+    const bool is_brought = changes_weight(change) && change->whole;
+    return is_brought ? MatrixForm::kF32 : form_of(entry.dtype);
 }
 
 // True if the pair of CHANGE is in the weight that is made, and not beside it.
@@ -140,6 +151,10 @@ const WeightChange* WeightSource::change_of(const std::string& name) {
     return adapter_ == nullptr ? nullptr : adapter_->take(name);
 }
 
+void WeightSource::refuse_form(const WeightChange& change, const char* why) const {
+    adapter_->refuse(change.pair ? change.pair->name : change.values->name, why);
+}
+
 // The adapter's tensor of that name, if it has one, else the folder's.
 FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> sizes) {
     if (adapter_ == nullptr) return weights_.take(name, sizes);
@@ -163,6 +178,8 @@ FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> si
 std::vector<float> WeightSource::vector(const std::string& name, std::vector<int64_t> sizes,
                                         Range part) {
     const FolderWeight weight = take(name, std::move(sizes));
+    if (const WeightChange* change = change_of(name); changes_weight(change) || has_pair(change))
+        refuse_form(*change, "changes a weight that is no matrix");
     std::vector<float> numbers(static_cast<size_t>(part.numel));
     to_fp32(weight.entry.bytes.data() + part.begin * dtype_bytes(weight.entry.dtype),
             weight.entry.dtype, part.numel, numbers.data());
@@ -199,17 +216,13 @@ std::vector<float> WeightSource::changed(const SafetensorsEntry& entry, const Ma
                                      "is [{}, {}]",
                                      change.pair->out(), change.pair->in(), part.out, part.in));
     if (change.init != storage::AdapterInit::kNone) {
-        take_out_(numbers, change.init, *change.pair);
+        take_out_(numbers, change, part.transposed);
         // Training went on beside what the weight's own type has of it.
         std::vector<std::byte> stored(numbers.size() *
                                       static_cast<size_t>(dtype_bytes(entry.dtype)));
         from_fp32(numbers.data(), form_of(entry.dtype), std::ssize(numbers), stored.data());
         to_fp32(stored.data(), entry.dtype, std::ssize(numbers), numbers.data());
     }
-    if (holds_pair(change)) add_pair(*change.pair, numbers);
-    if (change.magnitude)
-        set_norms(numbers, part.in, storage::fp32_numbers(*change.magnitude),
-                  !change.pair->of_table);
     if (change.values) {
         if (change.values->shape[1] != part.in ||
             std::ranges::any_of(change.rows, [&](int64_t row) { return row >= part.out; }))
@@ -221,19 +234,26 @@ std::vector<float> WeightSource::changed(const SafetensorsEntry& entry, const Ma
             std::copy_n(values.data() + static_cast<int64_t>(i) * part.in, part.in,
                         numbers.data() + change.rows[i] * part.in);
     }
+    if (holds_pair(change)) add_pair(*change.pair, numbers);
+    if (change.magnitude)
+        set_norms(numbers, part.in, storage::fp32_numbers(*change.magnitude),
+                  !change.pair->of_table);
     return numbers;
 }
 
 OwnedMatrix WeightSource::table(const std::string& name, int64_t rows, int64_t columns) {
     const FolderWeight weight = take(name, {rows, columns});
     const WeightChange* const change = change_of(name);
-    const MatrixForm form = form_of(weight.entry.dtype);
+    if (has_pair(change) && !holds_pair(*change))
+        refuse_form(*change, "is a linear layer's pair at a table");
+    const MatrixForm form = own_form(weight.entry, change);
     OwnedMatrix made;
     made.file = weight.file;
     const std::byte* data = weight.entry.bytes.data();
     if (changes_weight(change) || !made.file) {
         made.file = nullptr;
-        made.memory = PageMemory(std::ssize(weight.entry.bytes), "an adapter");
+        made.memory = PageMemory(kernels::matrix_bytes(kernels::matrix_shape(form, rows, columns)),
+                                 "an adapter");
         data = made.memory.bytes().data();
         if (changes_weight(change)) {
             const MatrixPart all{name, rows, columns, false, {0, rows}, {0, columns}};
@@ -252,9 +272,9 @@ OwnedMatrix WeightSource::matrix(const MatrixPart& part) {
         part.transposed ? std::vector{part.in, part.out} : std::vector{part.out, part.in};
     const FolderWeight weight = take(part.name, stored);
     const SafetensorsEntry& entry = weight.entry;
-    const MatrixForm form = form_.value_or(form_of(entry.dtype));
-    const MatrixShape shape = kernels::matrix_shape(form, part.outputs.numel, part.inputs.numel);
     const WeightChange* const change = change_of(part.name);
+    const MatrixForm form = form_.value_or(own_form(entry, change));
+    const MatrixShape shape = kernels::matrix_shape(form, part.outputs.numel, part.inputs.numel);
     const std::vector<float> all =
         changes_weight(change) ? changed(entry, part, *change) : std::vector<float>();
     OwnedMatrix made;

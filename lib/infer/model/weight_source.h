@@ -36,9 +36,10 @@ struct LowRank {
     OwnedMatrix b;  // [outputs of the part, r] fp32, times the adapter's scale
 };
 
-// Takes out of a weight [out, in] what training took out of it before its first step beside PAIR.
-using TakeOutBeginning = std::function<void(std::span<float> weight, storage::AdapterInit init,
-                                            const storage::LowRankPair& pair)>;
+// Takes out of a whole weight [out, in] what training took out of it before its first step beside
+// the pair of CHANGE. TRANSPOSED: the file has it as [in, out].
+using TakeOutBeginning = std::function<void(std::span<float> weight,
+                                            const storage::WeightChange& change, bool transposed)>;
 
 class WeightSource {
   public:
@@ -74,6 +75,7 @@ class WeightSource {
   private:
     [[nodiscard]] storage::FolderWeight take(const std::string& name, std::vector<int64_t> sizes);
     [[nodiscard]] const storage::WeightChange* change_of(const std::string& name);
+    [[noreturn]] void refuse_form(const storage::WeightChange& change, const char* why) const;
     [[nodiscard]] OwnedMatrix fp32_matrix(const std::vector<float>& numbers, int64_t rows) const;
     // The whole matrix of PART, [out, in], with all of CHANGE that does not lie beside it.
     [[nodiscard]] std::vector<float> changed(const storage::SafetensorsEntry& entry,

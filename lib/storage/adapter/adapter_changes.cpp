@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/text_bytes.h"
 #include "storage/files/mapped_file.h"
+#include "storage/huggingface/text_part.h"
 
 namespace dslaunch::storage {
 
@@ -129,11 +130,12 @@ AdapterChanges::AdapterChanges(const std::string& folder, const TransformerConfi
     file_.emplace(weights_path_in(folder));
     for (const SafetensorsEntry& entry : file_->entries()) add(entry);
     add_pairs();
+    require_pairs();
     require_saved();
     if (model_ != nullptr) settle_tied();
     if (changes_.empty())
         fail(ExitCode::kInput,
-             "{}: has no tensors, so it changes nothing: save the adapter again "
+             "{}: has no tensors of the model, so it changes nothing: save the adapter again "
              "where it was trained",
              printable(folder));
     model_ = nullptr;
@@ -155,6 +157,10 @@ WeightChange& AdapterChanges::change_of(const std::string& parameter) {
 void AdapterChanges::add(const SafetensorsEntry& entry) {
     const AdapterName name = read_adapter_name(entry.name);
     if (name.role == AdapterRole::kCopy) return;
+    // The part that sees images, whose weights are not read either.
+    if (model_ != nullptr && !model_->outer.empty() &&
+        !name_in_text_model(name.path, model_->names.at("decoder")))
+        return;
     if (name.role == AdapterRole::kUnknown)
         refuse(entry.name,
                "belongs to no LoRA that is known here: merge the adapter with the program that "
@@ -211,9 +217,12 @@ void AdapterChanges::add_half(const SafetensorsEntry& entry, const AdapterName& 
 }
 
 void AdapterChanges::add_token_rows(const SafetensorsEntry& entry, const std::string& path) {
-    const auto found = std::ranges::find_if(config_.token_rows, [&](const auto& named) {
+    auto found = std::ranges::find_if(config_.token_rows, [&](const auto& named) {
         return named.first.empty() || path == named.first || path.ends_with("." + named.first);
     });
+    // PEFT saves them also at an output layer that is the table.
+    if (model_ != nullptr && model_->tied && in_model(path) == head_of(*model_))
+        found = config_.token_rows.begin();
     if (found == config_.token_rows.end())
         refuse(entry.name, fmt::format("has rows of a table that trainable_token_indices of {} "
                                        "does not name",
@@ -254,6 +263,11 @@ void AdapterChanges::add_pairs() {
         } else {
             // PEFT knows what it adapts by target_parameters by the parameter's name.
             const bool is_parameter = is_target(config_, path + ".weight");
+            if (is_parameter && model_ != nullptr && model_->transposed)
+                refuse(pair.name,
+                       "is of target_parameters, and matrices of this model lie as [in, out], so "
+                       "it is not known which half of the pair is which: merge it with PEFT "
+                       "(merge_and_unload)");
             const std::string layer = is_parameter ? path + ".weight" : path;
             require_rank(layer, pair, 1);
             pair.scale = config_.scale_of(layer);
@@ -278,6 +292,22 @@ void AdapterChanges::add_pair(const std::string& path, const LowRankPair& pair) 
         refuse(pair.name, fmt::format("has no lora_magnitude_vector of {} beside it, which "
                                       "use_dora of {} asks for",
                                       numel, kAdapterConfig));
+}
+
+// PEFT gives magnitudes and biases to layers that have a pair.
+void AdapterChanges::require_pairs() const {
+    constexpr std::string_view kBias = ".bias";
+    for (const auto& [name, change] : changes_) {
+        const std::optional<SafetensorsEntry>& beside =
+            change.magnitude ? change.magnitude : change.added;
+        if (!beside) continue;
+        const auto layer =
+            changes_.find(change.magnitude ? name : name.substr(0, name.size() - kBias.size()));
+        if (layer == changes_.end() || !layer->second.pair)
+            refuse(beside->name,
+                   "is of a layer that has no lora_A and lora_B: PEFT would pass over it; the file "
+                   "is not whole; save the adapter again where it was trained");
+    }
 }
 
 // The pair of a whole layer's experts, whose matrices transformers 5 holds as one parameter.
@@ -371,9 +401,18 @@ void AdapterChanges::require_saved() const {
              "adapter again where it was trained",
              printable(folder_), kAdapterWeights, kAdapterConfig, printable(name));
     };
-    if (std::ranges::none_of(changes_,
+    // PEFT passes over names that no module has.
+    const auto is_module = [&](const std::string& name) {
+        const std::string last = name.substr(name.rfind('.') + 1);
+        return model_ == nullptr || parse_int(last) ||
+               std::ranges::any_of(model_->names,
+                                   [&](const auto& named) { return named.second == last; });
+    };
+    const auto first = std::ranges::find_if(config_.modules_to_save, is_module);
+    if (first != config_.modules_to_save.end() &&
+        std::ranges::none_of(changes_,
                              [](const auto& named) { return named.second.whole.has_value(); }))
-        missing(config_.modules_to_save.front());
+        missing(*first);
     if (model_ == nullptr) return;
     for (const std::string& table : {table_of(*model_), head_of(*model_)})
         for (const std::string& name : config_.modules_to_save) {
@@ -384,24 +423,36 @@ void AdapterChanges::require_saved() const {
 }
 
 // Of a model whose output layer is the table of tokens, PEFT gives each of the two what the file
-// has for its name; rows of the table alone reach both.
+// has for its name. Rows of the table reach both, and so does what is no module of its own
+// (modules_to_save) but the base's weight.
 void AdapterChanges::settle_tied() {
-    if (!model_->tied) return;
-    const auto table = changes_.find(table_of(*model_));
-    if (table == changes_.end()) return;
-    WeightChange& change = table->second;
-    if (change.pair && !change.pair->of_table)
-        refuse(change.pair->name,
+    const std::string table_name = table_of(*model_), head_name = head_of(*model_);
+    const bool has_any = changes_.contains(table_name) || changes_.contains(head_name);
+    if (!has_any) return;
+    WeightChange& table = changes_[table_name];
+    if (table.pair && !table.pair->of_table)
+        refuse(table.pair->name,
                "is a linear layer's pair at the table of tokens: an adapter of the output layer is "
                "that of lm_head, and one of the table has lora_embedding_A and lora_embedding_B");
-    WeightChange& head = changes_[head_of(*model_)];
-    if (!change.rows.empty() && head.rows.empty()) {
-        head.rows = change.rows;
-        head.values = change.values;
+    if (!model_->tied) return;
+    WeightChange& head = changes_[head_name];
+    if (!table.rows.empty() && head.rows.empty()) {
+        head.rows = table.rows;
+        head.values = table.values;
     }
-    const bool has_grown = change.whole && change.whole->shape.size() == 2 &&
-                           change.whole->shape[0] != model_->vocabulary;
-    if (has_grown && !head.whole) head.whole = change.whole;
+    if (head.init != AdapterInit::kNone)
+        refuse(head.pair->name,
+               "is of an output layer that is the table of tokens too, so that init_lora_weights "
+               "changed both: merge the adapter with PEFT (merge_and_unload)");
+    const auto is_of_base = [&](const WeightChange& change, const std::string& name) {
+        return change.whole && std::ranges::none_of(config_.modules_to_save, [&](const auto& end) {
+                   return name.ends_with(end);
+               });
+    };
+    const bool has_grown = table.whole && table.whole->shape.size() == 2 &&
+                           table.whole->shape[0] != model_->vocabulary;
+    if (!head.whole && (has_grown || is_of_base(table, table_name))) head.whole = table.whole;
+    if (!table.whole && is_of_base(head, head_name)) table.whole = head.whole;
 }
 
 void AdapterChanges::adapt(TransformerConfig& model) const {
@@ -418,8 +469,8 @@ void AdapterChanges::adapt(TransformerConfig& model) const {
     };
     if (rows_of(table) != rows_of(head))
         refuse(table.whole ? table.whole->name : head.whole->name,
-               fmt::format("is of {} tokens and the output layer of {}: save both with the adapter "
-                           "(modules_to_save, or save_embedding_layers=True)",
+               fmt::format("makes a table of {} tokens beside an output layer of {}: save both "
+                           "with the adapter (modules_to_save, or save_embedding_layers=True)",
                            rows_of(table), rows_of(head)));
     model.vocabulary = rows_of(table);
     if (model.tied && !table.is_same(head)) model.tied = false;

@@ -58,8 +58,9 @@ class AdapterChanges {
   public:
     // Reads both files of FOLDER, an adapter of MODEL (null: a model that is no Hugging Face
     // folder). Throws Error{kInput} naming the file and the tensor: one that belongs to no adapter,
-    // or is no floating-point one; half of a pair; a pair of another rank than the config's; a
-    // layer that the config leaves out; and a file without what modules_to_save names.
+    // or is no floating-point one; half of a pair; what lies beside a pair, without one; a pair of
+    // another rank than the config's; a layer that the config leaves out; and a file without what
+    // modules_to_save names.
     AdapterChanges(const std::string& folder, const TransformerConfig* model);
 
     [[nodiscard]] const std::string& folder() const { return folder_; }
@@ -89,6 +90,7 @@ class AdapterChanges {
     void add_token_rows(const SafetensorsEntry& entry, const std::string& path);
     void require_rank(const std::string& path, const LowRankPair& pair, int64_t experts) const;
     void require_target(const std::string& path, const LowRankPair& pair) const;
+    void require_pairs() const;
     void require_saved() const;
     void settle_tied();
     [[nodiscard]] std::string in_model(const std::string& path) const;

@@ -10,10 +10,44 @@ namespace dslaunch::storage {
 
 namespace {
 
-// The matcher whose time grows with the lengths alone, as a file's pattern may be meant to take
-// long. It knows no references to groups.
+// Returns PATTERN, of Python's, as ECMAScript writes it. Throws for what both take, with another
+// meaning: escaped letters, classes within classes, quantifiers that give nothing back.
+std::string as_ecmascript(const std::string& pattern) {
+    namespace kinds = std::regex_constants;
+    constexpr std::string_view kSameEscapes = "dDsSwWbBnrtfvxu", kQuantifiers = "*+?}";
+    std::string made;
+    bool in_class = false;
+    for (size_t i = 0; i < pattern.size(); ++i) {
+        const char c = pattern[i], next = i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+        if (c == '\\') {
+            ++i;
+            if (next == 'A' || next == 'Z') {
+                made += next == 'A' ? '^' : '$';
+                continue;
+            }
+            if (std::isalnum(static_cast<unsigned char>(next)) != 0 &&
+                kSameEscapes.find(next) == std::string_view::npos)
+                throw std::regex_error(kinds::error_escape);
+            made += {c, next};
+            continue;
+        }
+        const std::string_view rest = std::string_view(pattern).substr(i + 1);
+        if (c == '[' && (in_class ? next == ':' || next == '.' || next == '='
+                                  : next == ']' || rest.starts_with("^]")))
+            throw std::regex_error(kinds::error_brack);
+        if (!in_class && next == '+' && kQuantifiers.find(c) != std::string_view::npos)
+            throw std::regex_error(kinds::error_badrepeat);
+        in_class = c == '[' || (in_class && c != ']');
+        made += c;
+    }
+    return made;
+}
+
+// Returns the matcher whose time grows with the lengths alone, as a file's pattern may be meant to
+// take long. It knows no references to groups.
 std::regex compile(const std::string& pattern) {
-    return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial);
+    return std::regex(as_ecmascript(pattern),
+                      std::regex::ECMAScript | std::regex_constants::__polynomial);
 }
 
 bool fits_whole(const std::string& pattern, std::string_view path) {

@@ -37,15 +37,11 @@ void write_adapter(const std::string& folder, const std::vector<Given>& tensors,
 // A small decoder with experts and tied tables.
 TransformerConfig model() {
     TransformerConfig config;
-    config.names = {{"decoder", "model"},
-                    {"embed", "embed_tokens"},
-                    {"head", "lm_head"},
-                    {"layers", "layers"},
-                    {"mlp", "block_sparse_moe"},
-                    {"experts", "experts"},
-                    {"gate", "w1"},
-                    {"up", "w3"},
-                    {"down", "w2"},
+    config.names = {{"decoder", "model"},   {"embed", "embed_tokens"},
+                    {"head", "lm_head"},    {"norm", "norm"},
+                    {"layers", "layers"},   {"mlp", "block_sparse_moe"},
+                    {"experts", "experts"}, {"gate", "w1"},
+                    {"up", "w3"},           {"down", "w2"},
                     {"router", "gate"}};
     config.vocabulary = 10;
     config.width = 8;
@@ -105,6 +101,13 @@ TEST_CASE("an adapter is whole with both halves of each layer, of the rank in it
          R"(, "target_modules": "all-linear", "exclude_modules": ["q"])"},
         {{kA, kB, {q + "lora_magnitude_vector", {16}}}, "is of DoRA, and use_dora"},
         {{kA, kB}, "has no lora_magnitude_vector of 16 beside it", R"(, "use_dora": true)"},
+        {{{q + "lora_magnitude_vector", {3}}}, "has no lora_A and lora_B", R"(, "use_dora": true)"},
+        {{kA, kB, {"base_model.model.model.layers.0.k.lora_B.bias", {16}}},
+         "has no lora_A and lora_B"},
+        {{{"base_model.model.lm_head.lora_A.weight", {4, 8}},
+          {"base_model.model.lm_head.lora_B.weight", {10, 4}}},
+         "so that init_lora_weights changed both",
+         R"(, "init_lora_weights": "pissa")"},
         {{{q + "lora_embedding_A", {4, 10}}, kB}, "is there twice"},
         {{{"base_model.model.model.layers.0.mlp.experts.lora_A.weight", {8, 8}},
           {"base_model.model.model.layers.0.mlp.experts.lora_B.weight", {10, 8}}},
@@ -121,27 +124,61 @@ TEST_CASE("an adapter is whole with both halves of each layer, of the rank in it
     }
 }
 
+TEST_CASE("modules to save that the model does not have are passed over, as PEFT does") {
+    CHECK(verdict({kA, kB}, R"(, "modules_to_save": ["embed_in", "score"])") == "accepted");
+    CHECK_THAT(verdict({kA, kB}, R"(, "modules_to_save": ["embed_in", "model.norm"])"),
+               Catch::Contains("(`model.norm`)"));
+}
+
+TEST_CASE("what an adapter has for the part that sees images is passed over") {
+    const std::vector<Given> tensors = {
+        kA,
+        kB,
+        {"base_model.model.model.vision_tower.layers.0.q.lora_A.weight", {4, 8}},
+        {"base_model.model.visual.blocks.0.q.lora_B.weight", {16, 4}},
+        {"base_model.model.multi_modal_projector.linear.weight", {8, 8}}};
+    const test::TemporaryFolder folder;
+    write_adapter(folder.path(), tensors, R"(, "modules_to_save": ["multi_modal_projector"])");
+    TransformerConfig config = model();
+    config.outer = "LlavaForConditionalGeneration";
+    CHECK(AdapterChanges(folder.path(), &config).all().size() == 1);
+    config.outer.clear();
+    CHECK_THAT(test::error_of(ExitCode::kInput, [&] { AdapterChanges(folder.path(), &config); }),
+               Catch::Contains("has no lora_"));
+}
+
 TEST_CASE("an adapter unties the output layer where it changes one of the two alone") {
     struct Case {
         std::vector<Given> tensors;
         bool tied;
         int64_t vocabulary = 10;
+        std::string fields = "";
     };
+    const Given head{"base_model.model.lm_head.weight", {10, 8}};
     const std::vector<Case> cases = {
         {{kA, kB}, true},
-        {{kTable}, false},
-        {{{"base_model.model.lm_head.weight", {10, 8}}}, false},
+        // A copy that trained is one module's alone, and the base's own weight is both's.
+        {{kTable}, false, 10, R"(, "modules_to_save": ["embed_tokens"])"},
+        {{head}, false, 10, R"(, "modules_to_save": ["lm_head"])"},
+        {{kTable}, true},
+        {{head}, true},
         {{kTable, {"base_model.model.lm_head.weight", {10, 8}}}, true},
         {{{"base_model.model.lm_head.lora_A.weight", {4, 8}},
           {"base_model.model.lm_head.lora_B.weight", {10, 4}}},
          false},
         // Rows that are more than the model has are those of both.
         {{{"base_model.model.model.embed_tokens.weight", {12, 8}}}, true, 12},
+        {{{"base_model.model.lm_head.base_layer.weight", {12, 8}}}, true, 12},
+        {{{"base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta", {1, 8}},
+          {"base_model.model.lm_head.token_adapter.trainable_tokens_delta", {1, 8}}},
+         true,
+         10,
+         R"(, "trainable_token_indices": {"embed_tokens": [3]})"},
     };
     for (const Case& one : cases) {
         INFO(one.tensors.front().name);
         const test::TemporaryFolder folder;
-        write_adapter(folder.path(), one.tensors, "");
+        write_adapter(folder.path(), one.tensors, one.fields);
         TransformerConfig config = model();
         AdapterChanges(folder.path(), &config).adapt(config);
         CHECK(config.tied == one.tied);

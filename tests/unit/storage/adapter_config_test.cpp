@@ -91,6 +91,13 @@ TEST_CASE("fields that would change what an adapter computes are refused by name
                               R"("rank_pattern": {"x": 0})",
                               R"("rank_pattern": 2)",
                               R"("alpha_pattern": {"(": 2})",
+                              R"("alpha_pattern": {"\\q": 2})",
+                              R"("alpha_pattern": {"[]x]": 2})",
+                              R"("alpha_pattern": {"[^]x]": 2})",
+                              R"("alpha_pattern": {"[[:alpha:]]": 2})",
+                              R"("alpha_pattern": {"x*+": 2})",
+                              R"("alpha_pattern": {"(?<=x)q": 2})",
+                              R"("alpha_pattern": {"x{,3}": 2})",
                               R"("alpha_pattern": {"x": "2"})",
                               R"("layers_to_transform": [-1])",
                               R"("layers_pattern": "(")",
@@ -176,7 +183,7 @@ TEST_CASE("layers are named as PEFT names them") {
     // The first pattern that fits has the say, by get_pattern_key() of peft/utils/other.py.
     const AdapterConfig patterns =
         config(R"("rank_pattern": {"^model.layers.1.q": 2, "layers.1.q": 6, "q|k": 8},
-                  "alpha_pattern": {"layers.[01].k": 3})");
+                  "alpha_pattern": {"layers.[01].k": 3, "\\Aa\\.[.q]+\\Z": 7})");
     CHECK(patterns.rank_of("model.layers.1.q") == 2);
     CHECK(patterns.rank_of("a.model.layers.1.q") == 6);
     CHECK(patterns.rank_of("model.layers.0.k") == 8);
@@ -184,6 +191,8 @@ TEST_CASE("layers are named as PEFT names them") {
     CHECK(patterns.rank_of("model.layers.0.xk") == 4);
     CHECK(patterns.scale_of("model.layers.0.k") == 3.0 / 8);
     CHECK(patterns.scale_of("model.layers.0.v") == 2);
+    CHECK(patterns.scale_of("a.q") == 7.0 / 8);
+    CHECK(patterns.scale_of("a.q.x") == 2);
     // A pattern that takes time without end in other matchers.
     CHECK(config(R"("rank_pattern": {"(a+a+)+b": 2})").rank_of(std::string(300, 'a')) == 4);
 }

@@ -22,6 +22,8 @@
 #include "storage/adapter/adapter_changes.h"
 #include "storage/files/safetensors.h"
 #include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "support/text_tools.h"
 
 namespace dslaunch::infer {
 namespace {
@@ -82,9 +84,10 @@ struct Rank {
             adapter.emplace(fixture.adapter, &fixture.stored.config);
             source.adapt(
                 *adapter, fixture.folder.config,
-                [](std::span<float> weight, storage::AdapterInit init,
-                   const storage::LowRankPair& pair) {
-                    graph::take_out_beginning(weight, pair.out(), {init, pair.r, pair.scale});
+                [](std::span<float> weight, const storage::WeightChange& change, bool transposed) {
+                    graph::take_out_beginning(
+                        weight, change.pair->out(),
+                        {change.init, change.pair->r, change.pair->scale, transposed});
                 });
         }
         options.pages = 64;
@@ -430,7 +433,7 @@ std::vector<Form> adapter_forms() {
              fixture_path("huggingface/") +
                  storage::parse_adapter_config(path, text_in(config.bytes())).base_model});
     }
-    REQUIRE(forms.size() >= 38);
+    REQUIRE(forms.size() >= 44);
     return forms;
 }
 
@@ -444,6 +447,29 @@ TEST_CASE("what PEFT saves computes beside the weights what PEFT computes") {
         SharedRunner shared(fixture, fixture.folder.config.key_heads % 2 == 0 ? 2 : 1, 2);
         CHECK(relative_error(run(shared, fixture, 3), fixture.logits) < kRounding);
     }
+}
+
+TEST_CASE("what an adapter has for a weight that is no matrix is refused by name") {
+    const test::TemporaryFolder folder;
+    const std::string adapter = folder.path() + "/adapter";
+    fs::copy(fixture_path("adapters/anchors"), adapter);
+    test::write_file(adapter + "/adapter_config.json",
+                     R"({"peft_type": "LORA", "r": 2, "trainable_token_indices": {"norm": [1]}})");
+    const std::string norm = "base_model.model.model.norm.";
+    const auto refused = [&](const std::vector<SafetensorsEntry>& entries) {
+        storage::SafetensorsWriter writer(adapter + "/adapter_model.safetensors", entries);
+        for (size_t i = 0; i < entries.size(); ++i) {
+            const int64_t numel = entries[i].shape[0] * entries[i].shape[1];
+            writer.write(i, std::vector<std::byte>(static_cast<size_t>(numel) * sizeof(float)));
+        }
+        writer.commit();
+        const Fixture fixture(fixture_path("huggingface/llama"), adapter);
+        CHECK_THROWS_WITH(Rank(fixture, whole_of(fixture), nullptr, {}),
+                          Catch::Contains("changes a weight that is no matrix"));
+    };
+    refused({{norm + "lora_A.weight", DType::kF32, {2, 16}, {}},
+             {norm + "lora_B.weight", DType::kF32, {16, 2}, {}}});
+    refused({{norm + "token_adapter.trainable_tokens_delta", DType::kF32, {1, 16}, {}}});
 }
 
 TEST_CASE("what PEFT saves becomes a model that computes what PEFT computes") {

@@ -70,7 +70,7 @@ std::vector<std::string> fixtures() {
     std::vector<std::string> paths;
     for (const auto& entry : fs::directory_iterator(fixture_path("huggingface")))
         paths.push_back(entry.path().string());
-    REQUIRE(paths.size() >= 43);
+    REQUIRE(paths.size() >= 55);
     return paths;
 }
 

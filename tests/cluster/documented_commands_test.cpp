@@ -98,8 +98,10 @@ struct Change {
 };
 
 // Words that take long, or name what is not there, and those that are tried in their place.
-constexpr std::array<Change, 11> kChanges{{
+constexpr std::array<Change, 13> kChanges{{
     {"--context 2048", "--context 16"},
+    {"--context 512", "--context 32"},
+    {"--epochs 1", "--steps 2"},
     {"--save-interval 200", "--save-interval 1"},
     {"step-100", "step-1"},
     {"step-200", "step-2"},
@@ -157,6 +159,10 @@ class Reader {
             pairs << R"({"prompt": "What is )" << i << R"(?", "chosen": "A number, as )" << i + 1
                   << R"( is.", "rejected": "No number."})" << '\n';
         pairs.close();
+        std::ofstream book(at("book.jsonl"));
+        for (int i = 0; i < 20; ++i)
+            book << R"({"text": "It was line )" << i << R"( of a book."})" << '\n';
+        book.close();
         fs::create_directory(at("torchvision"));
         fs::copy(kBinaries + "/libdsl_test_operators.so", at("torchvision/_C.so"));
         // Bytes below the 61 entries of its vocabulary.

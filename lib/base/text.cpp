@@ -83,6 +83,8 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
     std::optional<std::string> best;
     size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
     for (const std::string& candidate : candidates) {
+        // At least as many characters have to go; the word may be of any length.
+        if (word.size() >= candidate.size() + best_distance) continue;
         const size_t distance = edit_distance(word, candidate);
         if (distance < best_distance) {
             best_distance = distance;

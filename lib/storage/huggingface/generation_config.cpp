@@ -116,7 +116,7 @@ class ConfigReader {
     }
 
     void read_lengths(GenerationConfig& config) {
-        config.max_new_tokens = count("max_new_tokens");
+        config.max_new_tokens = count("max_new_tokens", 1);
         config.max_length = count("max_length");
         config.min_new_tokens = count("min_new_tokens");
         config.min_length = count("min_length");
@@ -146,6 +146,10 @@ class ConfigReader {
             std::vector<JsonPlace> both;
             pair.for_elements([&](const JsonPlace& one) { both.push_back(one); });
             if (both.size() != 2) pair.refuse("is no pair of a list of tokens and a number");
+            // Larger ones would make logits infinite, which cannot be drawn from.
+            constexpr double kBiasMax = 1e30;
+            if (!(std::abs(both[1].number()) <= kBiasMax))
+                both[1].refuse(fmt::format("must be between -{0} and {0}", kBiasMax));
             config.sequence_bias.emplace_back(sequence(both[0]), both[1].number());
         });
     }
@@ -162,10 +166,10 @@ class ConfigReader {
                 fmt::format("is {}, and must be between {} and {}", number, least, most));
         return number;
     }
-    [[nodiscard]] std::optional<int64_t> count(const char* key) {
+    [[nodiscard]] std::optional<int64_t> count(const char* key, int64_t least = 0) {
         if (!has(key)) return std::nullopt;
         const int64_t count = place_.at(key).integer();
-        if (count < 0) place_.at(key).refuse("is below 0");
+        if (count < least) place_.at(key).refuse(fmt::format("is below {}", least));
         return count;
     }
     [[nodiscard]] static int32_t token(const JsonPlace& place) {

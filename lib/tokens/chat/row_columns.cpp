@@ -28,6 +28,7 @@ enum class Counts {
     kBesidePair,    // the row is a pair of answers
     kAsLabel,       // it says true or false of an answer
     kAsWeight,      // it is not 1
+    kAsFlag,        // it is false or 0
 };
 
 struct Column {
@@ -45,6 +46,7 @@ constexpr std::string_view kLabel =
     "it says whether an answer is good, which only KTO learns, and KTO is not there: keep the rows "
     "of good answers and leave the column out, or make pairs of chosen and rejected";
 constexpr std::string_view kWeight = "it is not obeyed, as all rows count alike: leave it out";
+constexpr std::string_view kUnlearned = "it says that the row is not learned: leave the row out";
 constexpr std::string_view kMask =
     "it is not obeyed: say of each message whether it is learned, as `\"train\": false`";
 constexpr std::string_view kReference =
@@ -106,6 +108,10 @@ constexpr std::array kColumns = std::to_array<Column>({
     {"kto_tag", Counts::kAsLabel, kLabel},
     {"weight", Counts::kAsWeight, kWeight},
     {"sample_weight", Counts::kAsWeight, kWeight},
+    {"train", Counts::kAsFlag, kUnlearned},
+    {"training", Counts::kAsFlag, kUnlearned},
+    {"trainable", Counts::kAsFlag, kUnlearned},
+    {"loss", Counts::kAsFlag, kUnlearned},
     {"loss_mask", Counts::kAlways, kMask},
     {"ref_chosen_logps", Counts::kBesidePair, kReference},
     {"ref_rejected_logps", Counts::kBesidePair, kReference},
@@ -195,6 +201,15 @@ bool is_label(const Value& value) {
     return value.is_number() && (value.as_double() == 0 || value.as_double() == 1);
 }
 
+// VALUE as a number, which may be written as a text; false is 0. Nothing: it is none.
+std::optional<double> number_in(const Value& value) {
+    if (value.is_number()) return value.as_double();
+    if (!value.is(Kind::kText)) return std::nullopt;
+    const std::string word = lower(trim(value.text()));
+    if (word == "true" || word == "false") return word == "true" ? 1 : 0;
+    return parse_double(word);
+}
+
 // True if COLUMN with VALUE would change what SAMPLE teaches.
 bool changes(const Column& column, const Value& value, const ChatSample& sample, const Said& said) {
     const bool is_text = sample.format == ChatFormat::kText;
@@ -225,7 +240,9 @@ bool changes(const Column& column, const Value& value, const ChatSample& sample,
         case Counts::kAsLabel:
             return !is_text && !is_pair && is_label(value);
         case Counts::kAsWeight:
-            return value.is_number() && value.as_double() != 1;
+            return number_in(value).value_or(1) != 1;
+        case Counts::kAsFlag:
+            return number_in(value).value_or(1) == 0;
     }
     return true;
 }

@@ -4,6 +4,7 @@
 
 #include "serve/api_reply.h"
 #include "support/catch.h"
+#include "unit/serve/heap_watch.h"
 
 namespace dslaunch::serve {
 namespace {
@@ -232,6 +233,14 @@ TEST_CASE("replies are the JSON of the protocol") {
     CHECK(completion["object"] == "text_completion");
     CHECK(completion["choices"][0]["text"] == "t");
     CHECK(completion["choices"][0]["finish_reason"] == "length");
+}
+
+TEST_CASE("the name of a field that nobody knows may be long, and takes little memory") {
+    const std::string name(200'000, 'x');
+    const std::string body = R"({"prompt": "a", ")" + name + R"(": 1})";
+    test::watch_peak();
+    CHECK(refused(ApiKind::kCompletion, body).parameter == name.substr(0, 80));
+    CHECK(test::peak_bytes() < 16 * std::ssize(name));
 }
 
 }  // namespace

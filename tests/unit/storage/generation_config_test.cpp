@@ -74,6 +74,8 @@ TEST_CASE("a bad generation_config.json is refused with the file and the field")
         {R"({"sequence_bias": [[1]]})", "sequence_bias"},
         {R"({"stop_strings": [""]})", "stop_strings[0]"},
         {R"({"max_new_tokens": 1.5})", "max_new_tokens"},
+        {R"({"max_new_tokens": 0})", "max_new_tokens"},
+        {R"({"sequence_bias": [[[1], 1e39]]})", "sequence_bias[0]"},
     };
     for (const auto& [text, word] : rows) {
         INFO(text);

@@ -42,13 +42,22 @@ bool is_sum(const Node& node) {
     return kinds.count(node.kind()) > 0;
 }
 
-// A constant tensor of fp32, as the folding of constants makes them, becomes one of fp64.
+// Returns fp64 for fp32 and 16-bit types, its complex form for complex ones, TYPE for others.
+at::ScalarType wide_type(at::ScalarType type) {
+    if (at::isComplexType(type)) return at::kComplexDouble;
+    const bool is_known = type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
+    return is_known ? at::kDouble : type;
+}
+
+// Replaces a constant tensor, as the folding of constants makes them, by one in fp64.
 void widen_constant(Node& node) {
     const auto value = torch::jit::toIValue(node.output());
-    if (!value || !value->isTensor() || value->toTensor().scalar_type() != at::kFloat) return;
+    if (!value || !value->isTensor()) return;
+    const at::Tensor tensor = value->toTensor();
+    if (wide_type(tensor.scalar_type()) == tensor.scalar_type()) return;
     const torch::jit::WithInsertPoint here(&node);
     node.output()->replaceAllUsesWith(
-        node.owningGraph()->insertConstant(value->toTensor().to(at::kDouble)));
+        node.owningGraph()->insertConstant(tensor.to(wide_type(tensor.scalar_type()))));
 }
 
 void widen(Block& block) {
@@ -59,15 +68,18 @@ void widen(Block& block) {
         const auto index = schema->argumentIndexWithName("dtype");
         if (!index) return;
         const auto dtype = torch::jit::toIValue(node.input(static_cast<size_t>(*index)));
-        if (!dtype || !dtype->isInt() || dtype->toInt() != static_cast<int64_t>(at::kFloat)) return;
+        if (!dtype || !dtype->isInt()) return;
+        const auto narrow = static_cast<at::ScalarType>(dtype->toInt());
+        if (wide_type(narrow) == narrow) return;
         const torch::jit::WithInsertPoint here(&node);
-        node.replaceInput(static_cast<size_t>(*index),
-                          node.owningGraph()->insertConstant(static_cast<int64_t>(at::kDouble)));
+        node.replaceInput(
+            static_cast<size_t>(*index),
+            node.owningGraph()->insertConstant(static_cast<int64_t>(wide_type(narrow))));
     });
 }
 
 at::Tensor widened(const at::Tensor& tensor) {
-    return at::isFloatingType(tensor.scalar_type()) ? tensor.to(at::kDouble) : tensor.clone();
+    return tensor.to(wide_type(tensor.scalar_type()), /*non_blocking=*/false, /*copy=*/true);
 }
 
 at::Tensor loss_in(const std::vector<IValue>& outputs) {

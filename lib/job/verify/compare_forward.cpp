@@ -10,13 +10,16 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/lower/dropout_seeds.h"
 #include "graph/nodes/graph_nodes.h"
+#include "graph/segment/compute_context.h"
 #include "graph/segment/segment.h"
 #include "graph/tensor/tensor_check.h"
+#include "job/verify/archive_as_torch.h"
 #include "job/verify/own_forward.h"
 #include "job/verify/rounding.h"
 #include "job/verify/whole_reference.h"
@@ -24,10 +27,12 @@
 namespace dslaunch::job {
 
 // Returns what LibTorch computes of BATCH by the forward of the model in its file, with all floats
-// in TYPE.
+// in TYPE; none: weights have the types of the file.
 WholeReference::Sums WholeReference::computed_by_libtorch(
-    at::ScalarType type, bool training, const std::vector<c10::IValue>& batch) const {
-    graph::Model model = load_in_fp32(path_);
+    std::optional<at::ScalarType> type, bool training,
+    const std::vector<c10::IValue>& batch) const {
+    const graph::ComputeContext context(true);  // the job's thread may be under autocast
+    graph::Model model = type ? load_in_fp32(path_) : load_as_torch(path_);
     model.set_training(training);
     std::vector<c10::IValue> inputs = batch;
     if (type == at::kDouble) {
@@ -48,7 +53,7 @@ WholeReference::Sums WholeReference::computed_by_libtorch(
         leaves.push_back(of_name.empty() ? at::zeros({0}) : of_name.front());
         if (!of_name.empty()) of_name.erase(of_name.begin());
     }
-    take_gradients(leaves, type, mine);
+    take_gradients(leaves, type.value_or(at::kFloat), mine);
     return mine;
 }
 
@@ -92,6 +97,36 @@ std::string WholeReference::why_not_run() const {
     return {};
 }
 
+// Returns by what the model's own forward differs on BATCH from EXACT, which GRAPH gives in fp64.
+std::string WholeReference::difference_from(const Sums& exact, const graph::LoweredGraph& graph,
+                                            bool training, const std::vector<c10::IValue>& batch) {
+    Sums own, rounded;
+    try {
+        own = computed_by_libtorch(at::kFloat, training, batch);
+    } catch (const std::exception&) {
+        // Forward may want its weights in the 16 bits of its file; the job's step rounds as much.
+        if (!training || !whole_.states().empty() || whole_.lowered().compute_dtype == at::kFloat)
+            throw;
+        own = computed_by_libtorch(std::nullopt, training, batch);
+        add_step(batch, {}, 1, 1, rounded);
+        return difference_of(own, exact, &rounded);
+    }
+    if (!std::isfinite(own.loss)) {
+        forward_not_run_ = "its loss is not finite";
+        return {};
+    }
+    std::string different = difference_of(own, exact, nullptr);
+    if (different.empty()) return {};
+    // The rounding of forward's own code, then of a graph that rounds as it does, may explain it.
+    try {
+        const Sums wide = computed_by_libtorch(at::kDouble, training, batch);
+        if (difference_of(wide, exact, nullptr).empty()) return {};
+    } catch (const std::exception&) {  // its code wants fp32
+    }
+    rounded = computed(graph, at::kFloat, batch, {}, 1);
+    return difference_of(own, exact, &rounded);
+}
+
 // Compares the graph with the model's own forward on BATCH. Both are without random numbers: where
 // the graph draws some, in evaluation. Returns the difference in words; empty: none.
 std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batch) {
@@ -106,30 +141,14 @@ std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batc
             forward_not_run_ = "it draws random numbers in evaluation too";
             return {};
         }
-        const Sums own = computed_by_libtorch(at::kFloat, training, batch);
-        if (!std::isfinite(own.loss)) {
-            forward_not_run_ = "its loss is not finite";
-            return {};
-        }
         const Sums exact = computed(graph::in_double(graph), at::kDouble, batch, {}, 1);
-        different = difference_of(own, exact, nullptr);
-        if (different.empty()) return {};
-        // Its rounding, then that of a graph which rounds as it does, may explain it.
-        try {
-            const Sums wide = computed_by_libtorch(at::kDouble, training, batch);
-            if (difference_of(wide, exact, nullptr).empty()) return {};
-        } catch (const std::exception&) {  // its code wants fp32
-        }
-        const Sums rounded = computed(graph, at::kFloat, batch, {}, 1);
-        different = difference_of(own, exact, &rounded);
+        different = difference_from(exact, graph, training, batch);
     } catch (const Error& error) {
         if (error.code() == ExitCode::kDiverged) return error.what();
         forward_not_run_ = error.what();
-        return {};
     } catch (const std::exception& error) {
         const std::string text = error.what();
         forward_not_run_ = printable(text.substr(0, text.find('\n')));
-        return {};
     }
     if (different.empty()) return {};
     return fmt::format(

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -67,8 +68,10 @@ class WholeReference {
     [[nodiscard]] Sums computed(const graph::LoweredGraph& graph, at::ScalarType type,
                                 const std::vector<c10::IValue>& batch, const graph::DrawKey& key,
                                 double factor);
-    [[nodiscard]] Sums computed_by_libtorch(at::ScalarType type, bool training,
+    [[nodiscard]] Sums computed_by_libtorch(std::optional<at::ScalarType> type, bool training,
                                             const std::vector<c10::IValue>& batch) const;
+    [[nodiscard]] std::string difference_from(const Sums& exact, const graph::LoweredGraph& graph,
+                                              bool training, const std::vector<c10::IValue>& batch);
     [[nodiscard]] std::string difference_of(const Sums& own, const Sums& exact,
                                             const Sums* rounded) const;
     [[nodiscard]] std::string why_not_run() const;

@@ -53,7 +53,7 @@ health() {
     dslaunch health "${hosts[@]}"
 }
 data() {
-    dslaunch data prepare "$DATA" --model "$MODEL" --context "$CONTEXT" -o "$rows"
+    dslaunch data prepare "$DATA" --model "$MODEL" --context "$CONTEXT" -o "$rows" --force
     dslaunch data show "$rows" --model "$MODEL" --row 0
 }
 push() {
@@ -73,7 +73,7 @@ train() {
         "${more[@]}" "$MODEL"
 }
 merge() {
-    dslaunch model merge "$MODEL" "$OUT/run/adapter" -o "$tuned"
+    dslaunch model merge "$MODEL" "$OUT/run/adapter" -o "$tuned" --force
     rm "$tuned/model.pt" # the folder holds the same weights, and that goes to the hosts
     [ "$LAUNCHER" = local ] || dslaunch push "${hosts[@]}" "$tuned"
 }

@@ -9,7 +9,7 @@ mkdir -p "$OUT"
 cd "$OUT"
 
 echo "== a new model" >&2
-dslaunch model new mlp --widths 1000,1000,10 -o train.pt
+dslaunch model new mlp --widths 1000,1000,10 -o train.pt --force
 echo "== rows to learn from" >&2
 bash "$here/make_rows.sh" rows.safetensors
 echo "== config and reference to the rows go into the model's archive" >&2

@@ -213,6 +213,7 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
     const std::string spread = "{\n  \"question\": \"t3 [\",\n  \"answer\": \"t4 }\\\\\"\n}";
     for (const std::string& text :
          {"[" + first + "," + second + "]", "\xef\xbb\xbf[\n" + first + ",\r\n" + second + "\n]\n",
+          "\n \r\n[" + first + ",\n" + second + "]", "\n" + spread + "\n" + second,
           spread + "\n" + second, "[" + spread + ", " + second + "]",
           first + "\r" + second + "\r"}) {
         const Preparing::Prepared made = preparing.prepare({write("a.json", text)});
@@ -237,6 +238,7 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         {"\x28\xb5\x2f\xfd\n", "is compressed (zstd)"},
         {std::string("\xff\xfe{\0\"\0", 6), "is UTF-16, and UTF-8 is due"},
         {std::string("{\0\"\0t\0", 6), "is UTF-16, and UTF-8 is due"},
+        {std::string("{\"text\": \"a\0b\"}", 15), "no JSON at byte"},
         {"[]", "no line gave a row (0 bad ones)"},
     };
     for (const auto& [text, reason] : refused) {

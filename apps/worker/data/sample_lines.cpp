@@ -68,6 +68,7 @@ bool SampleLines::open_next() {
     if (file_ == files_.size()) return false;
     ++file_;
     number_ = 0;
+    has_begun_ = false;
     if (path() == "-") {
         in_ = &std::cin;
         return true;
@@ -90,7 +91,10 @@ bool SampleLines::add_line(std::vector<SampleLine>& lines) {
             fail(ExitCode::kInput, "{}: cannot be read: {}", printable(path()), errno_text(errno));
         return false;
     }
-    if (++number_ == 1) {
+    ++number_;
+    const bool is_blank = text.find_first_not_of(" \t\r") == std::string::npos;
+    if (!has_begun_ && !is_blank) {
+        has_begun_ = true;
         check_begin(text);
         if (JsonObjects::are_begun_by(text)) {
             number_ = 0;
@@ -99,8 +103,7 @@ bool SampleLines::add_line(std::vector<SampleLine>& lines) {
         }
     }
     bytes_ += std::ssize(text) + 1;
-    if (text.find_first_not_of(" \t\r") != std::string::npos)
-        lines.push_back({std::move(text), "", file_ - 1, number_});
+    if (!is_blank) lines.push_back({std::move(text), "", file_ - 1, number_});
     return true;
 }
 
@@ -116,7 +119,7 @@ bool SampleLines::add_object(std::vector<SampleLine>& lines) {
     return true;
 }
 
-// Refuses a file of another kind than lines of JSON by LINE, its first.
+// Refuses a file of another kind than lines of JSON by LINE, its first that is not blank.
 void SampleLines::check_begin(const std::string& line) const {
     const std::string name = printable(path());
     if (line.starts_with("PAR1"))
@@ -129,7 +132,7 @@ void SampleLines::check_begin(const std::string& line) const {
                  "prepare - …`",
                  name, kind, remedy);
     if (line.starts_with("\xff\xfe") || line.starts_with("\xfe\xff") ||
-        line.find('\0') != std::string::npos)
+        line.substr(0, 2).find('\0') != std::string::npos)
         fail(ExitCode::kInput,
              "{}: is UTF-16, and UTF-8 is due: `iconv -f UTF-16 -t UTF-8 FILE | dslaunch data "
              "prepare - …`",

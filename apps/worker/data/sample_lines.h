@@ -50,6 +50,7 @@ class SampleLines {
     std::istream* in_ = nullptr;                // null: the file is a table, or none is open
     std::unique_ptr<storage::TableRows> rows_;  // null: it has lines, or none is open
     std::optional<JsonObjects> objects_;        // unset: the file has a sample in each line
+    bool has_begun_ = false;                    // a line of the file was not blank
     int64_t number_ = 0;
     int64_t bytes_ = 0;
 };

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "tokens/chat/chat_messages.h"
 #include "tokens/rows/lost_part.h"
+#include "tokens/template/values/compare.h"
 
 namespace dslaunch::tokens {
 namespace {
@@ -74,6 +76,18 @@ void mark_answers(EncodedSample& made, const EncodedText& encoded, const Segment
     }
 }
 
+// Returns true if a call of a tool is all that an answer says which is learned.
+bool has_bare_call(const ChatSample& sample, PreferenceSide side) {
+    const bool is_rejected =
+        sample.format == ChatFormat::kPreference && side == PreferenceSide::kRejected;
+    return std::ranges::any_of(
+        is_rejected ? sample.rejected : sample.messages, [](const jinja::Value& message) {
+            const jinja::Value* calls = jinja::find_key(message.dict(), "tool_calls");
+            return calls != nullptr && jinja::is_true(*calls) && is_learned(message) &&
+                   trim(content_text(message)).empty();
+        });
+}
+
 }  // namespace
 
 EncodedSample encode_sample(const ChatSample& sample, const EncodeRules& rules,
@@ -93,8 +107,7 @@ EncodedSample encode_sample(const ChatSample& sample, const EncodeRules& rules,
         if (rules.learns_all && !std::ranges::all_of(sample.messages, is_learned))
             made.reason = "a message says that it is not learned, and --learn-all learns all";
         if (chat != nullptr) made.lost = lost_part(sample, *chat, side);
-        // Here the call is all that the answer says.
-        if (made.lost == "tool_calls" && sample.format == ChatFormat::kConversations)
+        if (made.lost == "tool_calls" && has_bare_call(sample, side))
             made.reason = "a call of a tool is the answer, and the chat template writes no calls";
         if (!made.reason.empty()) return made;
         // A template writes the special tokens itself.

@@ -42,12 +42,19 @@ std::tm local_now() {
     return now;
 }
 
-// A message without the keys whose value is none; and its reasoning, which has had several names,
-// under those that templates read.
+// A message without the keys whose value is none, but for a content beside calls, of which
+// in_form() decides; and its reasoning, which has had several names, under those that templates
+// read.
 Value prepared_message(const Value& message) {
     std::vector<jinja::Entry> entries;
+    const Value* calls = jinja::find_key(message.dict(), "tool_calls");
+    const bool has_calls = calls != nullptr && calls->is(Kind::kList) && !calls->items().empty();
+    const auto is_content = [](const Value& key) {
+        return key.is(Kind::kText) && key.text() == "content";
+    };
     for (const auto& entry : message.dict().entries)
-        if (!entry.second.is(Kind::kNone)) entries.push_back(entry);
+        if (!entry.second.is(Kind::kNone) || (has_calls && is_content(entry.first)))
+            entries.push_back(entry);
     Value reasoning = Value::none();
     for (const char* name : {"reasoning", "thinking", "reasoning_content"})
         for (const auto& [key, value] : entries)

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -59,11 +60,21 @@ Value message_with(std::string_view role, Value content) {
     return dict_of({{plain("role"), plain(role)}, {plain("content"), std::move(content)}});
 }
 
-Value call_with(const Value& arguments, bool with_content) {
+constexpr std::array<BareContent, 3> kBareContents = {BareContent::kAbsent, BareContent::kNull,
+                                                      BareContent::kEmpty};
+
+// Puts CONTENT into ENTRIES, which have none.
+void add_content(std::vector<Entry>& entries, BareContent content) {
+    if (content == BareContent::kAbsent) return;
+    entries.emplace_back(plain("content"),
+                         content == BareContent::kNull ? Value::none() : plain(""));
+}
+
+Value call_with(const Value& arguments, BareContent content) {
     Value call = jinja::value_of_json(kProbeCall).items()[0];
     call = with(call, "function", with(*find(call, "function"), "arguments", arguments));
     std::vector<Entry> entries = {{plain("role"), plain("assistant")}};
-    if (with_content) entries.emplace_back(plain("content"), plain(""));
+    add_content(entries, content);
     entries.emplace_back(plain("tool_calls"), list_of({call}));
     return dict_of(std::move(entries));
 }
@@ -75,8 +86,10 @@ Value tool_result(Value content) {
                     {plain("content"), std::move(content)}});
 }
 
-// A conversation in which ROLE says CONTENT, and the others speak as parts or as texts.
-Value conversation(std::string_view role, const Value& content, bool with_content, bool as_parts) {
+// A conversation in which ROLE says CONTENT, and the others speak as parts or as texts. A call has
+// arguments of FORMS.
+Value conversation(std::string_view role, const Value& content, BareContent beside_call,
+                   bool as_parts, const MessageForms& forms) {
     const auto said = [&](const char* who, const char* text) {
         return message_with(who, as_parts ? list_of({part_of(text)}) : plain(text));
     };
@@ -86,9 +99,9 @@ Value conversation(std::string_view role, const Value& content, bool with_conten
     if (role == "user") return list_of({message_with("user", content)});
     if (role == "assistant")
         return list_of({question, message_with("assistant", content), question});
-    const Value call = call_with(
-        *find(*find(jinja::value_of_json(kProbeCall).items()[0], "function"), "arguments"),
-        with_content);
+    const Value probe = jinja::value_of_json(kProbeCall).items()[0];
+    const Value call =
+        in_form(call_with(*find(*find(probe, "function"), "arguments"), beside_call), forms);
     return list_of({question, call, tool_result(content), answer});
 }
 
@@ -96,21 +109,23 @@ class Prober {
   public:
     explicit Prober(const ProbeRendering& render) : render_(render) {}
 
-    ContentForms contents_of(std::string_view role) const {
-        const bool shows_text = shows_content(role, plain(kWord), false);
-        const bool shows_parts = shows_content(role, list_of({part_of(kWord)}), true);
+    // REQUIRES: FORMS has the forms of arguments, if ROLE is a tool's.
+    ContentForms contents_of(std::string_view role, const MessageForms& forms) const {
+        const bool shows_text = shows_content(role, plain(kWord), forms, false);
+        const bool shows_parts = shows_content(role, list_of({part_of(kWord)}), forms, true);
         if (!shows_text && !shows_parts) return {};
         return {shows_text, shows_parts};
     }
 
+    // REQUIRES: FORMS has the forms of the contents of users and assistants.
     void find_arguments(MessageForms& forms) const {
         const Value object = dict_of({{plain(kKey), plain(kWord)}});
         const std::string json = fmt::format("{{\"{}\": \"{}\"}}", kKey, kWord);
-        const bool shows_text = shows_call(plain(json), [&](const std::string& text) {
+        const bool shows_text = shows_call(plain(json), forms, [&](const std::string& text) {
             return text.find(json) != std::string::npos;
         });
         // Python's text of the object is none that a model was trained on.
-        const bool shows_object = shows_call(object, [&](const std::string& text) {
+        const bool shows_object = shows_call(object, forms, [&](const std::string& text) {
             return text.find(kWord) != std::string::npos &&
                    text.find(fmt::format("'{}'", kKey)) == std::string::npos;
         });
@@ -120,22 +135,53 @@ class Prober {
         forms.takes_argument_objects = shows_object;
     }
 
+    [[nodiscard]] CallsBecome calls_beside(BareContent content, const MessageForms& forms) const {
+        const Value object = dict_of({{plain(kKey), plain(kWord)}});
+        const Value json = plain(fmt::format("{{\"{}\": \"{}\"}}", kKey, kWord));
+        CallsBecome best = CallsBecome::kRefused;
+        for (const Value& arguments : {object, json})
+            for (const bool goes_on : {false, true})
+                for (const bool with_tools : {false, true}) {
+                    const auto text =
+                        render_(called(arguments, content, goes_on, forms), tools_if(with_tools));
+                    if (!text) continue;
+                    if (text->find(kWord) != std::string::npos) return CallsBecome::kWritten;
+                    best = CallsBecome::kLeftOut;
+                }
+        return best;
+    }
+
   private:
-    // Returns true if SHOWS holds for a text that the template makes of CONVERSATION(whether the
-    // message of a call has a content), with tools or without.
+    static Value tools_if(bool with_tools) {
+        return with_tools ? jinja::value_of_json(kProbeTools) : Value::none();
+    }
+
+    // Returns a conversation with a call, at its end or before its result and an answer.
+    static Value called(const Value& arguments, BareContent content, bool goes_on,
+                        const MessageForms& forms) {
+        Values messages = {message_with("user", plain("q")), call_with(arguments, content)};
+        if (goes_on) {
+            messages.push_back(tool_result(plain("r")));
+            messages.push_back(message_with("assistant", plain("a")));
+        }
+        for (Value& message : messages) message = in_form(message, forms);
+        return list_of(std::move(messages));
+    }
+
+    // Returns true if SHOWS holds for a text that the template makes of CONVERSATION(the content
+    // beside a call), with tools or without.
     template <typename Conversation, typename Shows>
     bool shows_once(const Conversation& conversation, const Shows& shows) const {
-        for (const bool with_content : {false, true})
+        for (const BareContent beside_call : kBareContents)
             for (const bool with_tools : {false, true}) {
-                const auto text =
-                    render_(conversation(with_content),
-                            with_tools ? jinja::value_of_json(kProbeTools) : Value::none());
+                const auto text = render_(conversation(beside_call), tools_if(with_tools));
                 if (text && shows(*text)) return true;
             }
         return false;
     }
 
-    bool shows_content(std::string_view role, const Value& content, bool is_parts) const {
+    bool shows_content(std::string_view role, const Value& content, const MessageForms& forms,
+                       bool is_parts) const {
         const auto has_quoted = [](const std::string& text, char quote) {
             return text.find(fmt::format("{}{}{}", quote, kWord, quote)) != std::string::npos;
         };
@@ -146,8 +192,8 @@ class Prober {
         };
         for (const bool as_parts : {false, true})
             if (shows_once(
-                    [&](bool with_content) {
-                        return conversation(role, content, with_content, as_parts);
+                    [&](BareContent beside_call) {
+                        return conversation(role, content, beside_call, as_parts, forms);
                     },
                     shows))
                 return true;
@@ -155,14 +201,15 @@ class Prober {
     }
 
     template <typename Shows>
-    bool shows_call(const Value& arguments, const Shows& shows) const {
-        return shows_once(
-            [&](bool with_content) {
-                return list_of({message_with("user", plain("q")),
-                                call_with(arguments, with_content), tool_result(plain("r")),
-                                message_with("assistant", plain("a"))});
-            },
-            shows);
+    bool shows_call(const Value& arguments, const MessageForms& forms, const Shows& shows) const {
+        for (const bool goes_on : {false, true})
+            if (shows_once(
+                    [&](BareContent beside_call) {
+                        return called(arguments, beside_call, goes_on, forms);
+                    },
+                    shows))
+                return true;
+        return false;
     }
 
     const ProbeRendering& render_;
@@ -243,16 +290,51 @@ Value calls_in_form(const Value& calls, const MessageForms& forms) {
     return list_of(std::move(changed));
 }
 
+// Gives ENTRIES, of a message that calls tools, the content beside which the template writes calls,
+// if they say nothing.
+void settle_bare_content(std::vector<Entry>& entries, const MessageForms& forms) {
+    if (!forms.bare_calls) return;
+    const auto become = [&](BareContent content) {
+        return (*forms.bare_calls)[static_cast<size_t>(content)];
+    };
+    const auto held = std::ranges::find_if(entries, [](const Entry& entry) {
+        return entry.first.is(Kind::kText) && entry.first.text() == "content";
+    });
+    BareContent settled = BareContent::kAbsent;  // null too, as transformers has it
+    if (held != entries.end() && !held->second.is(Kind::kNone)) {
+        if (!held->second.is(Kind::kText) || !held->second.text().empty()) return;
+        settled = BareContent::kEmpty;
+    }
+    if (become(settled) != CallsBecome::kWritten) {
+        const auto better = std::ranges::find_if(kBareContents, [&](BareContent content) {
+            return become(content) == CallsBecome::kWritten;
+        });
+        if (better != kBareContents.end())
+            settled = *better;
+        else if (become(settled) == CallsBecome::kRefused &&
+                 std::ranges::count(*forms.bare_calls, CallsBecome::kLeftOut) > 0)
+            throw jinja::Fault(
+                "it calls a tool and says nothing, and the template writes no "
+                "calls: give it a content, or leave it and the tool's answer out");
+    }
+    if (held != entries.end()) entries.erase(held);
+    add_content(entries, settled);
+}
+
 }  // namespace
 
 MessageForms find_message_forms(std::string_view source, const ProbeRendering& render) {
     MessageForms forms;
     const Prober prober(render);
-    forms.system = prober.contents_of("system");
-    forms.user = prober.contents_of("user");
-    forms.assistant = prober.contents_of("assistant");
-    forms.tool = prober.contents_of("tool");
+    forms.system = prober.contents_of("system", forms);
+    forms.user = prober.contents_of("user", forms);
+    forms.assistant = prober.contents_of("assistant", forms);
     prober.find_arguments(forms);
+    forms.tool = prober.contents_of("tool", forms);
+    std::array<CallsBecome, 3> bare_calls{};
+    for (const BareContent content : kBareContents)
+        bare_calls[static_cast<size_t>(content)] = prober.calls_beside(content, forms);
+    forms.bare_calls = bare_calls;
     forms.knows_developer = source.find("'developer'") != std::string_view::npos ||
                             source.find("\"developer\"") != std::string_view::npos;
     return forms;
@@ -263,6 +345,20 @@ Value in_form(const Value& message, const MessageForms& forms) {
     const std::string role =
         held_role != nullptr && held_role->is(Kind::kText) ? held_role->text() : "";
     std::vector<Entry> entries = message.dict().entries;
+    const auto at = [&](std::string_view key) {
+        return std::ranges::find_if(entries, [&](const Entry& entry) {
+            return entry.first.is(Kind::kText) && entry.first.text() == key;
+        });
+    };
+    const auto calls = at("tool_calls");
+    const bool is_list = calls != entries.end() && calls->second.is(Kind::kList);
+    if (is_list && !calls->second.items().empty()) {
+        settle_bare_content(entries, forms);
+    } else {
+        if (is_list) entries.erase(calls);
+        if (role == "assistant" && at("content") == entries.end())
+            add_content(entries, BareContent::kEmpty);
+    }
     for (auto& [key, value] : entries) {
         if (!key.is(Kind::kText)) continue;
         if (key.text() == "content") value = content_in_form(value, contents_of(forms, role));

@@ -5,6 +5,7 @@
 
 #include "tokens/template/values/value.h"
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -17,8 +18,15 @@ struct ContentForms {
     bool takes_parts = true;  // [{"type": "text", "text": …}…]
 };
 
+// The content of a message that calls tools and says nothing.
+enum class BareContent { kAbsent, kNull, kEmpty };
+
+enum class CallsBecome { kRefused, kLeftOut, kWritten };
+
 struct MessageForms {
     ContentForms system, user, assistant, tool;
+    // What becomes of calls beside each BareContent; nothing: contents stay as they come.
+    std::optional<std::array<CallsBecome, 3>> bare_calls;
     bool takes_argument_text = true;  // of tool calls: JSON as a text
     bool takes_argument_objects = true;
     bool shows_arguments = false;  // in one of the two forms
@@ -35,9 +43,12 @@ using ProbeRendering = std::function<std::optional<std::string>(const jinja::Val
                                               const ProbeRendering& render);
 
 // Returns MESSAGE in a form of FORMS: parts become one text, one after the other, or a text becomes
-// a part; the arguments of calls become objects or JSON texts; the role `developer` becomes
-// `system`. A message that has such a form already does not change. Throws Fault for arguments that
-// are no JSON object where an object is due.
+// a part; the arguments of calls become objects or JSON texts; a content that says nothing beside
+// calls becomes the one beside which the template writes them; an empty list of calls goes, and an
+// answer without a content has an empty one; the role `developer` becomes `system`. A message that
+// has such a form already does not change. Throws Fault for arguments that are no JSON object where
+// an object is due, and for calls without a content where the template writes no calls and refuses
+// them.
 [[nodiscard]] jinja::Value in_form(const jinja::Value& message, const MessageForms& forms);
 
 }  // namespace dslaunch::tokens

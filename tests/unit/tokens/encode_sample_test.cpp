@@ -133,6 +133,21 @@ TEST_CASE("a call that is all of an answer is refused where the template writes 
             "tools": "[{\"function\": {\"name\": \"t6\"}}]"})";
     CHECK_THAT(encoded(kCall, kTurns).reason, Catch::Contains("the chat template writes no calls"));
     CHECK(encoded(kCall, kWriting).learned == Ids{5, 7});
+    const auto message = [](const char* content, const char* more) {
+        return std::string(R"({"messages": [{"role": "user", "content": "t3"}, {"role":
+            "assistant", "content": )") +
+               content + R"(, "tool_calls": [{"function": {"name": "t5", "arguments": {}}}])" +
+               more + R"(}, {"role": "user", "content": "t3"}, {"role": "assistant", "content":
+            "t4"}]})";
+    };
+    for (const char* nothing : {R"("")", "null"}) {
+        INFO(nothing);
+        CHECK_THAT(encoded(message(nothing, "").c_str(), kTurns).reason,
+                   Catch::Contains("the chat template writes no calls"));
+        CHECK(encoded(message(nothing, "").c_str(), kWriting).learned == Ids{5, 7, 4, 7});
+        CHECK(encoded(message(nothing, R"(, "weight": 0)").c_str(), kTurns).learned == Ids{4, 7});
+    }
+    CHECK(encoded(message(R"("t6")", "").c_str(), kTurns).learned == Ids{6, 7, 4, 7});
 }
 
 TEST_CASE("what says that it is not learned is not learned with everything else either") {

@@ -254,3 +254,71 @@ TEST_CASE("the arguments of calls come to a template as objects or as texts, as 
                 [&] { static_cast<void>(applied(wants_object.c_str(), messages(wrong).c_str())); }),
             Catch::Contains("the arguments of the call of `f` are no JSON object"));
 }
+
+TEST_CASE("a call beside nothing comes to a template beside the nothing that it reads") {
+    // As DeepSeek's: one asks for null, one puts a content before the call; others look for calls
+    // first, or know of none.
+    constexpr const char* kWantsNull =
+        "{% for m in messages %}{% if m['content'] is none %}{% for c in m['tool_calls'] %}"
+        "({{ '' + c.function.arguments }}){% endfor %}{% else %}{{ m.role + ':' + m['content'] }}"
+        "{% endif %}{% endfor %}";
+    constexpr const char* kAddsContent =
+        "{% for m in messages %}{{ m.role + ':' + m.content }}{% if 'tool_calls' in m %}"
+        "{% for c in m.tool_calls %}({{ '' + c.function.arguments }}){% endfor %}end{% endif %}"
+        "{% endfor %}";
+    constexpr const char* kCallsFirst =
+        "{% for m in messages %}{% if m.tool_calls %}{{ 'content' in m }}{% for c in m.tool_calls "
+        "%}({{ '' + c.function.arguments }}){% endfor %}{% else %}{{ m.role + ':' + m.content }}"
+        "{% endif %}{% endfor %}";
+    constexpr const char* kParts =
+        "{% for m in messages %}{{ m.role + ':' + m.content[0]['text'] }}{% for c in m.tool_calls "
+        "%}({{ '' + c.function.arguments }}){% endfor %}{% endfor %}";
+    struct Row {
+        const char* source;
+        const char *of_empty, *of_null, *of_words;
+    };
+    const Row rows[] = {
+        {kWantsNull, "user:q({})", "user:q({})", "user:qassistant:words"},
+        {kAddsContent, "user:qassistant:({})end", "user:qassistant:({})end",
+         "user:qassistant:words({})end"},
+        {kCallsFirst, "user:qTrue({})", "user:qFalse({})", "user:qTrue({})"},
+        {kParts, "user:qassistant:({})", "user:qassistant:({})", "user:qassistant:words({})"},
+    };
+    const auto messages = [](const char* content, const char* calls) {
+        return std::string(R"([{"role": "user", "content": "q"}, {"role": "assistant",)") +
+               content + R"("tool_calls": )" + calls + "}]";
+    };
+    constexpr const char* kCalls =
+        R"([{"id": "i", "type": "function", "function": {"name": "f", "arguments": "{}"}}])";
+    for (const Row& row : rows) {
+        INFO(row.source);
+        const auto text = [&](const char* content) {
+            return applied(row.source, messages(content, kCalls).c_str());
+        };
+        CHECK(text(R"("content": "",)") == row.of_empty);
+        CHECK(text(R"("content": null,)") == row.of_null);
+        CHECK(text("") == row.of_null);
+        CHECK(text(R"("content": "words",)") == row.of_words);
+        // A client that echoes an answer sends its empty list of calls, and one of nothing null.
+        CHECK(applied(row.source, messages(R"("content": null,)", "[]").c_str()) ==
+              "user:qassistant:");
+        CHECK(applied(row.source, messages(R"("content": "words",)", "[]").c_str()) ==
+              "user:qassistant:words");
+    }
+    // A tool's result as parts comes as a text to a template that takes arguments as texts alone.
+    constexpr const char* kResults =
+        "{% for m in messages %}{{ '' + m.content }}{% for c in m.tool_calls %}"
+        "({{ '' + c.function.arguments }}){% endfor %}{% endfor %}";
+    constexpr const char* kResult =
+        R"([{"role": "tool", "content": [{"type": "text", "text": "4"}, {"type": "text", "text":
+            "2"}]}])";
+    CHECK(applied(kResults, kResult) == "42");
+    CHECK_THAT(error_of(ExitCode::kInput,
+                        [&] {
+                            static_cast<void>(applied(
+                                kTakesText, messages(R"("content": null,)", kCalls).c_str()));
+                        }),
+               Catch::Contains("message 2: it calls a tool and says nothing"));
+    CHECK(applied(kTakesText, messages(R"("content": "",)", kCalls).c_str()) ==
+          "<user>q<assistant>");
+}

@@ -1,14 +1,20 @@
 #include "worker/text/prompts.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <span>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/text.h"
+#include "base/text_bytes.h"
+#include "tokens/template/own_names.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/json_text.h"
 
@@ -27,10 +33,8 @@ constexpr std::array<std::string_view, 7> kLineFields = {"prompt",
                                                          "chat_template_kwargs",
                                                          "documents",
                                                          "continue_final_message"};
-// The template's own variables have other names.
-constexpr std::array<std::string_view, 7> kNoVariables = {
-    "messages",      "tools",   "documents", "add_generation_prompt", "continue_final_message",
-    "chat_template", "tokenize"};
+constexpr size_t kStdinBlockBytes = size_t{64} << 10;
+constexpr int64_t kStdinBytesMax = int64_t{64} << 20;
 
 std::vector<int32_t> checked_tokens(const std::vector<int64_t>& ids, const char* where) {
     std::vector<int32_t> tokens;
@@ -52,7 +56,7 @@ TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* w
     TemplateVariables variables;
     if (!kwargs.is(Kind::kDict)) fail(code, "{}: is no JSON object", where);
     for (const auto& [name, value] : kwargs.dict().entries) {
-        if (std::ranges::find(kNoVariables, name.text()) != kNoVariables.end())
+        if (std::ranges::find(tokens::kOwnNames, name.text()) != tokens::kOwnNames.end())
             fail(code, "{}: has `{}`, which is no variable of a template's own", where,
                  name.text());
         variables.emplace_back(name.text(), value);
@@ -152,6 +156,29 @@ TemplateVariables template_variables_of(const std::string& text, const char* whe
     } catch (const tokens::jinja::Fault& fault) {
         fail(ExitCode::kUsage, "{}: {}", where, printable(fault.what()));
     }
+}
+
+void fail_without_prompt() {
+    fail(ExitCode::kUsage,
+         "nothing to write about: give --prompt TEXT, --chat TEXT or --file FILE, or a text on "
+         "stdin; --prompt '' lets the model begin by itself");
+}
+
+std::string text_of_stdin() {
+    std::string text;
+    std::vector<std::byte> block(kStdinBlockBytes);
+    for (;;) {
+        const ssize_t count = read_full(STDIN_FILENO, block);
+        if (count < 0) fail(ExitCode::kInput, "stdin: {}", errno_text(static_cast<int>(-count)));
+        if (count == 0) break;
+        text += text_in(std::span<const std::byte>(block).first(static_cast<size_t>(count)));
+        if (std::ssize(text) > kStdinBytesMax)
+            fail(ExitCode::kInput, "stdin: has more than {}, which no model reads",
+                 to_text(Bytes{kStdinBytesMax}));
+    }
+    while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+    if (text.empty()) fail_without_prompt();
+    return text;
 }
 
 Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files) {

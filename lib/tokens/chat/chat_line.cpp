@@ -2,6 +2,7 @@
 
 #include "tokens/chat/chat_messages.h"
 #include "tokens/chat/row_columns.h"
+#include "tokens/template/own_names.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/json_text.h"
 
@@ -414,8 +415,12 @@ class RowReader {
         if (!columns_.has("chat_template_kwargs")) return;
         const Value& more = columns_.read("chat_template_kwargs");
         if (!more.is(Kind::kDict)) throw RowFault("chat_template_kwargs: an object is due");
-        for (const auto& [name, value] : more.dict().entries)
+        for (const auto& [name, value] : more.dict().entries) {
+            if (std::ranges::find(kOwnNames, name.text()) != kOwnNames.end())
+                throw RowFault("chat_template_kwargs: `" + name.text() +
+                               "` is no variable of a template's own");
             sample_.more.emplace_back(name.text(), value);
+        }
     }
 
     // OpenAI's earlier form of tools.

@@ -549,7 +549,7 @@ TEST_CASE("the exit codes in the README and in their page are the ones in the co
     static const std::regex row(R"(^\| *([0-9]+) +([a-z-]+) *\|)");
     static const std::regex named(R"(([0-9]+) ([a-z-]+)[,.])");
     std::map<int, std::string> in_page;
-    for (const std::string& line : read("docs/exit-codes.md").lines) {
+    for (const std::string& line : read("docs/help/exit-codes.md").lines) {
         std::smatch match;
         if (std::regex_search(line, match, row))
             in_page[std::stoi(match[1].str())] = match[2].str();

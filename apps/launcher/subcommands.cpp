@@ -128,7 +128,7 @@ std::string subcommands_help() {
                      "dslaunch --hostfile hostfile train.pt --deepspeed_config ds_config.json",
                      "dslaunch --hostfile hostfile --include node1@node2:0,2 train.py --epochs 3",
                      "dslaunch --hostfile hostfile --dry-run --json train.pt"},
-        .docs = "docs/cli.md, docs/exit-codes.md",
+        .docs = "docs/reference/cli.md, docs/help/exit-codes.md",
         .usage = {"dslaunch [run] [options] TARGET [arguments]", "dslaunch SUBCOMMAND [options]"},
         .groups = {{"subcommands", {}},
                    {"options", {{"-h, --help", "this text"}, {"--version", "print the version"}}}}};

@@ -1,6 +1,6 @@
 // The verdict leads from the measured ways between hosts to the host, the link or the direction
 // that is to blame. Pure. A measure is compared with others of its own pass only, by medians, and
-// must look bad in every pass; docs/health.md has the rules and their figures.
+// must look bad in every pass; docs/guide/health.md has the rules and their figures.
 #pragma once
 
 #include <cstdint>

@@ -42,7 +42,7 @@ void lion_step(const FlatRange& range, const LionStep& step, Isa isa = isa_in_us
 void sgd_step(const FlatRange& range, const SgdStep& step, Isa isa = isa_in_use());
 
 // out[i] = (((sources[0][i] + sources[1][i]) + …) * scale: the ordered sum behind the equal bits of
-// docs/zero.md. out may be one of the sources.
+// docs/scale/zero.md. out may be one of the sources.
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
                  Isa isa = isa_in_use());
 

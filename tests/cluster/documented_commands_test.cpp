@@ -31,7 +31,7 @@ const std::string kBinaries = test::binary_dir();
 constexpr size_t kPageBytesMax = 4U << 20;
 
 struct Block {
-    std::string page;  // "docs/cli.md"
+    std::string page;  // "docs/reference/cli.md"
     std::string language;
     std::string text;
 };

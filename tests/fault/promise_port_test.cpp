@@ -1,6 +1,6 @@
 // P12, the port where dsworkers meet: noise, half sentences and connections that stay, from before
 // the ranks meet until they train, end no job. The limits of c10d's store itself are in
-// docs/launchers.md.
+// docs/guide/launchers.md.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 

@@ -24,7 +24,7 @@ struct CkptCommand {
     HelpPage help;
 };
 
-constexpr const char* kDocs = "docs/checkpoints.md";
+constexpr const char* kDocs = "docs/guide/checkpoints.md";
 
 std::vector<CkptCommand> ckpt_commands() {
     return {

@@ -88,7 +88,7 @@ int zero_to_fp32_command(std::span<const std::string> arguments) {
                  "safetensors. Its flags are those of zero_to_fp32.py of DeepSpeed.",
          .examples = {"dslaunch zero_to_fp32 deepspeed_run weights",
                       "dslaunch zero_to_fp32 deepspeed_run weights -t global_step1"},
-         .docs = "docs/checkpoints.md"},
+         .docs = "docs/guide/checkpoints.md"},
         "dslaunch zero_to_fp32");
     app.add("CHECKPOINT_DIR", parsed.checkpoint_dir,
             "DeepSpeed's folder with `latest`, or a folder with checkpoints of ours")

@@ -23,7 +23,7 @@ HelpPage bundle_page() {
                 "files make an equal archive.",
             .examples = {"dslaunch bundle dslaunch.tar.zst",
                          "dslaunch bundle job.tar.zst train.pt corpus.tokens"},
-            .docs = "docs/hosts.md"};
+            .docs = "docs/guide/hosts.md"};
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ HelpPage exec_page() {
                 "the highest of all hosts: the command's own, 127 where it cannot be "
                 "started, 128+n for signal n, 67 for a host not reached, 69 for one out "
                 "of time.",
-            .docs = "docs/hosts.md",
+            .docs = "docs/guide/hosts.md",
             .usage = {"dslaunch exec [options] [--] COMMAND [arguments]"}};
 }
 

@@ -48,7 +48,7 @@ HelpPage health_page() {
             .exit_codes =
                 "0 healthy; 71 something was found; 67 a host cannot be reached; 68 a "
                 "rank was killed; 69 a rank does not answer.",
-            .docs = "docs/health.md",
+            .docs = "docs/guide/health.md",
             .usage = {"dslaunch health [options]"}};
 }
 

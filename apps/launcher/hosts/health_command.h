@@ -1,6 +1,6 @@
 // `dslaunch health [options]`: starts `dsworker health` on every slot as a job is started, collects
 // the measurements of the ranks, and prints which ranks, links or hosts are at fault. See
-// docs/health.md.
+// docs/guide/health.md.
 #pragma once
 
 #include <span>

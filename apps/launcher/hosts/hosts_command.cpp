@@ -33,7 +33,7 @@ HelpPage check_page() {
             .examples = {"dslaunch hosts check --hostfile hostfile",
                          "dslaunch hosts check -w node[1-4] --json"},
             .exit_codes = "67 when a host is bad.",
-            .docs = "docs/hosts.md",
+            .docs = "docs/guide/hosts.md",
             .usage = {"dslaunch hosts check [options]"}};
 }
 
@@ -225,7 +225,7 @@ constexpr HostsSubcommand kSubcommands[] = {{"check", check_page, check},
 HelpPage hosts_page() {
     HelpPage page{
         .does = "Says what state all hosts are in, or sets up keys and known_hosts for all.",
-        .docs = "docs/hosts.md",
+        .docs = "docs/guide/hosts.md",
         .usage = {"dslaunch hosts SUBCOMMAND [options]"},
         .groups = {{"subcommands", {}}, {"options", {{"-h, --help", "this text"}}}}};
     for (const HostsSubcommand& row : kSubcommands)

@@ -41,7 +41,7 @@ HelpPage push_page() {
                          "dslaunch push --hostfile hostfile train.pt data/corpus.tokens",
                          "dslaunch push --hostfile hostfile --bundle dslaunch.tar.zst"},
             .exit_codes = "67 when a host did not get all.",
-            .docs = "docs/hosts.md",
+            .docs = "docs/guide/hosts.md",
             .usage = {"dslaunch push [options] (dslaunch, dsworker and their libraries)",
                       "dslaunch push [options] [--to DIR] FILE... (models, data)",
                       "dslaunch push [options] --bundle FILE"}};

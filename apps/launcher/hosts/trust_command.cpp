@@ -212,7 +212,7 @@ HelpPage trust_page() {
             .examples = {"dslaunch hosts trust --hostfile hostfile",
                          "dslaunch hosts trust -H hostfile --yes --fingerprints keys.txt"},
             .exit_codes = "67 when a host is not reached without a password.",
-            .docs = "docs/hosts.md",
+            .docs = "docs/guide/hosts.md",
             .usage = {"dslaunch hosts trust --hostfile FILE [options]"}};
 }
 

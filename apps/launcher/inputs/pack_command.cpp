@@ -86,7 +86,7 @@ int pack_command(std::span<const std::string> arguments) {
         {.does = "Puts config and data reference into a model archive.",
          .examples = {"dslaunch pack train.pt --config ds_config.json --data corpus.tokens",
                       "dslaunch pack train.pt --config ds_config.json -o packed.pt"},
-         .docs = "docs/cli.md"},
+         .docs = "docs/reference/cli.md"},
         "dslaunch pack");
     app.add("MODEL.pt", parsed.archive, "a TorchScript archive or an exported program (.pt2)")
         .required();

@@ -65,7 +65,7 @@ int tokens_command(std::span<const std::string> arguments) {
     TokensArguments parsed;
     CommandLine app({.does = "Turns a text file into a token file.",
                      .examples = {"dslaunch tokens bytes corpus.txt -o corpus.tokens"},
-                     .docs = "docs/cli.md"},
+                     .docs = "docs/reference/cli.md"},
                     "dslaunch tokens");
     CommandLine& bytes = app.subcommand(
         "bytes",
@@ -73,7 +73,7 @@ int tokens_command(std::span<const std::string> arguments) {
                  "a little-endian uint16.",
          .examples = {"dslaunch tokens bytes corpus.txt -o corpus.tokens",
                       "zcat corpus.gz | dslaunch tokens bytes - -o corpus.tokens"},
-         .docs = "docs/cli.md"});
+         .docs = "docs/reference/cli.md"});
     bytes.add("TEXT", parsed.text, "a text file, - for stdin").required();
     bytes.add("-o,--out FILE", parsed.out, "token file to write").required();
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;

@@ -106,7 +106,7 @@ int io_bench_command(std::span<const std::string> arguments) {
                  "installed, and remembers the best way. Training with offload to nvme takes that "
                  "up.",
          .examples = {"dslaunch io-bench /nvme", "dslaunch io-bench /nvme --size 8G --no-store"},
-         .docs = "docs/offload.md"},
+         .docs = "docs/scale/offload.md"},
         "dslaunch io-bench");
     app.add("PATH", parsed.folder, "a folder on the disk, as nvme_path").required();
     app.add("--size BYTES", parsed.length, "length of the file that is written, default 1G");

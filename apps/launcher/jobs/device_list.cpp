@@ -28,7 +28,7 @@ HelpPage devices_page() {
                 "it. `dslaunch stop --pid HOST:PID` ends a process of yours.",
             .examples = {"dslaunch ps --devices --hostfile hostfile"},
             .exit_codes = "67 when a host cannot be asked.",
-            .docs = "docs/jobs.md",
+            .docs = "docs/guide/jobs.md",
             .usage = {"dslaunch ps --devices [options]"}};
 }
 

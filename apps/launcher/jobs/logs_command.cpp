@@ -172,7 +172,7 @@ int logs_command(std::span<const std::string> arguments) {
     LogsArguments parsed;
     CommandLine app({.does = "Shows what the ranks of a job wrote.",
                      .examples = {"dslaunch logs 3f2a --rank 0 --follow"},
-                     .docs = "docs/jobs.md"},
+                     .docs = "docs/guide/jobs.md"},
                     "dslaunch logs");
     app.add("JOB", parsed.job, "its id, or the first letters of it").required();
     app.add("--rank N", parsed.rank, "only this rank");

@@ -93,7 +93,7 @@ int ps_command(std::span<const std::string> arguments) {
     PsArguments parsed;
     CommandLine app({.does = "Lists the running jobs of this user on this machine.",
                      .examples = {"dslaunch ps --all", "dslaunch ps --devices -H hostfile"},
-                     .docs = "docs/jobs.md",
+                     .docs = "docs/guide/jobs.md",
                      .usage = {"dslaunch ps [options]", "dslaunch ps --devices [options]"}},
                     "dslaunch ps");
     app.add("-a,--all", parsed.all,

@@ -52,7 +52,7 @@ int report_command(std::span<const std::string> arguments) {
     CommandLine app(
         {.does = "Prints what to paste into a bug report, secrets hidden.",
          .examples = {"dslaunch report > report.txt", "dslaunch report run1 -H hostfile"},
-         .docs = "docs/jobs.md"},
+         .docs = "docs/guide/jobs.md"},
         "dslaunch report");
     app.add("JOB", parsed.subject,
             "a job's id, or the first letters of it, or an --output folder; default: this machine "

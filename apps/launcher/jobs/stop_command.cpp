@@ -172,7 +172,7 @@ int stop_command(std::span<const std::string> arguments) {
     CommandLine app(
         {.does = "Ends a job, and what a dead one has left on its hosts.",
          .examples = {"dslaunch stop 3f2a", "dslaunch stop --pid node1:4711"},
-         .docs = "docs/jobs.md",
+         .docs = "docs/guide/jobs.md",
          .usage = {"dslaunch stop [options] JOB", "dslaunch stop --pid HOST:PID [options]"}},
         "dslaunch stop");
     app.add("JOB", parsed.job, "its id, or the first letters of it").required();

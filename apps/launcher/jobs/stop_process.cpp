@@ -33,7 +33,7 @@ HelpPage stop_process_page() {
                 "before.",
             .examples = {"dslaunch stop --pid node1:4711", "dslaunch stop --pid node1:4711 --yes"},
             .exit_codes = "67 when the host cannot be asked, 71 when the process does not end.",
-            .docs = "docs/jobs.md",
+            .docs = "docs/guide/jobs.md",
             .usage = {"dslaunch stop --pid HOST:PID [options]"}};
 }
 

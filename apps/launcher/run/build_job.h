@@ -17,7 +17,7 @@ struct BuiltJob {
                                      // each
 };
 
-// REQUIRES: OPTIONS have a target. Throws Error{kUsage, kSetup} (docs/exit-codes.md): a bad
+// REQUIRES: OPTIONS have a target. Throws Error{kUsage, kSetup} (docs/help/exit-codes.md): a bad
 // hostfile or filter, an --env that is unset, more GPUs than the machine has.
 [[nodiscard]] BuiltJob build_job(const RunOptions& options, const Machine& machine);
 

@@ -250,9 +250,9 @@ std::string run_options_help(bool verify) {
                      "dslaunch --hostfile hostfile --include node1@node2:0,2 train.py --epochs 3",
                      "dslaunch --hostfile hostfile --dry-run train.pt"},
         .exit_codes =
-            "64 to 76 for a model, by the cause (docs/exit-codes.md); for scripts and "
+            "64 to 76 for a model, by the cause (docs/help/exit-codes.md); for scripts and "
             "programs the first failing rank's own, 128+n for signal n.",
-        .docs = "docs/cli.md, docs/from-deepspeed.md",
+        .docs = "docs/reference/cli.md, docs/start/from-deepspeed.md",
         .usage = {"dslaunch [run] [options] TARGET [arguments]"}};
     if (verify) {
         page.does =
@@ -263,8 +263,8 @@ std::string run_options_help(bool verify) {
             "Takes the options of run; nothing is written.";
         page.examples = {"dslaunch verify train.pt --config ds_config.json",
                          "dslaunch verify --hostfile hostfile Qwen2.5-0.5B --data corpus.tokens"};
-        page.exit_codes = "64 to 76, by the cause (docs/exit-codes.md).";
-        page.docs = "docs/verify.md";
+        page.exit_codes = "64 to 76, by the cause (docs/help/exit-codes.md).";
+        page.docs = "docs/guide/verify.md";
         page.usage = {"dslaunch verify [options] MODEL"};
     }
     RunOptions unused;

@@ -10,7 +10,7 @@
 namespace dslaunch::worker {
 namespace {
 
-constexpr const char* kDocs = "docs/data.md";
+constexpr const char* kDocs = "docs/guide/data.md";
 
 void declare_prepare(CommandLine& app, PrepareArguments& arguments,
                      std::optional<std::string>& long_documents) {

@@ -12,7 +12,7 @@ int model_main(int argc, char** argv) {
                      .examples = {"dslaunch model new gpt --size tiny -o train.pt",
                                   "dslaunch model import Qwen2.5-0.5B -o train.pt",
                                   "dslaunch model show train.pt"},
-                     .docs = "docs/models.md"},
+                     .docs = "docs/guide/models.md"},
                     "dslaunch model");
     NewArguments made;
     ImportArguments imported;

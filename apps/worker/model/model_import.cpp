@@ -29,7 +29,7 @@ void add_import(CommandLine& app, ImportArguments& arguments) {
         {.does = "Makes one archive of a Hugging Face folder: forward(tokens, targets) -> loss, "
                  "logits(tokens). `dslaunch FOLDER` trains the folder as it stands.",
          .examples = {"dslaunch model import Qwen2.5-0.5B -o train.pt"},
-         .docs = "docs/models.md"});
+         .docs = "docs/guide/models.md"});
     import.add("FOLDER", arguments.folder, "with config.json and .safetensors files").required();
     import.add("-o,--out FILE", arguments.out, "archive to write").required();
     import.add("--dtype NAME", arguments.dtype, "of the weights; default: as in the folder")

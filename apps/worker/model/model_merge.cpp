@@ -44,7 +44,7 @@ void add_merge(CommandLine& app, MergeArguments& arguments) {
         {.does = "Adds an adapter to the weights of the model that it was trained beside. The "
                  "result is a model like any other, and a folder of Hugging Face if MODEL is one.",
          .examples = {"dslaunch model merge Qwen2.5-0.5B run/adapter -o tuned"},
-         .docs = "docs/lora.md"});
+         .docs = "docs/guide/lora.md"});
     merge.add("MODEL", arguments.model, "an archive or a Hugging Face folder").required();
     merge.add("ADAPTER", arguments.adapter, "a folder as PEFT writes it").required();
     merge.add("-o,--out DIR", arguments.out, "folder for model.pt and model.safetensors")

@@ -13,7 +13,7 @@ void add_gpt(CommandLine& kinds, GptArguments& arguments) {
     CommandLine& gpt = kinds.subcommand(
         "gpt", {.does = "Makes a GPT: forward(tokens, targets) -> loss, logits(tokens).",
                 .examples = {"dslaunch model new gpt --size tiny --vocab 256 -o train.pt"},
-                .docs = "docs/cli.md"});
+                .docs = "docs/reference/cli.md"});
     gpt.add("-o,--out FILE", arguments.out, "archive to write").required();
     gpt.add("--size NAME", arguments.size,
             "tiny, small or medium; the options below change single numbers of it")
@@ -45,7 +45,7 @@ void add_mlp(CommandLine& kinds, std::string& out, graph::MlpOptions& options) {
     CommandLine& mlp = kinds.subcommand(
         "mlp", {.does = "Makes linear layers with ReLU between: forward(x) -> output.",
                 .examples = {"dslaunch model new mlp --widths 784,256,10 -o train.pt"},
-                .docs = "docs/cli.md"});
+                .docs = "docs/reference/cli.md"});
     mlp.add("-o,--out FILE", out, "archive to write").required();
     mlp.add("--widths LIST", options.widths, "input, hidden…, output, as in 1000,1000,10")
         .show_default();
@@ -58,7 +58,7 @@ void add_new(CommandLine& app, NewArguments& arguments) {
     CommandLine& kinds =
         app.subcommand("new", {.does = "Writes a new model archive.",
                                .examples = {"dslaunch model new gpt --size tiny -o train.pt"},
-                               .docs = "docs/cli.md"});
+                               .docs = "docs/reference/cli.md"});
     add_gpt(kinds, arguments.gpt);
     add_mlp(kinds, arguments.mlp_out, arguments.mlp);
     arguments.kinds = &kinds;

@@ -187,7 +187,7 @@ void add_show(CommandLine& app, ShowArguments& arguments) {
         "show", {.does = "Prints what a model holds: modules, parameters, bytes, and the segments "
                          "that a step is made of.",
                  .examples = {"dslaunch model show train.pt", "dslaunch model show Qwen2.5-0.5B"},
-                 .docs = "docs/models.md"});
+                 .docs = "docs/guide/models.md"});
     show.add("MODEL", arguments.model,
              "an archive (.pt2, .pt), a Hugging Face folder, or a config.json")
         .required();

@@ -509,7 +509,7 @@ HelpPage plan_help() {
                          "dslaunch plan train.pt --hostfile hostfile --search",
                          "dslaunch plan train.pt --world-size 8 --device cuda "
                          "--device-memory H100"},
-            .docs = "docs/plan.md, docs/pipelines.md, docs/tensor-parallel.md"};
+            .docs = "docs/scale/plan.md, docs/scale/pipelines.md, docs/scale/tensor-parallel.md"};
 }
 
 void override_config(PlanArguments& arguments) {

@@ -363,7 +363,7 @@ int eval_main(int argc, char** argv) {
          .examples = {"dslaunch eval Qwen2.5-0.5B --data rows.safetensors",
                       "dslaunch eval Qwen2.5-0.5B --choices questions.jsonl --weights int8",
                       "dslaunch eval Qwen2.5-0.5B --data pairs.safetensors --write-reference"},
-         .docs = "docs/generate.md"},
+         .docs = "docs/guide/generate.md"},
         "dslaunch eval");
     EvalArguments arguments;
     declare(app, arguments);

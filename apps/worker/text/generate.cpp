@@ -206,7 +206,7 @@ int generate_main(int argc, char** argv) {
          .examples = {"dslaunch generate run/model.pt --prompt \"In the beginning\" --tokens 400",
                       "dslaunch generate Qwen2.5-0.5B --chat \"What is the capital of France?\"",
                       "dslaunch generate Qwen2.5-0.5B --hostfile hostfile --file prompts.jsonl"},
-         .docs = "docs/generate.md"},
+         .docs = "docs/guide/generate.md"},
         "dslaunch generate");
     GenerateArguments arguments;
     declare(app, arguments);

@@ -211,7 +211,7 @@ int serve_main(int argc, char** argv) {
                  "comes first and the ranks share it.",
          .examples = {"dslaunch serve SmolLM2-135M-Instruct --port 8000",
                       "dslaunch serve Qwen2.5-7B --hostfile hostfile --weights int8"},
-         .docs = "docs/generate.md"},
+         .docs = "docs/guide/generate.md"},
         "dslaunch serve");
     ServeArguments arguments;
     declare(app, arguments);

@@ -25,7 +25,7 @@ struct HelpPage {
                             // are broken here, and end where it has a newline
     std::vector<std::string> examples = {};  // commands of at most 78 columns a line
     std::string exit_codes = {};             // empty: those of every command
-    std::string docs = {};                   // "docs/checkpoints.md"
+    std::string docs = {};                   // "docs/guide/checkpoints.md"
     std::vector<std::string> usage = {};     // "dslaunch ckpt ls [options] [PATH]"
     std::vector<HelpGroup> groups = {};
 };

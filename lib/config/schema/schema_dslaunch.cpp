@@ -12,25 +12,25 @@ constexpr const char* kShardDoc =
     "modules, rows of each parameter, whole parameters, or whichever moves and keeps least";
 constexpr const char* kScheduleDoc =
     "Order of micro batches; interleaved and zb-v have several parts of the model on a stage, "
-    "zb-h1 and zb-v split backwards (docs/pipelines.md)";
+    "zb-h1 and zb-v split backwards (docs/scale/pipelines.md)";
 constexpr const char* kRulesDoc =
     "Patterns of parameter names and how those are split: column, row, vocabulary or replicated; "
     "the first that fits counts, what none fits is found from the graph";
 constexpr const char* kCacheDoc =
     "Which chunk gives up its swap buffer: the first that came, the one used longest ago (the same "
     "in a step), or the one used least, so that all but 4 buffers keep their chunks "
-    "(docs/offload.md)";
+    "(docs/scale/offload.md)";
 constexpr const char* kPlacementDoc =
     "What of the offloaded chunks stays in memory: what ratio and max_in_cpu say, or, from step to "
-    "step, what was measured says (docs/offload.md)";
+    "step, what was measured says (docs/scale/offload.md)";
 
 constexpr const char* kLossDoc =
     "Which loss, null: forward returns it; dpo, ipo, simpo and orpo learn from pairs of answers "
-    "(docs/preferences.md)";
+    "(docs/guide/preferences.md)";
 
 constexpr const char* kBaseDoc =
     "How the weights of the model's own linear layers are held: as they are, or in 8 or 4 bits "
-    "(docs/lora.md)";
+    "(docs/guide/lora.md)";
 
 // clang-format off
 constexpr KeySpec kDslaunchKeys[] = {
@@ -71,10 +71,10 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.communication", kObject, "null", "", "How ranks talk"},
     {"dslaunch.communication.reduce", kString, "once", "once|micro_step", "Reduce once a step or after each micro step; always micro_step at ZeRO stages 2 and 3"},
     {"dslaunch.communication.error_feedback", kBool, "false", "", "Ranks keep what zero_quantized_gradients rounds off and add it to the next gradients, 4 bytes an element that they send"},
-    {"dslaunch.communication.streams", kInt, "null", ">0", "Connections between two hosts, which their ranks share; null: as many as fill it, measured at the start (docs/placement.md); GPUs: unread"},
+    {"dslaunch.communication.streams", kInt, "null", ">0", "Connections between two hosts, which their ranks share; null: as many as fill it, measured at the start (docs/scale/placement.md); GPUs: unread"},
     {"dslaunch.shard", kString, "flat", "flat|layer|group|row|parameter|auto", kShardDoc},
     {"dslaunch.optimizer", kObject, "null", "", "What of the optimizer differs between parameters"},
-    {"dslaunch.optimizer.states", kString, "fp32", "fp32|bf16|int8", "Moments in memory: fp32, rounded to bf16, or to 8 bits in blocks of 256 (docs/optimizers.md)"},
+    {"dslaunch.optimizer.states", kString, "fp32", "fp32|bf16|int8", "Moments in memory: fp32, rounded to bf16, or to 8 bits in blocks of 256 (docs/reference/optimizers.md)"},
     {"dslaunch.optimizer.decay", kString, "all", "all|matrices", "Parameters that weight decay applies to: all, or those of two and more dimensions, so no norms and biases"},
     {"dslaunch.optimizer.groups", kList, "[]", "", "Parameters with numbers of their own; of several groups that fit a name the first counts"},
     {"dslaunch.optimizer.groups.[].match", kStrings, "null", "", "Names of parameters, `*` for any characters"},
@@ -89,15 +89,15 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.pipeline.chunks", kInt, "null", ">0", "Parts of the model that a stage has; null: 2 with interleaved and zb-v, else 1"},
     {"dslaunch.pipeline.first_segments", kList, "null", "", "Segments that the parts after the first begin with, stages x chunks - 1 of them; null: chosen by cost"},
     {"dslaunch.tensor", kObject, "null", "", "Tensor parallelism"},
-    {"dslaunch.tensor.size", kInt, "1", ">0", "Ranks that share every layer (docs/tensor-parallel.md)"},
+    {"dslaunch.tensor.size", kInt, "1", ">0", "Ranks that share every layer (docs/scale/tensor-parallel.md)"},
     {"dslaunch.tensor.rules", kFree, "null", "", kRulesDoc},
     {"dslaunch.tensor.share_positions", kBool, "false", "", "Each rank computes its share of the positions between the layers that are split"},
     {"dslaunch.tensor.check", kBool, "true", "", "Compare the split graph with the whole one on one batch before training"},
     {"dslaunch.tensor.strict", kBool, "false", "", "Refuse a model of which attention or a layer of a width that does not divide would stay whole"},
     {"dslaunch.sequence", kObject, "null", "", "Sequence parallelism"},
-    {"dslaunch.sequence.size", kInt, "1", ">0", "Ranks that share the positions of every sample (docs/tensor-parallel.md)"},
+    {"dslaunch.sequence.size", kInt, "1", ">0", "Ranks that share the positions of every sample (docs/scale/tensor-parallel.md)"},
     {"dslaunch.sequence.check", kBool, "true", "", "Compare the split graph with the whole one on one batch before training"},
-    {"dslaunch.lora", kObject, "null", "", "Low-rank adapters: they train, and the model's weights do not (docs/lora.md)"},
+    {"dslaunch.lora", kObject, "null", "", "Low-rank adapters: they train, and the model's weights do not (docs/guide/lora.md)"},
     {"dslaunch.lora.r", kInt, "8", ">0", "Rank of the adapters"},
     {"dslaunch.lora.alpha", kFloat, "null", ">0", "What an adapter gives is multiplied by alpha / r; null: by 1"},
     {"dslaunch.lora.dropout", kFloat, "0", "0..1", "Dropout of what goes into an adapter"},

@@ -142,7 +142,7 @@ constexpr KeySpec kTrainingKeys[] = {
     {"bf16.enabled", kBool, "false", "", "Turn it on: forward and backward run under autocast on bf16 weights"},
     {"bf16.immediate_grad_update", kBool, "false", "", "Add to the fp32 gradient at once", kWithoutEffect, "gradients are added to fp32 sums as soon as they are complete"},
     {"bf16.check_grad_overflow", kBool, "true", "", "Skip a step whose gradients are not finite; false: such a step ends the run"},
-    {"bf16.bf16_master_weights_and_grads", kBool, "false", "", "No fp32 master weights: updates round bf16 weights by drawn numbers (docs/optimizers.md); gradient sums are fp32"},
+    {"bf16.bf16_master_weights_and_grads", kBool, "false", "", "No fp32 master weights: updates round bf16 weights by drawn numbers (docs/reference/optimizers.md); gradient sums are fp32"},
     {"bf16.bf16_optimizer_states", kBool, "false", "", "Moments in bf16, as dslaunch.optimizer.states: bf16"},
     {"bfloat16", kObject, "null", "", "Old name of bf16"},
     another_name("bfloat16.enabled", "bf16.enabled", "Old name of bf16.enabled"),

@@ -1,6 +1,6 @@
 // A lowered graph made tensor parallel: weights are shares, collectives stand where the flow of
 // placements asks for them, shapes fit. Data path: lower.h -> [here] -> cuts and segments, which
-// take the result as any lowered graph. No shared state. See docs/tensor-parallel.md.
+// take the result as any lowered graph. No shared state. See docs/scale/tensor-parallel.md.
 #pragma once
 
 #include <unordered_map>

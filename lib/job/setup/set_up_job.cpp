@@ -239,7 +239,7 @@ std::string exported_sizes_text(const JobSetup& setup, const std::vector<c10::IV
             if (known[dim] == -1 || known[dim] == sizes[dim]) continue;
             return fmt::format(
                 "; the program was exported for {} elements in dimension {} of `{}`, and the batch "
-                "has {}: {}, or export it with dynamic_shapes (docs/models.md)",
+                "has {}: {}, or export it with dynamic_shapes (docs/guide/models.md)",
                 known[dim], dim, printable(names[i]), sizes[dim],
                 dim == 0 ? fmt::format("set train_micro_batch_size_per_gpu to {}", known[dim])
                          : std::string("give it data of that size"));

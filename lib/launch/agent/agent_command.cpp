@@ -28,7 +28,7 @@ HelpPage agent_page() {
                 "When the job starts again after a failure (--max_restarts), it joins again.",
             .examples = {"DSLAUNCH_TOKEN=... dslaunch agent --join node1:29400",
                          "dslaunch agent --join node1:29400 --node 1 --token-file ~/token"},
-            .docs = "docs/launchers.md",
+            .docs = "docs/guide/launchers.md",
             .usage = {"dslaunch agent --join HOST:PORT [options]", "dslaunch agent --stdio"}};
 }
 

@@ -1,6 +1,6 @@
 // Frames between dslaunch and its agents: length u32, kind u16, payload, little-endian, over the
 // agent's stdin and stdout. The messages in the payloads are in launch/protocol/messages.h, the
-// page about them is docs/agent-protocol.md.
+// page about them is docs/dev/agent-protocol.md.
 #pragma once
 
 #include <cstdint>

@@ -20,8 +20,8 @@ void release_end_signals();
 
 // Starts agents on every node, checks all of them, starts the workers, forwards what they say, and
 // ends everything when one fails or the user asks. The result is the exit code of the process
-// (docs/exit-codes.md); what went wrong is on stderr by then. Throws Error for what concerns no
-// rank: kHosts with every bad host and its cause, kSetup, kDisk. Takes
+// (docs/help/exit-codes.md); the failure is on stderr by then. Throws Error for causes outside of
+// the ranks: kHosts with every bad host and its cause, kSetup, kDisk. Takes
 // the signals that hold_end_signals names, from its call on. HEALTH gets what a health check's
 // ranks tell, in this thread. REQUIRES: called from the main thread.
 [[nodiscard]] int run_job(const JobSpec& spec, HealthSink health = {});

@@ -49,7 +49,7 @@ struct BehindRank {
 };
 [[nodiscard]] std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks);
 
-// The exit code of a job that was not interrupted, by the table of docs/exit-codes.md.
+// The exit code of a job that was not interrupted, by the table of docs/help/exit-codes.md.
 [[nodiscard]] int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks);
 
 }  // namespace dslaunch::launch

@@ -1,7 +1,7 @@
 // The cost of a job on a mesh of ranks: memory by tier, bytes on each axis inside hosts and between
 // them, the bubble, the time of a step. Data path: model, times of segments, machine rates,
 // mesh -> [here] -> mesh search, mesh_text. Pure; a choice takes a fraction of a millisecond.
-// docs/pipelines.md lists the assumptions.
+// docs/scale/pipelines.md lists the assumptions.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// A line of metrics.jsonl: what a step did, how fast, and what it held. docs/metrics.md explains
-// the fields. Data path: trainer -> [here] -> reporter. Pure.
+// A line of metrics.jsonl: what a step did, how fast, and what it held.
+// docs/reference/metrics.md explains the fields. Data path: trainer -> [here] -> reporter. Pure.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// A checkpoint as its manifest.json describes it: docs/checkpoint-format.md. Pure data; text in and
-// out. No threads.
+// A checkpoint as its manifest.json describes it: docs/reference/checkpoint-format.md. Pure data;
+// text in and out. No threads.
 #pragma once
 
 #include <compare>

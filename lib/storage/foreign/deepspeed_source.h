@@ -1,7 +1,7 @@
 // A checkpoint of DeepSpeed's as a TensorSource: ZeRO stages 1 to 3, where each parameter is put
 // together out of the ranks' flat groups, and stage 0, where one file has all.
-// docs/checkpoints.md says which are read. Files stay mapped; nothing is executed. Threads: one at
-// a time.
+// docs/guide/checkpoints.md says which are read. Files stay mapped; nothing is executed. Threads:
+// one at a time.
 #pragma once
 
 #include <array>

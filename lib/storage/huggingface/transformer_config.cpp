@@ -84,7 +84,7 @@ const Family& family_of(const JsonPlace& config) {
         if (name.empty() ? type == family.model_type : name == family.architecture) return family;
     config.refuse(fmt::format(
         "the architecture `{}` is not known to this version; known are {}. Any model can be "
-        "trained from a file that torch.export.save writes (docs/models.md)",
+        "trained from a file that torch.export.save writes (docs/guide/models.md)",
         printable(name.empty() ? type : name), join(known_architectures(), ", ")));
 }
 

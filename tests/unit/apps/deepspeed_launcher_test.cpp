@@ -1,7 +1,7 @@
 // The questions of DeepSpeed's own launcher tests, asked of dslaunch: tests/unit/launcher of
 // DeepSpeed 0.19 (test_run, test_ds_arguments, test_multinode_runner, test_user_args), fact by
-// fact. The same answer is expected but where a row says why not; docs/from-deepspeed.md lists
-// those.
+// fact. The same answer is expected but where a row says why not; docs/start/from-deepspeed.md
+// lists those.
 #include <fmt/ranges.h>
 
 #include "base/error.h"

@@ -39,7 +39,7 @@ examples:
 exit codes: 65 when the archive holds what it should not hold, 66 when it cannot
             be read.
 
-more: docs/cli.md
+more: docs/reference/cli.md
 )";
 
 }  // namespace
@@ -51,7 +51,7 @@ TEST_CASE("a command's help has all that was declared, in the form that all comm
          .examples = {"dslaunch pack a.pt -o b.pt", "dslaunch pack a.pt \\\n    -o c.pt"},
          .exit_codes = "65 when the archive holds what it should not hold, 66 when it "
                        "cannot be read.",
-         .docs = "docs/cli.md"},
+         .docs = "docs/reference/cli.md"},
         "dslaunch pack");
     std::string model, more, out;
     int size = 3;

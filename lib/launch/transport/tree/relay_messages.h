@@ -1,6 +1,6 @@
 // Frames between a launcher (or a relay) and a relay below it, in the outer form of
 // launch/protocol/frame.h but with kinds of their own: what an agent says passes a relay unread.
-// docs/agent-protocol.md, "The tree", describes them.
+// docs/dev/agent-protocol.md, "The tree", describes them.
 #pragma once
 
 #include <cstdint>

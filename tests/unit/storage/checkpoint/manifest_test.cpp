@@ -183,8 +183,8 @@ TEST_CASE("what is wrong in a manifest is named") {
 }
 
 TEST_CASE("a checkpoint of format 1 stays readable") {
-    // The folder was written once and is never written again: see docs/checkpoint-format.md on
-    // upgrades.
+    // The folder was written once and is never written again: see
+    // docs/reference/checkpoint-format.md on upgrades.
     const auto tree = make_disk_tree();
     const std::string folder =
         std::string(test::source_dir()) + "/tests/unit/storage/checkpoint/v1/step-3";

@@ -1,5 +1,5 @@
-// ZenFlow as docs/overlapped-offload.md has it, in one process and element by element: the result
-// that ranks must reach, to the last bit. Only the order in which ranks' gradients are added is
+// ZenFlow as docs/scale/overlapped-offload.md has it, in one process and element by element: the
+// result that ranks must reach, to the last bit. Only the order in which ranks' gradients are added is
 // that of a world. Source: Lan et al. 2025, arXiv:2505.12242.
 #pragma once
 

@@ -311,7 +311,7 @@ class Unpickler {
             if (scheme != kSchemes.end()) return push(Kind::kInteger, scheme->second);
             throw Thrown();
         }
-        DSL_CHECK(!name.starts_with("_rebuild_from_type"), "it shifts the names that follow");
+        DSL_CHECK(module != "torch._tensor", "`{}` shifts the names that follow", name);
         globals_.push_back(module + " " + name);
         push(Kind::kInteger, std::ssize(globals_) - 1);
     }

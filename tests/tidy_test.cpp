@@ -555,13 +555,14 @@ TEST_CASE("the exit codes in the README and in their page are the ones in the co
             in_page[std::stoi(match[1].str())] = match[2].str();
     }
     std::map<int, std::string> in_readme;
+    std::string section;
     bool in_section = false;
     for (const std::string& line : read("README.md").lines) {
         if (line.starts_with("## ")) in_section = line == "## Exit codes";
-        if (!in_section) continue;
-        for (std::sregex_iterator it(line.begin(), line.end(), named), end; it != end; ++it)
-            in_readme[std::stoi((*it)[1].str())] = (*it)[2].str();
+        if (in_section) section += line + " ";
     }
+    for (std::sregex_iterator it(section.begin(), section.end(), named), end; it != end; ++it)
+        in_readme[std::stoi((*it)[1].str())] = (*it)[2].str();
     static const std::regex enumerator(R"(^    k[A-Za-z]+ = ([0-9]+),)");
     std::map<int, std::string> coded;
     for (const std::string& line : read("lib/base/error.h").lines) {

@@ -71,7 +71,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.communication", kObject, "null", "", "How ranks talk"},
     {"dslaunch.communication.reduce", kString, "once", "once|micro_step", "Reduce once a step or after each micro step; always micro_step at ZeRO stages 2 and 3"},
     {"dslaunch.communication.error_feedback", kBool, "false", "", "Ranks keep what zero_quantized_gradients rounds off and add it to the next gradients, 4 bytes an element that they send"},
-    {"dslaunch.communication.streams", kInt, "null", ">0", "Connections between two hosts, which their ranks share; null: as many as fill it, measured at the start (docs/scale/placement.md); GPUs: unread"},
+    {"dslaunch.communication.streams", kInt, "null", ">0", "Connections of two hosts, shared by their ranks; null: as many as fill it, measured at the start (docs/scale/placement.md); GPUs: unread"},
     {"dslaunch.shard", kString, "flat", "flat|layer|group|row|parameter|auto", kShardDoc},
     {"dslaunch.optimizer", kObject, "null", "", "What of the optimizer differs between parameters"},
     {"dslaunch.optimizer.states", kString, "fp32", "fp32|bf16|int8", "Moments in memory: fp32, rounded to bf16, or to 8 bits in blocks of 256 (docs/reference/optimizers.md)"},

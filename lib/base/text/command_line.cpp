@@ -27,7 +27,8 @@ std::string place_of(std::string_view name) {
 std::vector<std::string> long_names(const CLI::App& app) {
     std::vector<std::string> names;
     for (const CLI::Option* option : app.get_options()) {
-        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+        for (const std::string& name : option->get_lnames())
+            if (!is_other_name(name)) names.push_back("--" + name);
     }
     return names;
 }
@@ -45,6 +46,15 @@ std::string guess_text(const std::string& word, const std::vector<std::string>& 
     return guess ? fmt::format(", did you mean `{}`?", *guess) : "";
 }
 
+// What a word is meant for that stands alone, where one option takes what people write.
+std::string meant_text(const CLI::App& app) {
+    for (const char* option : {"--prompt", "--hostfile"})
+        if (app.get_option_no_throw(option) != nullptr)
+            return fmt::format("; is it meant as {} VALUE? A text of several words needs quotes",
+                               option);
+    return "";
+}
+
 // Says what is wrong with a word that nothing takes.
 std::string describe_extra(const CLI::App& app, const std::string& word) {
     if (word.size() > 1 && word.front() == '-') {
@@ -54,10 +64,31 @@ std::string describe_extra(const CLI::App& app, const std::string& word) {
                            guess.empty() ? "; --help lists all" : guess);
     }
     const std::vector<std::string> commands = subcommand_names(app);
-    if (commands.empty()) return fmt::format("unexpected `{}`", printable(word));
+    if (commands.empty()) return fmt::format("unexpected `{}`{}", printable(word), meant_text(app));
     const std::string guess = guess_text(word, commands);
     return fmt::format("`{}` is unknown{}", printable(word),
                        guess.empty() ? "; there are: " + join(commands, ", ") : guess);
+}
+
+// CLI11's texts of a value out of range, in our words: "--weights: q4_0 not in {f32,bf16}" and
+// "--port: Value 99999 not in range 0 to 65535".
+std::string plain_words(const std::string& what) {
+    const size_t colon = what.find(": ");
+    if (colon == what.npos) return what;
+    const std::string option = what.substr(0, colon);
+    std::string rest = what.substr(colon + 2);
+    if (const size_t in = rest.find(" not in {"); in != rest.npos && rest.ends_with('}')) {
+        const std::string list = rest.substr(in + 9, rest.size() - in - 10);
+        const std::string value = rest.substr(0, in);
+        const std::vector<std::string> known = split(list, ',');
+        return fmt::format("{}: `{}` is none of {}{}", option, value, join(known, ", "),
+                           guess_text(value, known));
+    }
+    const size_t range = rest.find(" not in range ");
+    if (rest.starts_with("Value ") && range != rest.npos)
+        return fmt::format("{}: `{}` is not a number from {}", option, rest.substr(6, range - 6),
+                           rest.substr(range + 14));
+    return what;
 }
 
 std::string describe(const CLI::App& app, const CLI::ParseError& error) {
@@ -74,14 +105,15 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
     const size_t colon = what.find(": 1 required ");
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && colon != what.npos)
         return what.substr(0, colon) + " needs a value; --help lists the options";
-    return what + "; --help lists the options";
+    return plain_words(what) + "; --help lists the options";
 }
 
 // "-o, --out DIR", for a word its name.
 std::string head_of(const CLI::Option& option) {
     if (option.get_positional()) return option.get_name(true);
     std::vector<std::string> names = option.get_snames();
-    for (const std::string& name : option.get_lnames()) names.push_back(name);
+    for (const std::string& name : option.get_lnames())
+        if (!is_other_name(name)) names.push_back(name);
     return option_head(join(names, ","), option.get_items_expected_max() == 0
                                              ? std::string()
                                              : option.get_type_name());
@@ -121,6 +153,16 @@ std::string usage_of(const CLI::App& app) {
     }
     if (!subcommand_names(app).empty()) words += " SUBCOMMAND [options]";
     return required + (has_options ? " [options]" : "") + words;
+}
+
+// The names that other tools have for the option of NAMES, as more of them: ",--max-tokens".
+std::string other_names_of(const std::string& names) {
+    std::string others;
+    for (const std::string& name : split(names, ',')) {
+        if (!name.starts_with("--")) continue;
+        for (const std::string& other : other_names(name.substr(2))) others += ",--" + other;
+    }
+    return others;
 }
 
 template <typename Value>
@@ -204,7 +246,8 @@ CommandLine::~CommandLine() = default;
 template <typename Value>
 Declared CommandLine::add(const std::string& declaration, Value& value, const std::string& help) {
     const size_t space = std::min(declaration.find(' '), declaration.size());
-    const std::string names = declaration.substr(0, space);
+    std::string names = declaration.substr(0, space);
+    if constexpr (!std::is_same_v<Value, bool>) names += other_names_of(names);
     CLI::Option* option = nullptr;
     if constexpr (std::is_same_v<Value, bool>) {
         option = app_.add_flag(names, value, help);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 
 namespace dslaunch {
 
@@ -50,7 +51,11 @@ JsonPlace::Json JsonPlace::parse(const std::string& path, std::string_view text)
     try {
         return Json::parse(text, watch);
     } catch (const Json::exception& error) {
-        fail(ExitCode::kInput, "{}: no JSON: {}", path, printable(error.what()));
+        if (const Download download = download_of(text); download != Download::kDone)
+            fail(ExitCode::kInput, "{}: {}", path, why_not_downloaded(download));
+        std::string_view why = error.what();  // "[json.exception.parse_error.101] parse error at …"
+        if (why.starts_with('[')) why.remove_prefix(std::min(why.find("] ") + 2, why.size()));
+        fail(ExitCode::kInput, "{}: no JSON: {}", path, printable(why));
     }
 }
 

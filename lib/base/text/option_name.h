@@ -1,9 +1,13 @@
-// The names of options may be spelt with `-` or `_`: the two are alike. Used for the command lines
-// of both programs. No threads: pure.
+// The names of options: spelt with `-` or `_` alike, and the names that other tools have for them.
+// Used for the command lines of both programs. No threads: pure.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace dslaunch {
 
@@ -14,6 +18,78 @@ namespace dslaunch {
         std::replace(word.begin(), end, '_', '-');
     }
     return word;
+}
+
+// Names of one thing elsewhere (Hugging Face, llama.cpp, vLLM, axolotl), and its name here. They
+// are taken, and the help does not list them.
+inline constexpr std::array<std::pair<std::string_view, std::string_view>, 52> kOtherOptionNames = {
+    {
+        {"max-new-tokens", "tokens"},
+        {"max-tokens", "tokens"},
+        {"n-predict", "tokens"},
+        {"temp", "temperature"},
+        {"repeat-penalty", "repetition-penalty"},
+        {"ctx-size", "context"},
+        {"n-ctx", "context"},
+        {"max-model-len", "context"},
+        {"max-seq-length", "context"},
+        {"max-seq-len", "context"},
+        {"seq-len", "context"},
+        {"seq-length", "context"},
+        {"sequence-len", "context"},
+        {"block-size", "context"},
+        {"cutoff-len", "context"},
+        {"lora-adapter", "adapter"},
+        {"adapter-path", "adapter"},
+        {"quantization", "weights"},
+        {"num-threads", "threads"},
+        {"num-proc", "threads"},
+        {"system-prompt", "system"},
+        {"output-file", "out"},
+        {"outfile", "out"},
+        {"tokenizer", "model"},
+        {"served-model-name", "name"},
+        {"batch-size", "micro-batch"},
+        {"micro-batch-size", "micro-batch"},
+        {"micro-batch-size-per-gpu", "micro-batch"},
+        {"train-micro-batch-size-per-gpu", "micro-batch"},
+        {"per-gpu-train-batch-size", "micro-batch"},
+        {"grad-accum", "accumulation"},
+        {"grad-accumulation", "accumulation"},
+        {"accumulate-grad-batches", "accumulation"},
+        {"num-epochs", "epochs"},
+        {"n-epochs", "epochs"},
+        {"num-steps", "steps"},
+        {"train-steps", "steps"},
+        {"iters", "steps"},
+        {"max-iters", "steps"},
+        {"train-iters", "steps"},
+        {"num-train-steps", "steps"},
+        {"train-file", "data"},
+        {"train-data", "data"},
+        {"data-path", "data"},
+        {"dataset", "data"},
+        {"validation-file", "eval-data"},
+        {"eval-file", "eval-data"},
+        {"val-data", "eval-data"},
+        {"num-warmup-steps", "warmup-steps"},
+        {"lr-warmup-steps", "warmup-steps"},
+        {"out-dir", "output"},
+        {"resume-from-checkpoint", "resume"},
+    }};
+
+// The names that other tools have for the option NAME.
+[[nodiscard]] inline std::vector<std::string> other_names(std::string_view name) {
+    std::vector<std::string> names;
+    for (const auto& [other, own] : kOtherOptionNames)
+        if (own == name) names.emplace_back(other);
+    return names;
+}
+
+// True: NAME is one of other_names() of some option.
+[[nodiscard]] inline bool is_other_name(std::string_view name) {
+    return std::ranges::any_of(kOtherOptionNames,
+                               [&](const auto& row) { return row.first == name; });
 }
 
 }  // namespace dslaunch

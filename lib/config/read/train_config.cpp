@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "config/read/hjson.h"
 #include "config/read/quoteless.h"
 #include "config/read/tree_builder.h"
@@ -271,7 +272,11 @@ TrainConfig parse_config(std::string_view text, const std::string& name) {
         config.problems.push_back({"", std::move(message), name});
     };
     std::optional<Value> root;
-    if (text.size() > kConfigBytesMax) {
+    if (text.starts_with("PK\x03\x04")) {
+        refuse(
+            "is an archive, and a config is a .json or .yaml file; the config that is packed in "
+            "a model is used without --config");
+    } else if (text.size() > kConfigBytesMax) {
         refuse(fmt::format("{} bytes, more than the {} a config may have", text.size(),
                            kConfigBytesMax));
     } else if (text.find('\0') != std::string_view::npos) {
@@ -292,7 +297,8 @@ TrainConfig parse_config(std::string_view text, const std::string& name) {
 TrainConfig load_config(const std::string& path) {
     std::error_code failure;
     auto status = std::filesystem::status(path, failure);
-    if (!std::filesystem::exists(status)) fail(ExitCode::kConfig, "config {}: no such file", path);
+    if (!std::filesystem::exists(status))
+        fail(ExitCode::kConfig, "config {}: no such file{}", path, near_file_text(path));
     if (std::filesystem::is_directory(status)) {
         fail(ExitCode::kConfig, "config {}: is a directory; give the file, e.g. {}/ds_config.json",
              path, path);
@@ -300,6 +306,11 @@ TrainConfig load_config(const std::string& path) {
     errno = 0;
     std::ifstream file(path, std::ios::binary);
     if (!file) fail(ExitCode::kConfig, "config {}: cannot be read: {}", path, errno_text(errno));
+    if (path.ends_with(".jsonl"))
+        fail(ExitCode::kConfig,
+             "config {}: has the name of rows of data, and a config is one JSON object; data are "
+             "given by --data",
+             path);
     std::string text(kConfigBytesMax + 1, '\0');
     file.read(text.data(), std::streamsize(text.size()));
     if (file.bad())

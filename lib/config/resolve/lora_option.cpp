@@ -1,5 +1,8 @@
 #include "config/resolve/lora_option.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -9,6 +12,22 @@
 namespace dslaunch::config {
 
 namespace {
+
+// The keys as PEFT and its users write them.
+std::string own_key(const std::string& key) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kOthers = {
+        {{"rank", "r"},
+         {"lora_r", "r"},
+         {"lora_rank", "r"},
+         {"lora_alpha", "alpha"},
+         {"lora_dropout", "dropout"},
+         {"target", "targets"},
+         {"target_modules", "targets"},
+         {"lora_target_modules", "targets"},
+         {"use_rslora", "rslora"}}};
+    const auto other = std::ranges::find(kOthers, key, [](const auto& row) { return row.first; });
+    return other == kOthers.end() ? key : std::string(other->second);
+}
 
 bool is_list(const std::string& key) {
     return key == "targets" || key == "modules_to_save";
@@ -21,12 +40,13 @@ std::vector<std::string> lora_overrides(const std::string& spec) {
     for (const std::string& piece : split(spec, ',')) {
         const size_t equals = piece.find('=');
         if (equals != std::string::npos && equals > 0) {
-            keys.emplace_back(piece.substr(0, equals), std::vector{piece.substr(equals + 1)});
+            keys.emplace_back(own_key(piece.substr(0, equals)),
+                              std::vector{piece.substr(equals + 1)});
         } else if (!piece.empty() && !keys.empty() && is_list(keys.back().first)) {
             keys.back().second.push_back(piece);
         } else {
             fail(ExitCode::kUsage,
-                 "`{}` is no KEY=VALUE; write r=16,alpha=32,targets=*.q_proj,*.v_proj",
+                 "`{}` is no KEY=VALUE; write 'r=16,alpha=32,targets=*.q_proj,*.v_proj'",
                  printable(piece));
         }
     }

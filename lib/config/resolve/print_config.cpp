@@ -59,7 +59,8 @@ std::string resolved_table(const Resolved& resolved, size_t width) {
         table += fmt::format("{:<{}}  {:<{}}  {}\n", entry.path, path_width, value, value_width,
                              wrapped(origin, {limit, begin, begin}));
     }
-    for (const std::string& note : resolved.notes) table += fmt::format("note: {}\n", note);
+    for (const std::string& note : resolved.notes)
+        table += wrapped("note: " + note, {limit, 0, kIndent}) + "\n";
     return table;
 }
 

@@ -47,7 +47,11 @@ void require_meant(const std::vector<std::string>& patterns, const std::vector<s
         if (std::ranges::any_of(names,
                                 [&](const std::string& name) { return is_meant(pattern, name); }))
             continue;
-        const std::optional<std::string> guess = nearest(pattern, names);
+        std::vector<std::string> ends;
+        for (const std::string& name : names) ends.push_back(name.substr(name.rfind('.') + 1));
+        std::optional<std::string> guess = nearest(pattern, names);
+        // Most patterns are the end of many names: `q_projj`, `*.q_projj`.
+        if (!guess) guess = nearest(pattern.substr(pattern.rfind('.') + 1), ends);
         std::string hint;
         if (guess) hint = fmt::format("; did you mean `{}`?", printable(*guess));
         if (!guess && !names.empty())

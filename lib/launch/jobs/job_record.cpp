@@ -278,7 +278,7 @@ void JobRecord::append(std::string text) {
 }
 
 void JobRecord::lines(int rank, std::string_view host, std::string_view lines) {
-    if (folder_ == nullptr || !spec_.output_directory.empty()) return;
+    if (folder_ == nullptr) return;
     std::string text;
     while (!lines.empty()) {
         const size_t newline = std::min(lines.find('\n'), lines.size());

@@ -15,7 +15,7 @@ namespace {
 // More ranks than this are told in groups.
 constexpr size_t kSingleRanksMax = 16;
 constexpr size_t kOtherMessagesMax = 4;
-constexpr size_t kLinesBesideMessage = 5;
+constexpr std::string_view kSettingUp = "setting up";  // a heartbeat before the first step
 
 // LINE is one of MESSAGE's, perhaps behind the prefix of a log line.
 bool repeats(std::string_view line, std::string_view message) {
@@ -47,6 +47,16 @@ std::string describe_behind(const std::vector<RankRecord>& ranks) {
     return text + fmt::format(": {}; {} instructions done, the others {} to {}\n",
                               printable(rank.heartbeat->where), rank.heartbeat->instructions_done,
                               least, most);
+}
+
+// True: the message says all, as of a mistake that the same command would meet again.
+bool tells_all(const RankRecord& record) {
+    if (!record.failure) return false;
+    const auto code = static_cast<ExitCode>(record.failure->code);
+    const bool is_mistake =
+        code == ExitCode::kUsage || code == ExitCode::kConfig || code == ExitCode::kInput;
+    const bool is_set_up = record.heartbeat && record.heartbeat->where == kSettingUp;
+    return is_mistake || (code == ExitCode::kDisk && is_set_up);
 }
 
 std::string other_messages(const std::vector<RankRecord>& ranks, size_t culprit) {
@@ -109,8 +119,18 @@ std::string describe_ranks(const std::vector<RankRecord>& ranks) {
 }
 
 std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
-                             const std::deque<std::string>& last_lines) {
+                             const std::deque<std::string>& last_lines,
+                             const FailureAdvice& advice) {
     const RankRecord& record = ranks[culprit];
+    if (tells_all(record)) {
+        const bool is_one_host = std::ranges::all_of(
+            ranks, [&](const RankRecord& rank) { return rank.host == record.host; });
+        return fmt::format(
+                   "dslaunch: error: {}{}\n",
+                   is_one_host ? "" : fmt::format("rank {} on host {}: ", record.rank, record.host),
+                   printable_lines(record.failure->message, 2)) +
+               other_messages(ranks, culprit);
+    }
     std::string text = fmt::format("dslaunch: rank {} on host {} failed first: {}", record.rank,
                                    record.host, describe_end(record));
     if (record.pid > 0) text += fmt::format(" (pid {})", record.pid);
@@ -118,18 +138,20 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
     text += "\n";
     if (record.failure) text += "  it says: " + printable_lines(record.failure->message, 4) + "\n";
     if (is_hang(record)) text += describe_behind(ranks);
-    if (record.heartbeat) text += "  it was at: " + printable(record.heartbeat->where) + "\n";
+    // A message of its own says where; the last heartbeat may be a second older.
+    if (record.heartbeat && (!record.failure || is_hang(record)))
+        text += "  it was at: " + printable(record.heartbeat->where) + "\n";
     std::vector<std::string> lines;
     for (const std::string& line : last_lines) {
         if (!record.failure || !repeats(line, record.failure->message)) lines.push_back(line);
     }
     // Beside a message of its own the lines before it say little.
-    const size_t kept = record.failure ? kLinesBesideMessage : lines.size();
+    if (record.failure) lines.clear();
     if (!lines.empty()) text += "  its last lines:\n";
-    for (size_t i = lines.size() - std::min(kept, lines.size()); i < lines.size(); ++i) {
-        text += "    " + lines[i] + "\n";
-    }
+    for (const std::string& line : lines) text += "    " + line + "\n";
     text += other_messages(ranks, culprit);
+    if (!advice.log.empty()) text += "  log: " + printable(advice.log) + "\n";
+    if (!advice.next.empty()) text += "  next: " + printable(advice.next) + "\n";
     if (ranks.size() == 1) return text;
     return text + "all ranks:\n" + describe_ranks(ranks);
 }

@@ -23,7 +23,8 @@ constexpr std::chrono::hours kLongOpen{24};
 
 void make_folder(const std::string& path) {
     if (const int status = make_folders(path); status != 0)
-        fail(ExitCode::kDisk, "{}: cannot be made: {}", path, errno_text(status));
+        fail(ExitCode::kDisk, "{}: cannot be made: {}; name another folder with --output", path,
+             errno_text(status));
 }
 
 UniqueFd open_for_append(const std::string& path) {

@@ -295,7 +295,15 @@ bool RankWatch::port_was_taken() const {
 }
 
 std::string RankWatch::describe(size_t culprit) const {
-    return describe_failure(ranks_, culprit, output_.last_lines(ranks_[culprit].rank));
+    const RankRecord& record = ranks_[culprit];
+    FailureAdvice advice;
+    if (!spec_.output_directory.empty())
+        advice.log = fmt::format("{}/logs/rank-{}.log", spec_.output_directory, record.rank);
+    const bool trains = spec_.target_kind == TargetKind::kModel && spec_.duty == ModelDuty::kTrain;
+    if (trains && !advice.log.empty() && record.started)
+        advice.next =
+            "the same command with --resume goes on from the newest checkpoint, if there is one";
+    return describe_failure(ranks_, culprit, output_.last_lines(record.rank), advice);
 }
 
 AttemptResult RankWatch::conclude_interrupted() const {

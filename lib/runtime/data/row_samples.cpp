@@ -97,8 +97,8 @@ namespace {
 void check_fit(const std::string& path, const DataRequest& request) {
     const auto refuse = [&](const char* key) {
         fail(ExitCode::kInput,
-             "{}: {} is for token files, but this ending means rows; remove the key, or give a "
-             "token file{}",
+             "{}: {} is for token files, and these are rows, which have a length of their own: "
+             "leave it out, or give a token file{}",
              path, key,
              path.ends_with(".npy")
                  ? ": numpy.load(file).astype(\"uint16\").tofile(\"data.bin\") writes one"

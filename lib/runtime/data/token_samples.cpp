@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "runtime/data/samples.h"
 #include "storage/files/sample_order.h"
@@ -52,6 +53,8 @@ class TokenSamples final : public Samples {
 
     void check_vocabulary(int64_t vocabulary) const override {
         check_below(vocabulary, "outside the model's vocabulary");
+        if (const int64_t limit = storage::foreign_limit(file_, vocabulary); limit > 0)
+            log_warn("data", "{}: {}", path(), storage::foreign_text(limit, vocabulary));
     }
 
     void check_indices(size_t, const IndexLimit& limit) const override {
@@ -88,6 +91,12 @@ void check_tokens_fit(const std::string& path, const DataRequest& request) {
              "{}: a token file has no pairs of answers, which the loss needs: prepare lines with "
              "chosen and rejected by `dslaunch data prepare`",
              path);
+    // The loss asks for a target beside the two arguments that forward takes.
+    if (request.loss.kind != config::LossKind::kModel && request.arguments.size() == kTensors + 1)
+        fail(ExitCode::kInput,
+             "{}: forward takes {} and {} and returns its own loss: leave --loss "
+             "(dslaunch.loss.name) out",
+             path, request.arguments[0], request.arguments[1]);
     if (request.arguments.size() != kTensors)
         fail(ExitCode::kInput,
              "{}: a token file supplies two tensors (the tokens, and the same shifted by one), but "

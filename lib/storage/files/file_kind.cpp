@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "base/text_bytes.h"
 #include "storage/files/zip_archive.h"
 
@@ -95,8 +96,8 @@ bool is_text(std::string_view text) {
 }
 
 constexpr std::array<std::pair<std::string_view, FileKind>, 10> kBeginnings = {{
-    {"version https://git-lfs"sv, FileKind::kLfsPointer},
     {"\x93NUMPY"sv, FileKind::kNpy},
+    {"GGUF"sv, FileKind::kGguf},
     {"\x1f\x8b\x08"sv, FileKind::kCompressed},
     {"\x28\xb5\x2f\xfd"sv, FileKind::kCompressed},
     {"\xfd"
@@ -118,18 +119,52 @@ FileKind file_kind(std::span<const std::byte> bytes) {
     const auto row = std::ranges::find_if(
         kBeginnings, [&](const auto& beginning) { return text.starts_with(beginning.first); });
     if (row != kBeginnings.end()) return row->second;
-    const std::string beginning = lower(trim(text.substr(0, 64)));
-    if (beginning.starts_with("<!doctype html") || beginning.starts_with("<html"))
-        return FileKind::kWebPage;
+    const Download download = download_of(text);
+    if (download == Download::kLfsPointer) return FileKind::kLfsPointer;
+    if (download == Download::kWebPage) return FileKind::kWebPage;
     if (is_safetensors(text)) return FileKind::kSafetensors;
     if (is_onnx(text)) return FileKind::kOnnx;
     return is_text(text) ? FileKind::kText : FileKind::kOther;
 }
 
+const char* file_kind_name(FileKind kind) {
+    switch (kind) {
+        case FileKind::kTorchScript:
+        case FileKind::kExportedProgram:
+            return "a model's archive";
+        case FileKind::kPickle:
+            return "a pickle of torch.save";
+        case FileKind::kSafetensors:
+            return "a .safetensors file";
+        case FileKind::kOnnx:
+            return "an ONNX graph";
+        case FileKind::kGguf:
+            return "a GGUF file of llama.cpp";
+        case FileKind::kLfsPointer:
+            return "a pointer of Git LFS";
+        case FileKind::kWebPage:
+            return "a web page";
+        case FileKind::kNpy:
+        case FileKind::kNpz:
+            return "an array of numpy";
+        case FileKind::kZip:
+        case FileKind::kUnreadZip:
+            return "a zip archive";
+        case FileKind::kCompressed:
+            return "a compressed file";
+        case FileKind::kTable:
+            return "a table (Parquet, Arrow or HDF5)";
+        case FileKind::kText:
+            return "text";
+        case FileKind::kOther:
+            return "a file of another form";
+    }
+    return "a file of another form";
+}
+
 std::string why_not_downloaded(FileKind kind) {
-    return kind == FileKind::kLfsPointer
-               ? "is a pointer of Git LFS, not the file itself; fetch it: git lfs pull"
-               : "is a web page: the download failed; look at it and fetch it again";
+    return dslaunch::why_not_downloaded(kind == FileKind::kLfsPointer ? Download::kLfsPointer
+                                                                      : Download::kWebPage);
 }
 
 }  // namespace dslaunch::storage

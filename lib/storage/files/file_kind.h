@@ -15,6 +15,7 @@ enum class FileKind {
     kPickle,           // torch.save of weights, a module or a checkpoint, old or new format
     kSafetensors,
     kOnnx,
+    kGguf,        // weights for llama.cpp
     kLfsPointer,  // the file itself was never downloaded
     kWebPage,     // an error page in the place of a download
     kNpy,
@@ -28,6 +29,9 @@ enum class FileKind {
 };
 
 [[nodiscard]] FileKind file_kind(std::span<const std::byte> bytes);
+
+// Returns the words for a file of KIND: "text", "a pickle of torch.save".
+[[nodiscard]] const char* file_kind_name(FileKind kind);
 
 // Says what a file is that stands where a download failed, and what to do. REQUIRES: KIND is
 // kLfsPointer or kWebPage.

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <optional>
+#include <span>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text_bytes.h"
 #include "storage/files/file_kind.h"
 #include "storage/files/mapped_file.h"
 
@@ -38,6 +41,9 @@ std::optional<std::string> why_no_model(FileKind kind) {
                 "is an ONNX graph, which is for inference; write the module that it was exported "
                 "from: torch.export.save(torch.export.export(module, example_inputs), "
                 "\"train.pt2\")");
+        case FileKind::kGguf:
+            return "is a GGUF file of llama.cpp, which is not read: take the model's folder from "
+                   "Hugging Face, with config.json and .safetensors files";
         case FileKind::kNpy:
         case FileKind::kNpz:
             return "holds arrays of numpy: it is data, not a model";
@@ -59,9 +65,35 @@ constexpr const char* kAsColumns =
     "write its columns as tensors, rows first, into a .safetensors file "
     "(safetensors.numpy.save_file in Python)";
 
-std::string about_text(const std::string& path) {
-    if (path.ends_with(".csv") || path.ends_with(".tsv"))
+// The command that makes rows of the text at PATH with the tokenizer of MODEL.
+std::string rows_command(const std::string& path, const std::string& model) {
+    return fmt::format(
+        "dslaunch data prepare {} --model {} --context 512 --pack -o {}.safetensors",
+        printable(path), model.empty() ? "MODEL" : printable(model),
+        printable(std::filesystem::path(path).filename().replace_extension().string()));
+}
+
+bool is_table_text(const std::string& path) {
+    return path.ends_with(".csv") || path.ends_with(".tsv");
+}
+
+bool is_json(std::span<const std::byte> bytes) {
+    const std::string_view beginning = trim(text_in(bytes).substr(0, 64));
+    return beginning.starts_with("{") || beginning.starts_with("[");
+}
+
+std::string about_text(const std::string& path, const std::string& model,
+                       std::span<const std::byte> bytes) {
+    if (is_table_text(path))
         return fmt::format("is a table in text, which is not read: {}", kAsColumns);
+    if (is_json(bytes))
+        return fmt::format(
+            "holds JSON, not tokens. Make rows of it first, with the tokenizer of {}: {}",
+            model.empty() ? "a Hugging Face folder" : "the model", rows_command(path, model));
+    if (!model.empty())
+        return fmt::format(
+            "is text, not tokens. Make rows of it first, with the model's tokenizer: {}",
+            rows_command(path, model));
     const std::string name = printable(path);
     return fmt::format(
         "is text, not tokens: `dslaunch tokens bytes {} -o {}.tokens` makes a token of each byte; "
@@ -70,14 +102,15 @@ std::string about_text(const std::string& path) {
 }
 
 // Nothing: a file of KIND can be data, or its reader says what is wrong.
-std::optional<std::string> why_no_data(const std::string& path, FileKind kind) {
+std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
+                                       const std::string& model, std::span<const std::byte> bytes) {
     const bool rows = is_row_file(path);
     switch (kind) {
         case FileKind::kOther:
         case FileKind::kOnnx:
             return std::nullopt;
         case FileKind::kText:
-            return rows ? std::nullopt : std::optional(about_text(path));
+            return rows ? std::nullopt : std::optional(about_text(path, model, bytes));
         case FileKind::kSafetensors:
             if (rows) return std::nullopt;
             return "holds tensors (safetensors), not tokens: to have its columns read, give it a "
@@ -94,6 +127,7 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind) {
             return "is a pickle of torch.save, and no pickle is read; in Python: "
                    "tokens.numpy().astype(\"uint16\").tofile(\"data.bin\"), or columns by "
                    "safetensors.torch.save_file({\"x\": x, \"y\": y}, \"data.safetensors\")";
+        case FileKind::kGguf:
         case FileKind::kTorchScript:
         case FileKind::kExportedProgram:
             return "is a model, not data: the model is named without an option, data by --data";
@@ -119,7 +153,8 @@ template <typename Objection>
 void require_kind(const std::string& path, Objection objection) {
     std::optional<std::string> why;
     try {
-        why = objection(file_kind(MappedFile(path).bytes()));
+        const MappedFile file(path);
+        why = objection(file_kind(file.bytes()), file.bytes());
     } catch (const Error&) {
         return;
     }
@@ -140,11 +175,37 @@ bool is_row_file(std::string_view path) {
 }
 
 void require_model(const std::string& path) {
-    require_kind(path, why_no_model);
+    require_kind(path, [](FileKind kind, auto) { return why_no_model(kind); });
 }
 
-void require_data(const std::string& path) {
-    require_kind(path, [&](FileKind kind) { return why_no_data(path, kind); });
+void require_data(const std::string& path, const std::string& model) {
+    require_kind(path, [&](FileKind kind, std::span<const std::byte> bytes) {
+        return why_no_data(path, kind, model, bytes);
+    });
+}
+
+void require_target(const std::string& path) {
+    require_kind(path, [&](FileKind kind, auto) -> std::optional<std::string> {
+        if (kind == FileKind::kText)
+            return fmt::format(
+                "is text, neither a model nor a program that can be started. As training data it "
+                "stands after the model: dslaunch MODEL --data {}; a script needs chmod +x",
+                printable(path));
+        return why_no_model(kind);
+    });
+}
+
+void require_rows(const std::string& path) {
+    require_kind(path, [&](FileKind kind, auto) -> std::optional<std::string> {
+        if (kind == FileKind::kSafetensors) return std::nullopt;
+        if (kind == FileKind::kLfsPointer || kind == FileKind::kWebPage)
+            return why_not_downloaded(kind);
+        if (kind == FileKind::kText && !is_table_text(path))
+            return "is text, not rows of tokens. Make rows of it first: " + rows_command(path, "");
+        if (path.ends_with(".safetensors")) return std::nullopt;  // its reader says what is wrong
+        return "is no file of rows (.safetensors), as `dslaunch data prepare` writes them; tokens "
+               "alone have no rows to show";
+    });
 }
 
 }  // namespace dslaunch::storage

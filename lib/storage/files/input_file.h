@@ -21,7 +21,15 @@ namespace dslaunch::storage {
 // file that cannot be read passes: whoever opens it says why.
 void require_model(const std::string& path);
 
-// Likewise for data. All that is refused can be read as tokens of a large vocabulary.
-void require_data(const std::string& path);
+// Likewise for data. All that is refused can be read as tokens of a large vocabulary. MODEL: the
+// Hugging Face folder whose tokenizer makes rows of text, for the message; empty: an archive.
+void require_data(const std::string& path, const std::string& model = "");
+
+// Likewise for what is given as the target of a job and cannot be started: a text is data, weights
+// are no model.
+void require_target(const std::string& path);
+
+// Likewise for a file of rows, which `dslaunch data prepare` writes: tokens are refused too.
+void require_rows(const std::string& path);
 
 }  // namespace dslaunch::storage

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "storage/files/file_kind.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -92,19 +93,32 @@ void check_cover(const std::string& path, std::vector<SafetensorsEntry>& entries
         fail(ExitCode::kInput, "{}: bytes at the end belong to no tensor", path);
 }
 
+// Fails for a file whose header is none: says what the file is instead, where that is known, else
+// PROBLEM.
+[[noreturn]] void fail_as_other(const std::string& path, std::span<const std::byte> all,
+                                const std::string& problem) {
+    const FileKind kind = file_kind(all);
+    if (kind == FileKind::kLfsPointer || kind == FileKind::kWebPage)
+        fail(ExitCode::kInput, "{}: {}", path, why_not_downloaded(kind));
+    fail(ExitCode::kInput, "{}: is {}, and no .safetensors file: {}", path, file_kind_name(kind),
+         problem);
+}
+
 }  // namespace
 
 SafetensorsContent parse_safetensors(const std::string& path, std::span<const std::byte> all) {
     uint64_t length = 0;
     if (all.size() < sizeof(length))
-        fail(ExitCode::kInput, "{}: {} bytes are too few for safetensors", path, all.size());
+        fail_as_other(path, all, fmt::format("{} bytes are too few", all.size()));
     std::memcpy(&length, all.data(), sizeof(length));
     if (length > std::min<uint64_t>(kSafetensorsHeaderBytesMax, all.size() - sizeof(length)))
-        fail(ExitCode::kInput, "{}: a header of {} bytes does not fit a file of {}", path, length,
-             all.size());
+        fail_as_other(
+            path, all,
+            fmt::format("a header of {} bytes does not fit a file of {}; was it cut short?", length,
+                        all.size()));
     const std::string_view text(reinterpret_cast<const char*>(all.data()) + sizeof(length), length);
     if (text.empty() || text.front() != '{')
-        fail(ExitCode::kInput, "{}: the header does not begin with '{{'", path);
+        fail_as_other(path, all, "the header does not begin with '{'");
     const Json header = parse_header(path, text);
     const auto data = all.subspan(sizeof(length) + length);
     SafetensorsContent out;

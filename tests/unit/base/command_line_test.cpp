@@ -71,4 +71,29 @@ TEST_CASE("a bad command line is told in which subcommand, and what was meant") 
     }
 }
 
+TEST_CASE("names of other tools are taken, and CLI11's words are ours") {
+    int64_t tokens = 0;
+    std::string weights, out, prompt;
+    CommandLine app({.does = "Writes."}, "dslaunch write");
+    app.add("--tokens N", tokens, "how many").range(int64_t{0}, int64_t{9});
+    app.add("--weights NAME", weights, "their form").one_of({"fp32", "int4"});
+    app.add("-o,--out FILE", out, "where");
+    app.add("--prompt TEXT", prompt, "of what");
+    CHECK(app.parse({"--max_new_tokens", "5", "--output-file=x"}));
+    CHECK(tokens == 5);
+    CHECK(out == "x");
+    CHECK(app.help().find("max-new-tokens") == std::string::npos);
+    const auto said = [&](const Words& words) {
+        return test::error_of(ExitCode::kUsage, [&] { static_cast<void>(app.parse(words)); });
+    };
+    CHECK(said({"--weights", "int44"}) ==
+          "write: --weights: `int44` is none of fp32, int4, did you mean `int4`?; --help lists the "
+          "options");
+    CHECK(said({"--tokens", "10"}) ==
+          "write: --tokens: `10` is not a number from 0 to 9; --help lists the options");
+    CHECK(said({"hi"}) ==
+          "write: unexpected `hi`; is it meant as --prompt VALUE? A text of several words needs "
+          "quotes");
+}
+
 }  // namespace dslaunch

@@ -13,6 +13,10 @@ TEST_CASE("--lora sets keys one by one, and lists go on without a key") {
           std::vector<std::string>{
               "dslaunch.lora.r=16", R"(dslaunch.lora.targets=["*.q_proj", "*.v_proj"])",
               "dslaunch.lora.alpha=32", R"(dslaunch.lora.modules_to_save=["lm_head"])"});
+    CHECK(lora_overrides("rank=16,lora_alpha=32,target_modules=q_proj,v_proj,lora_dropout=0.1") ==
+          std::vector<std::string>{"dslaunch.lora.r=16", "dslaunch.lora.alpha=32",
+                                   R"(dslaunch.lora.targets=["q_proj", "v_proj"])",
+                                   "dslaunch.lora.dropout=0.1"});
     for (const char* bad : {"", "r", "16,r=2", "r=16,q_proj", "=3", "r=1,,alpha=2"})
         CHECK_THAT(
             test::error_of(ExitCode::kUsage, [&] { static_cast<void>(lora_overrides(bad)); }),

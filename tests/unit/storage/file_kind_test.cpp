@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "storage/files/input_file.h"
+#include "storage/files/safetensors.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
@@ -41,6 +42,7 @@ std::string npy() {
 }
 
 using Check = void (*)(const std::string& path);
+constexpr Check kData = [](const std::string& path) { require_data(path); };
 
 std::string message_of(Check check, const std::string& name, const std::string& content) {
     const TemporaryFolder folder;
@@ -93,6 +95,7 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
                      "2.11.0",
                      18),
          "is an ONNX graph", "accepted"},
+        {"GGUF\3", "is a GGUF file of llama.cpp, which is not read", "is a model, not data"},
         {"\x1f\x8b\x08 and so on", "is compressed", kUnpack},
         {"\x28\xb5\x2f\xfd and so on", "is compressed", kUnpack},
         {"PAR1 and so on", kTable, kTable},
@@ -110,7 +113,7 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
     for (const Row& row : rows) {
         INFO(row.content.substr(0, 40));
         CHECK_THAT(message_of(require_model, "m.pth", row.content), Catch::Contains(row.as_model));
-        CHECK_THAT(message_of(require_data, "d.bin", row.content), Catch::Contains(row.as_tokens));
+        CHECK_THAT(message_of(kData, "d.bin", row.content), Catch::Contains(row.as_tokens));
     }
     CHECK_NOTHROW(require_model("/proc/no/such/file"));
     CHECK_NOTHROW(require_data("/proc/no/such/file"));
@@ -121,12 +124,64 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
 
 TEST_CASE("rows are what their names say, and a table in text is told from a text") {
     const std::string header = "{}";
-    CHECK(message_of(require_data, "x.safetensors", little(2, 8) + header) == "accepted");
-    CHECK(message_of(require_data, "x.npy", npy()) == "accepted");
-    CHECK_THAT(message_of(require_data, "x.npy", "version https://git-lfs.github.com/spec/v1\n"),
+    CHECK(message_of(kData, "x.safetensors", little(2, 8) + header) == "accepted");
+    CHECK(message_of(kData, "x.npy", npy()) == "accepted");
+    CHECK_THAT(message_of(kData, "x.npy", "version https://git-lfs.github.com/spec/v1\n"),
                Catch::Contains("git lfs pull"));
-    CHECK_THAT(message_of(require_data, "x.csv", "x,y\n1.0,2.0\n3.0,4.0\n5.0,6.0\n7.0,8.0\n"),
+    CHECK_THAT(message_of(kData, "x.csv", "x,y\n1.0,2.0\n3.0,4.0\n5.0,6.0\n7.0,8.0\n"),
                Catch::Contains("is a table in text, which is not read: write its columns"));
+}
+
+TEST_CASE("a text beside a model's folder is told the command that makes rows of it") {
+    const TemporaryFolder folder;
+    const std::string chats = folder.path() + "/chats.jsonl", book = folder.path() + "/book.txt";
+    write_file(chats, R"({"messages": [{"role": "user", "content": "Who?"}]})"
+                      "\n");
+    write_file(book, "In the beginning God created the heaven and the earth.\n");
+    const auto said = [](const std::string& path, const std::string& model) {
+        return error_of(ExitCode::kInput, [&] { require_data(path, model); });
+    };
+    const std::string command = " --model SmolLM2 --context 512 --pack -o ";
+    CHECK(said(chats, "SmolLM2") ==
+          chats +
+              ": holds JSON, not tokens. Make rows of it first, with the tokenizer of the "
+              "model: dslaunch data prepare " +
+              chats + command + "chats.safetensors");
+    CHECK(said(book, "SmolLM2") ==
+          book +
+              ": is text, not tokens. Make rows of it first, with the model's tokenizer: "
+              "dslaunch data prepare " +
+              book + command + "book.safetensors");
+    CHECK_THAT(said(chats, ""), Catch::Contains("--model MODEL --context 512"));
+    CHECK_THAT(said(book, ""), Catch::Contains("`dslaunch tokens bytes"));
+}
+
+TEST_CASE("a file that is no rows, and one that is no safetensors, are said to be what they are") {
+    const std::string text = "In the beginning God created the heaven and the earth.\n";
+    const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:12\n";
+    CHECK_THAT(
+        message_of(require_rows, "kjv.txt", text),
+        Catch::Contains("is text, not rows of tokens. Make rows of it first: dslaunch data"));
+    CHECK_THAT(message_of(require_rows, "kjv.tokens", tokens(std::vector<uint16_t>(200, 300))),
+               Catch::Contains("tokens alone have no rows to show"));
+    CHECK_THAT(message_of(require_rows, "r.safetensors", pointer), Catch::Contains("git lfs pull"));
+    CHECK(message_of(require_rows, "r.safetensors", little(2, 8) + "{}") == "accepted");
+    const Check parse = [](const std::string& path) { SafetensorsFile file(path); };
+    CHECK_THAT(message_of(parse, "m.safetensors", pointer), Catch::Contains("git lfs pull"));
+    CHECK_THAT(message_of(parse, "m.safetensors", "<!DOCTYPE html>\n<html></html>"),
+               Catch::Contains("is a web page"));
+    CHECK_THAT(message_of(parse, "m.safetensors", text),
+               Catch::Contains("is text, and no .safetensors file: a header of"));
+    CHECK_THAT(message_of(parse, "m.safetensors", std::string("\x80\x04\x95", 3)),
+               Catch::Contains("is a pickle of torch.save, and no .safetensors file: 3 bytes"));
+}
+
+TEST_CASE("a file that cannot be started as a job's target is said to be what it is") {
+    CHECK_THAT(message_of(require_target, "kjv.txt", "In the beginning God created the heaven."),
+               Catch::Contains("is text, neither a model nor a program"));
+    CHECK_THAT(message_of(require_target, "w", std::string("\x80\x04\x95", 3)),
+               Catch::Contains("is a pickle of torch.save: weights"));
+    CHECK(message_of(require_target, "prog", std::string(40, '\5')) == "accepted");
 }
 
 TEST_CASE("tokens are not taken for something else by how they begin") {
@@ -138,9 +193,9 @@ TEST_CASE("tokens are not taken for something else by how they begin") {
         std::vector<uint16_t> numbers = row;
         numbers.insert(numbers.end(), 40, 264);
         INFO(row[0]);
-        CHECK(message_of(require_data, "d.bin", tokens(numbers)) == "accepted");
+        CHECK(message_of(kData, "d.bin", tokens(numbers)) == "accepted");
     }
     std::vector<uint16_t> letters(3000, 0x6e49);
     letters[1000] = 13;
-    CHECK(message_of(require_data, "d.bin", tokens(letters)) == "accepted");
+    CHECK(message_of(kData, "d.bin", tokens(letters)) == "accepted");
 }

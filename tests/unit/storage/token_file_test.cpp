@@ -135,3 +135,21 @@ TEST_CASE("a token file that is missing, empty, odd or a folder says so") {
     const TokenPath empty("");
     REQUIRE(message_of(empty.path(), DType::kU16).find("is empty") != std::string::npos);
 }
+
+TEST_CASE("tokens of another tokenizer are noticed by how small they are beside the vocabulary") {
+    const auto limit_of = [](const std::vector<uint16_t>& tokens, int64_t vocabulary) {
+        const TokenPath file(
+            {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(uint16_t)});
+        return foreign_limit(TokenFile(file.path(), DType::kU16), vocabulary);
+    };
+    std::vector<uint16_t> bytes(1000);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint16_t>(32 + i % 200);
+    CHECK(limit_of(bytes, 49'152) == 491);
+    CHECK(limit_of(bytes, 256) == 0);
+    CHECK(limit_of(bytes, 512) == 0);
+    std::vector<uint16_t> own = bytes;
+    own[700] = 491;
+    CHECK(limit_of(own, 49'152) == 0);
+    CHECK(limit_of(std::vector<uint16_t>(10, 7), 49'152) == 0);
+    CHECK_THAT(foreign_text(491, 49'152), Catch::Contains("below 491, and the model has 49152"));
+}

@@ -110,7 +110,7 @@ TEST_CASE("the log of a job is kept to its newest 8 to 16 MiB, in whole lines") 
     CHECK(text.find(fmt::format("0\tn0\t{} x", kLines - 1)) != std::string::npos);
 }
 
-TEST_CASE("ranks' lines are kept unless an output folder has them, ours always are") {
+TEST_CASE("lines of ranks and ours are kept in the order in which they came") {
     for (const bool has_output : {false, true}) {
         TemporaryFolder folder;
         JobSpec spec = one_rank(folder);
@@ -119,9 +119,10 @@ TEST_CASE("ranks' lines are kept unless an output folder has them, ours always a
         JobRecord record(spec, warnings.sink());
         record.lines(0, "n0", "a\nb\n");
         record.note("two\nlines");
+        record.lines(0, "n0", "c\n");
         record.settle();
         CHECK(folder.read("state/dslaunch/jobs/job-1/job.log") ==
-              (has_output ? "" : "0\tn0\ta\n0\tn0\tb\n") + std::string("-\t\ttwo\n-\t\tlines\n"));
+              "0\tn0\ta\n0\tn0\tb\n-\t\ttwo\n-\t\tlines\n0\tn0\tc\n");
     }
 }
 

@@ -183,7 +183,7 @@ TEST_CASE("an end is told in words") {
 TEST_CASE("the report holds each message once, in indented lines, and groups a thousand ranks") {
     std::vector<RankRecord> ranks;
     for (int rank = 0; rank < 1000; ++rank) {
-        RankRecord record = rank == 3 ? says(ended(1, 66), ExitCode::kInput, "one\ntwo\n")
+        RankRecord record = rank == 3 ? says(ended(1, 71), ExitCode::kSetup, "one\ntwo\n")
                                       : told(ended(rank + 2, 0, SIGTERM));
         record.rank = rank;
         record.host = std::string(1, rank < 500 ? 'a' : 'b');
@@ -193,9 +193,34 @@ TEST_CASE("the report holds each message once, in indented lines, and groups a t
     ranks[7].rank = 7;
     ranks[7].host = ranks[6].host;
     const std::string text = describe_failure(ranks, 3, {"12:00 error train: one", "two", "else"});
-    CHECK_THAT(text, Catch::Contains("  it says: one\n    two\n  its last lines:\n    else\n"));
+    CHECK_THAT(text, Catch::Contains("  it says: one\n    two\n"));
     CHECK_THAT(text, Catch::Contains("  rank 7 says: disk full\n"));
     CHECK_THAT(text, Catch::Contains("8-499"));
     CHECK_THAT(text, Catch::Contains("500-999"));
     CHECK(std::count(text.begin(), text.end(), '\n') < 20);
+    const std::string advised =
+        describe_failure(ranks, 3, {}, {"run/logs/rank-3.log", "add --resume"});
+    CHECK_THAT(advised, Catch::Contains("  log: run/logs/rank-3.log\n  next: add --resume\n"));
+}
+
+TEST_CASE("a mistake that a rank meets while it is set up is told as one error") {
+    std::vector<RankRecord> ranks(2);
+    for (size_t i = 0; i < ranks.size(); ++i) {
+        ranks[i] = says(ended(static_cast<int>(i), 66), ExitCode::kInput, "a.bin: is empty");
+        ranks[i].rank = static_cast<int>(i);
+        ranks[i].host = "a";
+        ranks[i].heartbeat = Heartbeat{0, 1, "setting up", {}};
+    }
+    CHECK(describe_failure(ranks, 0, {"12:00 something"}) == "dslaunch: error: a.bin: is empty\n");
+    ranks[1].host = "b";
+    CHECK(describe_failure(ranks, 1, {}) == "dslaunch: error: rank 1 on host b: a.bin: is empty\n");
+    // A disk may be full before the first step, as a mistake, or in the middle of the work.
+    ranks[0] = says(ranks[0], ExitCode::kDisk, "no room");
+    CHECK_THAT(describe_failure(ranks, 0, {}), Catch::StartsWith("dslaunch: error: rank 0"));
+    ranks[0].heartbeat->where = "step 7";
+    CHECK_THAT(describe_failure(ranks, 0, {}), Catch::Contains("failed first: exit code 66"));
+    // Its own message is newer than a heartbeat.
+    ranks[0] = says(ranks[0], ExitCode::kDiverged, "training has diverged in step 5");
+    ranks[0].heartbeat->where = "before the first step";
+    CHECK_THAT(describe_failure(ranks, 0, {}), !Catch::Contains("it was at"));
 }

@@ -263,9 +263,10 @@ TEST_CASE("keys of token files beside a row file are refused, and so is a damage
     const DataFolder folder;
     DataRequest request = request_for(rows_file(folder), {"x", "y"});
     request.data.context = 8;
-    REQUIRE(opening(folder, request) ==
-            "DIR/d.safetensors: dslaunch.data.context (--context) is for token files, but this "
-            "ending means rows; remove the key, or give a token file");
+    REQUIRE(
+        opening(folder, request) ==
+        "DIR/d.safetensors: dslaunch.data.context (--context) is for token files, and these are "
+        "rows, which have a length of their own: leave it out, or give a token file");
     request.data.context = 0;
     request.data.token_dtype = DType::kU16;
     REQUIRE_THAT(opening(folder, request), Catch::Contains("dslaunch.data.dtype is for token"));

@@ -1,0 +1,26 @@
+#include "storage/disk/output_place.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch::storage {
+
+void require_unused(const std::string& path, bool force) {
+    std::error_code unreadable;
+    const std::filesystem::path place(path);
+    if (std::filesystem::is_other(place, unreadable))
+        fail(ExitCode::kInput, "{}: is a device or a pipe, and a file is written here: name a file",
+             printable(path));
+    if (force) return;
+    const bool is_file = std::filesystem::is_regular_file(place, unreadable);
+    const bool is_filled = std::filesystem::is_directory(place, unreadable) &&
+                           !std::filesystem::is_empty(place, unreadable) && !unreadable;
+    if (is_file || is_filled)
+        fail(ExitCode::kInput, "{}: is there already; --force replaces it, or name another place",
+             printable(path));
+}
+
+}  // namespace dslaunch::storage

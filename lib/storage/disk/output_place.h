@@ -1,0 +1,15 @@
+// The place that a command writes to: what lies there is replaced only with --force. No state.
+#pragma once
+
+#include <string>
+
+namespace dslaunch::storage {
+
+// The help of --force for a command that writes one file or folder.
+inline constexpr const char* kForceHelp = "replace what is there already";
+
+// Throws Error{kInput} that names PATH if a regular file is there, or a folder that is not empty,
+// and FORCE is false; in any case for a device or a pipe, which a new file would take the place of.
+void require_unused(const std::string& path, bool force);
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,164 @@
+#include "storage/huggingface/named_place.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "base/text/file_faults.h"
+#include "storage/files/input_file.h"
+#include "storage/huggingface/model_folder.h"
+
+namespace dslaunch::storage {
+namespace {
+
+constexpr const char* kArchiveOfJob = "model.pt";
+// As storage/adapter/adapter_config.h has them, which this folder is below.
+constexpr const char* kAdapterOfJob = "adapter";
+constexpr const char* kConfigOfAdapter = "adapter_config.json";
+constexpr size_t kConfigBytesMax = size_t{16} << 20;
+constexpr size_t kHubNameMax = 96;  // the hub's own limit
+
+bool is_there(const std::filesystem::path& path) {
+    std::error_code unreadable;
+    return std::filesystem::exists(path, unreadable);
+}
+
+bool is_folder(const std::filesystem::path& path) {
+    std::error_code unreadable;
+    return std::filesystem::is_directory(path, unreadable);
+}
+
+bool is_word_of_hub(std::string_view word) {
+    const auto fits = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '-' || c == '_' || c == '.';
+    };
+    return !word.empty() && word.size() <= kHubNameMax && word.front() != '.' &&
+           word.front() != '-' && std::ranges::all_of(word, fits);
+}
+
+// Names that end so are files of this machine.
+bool ends_as_file(std::string_view name) {
+    constexpr std::string_view kEndings[] = {".pt",          ".pt2",  ".pth", ".py",
+                                             ".sh",          ".json", ".txt", ".jsonl",
+                                             ".safetensors", ".bin",  ".gguf"};
+    return std::ranges::any_of(kEndings, [&](auto ending) { return name.ends_with(ending); });
+}
+
+// The folder of an adapter in FOLDER: FOLDER itself, or adapter/ in it.
+std::optional<std::string> adapter_in(const std::string& folder) {
+    for (const std::filesystem::path& place :
+         {std::filesystem::path(folder), std::filesystem::path(folder) / kAdapterOfJob})
+        if (is_there(place / kConfigOfAdapter)) return place.string();
+    return std::nullopt;
+}
+
+// The model that the adapter in FOLDER was trained beside, as its config names it.
+std::string base_of(const std::string& folder) {
+    try {
+        const auto json = nlohmann::json::parse(
+            read_file(fmt::format("{}/{}", folder, kConfigOfAdapter), kConfigBytesMax));
+        const auto name = json.at("base_model_name_or_path").get<std::string>();
+        return name.empty() ? "MODEL" : printable(name);
+    } catch (const std::exception&) {
+        return "MODEL";
+    }
+}
+
+}  // namespace
+
+bool is_hub_name(const std::string& path, const std::string& folder) {
+    const size_t slash = path.find('/');
+    if (slash == std::string::npos || path.find('/', slash + 1) != std::string::npos) return false;
+    const std::string_view text(path);
+    // A folder of the first name means that a file in it is meant.
+    const std::filesystem::path base(folder);
+    return is_word_of_hub(text.substr(0, slash)) && is_word_of_hub(text.substr(slash + 1)) &&
+           !ends_as_file(text) && !is_folder(base / path.substr(0, slash)) &&
+           !is_there(base / path);
+}
+
+void fail_missing_model(const std::string& path) {
+    const std::string name = std::filesystem::path(path).filename().string();
+    const std::string near = near_file_text(path);
+    if (is_hub_name(path))
+        fail(ExitCode::kInput,
+             "{0} is no folder here, and dslaunch downloads nothing. Fetch it: hf download {0} "
+             "--local-dir {1}; then the model is {1}",
+             path, name);
+    if (near.empty() && path.find('/') == std::string::npos && is_word_of_hub(path) &&
+        !ends_as_file(path))
+        fail(ExitCode::kInput,
+             "{0}: there is no such file or folder, and dslaunch downloads nothing. To fetch a "
+             "model of Hugging Face: hf download ORG/{0} --local-dir {0}",
+             path);
+    fail(ExitCode::kInput, "{}: cannot open: {}{}", printable(path), errno_text(ENOENT), near);
+}
+
+std::optional<std::string> archive_of_job(const std::string& path) {
+    if (!is_folder(path) || model_folder_of(path)) return std::nullopt;
+    const std::filesystem::path archive = std::filesystem::path(path) / kArchiveOfJob;
+    return is_there(archive) ? std::optional(archive.string()) : std::nullopt;
+}
+
+std::string model_at(const std::string& path) {
+    if (!is_there(path)) fail_missing_model(path);
+    if (model_folder_of(path)) return path;
+    if (!is_folder(path)) {
+        require_model(path);
+        return path;
+    }
+    if (auto archive = archive_of_job(path)) return *std::move(archive);
+    if (const auto adapter = adapter_in(path))
+        fail(ExitCode::kInput,
+             "{0}: holds an adapter, not a model: name the model that it was trained with, and it "
+             "with --adapter: dslaunch generate {1} --adapter {0}, or merge the two: dslaunch "
+             "model merge {1} {0} -o NEW",
+             printable(path), base_of(*adapter));
+    if (is_folder(std::filesystem::path(path) / "checkpoints"))
+        fail(ExitCode::kInput,
+             "{0}: is the folder of a job that has not written its weights; of its newest "
+             "checkpoint they are taken by: dslaunch ckpt export {0} NEW",
+             printable(path));
+    fail(ExitCode::kInput,
+         "{}: is a folder without a config.json, not a model (Hugging Face's folders have one; "
+         "torch.export.save and torch.jit.save write files)",
+         printable(path));
+}
+
+std::string folder_model_at(const std::string& path, std::string_view command) {
+    std::string model = model_at(path);
+    if (model_folder_of(model)) return model;
+    fail(ExitCode::kInput,
+         "{0}: is a file, and `{1}` takes a Hugging Face folder, with config.json, tokenizer and "
+         "weights; an archive is used by: dslaunch generate {0} --prompt TEXT",
+         printable(model), command);
+}
+
+std::string adapter_at(const std::string& path) {
+    if (path.empty()) return path;
+    if (auto adapter = adapter_in(path)) return *std::move(adapter);
+    if (!is_there(path)) fail_missing_model(path);
+    const bool is_model = !is_folder(path) || model_folder_of(path) || archive_of_job(path);
+    fail(ExitCode::kInput,
+         "{}: is {}no adapter: neither {} nor {}/ is in it; a job with --lora writes one to its "
+         "--output folder",
+         printable(path), is_model ? "a model, and " : "", kConfigOfAdapter, kAdapterOfJob);
+}
+
+std::string tokenizer_folder_at(const std::string& path) {
+    if (!is_there(path)) fail_missing_model(path);
+    if (!is_folder(path))
+        fail(ExitCode::kInput,
+             "{}: is a file, and the folder of a Hugging Face model is wanted, which has a "
+             "tokenizer.json; bytes are made to tokens by: dslaunch tokens bytes FILE -o "
+             "FILE.tokens",
+             printable(path));
+    return path;
+}
+
+}  // namespace dslaunch::storage

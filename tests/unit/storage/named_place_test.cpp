@@ -1,0 +1,123 @@
+// The models, adapters and places that people name on a command line.
+#include "storage/huggingface/named_place.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/text/file_faults.h"
+#include "storage/disk/output_place.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "support/text_tools.h"
+
+using namespace dslaunch;
+using namespace dslaunch::storage;
+using namespace dslaunch::test;
+
+namespace {
+
+// A folder with the files of PATHS, each with "{}".
+void make(const TemporaryFolder& folder, const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) {
+        const std::filesystem::path place = std::filesystem::path(folder.path()) / path;
+        std::filesystem::create_directories(place.parent_path());
+        write_file(place.string(), "{}");
+    }
+}
+
+template <typename Function>
+std::string said(Function&& function) {
+    return error_of(ExitCode::kInput, [&] { static_cast<void>(function()); });
+}
+
+}  // namespace
+
+TEST_CASE("the folder of a job stands for the model or the adapter that the job made") {
+    const TemporaryFolder folder;
+    make(folder, {"run/model.pt", "run/run.json", "hf/config.json", "hf/model.pt",
+                  "tuned/adapter/adapter_config.json", "peft/adapter_config.json",
+                  "early/checkpoints/x", "empty/x", "train.pt"});
+    write_file(folder.path() + "/tuned/adapter/adapter_config.json",
+               R"({"base_model_name_or_path": "SmolLM2"})");
+    const std::string at = folder.path() + "/";
+    CHECK(model_at(at + "run") == at + "run/model.pt");
+    CHECK(archive_of_job(at + "run") == at + "run/model.pt");
+    // A folder of Hugging Face is the model itself, whatever lies beside.
+    CHECK(model_at(at + "hf") == at + "hf");
+    CHECK_FALSE(archive_of_job(at + "hf"));
+    CHECK(model_at(at + "train.pt") == at + "train.pt");
+    CHECK(adapter_at(at + "tuned") == at + "tuned/adapter");
+    CHECK(adapter_at(at + "tuned/adapter") == at + "tuned/adapter");
+    CHECK(adapter_at(at + "peft") == at + "peft");
+    CHECK(adapter_at("").empty());
+    CHECK_THAT(said([&] { return model_at(at + "tuned"); }),
+               Catch::Contains("holds an adapter, not a model") &&
+                   Catch::Contains("dslaunch generate SmolLM2 --adapter " + at + "tuned"));
+    CHECK_THAT(said([&] { return model_at(at + "early"); }),
+               Catch::Contains("dslaunch ckpt export " + at + "early NEW"));
+    CHECK_THAT(said([&] { return model_at(at + "empty"); }),
+               Catch::Contains("is a folder without a config.json"));
+    CHECK_THAT(said([&] { return adapter_at(at + "hf"); }),
+               Catch::Contains("is a model, and no adapter"));
+    CHECK_THAT(said([&] { return adapter_at(at + "empty"); }),
+               Catch::Contains("is no adapter: neither adapter_config.json nor adapter/"));
+    CHECK_THAT(said([&] { return folder_model_at(at + "run", "serve"); }),
+               Catch::Contains("`serve` takes a Hugging Face folder") &&
+                   Catch::Contains("dslaunch generate " + at + "run/model.pt"));
+    CHECK(folder_model_at(at + "hf", "serve") == at + "hf");
+    CHECK_THAT(said([&] { return tokenizer_folder_at(at + "train.pt"); }),
+               Catch::Contains("dslaunch tokens bytes FILE"));
+}
+
+TEST_CASE("a name of the hub is known, and told how it is fetched") {
+    const TemporaryFolder folder;
+    make(folder, {"bin/tool", "Org/model"});
+    struct Row {
+        const char* path;
+        bool is_hub;
+    };
+    for (const Row& row :
+         {Row{"HuggingFaceTB/SmolLM2-135M", true}, Row{"Qwen/Qwen2.5-0.5B", true},
+          Row{"google-bert/bert_base.v2", true}, Row{"SmolLM2", false}, Row{"./Org/x", false},
+          Row{"/a/b", false}, Row{"a/b/c", false}, Row{"../a", false},
+          Row{"models/train.pt", false}, Row{"scripts/run.sh", false}, Row{"bin/tool", false},
+          Row{"bin/other", false}, Row{"a b/c", false}, Row{"-a/b", false}}) {
+        INFO(row.path);
+        CHECK(is_hub_name(row.path, folder.path()) == row.is_hub);
+    }
+    CHECK(said([] { return model_at("HuggingFaceTB/SmolLM2-135M"); }) ==
+          "HuggingFaceTB/SmolLM2-135M is no folder here, and dslaunch downloads nothing. Fetch it: "
+          "hf download HuggingFaceTB/SmolLM2-135M --local-dir SmolLM2-135M; then the model is "
+          "SmolLM2-135M");
+    CHECK_THAT(said([] { return model_at("Qwen2.5-0.5B"); }),
+               Catch::Contains("hf download ORG/Qwen2.5-0.5B --local-dir Qwen2.5-0.5B"));
+    CHECK_THAT(said([&] { return model_at(folder.path() + "/bin/tol"); }),
+               Catch::Contains("did you mean `" + folder.path() + "/bin/tool`?"));
+}
+
+TEST_CASE("what lies at a place is replaced only by force") {
+    const TemporaryFolder folder;
+    make(folder, {"file", "full/x"});
+    std::filesystem::create_directory(folder.path() + "/void");
+    for (const char* name : {"/file", "/full"}) {
+        CHECK_THAT(said([&] { return require_unused(folder.path() + name, false), 0; }),
+                   Catch::Contains("is there already; --force replaces it"));
+        CHECK_NOTHROW(require_unused(folder.path() + name, true));
+    }
+    for (const char* name : {"/void", "/none", "/none/below"})
+        CHECK_NOTHROW(require_unused(folder.path() + name, false));
+    for (const bool force : {false, true})
+        CHECK_THAT(said([&] { return require_unused("/dev/zero", force), 0; }),
+                   Catch::Contains("is a device or a pipe"));
+}
+
+TEST_CASE("a mistyped path is told the name that it is near to") {
+    const TemporaryFolder folder;
+    make(folder, {"train.pt", "ds_config.json"});
+    const std::string at = folder.path() + "/";
+    CHECK(near_file_text(at + "trian.pt") == "; did you mean `" + at + "train.pt`?");
+    CHECK(near_file_text(at + "ds_confg.json") == "; did you mean `" + at + "ds_config.json`?");
+    CHECK(near_file_text(at + "train.pt").empty());
+    CHECK(near_file_text(at + "other").empty());
+    CHECK(near_file_text("/proc/no/such/file").empty());
+}

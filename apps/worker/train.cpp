@@ -412,7 +412,10 @@ class TrainRole {
     void finish(const runtime::TrainResult& result, bool wrote_weights) {
         if (!first()) return;
         room_.compare(setup_, place_, steps_->largest(), result);
-        std::string text = fmt::format("trained {} steps", result.steps);
+        std::string text =
+            result.new_steps == 0 && !result.asked_to_end
+                ? fmt::format("at step {0} of {0} already: nothing was trained", result.steps)
+                : fmt::format("trained {} steps", result.steps);
         if (result.updates < result.steps)
             text += fmt::format(" ({} of them skipped)", result.steps - result.updates);
         text += fmt::format(", loss {:.4f}", result.loss);

@@ -239,7 +239,7 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         {std::string("\xff\xfe{\0\"\0", 6), "is UTF-16, and UTF-8 is due"},
         {std::string("{\0\"\0t\0", 6), "is UTF-16, and UTF-8 is due"},
         {std::string("{\"text\": \"a\0b\"}", 15), "no JSON at byte"},
-        {"[]", "no line gave a row (0 bad ones)"},
+        {"[]", "no line gave a row (0 bad lines"},
     };
     for (const auto& [text, reason] : refused) {
         const Preparing::Prepared made = preparing.prepare({write("no.json", text)});
@@ -248,6 +248,24 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         CHECK_THAT(made.said, Catch::Contains("no.json") && Catch::Contains(reason));
     }
     CHECK(preparing.prepare({write("a.csv", "a,b\n1,2\n")}).code == 66);
+}
+
+TEST_CASE("a plain text gives the rows of a line of JSON that holds it whole") {
+    const Judged judged;
+    const std::string text = judged.in("book.txt"), line = judged.in("book.jsonl");
+    std::string book;
+    for (int i = 0; i < 40; ++i) book += "t3 t4 t5\n\nt6 [t7]\n";
+    write_file(text, book);
+    write_file(line, Json{{"text", book}}.dump() + "\n");
+    const std::string of_text = judged.prepare("a.safetensors", text);
+    const std::string of_line = judged.prepare("b.safetensors", line);
+    CHECK(content_of(of_text) == content_of(of_line));
+    // Rows that are there already stay, unless they are to be replaced.
+    const Judgement again = judged.run(
+        {"data", "prepare", text, "--model", judged.model(), "--context", "24", "-o", of_text});
+    CHECK(again.code == 66);
+    CHECK_THAT(again.err, Catch::Contains("is there already; --force replaces it"));
+    CHECK(content_of(judged.prepare("a.safetensors", text, {"--force"})) == content_of(of_line));
 }
 
 TEST_CASE("a row that was not meant to be learned is left out and told") {

@@ -129,6 +129,7 @@ TEST_CASE("a model that opens files is refused by whatever reads it, and trusted
     const Json config = fixture_config(facts_of("mlp"), 1, 2);
     const std::string path = folder.path() + "/config.json";
     write_file(path, config.dump());
+    write_file(folder.path() + "/adapter_config.json", "{}");
     const std::vector<std::vector<std::string>> commands = {
         {model, "--num_gpus", "1", "--config", path},
         {"verify", model, "--config", path},

@@ -63,7 +63,8 @@ class Preferences {
                 "--context",
                 expected().at("context").dump(),
                 "-o",
-                rows()};
+                rows(),
+                "--force"};
     }
 
     // KIND is a name in expected.json.

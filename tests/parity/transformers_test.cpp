@@ -149,7 +149,7 @@ TEST_CASE("an option wins over generation_config.json, which wins over the defau
 TEST_CASE("a text without a prompt begins with the model's first token") {
     const SavedModel model;
     const Json config = {{"do_sample", false}, {"max_new_tokens", 5}, {"bos_token_id", 17}};
-    CHECK(model.generate(config, {"--as", "ids"}).out ==
+    CHECK(model.generate(config, {"--as", "ids", "--prompt", ""}).out ==
           model.generate(config, {"--as", "ids", "--prompt-ids", "17"}).out);
 }
 

@@ -3,6 +3,8 @@
 #include <string>
 
 #include "base/error.h"
+#include "storage/disk/output_place.h"
+#include "storage/huggingface/named_place.h"
 #include "worker/data/data_prepare.h"
 #include "worker/data/data_show.h"
 #include "worker/roles.h"
@@ -14,10 +16,10 @@ constexpr const char* kDocs = "docs/guide/data.md";
 
 void declare_prepare(CommandLine& app, PrepareArguments& arguments,
                      std::optional<std::string>& long_documents) {
-    app.add(
-           "FILE", arguments.files,
-           "lines or a list of JSON, or Parquet: text, messages, conversations, a question and its "
-           "answer, or chosen and rejected; - for stdin")
+    app.add("FILE", arguments.files,
+            "lines or a list of JSON, Parquet, or a plain text (.txt, .md): text, messages, "
+            "conversations, a question and its "
+            "answer, or chosen and rejected; - for stdin")
         .required();
     app.add("--model DIR", arguments.model, "the folder with tokenizer.json and the chat template")
         .required();
@@ -40,6 +42,7 @@ void declare_prepare(CommandLine& app, PrepareArguments& arguments,
     app.add("--max-bad-lines N", arguments.bad_lines_max, "more bad lines than that are an error")
         .show_default()
         .at_least(0);
+    app.add("--force", arguments.force, storage::kForceHelp);
     app.add("--threads N", arguments.threads, "threads, 0: one for each processor")
         .show_default()
         .at_least(0);
@@ -88,8 +91,11 @@ int data_main(int argc, char** argv) {
         if (!prepare.out.ends_with(".safetensors"))
             fail(ExitCode::kUsage, "--out {}: the name of a file of rows ends with .safetensors",
                  prepare.out);
+        prepare.model = storage::tokenizer_folder_at(prepare.model);
+        storage::require_unused(prepare.out, prepare.force);
         prepare_data(prepare);
     } else if (app.chose("show")) {
+        if (!show.model.empty()) show.model = storage::tokenizer_folder_at(show.model);
         show_row(show);
     } else {
         show_stats(stats_file);

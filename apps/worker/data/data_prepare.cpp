@@ -62,8 +62,9 @@ class Preparation {
         packer_.finish();
         const tokens::PackCounts& counts = packer_.counts();
         if (counts.rows + pairs_.counts().pairs == 0)
-            fail(ExitCode::kInput, "{}: no line gave a row ({} bad ones{})",
-                 printable(arguments_.files.front()), bad_lines_,
+            fail(ExitCode::kInput, "{}: {} gave a row ({}{})", printable(arguments_.files.front()),
+                 lines_.bytes() == 0 ? "it is empty, and no line" : "no line",
+                 counted(bad_lines_, "bad line"),
                  counts.unlearned_rows + pairs_.counts().unanswered > 0
                      ? "; nothing in the others is to be learned"
                      : "");

@@ -25,10 +25,12 @@ struct PrepareArguments {
     bool ends_texts = true;    // the model's end token goes behind what no template has ended
     int64_t bad_lines_max = 100;
     int64_t threads = 0;  // 0: one for each processor
+    bool force = false;   // replaces a file OUT
 };
 
 // Writes ARGUMENTS.out, whole or not at all, and says what was found. Throws Error{kInput} for
-// files that cannot be read, too many bad lines, or no row; Error{kDisk}.
+// files that cannot be read, a file OUT without `force`, too many bad lines, or no row;
+// Error{kDisk}.
 void prepare_data(const PrepareArguments& arguments);
 
 }  // namespace dslaunch::worker

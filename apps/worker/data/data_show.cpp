@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "storage/files/input_file.h"
 #include "tokens/rows/row_packer.h"
 #include "tokens/tokenizer/tokenizer.h"
 #include "worker/data/token_rows.h"
@@ -61,6 +63,7 @@ std::string text_of(const TokenRows& rows, int64_t row, const tokens::Tokenizer*
 }  // namespace
 
 void show_row(const ShowRowArguments& arguments) {
+    storage::require_rows(arguments.file);
     const TokenRows rows(arguments.file);
     const int64_t rows_each = rows.has_pairs() ? 2 : 1;
     const int64_t last = rows.count() / rows_each - 1;
@@ -69,6 +72,7 @@ void show_row(const ShowRowArguments& arguments) {
              arguments.row);
     std::optional<tokens::Tokenizer> tokenizer;
     if (!arguments.model.empty()) tokenizer = tokens::Tokenizer::of_folder(arguments.model);
+    if (!tokenizer) log_info("data", "numbers of tokens; --model FOLDER shows them as text");
     const tokens::Tokenizer* const codec = tokenizer ? &*tokenizer : nullptr;
     if (!rows.has_pairs()) {
         fmt::print("{}\n", text_of(rows, arguments.row, codec));
@@ -86,6 +90,7 @@ void show_row(const ShowRowArguments& arguments) {
 }
 
 void show_stats(const std::string& file) {
+    storage::require_rows(file);
     const TokenRows rows(file);
     int64_t learned = 0, padding = 0;
     for (int64_t row = 0; row < rows.count(); ++row) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/json.h"
 #include "tokens/chat/chat_line.h"
 #include "tokens/chat/row_columns.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr size_t kLinesOfBlock = 512;
 constexpr int64_t kBytesOfBlock = int64_t{8} << 20;
+constexpr int64_t kTextPieceBytes = int64_t{1} << 20;
 
 struct Packing {
     std::string_view begin, name, remedy;
@@ -46,6 +48,14 @@ bool is_table(const std::string& path, const std::string& line) {
     return has_column && cells > 1;
 }
 
+// True for a text, by its name and by LINE, its first, which is no JSON.
+bool is_plain_text(const std::string& path, const std::string& line) {
+    const std::string name = lower(path);
+    const bool is_named =
+        name.ends_with(".txt") || name.ends_with(".text") || name.ends_with(".md");
+    return is_named && !trim(line).starts_with('{');
+}
+
 }  // namespace
 
 std::vector<SampleLine> SampleLines::next() {
@@ -69,6 +79,7 @@ bool SampleLines::open_next() {
     ++file_;
     number_ = 0;
     has_begun_ = false;
+    piece_.reset();
     if (path() == "-") {
         in_ = &std::cin;
         return true;
@@ -84,7 +95,28 @@ bool SampleLines::open_next() {
     return true;
 }
 
+// Adds a piece of a plain text: whole lines, which are one document.
+bool SampleLines::add_text(std::vector<SampleLine>& lines) {
+    const int64_t first = number_;
+    std::string line;
+    while (std::ssize(*piece_) < kTextPieceBytes && std::getline(*in_, line)) {
+        ++number_;
+        if (line.ends_with('\r')) line.pop_back();
+        *piece_ += line;
+        if (!in_->eof()) *piece_ += '\n';
+    }
+    if (in_->bad())
+        fail(ExitCode::kInput, "{}: cannot be read: {}", printable(path()), errno_text(errno));
+    if (trim(*piece_).empty()) return false;
+    bytes_ += std::ssize(*piece_);
+    lines.push_back({fmt::format("{{\"text\": {}}}", json_quote(*piece_)), "", file_ - 1,
+                     std::max(first, int64_t{1})});
+    piece_ = "";
+    return true;
+}
+
 bool SampleLines::add_line(std::vector<SampleLine>& lines) {
+    if (piece_) return add_text(lines);
     std::string text;
     if (!std::getline(*in_, text)) {
         if (in_->bad())
@@ -100,6 +132,11 @@ bool SampleLines::add_line(std::vector<SampleLine>& lines) {
             number_ = 0;
             objects_.emplace(*in_, std::move(text));
             return true;
+        }
+        if (is_plain_text(path(), text)) {
+            if (text.ends_with('\r')) text.pop_back();
+            piece_ = in_->eof() ? text : text + "\n";
+            return add_text(lines);
         }
     }
     bytes_ += std::ssize(text) + 1;

@@ -1,7 +1,7 @@
 // The samples of training text of several files, as lines of JSON: those of .jsonl files as they
-// are, the objects of a list or of several lines each, and the rows of Parquet files as lines that
-// say the same. Data path: .json, .jsonl, .parquet -> [here] -> lib/tokens. Blocks on the disk; one
-// thread.
+// are, the objects of a list or of several lines each, the rows of Parquet files as lines that say
+// the same, and a plain text (.txt, .md) in pieces of whole lines. Data path: .json, .jsonl,
+// .parquet, .txt -> [here] -> lib/tokens. Blocks on the disk; one thread.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,7 @@ class SampleLines {
   private:
     [[nodiscard]] bool open_next();
     [[nodiscard]] bool add_line(std::vector<SampleLine>& lines);
+    [[nodiscard]] bool add_text(std::vector<SampleLine>& lines);
     [[nodiscard]] bool add_rows(std::vector<SampleLine>& lines);
     [[nodiscard]] bool add_object(std::vector<SampleLine>& lines);
     void check_begin(const std::string& line) const;
@@ -50,6 +51,7 @@ class SampleLines {
     std::istream* in_ = nullptr;                // null: the file is a table, or none is open
     std::unique_ptr<storage::TableRows> rows_;  // null: it has lines, or none is open
     std::optional<JsonObjects> objects_;        // unset: the file has a sample in each line
+    std::optional<std::string> piece_;          // of a plain text; unset: the file is none
     bool has_begun_ = false;                    // a line of the file was not blank
     int64_t number_ = 0;
     int64_t bytes_ = 0;

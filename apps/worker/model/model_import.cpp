@@ -12,7 +12,9 @@
 #include "graph/archive/scalar_types.h"
 #include "graph/models/archive.h"
 #include "graph/models/models.h"
+#include "storage/disk/output_place.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/huggingface/named_place.h"
 
 namespace dslaunch::worker {
 namespace {
@@ -34,13 +36,18 @@ void add_import(CommandLine& app, ImportArguments& arguments) {
     import.add("-o,--out FILE", arguments.out, "archive to write").required();
     import.add("--dtype NAME", arguments.dtype, "of the weights; default: as in the folder")
         .one_of({"fp32", "bf16", "fp16"});
+    import.add("--force", arguments.force, storage::kForceHelp);
 }
 
 void run_import(const ImportArguments& arguments) {
-    if (!storage::model_folder_of(arguments.folder))
-        fail(ExitCode::kInput, "{}: is no folder with a config.json, as Hugging Face has them",
-             printable(arguments.folder));
-    graph::Model model = graph::Model::load(arguments.folder);
+    const std::string folder = storage::model_at(arguments.folder);
+    if (!storage::model_folder_of(folder))
+        fail(ExitCode::kInput,
+             "{}: is a file, and a folder with a config.json is imported, as Hugging Face has "
+             "them; an archive is a model as it stands",
+             printable(folder));
+    storage::require_unused(arguments.out, arguments.force);
+    graph::Model model = graph::Model::load(folder);
     if (!arguments.dtype.empty()) {
         const at::NoGradGuard no_grad;
         const at::ScalarType dtype = graph::scalar_type_of(dtype_named(arguments.dtype));

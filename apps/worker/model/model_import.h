@@ -10,6 +10,7 @@ namespace dslaunch::worker {
 struct ImportArguments {
     std::string folder, out;
     std::string dtype;  // empty: as in the folder
+    bool force = false;
 };
 
 void add_import(CommandLine& app, ImportArguments& arguments);

@@ -8,9 +8,11 @@
 #include "graph/adapter/merged_model.h"
 #include "graph/archive/model.h"
 #include "runtime/save/save_weights.h"
+#include "storage/disk/output_place.h"
 #include "storage/export/weight_export.h"
 #include "storage/files/atomic_file.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/huggingface/named_place.h"
 #include "worker/roles.h"
 
 namespace dslaunch::worker {
@@ -46,24 +48,31 @@ void add_merge(CommandLine& app, MergeArguments& arguments) {
          .examples = {"dslaunch model merge Qwen2.5-0.5B run/adapter -o tuned"},
          .docs = "docs/guide/lora.md"});
     merge.add("MODEL", arguments.model, "an archive or a Hugging Face folder").required();
-    merge.add("ADAPTER", arguments.adapter, "a folder as PEFT writes it").required();
+    merge
+        .add("ADAPTER", arguments.adapter,
+             "a folder as PEFT writes it, or the --output folder of a job with --lora")
+        .required();
     merge.add("-o,--out DIR", arguments.out, "folder for model.pt and model.safetensors")
         .required();
+    merge.add("--force", arguments.force, storage::kForceHelp);
     merge.add("--trust-model", arguments.trust_model, kTrustModelHelp);
 }
 
 void run_merge(const MergeArguments& arguments) {
+    const std::string model = storage::model_at(arguments.model);
+    const std::string adapter = storage::adapter_at(arguments.adapter);
     storage::require_room_for_model(arguments.out);
-    const std::optional<std::string> folder = storage::model_folder_of(arguments.model);
+    storage::require_unused(arguments.out, arguments.force);
+    const std::optional<std::string> folder = storage::model_folder_of(model);
     if (folder) storage::require_room_for_config(*folder, arguments.out);
-    graph::MergedModel merged = graph::load_merged(arguments.model, arguments.adapter,
-                                                   graph::trust_of(arguments.trust_model));
+    graph::MergedModel merged =
+        graph::load_merged(model, adapter, graph::trust_of(arguments.trust_model));
     runtime::WeightWriter writer(merged.model, arguments.out, {});
     writer.finish();
     if (folder) {
         storage::copy_model_config(*folder, arguments.out);
         // Tokens that the adapter brought are in its own files.
-        if (merged.changes_vocabulary) storage::copy_text_files(arguments.adapter, arguments.out);
+        if (merged.changes_vocabulary) storage::copy_text_files(adapter, arguments.out);
         change_config(arguments.out, merged);
     }
     log_info("model", "wrote {0}/model.safetensors and {0}/model.pt, layers={1}", arguments.out,

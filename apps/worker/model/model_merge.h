@@ -10,6 +10,7 @@ namespace dslaunch::worker {
 struct MergeArguments {
     std::string model, adapter, out;
     bool trust_model = false;
+    bool force = false;
 };
 
 void add_merge(CommandLine& app, MergeArguments& arguments);

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "graph/models/archive.h"
+#include "storage/disk/output_place.h"
 
 namespace dslaunch::worker {
 namespace {
@@ -26,6 +27,7 @@ void add_gpt(CommandLine& kinds, GptArguments& arguments) {
     gpt.add("--dropout P", arguments.dropout, "probability, 0: none").show_default();
     gpt.add("--tie", arguments.tie, "the output layer shares the token embedding's weights");
     gpt.add("--seed N", arguments.seed, "of the initial weights").show_default();
+    gpt.add("--force", arguments.force, storage::kForceHelp);
 }
 
 torch::jit::Module make_gpt_from(const GptArguments& arguments) {
@@ -41,15 +43,16 @@ torch::jit::Module make_gpt_from(const GptArguments& arguments) {
     return graph::make_gpt(options);
 }
 
-void add_mlp(CommandLine& kinds, std::string& out, graph::MlpOptions& options) {
+void add_mlp(CommandLine& kinds, NewArguments& arguments) {
     CommandLine& mlp = kinds.subcommand(
         "mlp", {.does = "Makes linear layers with ReLU between: forward(x) -> output.",
                 .examples = {"dslaunch model new mlp --widths 784,256,10 -o train.pt"},
                 .docs = "docs/reference/cli.md"});
-    mlp.add("-o,--out FILE", out, "archive to write").required();
-    mlp.add("--widths LIST", options.widths, "input, hidden…, output, as in 1000,1000,10")
+    mlp.add("-o,--out FILE", arguments.mlp_out, "archive to write").required();
+    mlp.add("--widths LIST", arguments.mlp.widths, "input, hidden…, output, as in 1000,1000,10")
         .show_default();
-    mlp.add("--seed N", options.seed, "of the initial weights").show_default();
+    mlp.add("--seed N", arguments.mlp.seed, "of the initial weights").show_default();
+    mlp.add("--force", arguments.mlp_force, storage::kForceHelp);
 }
 
 }  // namespace
@@ -60,13 +63,14 @@ void add_new(CommandLine& app, NewArguments& arguments) {
                                .examples = {"dslaunch model new gpt --size tiny -o train.pt"},
                                .docs = "docs/reference/cli.md"});
     add_gpt(kinds, arguments.gpt);
-    add_mlp(kinds, arguments.mlp_out, arguments.mlp);
+    add_mlp(kinds, arguments);
     arguments.kinds = &kinds;
 }
 
 void run_new(const NewArguments& arguments) {
     const bool is_gpt = arguments.kinds->chose("gpt");
     const std::string& out = is_gpt ? arguments.gpt.out : arguments.mlp_out;
+    storage::require_unused(out, is_gpt ? arguments.gpt.force : arguments.mlp_force);
     const torch::jit::Module module =
         is_gpt ? make_gpt_from(arguments.gpt) : graph::make_mlp(arguments.mlp);
     graph::save_archive(module, out);

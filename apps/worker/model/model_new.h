@@ -16,18 +16,21 @@ struct GptArguments {
     double dropout = 0.0;
     bool tie = false;
     uint64_t seed = 1234;
+    bool force = false;
 };
 
 struct NewArguments {
     GptArguments gpt;
     std::string mlp_out;
+    bool mlp_force = false;
     graph::MlpOptions mlp;
     const CommandLine* kinds = nullptr;  // knows which was chosen
 };
 
 // ARGUMENTS must outlive APP's parsing.
 void add_new(CommandLine& app, NewArguments& arguments);
-// Throws Error{kUsage} for an option out of range, Error{kDisk}.
+// Throws Error{kUsage} for an option out of range, Error{kInput} for a file that is there already,
+// Error{kDisk}.
 void run_new(const NewArguments& arguments);
 
 }  // namespace dslaunch::worker

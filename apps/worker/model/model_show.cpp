@@ -24,6 +24,7 @@
 #include "graph/archive/scalar_types.h"
 #include "graph/segment/segment.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/huggingface/named_place.h"
 #include "worker/roles.h"
 
 namespace dslaunch::worker {
@@ -200,12 +201,13 @@ void add_show(CommandLine& app, ShowArguments& arguments) {
 
 void run_show(const ShowArguments& arguments) {
     graph::load_op_libraries(arguments.op_libraries);
-    graph::Model model = graph::Model::load(arguments.model, graph::Weights::kIfThere,
-                                            graph::trust_of(arguments.trust_model));
+    const std::string path = storage::model_at(arguments.model);
+    graph::Model model =
+        graph::Model::load(path, graph::Weights::kIfThere, graph::trust_of(arguments.trust_model));
     const ModuleNode root = tree_of(model);
     const Segments segments = segments_of(model);
     if (arguments.json) return print_json(model, root, segments);
-    fmt::print("{}: {} parameters in {}, {}\n\n", printable(arguments.model), root.numel,
+    fmt::print("{}: {} parameters in {}, {}\n\n", printable(path), root.numel,
                counted(std::ssize(model.parameters()), "tensor"), to_text(Bytes{root.bytes}));
     if (arguments.parameters) {
         print_parameters(model);

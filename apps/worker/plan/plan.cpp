@@ -24,6 +24,7 @@
 #include "plan/predict/step_times.h"
 #include "plan/print/plan_text.h"
 #include "runtime/compute/rank_device.h"
+#include "storage/huggingface/named_place.h"
 #include "worker/plan/learning_rate_text.h"
 #include "worker/plan/plan_cache.h"
 #include "worker/plan/plan_hosts.h"
@@ -532,6 +533,7 @@ int plan_main(int argc, char** argv) {
     add_tensor_options(app, arguments);
     add_mesh_options(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
+    arguments.job.model_path = storage::model_at(arguments.job.model_path);
     for (const std::string& rule : arguments.tensor_rules)
         arguments.tensor.rules.patterns.push_back(parse_tensor_rule_option(rule));
     MeshArguments& mesh = arguments.mesh;

@@ -14,7 +14,9 @@
 #include "base/text/json.h"
 #include "infer/cache/page_pool.h"
 #include "infer/score/text_scores.h"
+#include "storage/files/input_file.h"
 #include "storage/files/token_file.h"
+#include "storage/huggingface/named_place.h"
 #include "worker/data/token_rows.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
@@ -75,7 +77,8 @@ struct Text {
 // Held-out samples as texts: a row, its documents, or a piece of a file of tokens.
 class HeldOut {
   public:
-    HeldOut(const EvalArguments& arguments, int64_t context) : context_(context) {
+    HeldOut(const EvalArguments& arguments, int64_t context, int64_t vocabulary)
+        : context_(context) {
         if (arguments.data.ends_with(".safetensors")) {
             rows_.emplace(arguments.data);
             samples_ = rows_->count() / (rows_->has_pairs() ? 2 : 1);
@@ -85,6 +88,9 @@ class HeldOut {
             if (samples_ == 0)
                 fail(ExitCode::kInput, "{}: has {} tokens, and a sample takes {}: give a --context",
                      printable(arguments.data), tokens_->token_count(), context + 1);
+            if (const int64_t limit = storage::foreign_limit(*tokens_, vocabulary); limit > 0)
+                log_warn("eval", "{}: {}", arguments.data,
+                         storage::foreign_text(limit, vocabulary));
         }
         if (arguments.samples_max > 0) samples_ = std::min(samples_, arguments.samples_max);
     }
@@ -312,9 +318,21 @@ void require_reference(const EvalArguments& arguments, const HeldOut& data) {
         fail(ExitCode::kUsage, "--write-reference: all pairs need one: leave out --samples");
 }
 
+// Refuses a file of another kind before the weights are read.
+void require_held_out(const EvalArguments& arguments) {
+    const std::string& path = arguments.data;
+    storage::require_data(path, arguments.decoder.model);
+    if (path.ends_with(".npy"))
+        fail(ExitCode::kInput,
+             "--data {}: rows are read from .safetensors, as `dslaunch data prepare` writes them; "
+             "an array of numpy is not",
+             printable(path));
+}
+
 void evaluate(const EvalArguments& arguments, RankProcess& process) {
     if (arguments.data.empty() && arguments.choices.empty())
         fail(ExitCode::kUsage, "nothing to evaluate: give --data or --choices");
+    if (process.is_first() && !arguments.data.empty()) require_held_out(arguments);
     DecoderSession session(arguments.decoder, process);
     if (!process.is_first()) {
         session.open(0);
@@ -324,7 +342,7 @@ void evaluate(const EvalArguments& arguments, RankProcess& process) {
     std::vector<Question> questions;
     int64_t longest = 1;
     if (!arguments.data.empty()) {
-        data.emplace(arguments, session.context());
+        data.emplace(arguments, session.context(), session.folder().config.vocabulary);
         longest = data->length();
         if (arguments.writes_reference) require_reference(arguments, *data);
     }
@@ -368,6 +386,8 @@ int eval_main(int argc, char** argv) {
     EvalArguments arguments;
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
+    arguments.decoder.model = storage::folder_model_at(arguments.decoder.model, "eval");
+    arguments.decoder.adapter = storage::adapter_at(arguments.decoder.adapter);
     return run_as_rank([&](RankProcess& process) { evaluate(arguments, process); });
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/comm/device_backend.h"
 #include "runtime/compute/rank_device.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/huggingface/named_place.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
 #include "worker/text/generation_defaults.h"
@@ -23,6 +24,7 @@
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/api/module.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -40,13 +42,16 @@ struct GenerateArguments {
     std::string device = "cpu", as = "auto";
     std::vector<std::string> op_libraries;
     bool trust_model = false;
+    bool names_prompt = false;  // an option gives one; else it comes from stdin
 };
 
 void declare(CommandLine& app, GenerateArguments& arguments) {
     app.add("MODEL", arguments.decoder.model,
             "an archive with logits(tokens) or forward(tokens) -> logits, or a Hugging Face folder")
         .required();
-    app.add("--prompt TEXT", arguments.prompt.text, "text to continue");
+    app.add("--prompt TEXT", arguments.prompt.text,
+            "text to continue; empty: the model begins by itself. Without --prompt, --prompt-ids, "
+            "--chat and --file it is read from stdin");
     app.add("--prompt-ids LIST", arguments.prompt.ids, "token ids to continue, as in 5,17,2");
     app.add("--chat TEXT", arguments.prompt.chat,
             "what a user says to the model, in its chat template");
@@ -90,7 +95,8 @@ runtime::DeviceBackendPtr open_device(const std::string& name) {
 }
 
 std::vector<Prompt> prompts_of(const GenerateArguments& arguments, const TextFiles& files) {
-    const PromptArguments& given = arguments.prompt;
+    PromptArguments given = arguments.prompt;
+    if (!arguments.names_prompt) given.text = text_of_stdin();
     if (given.file.empty()) return {prompt_of(given, files)};
     if (!given.text.empty() || !given.ids.empty() || !given.chat.empty())
         fail(ExitCode::kUsage, "--file excludes --prompt, --prompt-ids and --chat");
@@ -215,6 +221,11 @@ int generate_main(int argc, char** argv) {
         fail(ExitCode::kUsage, "--stop is empty: every text would end at once");
     static_cast<void>(sampling_of(arguments.sampling, {}));  // says what is out of range
 
+    for (const char* option : {"--prompt", "--prompt-ids", "--chat", "--file"})
+        arguments.names_prompt |= app.count(option) > 0;
+    if (!arguments.names_prompt && ::isatty(STDIN_FILENO) == 1) fail_without_prompt();
+    arguments.decoder.model = storage::model_at(arguments.decoder.model);
+    arguments.decoder.adapter = storage::adapter_at(arguments.decoder.adapter);
     const bool is_folder = storage::model_folder_of(arguments.decoder.model).has_value();
     return run_as_rank([&](RankProcess& process) {
         if (is_folder && arguments.device == "cpu") {

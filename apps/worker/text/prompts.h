@@ -32,6 +32,12 @@ struct Prompt {
 // a chat without a template.
 [[nodiscard]] Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files);
 
+// Returns the text that stdin holds, without the newline at its end. Throws Error{kUsage} if there
+// is none, Error{kInput} if it cannot be read. Waits for its end.
+[[nodiscard]] std::string text_of_stdin();
+// Throws Error{kUsage}: says how a prompt is given.
+[[noreturn]] void fail_without_prompt();
+
 // Returns TEXT, a JSON object, as variables of a template. WHERE names it in messages. Throws
 // Error{kUsage} for anything else, and for names that are no variables of a template's own.
 [[nodiscard]] tokens::TemplateVariables template_variables_of(const std::string& text,

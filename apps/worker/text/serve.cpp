@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "infer/sample/sampler.h"
 #include "serve/http_server.h"
+#include "storage/huggingface/named_place.h"
 #include "worker/roles.h"
 #include "worker/text/chat_values.h"
 #include "worker/text/decoder_session.h"
@@ -168,7 +169,8 @@ void serve_session(const ServeArguments& arguments, const serve::ServerOptions& 
                              options);
     const int port = server.bind();
     const bool is_v6 = options.host.find(':') != std::string::npos;
-    log_info("serve", "`{}` at http://{}:{}/v1, {} texts at once, {} tokens of cache",
+    log_info("serve",
+             "`{}` at http://{}:{}/v1 (Ctrl-C stops), {} texts at once, {} tokens of cache",
              printable(options.model), is_v6 ? "[" + options.host + "]" : options.host, port,
              engine.sequences_max, session.pages() * infer::kPagePositions);
     watch.serve(server, service,
@@ -218,6 +220,8 @@ int serve_main(int argc, char** argv) {
     if (!app.parse({argv + 1, argv + argc})) return 0;
     static_cast<void>(sampling_of(arguments.sampling, {}));  // says what is out of range
     static_cast<void>(template_variables_of(arguments.template_kwargs, "--chat-template-kwargs"));
+    arguments.decoder.model = storage::folder_model_at(arguments.decoder.model, "serve");
+    arguments.decoder.adapter = storage::adapter_at(arguments.decoder.adapter);
     return run_as_rank([&](RankProcess& process) { serve_model(arguments, process); });
 }
 

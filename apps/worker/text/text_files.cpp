@@ -93,9 +93,9 @@ std::string TextFiles::chat_text(const tokens::ChatInput& chat,
                                  const tokens::jinja::Limits& limits) const {
     if (!chat_)
         fail(ExitCode::kInput,
-             "{}: the model has no chat template (chat_template.jinja, or `chat_template` in "
+             "{} has no chat template (chat_template.jinja, or `chat_template` in "
              "tokenizer_config.json); give a --prompt",
-             folder_.empty() ? "MODEL" : printable(folder_));
+             folder_.empty() ? "the model is an archive, which" : printable(folder_));
     const bool with_tools = !chat.tools.is(tokens::jinja::Kind::kNone);
     const tokens::ChatTemplate& made = chat_->choose(with_tools);
     const auto require = [&](bool is_given, const char* name, const char* advice) {

@@ -27,7 +27,7 @@ if [ ! -s kjv.tokens ]; then
 fi
 say "a new GPT, with the config and the data reference inside its archive"
 "$bin/dslaunch" model new gpt --size small --vocab 256 --width 192 --heads 6 --layers 4 \
-    --context 64 -o train.pt
+    --context 64 -o train.pt --force
 "$bin/dslaunch" pack train.pt --config "$example/ds_config.json" --data kjv.tokens
 say "training on two ranks with ZeRO stage 3"
 rm -rf run

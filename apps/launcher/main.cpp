@@ -24,16 +24,34 @@
 namespace dslaunch::launcher {
 namespace {
 
+[[noreturn]] void refuse_help_of(const std::string& word) {
+    std::vector<std::string> names;
+    for (const Subcommand& row : subcommands())
+        if (row.is_offered) names.emplace_back(row.name);
+    const auto near = nearest(word, names);
+    fail(ExitCode::kUsage, "help: `{}` is no subcommand{}", printable(word),
+         near ? fmt::format("; did you mean `{}`?", *near) : "; `dslaunch --help` lists them");
+}
+
 int dispatch(int argc, char** argv) {
     std::vector<std::string> words(argv + 1, argv + argc);
     // A link to this program has the name of DeepSpeed's script.
     const std::string_view own_path = argv[0];
     if (own_path.substr(own_path.find_last_of('/') + 1) == "zero_to_fp32.py")
         words.insert(words.begin(), "zero_to_fp32");
-    if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    if (words.empty() || words[0] == "--help" || words[0] == "-h" ||
+        (words[0] == "help" && words.size() == 1)) {
         fmt::print(words.empty() ? stderr : stdout, "{}", subcommands_help());
         return words.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
     }
+    // `help run` is `run --help`.
+    if (words[0] == "help") {
+        words.erase(words.begin());
+        words.emplace_back("--help");
+        if (find_subcommand(words[0]) == nullptr) refuse_help_of(words[0]);
+    }
+    if (words.size() == 1 && (words[0] == "-v" || words[0] == "-V" || words[0] == "version"))
+        words[0] = "--version";
     const Subcommand* row = find_subcommand(words[0]);
     // Options or a target come first where `run` is left out.
     if (row == nullptr) row = find_subcommand("run");

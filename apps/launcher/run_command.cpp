@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "launch/agent/agent_command.h"
 #include "launch/machine/held_name.h"
 #include "launch/plan/join_token.h"
@@ -30,6 +31,7 @@
 #include "launcher/run/training_job_checks.h"
 #include "launcher/run/worker_program.h"
 #include "storage/files/input_file.h"
+#include "storage/huggingface/named_place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -55,11 +57,27 @@ struct MeantSubcommand {
 // The subcommand whose name, or a word that people use for it, is near to WORD; nullopt: none.
 std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                                                 std::span<const std::string> subcommands) {
-    static const std::map<std::string, std::string> kOtherWords = {
-        {"checkpoint", "ckpt"},   {"checkpoints", "ckpt"}, {"help", "--help"},
-        {"version", "--version"}, {"jobs", "ps"},          {"kill", "stop"},
-        {"cancel", "stop"},       {"status", "ps"},        {"train", "run"},
-        {"launch", "run"},        {"tokenize", "tokens"},  {"benchmark", "io-bench"}};
+    static const std::map<std::string, std::string> kOtherWords = {{"checkpoint", "ckpt"},
+                                                                   {"checkpoints", "ckpt"},
+                                                                   {"help", "--help"},
+                                                                   {"version", "--version"},
+                                                                   {"jobs", "ps"},
+                                                                   {"kill", "stop"},
+                                                                   {"cancel", "stop"},
+                                                                   {"status", "ps"},
+                                                                   {"train", "run"},
+                                                                   {"launch", "run"},
+                                                                   {"tokenize", "tokens"},
+                                                                   {"benchmark", "io-bench"},
+                                                                   {"finetune", "run"},
+                                                                   {"fine-tune", "run"},
+                                                                   {"sft", "run"},
+                                                                   {"chat", "generate"},
+                                                                   {"inference", "generate"},
+                                                                   {"evaluate", "eval"},
+                                                                   {"validate", "verify"},
+                                                                   {"export", "ckpt"},
+                                                                   {"merge", "model"}};
     std::vector<std::string> words(subcommands.begin(), subcommands.end());
     for (const auto& [other, name] : kOtherWords) words.push_back(other);
     const auto near = nearest(word, words);
@@ -153,6 +171,42 @@ void require_srun(const launch::JobSpec& spec) {
          "there, or unset SLURM_JOB_ID, or give a --hostfile or --standalone");
 }
 
+// Refuses a file that is no program: a text is data, and weights are no model.
+void refuse_data_as_program(const launch::JobSpec& spec) {
+    const std::string path = path_of_target(spec);
+    std::error_code unreadable;
+    if (spec.target_kind != launch::TargetKind::kProgram ||
+        spec.transport != launch::TransportKind::kLocal ||
+        (spec.target.find('/') == spec.target.npos && is_in_path(spec.target)) ||
+        !std::filesystem::is_regular_file(path, unreadable) || access(path.c_str(), X_OK) == 0)
+        return;
+    storage::require_target(path);
+}
+
+// Says why a program of this machine cannot be started: nothing has its name. The result is the
+// exit code, as a shell has it; 0: it is there, or other machines may have it.
+int find_program(const launch::JobSpec& spec) {
+    constexpr int kNotFound = 127;
+    if (spec.target_kind != launch::TargetKind::kProgram) return 0;
+    if (storage::is_hub_name(spec.target, spec.working_directory))
+        storage::fail_missing_model(spec.target);
+    if (spec.transport != launch::TransportKind::kLocal || !spec.environment.set.empty()) return 0;
+    const std::string& target = spec.target;
+    const bool is_path = target.find('/') != target.npos;
+    if (is_path ? access(path_of_target(spec).c_str(), F_OK) == 0 : is_in_path(target)) return 0;
+    if (is_path) {
+        fmt::print(stderr, "dslaunch: error: {}: there is no such program{}\n", printable(target),
+                   near_file_text(path_of_target(spec)));
+    } else {
+        fmt::print(stderr,
+                   "dslaunch: error: no subcommand is called `{0}`, and no program `{0}` is in "
+                   "PATH: a program here is ./{0}, a model a file (train.pt) or a Hugging Face "
+                   "folder; `dslaunch --help` lists the subcommands{1}\n",
+                   printable(target), near_file_text(path_of_target(spec)));
+    }
+    return kNotFound;
+}
+
 // Refuses a file that is a model by its name and is given as a program.
 void refuse_model_as_program(const launch::JobSpec& spec) {
     const std::string path = path_of_target(spec);
@@ -228,13 +282,21 @@ int start_job(RunOptions options, bool run_is_named, std::span<const std::string
     refuse_mistyped_subcommand(job.spec, options, run_is_named || options.no_python, subcommands);
     refuse_folder(job.spec);
     refuse_model_as_program(job.spec);
+    refuse_data_as_program(job.spec);
+    if (const int code = find_program(job.spec); code != 0) return code;
     require_script(options, job.spec);
     require_output_folder(job.spec);
     require_srun(job.spec);
     if (job.spec.target_kind == launch::TargetKind::kModel) {
         require_worker(job.spec.required_files.front());
         if (options.role.empty()) {
-            look_into_training_job(options, job.spec);
+            if (const int64_t step = look_into_training_job(options, job.spec); step > 0) {
+                fmt::print(stderr,
+                           "dslaunch: {}: is at step {} already, and all its steps are done: "
+                           "nothing to do; --steps N with a larger N goes on\n",
+                           printable(job.spec.output_directory), step);
+                return 0;
+            }
         } else {
             require_role_files(options, job.spec);
         }

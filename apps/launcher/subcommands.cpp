@@ -16,6 +16,7 @@
 #include "launcher/hosts/health_command.h"
 #include "launcher/hosts/hosts_command.h"
 #include "launcher/hosts/push_command.h"
+#include "launcher/inputs/completion_command.h"
 #include "launcher/inputs/config_command.h"
 #include "launcher/inputs/pack_command.h"
 #include "launcher/inputs/tokens_command.h"
@@ -50,11 +51,20 @@ int shared_role(Words words) {
     become_worker(words);
 }
 
-int run(Words words) {
+std::vector<std::string> offered_names() {
     std::vector<std::string> offered;
     for (const Subcommand& row : subcommands()) {
         if (row.is_offered) offered.emplace_back(row.name);
     }
+    return offered;
+}
+
+int completion(Words words) {
+    return completion_command(words.subspan(1), offered_names());
+}
+
+int run(Words words) {
+    const std::vector<std::string> offered = offered_names();
     const RunAs as = words.front() == "run"      ? RunAs::kRun
                      : words.front() == "verify" ? RunAs::kVerify
                                                  : RunAs::kUnnamed;
@@ -99,6 +109,7 @@ constexpr Subcommand kSubcommands[] = {
     {"ps", "lists the running jobs, with --all also those that ended; who holds GPUs", own<ps_command>},
     {"logs", "shows what the ranks of a job wrote", own<logs_command>},
     {"stop", "ends a job, and what a dead one has left on its hosts", own<stop_command>},
+    {"completion", "prints a script that completes dslaunch's words in bash or zsh", completion},
     {"report", "prints what to paste into a bug report, secrets hidden", own<report_command>},
     // It takes the variable itself: it joins with that token.
     {"agent", "serves one node of a job that waits for it", own<launch::run_agent_command>, kKeepsToken, kNotOffered},

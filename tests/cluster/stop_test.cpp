@@ -79,7 +79,7 @@ TEST_CASE("a running job is listed, its words are shown, and it ends when asked"
     CHECK(all_gone(job.workers));
     for (const ProcessName& worker : other.workers) CHECK(name_process(worker.pid) == worker);
     CHECK(nlohmann::json::parse(run(state, {"ps", "--json"}).out).size() == 1);
-    CHECK_THAT(run(state, {"ps", "--all"}).out, Catch::Contains("ended 76"));
+    CHECK_THAT(run(state, {"ps", "--all"}).out, Catch::Contains("interrupted"));
 }
 
 TEST_CASE("a job whose ranks do not want to end is ended at once with --now") {

@@ -27,6 +27,14 @@ struct ExportArguments {
 
 // Refuses options that only another format has.
 void check_combination(const ExportArguments& arguments) {
+    if (arguments.format == "gguf")
+        fail(ExitCode::kUsage,
+             "--format gguf: GGUF is not written; write --format hf, of which llama.cpp's "
+             "convert_hf_to_gguf.py makes it");
+    if (arguments.format != "safetensors" && arguments.format != "hf" &&
+        arguments.format != "torchscript")
+        fail(ExitCode::kUsage, "--format: `{}` is none of safetensors, hf, torchscript",
+             printable(arguments.format));
     const bool torchscript = arguments.format == "torchscript";
     const storage::ExportOptions& options = arguments.options;
     if (torchscript && arguments.model.empty())
@@ -148,7 +156,6 @@ int ckpt_export(CommandLine& command, const Parse& parse) {
         .add("--format NAME", arguments.format,
              "safetensors (every name of a tied tensor), hf (as transformers reads it: one "
              "name, no buffers that it makes itself), torchscript")
-        .one_of({"safetensors", "hf", "torchscript"})
         .show_default();
     command.add("--dtype NAME", arguments.dtype, "fp32, bf16 or fp16; default: as they are stored")
         .one_of({"fp32", "bf16", "fp16"});

@@ -2,12 +2,15 @@
 #include <fmt/core.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/foreign/import.h"
+#include "storage/huggingface/model_folder.h"
+#include "storage/huggingface/named_place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -32,7 +35,22 @@ void print_json(const storage::ImportReport& report) {
     fmt::print("{}\n", json.text());
 }
 
+// Returns the command that trains from the checkpoint: the source names the model where it is one.
+std::string next_command(const ImportArguments& arguments) {
+    const std::string& source = arguments.options.source;
+    const bool is_folder = storage::model_folder_of(source) && !source.ends_with(".json");
+    const std::string model = is_folder ? source : storage::archive_of_job(source).value_or("");
+    return fmt::format("dslaunch {} --output {} --resume --data FILE{}",
+                       model.empty() ? "MODEL" : printable(model), printable(arguments.out),
+                       model.empty() ? " (MODEL: the archive or Hugging Face folder with these "
+                                       "weights' names)"
+                                     : "");
+}
+
 void run_import(const ImportArguments& arguments) {
+    const std::string& source = arguments.options.source;
+    std::error_code unreadable;
+    if (!std::filesystem::exists(source, unreadable)) storage::fail_missing_model(source);
     storage::ImportOptions options = arguments.options;
     options.root = fmt::format("{}/checkpoints", arguments.out);
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
@@ -54,8 +72,7 @@ void run_import(const ImportArguments& arguments) {
     fmt::print(stderr, "dslaunch: read: {}\n", printable(report.writer));
     for (const std::string& note : report.notes)
         fmt::print(stderr, "dslaunch: note: {}\n", printable(note));
-    fmt::print(stderr, "dslaunch: go on with: dslaunch --output {} --resume train.pt\n",
-               printable(arguments.out));
+    fmt::print(stderr, "dslaunch: next: {}\n", next_command(arguments));
 }
 
 }  // namespace

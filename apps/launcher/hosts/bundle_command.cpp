@@ -11,6 +11,7 @@
 #include "launch/push/installation.h"
 #include "launcher/hosts/bundle_archive.h"
 #include "launcher/hosts/push_files.h"
+#include "storage/disk/output_place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -33,8 +34,11 @@ int bundle_command(std::span<const std::string> arguments) {
     std::vector<std::string> words;
     CommandLine app(bundle_page(), "dslaunch bundle");
     app.add("OUT.tar.zst", out, "the archive to write").required();
+    bool force = false;
+    app.add("--force", force, storage::kForceHelp);
     app.add("FILE", words, "what else to put in: files, folders with all in them");
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
+    storage::require_unused(out, force);
     const launch::InstallationPaths paths = launch::installation_paths();
     std::vector<BundleFile> files;
     for (const launch::PushFile& file : list_installation()) {

@@ -2,10 +2,15 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/text/columns.h"
 #include "base/text/command_line.h"
 #include "config/resolve/resolve.h"
@@ -17,10 +22,60 @@ namespace {
 struct CheckArguments {
     std::string file;
     bool json = false;
+    bool all = false;
     int64_t world_size = 0;  // 0: not given
     int64_t steps = 0;       // 0: not given
     std::vector<std::string> overrides;
 };
+
+// Prints what somebody has set and what follows from it, with --all the defaults too, and the
+// verdict.
+void print_config(config::Resolved resolved, const CheckArguments& arguments) {
+    const size_t all = resolved.values.size();
+    if (!arguments.all)
+        std::erase_if(resolved.values,
+                      [](const config::ResolvedValue& value) { return value.origin == "default"; });
+    const size_t left_out = all - resolved.values.size();
+    fmt::print("{}", config::resolved_table(resolved, terminal_columns(1)));
+    fmt::print("ok: no problem in {}{}\n", printable(arguments.file),
+               left_out == 0
+                   ? ""
+                   : fmt::format("; {} other keys have their default, --all shows them", left_out));
+}
+
+// The lines of TABLE that are of the key NAME alone.
+std::string lines_of_key(const std::string& table, const std::string& name) {
+    std::string found;
+    for (const std::string& line : split(table, '\n')) {
+        const bool begins = !line.empty() && line.front() != ' ';
+        if (begins && !found.empty()) break;
+        if (!found.empty() || line.starts_with(name + " ")) found += line + "\n";
+    }
+    return found;
+}
+
+// Prints the key TEXT, else those whose names hold TEXT.
+void print_keys(const std::string& text) {
+    const std::string table = config::schema_text(terminal_columns(1));
+    if (text.empty()) return fmt::print("{}", table);
+    std::string shown;
+    std::vector<std::string> names;
+    bool is_shown = false;
+    for (const std::string& line : split(table, '\n')) {
+        if (line.empty()) continue;
+        if (line.front() != ' ') {
+            names.push_back(line.substr(0, line.find(' ')));
+            is_shown = names.back().find(text) != std::string::npos;
+        }
+        if (is_shown) shown += line + "\n";
+    }
+    const auto near = nearest(text, names);
+    if (std::ranges::count(names, text) > 0) shown = lines_of_key(table, text);
+    if (shown.empty())
+        fail(ExitCode::kUsage, "config keys: no key's name holds `{}`{}", printable(text),
+             near ? fmt::format("; did you mean `{}`?", *near) : "");
+    fmt::print("{}", shown);
+}
 
 int check_config(const CheckArguments& arguments) {
     config::Resolved resolved;
@@ -40,8 +95,7 @@ int check_config(const CheckArguments& arguments) {
     }
     if (arguments.json) fmt::print("{}", config::resolved_json(resolved));
     if (resolved.problems.empty()) {
-        if (!arguments.json)
-            fmt::print("{}", config::resolved_table(resolved, terminal_columns(1)));
+        if (!arguments.json) print_config(std::move(resolved), arguments);
         return int(ExitCode::kOk);
     }
     for (const config::Problem& problem : resolved.problems)
@@ -65,7 +119,8 @@ int config_command(std::span<const std::string> arguments) {
                                  .exit_codes = "65 when the config has problems.",
                                  .docs = "docs/config-keys.md"});
     check.add("FILE", parsed.file, "ds_config.json, or YAML by the same keys").required();
-    check.add("--json", parsed.json, "one JSON object");
+    check.add("--all", parsed.all, "also the keys that have their default");
+    check.add("--json", parsed.json, "one JSON object, of all keys");
     check.add("--world-size N", parsed.world_size, "ranks, to solve the batch sizes")
         .range(int64_t{1}, int64_t{1} << 20);
     check.add("--steps N", parsed.steps, "optimizer steps, which total_num_steps `auto` is")
@@ -77,11 +132,22 @@ int config_command(std::span<const std::string> arguments) {
         app.subcommand("keys", {.does = "Lists every key with type, default, status and meaning.",
                                 .examples = {"dslaunch config keys | grep offload"},
                                 .docs = "docs/config-keys.md"});
+    std::string key;
+    keys.add("KEY", key, "only keys whose names hold this");
     keys.add("--markdown", markdown, "as docs/config-keys.md");
-    if (!app.parse({arguments.begin(), arguments.end()})) return 0;
+    std::vector<std::string> words(arguments.begin(), arguments.end());
+    // `config FILE` means `config check FILE`.
+    std::error_code unreadable;
+    if (!words.empty() && words[0] != "check" && words[0] != "keys" &&
+        std::filesystem::is_regular_file(words[0], unreadable))
+        words.insert(words.begin(), "check");
+    if (!app.parse(words)) return 0;
     if (app.chose("check")) return check_config(parsed);
-    fmt::print("{}",
-               markdown ? config::schema_markdown() : config::schema_text(terminal_columns(1)));
+    if (markdown) {
+        fmt::print("{}", config::schema_markdown());
+    } else {
+        print_keys(key);
+    }
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <map>
 #include <utility>
 #include <vector>
@@ -10,9 +11,12 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/text/command_line.h"
+#include "base/text/file_faults.h"
 #include "config/resolve/resolve.h"
 #include "launcher/inputs/packed_config.h"
+#include "storage/disk/output_place.h"
 #include "storage/files/zip_archive.h"
 
 namespace dslaunch::launcher {
@@ -24,6 +28,7 @@ constexpr size_t kExtraBytesMax = size_t{256} << 20;
 struct PackArguments {
     std::string archive, out, config, data, eval_data;
     std::vector<std::string> extra;  // NAME=FILE
+    bool force = false;
 };
 
 // Throws all problems at once that `config check` finds without a number of ranks.
@@ -39,6 +44,9 @@ std::string config_of(const PackArguments& arguments, const std::string& out) {
     if (arguments.config.empty() && !refers) return {};
     std::string text = "{}", origin = "the new config";
     if (!arguments.config.empty()) {
+        if (access(arguments.config.c_str(), F_OK) != 0)
+            fail(ExitCode::kConfig, "config {}: no such file{}", printable(arguments.config),
+                 near_file_text(arguments.config));
         text = read_file(arguments.config, kExtraBytesMax);
         origin = arguments.config;
     } else if (const storage::ZipArchive archive(arguments.archive);
@@ -59,7 +67,16 @@ std::string config_of(const PackArguments& arguments, const std::string& out) {
 }
 
 void run_pack(const PackArguments& arguments) {
+    std::error_code unreadable;
+    if (std::filesystem::is_directory(arguments.archive, unreadable))
+        fail(ExitCode::kInput,
+             "{0}: is a folder, and a config is packed into an archive; beside a folder it is "
+             "named: dslaunch {0} --config FILE",
+             printable(arguments.archive));
     const std::string out = arguments.out.empty() ? arguments.archive : arguments.out;
+    const bool replaces_itself =
+        std::filesystem::equivalent(arguments.archive, out, unreadable) && !unreadable;
+    storage::require_unused(out, arguments.force || replaces_itself);
     std::map<std::string, std::string> extra;
     for (const std::string& item : arguments.extra) {
         const size_t equals = item.find('=');
@@ -91,6 +108,7 @@ int pack_command(std::span<const std::string> arguments) {
     app.add("MODEL.pt", parsed.archive, "a TorchScript archive or an exported program (.pt2)")
         .required();
     app.add("-o,--out FILE", parsed.out, "archive to write; default: the given one is replaced");
+    app.add("--force", parsed.force, "replace another file than MODEL.pt, too");
     app.add("--config FILE", parsed.config,
             "ds_config.json to put in; default: the one inside is kept");
     app.add("--data FILE", parsed.data, "training data: sets dslaunch.data.train");

@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/text/command_line.h"
+#include "storage/disk/output_place.h"
 #include "storage/files/atomic_file.h"
 
 namespace dslaunch::launcher {
@@ -21,6 +23,7 @@ constexpr size_t kChunkBytes = 1 << 20;
 
 struct TokensArguments {
     std::string text, out;
+    bool force = false;
 };
 
 // Copies TEXT to OUT, each byte as a little-endian uint16. Returns the number of tokens.
@@ -47,6 +50,7 @@ int64_t convert_file(const TokensArguments& arguments) {
                             ? ::dup(STDIN_FILENO)
                             : ::open(arguments.text.c_str(), O_RDONLY | O_CLOEXEC));
     if (!text.valid()) fail(ExitCode::kInput, "{}: {}", arguments.text, errno_text(errno));
+    storage::require_unused(arguments.out, arguments.force);
     struct stat facts {};
     // A pipe has no size, so the need of disk space is not known beforehand.
     const bool known = ::fstat(text.get(), &facts) == 0 && S_ISREG(facts.st_mode);
@@ -57,6 +61,18 @@ int64_t convert_file(const TokensArguments& arguments) {
         fail(ExitCode::kInput, "{}: empty, so there are no tokens to write", arguments.text);
     out.commit();
     return tokens;
+}
+
+// `tokens kjv.txt` and `tokens bpe kjv.txt` are what people write first.
+void refuse_other_form(std::span<const std::string> words) {
+    if (words.empty() || words.front() == "bytes" || words.front().starts_with("-")) return;
+    const bool is_file = access(words.front().c_str(), F_OK) == 0;
+    const std::string file = is_file ? words.front() : words.size() > 1 ? words[1] : "FILE";
+    fail(ExitCode::kUsage,
+         "tokens: `{0}` is {1}: tokens of bytes are made by `dslaunch tokens bytes {2} -o "
+         "{2}.tokens`, those of a model's own tokenizer by `dslaunch data prepare {2} --model "
+         "FOLDER --context N -o rows.safetensors`",
+         printable(words.front()), is_file ? "a file" : "no kind of tokens", printable(file));
 }
 
 }  // namespace
@@ -76,6 +92,8 @@ int tokens_command(std::span<const std::string> arguments) {
          .docs = "docs/reference/cli.md"});
     bytes.add("TEXT", parsed.text, "a text file, - for stdin").required();
     bytes.add("-o,--out FILE", parsed.out, "token file to write").required();
+    bytes.add("--force", parsed.force, storage::kForceHelp);
+    refuse_other_form(arguments);
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
     log_info("tokens", "wrote {} tokens={}", parsed.out, convert_file(parsed));
     return 0;

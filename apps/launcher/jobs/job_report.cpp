@@ -133,7 +133,7 @@ std::vector<ReportSection> job_report(const KnownJob& job, NameMask& mask) {
         mask.add(host.address, "address");
     }
     mask.add(job.machine, "host");
-    ReportSection section{"job", {{"id", job.id}, {"state", job.state}}, ""};
+    ReportSection section{"job", {{"id", job.id}, {"state", state_text(job)}}, ""};
     section.facts.emplace_back("exit code",
                                job.exit_code ? std::to_string(*job.exit_code) : "none yet");
     section.facts.emplace_back("target", job.target);

@@ -107,15 +107,23 @@ std::vector<KnownJob> read_jobs(const std::string& state_directory) {
 }
 
 KnownJob find_job(const std::string& state_directory, const std::string& text) {
+    const std::vector<KnownJob> jobs = read_jobs(state_directory);
+    const auto named = std::ranges::find(jobs, text, &KnownJob::id);
+    if (named != jobs.end()) return *named;
+    if (const KnownJob* job = job_of_output(jobs, text)) return *job;
+    std::vector<KnownJob> found;
+    for (const KnownJob& job : jobs)
+        if (launch::is_job_id(text) && job.id.starts_with(text)) found.push_back(job);
+    if (found.size() == 1) return found.front();
+    std::error_code unreadable;
+    if (found.empty() && !text.empty() && std::filesystem::exists(text, unreadable))
+        fail(ExitCode::kUsage,
+             "`{}` is no job's id, and no job that is known has it as its --output folder; "
+             "`dslaunch ps --all` lists the jobs",
+             printable(text));
     if (!launch::is_job_id(text))
         fail(ExitCode::kUsage, "`{}` is no job's id; `dslaunch ps --all` lists them",
              printable(text));
-    std::vector<KnownJob> found;
-    for (KnownJob& job : read_jobs(state_directory)) {
-        if (job.id == text) return job;
-        if (job.id.starts_with(text)) found.push_back(std::move(job));
-    }
-    if (found.size() == 1) return found.front();
     if (found.empty())
         fail(ExitCode::kUsage, "no job `{}` is known; `dslaunch ps --all` lists them", text);
     std::vector<std::string> ids;
@@ -132,6 +140,33 @@ void remove_old_jobs(const std::string& state_directory) {
         std::error_code error;  // another launcher may remove the same folder
         std::filesystem::remove_all(job.folder, error);
     }
+}
+
+const KnownJob* job_of_output(const std::vector<KnownJob>& jobs, const std::string& path) {
+    std::error_code missing;
+    std::filesystem::path folder = std::filesystem::canonical(path, missing);
+    if (path.empty() || missing) return nullptr;
+    if (!std::filesystem::is_directory(folder, missing)) folder = folder.parent_path();
+    const auto found = std::ranges::find_if(jobs, [&](const KnownJob& job) {
+        return !job.output.empty() &&
+               std::filesystem::weakly_canonical(job.output, missing) == folder;
+    });
+    return found == jobs.end() ? nullptr : &*found;
+}
+
+std::string state_text(const KnownJob& job) {
+    if (job.state == "away") return "on " + printable(job.machine);
+    if (job.state == "lost") return "lost (launcher killed)";
+    if (job.state != "ended") {
+        const std::string state = printable(job.state);
+        return job.restarts > 0 ? fmt::format("{} ({})", state, job.restarts) : state;
+    }
+    const int64_t code = job.exit_code.value_or(-1);
+    if (code == 0) return "ok";
+    if (code == static_cast<int64_t>(ExitCode::kInterrupted)) return "interrupted";
+    if (code > 0 && is_own_code(static_cast<uint32_t>(code)))
+        return fmt::format("failed ({} {})", code, exit_code_name(static_cast<ExitCode>(code)));
+    return fmt::format("failed ({})", code);
 }
 
 std::string age_text(int64_t seconds) {

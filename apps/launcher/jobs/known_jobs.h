@@ -47,12 +47,20 @@ inline constexpr size_t kKeptJobs = 100;
 // All jobs with a record, the newest start first.
 [[nodiscard]] std::vector<KnownJob> read_jobs(const std::string& state_directory);
 
-// The job whose id is TEXT, or the only one whose id begins with TEXT. Throws Error{kUsage}: TEXT
-// cannot be an id, or no job or several jobs match.
+// The job whose id is TEXT, the newest one whose --output is the folder TEXT or the folder of the
+// file TEXT, or the only one whose id begins with TEXT. Throws Error{kUsage}: no job or several
+// jobs match.
 [[nodiscard]] KnownJob find_job(const std::string& state_directory, const std::string& text);
 
 // Removes the records of ended jobs, except the newest kKeptJobs. Never throws.
 void remove_old_jobs(const std::string& state_directory);
+
+// The newest of JOBS whose --output is the folder at PATH, or that of the file at PATH.
+[[nodiscard]] const KnownJob* job_of_output(const std::vector<KnownJob>& jobs,
+                                            const std::string& path);
+
+// The state in words: "running", "ok", "interrupted", "failed (66 input)", "lost".
+[[nodiscard]] std::string state_text(const KnownJob& job);
 
 // A duration as text: "3 s", "12 min", "5 h 2 min", "3 d 4 h".
 [[nodiscard]] std::string age_text(int64_t seconds);

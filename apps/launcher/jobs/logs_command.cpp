@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "base/text/columns.h"
 #include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "launch/process/line_splitter.h"
@@ -83,20 +84,14 @@ class LogPrinter {
             fail(ExitCode::kUsage, "job {} has the ranks 0 to {}", job.id, job.world_size - 1);
         older_.emplace(job.folder + "/job.log.1");
         newest_.emplace(job.folder + "/job.log");
-        if (job.output.empty()) return;
-        for (int64_t rank = 0; rank < job.world_size; ++rank) {
-            if (arguments.rank.value_or(rank) != rank) continue;
-            ranks_.push_back(rank);
-            files_.emplace_back(fmt::format("{}/logs/rank-{}.log", job.output, rank));
-        }
+        const bool is_cut = ::access((job.folder + "/job.log.1").c_str(), F_OK) == 0;
+        if (is_cut && !job.output.empty())
+            fmt::print(stderr, "dslaunch: older lines of the ranks are in {}/logs\n",
+                       printable(job.output));
     }
 
+    // The record has the lines of all ranks and of the launcher in the order of their arrival.
     void print_new(bool end) {
-        for (size_t i = 0; i < files_.size(); ++i) {
-            for_each_line(files_[i].read_new(end), [&](std::string_view text) {
-                print({ranks_[i], "", std::string(text)});
-            });
-        }
         const auto record = [&](std::string_view line) { print(parse(line)); };
         if (older_) for_each_line(older_->read_new(true), record);
         older_.reset();
@@ -125,6 +120,14 @@ class LogPrinter {
         return parsed;
     }
 
+    // Prints LINE, broken between words where a terminal is narrower.
+    void print_wrapped(const std::string& line) const {
+        constexpr size_t kIndent = 4;
+        const size_t columns = is_terminal_ ? terminal_columns(1) : 0;
+        const bool fits = columns <= kIndent || columns_of(line) <= columns;
+        fmt::print("{}\n", fits ? line : wrapped(line, {.width = columns, .indent = kIndent}));
+    }
+
     void print(const LogLine& line) const {
         if (arguments_.rank && line.rank != arguments_.rank) return;
         if (arguments_.json) {
@@ -137,19 +140,17 @@ class LogPrinter {
         }
         const std::string text = is_terminal_ ? printable(line.text) : line.text;
         if (!line.rank || arguments_.rank) {
-            fmt::print("{}\n", text);
+            print_wrapped(text);
         } else if (line.host.empty() || job_.hosts_in_use() == 1) {
-            fmt::print("[{}] {}\n", *line.rank, text);
+            print_wrapped(fmt::format("[{}] {}", *line.rank, text));
         } else {
-            fmt::print("[{}:{}] {}\n", printable(line.host), *line.rank, text);
+            print_wrapped(fmt::format("[{}:{}] {}", printable(line.host), *line.rank, text));
         }
     }
 
     const LogsArguments& arguments_;
     bool is_terminal_;
     KnownJob job_;
-    std::vector<int64_t> ranks_;  // rank of each of files_
-    std::vector<GrowingFile> files_;
     std::optional<GrowingFile> older_, newest_;
 };
 
@@ -174,7 +175,8 @@ int logs_command(std::span<const std::string> arguments) {
                      .examples = {"dslaunch logs 3f2a --rank 0 --follow"},
                      .docs = "docs/guide/jobs.md"},
                     "dslaunch logs");
-    app.add("JOB", parsed.job, "its id, or the first letters of it").required();
+    app.add("JOB", parsed.job, "its id, the first letters of it, or its --output folder")
+        .required();
     app.add("--rank N", parsed.rank, "only this rank");
     app.add("-f,--follow", parsed.follow, "go on until the job ends");
     app.add("--json", parsed.json, "one JSON object a line: rank, host, line");

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
+#include <system_error>
 
 #include "base/text.h"
+#include "base/text/columns.h"
 #include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "base/text/text_table.h"
@@ -50,23 +53,36 @@ void print_json(const std::vector<KnownJob>& jobs) {
     fmt::print("{}\n", json.text());
 }
 
-std::string state_text(const KnownJob& job) {
-    if (job.state == "away") return "on " + printable(job.machine);
-    if (job.state == "ended") return fmt::format("ended {}", job.exit_code.value_or(-1));
-    if (job.restarts > 0) return fmt::format("{} ({})", printable(job.state), job.restarts);
-    return printable(job.state);
+// The local time of the start, without the year.
+std::string start_text(const KnownJob& job) {
+    const std::time_t seconds = job.started_at_s;
+    std::tm local{};
+    char text[32] = "-";
+    if (::localtime_r(&seconds, &local) != nullptr)
+        static_cast<void>(std::strftime(text, sizeof text, "%m-%d %H:%M", &local));
+    return text;
+}
+
+// PATH as it is written in this folder.
+std::string place_text(const std::string& path) {
+    std::error_code unreadable;
+    const std::filesystem::path here = std::filesystem::current_path(unreadable);
+    const std::string nearer = std::filesystem::path(path).lexically_relative(here).string();
+    const bool is_below = !unreadable && !nearer.empty() && !nearer.starts_with("..");
+    return path.empty() ? "-" : printable(is_below ? nearer : path);
 }
 
 void print_table(const std::vector<KnownJob>& jobs) {
     std::vector<std::vector<std::string>> rows = {
-        {"job", "state", "age", "hosts", "ranks", "step", "loss", "target"}};
+        {"job", "state", "started", "took", "hosts", "ranks", "step", "loss", "output", "target"}};
     for (const KnownJob& job : jobs) {
-        rows.push_back({job.id, state_text(job), age_text(age_s(job)),
+        rows.push_back({job.id, state_text(job), start_text(job), age_text(age_s(job)),
                         std::to_string(job.hosts_in_use()), std::to_string(job.world_size),
                         job.step ? std::to_string(*job.step) : "-",
-                        job.loss ? fmt::format("{:.4f}", *job.loss) : "-", printable(job.target)});
+                        job.loss ? fmt::format("{:.4f}", *job.loss) : "-", place_text(job.output),
+                        place_text(job.target)});
     }
-    fmt::print("{}", text_table(rows, {.align = "<<>>>>><"}));
+    fmt::print("{}", text_table(rows, {.align = "<<<>>>>><<", .width = terminal_columns(1)}));
 }
 
 int list_jobs(const PsArguments& arguments) {

@@ -1,11 +1,15 @@
 #include "launcher/jobs/report_command.h"
 
 #include <fmt/core.h>
-#include <sys/stat.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
+#include "base/error.h"
+#include "base/path.h"
+#include "base/text.h"
 #include "base/text/command_line.h"
 #include "launcher/jobs/job_report.h"
 #include "launcher/jobs/machine_report.h"
@@ -21,18 +25,28 @@ struct ReportArguments {
     bool json = false;
 };
 
-bool is_folder(const std::string& path) {
-    struct stat facts {};
-    return ::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
+// The report of a job, of an --output folder, or of the folder of a file in it.
+std::vector<ReportSection> report_of(const std::string& subject, NameMask& mask) {
+    std::error_code unreadable;
+    const bool is_folder = std::filesystem::is_directory(subject, unreadable);
+    if (!is_folder && !std::filesystem::exists(subject, unreadable))
+        return job_report(find_job(own_state_directory(), subject), mask);
+    const std::vector<KnownJob> jobs = read_jobs(own_state_directory());
+    if (const KnownJob* job = job_of_output(jobs, subject)) return job_report(*job, mask);
+    const std::string folder = is_folder ? subject : folder_of(subject);
+    if (!is_folder && !std::filesystem::exists(folder + "/run.json", unreadable))
+        fail(ExitCode::kInput,
+             "{0}: is a file, and a report is about a job: its id, or its --output folder. What a "
+             "model holds is shown by: dslaunch model show {0}",
+             printable(subject));
+    return folder_report(folder, mask);
 }
 
 int print_report(const ReportArguments& arguments) {
     NameMask mask;
     std::vector<ReportSection> sections;
     if (!arguments.subject.empty()) {
-        sections = is_folder(arguments.subject)
-                       ? folder_report(arguments.subject, mask)
-                       : job_report(find_job(own_state_directory(), arguments.subject), mask);
+        sections = report_of(arguments.subject, mask);
     }
     if (!arguments.hostfile.empty()) sections.push_back(hostfile_report(arguments.hostfile, mask));
     for (ReportSection& section : machine_report()) sections.push_back(std::move(section));

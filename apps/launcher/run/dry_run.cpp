@@ -176,8 +176,9 @@ std::string dry_run_json(const launch::JobSpec& spec,
 std::string dry_run_text(const launch::JobSpec& spec,
                          const std::vector<launch::RankPlace>& places) {
     std::string text =
-        fmt::format("{} workers on {} hosts, transport {}, in {}\n", spec.world_size,
-                    spec.nodes.size(), name_of(spec.transport), quoted(spec.working_directory));
+        fmt::format("{} on {}, transport {}, in {}\n", counted(spec.world_size, "worker"),
+                    counted(std::ssize(spec.nodes), "host"), name_of(spec.transport),
+                    quoted(spec.working_directory));
     if (spec.elastic.on())
         text +=
             fmt::format("each attempt uses those of {} hosts that answer, {} to {} of them\n",

@@ -22,7 +22,8 @@ namespace {
 int64_t number(const std::string& value, int64_t least, int64_t most) {
     const auto parsed = parse_int(value);
     if (!parsed || *parsed < least || *parsed > most) {
-        fail(ExitCode::kUsage, "`{}` is not a number from {} to {}", printable(value), least, most);
+        fail(ExitCode::kUsage, "`{}` is not a number from {} {}", printable(value), least,
+             most == std::numeric_limits<int64_t>::max() ? "on" : fmt::format("to {}", most));
     }
     return *parsed;
 }

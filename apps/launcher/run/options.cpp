@@ -49,8 +49,10 @@ class OptionParser {
     OptionParser(std::span<const Option> options, std::span<const std::string> arguments)
         : arguments_(arguments) {
         for (const Option& option : options)
-            for (const std::string& name : split(option.names, ','))
+            for (const std::string& name : split(option.names, ',')) {
                 by_name_.emplace(name, &option);
+                for (const std::string& other : other_names(name)) others_.emplace(other, &option);
+            }
     }
 
     std::span<const std::string> parse(const std::function<bool(const std::string&)>& on_word) {
@@ -84,6 +86,7 @@ class OptionParser {
     std::span<const std::string> arguments_;
     size_t next_ = 0;
     OptionsByName by_name_;
+    OptionsByName others_;  // by the names that other tools have
     std::set<const Option*> given_;
 };
 
@@ -92,6 +95,8 @@ const Option& OptionParser::find(const std::string& typed) const {
     const std::string key = with_dashes(typed).substr(is_long ? 2 : 1);
     const auto found = by_name_.find(key);
     if (found != by_name_.end() && is_long == (key.size() > 1)) return *found->second;
+    if (const auto other = others_.find(key); is_long && other != others_.end())
+        return *other->second;
     if (is_long && !key.empty()) {
         if (const Option* option = find_beginning(key, typed)) return *option;
     }

@@ -1,6 +1,9 @@
 #include "launcher/run/parse_run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "base/error.h"
@@ -8,6 +11,8 @@
 #include "base/text/option_name.h"
 #include "config/resolve/op_libraries.h"
 #include "launcher/run/option_table.h"
+#include "storage/files/input_file.h"
+#include "storage/huggingface/named_place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -47,6 +52,23 @@ std::string word_advice(const RunOptions& o) {
                       : "";
 }
 
+// Where options of training are given, the target is meant as a model: one that is not there, or
+// that is a file of another kind, is said to be so.
+void require_model_here(const RunOptions& o, launch::TargetKind kind) {
+    if (kind != launch::TargetKind::kProgram || o.no_python ||
+        (o.first_training_option.empty() && !o.verifies))
+        return;
+    const std::string path =
+        (std::filesystem::path(o.working_directory) / o.target).lexically_normal().string();
+    std::error_code unreadable;
+    if (storage::is_hub_name(o.target, o.working_directory) ||
+        (o.verifies && !std::filesystem::exists(path, unreadable)))
+        storage::fail_missing_model(o.target);
+    if (std::filesystem::is_directory(path, unreadable) && resume_advice(o).empty())
+        static_cast<void>(storage::model_at(path));
+    if (access(path.c_str(), X_OK) != 0) storage::require_target(path);
+}
+
 void check_target(const RunOptions& o) {
     if (o.target.empty()) {
         fail(ExitCode::kUsage,
@@ -54,6 +76,7 @@ void check_target(const RunOptions& o) {
              "--help");
     }
     const launch::TargetKind kind = target_kind_of(o);
+    require_model_here(o, kind);
     if (kind != launch::TargetKind::kModel && !o.first_training_option.empty()) {
         fail(
             ExitCode::kUsage,
@@ -125,6 +148,18 @@ void settle_run_options(RunOptions& options) {
         fail(ExitCode::kUsage, "--scratch is for `dslaunch verify`; leave it out");
 }
 
+namespace {
+
+// Returns WORD, or the archive in it if it is the --output folder of a job.
+std::string target_of(const std::string& word, const RunOptions& options) {
+    const auto archive =
+        storage::archive_of_job((std::filesystem::path(options.working_directory) / word).string());
+    if (!archive) return word;
+    return (std::filesystem::path(word) / std::filesystem::path(*archive).filename()).string();
+}
+
+}  // namespace
+
 RunOptions parse_run_options(std::span<const std::string> arguments, bool verify) {
     RunOptions options;
     options.verifies = verify;
@@ -139,7 +174,7 @@ RunOptions parse_run_options(std::span<const std::string> arguments, bool verify
                  printable(options.target), word_advice(options));
         }
         if (word.empty()) fail(ExitCode::kUsage, "the target is an empty word");
-        options.target = word;
+        options.target = target_of(word, options);
         return target_kind_of(options) != launch::TargetKind::kModel;
     });
     options.arguments.assign(rest.begin(), rest.end());
@@ -220,7 +255,12 @@ RunOptions parse_role_options(std::span<const std::string> words) {
             row != nullptr && !row->value_name.empty() && words[i].find('=') == std::string::npos;
         if (value_follows && i + 1 < words.size()) launch.push_back(words[++i]);
     }
-    launch.push_back(words[1]);
+    std::error_code unreadable;
+    const bool is_known =
+        std::filesystem::exists(words[1], unreadable) || storage::is_hub_name(words[1]);
+    launch.push_back(!is_known            ? words[1]
+                     : role == "generate" ? storage::model_at(words[1])
+                                          : storage::folder_model_at(words[1], role));
     RunOptions options = parse_run_options(launch);
     if (target_kind_of(options) != launch::TargetKind::kModel)
         fail(ExitCode::kUsage,

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "config/resolve/op_libraries.h"
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_count.h"
@@ -17,6 +18,7 @@
 #include "storage/files/input_file.h"
 #include "storage/files/zip_archive.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/huggingface/named_place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -77,9 +79,11 @@ std::string find_data(const std::string& path, const DataOption& named_by, const
     if (access(here.c_str(), R_OK) == 0) return here;
     const int error_number = errno;
     const bool one_place = beside == here;
-    fail(ExitCode::kInput, "data file {}: {}{}; name it with {} FILE or {}", here,
-         errno_text(error_number), one_place ? "" : fmt::format(" (nor is there {})", beside),
-         named_by.option, named_by.key);
+    const std::string near = near_file_text(here);
+    fail(ExitCode::kInput, "data file {}: {}{}{}", here, errno_text(error_number),
+         one_place ? "" : fmt::format(" (nor is there {})", beside),
+         near.empty() ? fmt::format("; name it with {} FILE or {}", named_by.option, named_by.key)
+                      : near);
 }
 
 // Requires the file of PATH (empty: none) on every host. Only a file that can be data passes.
@@ -87,7 +91,8 @@ void require_data(const std::string& path, const DataOption& named_by, const Fou
                   launch::JobSpec& spec) {
     if (path.empty()) return;
     const std::string file = find_data(path, named_by, found, spec);
-    storage::require_data(file);
+    const std::string model = placed(spec.target, spec.working_directory);
+    storage::require_data(file, storage::model_folder_of(model) ? spec.target : "");
     spec.required_files.push_back(file);
 }
 
@@ -129,6 +134,7 @@ void settle_device(config::DeviceChoice choice, launch::JobSpec& spec) {
 
 // A folder is read by its files, which every host must hold; an archive is required already.
 void require_target(const RunOptions& options, const std::string& model, launch::JobSpec& spec) {
+    if (!exists(model)) storage::fail_missing_model(model);
     if (!storage::model_folder_of(model)) return storage::require_model(model);
     if (!options.expect_sha256.empty())
         fail(ExitCode::kUsage,
@@ -160,7 +166,28 @@ void require_role_files(const RunOptions& options, launch::JobSpec& spec) {
             spec.required_files.push_back(entry.path().string());
 }
 
-void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
+namespace {
+
+// The step of the newest checkpoint below the output of SPEC where a run of STEPS that is resumed
+// there has nothing left to do: its weights are written too. Else 0.
+int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, int64_t steps) {
+    if (options.resume != "auto" || steps <= 0 || spec.output_directory.empty()) return 0;
+    const std::string& output = spec.output_directory;
+    const bool has_weights =
+        exists(output + "/model.safetensors") ||
+        exists(fmt::format("{}/{}/{}", output, storage::kAdapterFolder, storage::kAdapterWeights));
+    if (!has_weights || spec.transport != launch::TransportKind::kLocal) return 0;
+    const auto tree = storage::make_disk_tree();
+    const std::string root = output + "/checkpoints";
+    if (!tree->list(root)) return 0;
+    for (const storage::StoredCheckpoint& found : storage::CheckpointStore(*tree, root, 0).list())
+        if (found.complete && found.finite) return found.step >= steps ? found.step : 0;
+    return 0;
+}
+
+}  // namespace
+
+int64_t look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     // Hosts with disks of their own look again.
     if (options.resume.empty() && !spec.output_directory.empty())
         storage::require_unused_output(*storage::make_disk_tree(), spec.output_directory);
@@ -185,6 +212,7 @@ void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     const config::DataConfig& data = resolved.config.data;
     require_data(data.train_path, kTrain, found, spec);
     require_data(data.eval_path, kEval, found, spec);
+    return finished_step(options, spec, resolved.config.steps);
 }
 
 }  // namespace dslaunch::launcher

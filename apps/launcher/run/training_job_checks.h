@@ -3,6 +3,7 @@
 // hostfile -> launch plan -> [here] -> transport. One thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,9 @@ namespace dslaunch::launcher {
 // SPEC.device if the config names one. Throws Error{kSetup} if the config wants a GPU and this
 // machine has none; Error{kInput} if the model or the data cannot be read here; Error{kConfig} with
 // all problems of the config, in a worker's words. REQUIRES: a .pt target, SPEC with nodes. Hashes
-// nothing.
-void look_into_training_job(const RunOptions& options, launch::JobSpec& spec);
+// nothing. Returns the step at which the run that would be resumed has ended, weights and all; 0:
+// there is something to do.
+int64_t look_into_training_job(const RunOptions& options, launch::JobSpec& spec);
 
 // The same of a job that trains nothing (RunOptions::role): the files of its model, with the
 // tokenizer's, become those that every host needs. Throws Error{kInput} for what is no model.

@@ -20,8 +20,10 @@ using namespace dslaunch::test;
 namespace {
 
 // Records a job as its launcher would; EXIT_CODE -1: it still runs.
-void record_job(const std::string& state, const std::string& id, int exit_code) {
+void record_job(const std::string& state, const std::string& id, int exit_code,
+                const std::string& output = "") {
     JobSpec spec;
+    spec.output_directory = output;
     spec.job_id = id;
     spec.state_directory = state;
     spec.target = "train.pt";
@@ -85,6 +87,23 @@ TEST_CASE("an id may be shortened while it is one job's, and is never a path") {
     for (const char* hostile :
          {"", "..", "../jobs", "/etc", "a/b", "x\n", "\x1b[31m", "$(id)", "*"})
         CHECK_THAT(refusal(folder.path(), hostile), Catch::Contains("is no job's id"));
+}
+
+TEST_CASE("a job is found by its output folder and by a file in it, and its end is told in words") {
+    TemporaryFolder folder;
+    const std::string run = folder.path() + "/run";
+    std::filesystem::create_directories(run + "/logs");
+    std::ofstream(run + "/metrics.jsonl") << "";
+    record_job(folder.path(), "first", 66, run);
+    record_job(folder.path(), "second", 0, run);
+    record_job(folder.path(), "third", 76);
+    CHECK(find_job(folder.path(), run).id == "second");
+    CHECK(find_job(folder.path(), run + "/").id == "second");
+    CHECK(find_job(folder.path(), run + "/metrics.jsonl").id == "second");
+    CHECK_THAT(refusal(folder.path(), run + "/logs"), Catch::Contains("no job that is known has"));
+    CHECK(state_text(find_job(folder.path(), "first")) == "failed (66 input)");
+    CHECK(state_text(find_job(folder.path(), "second")) == "ok");
+    CHECK(state_text(find_job(folder.path(), "third")) == "interrupted");
 }
 
 TEST_CASE("damaged records are passed over, and a record cannot speak for another job") {

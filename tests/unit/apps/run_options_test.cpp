@@ -48,6 +48,23 @@ const std::string kHostfiles = std::string(test::source_dir()) + "/hostfiles/";
 
 }  // namespace
 
+TEST_CASE("names that other tools have for an option are taken") {
+    const RunOptions o = parse(
+        "train.pt --batch-size 4 --num_epochs 2 --train_file a.bin --max_seq_length 64 "
+        "--grad-accum 3");
+    CHECK(o.set == Words{"train_micro_batch_size_per_gpu=4", "dslaunch.epochs=2",
+                         "dslaunch.data.train=\"a.bin\"", "dslaunch.data.context=64",
+                         "gradient_accumulation_steps=3"});
+}
+
+TEST_CASE("the folder of a job as target is the model that the job made") {
+    const test::TemporaryFolder folder;
+    const std::string run = folder.path() + "/run";
+    std::filesystem::create_directory(run);
+    test::write_file(run + "/model.pt", "");
+    CHECK(parse(run + " --steps 2").target == run + "/model.pt");
+}
+
 TEST_CASE("a model takes our options before and after it, in every spelling") {
     for (const char* line :
          {"--num_gpus 4 train.pt --deepspeed_config ds.json --save-interval 5",

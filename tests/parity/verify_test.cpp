@@ -64,6 +64,7 @@ TEST_CASE("jobs of every kind are what one rank alone computes") {
         {"gpt", 2, true, true, zero(2)},
         {"gpt", 2, false, true, {{"scheduler", one_cycle}}},  // moves the betas too
         {"gpt-tied", 2, true, true, zero(3)},
+        {"llama", 2, false, false, {{"dslaunch", {{"loss", {{"mean", "token"}}}}}}},
         {"convnet", 2, false, false, zero(3)},  // buffers
         {"exported-convnet", 2, false, false, zero(2)},
         {"gpt", 4, false, true, pipeline(2, "1f1b")},

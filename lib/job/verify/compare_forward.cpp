@@ -97,10 +97,17 @@ std::string WholeReference::why_not_run() const {
     return {};
 }
 
+// Returns the weight of the graph's loss in the mean that forward gives of BATCH: with mean "token"
+// the graph sums the losses of the targets.
+double WholeReference::weight_by_itself(const std::vector<c10::IValue>& batch) {
+    return setup_.config().loss.mean == config::LossMean::kToken ? loss_weight({{batch}}) : 1;
+}
+
 // Returns by what the model's own forward differs on BATCH from EXACT, which GRAPH gives in fp64.
 std::string WholeReference::difference_from(const Sums& exact, const graph::LoweredGraph& graph,
                                             bool training, const std::vector<c10::IValue>& batch) {
     Sums own, rounded;
+    const double weight = weight_by_itself(batch);
     try {
         own = computed_by_libtorch(at::kFloat, training, batch);
     } catch (const std::exception&) {
@@ -108,7 +115,7 @@ std::string WholeReference::difference_from(const Sums& exact, const graph::Lowe
         if (!training || !whole_.states().empty() || whole_.lowered().compute_dtype == at::kFloat)
             throw;
         own = computed_by_libtorch(std::nullopt, training, batch);
-        add_step(batch, {}, 1, 1, rounded);
+        add_step(batch, {}, weight, 1, rounded);
         return difference_of(own, exact, &rounded);
     }
     if (!std::isfinite(own.loss)) {
@@ -123,7 +130,8 @@ std::string WholeReference::difference_from(const Sums& exact, const graph::Lowe
         if (difference_of(wide, exact, nullptr).empty()) return {};
     } catch (const std::exception&) {  // its code wants fp32
     }
-    rounded = computed(graph, at::kFloat, batch, {}, 1);
+    rounded = computed(graph, at::kFloat, batch, {}, weight);
+    rounded.loss *= weight;
     return difference_of(own, exact, &rounded);
 }
 
@@ -141,7 +149,9 @@ std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batc
             forward_not_run_ = "it draws random numbers in evaluation too";
             return {};
         }
-        const Sums exact = computed(graph::in_double(graph), at::kDouble, batch, {}, 1);
+        const double weight = weight_by_itself(batch);
+        Sums exact = computed(graph::in_double(graph), at::kDouble, batch, {}, weight);
+        exact.loss *= weight;
         different = difference_from(exact, graph, training, batch);
     } catch (const Error& error) {
         if (error.code() == ExitCode::kDiverged) return error.what();

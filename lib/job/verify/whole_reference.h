@@ -63,6 +63,7 @@ class WholeReference {
     };
     [[nodiscard]] std::vector<std::vector<c10::IValue>> batches_of(size_t rank, int64_t step);
     [[nodiscard]] double loss_weight(const std::vector<std::vector<std::vector<c10::IValue>>>& all);
+    [[nodiscard]] double weight_by_itself(const std::vector<c10::IValue>& batch);
     void add_step(const std::vector<c10::IValue>& batch, const graph::DrawKey& key, double weight,
                   double loss_scale, Sums& sums);
     [[nodiscard]] Sums computed(const graph::LoweredGraph& graph, at::ScalarType type,

@@ -140,15 +140,14 @@ std::string WholeReference::difference_from(const Sums& exact, const graph::Lowe
 std::string WholeReference::compare_forward(const std::vector<c10::IValue>& batch) {
     forward_not_run_ = why_not_run();
     if (!forward_not_run_.empty()) return {};
-    const bool training =
-        graph::find_node(*whole_.lowered().graph->block(), graph::draws) == nullptr;
+    const bool training = graph::find_node(*in_double_.graph->block(), graph::draws) == nullptr;
     std::string different;
     try {
         const graph::LoweredGraph graph = lowered_in_fp32(training);
-        if (!training && graph::find_node(*graph.graph->block(), graph::draws) != nullptr) {
+        if (!training && graph::find_node(*graph.graph->block(), graph::draws) != nullptr)
             forward_not_run_ = "it draws random numbers in evaluation too";
-            return {};
-        }
+        if (graph.module_input) forward_not_run_ = "its graph needs the module in evaluation";
+        if (!forward_not_run_.empty()) return {};
         const double weight = weight_by_itself(batch);
         Sums exact = computed(graph::in_double(graph), at::kDouble, batch, {}, weight);
         exact.loss *= weight;

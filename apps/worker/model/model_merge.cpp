@@ -62,9 +62,9 @@ void run_merge(const MergeArguments& arguments) {
     const std::string model = storage::model_at(arguments.model);
     const std::string adapter = storage::adapter_at(arguments.adapter);
     storage::require_room_for_model(arguments.out);
-    storage::require_unused(arguments.out, arguments.force);
     const std::optional<std::string> folder = storage::model_folder_of(model);
     if (folder) storage::require_room_for_config(*folder, arguments.out);
+    storage::require_unused(arguments.out, arguments.force);
     graph::MergedModel merged =
         graph::load_merged(model, adapter, graph::trust_of(arguments.trust_model));
     runtime::WeightWriter writer(merged.model, arguments.out, {});

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "base/text.h"
 #include "config/schema/schema.h"
 #include "resolved.h"
 #include "support/catch.h"
@@ -483,6 +484,22 @@ TEST_CASE("the size of tensor parallelism may be said twice, as DeepSpeed's sect
                                       "are dealt whole",
                                       38 + std::string_view(name).size(), name)});
     }
+}
+
+TEST_CASE("a schedule that ends at another step than the run is noted") {
+    const auto notes = [](int total) {
+        const Resolved made = resolved(
+            fmt::format("{{scheduler: {{type: WarmupDecayLR, params: {{total_num_steps: {}}}}}, "
+                        "dslaunch: {{steps: 130}}}}",
+                        total),
+            1);
+        CHECK(made.problems.empty());
+        return join(made.notes, "\n");
+    };
+    CHECK_THAT(notes(1800), Catch::Contains("the schedule ends at step 1800, the run at 130: the "
+                                            "rate does not decay to its end"));
+    CHECK_THAT(notes(100), Catch::Contains("the schedule ends at step 100, the run at 130"));
+    CHECK_THAT(notes(130), !Catch::Contains("the schedule ends"));
 }
 
 TEST_CASE("a printed config whose total_num_steps waits for the run's steps is read again") {

@@ -7,8 +7,8 @@
 
 #include "base/text.h"
 #include "base/text/json.h"
+#include "base/text/rendering_names.h"
 #include "serve/request_fields.h"
-#include "tokens/template/own_names.h"
 
 namespace dslaunch::serve {
 
@@ -290,7 +290,7 @@ void read_template_values(const FieldReader& reader, ApiRequest& request) {
     if (request.template_kwargs) {
         if (!request.template_kwargs->is(JsonKind::kObject))
             refuse("chat_template_kwargs", "must be an object");
-        for (const std::string_view own : tokens::kOwnNames)
+        for (const std::string_view own : kRenderingNames)
             if (request.template_kwargs->find(own))
                 refuse("chat_template_kwargs",
                        fmt::format("has `{}`, which is no variable of a template's own", own));

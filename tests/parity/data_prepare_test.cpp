@@ -260,12 +260,20 @@ TEST_CASE("a plain text gives the rows of a line of JSON that holds it whole") {
     const std::string of_text = judged.prepare("a.safetensors", text);
     const std::string of_line = judged.prepare("b.safetensors", line);
     CHECK(content_of(of_text) == content_of(of_line));
-    // Rows that are there already stay, unless they are to be replaced.
-    const Judgement again = judged.run(
-        {"data", "prepare", text, "--model", judged.model(), "--context", "24", "-o", of_text});
-    CHECK(again.code == 66);
-    CHECK_THAT(again.err, Catch::Contains("is there already; --force replaces it"));
-    CHECK(content_of(judged.prepare("a.safetensors", text, {"--force"})) == content_of(of_line));
+    // Rows are replaced, and told; another file stays, unless it is to be replaced.
+    const auto again = [&](const std::string& out) {
+        return judged.run(
+            {"data", "prepare", text, "--model", judged.model(), "--context", "24", "-o", out});
+    };
+    const Judgement rows = again(of_text);
+    CHECK(rows.code == 0);
+    CHECK_THAT(rows.err, Catch::Contains("holds rows: they are replaced"));
+    const std::string other = judged.in("c.safetensors");
+    write_file(other, "weights");
+    const Judgement refused = again(other);
+    CHECK(refused.code == 66);
+    CHECK_THAT(refused.err, Catch::Contains("is there already; --force replaces it"));
+    CHECK(content_of(judged.prepare("c.safetensors", text, {"--force"})) == content_of(of_line));
 }
 
 TEST_CASE("a row that was not meant to be learned is left out and told") {

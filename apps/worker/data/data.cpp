@@ -3,10 +3,13 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "storage/disk/output_place.h"
 #include "storage/huggingface/named_place.h"
 #include "worker/data/data_prepare.h"
 #include "worker/data/data_show.h"
+#include "worker/data/token_rows.h"
 #include "worker/roles.h"
 
 namespace dslaunch::worker {
@@ -46,6 +49,24 @@ void declare_prepare(CommandLine& app, PrepareArguments& arguments,
     app.add("--threads N", arguments.threads, "threads, 0: one for each processor")
         .show_default()
         .at_least(0);
+}
+
+// True if PATH is a file of rows, which can be made again from their texts. A reference in it cost
+// a pass of a model.
+bool holds_rows(const std::string& path) {
+    try {
+        return TokenRows(path).reference().empty();
+    } catch (const Error&) {
+        return false;
+    }
+}
+
+// Rows are made again and again while their options are tried: they alone are replaced without
+// --force. Throws Error{kInput}.
+void settle_place(const PrepareArguments& prepare) {
+    if (!prepare.force && holds_rows(prepare.out))
+        return log_info("data", "{} holds rows: they are replaced", printable(prepare.out));
+    storage::require_unused(prepare.out, prepare.force);
 }
 
 }  // namespace
@@ -92,7 +113,7 @@ int data_main(int argc, char** argv) {
             fail(ExitCode::kUsage, "--out {}: the name of a file of rows ends with .safetensors",
                  prepare.out);
         prepare.model = storage::tokenizer_folder_at(prepare.model);
-        storage::require_unused(prepare.out, prepare.force);
+        settle_place(prepare);
         prepare_data(prepare);
     } else if (app.chose("show")) {
         if (!show.model.empty()) show.model = storage::tokenizer_folder_at(show.model);

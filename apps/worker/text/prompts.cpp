@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "base/text/rendering_names.h"
 #include "base/text_bytes.h"
-#include "tokens/template/own_names.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/json_text.h"
 
@@ -56,7 +56,7 @@ TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* w
     TemplateVariables variables;
     if (!kwargs.is(Kind::kDict)) fail(code, "{}: is no JSON object", where);
     for (const auto& [name, value] : kwargs.dict().entries) {
-        if (std::ranges::find(tokens::kOwnNames, name.text()) != tokens::kOwnNames.end())
+        if (std::ranges::find(kRenderingNames, name.text()) != kRenderingNames.end())
             fail(code, "{}: has `{}`, which is no variable of a template's own", where,
                  name.text());
         variables.emplace_back(name.text(), value);

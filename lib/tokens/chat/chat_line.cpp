@@ -2,11 +2,11 @@
 
 #include "tokens/chat/chat_messages.h"
 #include "tokens/chat/row_columns.h"
-#include "tokens/template/own_names.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/json_text.h"
 
 #include "base/text.h"
+#include "base/text/rendering_names.h"
 
 #include <fmt/format.h>
 
@@ -416,7 +416,7 @@ class RowReader {
         const Value& more = columns_.read("chat_template_kwargs");
         if (!more.is(Kind::kDict)) throw RowFault("chat_template_kwargs: an object is due");
         for (const auto& [name, value] : more.dict().entries) {
-            if (std::ranges::find(kOwnNames, name.text()) != kOwnNames.end())
+            if (std::ranges::find(kRenderingNames, name.text()) != kRenderingNames.end())
                 throw RowFault("chat_template_kwargs: `" + name.text() +
                                "` is no variable of a template's own");
             sample_.more.emplace_back(name.text(), value);

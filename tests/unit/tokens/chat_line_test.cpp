@@ -352,10 +352,10 @@ TEST_CASE("tools come as a list or as its JSON, with the template's own variable
     }
     CHECK(parse_chat_line(R"({"query": "q", "response": "r", "tools": ""})")
               .sample->tools.is(jinja::Kind::kNone));
-    const ChatLine line = parse_chat_line(
-        R"({"query": "q", "response": "r", "chat_template_kwargs": {"add_generation_prompt": true}})");
+    const ChatLine line = parse_chat_line(R"({"query": "q", "response": "r",
+                                              "chat_template_kwargs": {"tools": []}})");
     CHECK(!line.sample);
-    CHECK_THAT(line.reason, Catch::Contains("`add_generation_prompt` is no variable"));
+    CHECK_THAT(line.reason, Catch::Contains("`tools` is no variable"));
 }
 
 TEST_CASE("a call of a tool of another form becomes OpenAI's") {

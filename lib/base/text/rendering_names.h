@@ -5,10 +5,10 @@
 #include <array>
 #include <string_view>
 
-namespace dslaunch::tokens {
+namespace dslaunch {
 
-inline constexpr std::array<std::string_view, 7> kOwnNames = {
+inline constexpr std::array<std::string_view, 7> kRenderingNames = {
     "messages",      "tools",   "documents", "add_generation_prompt", "continue_final_message",
     "chat_template", "tokenize"};
 
-}  // namespace dslaunch::tokens
+}  // namespace dslaunch

@@ -84,6 +84,9 @@ bool is_hub_name(const std::string& path, const std::string& folder) {
 
 void fail_missing_model(const std::string& path) {
     const std::string name = std::filesystem::path(path).filename().string();
+    constexpr std::string_view kHub = "https://huggingface.co/";
+    if (path.starts_with(kHub) && is_hub_name(path.substr(kHub.size())))
+        fail_missing_model(path.substr(kHub.size()));
     const std::string near = near_file_text(path);
     if (is_hub_name(path))
         fail(ExitCode::kInput,

@@ -89,6 +89,8 @@ TEST_CASE("a name of the hub is known, and told how it is fetched") {
           "HuggingFaceTB/SmolLM2-135M is no folder here, and dslaunch downloads nothing. Fetch it: "
           "hf download HuggingFaceTB/SmolLM2-135M --local-dir SmolLM2-135M; then the model is "
           "SmolLM2-135M");
+    CHECK_THAT(said([] { return model_at("https://huggingface.co/Org/Name"); }),
+               Catch::Contains("hf download Org/Name --local-dir Name"));
     CHECK_THAT(said([] { return model_at("Qwen2.5-0.5B"); }),
                Catch::Contains("hf download ORG/Qwen2.5-0.5B --local-dir Qwen2.5-0.5B"));
     CHECK_THAT(said([&] { return model_at(folder.path() + "/bin/tol"); }),

@@ -30,7 +30,9 @@
 #include "launcher/run/slurm_copies.h"
 #include "launcher/run/training_job_checks.h"
 #include "launcher/run/worker_program.h"
+#include "storage/files/file_kind.h"
 #include "storage/files/input_file.h"
+#include "storage/files/mapped_file.h"
 #include "storage/huggingface/named_place.h"
 
 namespace dslaunch::launcher {
@@ -172,16 +174,26 @@ void require_srun(const launch::JobSpec& spec) {
          "there, or unset SLURM_JOB_ID, or give a --hostfile or --standalone");
 }
 
-// Refuses a file that is no program: a text is data, and weights are no model.
-void refuse_data_as_program(const launch::JobSpec& spec) {
+// Refuses a file that is no program: a text is data, and weights are no model. The result is 126
+// for a text, as a shell has it for what may not be executed; 0: it may be one.
+int refuse_data_as_program(const launch::JobSpec& spec) {
+    constexpr int kNotExecutable = 126;
     const std::string path = path_of_target(spec);
     std::error_code unreadable;
     if (spec.target_kind != launch::TargetKind::kProgram ||
         spec.transport != launch::TransportKind::kLocal ||
         (spec.target.find('/') == spec.target.npos && is_in_path(spec.target)) ||
         !std::filesystem::is_regular_file(path, unreadable) || access(path.c_str(), X_OK) == 0)
-        return;
-    storage::require_target(path);
+        return 0;
+    try {
+        storage::require_target(path);
+    } catch (const Error& error) {
+        if (storage::file_kind(storage::MappedFile(path).bytes()) != storage::FileKind::kText)
+            throw;
+        fmt::print(stderr, "dslaunch: error: {}\n", error.what());
+        return kNotExecutable;
+    }
+    return 0;
 }
 
 // Says why a program of this machine cannot be started: nothing has its name. The result is the
@@ -283,7 +295,7 @@ int start_job(RunOptions options, bool run_is_named, std::span<const std::string
     refuse_mistyped_subcommand(job.spec, options, run_is_named || options.no_python, subcommands);
     refuse_folder(job.spec);
     refuse_model_as_program(job.spec);
-    refuse_data_as_program(job.spec);
+    if (const int code = refuse_data_as_program(job.spec); code != 0) return code;
     if (const int code = find_program(job.spec); code != 0) return code;
     require_script(options, job.spec);
     require_output_folder(job.spec);

@@ -184,7 +184,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"verify", "HuggingFaceTB/SmolLM2-135M"}, 66, "dslaunch downloads nothing"},
             {{"generate", "Org/Name", "--prompt", "a"}, 66, "hf download Org/Name"},
             {{"serve", "Org/Name", "--num_gpus", "2"}, 66, "hf download Org/Name"},
-            {{"DIR/text.txt"}, 66, "DIR/text.txt: is text, neither a model nor a program"},
+            {{"DIR/text.txt"}, 126, "DIR/text.txt: is text, neither a model nor a program"},
             {{"--steps", "2", "DIR/text.txt"}, 66, "is text, neither a model nor a program"},
             {{"serve", "MODELS/gpt.pt"}, 66, "`serve` takes a Hugging Face folder"},
             {{"data", "show", "DIR/text.txt"}, 66, "is text, not rows of tokens. Make rows of it"},

@@ -142,7 +142,12 @@ TEST_CASE("a run that goes on from an older step leaves the later ones of the ot
     const Outcome again = run(job, true);
     INFO(again.err);
     CHECK(again.code == 0);
-    CHECK(again.says("resuming from " + job.output() + "/checkpoints/step-7"));
+    CHECK(again.says("is at step 7 already, and all its steps are done"));
+    job.steps = 8;
+    const Outcome longer = run(job, true);
+    INFO(longer.err);
+    CHECK(longer.code == 0);
+    CHECK(longer.says("resuming from " + job.output() + "/checkpoints/step-7"));
 }
 
 TEST_CASE("another batch size goes on where the samples ended") {

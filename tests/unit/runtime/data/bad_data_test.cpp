@@ -271,8 +271,9 @@ TEST_CASE("keys of token files beside a row file are refused, and so is a damage
     request.data.token_dtype = DType::kU16;
     REQUIRE_THAT(opening(folder, request), Catch::Contains("dslaunch.data.dtype is for token"));
     const std::string cut = folder.bytes("cut.safetensors", "abc");
-    REQUIRE_THAT(opening(folder, request_for(cut, {"x", "y"})),
-                 Catch::Contains("DIR/cut.safetensors: 3 bytes are too few"));
+    REQUIRE_THAT(
+        opening(folder, request_for(cut, {"x", "y"})),
+        Catch::Contains("DIR/cut.safetensors: ") && Catch::Contains("3 bytes are too few"));
     const std::string npy = folder.bytes("bad.npy", "abc");
     REQUIRE_THAT(opening(folder, request_for(npy, {"x"})),
                  Catch::Contains("DIR/bad.npy: not a .npy file"));

@@ -169,8 +169,7 @@ void serve_session(const ServeArguments& arguments, const serve::ServerOptions& 
                              options);
     const int port = server.bind();
     const bool is_v6 = options.host.find(':') != std::string::npos;
-    log_info("serve",
-             "`{}` at http://{}:{}/v1 (Ctrl-C stops), {} texts at once, {} tokens of cache",
+    log_info("serve", "`{}` at http://{}:{}/v1, {} texts at once, {} tokens of cache; Ctrl-C stops",
              printable(options.model), is_v6 ? "[" + options.host + "]" : options.host, port,
              engine.sequences_max, session.pages() * infer::kPagePositions);
     watch.serve(server, service,

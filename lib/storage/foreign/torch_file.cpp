@@ -1,5 +1,6 @@
 #include "storage/foreign/torch_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <fstream>
@@ -94,12 +95,12 @@ TorchTensor TorchFile::tensor(const PickleValue* value, const std::string& what)
     if (storage.items[2]->integer != stored_numel ||
         std::ssize(stored) % dtype_bytes(tensor.dtype) != 0)
         bad("its storage is not as long as the pickle says: the file is damaged");
-    int64_t numel = 1;
-    for (size_t i = shape->size(); i-- > 0;) {
+    const bool is_empty = std::ranges::count(*shape, 0) > 0;
+    int64_t numel = is_empty ? 0 : 1;
+    for (size_t i = shape->size(); !is_empty && i-- > 0;) {
         if ((*shape)[i] > 1 && (*strides)[i] != numel) bad("it is not contiguous");
-        if ((*shape)[i] > 0 && numel > stored_numel / (*shape)[i]) bad("it is beyond its storage");
+        if (numel > stored_numel / (*shape)[i]) bad("it is beyond its storage");
         numel *= (*shape)[i];
-        if (numel == 0) break;
     }
     const int64_t begin = value->items[1]->integer;
     if (begin < 0 || begin > stored_numel || numel > stored_numel - begin)

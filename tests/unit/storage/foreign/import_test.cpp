@@ -11,6 +11,7 @@
 #include "base/text_bytes.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 #include "storage/foreign/deepspeed_source.h"
+#include "storage/foreign/torch_file.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
@@ -127,6 +128,14 @@ TEST_CASE("What DeepSpeed saved is what the import holds, bit for bit") {
         CHECK(kind("seen") == TensorKind::kBuffer);
         CHECK(kind("unused.weight") == TensorKind::kTrained);
     }
+}
+
+TEST_CASE("A tensor without elements has no storage to be beyond") {
+    const TorchFile file(kFixtures + "/empty.pt");
+    const TorchTensor empty = file.tensor(file.root().find("empty"), "empty");
+    CHECK(empty.shape == std::vector<int64_t>{0, 3});
+    CHECK(empty.numel() == 0);
+    CHECK(file.tensor(file.root().find("full"), "full").numel() == 6);
 }
 
 TEST_CASE("A DeepSpeed checkpoint that is not whole is refused by the file's name") {

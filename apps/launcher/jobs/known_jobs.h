@@ -55,7 +55,8 @@ inline constexpr size_t kKeptJobs = 100;
 // Removes the records of ended jobs, except the newest kKeptJobs. Never throws.
 void remove_old_jobs(const std::string& state_directory);
 
-// The newest of JOBS whose --output is the folder at PATH, or that of the file at PATH.
+// Returns the newest of JOBS whose --output is the folder PATH, or holds the file PATH; null: no
+// job has it.
 [[nodiscard]] const KnownJob* job_of_output(const std::vector<KnownJob>& jobs,
                                             const std::string& path);
 

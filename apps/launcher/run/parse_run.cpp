@@ -52,8 +52,8 @@ std::string word_advice(const RunOptions& o) {
                       : "";
 }
 
-// Where options of training are given, the target is meant as a model: one that is not there, or
-// that is a file of another kind, is said to be so.
+// Refuses a target that is missing or no model, if options of training say that it is meant as a
+// model.
 void require_model_here(const RunOptions& o, launch::TargetKind kind) {
     if (kind != launch::TargetKind::kProgram || o.no_python ||
         (o.first_training_option.empty() && !o.verifies))

@@ -89,8 +89,8 @@ Duration idle_interval(double timeout_s) {
     return std::chrono::milliseconds(static_cast<int64_t>(std::min(5.0, timeout_s / 3) * 1e3));
 }
 
-// Returns the variables that CHAT gives the template. One of MORE counts where the request sets
-// none of its name.
+// Returns the variables that CHAT gives the template, and those of MORE whose names CHAT does not
+// set.
 tokens::ChatInput chat_input_of(const serve::ApiRequest& chat,
                                 const tokens::TemplateVariables& more) {
     using tokens::jinja::Value;

@@ -46,7 +46,7 @@ std::string guess_text(const std::string& word, const std::vector<std::string>& 
     return guess ? fmt::format(", did you mean `{}`?", *guess) : "";
 }
 
-// What a word is meant for that stands alone, where one option takes what people write.
+// Returns a hint at the option that a bare word may be meant for; empty: APP has no such option.
 std::string meant_text(const CLI::App& app) {
     for (const char* option : {"--prompt", "--hostfile"})
         if (app.get_option_no_throw(option) != nullptr)

@@ -22,8 +22,8 @@ namespace {
 
 using c10::IValue;
 
-// Arguments by their place in forward's schema: those of the batch by name, a dict of all names
-// that the schema does not have, and defaults.
+// Returns forward's arguments in the order of its schema. The batch gives them by name. A dict
+// takes all names that the schema does not have, and defaults fill the rest.
 std::vector<IValue> stack_of(const c10::FunctionSchema& schema,
                              const std::vector<std::string>& names,
                              const std::vector<IValue>& batch) {
@@ -48,7 +48,7 @@ std::vector<IValue> stack_of(const c10::FunctionSchema& schema,
     return stack;
 }
 
-// The tensor of OUTPUT named WANTED, or its first or only one.
+// Returns the tensor of OUTPUT named WANTED, or its first or only one.
 at::Tensor chosen_of(const IValue& output, const std::string& wanted) {
     if (output.isTensor()) return output.toTensor();
     if (output.isTuple()) {

@@ -1,4 +1,5 @@
-// How far one order of sums may be from another, for comparisons of verify. No state.
+// Bounds of the difference that rounding makes between two orders of a sum. Used by verify. No
+// state.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,9 +13,10 @@ namespace dslaunch::job {
 // Rounding differs between orders of sums; so many times what one order is off by is allowed.
 inline constexpr double kOrders = 8;
 
-// The same for a tensor of NUMEL elements, whose largest error is the measure: one element may by
-// luck be nearly exact, all of several hardly. The ratio of two errors of normal distribution is
-// above 6000 once in 10^4 times, and that of one to the largest of N above the N-th root of that.
+// Returns kOrders for a tensor of NUMEL elements, more for a few. The bound is a multiple of the
+// largest error in the tensor. One element may by luck be nearly exact; several hardly all are. The
+// ratio of two normally distributed errors is above 6000 once in 10^4 times, and the ratio of one
+// error to the largest of N is then above the N-th root of 6000.
 inline double orders_of(int64_t numel) {
     constexpr double kOfOne = 6000;
     return std::max(kOrders,

@@ -30,8 +30,8 @@ struct ReferenceStep {
     std::vector<at::Tensor> gradients;
     std::vector<double> bounds;  // by model parameter, absolute
     double norm = 0;             // global L2 norm of the gradients of the loss itself
-    // Of step 1: how the graph differs from the model's own forward, in words; empty: it does not,
-    // or that forward was not run.
+    // Says after step 1 how the graph differs from the model's own forward. Empty: they agree, or
+    // the forward was not run.
     std::string graph_fault;
 };
 

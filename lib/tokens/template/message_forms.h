@@ -25,7 +25,7 @@ enum class CallsBecome { kRefused, kLeftOut, kWritten };
 
 struct MessageForms {
     ContentForms system, user, assistant, tool;
-    // What becomes of calls beside each BareContent; nothing: contents stay as they come.
+    // The form that calls get beside each BareContent; nothing: contents stay as they come.
     std::optional<std::array<CallsBecome, 3>> bare_calls;
     bool takes_argument_text = true;  // of tool calls: JSON as a text
     bool takes_argument_objects = true;

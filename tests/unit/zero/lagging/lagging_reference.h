@@ -1,6 +1,6 @@
 // ZenFlow as docs/scale/overlapped-offload.md has it, in one process and element by element: the
-// result that ranks must reach, to the last bit. Only the order in which ranks' gradients are added
-// is that of a world. Source: Lan et al. 2025, arXiv:2505.12242.
+// result that ranks must reach, to the last bit. It adds ranks' gradients in the order in which a
+// world adds them. Source: Lan et al. 2025, arXiv:2505.12242.
 #pragma once
 
 #include <ATen/ops/from_blob.h>

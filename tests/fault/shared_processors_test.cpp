@@ -40,7 +40,10 @@ TEST_CASE("hosts that are one machine divide its processors among all their rank
     const std::string share = std::to_string(std::max<size_t>(processors / 2, 1));
     CHECK(variables(folder, "OMP_NUM_THREADS") == std::vector<std::string>{share, share});
     CHECK(variables(folder, "OMP_WAIT_POLICY") == std::vector<std::string>{"-", "-"});
-    CHECK(result.err.find("shared by 2 ranks") != std::string::npos);
+    for (const std::string& looks : variables(folder, "GOMP_SPINCOUNT"))
+        CHECK(parse_int(looks).value_or(0) >= 500);
+    CHECK(result.err.find("shared by 2 ranks") == std::string::npos);
+    CHECK(folder.read("out/logs/rank-0.log").find("shared by 2 ranks") != std::string::npos);
 }
 
 TEST_CASE("more threads than processors are told, and those that wait sleep") {
@@ -54,6 +57,7 @@ TEST_CASE("more threads than processors are told, and those that wait sleep") {
         REQUIRE(result.code == 0);
         const std::string policy = chosen ? "active" : "passive";
         CHECK(variables(folder, "OMP_WAIT_POLICY") == std::vector<std::string>{policy, policy});
+        CHECK(variables(folder, "GOMP_SPINCOUNT") == std::vector<std::string>{"-", "-"});
         CHECK(result.err.find("(OMP_WAIT_POLICY=" + policy + ")") != std::string::npos);
     }
 }

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <vector>
 
 #include "base/error.h"
+#include "launch/plan/worker_environment.h"
 #include "launcher/run/build_job.h"
 
 namespace dslaunch::launcher {
@@ -21,6 +23,8 @@ void require_worker(const std::string& path) {
 void become_worker(std::span<const std::string> words) {
     const std::string worker = Machine::this_one().binary_directory + "/dsworker";
     require_worker(worker);
+    if (std::getenv(launch::kWaitVariable) == nullptr)
+        ::setenv(launch::kSpinVariable, std::to_string(launch::spin_count()).c_str(), 0);
     std::string own_name = "dslaunch";  // the name in dsworker's messages, as the user typed it
     std::vector<char*> argv = {own_name.data()};
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/machine/busy_neighbours.h"
 #include "base/machine/memory_limits.h"
 #include "base/text/command_line.h"
 #include "infer/decode/decoder.h"
@@ -35,6 +36,7 @@ struct DecoderArguments {
     int64_t tensor_ranks = 0;  // ranks that share each layer; 0: by the hosts
     std::string device = "cpu";
     double timeout_s = std::chrono::duration<double>(runtime::kHangLimit).count();
+    bool streams_text = false;  // to a terminal, perhaps: no line may come between
 };
 
 // Declares --adapter, --weights, --cache-dtype, --threads, --tensor-ranks and --timeout.
@@ -94,6 +96,7 @@ class DecoderSession {
     std::unique_ptr<kernels::ThreadTeam> team_;
     std::unique_ptr<infer::Decoder> decoder_;
     std::unique_ptr<infer::StepRunner> runner_;
+    std::optional<BusyNeighbours> neighbours_;
 };
 
 }  // namespace dslaunch::worker

@@ -157,7 +157,9 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
     if (arguments.trust_model)
         fail(ExitCode::kUsage,
              "--trust-model is for archives: nothing in a Hugging Face folder is executed");
-    DecoderSession session(arguments.decoder, process);
+    DecoderArguments decoder = arguments.decoder;
+    decoder.streams_text = true;
+    DecoderSession session(decoder, process);
     if (process.is_first()) {
         const TextFiles files(session.text_folder(), session.folder().config.vocabulary);
         const std::vector<Prompt> prompts = prompts_of(arguments, files);

@@ -68,6 +68,9 @@ void set_threads(const StartRequest& request, const SharedDescriptors& shared,
         set_variable(environment, kThreadsVariable,
                      std::to_string(std::max<int64_t>(1, shared.cores / request.machine_ranks)));
     }
+    if (is_model && find_variable(environment, kWaitVariable) == nullptr &&
+        find_variable(environment, kSpinVariable) == nullptr)
+        set_variable(environment, kSpinVariable, std::to_string(spin_count()));
 }
 
 // A pipe holds at most 1 MiB, a socket less.

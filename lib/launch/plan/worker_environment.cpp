@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <limits>
 #include <numeric>
@@ -44,6 +46,15 @@ std::string all_gpus() {
     std::vector<int64_t> numbers(static_cast<size_t>(count_gpus()));
     std::iota(numbers.begin(), numbers.end(), 0);
     return fmt::format("{}", fmt::join(numbers, ","));
+}
+
+// Does what libgomp does between two looks.
+void look_away() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    asm volatile("" ::: "memory");
+#endif
 }
 
 std::vector<int> read_node_sizes(const WorkerEnvironment& environment) {
@@ -101,6 +112,23 @@ void check_agreement(const WorkerEnvironment& e) {
 }
 
 }  // namespace
+
+int64_t spin_count() {
+    using Clock = std::chrono::steady_clock;
+    constexpr int kLooks = 1000;
+    constexpr std::chrono::nanoseconds kSpin{75'000};
+    const std::atomic<int> awaited{0};
+    auto shortest = Clock::duration::max();  // another program may have had the processor
+    for (int round = 0; round < 5; ++round) {
+        const Clock::time_point begin = Clock::now();
+        for (int i = 0; i < kLooks && awaited.load(std::memory_order_relaxed) == 0; ++i)
+            look_away();
+        shortest = std::min(shortest, Clock::now() - begin);
+    }
+    const auto looks =
+        kSpin * kLooks / std::max<Clock::duration>(shortest, std::chrono::nanoseconds{1});
+    return std::clamp<int64_t>(looks, kLooks / 2, int64_t{1'000} * kLooks);
+}
 
 int64_t first_threads(std::string_view value) {
     return std::max<int64_t>(parse_int(trim(value.substr(0, value.find(',')))).value_or(1), 1);

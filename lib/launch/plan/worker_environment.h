@@ -27,6 +27,12 @@ inline constexpr const char* kAttemptVariable = "DSL_ATTEMPT";
 // OpenMP's own: the threads of an operator, and whether those that wait spin or sleep.
 inline constexpr const char* kThreadsVariable = "OMP_NUM_THREADS";
 inline constexpr const char* kWaitVariable = "OMP_WAIT_POLICY";
+// libgomp's: the looks that a waiting thread takes before it sleeps.
+inline constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
+// Returns the looks of about as long as the system takes to wake a thread, 75 us, measured on this
+// processor in less than a millisecond. Threads that wait so take little from a neighbour and lose
+// little without one (docs/scale/threads.md).
+[[nodiscard]] int64_t spin_count();
 // The threads that VALUE of OMP_NUM_THREADS, "4" or "4,2" by level, gives an operator; 1 where it
 // is no number.
 [[nodiscard]] int64_t first_threads(std::string_view value);

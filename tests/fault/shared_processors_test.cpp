@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/text.h"
 #include "launch/machine/machine_topology.h"
 #include "support/catch.h"
 #include "support/train_job.h"

@@ -12,8 +12,9 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr std::array<std::string_view, 10> kForwardedPrefixes = {
-    "NCCL_", "GLOO_", "TORCH_", "OMP_", "MKL_", "KMP_", "PYTHON", "UCX_", "HF_", "MLFLOW_"};
+constexpr std::array<std::string_view, 11> kForwardedPrefixes = {
+    "NCCL_", "GLOO_",  "TORCH_", "OMP_", "GOMP_",  "MKL_",
+    "KMP_",  "PYTHON", "UCX_",   "HF_",  "MLFLOW_"};
 
 bool begins_name(char c) {
     return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');

@@ -103,7 +103,7 @@ void send_by_ssh(int variables, int rounds) {
 // True for a prefix that the README promises, written down once more.
 bool is_promised_prefix(const std::string& name) {
     for (const char* prefix :
-         {"NCCL_", "GLOO_", "TORCH_", "OMP_", "MKL_", "KMP_", "PYTHON", "UCX_", "HF_"})
+         {"NCCL_", "GLOO_", "TORCH_", "OMP_", "GOMP_", "MKL_", "KMP_", "PYTHON", "UCX_", "HF_"})
         if (name.rfind(prefix, 0) == 0) return true;
     return false;
 }

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/paint.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "launch/plan/join_token.h"
 #include "launch/process/standard_streams.h"
@@ -61,7 +61,7 @@ int dispatch(int argc, char** argv) {
 }
 
 void print_error(const char* message) {
-    std::string line = fmt::format("dslaunch: error: {}", printable_lines(message, 0));
+    std::string line = fitted(fmt::format("dslaunch: error: {}", printable_lines(message, 0)), 2);
     // A reader who stands still must not keep this program from ending by a signal.
     launch::write_last_words((takes_colours(2) ? painted(std::move(line)) : line) + "\n");
 }
@@ -85,10 +85,11 @@ int main(int argc, char** argv) {
     } catch (const std::system_error& error) {
         // The reader of the output is gone: this program ends as one that SIGPIPE ends.
         if (error.code() == std::errc::broken_pipe) return 128 + SIGPIPE;
-        fmt::print(stderr, "dslaunch: error: the output cannot be written: {}\n", error.what());
+        dslaunch::print_message(
+            fmt::format("dslaunch: error: the output cannot be written: {}", error.what()));
         return static_cast<int>(dslaunch::ExitCode::kDisk);
     } catch (const std::exception& error) {
-        fmt::print(stderr, "dslaunch: internal error: {}\n", error.what());
+        dslaunch::print_message(fmt::format("dslaunch: internal error: {}", error.what()));
         return static_cast<int>(dslaunch::ExitCode::kInternal);
     }
 }

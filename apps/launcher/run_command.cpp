@@ -14,18 +14,23 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/path.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
 #include "launch/agent/agent_command.h"
 #include "launch/machine/held_name.h"
 #include "launch/plan/join_token.h"
+#include "launch/process/standard_streams.h"
 #include "launch/supervise/job.h"
 #include "launcher/hosts/push_command.h"
 #include "launcher/jobs/known_jobs.h"
+#include "launcher/jobs/next_command.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/dry_run.h"
 #include "launcher/run/host_source.h"
 #include "launcher/run/mpi_copies.h"
+#include "launcher/run/own_output.h"
 #include "launcher/run/run_options.h"
 #include "launcher/run/slurm_copies.h"
 #include "launcher/run/training_job_checks.h"
@@ -190,7 +195,7 @@ int refuse_data_as_program(const launch::JobSpec& spec) {
     } catch (const Error& error) {
         if (storage::file_kind(storage::MappedFile(path).bytes()) != storage::FileKind::kText)
             throw;
-        fmt::print(stderr, "dslaunch: error: {}\n", error.what());
+        print_message(fmt::format("dslaunch: error: {}", printable_lines(error.what(), 0)));
         return kNotExecutable;
     }
     return 0;
@@ -208,14 +213,14 @@ int find_program(const launch::JobSpec& spec) {
     const bool is_path = target.find('/') != target.npos;
     if (is_path ? access(path_of_target(spec).c_str(), F_OK) == 0 : is_in_path(target)) return 0;
     if (is_path) {
-        fmt::print(stderr, "dslaunch: error: {}: there is no such program{}\n", printable(target),
-                   near_file_text(path_of_target(spec)));
+        print_message(fmt::format("dslaunch: error: {}: there is no such program{}",
+                                  printable(target), near_file_text(path_of_target(spec))));
     } else {
-        fmt::print(stderr,
-                   "dslaunch: error: no subcommand is called `{0}`, and no program `{0}` is in "
-                   "PATH: a program here is ./{0}, a model a file (train.pt) or a Hugging Face "
-                   "folder; `dslaunch --help` lists the subcommands{1}\n",
-                   printable(target), near_file_text(path_of_target(spec)));
+        print_message(fmt::format(
+            "dslaunch: error: no subcommand is called `{0}`, and no program `{0}` is in PATH: a "
+            "program here is ./{0}, a model a file (train.pt) or a Hugging Face folder; `dslaunch "
+            "--help` lists the subcommands{1}",
+            printable(target), near_file_text(path_of_target(spec))));
     }
     return kNotFound;
 }
@@ -256,8 +261,66 @@ int join_by_hand(const RunOptions& options, const std::string& variable,
 
 namespace {
 
-// SUBCOMMANDS: empty where the target cannot be one that is mistyped.
-int start_job(RunOptions options, bool run_is_named, std::span<const std::string> subcommands) {
+struct JobRequest {
+    RunOptions options;
+    std::span<const std::string> words;  // of the command line, for people
+    bool run_is_named = false;
+    std::span<const std::string> subcommands;  // empty: the target cannot be one that is mistyped
+};
+
+// Refuses a target that nothing can be done with. The result is the exit code; 0: go on.
+int refuse_target(const launch::JobSpec& spec, const JobRequest& request) {
+    const RunOptions& options = request.options;
+    refuse_mistyped_subcommand(spec, options, request.run_is_named || options.no_python,
+                               request.subcommands);
+    refuse_folder(spec);
+    refuse_model_as_program(spec);
+    if (const int code = refuse_data_as_program(spec); code != 0) return code;
+    if (const int code = find_program(spec); code != 0) return code;
+    require_script(options, spec);
+    require_output_folder(spec);
+    require_srun(spec);
+    if (spec.target_kind == launch::TargetKind::kModel) require_worker(spec.required_files.front());
+    return 0;
+}
+
+void tell_next(const RunOptions& options, const launch::JobSpec& spec, const std::string& data) {
+    if (options.log.quiet || options.verifies || !options.role.empty()) return;
+    if (const std::string command = use_command(options, spec, data); !command.empty())
+        launch::write_last_words(fitted("dslaunch: next: " + command, 2) + "\n");
+}
+
+// Checks the job and runs it to its end; OUTPUT hears of it.
+int check_and_run(BuiltJob job, const JobRequest& request, OwnOutput& output) {
+    const RunOptions& options = request.options;
+    TrainingFacts facts;
+    const bool is_model = job.spec.target_kind == launch::TargetKind::kModel;
+    if (is_model && options.role.empty()) {
+        facts = look_into_training_job(options, job.spec);
+        if (facts.finished_step > 0) {
+            print_message(fmt::format(
+                "dslaunch: {}: is at step {} already, and all its steps are done: nothing to do; "
+                "--steps N with a larger N goes on",
+                printable(path_from_here(job.spec.output_directory)), facts.finished_step));
+            return 0;
+        }
+        job.spec.resume_command = resume_command(request.words, options, output.is_made());
+        if (options.no_output) job.notes.emplace_back("--no-output: nothing is kept");
+    } else if (is_model) {
+        require_role_files(options, job.spec);
+    }
+    print_notes(job, options);  // after all checks of the command line
+    if (options.push && job.spec.transport != launch::TransportKind::kLocal) push_for_job(job.spec);
+    const launch::HeldName held =
+        job.spec.held_name.empty() ? launch::HeldName() : launch::HeldName(job.spec.held_name);
+    const int code = launch::run_job(job.spec);
+    output.end(code);
+    if (code == 0) tell_next(options, job.spec, facts.data);
+    return code;
+}
+
+int start_job(JobRequest request) {
+    RunOptions& options = request.options;
     const std::string token = launch::take_token_variable();  // no worker inherits it
     set_log_level(options.log.quiet ? LogLevel::kWarn : parse_log_level(options.log.level));
     Machine machine = Machine::this_one();
@@ -275,9 +338,11 @@ int start_job(RunOptions options, bool run_is_named, std::span<const std::string
     settle_meeting(options, machine);
     const auto slurm_copy = SlurmCopy::find(options, machine);
     if (slurm_copy && !slurm_copy->launches()) return slurm_copy->wait(options);
-    if (auto request = agent_by_hand(options); request && !options.dry_run) {
-        return join_by_hand(options, token, *std::move(request));
+    if (auto joining = agent_by_hand(options); joining && !options.dry_run) {
+        return join_by_hand(options, token, *std::move(joining));
     }
+    // From here on this is the only launcher of the job.
+    OwnOutput output(options, machine.directory);
     BuiltJob job = build_job(options, machine);
     if (slurm_copy) job.spec.held_name = slurm_copy->held_name();
     if (options.dry_run) {
@@ -292,35 +357,11 @@ int start_job(RunOptions options, bool run_is_named, std::span<const std::string
     } else {
         give_token(options, token, job.spec);
     }
-    refuse_mistyped_subcommand(job.spec, options, run_is_named || options.no_python, subcommands);
-    refuse_folder(job.spec);
-    refuse_model_as_program(job.spec);
-    if (const int code = refuse_data_as_program(job.spec); code != 0) return code;
-    if (const int code = find_program(job.spec); code != 0) return code;
-    require_script(options, job.spec);
-    require_output_folder(job.spec);
-    require_srun(job.spec);
-    if (job.spec.target_kind == launch::TargetKind::kModel) {
-        require_worker(job.spec.required_files.front());
-        if (options.role.empty()) {
-            if (const int64_t step = look_into_training_job(options, job.spec); step > 0) {
-                fmt::print(stderr,
-                           "dslaunch: {}: is at step {} already, and all its steps are done: "
-                           "nothing to do; --steps N with a larger N goes on\n",
-                           printable(job.spec.output_directory), step);
-                return 0;
-            }
-        } else {
-            require_role_files(options, job.spec);
-        }
-    }
-    print_notes(job, options);  // after all checks of the command line
-    if (options.push && job.spec.transport != launch::TransportKind::kLocal) push_for_job(job.spec);
-    const launch::HeldName held =
-        slurm_copy ? launch::HeldName(job.spec.held_name) : launch::HeldName();
-    const int code = launch::run_job(job.spec);
+    if (const int code = refuse_target(job.spec, request); code != 0) return code;
+    const std::string state = job.spec.state_directory;
+    const int code = check_and_run(std::move(job), request, output);
     if (copies && code == 0) copies->finish();
-    remove_old_jobs(job.spec.state_directory);
+    remove_old_jobs(state);
     return code;
 }
 
@@ -339,12 +380,12 @@ int run_command(std::span<const std::string> arguments, RunAs as,
         fmt::print("dslaunch {}\n", DSL_VERSION);
         return 0;
     }
-    return start_job(options, as != RunAs::kUnnamed, subcommands);
+    return start_job({options, arguments, as != RunAs::kUnnamed, subcommands});
 }
 
 int run_role(std::span<const std::string> words) {
     launch::hold_end_signals();
-    return start_job(parse_role_options(words), true, {});
+    return start_job({parse_role_options(words), words, true, {}});
 }
 
 }  // namespace dslaunch::launcher

@@ -2,12 +2,14 @@
 // stock PyTorch loads. `dslaunch ckpt export --format torchscript` runs as it.
 #include "base/error.h"
 #include "base/log.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "graph/archive/model.h"
 #include "graph/archive/op_library.h"
 #include "graph/lower/precision.h"
 #include "graph/models/archive.h"
+#include "storage/disk/output_place.h"
 #include "storage/export/row_major.h"
 #include "storage/export/source_of_path.h"
 #include "storage/export/tensor_source.h"
@@ -22,7 +24,6 @@
 
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <map>
 
 namespace dslaunch::worker {
@@ -151,10 +152,7 @@ int export_main(int argc, char** argv) {
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
 
-    std::error_code ignored;
-    if (!arguments.force && std::filesystem::exists(arguments.out, ignored))
-        fail(ExitCode::kInput, "{}: is there already; --force replaces it, or name another place",
-             arguments.out);
+    storage::require_unused(arguments.out, arguments.force);
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     const auto source = storage::open_checkpoint(*tree, arguments.checkpoint);
     graph::load_op_libraries(arguments.op_libraries);
@@ -172,8 +170,9 @@ int export_main(int argc, char** argv) {
         json.key("files").begin_array().value(arguments.out).end_array().end_object();
         fmt::print("{}\n", json.text());
     } else {
-        fmt::print(stderr, "dslaunch: {}: {} tensors written to {}\n", printable(source->path()),
-                   wanted.size(), printable(arguments.out));
+        print_message(fmt::format("dslaunch: {}: {} tensors written to {}",
+                                  printable(source->path()), wanted.size(),
+                                  printable(arguments.out)));
     }
     return 0;
 }

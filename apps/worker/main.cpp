@@ -2,6 +2,7 @@
 // into an exit code.
 #include "base/error.h"
 #include "base/log.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "base/text/torch_reason.h"
 #include "worker/roles.h"
@@ -63,7 +64,7 @@ int dispatch(int argc, char** argv) {
 // program under the name dslaunch.
 void tell(const char* program, const std::string& message) {
     if (program != nullptr && std::string_view(program) == "dslaunch") {
-        fmt::print(stderr, "dslaunch: error: {}\n", printable_lines(message, 0));
+        print_message(fmt::format("dslaunch: error: {}", printable_lines(message, 0)));
     } else {
         log_error("worker", "{}", message);
     }

@@ -4,6 +4,7 @@
 #include <c10/util/Logging.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -11,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine/busy_neighbours.h"
 #include "base/text.h"
 #include "graph/lower/precision.h"
 #include "graph/lower/target_count.h"
@@ -39,10 +41,12 @@
 #include "runtime/compute/rank_device.h"
 #include "runtime/save/save_adapter.h"
 #include "runtime/save/save_weights.h"
+#include "runtime/train/activity.h"
 #include "runtime/train/heartbeat.h"
 #include "runtime/train/trainer.h"
 #include "storage/export/weight_export.h"
 #include "storage/huggingface/model_folder.h"
+#include "worker/processors.h"
 #include "worker/rank_failure.h"
 #include "worker/roles.h"
 
@@ -73,6 +77,8 @@ TrainArguments parse(int argc, char** argv, bool& help) {
         .required();
     app.add("--config FILE", arguments.job.config_path, "ds_config.json");
     app.add("--set KEY=VALUE", arguments.job.overrides, "override one value; repeatable");
+    app.add("--begun KEY=VALUE", arguments.job.begun,
+            "a value of the run that is resumed, where nothing names another; repeatable");
     app.add("--output DIR", arguments.output, "folder for weights, metrics and logs");
     app.add("--resume DIR", arguments.resume, "auto, or a folder of checkpoints");
     app.add("--new-data", arguments.new_data, "resume with other data");
@@ -86,6 +92,16 @@ TrainArguments parse(int argc, char** argv, bool& help) {
         .range(0.1, 86'400.0);
     help = !app.parse({argv + 1, argv + argc});
     return arguments;
+}
+
+std::string duration_text(std::chrono::duration<double> time) {
+    constexpr int64_t kMinute = 60;
+    constexpr int64_t kHour = 60 * kMinute;
+    const auto seconds = static_cast<int64_t>(std::round(time.count()));
+    if (time.count() < 10) return fmt::format("{:.1f} s", time.count());
+    if (seconds < kMinute) return fmt::format("{} s", seconds);
+    if (seconds < kHour) return fmt::format("{} min {} s", seconds / kMinute, seconds % kMinute);
+    return fmt::format("{} h {} min", seconds / kHour, seconds % kHour / kMinute);
 }
 
 int64_t trainable_numel(const graph::Model& model) {
@@ -106,12 +122,13 @@ class TrainRole {
 
     void run() {
         if (first())
-            log_info("ranks", "{} on {}, {} each, {}; {} kernels", environment_.world_size,
-                     counted(place_.node_count(), "host"), counted(arguments_.threads, "thread"),
-                     arguments_.pinned, kernels::isa_name(kernels::isa_in_use()));
-        std::optional<runtime::HeartbeatSender> heartbeats;
-        heartbeats.emplace(reporter_, launch::kHeartbeatInterval, [] {
-            return launch::Heartbeat{0, 1, "setting up"};
+            log_detail("ranks", "{} on {}, {} each, {}; {} kernels", environment_.world_size,
+                       counted(place_.node_count(), "host"), counted(arguments_.threads, "thread"),
+                       arguments_.pinned, kernels::isa_name(kernels::isa_in_use()));
+        heartbeats_.emplace(reporter_, launch::kHeartbeatInterval, [this] {
+            launch::Heartbeat heartbeat{0, 1, "setting up"};
+            if (first()) heartbeat.progress = activity_.text();
+            return heartbeat;
         });
         archive_ =
             job::identify_archive(arguments_.job.model_path, arguments_.expected_sha256, first());
@@ -128,8 +145,8 @@ class TrainRole {
             job::SavingOptions{arguments_.output, arguments_.resume, environment_.restart_count > 0,
                                arguments_.job.model_path, describe_owner(), arguments_.new_data,
                                claim_wait_max()});
+        begin("reading the checkpoint");
         saving_->resume();
-        heartbeats.reset();
         train();
     }
 
@@ -150,7 +167,11 @@ class TrainRole {
   private:
     [[nodiscard]] bool first() const { return environment_.rank == 0; }
 
+    // WHAT is done from now on, before the first step.
+    void begin(std::string_view what) { activity_.begin(fmt::format("setting up: {}", what)); }
+
     void set_up() {
+        arguments_.job.begins = [this](std::string_view what) { begin(what); };
         arguments_.job.open_device = [this](const config::RunConfig& config) {
             gpu_ = runtime::open_rank_device(config, environment_, runtime::own_device_plugin());
             if (gpu_.backend && first()) log_info("train", "GPU: {}", gpu_.backend->describe());
@@ -167,7 +188,9 @@ class TrainRole {
                 {arguments_.output, trainable_numel(setup_.whole_model()),
                  std::ssize(zero::ShardOptimizer::state_names(setup_.config().optimizer))});
         if (first())
-            job::describe_run(setup_, room_.text(), {arguments_.job.model_path, arguments_.output},
+            job::describe_run(setup_,
+                              {arguments_.job.model_path, arguments_.output, room_.text(),
+                               room_.brief(), arguments_.threads},
                               environment_, reporter_);
     }
 
@@ -188,12 +211,23 @@ class TrainRole {
 
     // Connects to all ranks of the job.
     void meet() {
+        begin("waiting for the other ranks");
         runtime::ArenaLayout arena(setup_.own_ranks().local_world_size());
         states_->add_slices(arena);
         comms_.open(environment_, setup_, std::move(arena), time_limit());
         job::compare_plans(*comms_.own().collectives, setup_.plan);
         room_.agree(comms_.job());
         job::choose_wire(setup_, comms_.of_job());
+    }
+
+    // Returns the processors of this rank's host and the ranks that use them; those of a rank alone
+    // if it has some of its own. Hosts that are pretended are this machine, all of them.
+    [[nodiscard]] ProcessorShare processor_share() const {
+        const bool shares = arguments_.pinned.starts_with("not");
+        const bool pretended =
+            place_.node_count() > 1 && std::getenv(launch::kHostVariable) == nullptr;
+        const int ranks = pretended ? environment_.world_size : environment_.local_world_size;
+        return {processors_allowed(), shares ? ranks : 1, arguments_.threads};
     }
 
     // True if any rank was asked to end. All ranks call it.
@@ -213,6 +247,7 @@ class TrainRole {
         runtime::ModelBuffers buffers(*setup_.model, *comms_.own().collectives);
         if (saving_->saved() == nullptr) buffers.broadcast();
         if (first() && own_buffers(buffers)) log_info("train", "{}", job::own_buffers_text(setup_));
+        begin("placing the weights");
         const std::unique_ptr<runtime::ParameterState> state =
             states_->make(comms_, saving_->saved(), arguments_.threads);
         if (first()) states_->describe_offload();
@@ -221,7 +256,10 @@ class TrainRole {
         steps_.emplace(setup_, place_,
                        job::JobSteps::Parts{*comms_.own().collectives, buffers, *state},
                        job::StepsOptions{arguments_.output, std::move(rates_)});
-        if (arguments_.verify) watch(*state);
+        if (arguments_.verify) {
+            begin("running the model's own forward");
+            watch(*state);
+        }
         job::keep_freed_memory();
         take_steps(*state, buffers, resumed);
     }
@@ -285,8 +323,17 @@ class TrainRole {
                                             gpu_.device.type());
         const graph::TensorGroupScope scope(comms_.tensor());
         runtime::Trainer trainer(std::move(parts));
-        const runtime::HeartbeatSender heartbeats(reporter_, launch::kHeartbeatInterval,
-                                                  [&] { return trainer.heartbeat(); });
+        activity_.begin({});
+        heartbeats_.reset();
+        const runtime::HeartbeatSender heartbeats(reporter_, launch::kHeartbeatInterval, [&] {
+            launch::Heartbeat heartbeat = trainer.heartbeat();
+            if (const std::string other = activity_.text(); first() && !other.empty())
+                heartbeat.progress = other;
+            return heartbeat;
+        });
+        tell_ready(resumed.step);
+        std::optional<BusyNeighbours> neighbours;
+        if (place_.local_rank == 0) neighbours.emplace("train", processor_share());
         const runtime::DiskTraffic before = state.disk_traffic().value_or(runtime::DiskTraffic{});
         const runtime::TrainResult result = run_or_leave(trainer);
         states_->report_offload(comms_.job(), state, steps_->placement(), before, result);
@@ -297,9 +344,18 @@ class TrainRole {
         }
         if (first()) log_links(result);
         require_updates(result);
+        activity_.begin("writing the weights");
         const bool wrote_weights = saving_->write_weights(state, buffers);
         if (gpu_.backend) gpu_.backend->leave();
         finish(result, wrote_weights);
+    }
+
+    // The first step follows DONE others.
+    void tell_ready(int64_t done) const {
+        if (!first()) return;
+        log_info("ready", "set up in {:.1f} s; {} to go",
+                 to_milliseconds(clock_.now() - set_up_began_) / 1e3,
+                 counted(setup_.config().steps - done, "step"));
     }
 
     // An error ends the process here: the destructor of TRAINER would wait for its lanes.
@@ -380,7 +436,7 @@ class TrainRole {
         parts.between = &*steps_;
         if (verifier_) parts.between = &*verifier_;
         parts.clock = runtime::JobClock(setup_.config().save.time_limit_s, start_);
-        parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
+        parts.tokens_per_sample = setup_.data->train.tokens_read();
         parts.targets_vary = targets_vary();
         parts.peak_tflops = gpu_.peak_tflops;
         return parts;
@@ -409,17 +465,32 @@ class TrainRole {
             none_ever ? result.steps : result.new_steps);
     }
 
+    [[nodiscard]] std::string what_was_done(const runtime::TrainResult& result) const {
+        if (result.asked_to_end && result.steps < setup_.config().steps)
+            return fmt::format("stopped at step {} of {}", result.steps, setup_.config().steps);
+        return result.new_steps == 0
+                   ? fmt::format("at step {0} of {0} already: nothing was trained", result.steps)
+                   : fmt::format("trained {}", counted(result.steps, "step"));
+    }
+
+    // Tells the best held-out loss where it is not the last one.
+    static std::string best_text(const runtime::TrainResult& result) {
+        if (!result.best_eval || result.best_eval->step == result.steps) return "";
+        const auto& [step, loss] = *result.best_eval;
+        if (result.eval_loss) return fmt::format(" (best {:.4f} at step {})", loss, step);
+        return step == 0 ? "" : fmt::format(", best held-out loss {:.4f} at step {}", loss, step);
+    }
+
     void finish(const runtime::TrainResult& result, bool wrote_weights) {
         if (!first()) return;
         room_.compare(setup_, place_, steps_->largest(), result);
-        std::string text =
-            result.new_steps == 0 && !result.asked_to_end
-                ? fmt::format("at step {0} of {0} already: nothing was trained", result.steps)
-                : fmt::format("trained {} steps", result.steps);
+        std::string text = what_was_done(result);
         if (result.updates < result.steps)
             text += fmt::format(" ({} of them skipped)", result.steps - result.updates);
         text += fmt::format(", loss {:.4f}", result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
+        text += best_text(result);
+        if (result.new_steps > 0) text += ", in " + duration_text(result.time);
         if (wrote_weights && setup_.config().lora.on()) {
             text += fmt::format(", adapter in {}/{}", on_host(arguments_.output),
                                 storage::kAdapterFolder);
@@ -430,7 +501,6 @@ class TrainRole {
             text += fmt::format(", weights in {0}/model.safetensors and {0}/model.pt",
                                 on_host(arguments_.output));
         }
-        if (result.asked_to_end) text += " (ended early, as asked)";
         fmt::print("{}\n", text);
         std::fflush(stdout);
     }
@@ -445,6 +515,9 @@ class TrainRole {
     TrainArguments arguments_;
     launch::WorkerEnvironment environment_;
     runtime::Reporter& reporter_;
+    SystemClock clock_;
+    TimePoint set_up_began_ = clock_.now();
+    runtime::Activity activity_{clock_};
     runtime::Topology place_;
     runtime::RankDevice gpu_;  // destroyed after everything that lies on it
     job::JobSetup setup_;
@@ -456,6 +529,7 @@ class TrainRole {
     std::optional<job::JobSteps> steps_;
     std::optional<job::JobVerifier> verifier_;
     job::IdentifiedArchive archive_;
+    std::optional<runtime::HeartbeatSender> heartbeats_;  // before there is a trainer
 };
 
 }  // namespace
@@ -472,6 +546,8 @@ int train_main(int argc, char** argv) {
     runtime::hide_other_gpus(environment);
     if (const char* level = std::getenv(launch::kLogLevelVariable))
         set_log_level(parse_log_level(level));
+    if (!log_enabled(LogLevel::kDetail) && log_enabled(LogLevel::kInfo))
+        set_log_level(LogLevel::kDetail);  // log files have details
     // The launcher marks each line with rank and host.
     if (environment.control_fd < 0)
         set_log_speaker(fmt::format("r{}@{}", environment.rank, launch::machine_name()));

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "base/paint.h"
+#include "base/screen.h"
 #include "base/text.h"
 
 namespace dslaunch {
@@ -40,7 +40,7 @@ class OneWriteSink final : public spdlog::sinks::base_sink<std::mutex> {
     void sink_it_(const spdlog::details::log_msg& message) override {
         spdlog::memory_buf_t line;
         formatter_->format(message, line);
-        write_line(std::string_view(line.data(), line.size()));
+        write_line(fitted({line.data(), line.size()}, 2));
     }
     void flush_() override {}
 };
@@ -73,6 +73,8 @@ std::string_view level_word(LogLevel level) {
             return "warning";
         case LogLevel::kInfo:
             return "";
+        case LogLevel::kDetail:
+            return "detail";
         case LogLevel::kDebug:
             return "debug";
     }
@@ -87,8 +89,10 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
             return spdlog::level::warn;
         case LogLevel::kInfo:
             return spdlog::level::info;
-        case LogLevel::kDebug:
+        case LogLevel::kDetail:
             return spdlog::level::debug;
+        case LogLevel::kDebug:
+            return spdlog::level::trace;
     }
     return spdlog::level::info;
 }
@@ -127,10 +131,34 @@ bool log_enabled(LogLevel level) {
     return logger().should_log(to_spdlog(level));
 }
 
+std::optional<LoggedLine> read_logged(std::string_view line) {
+    constexpr std::string_view kTime = "00:00:00.000 ";  // as the logger's pattern writes it
+    if (line.size() <= kTime.size()) return std::nullopt;
+    for (size_t i = 0; i < kTime.size(); ++i) {
+        const bool is_digit = line[i] >= '0' && line[i] <= '9';
+        if (kTime[i] == '0' ? !is_digit : line[i] != kTime[i]) return std::nullopt;
+    }
+    LoggedLine found{LogLevel::kInfo, line.substr(kTime.size())};
+    for (const LogLevel level :
+         {LogLevel::kError, LogLevel::kWarn, LogLevel::kDetail, LogLevel::kDebug}) {
+        const std::string word = std::string(level_word(level)) + " ";
+        if (!found.said.starts_with(word)) continue;
+        found = {level, found.said.substr(word.size())};
+        break;
+    }
+    const size_t end = found.said.find(": ");
+    const bool is_component =
+        end != 0 && end != std::string_view::npos &&
+        found.said.substr(0, end).find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789") ==
+            std::string_view::npos;
+    return is_component ? std::optional(found) : std::nullopt;
+}
+
 void log_line(LogLevel level, std::string_view component, std::string_view message) {
     const std::string_view word = level_word(level);
     if (are_messages() && !log_enabled(LogLevel::kDebug)) {
-        std::string line = fmt::format("dslaunch: {}{}{}", word, word.empty() ? "" : ": ", message);
+        std::string line =
+            fitted(fmt::format("dslaunch: {}{}{}", word, word.empty() ? "" : ": ", message), 2);
         if (takes_colours(2)) line = painted(std::move(line));
         return write_line(line + "\n");
     }

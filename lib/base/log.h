@@ -7,13 +7,16 @@
 #include <fmt/core.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace dslaunch {
 
-enum class LogLevel { kError, kWarn, kInfo, kDebug };
+// A detail is a line that a job's log files hold whatever its level, and that the launcher shows
+// with debug lines only. Other programs have it with debug lines only.
+enum class LogLevel { kError, kWarn, kInfo, kDetail, kDebug };
 
 // Sets who speaks: "r3@host" in a worker whose lines no launcher marks, "agent@host", else empty.
 // Called once, in main().
@@ -40,6 +43,14 @@ class LogSink {
 };
 void log_line(LogLevel level, std::string_view component, std::string_view message);
 
+// A line that log_line() wrote in a program without a speaker, and with a time.
+struct LoggedLine {
+    LogLevel level = LogLevel::kInfo;
+    std::string_view said;  // "component: message"
+};
+// Returns the parts of LINE; nothing for other text.
+[[nodiscard]] std::optional<LoggedLine> read_logged(std::string_view line);
+
 template <typename... Args>
 void log_info(std::string_view component, fmt::format_string<Args...> format, Args&&... args) {
     if (log_enabled(LogLevel::kInfo))
@@ -53,6 +64,11 @@ void log_warn(std::string_view component, fmt::format_string<Args...> format, Ar
 template <typename... Args>
 void log_error(std::string_view component, fmt::format_string<Args...> format, Args&&... args) {
     log_line(LogLevel::kError, component, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void log_detail(std::string_view component, fmt::format_string<Args...> format, Args&&... args) {
+    if (log_enabled(LogLevel::kDetail))
+        log_line(LogLevel::kDetail, component, fmt::format(format, std::forward<Args>(args)...));
 }
 template <typename... Args>
 void log_debug(std::string_view component, fmt::format_string<Args...> format, Args&&... args) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace dslaunch {
 
@@ -12,6 +14,15 @@ namespace dslaunch {
     const size_t slash = path.rfind('/');
     if (slash == std::string_view::npos) return ".";
     return std::string(path.substr(0, std::max<size_t>(slash, 1)));
+}
+
+// PATH as it is written in this folder, if it is below it; else PATH.
+[[nodiscard]] inline std::string path_from_here(const std::string& path) {
+    std::error_code unreadable;
+    const std::filesystem::path here = std::filesystem::current_path(unreadable);
+    const std::string nearer = std::filesystem::path(path).lexically_relative(here).string();
+    const bool is_below = !unreadable && !nearer.empty() && !nearer.starts_with("..");
+    return is_below ? nearer : path;
 }
 
 }  // namespace dslaunch

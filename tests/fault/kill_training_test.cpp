@@ -48,12 +48,15 @@ TEST_CASE("Ctrl-C, TERM and USR1 save the weights of the steps that were done, a
         std::printf("signal %d: saved and ended after %.0f ms\n", signal,
                     milliseconds_since(began));
         check_gone(all, "asked to end");
-        CHECK(job.process.out().find("ended early, as asked") != std::string::npos);
         const auto lines = job.metrics();
         REQUIRE(!lines.empty());
         const Json last = Json::parse(lines.back());
-        CHECK(job.process.out().find("trained " + last.at("step").dump() + " steps") !=
-              std::string::npos);
+        const std::string step = last.at("step").dump();
+        CHECK(job.process.out().find("stopped at step " + step + " of ") != std::string::npos);
+        for (const std::string& told :
+             {std::string(": saving to "), "step " + step + " is saved; go on with: dslaunch ",
+              std::string(" --resume\n")})
+            CHECK(job.process.err().find(told) != std::string::npos);
         CHECK(std::filesystem::file_size(job.folder.path() + "/out/model.safetensors") > 47392 * 4);
         CHECK(std::filesystem::file_size(job.folder.path() + "/out/model.pt") > 47392 * 4);
     }

@@ -11,8 +11,8 @@ TEST_CASE("a master port that is taken ends with the set-up code and names who h
     const TemporaryFolder folder;
     std::ifstream facts(fixture_file("models/gpt.json"));
     write_file(folder.path() + "/config.json", fixture_config(Json::parse(facts), 1, 2).dump());
-    const std::vector<std::string> common = {kDslaunch, "--num_gpus",    "2", "--device",
-                                             "cpu",     "--master_port", port};
+    const std::vector<std::string> common = {kDslaunch, "--num_gpus",    "2",  "--device",
+                                             "cpu",     "--master_port", port, "--no-output"};
     for (const std::vector<std::string>& target :
          {std::vector<std::string>{"/bin/true"},
           {fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"}}) {

@@ -5,6 +5,9 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <filesystem>
+#include <regex>
+
 #include "fixture_runs.h"
 #include "support/script_module.h"
 
@@ -236,6 +239,8 @@ TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the c
                             "32",
                             "--output",
                             folder.path() + "/out",
+                            "--log-level",
+                            "debug",
                             "--num_train_epochs",
                             "0.1",
                             "--per_device_train_batch_size",
@@ -256,20 +261,78 @@ TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the c
     for (int i = 2; i < 7; ++i) CHECK(rates[i + 1] == Approx(0.25 * (8 - i) / 6));
     for (const char* words :
          {"`auto` is what Hugging Face's Trainer takes", "bf16.enabled false",
-          "training: fp32, ZeRO stage 2, AdamW with lr 0.25, gradients clipped at norm 1",
+          "fp32, ZeRO stage 2, AdamW with lr 0.25, gradients clipped at norm 1",
           "8 steps are 0.103 passes", "step 4: ", "backward "})
         CHECK_THAT(job.err(), Catch::Contains(words));
 }
 
 TEST_CASE("--loss alone trains a model whose data have one column that forward does not take") {
     const TemporaryFolder folder;
-    JobProcess job(folder, {kDslaunch, "--device", "cpu", archive_of("mlp"), "--data",
-                            fixture_file("data/digits.safetensors"), "--loss", "cross_entropy",
-                            "--set", "dslaunch.data.columns.input=x", "--steps", "2"});
+    JobProcess job(folder,
+                   {kDslaunch, "--device", "cpu", archive_of("mlp"), "--data",
+                    fixture_file("data/digits.safetensors"), "--loss", "cross_entropy", "--set",
+                    "dslaunch.data.columns.input=x", "--steps", "2", "--no-output"});
     const int code = job.wait();
     INFO(job.err());
     CHECK(code == 0);
     CHECK(job.out().starts_with("trained 2 steps, loss "));
+    CHECK_THAT(job.err(), Catch::Contains("dslaunch: --no-output: nothing is kept\n"));
+}
+
+TEST_CASE(
+    "a training without --output keeps its results in runs/NAME-DATE, and says what is next") {
+    const TemporaryFolder folder;
+    std::filesystem::copy(archive_of("gpt"), folder.path() + "/gpt.pt");
+    const auto run = [&](std::vector<std::string> more) {
+        std::vector<std::string> words = {"env",
+                                          "-C",
+                                          folder.path(),
+                                          kDslaunch,
+                                          "--device",
+                                          "cpu",
+                                          "gpt.pt",
+                                          "--data",
+                                          fixture_file("data/kjv.u16.bin"),
+                                          "--context",
+                                          "8",
+                                          "--set",
+                                          "train_micro_batch_size_per_gpu=2"};
+        words.insert(words.end(), more.begin(), more.end());
+        JobProcess job(folder, words);
+        const int code = job.wait();
+        return std::tuple(code, job.out(), job.err());
+    };
+    const auto runs = [&] {
+        std::vector<std::string> names;
+        std::error_code missing;
+        for (const auto& entry :
+             std::filesystem::directory_iterator(folder.path() + "/runs", missing))
+            names.push_back(entry.path().filename().string());
+        std::ranges::sort(names);
+        return names;
+    };
+    // What fails before the first step leaves nothing, the folder of runs included.
+    CHECK(std::get<0>(run({"--steps", "2", "--set", "dslaunch.loss={\"name\": \"mse\"}"})) != 0);
+    CHECK(runs().empty());
+    CHECK_FALSE(std::filesystem::exists(folder.path() + "/runs"));
+
+    const auto [code, out, err] = run({"--steps", "2"});
+    INFO(out << err);
+    REQUIRE(code == 0);
+    REQUIRE(runs().size() == 1);
+    const std::string made = "runs/" + runs().front();
+    CHECK(std::regex_match(runs().front(), std::regex("gpt-[0-9]{8}-[0-9]{6}")));
+    for (const char* file : {"model.pt", "model.safetensors", "metrics.jsonl", "run.json",
+                             "logs/rank-0.log", "checkpoints/latest"})
+        CHECK(std::filesystem::exists(folder.path() + "/" + made + "/" + file));
+    CHECK_THAT(err, Catch::Contains("dslaunch: next: dslaunch generate " + made + " --prompt"));
+
+    // --resume wants to be told which run, and names the newest.
+    const auto [asked, none, advice] = run({"--steps", "3", "--resume"});
+    CHECK(asked == 64);
+    CHECK_THAT(advice, Catch::Contains("The newest run of gpt is " + made + ": add -o " + made));
+    CHECK(std::get<0>(run({"--steps", "3", "--resume", "-o", made})) == 0);
+    CHECK(runs().size() == 1);
 }
 
 TEST_CASE("a run says whether gradients are clipped, and by whose choice") {
@@ -288,7 +351,7 @@ TEST_CASE("a run says whether gradients are clipped, and by whose choice") {
         Json config = sgd(fixture_config(facts_of("mlp"), 1, 1), 0.01);
         if (!row.clipping.is_null()) config["gradient_clipping"] = row.clipping;
         const TrainResult result = train_well(folder, ranks(1), "mlp", config);
-        CHECK_THAT(result.err, Catch::Contains(given + row.words));
+        CHECK_THAT(folder.read("out/logs/rank-0.log"), Catch::Contains(given + row.words));
     }
 }
 

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/screen.h"
+#include "base/terminal/progress.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "launcher/run/worker_program.h"
@@ -89,8 +91,8 @@ void print_json(const storage::TensorSource& source, const storage::ExportReport
 
 void warn_when_not_finite(const storage::TensorSource& source) {
     if (source.checkpoint() != nullptr && !source.checkpoint()->finite())
-        fmt::print(stderr, "dslaunch: warning: {} holds a NaN or an infinity\n",
-                   printable(source.path()));
+        print_message(fmt::format("dslaunch: warning: {} holds a NaN or an infinity",
+                                  printable(source.path())));
 }
 
 void run_export(const ExportArguments& arguments) {
@@ -117,7 +119,9 @@ void run_export(const ExportArguments& arguments) {
              options.out);
     // The check comes before the weights, so that a wrong folder is reported at once.
     if (with_config) storage::check_model_config(arguments.config_from);
+    Progress progress("ckpt", "writing the weights");
     const storage::ExportReport report = storage::export_weights(*source, options);
+    progress.end();
     std::vector<std::string> copied;
     if (with_config) copied = storage::copy_model_config(arguments.config_from, options.out);
     if (arguments.json) return print_json(*source, report, copied);
@@ -125,8 +129,8 @@ void run_export(const ExportArguments& arguments) {
     if (with_config) {
         std::string names;
         for (const std::string& name : copied) names += fmt::format(" {}", printable(name));
-        fmt::print(stderr, "dslaunch: copied from {}:{}\n", printable(arguments.config_from),
-                   names);
+        print_message(
+            fmt::format("dslaunch: copied from {}:{}", printable(arguments.config_from), names));
     }
 }
 

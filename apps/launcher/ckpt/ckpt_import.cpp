@@ -6,6 +6,8 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/screen.h"
+#include "base/terminal/progress.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/foreign/import.h"
@@ -60,19 +62,22 @@ void run_import(const ImportArguments& arguments) {
              "{}: holds checkpoints already; name another folder, or --force adds to them and "
              "replaces one of the same step",
              printable(options.root));
+    Progress progress("ckpt", "importing the checkpoint");
     const storage::ImportReport report = storage::import_checkpoint(*tree, options);
+    progress.end();
     if (!report.finite)
-        fmt::print(stderr,
-                   "dslaunch: warning: it holds a NaN or an infinity: --resume=auto will "
-                   "pass it over\n");
+        print_message(
+            fmt::format("dslaunch: warning: it holds a NaN or an infinity: --resume=auto will "
+                        "pass it over"));
     if (arguments.json) return print_json(report);
-    fmt::print(stderr, "dslaunch: {}: {} tensors, {} elements, {}, {} at step {}\n",
-               printable(report.folder), report.tensor_count, report.numel, to_text(report.bytes),
-               report.has_states ? "with optimizer states" : "weights alone", report.step);
-    fmt::print(stderr, "dslaunch: read: {}\n", printable(report.writer));
+    print_message(fmt::format(
+        "dslaunch: {}: {} tensors, {} elements, {}, {} at step {}", printable(report.folder),
+        report.tensor_count, report.numel, to_text(report.bytes),
+        report.has_states ? "with optimizer states" : "weights alone", report.step));
+    print_message(fmt::format("dslaunch: read: {}", printable(report.writer)));
     for (const std::string& note : report.notes)
-        fmt::print(stderr, "dslaunch: note: {}\n", printable(note));
-    fmt::print(stderr, "dslaunch: next: {}\n", next_command(arguments));
+        print_message(fmt::format("dslaunch: note: {}", printable(note)));
+    print_message(fmt::format("dslaunch: next: {}", next_command(arguments)));
 }
 
 }  // namespace

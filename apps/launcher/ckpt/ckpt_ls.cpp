@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "base/text/text_table.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -119,10 +120,10 @@ int list_checkpoints(const LsArguments& arguments) {
     if (arguments.json) {
         print_json(rows);
     } else if (rows.empty()) {
-        fmt::print(stderr,
-                   "dslaunch: {}: no checkpoint here; give an --output folder of a run that saved "
-                   "one (dslaunch.save.interval), or its checkpoints folder\n",
-                   printable(arguments.path));
+        print_message(fmt::format(
+            "dslaunch: {}: no checkpoint here; give an --output folder of a run that saved "
+            "one (dslaunch.save.interval), or its checkpoints folder",
+            printable(arguments.path)));
     } else {
         print_table(rows);
     }

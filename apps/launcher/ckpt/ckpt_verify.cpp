@@ -12,6 +12,8 @@
 
 #include "base/error.h"
 #include "base/path.h"
+#include "base/screen.h"
+#include "base/terminal/progress.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/checkpoint/checkpoint_reader.h"
@@ -129,8 +131,11 @@ int verify(const VerifyArguments& arguments) {
              "shows what a folder holds",
              printable(arguments.path));
     std::vector<Verdict> verdicts;
-    for (const storage::StoredCheckpoint& stored : all)
+    Progress progress("ckpt", "verifying", std::ssize(all), "checkpoints");
+    for (const storage::StoredCheckpoint& stored : all) {
         verdicts.push_back(judge(*tree, stored, arguments));
+        progress.done(std::ssize(verdicts));
+    }
     const auto damaged =
         std::ranges::find_if(verdicts, [](const Verdict& one) { return !one.whole(); });
     std::string newest;
@@ -142,13 +147,15 @@ int verify(const VerifyArguments& arguments) {
     }
     if (damaged != verdicts.end() && newest.empty())
         newest = whole_one_before(*tree, damaged->stored.folder, damaged->stored.step, arguments);
+    progress.end();
     arguments.json ? print_json(verdicts, newest) : print_text(verdicts);
     if (damaged == verdicts.end()) return 0;
-    fmt::print(stderr, "dslaunch: error: {} of {} checkpoints damaged; {}\n",
-               std::ranges::count_if(verdicts, [](const Verdict& one) { return !one.whole(); }),
-               verdicts.size(),
-               newest.empty() ? std::string("no whole one is beside it")
-                              : fmt::format("the newest whole one: {}", printable(newest)));
+    print_message(fmt::format(
+        "dslaunch: error: {} of {} checkpoints damaged; {}",
+        std::ranges::count_if(verdicts, [](const Verdict& one) { return !one.whole(); }),
+        verdicts.size(),
+        newest.empty() ? std::string("no whole one is beside it")
+                       : fmt::format("the newest whole one: {}", printable(newest))));
     return static_cast<int>(ExitCode::kCheckpoint);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "launcher/ckpt/ckpt_command.h"
@@ -40,10 +41,10 @@ std::unique_ptr<storage::TensorSource> open_deepspeed(const ZeroToFp32Arguments&
     auto source = std::make_unique<storage::DeepSpeedSource>(
         arguments.checkpoint_dir, arguments.tag, arguments.frozen,
         /*weights_alone=*/!arguments.exclude_frozen);
-    fmt::print(stderr, "dslaunch: {}: {}\n", printable(arguments.checkpoint_dir),
-               printable(source->writer()));
+    print_message(fmt::format("dslaunch: {}: {}", printable(arguments.checkpoint_dir),
+                              printable(source->writer())));
     for (const std::string& note : source->notes())
-        fmt::print(stderr, "dslaunch: note: {}\n", printable(note));
+        print_message(fmt::format("dslaunch: note: {}", printable(note)));
     return source;
 }
 
@@ -67,15 +68,15 @@ void convert(const ZeroToFp32Arguments& arguments) {
     if (options.out.ends_with(".safetensors"))
         fail(ExitCode::kUsage, "{}: output_dir is a folder; `dslaunch ckpt export` writes one file",
              printable(options.out));
-    storage::check_export_place(options);
-    if (!arguments.safe_serialization)
-        fmt::print(stderr,
-                   "dslaunch: model.safetensors is written, not pytorch_model.bin: no pickle is; "
-                   "transformers and safetensors.torch.load_file read it\n");
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     const auto source = storage::holds_checkpoints(*tree, arguments.checkpoint_dir)
                             ? storage::open_checkpoint(*tree, tagged(*tree, arguments))
                             : open_deepspeed(arguments);
+    storage::check_export_place(options);
+    if (!arguments.safe_serialization)
+        print_message(fmt::format(
+            "dslaunch: model.safetensors is written, not pytorch_model.bin: no pickle is; "
+            "transformers and safetensors.torch.load_file read it"));
     tell_exported(*source, storage::export_weights(*source, options));
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "launch/fleet/fleet_exec.h"
@@ -87,7 +88,8 @@ void print_groups(const HostTargets& targets, const std::vector<launch::ExecResu
     }
     std::fflush(stdout);
     if (!silent.empty())
-        fmt::print(stderr, "dslaunch: done, without output, on {}\n", names_of(targets, silent));
+        print_message(
+            fmt::format("dslaunch: done, without output, on {}", names_of(targets, silent)));
 }
 
 std::string describe(const launch::ExecResult& result) {
@@ -105,11 +107,11 @@ void print_failures(const HostTargets& targets, const std::vector<launch::ExecRe
         who.push_back(i);
     }
     if (who.empty()) return;
-    fmt::print(stderr, "dslaunch: failed on {} of {}:\n", who.size(),
-               counted(std::ssize(results), "host"));
+    print_message(fmt::format("dslaunch: failed on {} of {}:", who.size(),
+                              counted(std::ssize(results), "host")));
     for (launch::OutputGroup& group : launch::group_equal(texts)) {
         for (size_t& host : group.hosts) host = who[host];
-        fmt::print(stderr, "  {}: {}\n", names_of(targets, group.hosts), group.text);
+        print_message(fmt::format("  {}: {}", names_of(targets, group.hosts), group.text));
     }
 }
 

@@ -8,8 +8,8 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/screen.h"
 #include "base/text.h"
-#include "base/text/columns.h"
 #include "base/text/json.h"
 #include "base/text/text_table.h"
 #include "launch/files/file_facts.h"
@@ -126,11 +126,12 @@ void print_table(const launch::Fleet& fleet, const std::vector<launch::HostState
 
 void print_faults(const launch::Fleet& fleet, const std::vector<launch::HostState>& states,
                   size_t bad) {
-    fmt::print(stderr, "dslaunch: {} of {} are bad:\n", bad, counted(std::ssize(states), "host"));
+    print_message(
+        fmt::format("dslaunch: {} of {} are bad:", bad, counted(std::ssize(states), "host")));
     for (size_t i = 0; i < states.size(); ++i) {
         if (states[i].faults.empty()) continue;
-        fmt::print(stderr, "  {}: {}\n", printable(fleet.nodes()[i].address.name),
-                   join(states[i].faults, "; "));
+        print_message(fmt::format("  {}: {}", printable(fleet.nodes()[i].address.name),
+                                  join(states[i].faults, "; ")));
     }
 }
 

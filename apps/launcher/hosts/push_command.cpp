@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "launch/files/file_facts.h"
@@ -195,8 +196,10 @@ int push_command(std::span<const std::string> arguments) {
     std::fflush(stdout);
     const size_t bad = count_bad(hosts);
     if (bad == 0) return 0;
-    fmt::print(stderr, "dslaunch: push failed on {} of {}:\n{}", bad,
-               counted(std::ssize(hosts), "host"), summary(job, hosts, true));
+    std::string failures = summary(job, hosts, true);
+    failures.pop_back();  // print_message ends the line
+    print_message(fmt::format("dslaunch: push failed on {} of {}:\n{}", bad,
+                              counted(std::ssize(hosts), "host"), failures));
     return static_cast<int>(ExitCode::kHosts);
 }
 

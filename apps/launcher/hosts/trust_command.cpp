@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "base/text/text_table.h"
 #include "launch/fleet/host_trust.h"
@@ -180,14 +181,14 @@ class TrustCommand {
         for (size_t i = 0; i < errors_.size(); ++i) {
             if (errors_[i].empty()) continue;
             ++count;
-            bad += fmt::format("  {}: {}\n", name(i), errors_[i]);
+            bad += fmt::format("\n  {}: {}", name(i), errors_[i]);
         }
         fmt::print("{} of {} are reached without a password\n", errors_.size() - count,
                    counted(std::ssize(errors_), "host"));
         std::fflush(stdout);
         if (count == 0) return 0;
-        fmt::print(stderr, "dslaunch: not trusted: {} of {}:\n{}", count,
-                   counted(std::ssize(errors_), "host"), bad);
+        print_message(fmt::format("dslaunch: not trusted: {} of {}:{}", count,
+                                  counted(std::ssize(errors_), "host"), bad));
         return static_cast<int>(ExitCode::kHosts);
     }
 

@@ -10,17 +10,20 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/path.h"
+#include "base/screen.h"
 #include "base/text.h"
-#include "base/text/columns.h"
 #include "base/text/command_line.h"
 #include "config/resolve/resolve.h"
 #include "config/schema/schema.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::launcher {
 namespace {
 
 struct CheckArguments {
     std::string file;
+    std::string model;  // a folder of Hugging Face; empty: the one that FILE lies in, or none
     bool json = false;
     bool all = false;
     int64_t world_size = 0;  // 0: not given
@@ -77,6 +80,30 @@ void print_keys(const std::string& text) {
     fmt::print("{}", shown);
 }
 
+// Adds to OPTIONS what a run would take from the model in FOLDER. Throws Error{kInput}.
+void look_at_model(const std::string& folder, config::ResolveOptions& options) {
+    const storage::ModelFolder model = storage::open_model_folder(folder);
+    options.model_is_folder = true;
+    options.is_pretrained = !model.weights.empty();
+    if (options.is_pretrained) options.model_dtype = model.config.dtype;
+}
+
+config::ResolveOptions resolve_options(const CheckArguments& arguments) {
+    config::ResolveOptions options;
+    if (arguments.world_size > 0) options.world_size = arguments.world_size;
+    const std::string beside = folder_of(arguments.file);
+    if (!arguments.model.empty()) {
+        if (!storage::model_folder_of(arguments.model))
+            fail(ExitCode::kInput, "--model {}: is no folder with a config.json",
+                 printable(arguments.model));
+        look_at_model(arguments.model, options);
+    } else if (std::filesystem::path(arguments.file).filename() == "ds_config.json" &&
+               storage::model_folder_of(beside)) {
+        look_at_model(beside, options);
+    }
+    return options;
+}
+
 int check_config(const CheckArguments& arguments) {
     config::Resolved resolved;
     try {
@@ -86,9 +113,7 @@ int check_config(const CheckArguments& arguments) {
         if (arguments.steps > 0)
             config::apply_override(config, fmt::format("dslaunch.steps={}", arguments.steps),
                                    "--steps");
-        config::ResolveOptions options;
-        if (arguments.world_size > 0) options.world_size = arguments.world_size;
-        resolved = config::resolve(config, options);
+        resolved = config::resolve(config, resolve_options(arguments));
     } catch (const Error& error) {
         if (error.code() != ExitCode::kConfig) throw;
         resolved.problems.push_back({"", error.what(), ""});
@@ -98,8 +123,7 @@ int check_config(const CheckArguments& arguments) {
         if (!arguments.json) print_config(std::move(resolved), arguments);
         return int(ExitCode::kOk);
     }
-    for (const config::Problem& problem : resolved.problems)
-        fmt::print(stderr, "{}\n", problem.text());
+    for (const config::Problem& problem : resolved.problems) print_message(problem.text());
     return int(ExitCode::kConfig);
 }
 
@@ -125,6 +149,8 @@ int config_command(std::span<const std::string> arguments) {
         .range(int64_t{1}, int64_t{1} << 20);
     check.add("--steps N", parsed.steps, "optimizer steps, which total_num_steps `auto` is")
         .range(int64_t{1}, int64_t{1} << 40);
+    check.add("--model DIR", parsed.model,
+              "a Hugging Face folder, of which a run would take what the config does not say");
     check.add("--set KEY=VALUE", parsed.overrides,
               "override one value, as optimizer.params.lr=1e-4; repeatable");
     bool markdown = false;

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "base/text/byte_size.h"
 #include "base/text/command_line.h"
@@ -93,8 +94,8 @@ void bench(const IoBenchArguments& arguments) {
              "the best setting cannot be stored: neither XDG_CACHE_HOME nor HOME "
              "names a folder; --no-store leaves it at the table");
     storage::store_io_settings(path, report.disk.id, io_settings_of(report.rows[report.best]));
-    fmt::print(stderr, "io-bench: the best setting of disk {} is stored in {}\n", report.disk.id,
-               path);
+    print_message(
+        fmt::format("io-bench: the best setting of disk {} is stored in {}", report.disk.id, path));
 }
 
 }  // namespace

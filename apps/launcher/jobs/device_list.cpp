@@ -8,8 +8,8 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/screen.h"
 #include "base/text.h"
-#include "base/text/columns.h"
 #include "base/text/json.h"
 #include "base/text/text_table.h"
 #include "launch/supervise/job.h"
@@ -160,13 +160,14 @@ int list_devices(std::span<const std::string> arguments) {
     int code = 0;
     for (const HostDevices& host : hosts) {
         if (!host.error.empty()) {
-            fmt::print(stderr, "dslaunch: {}: not asked: {}\n", printable(host.host), host.error);
+            print_message(
+                fmt::format("dslaunch: {}: not asked: {}", printable(host.host), host.error));
             code = static_cast<int>(ExitCode::kHosts);
         } else if (host.report.gpus.empty() && !as_json) {
-            fmt::print(stderr, "dslaunch: {}: no GPU\n", printable(host.host));
+            print_message(fmt::format("dslaunch: {}: no GPU", printable(host.host)));
         } else if (!host.report.note.empty() && !as_json) {
-            fmt::print(stderr, "dslaunch: {}: {}\n", printable(host.host),
-                       printable(host.report.note));
+            print_message(
+                fmt::format("dslaunch: {}: {}", printable(host.host), printable(host.report.note)));
         }
     }
     return code;

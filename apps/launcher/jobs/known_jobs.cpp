@@ -68,6 +68,18 @@ void read_progress(KnownJob& job) {
     }
 }
 
+// Returns ". The newest are ID of TARGET: STATE, …"; empty where there is no job.
+std::string newest_text(const std::vector<KnownJob>& jobs) {
+    constexpr size_t kNamedMax = 3;
+    std::vector<std::string> names;
+    for (const KnownJob& job : jobs) {
+        if (names.size() == kNamedMax) break;
+        const std::string target = std::filesystem::path(job.target).filename().string();
+        names.push_back(fmt::format("{} of {}: {}", job.id, printable(target), state_text(job)));
+    }
+    return names.empty() ? "" : ". The newest are " + join(names, ", ");
+}
+
 }  // namespace
 
 int64_t KnownJob::hosts_in_use() const {
@@ -125,7 +137,8 @@ KnownJob find_job(const std::string& state_directory, const std::string& text) {
         fail(ExitCode::kUsage, "`{}` is no job's id; `dslaunch ps --all` lists them",
              printable(text));
     if (found.empty())
-        fail(ExitCode::kUsage, "no job `{}` is known; `dslaunch ps --all` lists them", text);
+        fail(ExitCode::kUsage, "no job `{}` is known{}; `dslaunch ps --all` lists them", text,
+             newest_text(jobs));
     std::vector<std::string> ids;
     for (const KnownJob& job : found) ids.push_back(job.id);
     fail(ExitCode::kUsage, "`{}` may mean {} jobs: {}", text, ids.size(), join(ids, ", "));

@@ -14,8 +14,8 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/screen.h"
 #include "base/text.h"
-#include "base/text/columns.h"
 #include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "launch/process/line_splitter.h"
@@ -86,8 +86,8 @@ class LogPrinter {
         newest_.emplace(job.folder + "/job.log");
         const bool is_cut = ::access((job.folder + "/job.log.1").c_str(), F_OK) == 0;
         if (is_cut && !job.output.empty())
-            fmt::print(stderr, "dslaunch: older lines of the ranks are in {}/logs\n",
-                       printable(job.output));
+            print_message(fmt::format("dslaunch: older lines of the ranks are in {}/logs",
+                                      printable(job.output)));
     }
 
     // The record has the lines of all ranks and of the launcher in the order of their arrival.
@@ -120,13 +120,7 @@ class LogPrinter {
         return parsed;
     }
 
-    // Prints LINE, broken between words where a terminal is narrower.
-    void print_wrapped(const std::string& line) const {
-        constexpr size_t kIndent = 4;
-        const size_t columns = is_terminal_ ? terminal_columns(1) : 0;
-        const bool fits = columns <= kIndent || columns_of(line) <= columns;
-        fmt::print("{}\n", fits ? line : wrapped(line, {.width = columns, .indent = kIndent}));
-    }
+    static void print_fitted(const std::string& line) { fmt::print("{}\n", fitted(line, 1)); }
 
     void print(const LogLine& line) const {
         if (arguments_.rank && line.rank != arguments_.rank) return;
@@ -140,11 +134,11 @@ class LogPrinter {
         }
         const std::string text = is_terminal_ ? printable(line.text) : line.text;
         if (!line.rank || arguments_.rank) {
-            print_wrapped(text);
+            print_fitted(text);
         } else if (line.host.empty() || job_.hosts_in_use() == 1) {
-            print_wrapped(fmt::format("[{}] {}", *line.rank, text));
+            print_fitted(fmt::format("[{}] {}", *line.rank, text));
         } else {
-            print_wrapped(fmt::format("[{}:{}] {}", printable(line.host), *line.rank, text));
+            print_fitted(fmt::format("[{}:{}] {}", printable(line.host), *line.rank, text));
         }
     }
 

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
-#include <filesystem>
-#include <system_error>
 
+#include "base/path.h"
+#include "base/screen.h"
 #include "base/text.h"
-#include "base/text/columns.h"
 #include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "base/text/text_table.h"
@@ -65,11 +64,7 @@ std::string start_text(const KnownJob& job) {
 
 // PATH as it is written in this folder.
 std::string place_text(const std::string& path) {
-    std::error_code unreadable;
-    const std::filesystem::path here = std::filesystem::current_path(unreadable);
-    const std::string nearer = std::filesystem::path(path).lexically_relative(here).string();
-    const bool is_below = !unreadable && !nearer.empty() && !nearer.starts_with("..");
-    return path.empty() ? "-" : printable(is_below ? nearer : path);
+    return path.empty() ? "-" : printable(path_from_here(path));
 }
 
 void print_table(const std::vector<KnownJob>& jobs) {
@@ -91,9 +86,9 @@ int list_jobs(const PsArguments& arguments) {
     if (arguments.json) {
         print_json(jobs);
     } else if (jobs.empty()) {
-        fmt::print(stderr, "dslaunch: no job {} on this machine{}\n",
-                   arguments.all ? "is known" : "is running",
-                   arguments.all ? "" : "; `dslaunch ps --all` lists those that ended");
+        print_message(fmt::format(
+            "dslaunch: no job {} on this machine{}", arguments.all ? "is known" : "is running",
+            arguments.all ? "" : "; `dslaunch ps --all` lists those that ended"));
     } else {
         print_table(jobs);
     }

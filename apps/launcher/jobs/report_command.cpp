@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/path.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "launcher/jobs/job_report.h"
@@ -55,7 +56,8 @@ int print_report(const ReportArguments& arguments) {
     for (const char* name : {"USER", "LOGNAME"})
         mask.add(machine.variable(name).value_or(""), "user");
     if (arguments.names) mask = {};
-    fmt::print("{}", arguments.json ? report_json(sections, mask) : report_text(sections, mask));
+    fmt::print("{}", arguments.json ? report_json(sections, mask)
+                                    : fitted(report_text(sections, mask), 1));
     return 0;
 }
 

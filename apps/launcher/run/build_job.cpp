@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "launch/jobs/job_record.h"
 #include "launch/machine/elf_needs.h"
@@ -18,6 +19,7 @@
 #include "launch/process/spawn.h"
 #include "launch/process/standard_streams.h"
 #include "launcher/run/host_source.h"
+#include "launcher/run/training_job_checks.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -297,6 +299,7 @@ void Builder::write_training_options(launch::PlanRequest& request) const {
     };
     add("config", options_.config);
     for (const std::string& entry : options_.set) add("set", entry);
+    for (const auto& entry : begun_of(options_, job_.spec.output_directory)) add("begun", entry);
     if (options_.device_given && options_.device != launch::DeviceRequest::kAuto) {
         add("set", fmt::format("dslaunch.device=\"{}\"",
                                options_.device == launch::DeviceRequest::kCpu ? "cpu" : "cuda"));
@@ -422,8 +425,7 @@ void Builder::check_threads() const {
     constexpr const char* kName = "OMP_NUM_THREADS";
     if (job_.spec.target_kind != launch::TargetKind::kModel) return;
     const std::string* chosen = launch::find_variable(job_.spec.environment.set, kName);
-    if (chosen != nullptr && chosen->find('$') != std::string::npos)
-        return;  // the host's own value
+    if (chosen != nullptr && chosen->find('$') != chosen->npos) return;  // the host's own value
     const std::string value = chosen != nullptr ? *chosen
                               : job_.spec.environment.inherit_all
                                   ? machine_.variable(kName).value_or("1")
@@ -592,7 +594,7 @@ void print_notes(const BuiltJob& job, const RunOptions& options) {
     std::string text;
     for (const std::string& note : job.notes)
         text += fmt::format("dslaunch: {}\n", printable_lines(note, 0));
-    launch::write_last_words(text);
+    launch::write_last_words(fitted(text, 2));
 }
 
 }  // namespace dslaunch::launcher

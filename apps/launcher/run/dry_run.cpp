@@ -4,8 +4,10 @@
 
 #include <algorithm>
 
+#include "base/path.h"
 #include "base/text.h"
 #include "base/text/json.h"
+#include "base/text/words.h"
 #include "launch/plan/secrets.h"
 
 namespace dslaunch::launcher {
@@ -48,16 +50,6 @@ launch::EnvironmentList environment_of(const launch::JobSpec& spec,
     for (const auto& entry : spec.environment.set) put(entry);
     for (const auto& entry : worker.environment.variables()) put(entry);
     return list;
-}
-
-// WORD quoted for a shell, so that a reader can copy it.
-std::string quoted(const std::string& word) {
-    const std::string_view plain =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/=:,+@%";
-    if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-    std::string text = "'";
-    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    return printable(text + "'");
 }
 
 void write_devices(JsonWriter& json, const std::string& devices) {
@@ -131,6 +123,7 @@ std::string dry_run_json(const launch::JobSpec& spec,
                          const std::vector<launch::RankPlace>& places) {
     JsonWriter json;
     json.begin_object().field("world_size", spec.world_size);
+    json.field("output", spec.output_directory);
     json.key("workers").begin_array();
     for (const launch::PlannedNode& node : spec.nodes) {
         for (const launch::PlannedWorker& worker : node.workers) {
@@ -178,7 +171,9 @@ std::string dry_run_text(const launch::JobSpec& spec,
     std::string text =
         fmt::format("{} on {}, transport {}, in {}\n", counted(spec.world_size, "worker"),
                     counted(std::ssize(spec.nodes), "host"), name_of(spec.transport),
-                    quoted(spec.working_directory));
+                    shell_word(spec.working_directory));
+    if (!spec.output_directory.empty())
+        text += fmt::format("output {}\n", shell_word(path_from_here(spec.output_directory)));
     if (spec.elastic.on())
         text +=
             fmt::format("each attempt uses those of {} hosts that answer, {} to {} of them\n",
@@ -201,7 +196,7 @@ std::string dry_run_text(const launch::JobSpec& spec,
         for (const launch::PlannedWorker& worker : node.workers) {
             const launch::WorkerEnvironment& place = worker.environment;
             std::vector<std::string> words;
-            for (const std::string& word : worker.command) words.push_back(quoted(word));
+            for (const std::string& word : worker.command) words.push_back(shell_word(word));
             text += fmt::format("{:>5}  {:<20} {:>4}  {:>5}  {:<10} {}\n", place.rank, node.name,
                                 place.node_rank, place.local_rank,
                                 place.devices.empty() ? "cpu" : place.devices, join(words, " "));
@@ -209,7 +204,7 @@ std::string dry_run_text(const launch::JobSpec& spec,
     }
     text += "\nenvironment of rank 0 (each rank has its own RANK, LOCAL_RANK, …):\n";
     for (const auto& [name, value] : first)
-        text += fmt::format("  {}={}\n", name, quoted(launch::shown_value(name, value)));
+        text += fmt::format("  {}={}\n", name, shell_word(launch::shown_value(name, value)));
     if (spec.environment.inherit_all) {
         text +=
             fmt::format("  and everything in the environment of {}\n",

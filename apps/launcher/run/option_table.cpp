@@ -373,7 +373,8 @@ constexpr OptionRow kRows[] = {
     {"env", Group::kEnvironment, "NAME[=VALUE]", "give workers a variable: copied, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
     {"env-file", Group::kEnvironment, "FILE", "one NAME=VALUE a line, as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
 
-    {"output,output-dir,o", Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
+    {"output,output-dir,o", Group::kReport, "DIR", "run.json and logs; of a model also metrics, checkpoints and weights, by default in runs/NAME-DATE", [](O& o, V& v) { o.output = v; }},
+    {"no-output", Group::kReport, "", "keep nothing of what a model's training makes, as for a measurement", [](O& o, V&) { o.no_output = true; }},
     {"print-env", Group::kReport, "", "after the start show the environment that the ranks really got", [](O& o, V&) { o.log.print_environment = true; }},
     {"dry-run", Group::kReport, "", "print hosts, ranks, devices, environment and commands; contact nobody", [](O& o, V&) { o.dry_run = true; }},
     {"json", Group::kReport, "", "with --dry-run: as JSON", [](O& o, V&) { o.json = true; }},

@@ -94,6 +94,8 @@ void check_target(const RunOptions& o) {
 
 void check_pairs(const RunOptions& o) {
     if (o.json && !o.dry_run) fail(ExitCode::kUsage, "--json needs --dry-run");
+    if (o.no_output && !o.output.empty())
+        fail(ExitCode::kUsage, "--no-output and --output exclude each other");
     if (o.standalone && !o.hostfile.empty())
         fail(ExitCode::kUsage, "--standalone and --hostfile exclude each other");
     const bool meets = o.filter.num_nodes.value_or(1) > 1 && !o.master_address.empty();

@@ -53,7 +53,8 @@ struct RunOptions {
     std::vector<std::string> env;  // NAME or NAME=VALUE, in order
     std::vector<std::string> env_files;
     std::string working_directory;  // empty: the launcher's
-    std::string output;
+    std::string output;      // empty: not given; of a training job OwnOutput then fills it in
+    bool no_output = false;  // --no-output
     std::optional<int64_t> bring_bytes_max;  // of the trained weights; nullopt: JobSpec's
     bool verify = false;
     // Training, for a .pt target only

@@ -7,14 +7,18 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
+#include "config/resolve/begun_run.h"
 #include "config/resolve/op_libraries.h"
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_count.h"
 #include "storage/adapter/adapter_config.h"
 #include "storage/checkpoint/checkpoint_store.h"
+#include "storage/checkpoint/manifest.h"
 #include "storage/files/input_file.h"
 #include "storage/files/zip_archive.h"
 #include "storage/huggingface/model_folder.h"
@@ -49,7 +53,16 @@ FoundConfig find_config(const RunOptions& options, const std::string& model,
     const std::optional<std::string> folder = storage::model_folder_of(model);
     std::optional<storage::ZipArchive> archive;
     if (!folder) archive.emplace(model);
-    if (!options.config.empty()) return load(placed(options.config, directory));
+    if (!options.config.empty()) {
+        const std::string path = placed(options.config, directory);
+        const std::string near = near_file_text(path);
+        if (!exists(path) && near.empty())
+            fail(ExitCode::kConfig,
+                 "config {}: no such file; name another one, or leave it out: a model trains with "
+                 "options and defaults alone (`dslaunch config keys` lists what a config may hold)",
+                 printable(path));
+        return load(path);
+    }
     if (const auto text = archive ? archive->extra(kConfigName) : std::nullopt) {
         const std::string name = options.target + ":" + kConfigName;
         return {config::parse_config(*text, name), "", folder_of(model)};
@@ -168,6 +181,45 @@ void require_role_files(const RunOptions& options, launch::JobSpec& spec) {
 
 namespace {
 
+// The text of a run's config: that of the newest whole checkpoint at PATH, which is one, a folder
+// of such or the output of a run, else run.json. Empty: none can be read here.
+std::string config_of_run(const std::string& path) {
+    const auto tree = storage::make_disk_tree();
+    std::vector<std::string> manifests = {path + "/manifest.json"};
+    for (const std::string& root : {path + "/checkpoints", path}) {
+        if (!tree->list(root)) continue;
+        for (const auto& found : storage::CheckpointStore(*tree, root, 0).list())
+            if (found.complete) manifests.push_back(found.folder + "/manifest.json");
+    }
+    for (const std::string& manifest : manifests) {
+        if (!exists(manifest)) continue;
+        const std::string text = read_file(manifest, size_t{1} << 30);
+        return storage::parse_manifest(manifest, text).config_json;
+    }
+    const std::string run = path + "/run.json";
+    return exists(run) ? read_file(run, config::kConfigBytesMax) : "";
+}
+
+}  // namespace
+
+std::vector<std::string> begun_of(const RunOptions& options, const std::string& output) {
+    const std::string path = options.resume == "auto" ? output : options.resume;
+    std::vector<std::string> begun;
+    try {
+        if (!path.empty()) begun = config::begun_values(config_of_run(path));
+    } catch (const Error& error) {
+        log_debug("config", "{}: what the run began with is not known: {}", path, error.what());
+    }
+    // Other data may be rows.
+    if (options.new_data)
+        std::erase_if(begun, [](const std::string& entry) {
+            return entry.starts_with("dslaunch.data.context=");
+        });
+    return begun;
+}
+
+namespace {
+
 // The step of the newest checkpoint below the output of SPEC where a run of STEPS that is resumed
 // there has nothing left to do: its weights are written too. Else 0.
 int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, int64_t steps) {
@@ -187,17 +239,20 @@ int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, in
 
 }  // namespace
 
-int64_t look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
+TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     // Hosts with disks of their own look again.
-    if (options.resume.empty() && !spec.output_directory.empty())
-        storage::require_unused_output(*storage::make_disk_tree(), spec.output_directory);
+    if (!spec.output_directory.empty())
+        storage::require_unused_output(*storage::make_disk_tree(), spec.output_directory,
+                                       !options.resume.empty());
     const std::string model = placed(options.target, spec.working_directory);
     require_target(options, model, spec);
     FoundConfig found = find_config(options, model, spec.working_directory);
     for (const std::string& assignment : options.set)
         config::apply_override(found.config, assignment);
+    config::take_begun(found.config, begun_of(options, spec.output_directory),
+                       storage::model_folder_of(model).has_value());
     const config::Resolved resolved =
-        config::resolve(found.config, {.world_size = spec.world_size, .needs_steps = true});
+        config::resolve(found.config, {.world_size = spec.world_size});
     config::require_valid(resolved);
     // --device has precedence over the config, as in the worker.
     if (options.device == launch::DeviceRequest::kAuto) settle_device(resolved.config.device, spec);
@@ -210,9 +265,13 @@ int64_t look_into_training_job(const RunOptions& options, launch::JobSpec& spec)
             fmt::format("{}/{}", storage::kAdapterFolder, storage::kAdapterConfig)};
     if (!resolved.config.lora.init.empty()) require_adapter(resolved.config.lora.init, found, spec);
     const config::DataConfig& data = resolved.config.data;
+    if (data.train_path.empty())
+        fail(ExitCode::kInput,
+             "no training data: name a file with --data FILE, or in the config under "
+             "dslaunch.data.train");
     require_data(data.train_path, kTrain, found, spec);
     require_data(data.eval_path, kEval, found, spec);
-    return finished_step(options, spec, resolved.config.steps);
+    return {finished_step(options, spec, resolved.config.steps), data.train_path};
 }
 
 }  // namespace dslaunch::launcher

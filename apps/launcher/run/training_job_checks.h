@@ -12,14 +12,25 @@
 
 namespace dslaunch::launcher {
 
+struct TrainingFacts {
+    // The step at which the run that would be resumed has ended, weights and all; 0: there is
+    // something to do.
+    int64_t finished_step = 0;
+    std::string data;  // the file that is trained on
+};
+
 // Reads the archive's directory and the config (--config, packed, beside the archive, in this
 // order), adds every file that must be equal on all nodes to SPEC.required_files, and settles
 // SPEC.device if the config names one. Throws Error{kSetup} if the config wants a GPU and this
 // machine has none; Error{kInput} if the model or the data cannot be read here; Error{kConfig} with
 // all problems of the config, in a worker's words. REQUIRES: a .pt target, SPEC with nodes. Hashes
-// nothing. Returns the step at which the run that would be resumed has ended, weights and all; 0:
-// there is something to do.
-int64_t look_into_training_job(const RunOptions& options, launch::JobSpec& spec);
+// nothing.
+TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec& spec);
+
+// Returns what the run that OPTIONS resume began with, as config::begun_values() has it; OUTPUT is
+// the folder of --output. Empty: nothing is resumed, or this machine does not see the run.
+[[nodiscard]] std::vector<std::string> begun_of(const RunOptions& options,
+                                                const std::string& output);
 
 // The same of a job that trains nothing (RunOptions::role): the files of its model, with the
 // tokenizer's, become those that every host needs. Throws Error{kInput} for what is no model.

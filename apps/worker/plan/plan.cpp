@@ -409,6 +409,7 @@ void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
     app.add("--cuts LIST", mesh.wish.first_segments,
             "segments at which parts begin, as 3,6,9; default: chosen by cost");
     app.add("--svg FILE", mesh.svg_path, "draw the schedule, or the fastest, into this file");
+    app.add("--force", mesh.force, "--svg may replace a file");
     app.add("--simulate N", mesh.simulated_ranks,
             "cost copies of the pipeline on up to so many ranks")
         .range(1, 65536);
@@ -556,9 +557,9 @@ int plan_main(int argc, char** argv) {
     override_config(arguments);
     const runtime::Topology place = place_of(arguments, 0);
     if (arguments.learning_rate) {
-        // Without epochs the rates hang on no data, which a model of rows would need.
         config::RunConfig config = job::config_of_job(arguments.job, place);
-        if (config.epochs > 0) config = job::set_up_job(arguments.job, place).config();
+        if (config.steps == 0 && (config.epochs > 0 || !config.data.train_path.empty()))
+            config = job::set_up_job(arguments.job, place).config();
         fmt::print("{}", learning_rate_text(config, arguments.json));
         return 0;
     }

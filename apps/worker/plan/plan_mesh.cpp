@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/machine/memory_limits.h"
 #include "base/machine/program_memory.h"
-#include "base/text/columns.h"
+#include "base/screen.h"
 #include "graph/measure/measure.h"
 #include "job/predict/job_forecast.h"
 #include "job/setup/job_layout.h"

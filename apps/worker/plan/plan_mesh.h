@@ -20,6 +20,7 @@ struct MeshArguments {
     plan::PipelineWish wish = {.stages = 0, .micro_batches = 0};
     std::string schedule;           // name of the schedule; empty: all of them
     std::string svg_path;           // empty: no picture
+    bool force = false;             // the picture may replace a file
     bool tensor_given = false;      // true: a search considers no other size
     plan::TensorRules tensor = {};  // size 1: no tensor parallelism
     int sequence = 1;

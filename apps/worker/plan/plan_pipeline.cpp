@@ -9,6 +9,7 @@
 #include "plan/predict/pipeline_costs.h"
 #include "plan/print/pipeline_text.h"
 #include "plan/print/pipeline_timeline.h"
+#include "storage/disk/output_place.h"
 #include "worker/plan/plan_mesh.h"
 
 namespace dslaunch::worker {
@@ -73,6 +74,8 @@ void print_json(const std::vector<plan::PipelineOption>& options, const plan::Pi
 }  // namespace
 
 void print_pipelines(const job::JobSetup& setup, MeshArguments arguments) {
+    if (!arguments.svg_path.empty())
+        storage::require_unused(arguments.svg_path, arguments.force);
     if (arguments.wish.micro_batches == 0)
         arguments.wish.micro_batches = static_cast<int>(setup.config().batch.accumulation_steps);
     if (!arguments.schedule.empty()) arguments.wish.schedule = schedule_named(arguments.schedule);

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/text/rendering_names.h"
 #include "base/text_bytes.h"
@@ -117,6 +118,12 @@ class LineReader {
     const Value& line_;
 };
 
+bool ends_with_answer(const Value& messages) {
+    if (messages.items().empty() || !messages.items().back().is(Kind::kDict)) return false;
+    const Value* role = tokens::jinja::find_key(messages.items().back().dict(), "role");
+    return role != nullptr && role->is(Kind::kText) && role->text() == "assistant";
+}
+
 // Throws Error{kInput}.
 Prompt parse_line(const Value& line, const TextFiles& files, const TemplateVariables& more) {
     const LineReader reader(line);
@@ -144,7 +151,9 @@ Prompt parse_line(const Value& line, const TextFiles& files, const TemplateVaria
         fail(ExitCode::kInput, "continue_final_message: the field has a value of the wrong kind");
     chat.continue_final_message = continues.is(Kind::kBool) && continues.integral() != 0;
     chat.add_generation_prompt = !chat.continue_final_message;
-    return chat_prompt(chat, files);
+    Prompt prompt = chat_prompt(chat, files);
+    prompt.follows_answer = prompt.is_chat && ends_with_answer(chat.messages);
+    return prompt;
 }
 
 }  // namespace
@@ -239,6 +248,13 @@ std::vector<Prompt> prompts_of_file(const PromptArguments& arguments, const Text
     for (std::string line; std::getline(in, line);)
         if (line.find_first_not_of(" \t\r") != std::string::npos)
             prompts.push_back(prompt_of_line(line, files, more));
+    const auto answered = std::ranges::count_if(prompts, &Prompt::follows_answer);
+    if (answered > 0)
+        log_warn("generate",
+                 "{}: {} of {} end with an answer, and what is written here comes after it. To "
+                 "have the question answered leave the last message out; to have its text go on "
+                 "set continue_final_message in the line",
+                 printable(path), answered, counted(std::ssize(prompts), "line"));
     return prompts;
 }
 

@@ -4,8 +4,8 @@
 #include <cctype>
 #include <cstddef>
 
+#include "base/screen.h"
 #include "base/text.h"
-#include "base/text/columns.h"
 
 namespace dslaunch {
 namespace {

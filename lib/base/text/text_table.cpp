@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/text/columns.h"
+#include "base/screen.h"
 
 namespace dslaunch {
 namespace {

@@ -1,5 +1,7 @@
 #include "base/text/words.h"
 
+#include "base/text.h"
+
 namespace dslaunch {
 
 std::optional<std::vector<std::string>> split_words(std::string_view text, Comments comments) {
@@ -32,6 +34,15 @@ std::optional<std::vector<std::string>> split_words(std::string_view text, Comme
         if (quote != 0) return std::nullopt;
         words.push_back(std::move(word));
     }
+}
+
+std::string shell_word(const std::string& word) {
+    constexpr std::string_view kPlain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/=:,+@%";
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+    std::string text = "'";
+    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return printable(text + "'");
 }
 
 }  // namespace dslaunch

@@ -16,4 +16,8 @@ enum class Comments { kAreWords, kEndTheLine };  // `#` at the begin of a word
 [[nodiscard]] std::optional<std::vector<std::string>> split_words(std::string_view text,
                                                                   Comments comments);
 
+// Returns WORD as a shell reads it back: in quotes where it has more than plain characters, with
+// what a terminal would obey escaped.
+[[nodiscard]] std::string shell_word(const std::string& word);
+
 }  // namespace dslaunch

@@ -1,7 +1,7 @@
 // A resolved config is printed here: as a config again, as a table, as JSON.
 #include "base/error.h"
+#include "base/screen.h"
 #include "base/text.h"
-#include "base/text/columns.h"
 #include "base/text/json.h"
 #include "config/resolve/resolve.h"
 #include "config/schema/schema.h"
@@ -59,8 +59,12 @@ std::string resolved_table(const Resolved& resolved, size_t width) {
         table += fmt::format("{:<{}}  {:<{}}  {}\n", entry.path, path_width, value, value_width,
                              wrapped(origin, {limit, begin, begin}));
     }
-    for (const std::string& note : resolved.notes)
-        table += wrapped("note: " + note, {limit, 0, kIndent}) + "\n";
+    const auto add = [&](const char* kind, const std::string& text) {
+        table += wrapped(kind + text, {limit, 0, kIndent}) + "\n";
+    };
+    for (const std::string& warning : resolved.warnings) add("warning: ", warning);
+    if (!resolved.chosen.empty()) add("note: ", resolved.chosen);
+    for (const std::string& note : resolved.notes) add("note: ", note);
     return table;
 }
 
@@ -83,7 +87,9 @@ std::string resolved_json(const Resolved& resolved) {
     }
     json.end_array().key("notes").begin_array();
     for (const std::string& note : resolved.notes) json.value(note);
-    json.end_array().key("errors").begin_array();
+    json.end_array().key("warnings").begin_array();
+    for (const std::string& warning : resolved.warnings) json.value(warning);
+    json.end_array().field("chosen", resolved.chosen).key("errors").begin_array();
     for (const Problem& problem : resolved.problems) {
         json.begin_object().field("path", problem.path).field("message", problem.message);
         json.field("origin", problem.origin).end_object();

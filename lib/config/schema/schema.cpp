@@ -1,8 +1,8 @@
 #include "config/schema/schema.h"
 
 #include "base/check.h"
+#include "base/screen.h"
 #include "base/text.h"
-#include "base/text/columns.h"
 #include "config/read/train_config.h"
 #include "config/schema/schema_tables.h"
 

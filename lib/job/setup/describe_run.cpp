@@ -31,6 +31,22 @@ std::string model_text(const JobSetup& setup, const std::string& path) {
                        counted(std::ssize(setup.plan.instructions), "instruction"));
 }
 
+// "134.5 M", "37888".
+std::string numel_text(int64_t numel) {
+    constexpr double kMillion = 1e6;
+    const auto value = static_cast<double>(numel);
+    if (value >= 1e3 * kMillion) return fmt::format("{:.4g} B", value / (1e3 * kMillion));
+    return value >= 0.1 * kMillion ? fmt::format("{:.4g} M", value / kMillion)
+                                   : std::to_string(numel);
+}
+
+std::string brief_model_text(const JobSetup& setup, const std::string& path) {
+    const int64_t all = setup.info.parameter_numel();
+    const int64_t trained = setup.info.trainable_numel();
+    return fmt::format("{}: {} parameters{}", path, numel_text(all),
+                       trained == all ? "" : fmt::format(", {} trained", numel_text(trained)));
+}
+
 std::string text_part_text(const std::string& path) {
     if (!storage::model_folder_of(path)) return "";
     const storage::TransformerConfig config = storage::open_model_folder(path).config;
@@ -45,13 +61,15 @@ std::string data_text(const JobSetup& setup) {
     const double passes = static_cast<double>(setup.config().steps * batch.train_rows) /
                           static_cast<double>(train.rows());
     std::string text = fmt::format("{}: {}", train.path(), counted(train.rows(), "sample"));
-    if (train.tokens_per_sample() > 0)
-        text += fmt::format(" of {}", counted(train.tokens_per_sample(), "token"));
-    return text + fmt::format("; a step takes {} = {} x {} x {}; {} are {:.3g} passes",
-                              batch.train_rows, counted(batch.micro_rows, "row"),
-                              counted(batch.accumulation_steps, "micro step"),
-                              counted(batch.data_parallel_size, "rank"),
-                              counted(setup.config().steps, "step"), passes);
+    if (train.tokens_read() > 0)
+        text += fmt::format(" of {}", counted(train.tokens_read(), "token"));
+    const std::string shown = fmt::format("{:.3g} pass", passes);
+    return text +
+           fmt::format(
+               "; a step takes {} = {} x {} x {}; {} {} {}{}", batch.train_rows,
+               counted(batch.micro_rows, "row"), counted(batch.accumulation_steps, "micro step"),
+               counted(batch.data_parallel_size, "rank"), counted(setup.config().steps, "step"),
+               setup.config().steps == 1 ? "is" : "are", shown, shown == "1 pass" ? "" : "es");
 }
 
 std::string value_text(const config::Resolved& resolved, const std::string& path) {
@@ -97,8 +115,24 @@ std::string modes_text(const JobSetup& setup) {
         kept.size() == 1 ? "stays" : "stay");
 }
 
+std::string ranks_text(const RunFacts& facts, const launch::WorkerEnvironment& environment) {
+    std::string text = fmt::format("{} x {}", counted(environment.world_size, "rank"),
+                                   counted(facts.threads, "thread"));
+    if (!facts.memory_brief.empty()) text += ", " + facts.memory_brief;
+    return text;
+}
+
+// Shows the first note, and how many there are; all are details.
+void tell_notes(const std::vector<std::string>& notes) {
+    for (const std::string& note : notes) log_detail("config", "{}", note);
+    if (notes.empty()) return;
+    const auto others = std::ssize(notes) - 1;
+    log_info(
+        "config", "{}{}", notes.front(),
+        others == 0 ? "" : fmt::format("; {}: --log-level debug", counted(others, "more note")));
+}
+
 std::string output_text(const JobSetup& setup, const std::string& output) {
-    if (output.empty()) return "nothing is kept; --output DIR keeps weights, metrics and logs";
     const int64_t interval = setup.config().save.interval;
     return fmt::format("{}: weights, metrics, logs, a checkpoint {}", output,
                        interval == 0
@@ -108,29 +142,35 @@ std::string output_text(const JobSetup& setup, const std::string& output) {
 
 }  // namespace
 
-void describe_run(const JobSetup& setup, const std::string& memory, const RunPlaces& places,
+void describe_run(const JobSetup& setup, const RunFacts& facts,
                   const launch::WorkerEnvironment& environment, runtime::Reporter& reporter) {
-    log_info("model", "{}", model_text(setup, places.model));
-    if (const std::string part = text_part_text(places.model); !part.empty())
+    log_info("model", "{}", brief_model_text(setup, facts.model));
+    log_detail("model", "{}", model_text(setup, facts.model));
+    if (const std::string part = text_part_text(facts.model); !part.empty())
         log_info("model", "{}", part);
-    if (!memory.empty()) log_info("memory", "{}", memory);
+    if (!facts.memory.empty()) log_detail("memory", "{}", facts.memory);
     log_info("data", "{}", data_text(setup));
     if (const std::string target = setup.data->train.target_choice(); !target.empty())
-        log_info("data",
-                 "column {} is the target of the loss: dslaunch.loss.target names none, "
-                 "and no other that is left can be it",
-                 target);
-    log_info("training", "{}", method_text(setup));
+        log_detail("data",
+                   "column {} is the target of the loss: dslaunch.loss.target names none, "
+                   "and no other that is left can be it",
+                   target);
+    const std::string method = method_text(setup);
+    log_info("run", "{}; {}", ranks_text(facts, environment), method.substr(0, method.find(" (")));
+    log_detail("training", "{}", method);
     const std::string rules = describe_rules(setup.update_rules, *setup.model);
     if (!rules.empty()) log_info("training", "{}", rules);
     if (const std::string exchange = exchange_line(setup); !exchange.empty())
         log_info("training", "{}", exchange);
     if (const std::string lag = lag_line(setup); !lag.empty()) log_info("training", "{}", lag);
-    log_info("output", "{}", output_text(setup, places.output));
+    if (!facts.output.empty()) log_info("output", "{}", output_text(setup, facts.output));
     const std::string differences = config::differences_text(setup.resolved);
-    log_info("config", "{}{}", setup.config_origin,
-             differences.empty() ? ", nothing but defaults" : " and options say " + differences);
-    for (const std::string& note : setup.resolved.notes) log_info("config", "{}", note);
+    log_detail("config", "{}{}", setup.config_origin,
+               differences.empty() ? ", nothing but defaults" : " and options say " + differences);
+    for (const std::string& text : setup.resolved.warnings) log_warn("config", "{}", text);
+    std::vector<std::string> notes = setup.resolved.notes;
+    if (!setup.resolved.chosen.empty()) notes.insert(notes.begin(), setup.resolved.chosen);
+    tell_notes(notes);
     log_debug("config", "from {}\n{}", setup.config_origin, config::resolved_table(setup.resolved));
     if (const std::string why = shard_text(setup); !why.empty())
         log_info("train", "dslaunch.shard auto: {}", why);

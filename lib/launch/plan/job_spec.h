@@ -114,6 +114,8 @@ struct JobSpec {
     std::string launch_id;
     std::string working_directory;  // absolute; workers start here, on every node
     std::string output_directory;   // absolute; empty: none. Launcher's side
+    // The command that goes on with this training, for people; empty: none does.
+    std::string resume_command;
     // The trained weights come from rank 0's host to the launcher's output_directory, if it has not
     // got them and they have no more bytes than this; 0: never.
     int64_t bring_bytes_max = kBringBytesMax;

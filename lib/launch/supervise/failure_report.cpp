@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -56,7 +57,15 @@ bool tells_all(const RankRecord& record) {
     const bool is_mistake =
         code == ExitCode::kUsage || code == ExitCode::kConfig || code == ExitCode::kInput;
     const bool is_set_up = record.heartbeat && record.heartbeat->where == kSettingUp;
-    return is_mistake || (code == ExitCode::kDisk && is_set_up);
+    const bool is_lack =
+        code == ExitCode::kDisk || code == ExitCode::kSetup || code == ExitCode::kCheckpoint;
+    return is_mistake || (is_lack && is_set_up);
+}
+
+// True: somebody ended the rank, and no facts say who.
+bool is_killed_from_outside(const RankRecord& record) {
+    return record.exited.signal_number == SIGKILL && !record.told_to_end &&
+           record.exited.oom_evidence.empty();
 }
 
 std::string other_messages(const std::vector<RankRecord>& ranks, size_t culprit) {
@@ -136,6 +145,10 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
     if (record.pid > 0) text += fmt::format(" (pid {})", record.pid);
     if (!record.failed()) text += ", before the others, which still needed it, were done";
     text += "\n";
+    if (is_killed_from_outside(record))
+        text +=
+            "  SIGKILL comes from outside: from the kernel where memory is short (`dmesg | grep -i "
+            "oom` tells), a scheduler's limit, or kill -9\n";
     if (record.failure) text += "  it says: " + printable_lines(record.failure->message, 4) + "\n";
     if (is_hang(record)) text += describe_behind(ranks);
     // A message of its own says where; the last heartbeat may be a second older.
@@ -152,6 +165,7 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
     text += other_messages(ranks, culprit);
     if (!advice.log.empty()) text += "  log: " + printable(advice.log) + "\n";
     if (!advice.next.empty()) text += "  next: " + printable(advice.next) + "\n";
+    if (!advice.command.empty()) text += "    " + printable(advice.command) + "\n";
     if (ranks.size() == 1) return text;
     return text + "all ranks:\n" + describe_ranks(ranks);
 }

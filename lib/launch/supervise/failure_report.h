@@ -12,15 +12,16 @@ namespace dslaunch::launch {
 
 // The rest of the report: where more of it is kept, and what the user may do next.
 struct FailureAdvice {
-    std::string log;   // the culprit's log file, or the command that shows it; empty: neither
-    std::string next;  // empty: nothing
+    std::string log;      // the culprit's log file, or the command that shows it; empty: neither
+    std::string next;     // empty: nothing
+    std::string command;  // that goes on with the job, in a line of its own; empty: none
 };
 
-// A mistake that the culprit's own message tells whole (a wrong option, config or input, no room on
-// a disk before the first step): "dslaunch: error: MESSAGE". Otherwise the culprit with host, pid,
-// end and its own message, after a hang the rank for which all wait, the culprit's last lines, what
-// other ranks say that did not only lose a peer, ADVICE, then the table of all ranks. Ends with a
-// newline.
+// A mistake that the culprit's own message tells whole (a wrong option, config or input, or what a
+// machine, disk or checkpoint lacks before the first step): "dslaunch: error: MESSAGE". Otherwise
+// the culprit with host, pid, end and its own message, after a hang the rank for which all wait,
+// the culprit's last lines, what other ranks say that did not only lose a peer, ADVICE, then the
+// table of all ranks. Ends with a newline.
 [[nodiscard]] std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
                                            const std::deque<std::string>& last_lines,
                                            const FailureAdvice& advice = {});

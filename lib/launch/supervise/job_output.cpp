@@ -7,9 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/paint.h"
+#include "base/screen.h"
 #include "base/text.h"
-#include "base/text/columns.h"
 #include "base/text/json.h"
 #include "launch/plan/environment_report.h"
 #include "launch/plan/secrets.h"
@@ -19,29 +18,19 @@ namespace {
 
 constexpr size_t kLastLines = 20;
 
-constexpr size_t kFurtherLinesIndent = 4;  // of a line that is broken at a terminal's width
-
-// LINE without the last of its fields, which two blanks part, until it has COLUMNS at most.
-std::string shortened(std::string line, size_t columns) {
-    while (columns_of(line) > columns) {
-        const size_t end = line.rfind("  ");
-        if (end == std::string::npos) break;
-        line.erase(end);
-    }
-    return line;
-}
-
 }  // namespace
 
 JobOutput::JobOutput(const JobSpec& spec, StandardStreams& streams, JobFiles& files,
-                     JobRecord* record)
+                     JobRecord* record, const Clock* clock)
     : spec_(spec),
       streams_(streams),
       files_(files),
       record_(record),
       stderr_is_terminal_(::isatty(2) == 1),
       stdout_is_terminal_(::isatty(1) == 1),
-      has_colours_(takes_colours(2)) {
+      has_colours_(takes_colours(2)),
+      clock_(clock != nullptr ? *clock : system_clock_),
+      told_at_(clock_.now()) {
     ranks_.resize(static_cast<size_t>(spec.world_size));
     for (const PlannedNode& node : spec.nodes) {
         for (const PlannedWorker& worker : node.workers) {
@@ -53,16 +42,14 @@ JobOutput::JobOutput(const JobSpec& spec, StandardStreams& streams, JobFiles& fi
 
 void JobOutput::note(std::string_view line) {
     if (record_ != nullptr) record_->note(line);
-    std::string text;
-    for (const std::string& one : split(line, '\n')) text += fitted(one) + "\n";
+    std::string text = fitted(line, 2) + "\n";
     print(2, has_colours_ ? painted(std::move(text)) : text);
 }
 
-// LINE, of ours, as lines that fit the terminal at stderr.
-std::string JobOutput::fitted(std::string_view line) const {
-    const size_t columns = stderr_is_terminal_ ? terminal_columns(2) : 0;
-    if (columns <= kFurtherLinesIndent || columns_of(line) <= columns) return std::string(line);
-    return wrapped(line, {.width = columns, .indent = kFurtherLinesIndent});
+void JobOutput::detail(std::string_view line) {
+    mark_logs(line);
+    if (shows_details()) return note(line);
+    if (record_ != nullptr) record_->note(line);
 }
 
 void JobOutput::mark_logs(std::string_view line) {
@@ -104,16 +91,7 @@ void JobOutput::remember(Rank& from, std::string_view line) {
 std::string JobOutput::cut_to(int fd, std::string text) const {
     const bool is_terminal = fd == 1 ? stdout_is_terminal_ : stderr_is_terminal_;
     const size_t columns = is_terminal ? terminal_columns(fd) : 0;
-    if (columns == 0 || columns_of(text) < columns) return text;
-    constexpr size_t kBytesOfColumnMax = 8;
-    text.resize(std::min(text.size(), columns * kBytesOfColumnMax));
-    size_t end = 0;
-    for (size_t next = 0; next < text.size(); end = next) {
-        next = end + std::max<size_t>(1, utf8_length(text, end));
-        if (columns_of(text.substr(0, next)) >= columns) break;
-    }
-    text.resize(end);
-    return text;
+    return columns == 0 ? text : first_columns(text, columns - 1);
 }
 
 void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
@@ -122,20 +100,43 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
     files_.rank_lines(rank, lines);
     if (record_ != nullptr) record_->lines(rank, from.host, lines);
     const bool is_result = stream == OutputStream::kStdout && rank == 0;
-    const std::string prefix = prefix_of(rank);
     while (!lines.empty()) {
         const size_t newline = std::min(lines.find('\n'), lines.size());
         std::string_view line = lines.substr(0, newline);
         lines.remove_prefix(std::min(newline + 1, lines.size()));
         if (line.ends_with('\r')) line.remove_suffix(1);
         if (is_told(from, line)) continue;
+        const auto logged = is_result ? std::nullopt : read_logged(line);
+        if (logged && logged->level == LogLevel::kDetail && !shows_details()) continue;
         remember(from, line);
         if (is_result) {
-            print(1, (stdout_is_terminal_ ? printable(line) : std::string(line)) + "\n");
+            std::string text = stdout_is_terminal_ ? printable(line) : std::string(line);
+            if (!spec_.prints_results()) text = fitted(text, 1);
+            print(1, text + "\n");
         } else {
-            print(2, fitted(prefix + printable(line)) + "\n");
+            show_line(rank, line, logged);
         }
     }
+}
+
+// On a terminal a log line goes without its time, and without its rank where there is but one.
+void JobOutput::show_line(int rank, std::string_view line,
+                          const std::optional<LoggedLine>& logged) {
+    std::string text = prefix_of(rank);
+    if (!stderr_is_terminal_ || !logged || shows_details())
+        return print(2, fitted(text + printable(line), 2) + "\n");
+    if (spec_.world_size == 1) text.clear();
+    const size_t begin = text.size();
+    std::string_view word;
+    if (logged->level == LogLevel::kWarn) word = "warning:";
+    if (logged->level == LogLevel::kError) word = "error:";
+    text += fmt::format("{}{}{}", word, word.empty() ? "" : " ", printable(logged->said));
+    text = fitted(text, 2);
+    if (!word.empty() && has_colours_) {
+        text.insert(begin + word.size(), "\x1b[0m");
+        text.insert(begin, word == "error:" ? "\x1b[1;31m" : "\x1b[33m");
+    }
+    print(2, text + "\n");
 }
 
 // The bytes in a rank's log file are those that it wrote, each line of a stream by itself.
@@ -181,16 +182,47 @@ bool JobOutput::is_lost() {
 }
 
 void JobOutput::metrics(std::string_view line) {
+    constexpr std::string_view kStep = "{\"step\": ";
+    if (line.starts_with(kStep))
+        newest_step_ = parse_int(line.substr(kStep.size(), line.find(',') - kStep.size()))
+                           .value_or(newest_step_);
     files_.metrics(line);
     if (record_ != nullptr) record_->metrics(line);
 }
 
 void JobOutput::progress(std::string_view line) {
     if (spec_.log.quiet) return;
+    told_at_ = clock_.now();
     // A terminal that stands still has no use for each of them.
     if (stderr_is_terminal_ && streams_.has_kept()) return;
     const size_t columns = stderr_is_terminal_ ? terminal_columns(2) : 0;
-    note(columns > 0 ? shortened(printable(line), columns) : printable(line));
+    note(columns > 0 ? without_last_fields(printable(line), columns) : printable(line));
+}
+
+void JobOutput::begin_work(std::string_view what) {
+    work_ = what;
+    work_began_ = clock_.now();
+    rank_progress_.clear();
+    tell_progress();
+}
+
+void JobOutput::tell_progress() {
+    if (spec_.log.quiet || spec_.target_kind != TargetKind::kModel) return;
+    const TimePoint now = clock_.now();
+    const Duration worked = now - work_began_;
+    std::string text = printable(rank_progress_);
+    if (text.empty() && !work_.empty() && worked >= kShownAfter)
+        text = fmt::format("{}  {}", work_, time_text(to_milliseconds(worked) / 1e3));
+    if (streams_.moves()) {
+        if (text == moving_) return streams_.show_moving_again();
+        moving_ = text;
+        told_at_ = now;
+        return streams_.show_moving(text);
+    }
+    if (!std::exchange(moving_, {}).empty()) streams_.show_moving({});  // it was the foreground
+    if (text.empty() || now - told_at_ < kToldEach) return;
+    told_at_ = now;
+    note(text);
 }
 
 void JobOutput::add_node(const AgentHello& hello, const std::string& name,

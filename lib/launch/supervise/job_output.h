@@ -3,6 +3,7 @@
 #pragma once
 
 #include <csignal>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <optional>
@@ -10,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "launch/agent/machine_facts.h"
 #include "launch/jobs/job_record.h"
 #include "launch/plan/job_spec.h"
@@ -30,13 +33,19 @@ inline constexpr int kOutputLostCode = 128 + SIGPIPE;
 class JobOutput {
   public:
     // FILES have logs for every rank from here on; throws what JobFiles::open_ranks() does. RECORD,
-    // which may be null, is told what happens. All must outlive this object.
+    // which may be null, is told what happens. CLOCK: null is the system's. All must outlive this
+    // object.
     JobOutput(const JobSpec& spec, StandardStreams& streams, JobFiles& files,
-              JobRecord* record = nullptr);
+              JobRecord* record = nullptr, const Clock* clock = nullptr);
+    JobOutput(const JobOutput&) = delete;
+    JobOutput& operator=(const JobOutput&) = delete;
+    ~JobOutput() { streams_.show_moving({}); }
 
     // One line of ours at the end of every rank's log file.
     void mark_logs(std::string_view line);
     void set_restarts(int restarts) { restarts_ = restarts; }
+    // The newest step that a line of metrics was about, in this attempt; 0: none.
+    [[nodiscard]] int64_t newest_step() const { return newest_step_; }
     // RANK told MESSAGE as the reason of its failure; the report will say it. The same text among
     // the lines that come goes to the log files only.
     void expect_failure_text(int rank, std::string_view message);
@@ -48,11 +57,22 @@ class JobOutput {
     // A line of rank 0 on how far it is; on a terminal that is too narrow its last fields are left
     // out.
     void progress(std::string_view line);
+    // Says WHAT this launcher does from now on, as "reaching 4 hosts", while rank 0 says nothing of
+    // its own; empty: nothing that takes long.
+    void begin_work(std::string_view what);
+    // Takes what rank 0 says of its progress (Heartbeat::progress).
+    void rank_progress(std::string_view text) { rank_progress_ = text; }
+    // Shows how far the job is: on a terminal as its last line, which moves, elsewhere as a line
+    // each kToldEach in which no other told it. Never of scripts and programs, whose own output it
+    // would disturb. Called often.
+    void tell_progress();
     // SINK is told the records of a health check from now on.
     void tell_health_to(HealthSink sink) { health_ = std::move(sink); }
     void health(int rank, std::string_view record) const {
         if (health_) health_(rank, record);
     }
+    // A line of ours for log files and record; on stderr with debug lines only.
+    void detail(std::string_view line);
     // A line of ours on stderr, or several; on a terminal broken between words at its width.
     void note(std::string_view line);
     // FACTS: null where the agent is on this machine.
@@ -90,7 +110,8 @@ class JobOutput {
     [[nodiscard]] std::string prefix_of(int rank) const;
     [[nodiscard]] std::string cut_to(int fd, std::string text) const;
     [[nodiscard]] static bool is_told(Rank& rank, std::string_view line);
-    [[nodiscard]] std::string fitted(std::string_view line) const;
+    void show_line(int rank, std::string_view line, const std::optional<LoggedLine>& logged);
+    [[nodiscard]] bool shows_details() const { return spec_.log.level == "debug"; }
     void print(int fd, const std::string& line) { streams_.write(fd, line); }
 
     const JobSpec& spec_;
@@ -99,6 +120,7 @@ class JobOutput {
     HealthSink health_;
     JobRecord* record_;
     int restarts_ = 0;
+    int64_t newest_step_ = 0;
     std::vector<Rank> ranks_;
     std::vector<std::string> node_names_;
     std::vector<AgentHello> nodes_;
@@ -108,6 +130,13 @@ class JobOutput {
     bool stdout_is_terminal_;
     bool has_colours_;
     bool told_of_loss_ = false;
+    SystemClock system_clock_;
+    const Clock& clock_;
+    std::string work_;  // this launcher's
+    TimePoint work_began_;
+    std::string rank_progress_;
+    std::string moving_;  // the line that was shown last; empty: none is there
+    TimePoint told_at_;   // when the newest line told the progress
 };
 
 }  // namespace dslaunch::launch

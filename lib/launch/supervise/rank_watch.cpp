@@ -1,6 +1,7 @@
 #include "launch/supervise/rank_watch.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -8,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "base/text/wire.h"
 #include "launch/process/spawn.h"
@@ -74,6 +76,7 @@ bool RankWatch::pump(const std::function<bool()>& done, Time deadline) {
 
 void RankWatch::start(const std::vector<StartRequest>& requests) {
     started_at_ = steady_clock::now();
+    output_.begin_work("starting " + counted(std::ssize(ranks_), "rank"));
     machine_ranks_ = requests.front().machine_ranks;
     for (size_t i = 0; i < requests.size(); ++i) {
         fleet_.send(i, FrameKind::kStart, encode(requests[i]));
@@ -138,11 +141,11 @@ void RankWatch::tell_binding(const WorkerStarted& started) const {
     const std::string* places = find_variable(started.environment, kBindingVariable);
     const std::string* threads = find_variable(started.environment, "OMP_NUM_THREADS");
     if (spec_.binding.mode == BindMode::kNone || places == nullptr || threads == nullptr) return;
-    log_info("launch",
-             "binding {}: rank 0 has processors {} of {} and OMP_NUM_THREADS={}; DSL_BINDING of "
-             "each rank says where it runs",
-             bind_mode_name(spec_.binding.mode), printable(*places), spec_.nodes.front().name,
-             printable(*threads));
+    output_.detail(fmt::format(
+        "dslaunch: binding {}: rank 0 has processors {} of {} and OMP_NUM_THREADS={}; DSL_BINDING "
+        "of each rank says where it runs",
+        bind_mode_name(spec_.binding.mode), printable(*places), spec_.nodes.front().name,
+        printable(*threads)));
 }
 
 // The number of threads is told when it is our choice, or when it is too large.
@@ -155,10 +158,10 @@ void RankWatch::tell_threads(const WorkerStarted& started) const {
     const bool is_given = find_variable(spec_.environment.set, kThreadsVariable) != nullptr ||
                           (spec_.environment.inherit_all && std::getenv(kThreadsVariable));
     if (!is_given)
-        return log_info("launch",
-                        "OMP_NUM_THREADS={}: the {} processors of {} shared by {}; set "
+        return output_.detail(
+            fmt::format("dslaunch: OMP_NUM_THREADS={}: the {} processors of {} shared by {}; set "
                         "OMP_NUM_THREADS for another number",
-                        *threads, cores, host, ranks);
+                        *threads, cores, host, ranks));
     const int64_t wanted = first_threads(*threads) * machine_ranks_;
     if (first_threads(*threads) <= 1 || wanted <= cores) return;
     const std::string* wait = find_variable(started.environment, kWaitVariable);
@@ -193,6 +196,7 @@ void RankWatch::handle_control(size_t host, const WorkerControl& control) {
             if (stop_at_ || fleet_.stopping()) return;
             rank.heartbeat = decode_heartbeat(control.payload);
             rank.heard_at = steady_clock::now();
+            if (rank.rank == 0) output_.rank_progress(rank.heartbeat->progress);
             if (const auto line = stragglers_.look(ranks_)) output_.note(*line);
             return;
         default:
@@ -203,6 +207,7 @@ void RankWatch::handle_control(size_t host, const WorkerControl& control) {
 void RankWatch::handle_exit(size_t host, const WorkerExited& exited) {
     RankRecord& rank = record(host, exited.rank);
     if (rank.ended) return;
+    output_.begin_work(std::ssize(ranks_) > 1 ? "ending the other ranks" : "");
     rank.ended = true;
     rank.exited = exited;
     rank.order = ++ends_;
@@ -269,10 +274,14 @@ bool RankWatch::end_wished(const std::string& cause) {
     }
     save_deadline_ = steady_clock::now() + spec_.grace;
     const bool is_worker = spec_.target_kind == TargetKind::kModel;
-    output_.note(
-        fmt::format("dslaunch: {}; the ranks have {} s to {}, a second Ctrl-C ends them at once",
-                    cause, std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count(),
-                    is_worker && spec_.duty == ModelDuty::kTrain ? "save" : "end"));
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count();
+    output_.note(saves() ? fmt::format("dslaunch: {}: saving to {}, for up to {} s; a second "
+                                       "Ctrl-C ends it at once",
+                                       cause, printable(path_from_here(spec_.output_directory)),
+                                       seconds)
+                         : fmt::format("dslaunch: {}; the ranks have {} s to end, a second Ctrl-C "
+                                       "ends them at once",
+                                       cause, seconds));
     if (is_worker) {
         fleet_.send_all(FrameKind::kSave);
     } else {
@@ -294,16 +303,57 @@ bool RankWatch::port_was_taken() const {
     return false;
 }
 
+// True: the job is a training whose results are kept.
+bool RankWatch::saves() const {
+    return spec_.target_kind == TargetKind::kModel && spec_.duty == ModelDuty::kTrain &&
+           !spec_.output_directory.empty();
+}
+
+// True: a checkpoint is below the launcher's own --output.
+bool RankWatch::has_checkpoint() const {
+    return saves() && ::access((spec_.output_directory + "/checkpoints/latest").c_str(), F_OK) == 0;
+}
+
 std::string RankWatch::describe(size_t culprit) const {
     const RankRecord& record = ranks_[culprit];
     FailureAdvice advice;
     if (!spec_.output_directory.empty())
-        advice.log = fmt::format("{}/logs/rank-{}.log", spec_.output_directory, record.rank);
-    const bool trains = spec_.target_kind == TargetKind::kModel && spec_.duty == ModelDuty::kTrain;
-    if (trains && !advice.log.empty() && record.started)
+        advice.log =
+            fmt::format("{}/logs/rank-{}.log", path_from_here(spec_.output_directory), record.rank);
+    // A checkpoint on another host's disk is not seen here.
+    const bool is_here = spec_.transport == TransportKind::kLocal;
+    if (saves() && record.started && (has_checkpoint() || !is_here)) {
+        const bool diverged =
+            record.failure && record.failure->code == static_cast<uint32_t>(ExitCode::kDiverged);
+        advice.next = fmt::format("{}go on from the newest checkpoint{}",
+                                  diverged ? "lower the learning rate, and " : "",
+                                  has_checkpoint() ? "" : ", if there is one");
+        advice.command = spec_.resume_command;
+    } else if (saves() && output_.newest_step() > 0) {
         advice.next =
-            "the same command with --resume goes on from the newest checkpoint, if there is one";
+            "no checkpoint was saved so far, so a new start begins anew; --save-interval N saves "
+            "one every N steps";
+    }
     return describe_failure(ranks_, culprit, output_.last_lines(record.rank), advice);
+}
+
+// Says what an interrupted job leaves, and how it goes on.
+std::string RankWatch::describe_interrupted() const {
+    if (!saves() || spec_.resume_command.empty())
+        return "dslaunch: interrupted; every rank has ended\n";
+    const bool all_well = std::ranges::none_of(ranks_, &RankRecord::failed);
+    const int64_t step = output_.newest_step();
+    if (all_well && step > 0)
+        return fmt::format(
+            "dslaunch: interrupted; every rank has ended, and step {} is saved; go on with: {}\n",
+            step, printable(spec_.resume_command));
+    if (has_checkpoint())
+        return fmt::format(
+            "dslaunch: interrupted; every rank has ended before all was saved; from the newest "
+            "checkpoint go on with: {}\n",
+            printable(spec_.resume_command));
+    return fmt::format("dslaunch: interrupted; every rank has ended{}\n",
+                       step > 0 ? ", and no checkpoint was saved" : " before the first step");
 }
 
 AttemptResult RankWatch::conclude_interrupted() const {
@@ -314,7 +364,7 @@ AttemptResult RankWatch::conclude_interrupted() const {
         return result;
     }
     result.exit_code = static_cast<int>(ExitCode::kInterrupted);
-    result.report = "dslaunch: interrupted; every rank has ended\n";
+    result.report = describe_interrupted();
     // Losing a node is why a scheduler ends the others.
     if (!lost_host_.empty()) result.report += "dslaunch: " + lost_host_ + "\n";
     const auto failed = find_culprit(spec_.target_kind, ranks_);

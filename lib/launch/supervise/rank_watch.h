@@ -79,6 +79,9 @@ class RankWatch {
     void tell_threads(const WorkerStarted& started) const;
     void tell_binding(const WorkerStarted& started) const;
     [[nodiscard]] std::string describe(size_t culprit) const;
+    [[nodiscard]] std::string describe_interrupted() const;
+    [[nodiscard]] bool saves() const;
+    [[nodiscard]] bool has_checkpoint() const;
     [[nodiscard]] AttemptResult conclude_interrupted() const;
     [[nodiscard]] bool port_was_taken() const;
 

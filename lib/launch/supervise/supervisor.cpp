@@ -33,6 +33,7 @@ Supervisor::Supervisor(const JobSpec& spec, Transport& transport, JobOutput& out
 }
 
 AttemptResult Supervisor::run(const AttemptNumber& number, const std::vector<CutOffHost>& cut_off) {
+    output_.begin_work("reaching " + counted(std::ssize(spec_.nodes), "host"));
     try {
         preparation_.run();
         wait_for_leases(cut_off);
@@ -67,6 +68,7 @@ ExitCode Supervisor::bring_weights() {
     std::vector<std::string> paths;
     for (const std::string& name : spec_.weight_files)
         paths.push_back(spec_.output_directory + "/" + name);
+    output_.begin_work("bringing the weights from " + printable(spec_.nodes[kHost].name));
     bringer_.emplace(fleet_, kHost, BringRules{paths, spec_.bring_bytes_max});
     const Brought brought = bringer_->run();
     tell_brought(fleet_.nodes()[kHost].address, paths, brought);
@@ -233,6 +235,7 @@ bool Supervisor::end_wished(const std::string& cause) {
 
 std::optional<milliseconds> Supervisor::pause(milliseconds left) {
     output_.tell_news();
+    output_.tell_progress();
     return output_.streams().make_way(left, signal_fd_, fleet_.stopping());
 }
 

@@ -3,12 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/terminal/moving_line.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "base/text/wire.h"
@@ -16,6 +16,7 @@
 #include "runtime/memory/lending_allocator.h"
 #include "runtime/schedules/learning_rate.h"
 #include "runtime/train/process_usage.h"
+#include "runtime/train/rank_facts.h"
 #include "runtime/train/step_metrics.h"
 
 namespace dslaunch::runtime {
@@ -38,54 +39,6 @@ struct Trainer::StepFacts {
 };
 
 namespace {
-
-// The facts that one rank tells the others at the end of a step.
-struct RankFacts {
-    double loss = 0;
-    graph::RewardMeans rewards;
-    bool has_rewards = false;
-    int64_t rss_bytes = 0;
-    int64_t peak_rss_bytes = 0;
-    int64_t page_faults = 0;
-    double data_wait_ms = 0;
-    double compute_wait_ms = 0;
-    bool end = false;
-    SavePhase save = SavePhase::kIdle;
-    StepLinks links = {};
-};
-
-std::string encode_facts(const RankFacts& facts) {
-    const auto bits = [](double value) { return std::bit_cast<uint64_t>(value); };
-    WireWriter writer;
-    writer.u64(bits(facts.loss)).u8(facts.has_rewards ? 1 : 0);
-    writer.u64(bits(facts.rewards.chosen)).u64(bits(facts.rewards.rejected));
-    writer.u64(bits(facts.rewards.accuracy));
-    writer.i64(facts.rss_bytes).i64(facts.peak_rss_bytes).i64(facts.page_faults);
-    writer.u64(bits(facts.data_wait_ms)).u64(bits(facts.compute_wait_ms)).u8(facts.end ? 1 : 0);
-    writer.u8(static_cast<uint8_t>(facts.save));
-    write_links(facts.links, writer);
-    return writer.bytes();
-}
-
-RankFacts decode_facts(const std::string& bytes) {
-    WireReader reader(bytes, "step facts of a rank");
-    const auto number = [&reader] { return std::bit_cast<double>(reader.u64()); };
-    RankFacts facts;
-    facts.loss = number();
-    facts.has_rewards = reader.u8() != 0;
-    facts.rewards.chosen = number();
-    facts.rewards.rejected = number();
-    facts.rewards.accuracy = number();
-    facts.rss_bytes = reader.i64();
-    facts.peak_rss_bytes = reader.i64();
-    facts.page_faults = reader.i64();
-    facts.data_wait_ms = number();
-    facts.compute_wait_ms = number();
-    facts.end = reader.u8() != 0;
-    facts.save = static_cast<SavePhase>(reader.u8());
-    facts.links = read_links(reader);
-    return facts;
-}
 
 // NUMBER is that of its segment in the model.
 std::string describe_instruction(const plan::ModelInfo& info, int number,
@@ -111,10 +64,11 @@ LaneStreams lane_streams(const TrainerParts& parts) {
     return streams;
 }
 
-std::string clock_text(double seconds) {
+// "0:07", with hours from the first on.
+std::string time_left_text(double seconds) {
+    constexpr double kHour = 3600;
+    if (seconds >= kHour) return clock_text(seconds);
     const auto whole = static_cast<int64_t>(seconds);
-    if (whole >= 3600)
-        return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
     return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
@@ -125,6 +79,7 @@ Trainer::Trainer(TrainerParts parts)
       executor_(*parts_.plan, *this, lane_streams(parts_)),
       tier_peaks_(plan::peak_by_tier(*parts_.plan)),
       kind_peaks_(plan::peak_by_kind(*parts_.plan)),
+      line_(clock_, parts_.config->steps),
       scaler_(parts_.config->precision.loss_scale),
       targets_(parts_.config->loss.mean, parts_.targets_vary, *parts_.segments, *parts_.collectives,
                {parts_.stage.stage(), parts_.stage.stages()}),
@@ -252,6 +207,10 @@ launch::Heartbeat Trainer::heartbeat() const {
             ", {}: {}", plan::lane_name(static_cast<plan::Lane>(l)),
             describe_instruction(*parts_.info, segment_of_model(instruction.segment), instruction));
     }
+    const uint64_t in_step = heartbeat.instructions_done % heartbeat.instructions_per_step;
+    if (is_first_rank())
+        heartbeat.progress = line_.text(static_cast<double>(in_step) /
+                                        static_cast<double>(heartbeat.instructions_per_step));
     heartbeat.lanes.push_back({std::string(plan::lane_name(plan::Lane::kCompute)),
                                executor_.worked(plan::Lane::kCompute)});
     return heartbeat;
@@ -299,7 +258,9 @@ TrainResult Trainer::run() {
             if (parts_.checkpointer) save(step, facts);
         }
     }
+    line_.begin_other("saving");
     if (parts_.checkpointer) parts_.checkpointer->finish();
+    result.best_eval = best_eval_;
     result.updates = updates_;
     result.new_steps = result.steps - before;
     result.new_updates = updates_ - parts_.resumed.updates;
@@ -374,6 +335,7 @@ void Trainer::save(int64_t step, const StepFacts& facts) {
     training.scale_steps = scale.steps;
     training.scale_good_steps = scale.good_steps;
     training.scale_hysteresis_left = scale.hysteresis_left;
+    line_.begin_other("saving");
     parts_.state->meet();
     parts_.checkpointer->begin(training);
     // A job that is asked to end has no time for more than this.
@@ -394,6 +356,7 @@ bool Trainer::is_logged(int64_t step) const {
 
 Trainer::StepFacts Trainer::run_step(int64_t step) {
     const config::RunConfig& config = *parts_.config;
+    line_.begin_step(step);
     // A skipped step moves no schedule.
     lr_ = learning_rate(config.scheduler, config.optimizer.lr, updates_);
     if (parts_.between != nullptr)
@@ -524,6 +487,20 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
                       .links = traffic().all(),
                       .step_links = facts.links,
                       .disk = parts_.account->disk_traffic()}));
+    show_step(step, facts);
+}
+
+void Trainer::show_step(int64_t step, const StepFacts& facts) {
+    const bool has_tokens = parts_.tokens_per_sample > 0;
+    const auto rows = static_cast<double>(parts_.config->batch.train_rows);
+    line_.end_step(
+        {.step = step,
+         .loss = facts.loss,
+         .lr = lr_,
+         .step_ms = facts.step_ms,
+         .units_per_step = has_tokens ? rows * static_cast<double>(parts_.tokens_per_sample) : rows,
+         .unit = has_tokens ? "tok" : "samples",
+         .rss = Bytes{facts.rss_bytes}});
 }
 
 void Trainer::report_progress(int64_t step, const StepFacts& facts) {
@@ -542,7 +519,7 @@ void Trainer::report_progress(int64_t step, const StepFacts& facts) {
     parts_.reporter->progress(
         // The last fields are left out where the terminal is narrow.
         fmt::format("step {}/{}  loss {:.4f}{}  left {}  {}  {:.1f} ms/step  lr {:.3g}  {}", step,
-                    config.steps, facts.loss, held_out, clock_text(left), speed, step_ms, lr_,
+                    config.steps, facts.loss, held_out, time_left_text(left), speed, step_ms, lr_,
                     to_text(Bytes{facts.rss_bytes})));
     if (config.wall_clock_breakdown)
         log_info("train", "step {}: {}; a step {:.1f} ms; means of {} of rank 0", step,
@@ -555,6 +532,7 @@ void Trainer::report_progress(int64_t step, const StepFacts& facts) {
 std::optional<double> Trainer::evaluate(int64_t step) {
     if (parts_.evaluator == nullptr) return std::nullopt;
     evaluating_ = true;
+    line_.begin_other("evaluating");
     parts_.state->meet();
     parts_.state->settle();
     const EvalShare share = parts_.evaluator->run();
@@ -573,6 +551,7 @@ std::optional<double> Trainer::evaluate(int64_t step) {
              "the held-out loss at step {} is {}: training has diverged; lower the learning rate, "
              "or look at the held-out data",
              step, *eval_loss_);
+    if (!best_eval_ || *eval_loss_ < best_eval_->loss) best_eval_ = EvalPoint{step, *eval_loss_};
     eval_loss_is_new_ = true;
     if (is_first_rank()) {
         JsonWriter json;

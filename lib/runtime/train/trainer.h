@@ -31,6 +31,7 @@
 #include "runtime/train/evaluator.h"
 #include "runtime/train/job_clock.h"
 #include "runtime/train/reporter.h"
+#include "runtime/train/step_line.h"
 #include "runtime/train/step_links.h"
 #include "runtime/train/step_targets.h"
 
@@ -74,8 +75,13 @@ struct TrainerParts {
     storage::TrainingState resumed;  // state of earlier runs; by default nothing
     // True if micro batches may differ in the number of their targets that count.
     bool targets_vary = true;
-    int64_t tokens_per_sample = 0;  // 0: samples are not tokens
+    int64_t tokens_per_sample = 0;  // of files of tokens and of rows; 0: samples are not tokens
     double peak_tflops = 0;         // peak of this rank's device; 0: not known
+};
+
+struct EvalPoint {
+    int64_t step = 0;
+    double loss = 0;
 };
 
 struct TrainResult {
@@ -90,6 +96,7 @@ struct TrainResult {
     Bytes peak_device_held;
     Duration time{0};  // time of all steps, and of the evaluations between them
     std::optional<double> eval_loss;
+    std::optional<EvalPoint> best_eval;  // the least held-out loss of this run
     StepLinks links;    // of rank 0's host, in the steps of this run; rank 0 has them
     std::string comms;  // the table of comms_logger, of rank 0; empty: not asked for
     bool asked_to_end = false;
@@ -104,7 +111,7 @@ class Trainer final : private InstructionRunner {
     // leave by _exit.
     [[nodiscard]] TrainResult run();
 
-    // Returns where this rank is. Any thread.
+    // Returns where this rank is, the first one's with the progress of the job. Any thread.
     [[nodiscard]] launch::Heartbeat heartbeat() const;
 
   private:
@@ -125,6 +132,7 @@ class Trainer final : private InstructionRunner {
     [[nodiscard]] StepTargets targets_of(int64_t step);
     [[nodiscard]] StepFacts gather(double loss, const std::optional<graph::RewardMeans>& rewards);
     void report_step(int64_t step, const StepFacts& facts);
+    void show_step(int64_t step, const StepFacts& facts);
     void report_progress(int64_t step, const StepFacts& facts);
     [[nodiscard]] std::optional<double> evaluate(int64_t step);
     [[nodiscard]] bool save_if_due(int64_t step, const StepFacts& facts);
@@ -148,6 +156,7 @@ class Trainer final : private InstructionRunner {
     // An offset that makes all steps, those of other plans too, count as the present plan's.
     int64_t instructions_before_ = 0;
     SystemClock clock_;
+    StepLine line_;
     TimePoint last_step_end_{};
     TimePoint train_begin_{};
     LossScaler scaler_;
@@ -159,6 +168,7 @@ class Trainer final : private InstructionRunner {
     int64_t faults_before_ = 0;
     Duration data_waited_before_{};
     std::optional<double> eval_loss_;
+    std::optional<EvalPoint> best_eval_;
     bool eval_loss_is_new_ = false;  // no progress line has shown it
     double interval_ms_ = 0;         // steps since the last progress line
     int64_t interval_steps_ = 0;

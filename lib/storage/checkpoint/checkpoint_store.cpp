@@ -289,15 +289,28 @@ void CheckpointStore::abandon(int64_t step, const std::string& id) noexcept {
     }
 }
 
-void require_unused_output(FileTree& tree, const std::string& output) {
+void require_unused_output(FileTree& tree, const std::string& output, bool resumes) {
     for (const StoredCheckpoint& stored :
          CheckpointStore(tree, output + "/checkpoints", 0).list()) {
         if (!stored.complete) continue;
+        if (resumes) return;
         fail(ExitCode::kCheckpoint,
              "{} has checkpoints of an earlier run, the newest of step {}: go on from it with "
              "--resume, or name another folder with --output (or remove this one)",
              output, stored.step);
     }
+    std::string model;
+    for (const FolderEntry& entry : tree.list(output).value_or(std::vector<FolderEntry>{})) {
+        if (resumes && entry.name == "metrics.jsonl") return;
+        if (entry.name == "model.safetensors" || entry.name == "model.pt" ||
+            entry.name == "adapter")
+            model = entry.name;
+    }
+    if (!model.empty())
+        fail(ExitCode::kCheckpoint,
+             "{}/{}: is there already, and the trained weights would replace it: name another "
+             "folder with --output (or remove this one)",
+             printable(output), model);
 }
 
 std::vector<StoredCheckpoint> CheckpointStore::list() const {

@@ -43,9 +43,10 @@ struct CheckpointClaim {
 [[nodiscard]] std::unique_ptr<FileLock> claim_checkpoints(FileTree& tree, const std::string& root,
                                                           const CheckpointClaim& claim = {});
 
-// Throws Error{kCheckpoint} if OUTPUT/checkpoints has complete ones: a run that begins anew there
-// would mix its own with those of another.
-void require_unused_output(FileTree& tree, const std::string& output);
+// Throws Error{kCheckpoint} if OUTPUT/checkpoints has complete ones, which a run that begins anew
+// there would mix its own with, or if OUTPUT has a model or an adapter without any, which the
+// trained weights would replace. RESUMES: checkpoints are welcome, and so is what a run has left.
+void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false);
 
 class CheckpointStore {
   public:

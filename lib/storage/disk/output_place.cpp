@@ -18,9 +18,12 @@ void require_unused(const std::string& path, bool force) {
     const bool is_file = std::filesystem::is_regular_file(place, unreadable);
     const bool is_filled = std::filesystem::is_directory(place, unreadable) &&
                            !std::filesystem::is_empty(place, unreadable) && !unreadable;
-    if (is_file || is_filled)
-        fail(ExitCode::kInput, "{}: is there already; --force replaces it, or name another place",
-             printable(path));
+    if (is_file || is_filled) fail_used(path);
+}
+
+void fail_used(const std::string& path) {
+    fail(ExitCode::kInput, "{}: is there already; --force replaces it, or name another place",
+         printable(path));
 }
 
 }  // namespace dslaunch::storage

@@ -17,6 +17,7 @@
 #include "base/machine/disk_room.h"
 #include "base/text.h"
 #include "base/text/json.h"
+#include "storage/disk/output_place.h"
 #include "storage/export/floats.h"
 #include "storage/export/row_major.h"
 #include "storage/files/atomic_file.h"
@@ -290,9 +291,7 @@ std::vector<std::string> prepare_out(const ExportOptions& options) {
         make_folder(options.out);
         earlier = earlier_model(options.out);
     }
-    if (!earlier.empty() && !options.force)
-        fail(ExitCode::kInput, "{}: is there already; --force replaces it, or name another place",
-             earlier.front());
+    if (!earlier.empty() && !options.force) fail_used(earlier.front());
     return earlier;
 }
 

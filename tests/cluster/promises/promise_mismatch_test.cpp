@@ -70,7 +70,7 @@ class Hosts {
         std::ofstream(folder_.path() + "/hostfile") << hosts;
         return rig_.on(0, {kDslaunch, "--hostfile", folder_.path() + "/hostfile", "--ssh-config",
                            rig_.config("good"), "--device", device, kFixtures + "models/gpt.pt",
-                           "--config", config()});
+                           "--config", config(), "--no-output"});
     }
     [[nodiscard]] const TemporaryFolder& folder() const { return folder_; }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/screen.h"
 #include "base/text.h"
-#include "base/text/columns.h"
 #include "launcher/subcommands.h"
 #include "support/catch.h"
 #include "support/job_process.h"

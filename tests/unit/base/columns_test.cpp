@@ -1,5 +1,6 @@
-#include "base/text/columns.h"
+#include "base/screen.h"
 
+#include "base/text.h"
 #include "base/text/text_table.h"
 #include "support/catch.h"
 
@@ -26,6 +27,24 @@ TEST_CASE("lines are broken between words, and words stay whole") {
         INFO(row.text);
         CHECK(wrapped(row.text, row.wrap) == row.lines);
     }
+}
+
+TEST_CASE("our lines fit a terminal, and a command that is broken stays one for a shell") {
+    const std::string prose = "dslaunch: error: one two three four five six seven";
+    CHECK(fitted_to(0, prose) == prose);
+    CHECK(fitted_to(80, prose) == prose);
+    CHECK(fitted_to(32, prose) == "dslaunch: error: one two three\n    four five six seven");
+    CHECK(fitted_to(32, prose + "\n  it is\n") ==
+          "dslaunch: error: one two three\n    four five six seven\n  it is\n");
+    CHECK(fitted_to(24, "  n1: one two three four five") == "  n1: one two three four\n      five");
+    const std::string command = "dslaunch generate run --chat \"a b\" --tokens 'c d'";
+    CHECK(fitted_to(30, "  " + command) ==
+          "  dslaunch generate run \\\n      --chat \"a b\" --tokens \\\n      'c d'");
+    CHECK(fitted_to(40, "dslaunch: next: " + command) ==
+          "dslaunch: next: dslaunch generate run \\\n    --chat \"a b\" --tokens 'c d'");
+    for (size_t width = 20; width < 90; ++width)
+        for (const std::string& line : split(fitted_to(width, "go on with: " + command), '\n'))
+            CHECK(columns_of(line) <= width);
 }
 
 TEST_CASE("a table has columns as wide as its cells, left or right") {

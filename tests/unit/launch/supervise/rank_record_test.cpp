@@ -164,6 +164,14 @@ TEST_CASE("a heartbeat is read back as it was written, a broken one is refused")
     REQUIRE(lanes.lanes.size() == 2);
     CHECK(lanes.lanes[0].lane == "compute");
     CHECK(lanes.lanes[0].busy == std::chrono::nanoseconds(5));
+    CHECK(lanes.progress.empty());
+    timed.progress = "step 1/3  loss 2.5";
+    CHECK(decode_heartbeat(encode(timed)).progress == "step 1/3  loss 2.5");
+    CHECK(decode_heartbeat(encode(timed)).lanes.size() == 2);
+    Heartbeat begun{7, 3, "setting up"};
+    begun.progress = "setting up: reading the model  2 s";
+    CHECK(decode_heartbeat(encode(begun)).progress == begun.progress);
+    CHECK(decode_heartbeat(encode(begun)).where == "setting up");
     CHECK_THROWS_AS(decode_heartbeat(encode(timed) + "x"), Error);
     CHECK_THROWS_AS(decode_heartbeat(encode(timed).substr(0, encode(timed).size() - 1)), Error);
     CHECK_THROWS_AS(decode_heartbeat("short"), Error);
@@ -199,8 +207,21 @@ TEST_CASE("the report holds each message once, in indented lines, and groups a t
     CHECK_THAT(text, Catch::Contains("500-999"));
     CHECK(std::count(text.begin(), text.end(), '\n') < 20);
     const std::string advised =
-        describe_failure(ranks, 3, {}, {"run/logs/rank-3.log", "add --resume"});
-    CHECK_THAT(advised, Catch::Contains("  log: run/logs/rank-3.log\n  next: add --resume\n"));
+        describe_failure(ranks, 3, {}, {"run/logs/rank-3.log", "go on", "dslaunch m.pt --resume"});
+    CHECK_THAT(advised, Catch::Contains("  log: run/logs/rank-3.log\n  next: go on\n"
+                                        "    dslaunch m.pt --resume\n"));
+}
+
+TEST_CASE("a rank that somebody killed is told who that may have been, where no facts say so") {
+    std::vector<RankRecord> ranks = {ended(1, 0, SIGKILL)};
+    CHECK_THAT(describe_failure(ranks, 0, {}),
+               Catch::Contains("SIGKILL comes from outside") && Catch::Contains("dmesg"));
+    std::vector<RankRecord> others(3, ranks[0]);
+    others[0].told_to_end = true;
+    others[1].exited.oom_evidence = "the kernel ended it";
+    others[2].exited.signal_number = SIGSEGV;
+    for (size_t i = 0; i < others.size(); ++i)
+        CHECK(describe_failure(others, i, {}).find("from outside") == std::string::npos);
 }
 
 TEST_CASE("a mistake that a rank meets while it is set up is told as one error") {
@@ -214,6 +235,14 @@ TEST_CASE("a mistake that a rank meets while it is set up is told as one error")
     CHECK(describe_failure(ranks, 0, {"12:00 something"}) == "dslaunch: error: a.bin: is empty\n");
     ranks[1].host = "b";
     CHECK(describe_failure(ranks, 1, {}) == "dslaunch: error: rank 1 on host b: a.bin: is empty\n");
+    // What a machine or a checkpoint lacks is told as shortly, before the first step.
+    for (const ExitCode code : {ExitCode::kSetup, ExitCode::kCheckpoint}) {
+        RankRecord record = says(ended(0, static_cast<int>(code)), code, "it is not there");
+        record.heartbeat = Heartbeat{0, 1, "setting up", {}};
+        CHECK(describe_failure({record}, 0, {}) == "dslaunch: error: it is not there\n");
+        record.heartbeat->where = "step 3";
+        CHECK_THAT(describe_failure({record}, 0, {}), Catch::Contains("failed first"));
+    }
     // A disk may be full before the first step, as a mistake, or in the middle of the work.
     ranks[0] = says(ranks[0], ExitCode::kDisk, "no room");
     CHECK_THAT(describe_failure(ranks, 0, {}), Catch::StartsWith("dslaunch: error: rank 0"));

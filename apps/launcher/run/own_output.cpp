@@ -1,0 +1,158 @@
+#include "launcher/run/own_output.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRuns = "runs";
+constexpr size_t kNameMax = 80;
+
+// Returns the name of TARGET's file, without a model's ending, or of its folder.
+std::string model_name(const std::string& target, const std::string& directory) {
+    std::error_code missing;
+    fs::path path = fs::path(directory) / target;
+    if (!path.has_filename() || path.filename() == "." || path.filename() == "..") {
+        path = fs::weakly_canonical(path, missing);
+        if (!path.has_filename()) path = path.parent_path();
+    }
+    if (!fs::is_directory(path, missing))
+        for (const char* ending : {".pt", ".pt2"})
+            if (path.extension() == ending) return path.stem().string();
+    return path.filename().string();
+}
+
+// Returns NAME with plain characters alone; "model" if it has neither letters nor digits.
+std::string harmless(const std::string& name) {
+    std::string plain;
+    for (const char c : name) {
+        const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 &&
+                              static_cast<unsigned char>(c) < 0x80;
+        if (is_plain || c == '.' || c == '_' || c == '-') {
+            plain += c;
+        } else if (!plain.ends_with('_')) {
+            plain += '_';
+        }
+    }
+    const size_t begin = plain.find_first_not_of("._-");
+    plain = begin == std::string::npos ? "model" : plain.substr(begin, kNameMax);
+    return plain;
+}
+
+// Returns true if a step was trained below FOLDER, or weights or a checkpoint were written.
+bool has_results(const std::string& folder) {
+    std::ifstream metrics(folder + "/metrics.jsonl");
+    for (std::string line; std::getline(metrics, line);)
+        if (!line.empty() && line.find("\"step\": 0,") == std::string::npos) return true;
+    std::error_code missing;
+    for (const auto& entry : fs::directory_iterator(folder + "/checkpoints", missing))
+        if (entry.path().filename().string().starts_with("step-")) return true;
+    return fs::exists(folder + "/model.safetensors", missing) ||
+           fs::exists(folder + "/adapter", missing);
+}
+
+// Returns the newest folder of a run of NAME below RUNS that has a checkpoint; empty: none has.
+std::string newest_run(const std::string& runs, const std::string& name) {
+    std::string newest;
+    std::error_code missing;
+    for (const auto& entry : fs::directory_iterator(runs, missing)) {
+        const std::string run = entry.path().filename().string();
+        const bool is_of_name = run.starts_with(name + "-") && run.size() > name.size() + 1 &&
+                                std::isdigit(static_cast<unsigned char>(run[name.size() + 1])) != 0;
+        if (is_of_name && run > newest && fs::exists(entry.path() / "checkpoints/latest", missing))
+            newest = run;
+    }
+    return newest;
+}
+
+[[noreturn]] void refuse_resume(const std::string& name, const std::string& directory) {
+    const std::string newest = newest_run(fmt::format("{}/{}", directory, kRuns), name);
+    fail(ExitCode::kUsage,
+         "--resume: which run goes on? It looks for the newest checkpoint below --output, which is "
+         "not given. {}",
+         newest.empty() ? "Add --output DIR, or name the folder: --resume=DIR"
+                        : fmt::format("The newest run of {} is {}/{}: add -o {}/{}", name, kRuns,
+                                      newest, kRuns, newest));
+}
+
+// Ends that the job's message explains: its few log lines say no more (failure_report.cpp).
+bool is_told_whole(int code) {
+    constexpr ExitCode kTold[] = {ExitCode::kUsage,      ExitCode::kConfig,     ExitCode::kInput,
+                                  ExitCode::kHosts,      ExitCode::kSetup,      ExitCode::kDisk,
+                                  ExitCode::kCheckpoint, ExitCode::kInterrupted};
+    return std::ranges::find(kTold, static_cast<ExitCode>(code)) != std::end(kTold);
+}
+
+}  // namespace
+
+bool needs_own_output(const RunOptions& options) {
+    return options.output.empty() && !options.no_output && options.role.empty() &&
+           !options.verifies && !options.target.empty() &&
+           target_kind_of(options) == launch::TargetKind::kModel;
+}
+
+std::string own_output_name(const std::string& target, const std::string& directory,
+                            std::time_t seconds) {
+    std::tm local{};
+    char date[32] = "";
+    ::localtime_r(&seconds, &local);
+    static_cast<void>(std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local));
+    return fmt::format("{}-{}", harmless(model_name(target, directory)), date);
+}
+
+OwnOutput::OwnOutput(RunOptions& options, const std::string& directory) {
+    if (!needs_own_output(options)) return;
+    const std::string models = options.working_directory.empty()
+                                   ? directory
+                                   : (fs::path(directory) / options.working_directory).string();
+    if (options.resume == "auto")
+        refuse_resume(harmless(model_name(options.target, models)), directory);
+    const std::string name =
+        fmt::format("{}/{}", kRuns, own_output_name(options.target, models, std::time(nullptr)));
+    options.output = name;
+    std::error_code missing;
+    if (options.dry_run || !fs::exists(fs::path(models) / options.target, missing)) return;
+    const auto refuse = [&](int error_number) {
+        fail(ExitCode::kDisk,
+             "{}/{}: the folder for the results cannot be made: {}; name another one with --output "
+             "DIR, or keep nothing with --no-output",
+             printable(directory), name, errno_text(error_number));
+    };
+    const std::string runs = fmt::format("{}/{}", directory, kRuns);
+    made_runs_ = ::mkdir(runs.c_str(), 0777) == 0;
+    if (!made_runs_ && errno != EEXIST) refuse(errno);
+    for (int number = 2;; ++number) {
+        const std::string path = fmt::format("{}/{}", directory, options.output);
+        if (::mkdir(path.c_str(), 0777) == 0) {
+            folder_ = path;
+            return;
+        }
+        if (errno != EEXIST) refuse(errno);
+        options.output = fmt::format("{}-{}", name, number);  // another job of this second
+    }
+}
+
+OwnOutput::~OwnOutput() {
+    if (folder_.empty() || (code_ && !is_told_whole(*code_))) return;
+    std::error_code left;
+    if (has_results(folder_)) return;
+    for (const char* made : {"logs", "checkpoints", "run.json", "metrics.jsonl"})
+        fs::remove_all(fmt::format("{}/{}", folder_, made), left);
+    if (::rmdir(folder_.c_str()) == 0 && made_runs_)
+        static_cast<void>(::rmdir(fs::path(folder_).parent_path().c_str()));
+}
+
+}  // namespace dslaunch::launcher

@@ -167,7 +167,7 @@ def our_config(name, inputs, shape):
 
 
 # What rank 0 logs when LibTorch is loaded, and when the model is cut, measured and planned.
-LOADED, PLANNED = "ranks: [0-9]+ on ", "model: "
+LOADED, PLANNED = "detail ranks: [0-9]+ on ", "model: "
 
 
 def seconds_since(begun, log, message):
@@ -207,7 +207,8 @@ def run_ours(command, config, folder, poll):
             first_line_at.append(time.time())
 
     begun = time.time()
-    run(command + ["--config", config_file, "--output", folder / "output"], folder, watch)
+    words = ["--log-level", "debug", "--config", config_file, "--output", folder / "output"]
+    run(command + words, folder, watch)
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     steps = [line for line in lines if "loss" in line]
     if len(steps) != config["dslaunch"]["steps"]:

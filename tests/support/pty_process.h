@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,15 +19,26 @@ namespace dslaunch::test {
 
 class PtyProcess {
   public:
-    explicit PtyProcess(const std::vector<std::string>& command) {
-        pid_ = ::forkpty(&terminal_, nullptr, nullptr, nullptr);
+    // COLUMNS: as wide as the terminal is; 0: it does not say.
+    explicit PtyProcess(const std::vector<std::string>& command, uint16_t columns = 0)
+        : PtyProcess(
+              [&command] {
+                  std::vector<char*> argv;
+                  for (const std::string& word : command)
+                      argv.push_back(const_cast<char*>(word.c_str()));
+                  argv.push_back(nullptr);
+                  ::execvp(argv[0], argv.data());
+                  return 126;
+              },
+              columns) {}
+    // CHILD is the program; its result is the exit code.
+    explicit PtyProcess(const std::function<int()>& child, uint16_t columns = 0) {
+        winsize size{};
+        size.ws_col = columns;
+        pid_ = ::forkpty(&terminal_, nullptr, nullptr, &size);
         if (pid_ == 0) {
             ::setenv("TERM", "xterm", 1);
-            std::vector<char*> argv;
-            for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-            argv.push_back(nullptr);
-            ::execvp(argv[0], argv.data());
-            ::_exit(126);
+            ::_exit(child());
         }
     }
     PtyProcess(const PtyProcess&) = delete;

@@ -2,19 +2,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <set>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/terminal/progress.h"
 #include "base/text.h"
 #include "kernels/thread_team.h"
 #include "storage/huggingface/generation_config.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/tables/row_origin.h"
 #include "tokens/chat/chat_line.h"
 #include "tokens/rows/encode_sample.h"
-#include "tokens/rows/pair_maker.h"
-#include "worker/data/row_spool.h"
+#include "worker/data/row_maker.h"
 #include "worker/data/sample_lines.h"
 #include "worker/processors.h"
 
@@ -24,7 +26,7 @@ namespace {
 
 constexpr int64_t kBadLinesShown = 10;
 constexpr size_t kUnreadMax = 64;
-constexpr std::chrono::seconds kTellInterval{5};
+constexpr int64_t kMegabyte = 1'000'000;
 
 class Preparation {
   public:
@@ -35,14 +37,8 @@ class Preparation {
           chat_(tokens::ChatTemplates::read(arguments.model)),
           team_(arguments.threads > 0 ? static_cast<int>(arguments.threads) : processors_allowed()),
           lines_(arguments.files),
-          spool_(arguments.out, arguments.rows.packs && arguments.keeps_apart),
-          packer_(rules_of(arguments, ends_),
-                  [this](const tokens::TokenRow& row) { spool_.add(row); }),
-          pairs_(pair_rules_of(arguments, ends_),
-                 [this](const tokens::TokenRow& chosen, const tokens::TokenRow& rejected) {
-                     spool_.add(chosen);
-                     spool_.add(rejected);
-                 }) {
+          rows_(rules_of(arguments, ends_)),
+          progress_("data", "preparing", megabytes_of(arguments.files), "MB") {
         rules_.tokenizer = &tokenizer_;
         rules_.chat = chat_ ? &*chat_ : nullptr;
         rules_.learns_all = arguments.learns_all;
@@ -57,18 +53,20 @@ class Preparation {
                 encoded[static_cast<size_t>(i)] = encode(block[static_cast<size_t>(i)]);
             });
             for (size_t i = 0; i < block.size(); ++i) take(block[i], encoded[i]);
-            tell();
+            progress_.done(lines_.bytes() / kMegabyte);
         }
-        packer_.finish();
-        const tokens::PackCounts& counts = packer_.counts();
-        if (counts.rows + pairs_.counts().pairs == 0)
+        rows_.finish();
+        const tokens::PackCounts& counts = rows_.rows();
+        if (counts.rows + rows_.pairs().pairs == 0)
             fail(ExitCode::kInput, "{}: {} gave a row ({}{})", printable(arguments_.files.front()),
                  lines_.bytes() == 0 ? "it is empty, and no line" : "no line",
                  counted(bad_lines_, "bad line"),
-                 counts.unlearned_rows + pairs_.counts().unanswered > 0
+                 counts.unlearned_rows + rows_.pairs().unanswered > 0
                      ? "; nothing in the others is to be learned"
                      : "");
-        spool_.write(arguments_.out, arguments_.rows.length, holds_pairs() ? 2 : 1);
+        progress_.begin("writing the rows");
+        rows_.write(storage::row_origin(arguments_.model));
+        progress_.end();
         finish();
     }
 
@@ -83,6 +81,18 @@ class Preparation {
         [[nodiscard]] bool is_pair() const { return format == tokens::ChatFormat::kPreference; }
     };
 
+    // 0: not known.
+    static int64_t megabytes_of(const std::vector<std::string>& files) {
+        int64_t bytes = 0;
+        for (const std::string& file : files) {
+            std::error_code unknown;
+            const auto size = std::filesystem::file_size(file, unknown);
+            if (unknown) return 0;
+            bytes += static_cast<int64_t>(size);
+        }
+        return bytes / kMegabyte;
+    }
+
     // The tokens that end a text: the tokenizer's own first, as TRL takes it, then the model's.
     static std::vector<int32_t> end_tokens(const std::string& model,
                                            const tokens::Tokenizer& tokenizer) {
@@ -94,20 +104,17 @@ class Preparation {
             if (std::ranges::count(ends, id) == 0) ends.push_back(id);
         return ends;
     }
-    static tokens::PackRules rules_of(const PrepareArguments& arguments,
-                                      const std::vector<int32_t>& ends) {
-        tokens::PackRules rules = arguments.rows;
-        rules.long_documents = arguments.long_documents.value_or(tokens::LongDocuments::kSplit);
-        if (!ends.empty()) rules.padding = ends.front();
-        return rules;
-    }
-
-    static tokens::PairRules pair_rules_of(const PrepareArguments& arguments,
-                                           const std::vector<int32_t>& ends) {
-        tokens::PairRules rules;
-        rules.length = arguments.rows.length;
-        rules.padding = rules_of(arguments, ends).padding;
-        rules.drops_long = arguments.long_documents == tokens::LongDocuments::kDrop;
+    static RowMakerRules rules_of(const PrepareArguments& arguments,
+                                  const std::vector<int32_t>& ends) {
+        RowMakerRules rules;
+        rules.rows = arguments.rows;
+        rules.rows.long_documents =
+            arguments.long_documents.value_or(tokens::LongDocuments::kSplit);
+        if (!ends.empty()) rules.rows.padding = ends.front();
+        rules.numbers = arguments.rows.packs && arguments.keeps_apart;
+        rules.drops_pairs = arguments.long_documents == tokens::LongDocuments::kDrop;
+        rules.out = arguments.out;
+        rules.model = arguments.model;
         return rules;
     }
 
@@ -149,9 +156,9 @@ class Preparation {
         for (const std::string& column : encoded.unread)
             if (unread_.size() < kUnreadMax) unread_.insert(column);
         if (encoded.is_pair()) {
-            pairs_.add(encoded.sample.document, encoded.rejected.document);
+            rows_.add_pair(encoded.sample.document, encoded.rejected.document);
         } else {
-            packer_.add(encoded.sample.document);
+            rows_.add(encoded.sample.document);
         }
     }
 
@@ -180,33 +187,26 @@ class Preparation {
         return static_cast<double>(lines_.bytes()) / 1e6 / std::max(seconds.count(), 1e-9);
     }
 
-    void tell() {
-        const auto now = std::chrono::steady_clock::now();
-        if (now - told_ < kTellInterval) return;
-        told_ = now;
-        const tokens::PackCounts& counts = packer_.counts();
-        log_info("data", "documents={} tokens={} rows={} pairs={} bad_lines={} {:.1f} MB/s",
-                 counts.documents, counts.tokens + pairs_.counts().tokens, counts.rows,
-                 pairs_.counts().pairs, bad_lines_, megabytes_a_second());
-    }
-
     void finish() const {
         std::string formats;
         for (const auto& [name, lines] : formats_)
             formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", lines, name);
         log_info("data", "lines: {}; {} bad", formats, bad_lines_);
         tell_unread();
-        tell_long();
+        rows_.tell_long(formats_.size() == 1 && formats_.contains("text"));
+        if (rows_.pairs().equal > 0)
+            log_warn("data", "{} whose answers are the same: nothing is learned from them",
+                     counted(rows_.pairs().equal, "pair"));
         log_info("data", "{} threads, {:.1f} MB/s", team_.threads(), megabytes_a_second());
-        const tokens::PackCounts& rows = packer_.counts();
-        const tokens::PairCounts& pairs = pairs_.counts();
+        const tokens::PackCounts& rows = rows_.rows();
+        const tokens::PairCounts& pairs = rows_.pairs();
         const int64_t made = rows.rows + 2 * pairs.pairs;
         const int64_t filled = rows.tokens + pairs.tokens;
-        const int64_t places = made * arguments_.rows.length;
+        const int64_t places = made * rows_.length();
         fmt::print("wrote {}: {}{} rows of {}, {} tokens ({:.1f} % padding), {} of them learned\n",
                    printable(arguments_.out),
-                   holds_pairs() ? counted(pairs.pairs, "pair") + " in " : "", made,
-                   arguments_.rows.length, filled,
+                   holds_pairs() ? counted(pairs.pairs, "pair") + " in " : "", made, rows_.length(),
+                   filled,
                    100.0 * static_cast<double>(places - filled) / static_cast<double>(places),
                    rows.learned + pairs.learned);
     }
@@ -228,24 +228,6 @@ class Preparation {
                      counted(continued_, "line"));
     }
 
-    void tell_long() const {
-        const tokens::PackCounts& rows = packer_.counts();
-        const tokens::PairCounts& pairs = pairs_.counts();
-        if (rows.split + rows.cut + rows.dropped + rows.unlearned_rows > 0)
-            log_info("data",
-                     "longer than a row: {} split, {} cut, {} dropped; {} rows without "
-                     "anything to learn left out",
-                     rows.split, rows.cut, rows.dropped, rows.unlearned_rows);
-        if (pairs.cut + pairs.dropped + pairs.unanswered > 0)
-            log_info("data",
-                     "pairs longer than a row: {} cut, {} dropped; {} left out, of which a row "
-                     "would hold no token of an answer",
-                     pairs.cut, pairs.dropped, pairs.unanswered);
-        if (pairs.equal > 0)
-            log_warn("data", "{} whose answers are the same: nothing is learned from them",
-                     counted(pairs.equal, "pair"));
-    }
-
     const PrepareArguments& arguments_;
     tokens::Tokenizer tokenizer_;
     std::vector<int32_t> ends_;
@@ -253,9 +235,7 @@ class Preparation {
     tokens::EncodeRules rules_;
     kernels::ThreadTeam team_;
     SampleLines lines_;
-    RowSpool spool_;
-    tokens::RowPacker packer_;
-    tokens::PairMaker pairs_;
+    RowMaker rows_;
     std::optional<bool> of_pairs_;  // unset until a line is good
     std::map<std::string, int64_t> formats_;
     std::map<std::string, int64_t> lost_;  // parts, and of how many lines
@@ -263,7 +243,7 @@ class Preparation {
     int64_t continued_ = 0;                // lines of text that goes on
     int64_t bad_lines_ = 0;
     std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-    std::chrono::steady_clock::time_point told_ = begin_;
+    Progress progress_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/terminal/progress.h"
 #include "base/text.h"
 #include "graph/archive/model.h"
 #include "graph/archive/scalar_types.h"
@@ -47,6 +48,7 @@ void run_import(const ImportArguments& arguments) {
              "them; an archive is a model as it stands",
              printable(folder));
     storage::require_unused(arguments.out, arguments.force);
+    Progress progress("model", "reading the model");
     graph::Model model = graph::Model::load(folder);
     if (!arguments.dtype.empty()) {
         const at::NoGradGuard no_grad;
@@ -56,7 +58,9 @@ void run_import(const ImportArguments& arguments) {
             tensor.set_data(tensor.to(dtype));
         }
     }
+    progress.begin("writing the archive");
     graph::save_archive(model.module(), arguments.out);
+    progress.end();
     log_info("model", "wrote {} parameters={}", arguments.out,
              graph::parameters_numel(model.module()));
 }

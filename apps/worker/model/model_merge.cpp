@@ -5,6 +5,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/terminal/progress.h"
 #include "graph/adapter/merged_model.h"
 #include "graph/archive/model.h"
 #include "runtime/save/save_weights.h"
@@ -65,8 +66,10 @@ void run_merge(const MergeArguments& arguments) {
     const std::optional<std::string> folder = storage::model_folder_of(model);
     if (folder) storage::require_room_for_config(*folder, arguments.out);
     storage::require_unused(arguments.out, arguments.force);
+    Progress progress("model", "adding the adapter to the weights");
     graph::MergedModel merged =
         graph::load_merged(model, adapter, graph::trust_of(arguments.trust_model));
+    progress.begin("writing the weights");
     runtime::WeightWriter writer(merged.model, arguments.out, {});
     writer.finish();
     if (folder) {
@@ -75,6 +78,7 @@ void run_merge(const MergeArguments& arguments) {
         if (merged.changes_vocabulary) storage::copy_text_files(adapter, arguments.out);
         change_config(arguments.out, merged);
     }
+    progress.end();
     log_info("model", "wrote {0}/model.safetensors and {0}/model.pt, layers={1}", arguments.out,
              merged.layers);
 }

@@ -9,6 +9,8 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine/busy_neighbours.h"
+#include "base/terminal/progress.h"
 #include "base/text.h"
 #include "graph/adapter/merged_model.h"
 #include "graph/models/transformer.h"
@@ -121,6 +123,8 @@ int64_t DecoderSession::pages_that_fit(int64_t wanted, int64_t least, Bytes page
 
 void DecoderSession::open(int64_t wanted, int64_t least) {
     const auto begin = std::chrono::steady_clock::now();
+    std::optional<Progress> progress;
+    if (process_.is_first()) progress.emplace("decoder", "reading the model");
     const int threads = this->threads();
     team_ = std::make_unique<kernels::ThreadTeam>(threads, kernels::ThreadTeam::kTokenSpin);
     storage::require_weights(folder_);
@@ -170,6 +174,10 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
         runner_ = std::move(group);
     }
     if (!process_.is_first()) return;
+    neighbours_.emplace(
+        "decoder",
+        ProcessorShare{processors_allowed(), process_.environment.local_world_size, threads},
+        arguments_.streams_text);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     log_info("decoder", "{}: {} of weights ({}){}, {}, {} kernels, open in {:.2f} s",
              storage::architecture_text(folder_.config), to_text(Bytes{bytes}), arguments_.weights,

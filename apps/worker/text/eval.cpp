@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/terminal/progress.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "infer/cache/page_pool.h"
@@ -17,6 +18,7 @@
 #include "storage/files/input_file.h"
 #include "storage/files/token_file.h"
 #include "storage/huggingface/named_place.h"
+#include "storage/tables/token_counts.h"
 #include "worker/data/token_rows.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
@@ -25,8 +27,6 @@
 
 namespace dslaunch::worker {
 namespace {
-
-constexpr std::chrono::seconds kTellInterval{5};
 
 struct EvalArguments {
     DecoderArguments decoder;
@@ -81,6 +81,9 @@ class HeldOut {
         : context_(context) {
         if (arguments.data.ends_with(".safetensors")) {
             rows_.emplace(arguments.data);
+            if (const std::string other = rows_->other_vocabulary(arguments.decoder.model);
+                !other.empty())
+                log_warn("eval", "{}: {}", arguments.data, other);
             samples_ = rows_->count() / (rows_->has_pairs() ? 2 : 1);
         } else {
             tokens_.emplace(arguments.data, token_dtype(arguments.dtype));
@@ -88,9 +91,9 @@ class HeldOut {
             if (samples_ == 0)
                 fail(ExitCode::kInput, "{}: has {} tokens, and a sample takes {}: give a --context",
                      printable(arguments.data), tokens_->token_count(), context + 1);
-            if (const int64_t limit = storage::foreign_limit(*tokens_, vocabulary); limit > 0)
-                log_warn("eval", "{}: {}", arguments.data,
-                         storage::foreign_text(limit, vocabulary));
+            if (const std::string foreign = storage::foreign_text(*tokens_, vocabulary);
+                !foreign.empty())
+                log_warn("eval", "{}: {}", arguments.data, foreign);
         }
         if (arguments.samples_max > 0) samples_ = std::min(samples_, arguments.samples_max);
     }
@@ -211,9 +214,10 @@ class Evaluation {
     // Pairs are scored by the likelihood of their answers, which becomes the file's reference if
     // that is asked for.
     void pairs(const HeldOut& data) {
+        Progress progress("eval", "evaluating", data.samples(), "pairs");
         PairScoring scoring;
         scoring.pairs = data.samples();
-        scoring.tell = [&](int64_t done) { tell(done, data.samples()); };
+        scoring.tell = [&](int64_t done) { progress.done(done); };
         const PairScores scores = score_pairs(*data.pairs(), scorer_, scoring);
         text_ += describe_pairs(*data.pairs(), scores, json_);
         if (!arguments_.writes_reference) return;
@@ -226,12 +230,13 @@ class Evaluation {
     }
 
     void held_out(const HeldOut& data) {
+        Progress progress("eval", "evaluating", data.samples(), "samples");
         infer::TextScore sum;
         for (int64_t sample = 0; sample < data.samples(); ++sample) {
             // A row counts with all of its positions, as in training.
             for (const Text& text : data.read(sample))
                 sum += scorer_.score(text.tokens, text.targets, {.length = data.length()});
-            tell(sample + 1, data.samples());
+            progress.done(sample + 1);
         }
         if (sum.targets == 0) fail(ExitCode::kInput, "no target counts in the held-out text");
         const auto targets_total = static_cast<double>(sum.targets);
@@ -248,7 +253,8 @@ class Evaluation {
 
     // By the likelihood of the choices, and by that for each byte of them.
     void choices(const std::vector<Question>& questions) {
-        int64_t right = 0, right_by_byte = 0;
+        Progress progress("eval", "answering", std::ssize(questions), "questions");
+        int64_t answered = 0, right = 0, right_by_byte = 0;
         for (const Question& question : questions) {
             size_t best = 0, best_by_byte = 0;
             std::vector<double> losses;
@@ -263,6 +269,7 @@ class Evaluation {
             }
             right += best == question.answer ? 1 : 0;
             right_by_byte += best_by_byte == question.answer ? 1 : 0;
+            progress.done(++answered);
         }
         const auto total = static_cast<double>(questions.size());
         json_.field("questions", questions.size());
@@ -290,20 +297,8 @@ class Evaluation {
         return scorer_.score(tokens, targets).loss;
     }
 
-    void tell(int64_t done, int64_t samples) {
-        const auto now = std::chrono::steady_clock::now();
-        if (now - told_ < kTellInterval) return;
-        told_ = now;
-        const std::chrono::duration<double> seconds = now - begin_;
-        const double speed = static_cast<double>(done) / seconds.count();
-        log_info("eval", "{}/{} samples, {:.1f} a second, {:.0f} s left", done, samples, speed,
-                 static_cast<double>(samples - done) / speed);
-    }
-
     const EvalArguments& arguments_;
     infer::TextScorer scorer_;
-    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-    std::chrono::steady_clock::time_point told_ = begin_;
     JsonWriter json_;
     std::string text_;
 };

@@ -98,13 +98,13 @@ std::jthread log_archive_hash(const std::string& path) {
                 const launch::FileFacts facts =
                     launch::look_at_file(file, /*all_bytes=*/true, [&] { pace.rest(); });
                 if (facts.error.empty()) {
-                    log_info("model", "{} sha256={}", file, facts.hash);
+                    log_detail("model", "{} sha256={}", file, facts.hash);
                 } else {
                     log_warn("model", "{}: its SHA-256 is not known: {}", file, facts.error);
                 }
             }
         } catch (const Pace::Stopped&) {
-            log_info("model", "{}: the job was over before its SHA-256 was computed", path);
+            log_detail("model", "{}: the job was over before its SHA-256 was computed", path);
         }
     });
 }
@@ -115,7 +115,7 @@ IdentifiedArchive identify_archive(const std::string& path, const std::string& e
                                    bool first) {
     if (expected.empty()) return {{}, first ? log_archive_hash(path) : std::jthread()};
     const launch::FileIdentity identity = check_archive_hash(path, expected);
-    if (first) log_info("model", "{} sha256={}", path, expected);
+    if (first) log_detail("model", "{} sha256={}", path, expected);
     return {identity, {}};
 }
 

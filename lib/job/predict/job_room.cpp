@@ -30,6 +30,12 @@ std::string JobRoom::text() const {
     return admission_ ? plan::admission_text(admission_->need, admission_->verdicts) : "";
 }
 
+std::string JobRoom::brief() const {
+    if (!admission_ || admission_->verdicts.empty()) return "";
+    const plan::TierVerdict& memory = admission_->verdicts.front();
+    return to_text(memory.need) + (memory.limit ? " of " + to_text(*memory.limit) : "");
+}
+
 void JobRoom::agree(runtime::Collectives& job) {
     for (const std::string& words : job.all_gather(WireWriter().i64(estimate_.value).bytes()))
         estimate_ = std::max(estimate_, Bytes{WireReader(words, "estimate of a rank").i64()});

@@ -23,6 +23,8 @@ class JobRoom {
     // "202.2 MiB of 22.34 GiB (MemAvailable of /proc/meminfo) for the 2 ranks of a host", and so
     // for each other limit. Empty where none was looked at. Called by the first rank of a host.
     [[nodiscard]] std::string text() const;
+    // "202.2 MiB of 22.34 GiB": the first of these limits; empty as text() is.
+    [[nodiscard]] std::string brief() const;
     // Called by all ranks of the JOB, for hosts may have other stages of a pipeline: from then on
     // the estimate is the largest of all.
     void agree(runtime::Collectives& job);

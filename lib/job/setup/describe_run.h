@@ -10,13 +10,17 @@
 
 namespace dslaunch::job {
 
-struct RunPlaces {
+struct RunFacts {
     std::string model;
-    std::string output;  // empty: nothing is kept
+    std::string output;        // empty: nothing is kept
+    std::string memory;        // JobRoom::text()
+    std::string memory_brief;  // JobRoom::brief()
+    int threads = 1;           // of each rank
 };
 
-// MEMORY: what the host's ranks need beside what there is; empty: not looked at.
-void describe_run(const JobSetup& setup, const std::string& memory, const RunPlaces& places,
+// Shows in a line each the model, the data, how it is trained, where results go, and what is not as
+// it was asked for; the rest are details, for the logs.
+void describe_run(const JobSetup& setup, const RunFacts& facts,
                   const launch::WorkerEnvironment& environment, runtime::Reporter& reporter);
 
 // What it means that each rank's buffers move on their own; names those that the model computes

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/resolve/resolve.h"
@@ -34,14 +35,17 @@ struct JobArguments {
     std::string config_path;  // --config; empty: in the archive, else ds_config.json beside it,
                               // else defaults
     std::vector<std::string> overrides;  // --set a.b=c
+    std::vector<std::string> begun;      // begun_values() of the run that is resumed
     bool trust_model = false;            // its code may use any operator
     int64_t segments = 0;                // 0: by whole layers
-    bool plan_only = false;              // true: nothing will be trained, steps need not be given
+    bool plan_only = false;              // true: nothing will be trained
     bool plan_meshes = false;            // true: plans are for other numbers of ranks than the
                                          // config may shard over
     // Chooses the device to compute on, when the config is known and before any tensor is made.
     // Empty: the CPU.
     std::function<c10::Device(const config::RunConfig&)> open_device;
+    // Is told what is done from now on, as "reading the model". Empty: nobody asks.
+    std::function<void(std::string_view)> begins;
 };
 
 // The ranks that work on each micro batch together.

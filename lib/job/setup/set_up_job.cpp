@@ -9,9 +9,11 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "config/read/train_config.h"
+#include "config/resolve/begun_run.h"
 #include "config/resolve/op_libraries.h"
 #include "config/resolve/resolve.h"
 #include "graph/archive/op_library.h"
@@ -149,13 +151,19 @@ std::string weights_type_text(const JobSetup& setup) {
 
 // REQUIRES: the model is loaded. Epochs have a number of steps once the data are open.
 void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArguments& arguments,
-                    const runtime::Topology& place) {
+                    const runtime::Topology& place, const ContextChoice& context = {}) {
     config::ResolveOptions options;
     options.world_size = place.world_size();
-    options.needs_steps = !arguments.plan_only;
     options.model_dtype = WeightTypes(*setup.model).main();
     options.model_is_folder = storage::model_folder_of(arguments.model_path).has_value();
-    if (setup.data) options.samples = setup.data->train.rows();
+    options.is_pretrained = options.model_is_folder && setup.model->has_weights();
+    options.context = context.tokens;
+    options.context_reason = context.reason;
+    if (setup.data) {
+        options.samples = setup.data->train.rows();
+        if (const int64_t tokens = setup.data->train.tokens_read(); tokens > 0)
+            options.sample_tokens = tokens;
+    }
     setup.resolved = config::resolve(found.config, options);
     config::require_valid(setup.resolved);
     config::RunConfig& placed = setup.resolved.config;
@@ -165,14 +173,16 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
 }
 
-void check_indices(const JobSetup& setup) {
+// OF_FOLDER: the model is a folder of Hugging Face, whose `tokens` are a tokenizer's.
+void check_indices(const JobSetup& setup, bool of_folder) {
     for (const graph::ArgumentLimit& limit :
          graph::argument_limits(setup.segmented->lowered(), *setup.model)) {
         if (setup.data->train.tokens_per_sample() > 0) {
             setup.data->check_vocabulary(limit.rows);
         } else {
             setup.data->check_indices(limit.argument,
-                                      {limit.rows, std::nullopt, "row of " + limit.table});
+                                      {limit.rows, std::nullopt, "row of " + limit.table,
+                                       of_folder && limit.argument == "tokens"});
         }
     }
 }
@@ -188,9 +198,11 @@ void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
     setup.data = runtime::open_data(data_request(setup));
     // One rank of a host reads the files whole.
     if (place.local_rank != 0) return;
-    check_indices(setup);
-    // Another model may mean something else by the argument.
-    if (storage::model_folder_of(arguments.model_path)) setup.data->check_documents("documents");
+    const auto folder = storage::model_folder_of(arguments.model_path);
+    check_indices(setup, folder.has_value());
+    if (!folder) return;  // another model may mean something else by the argument
+    setup.data->check_documents("documents");
+    if (place.rank() == 0) setup.data->check_origin(*folder);
 }
 
 void check_labels(const JobSetup& setup, int64_t classes) {
@@ -222,7 +234,7 @@ void blame_indices(const JobSetup& setup, const std::vector<c10::IValue>& batch)
         const auto fed = std::ranges::find(arguments, limit.argument);
         const at::Tensor& indices = batch[fed - arguments.begin()].toTensor();
         if (indices.min().item<int64_t>() < 0 || indices.max().item<int64_t>() >= limit.rows)
-            return check_indices(setup);
+            return check_indices(setup, false);
     }
 }
 
@@ -305,7 +317,12 @@ void require_trainable(const JobSetup& setup, const graph::LossFacts& loss) {
          "requires_grad on what is to learn");
 }
 
+void tell_begin(const JobArguments& arguments, std::string_view what) {
+    if (arguments.begins) arguments.begins(what);
+}
+
 void load_model(JobSetup& setup, const JobArguments& arguments) {
+    tell_begin(arguments, "reading the model");
     setup.trust = graph::trust_of(arguments.trust_model);
     setup.model = std::make_unique<graph::Model>(graph::Model::load(
         arguments.model_path,
@@ -322,6 +339,8 @@ FoundConfig begin_setup(JobSetup& setup, const JobArguments& arguments,
         config::apply_override(found.config, assignment);
     load_libraries(found, arguments);
     load_model(setup, arguments);
+    config::take_begun(found.config, arguments.begun,
+                       storage::model_folder_of(arguments.model_path).has_value());
     resolve_config(setup, found, arguments, place);
     return found;
 }
@@ -348,6 +367,7 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     setup.on_gpu = !device.is_cpu() ||
                    (arguments.plan_only && setup.config().device == config::DeviceChoice::kCuda);
 
+    tell_begin(arguments, "cutting the model into segments");
     // Parameters stay in the archive's mapping, from which ZeRO takes each rank's part: a device
     // need never hold the whole model.
     graph::move_state_to_device(*setup.model, device);
@@ -357,6 +377,8 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     graph::move_state_to_device(*setup.model, device);
     check_types(setup);
     const config::RunConfig& config = setup.config();
+    const ContextChoice context = choose_context(setup, arguments.plan_only);
+    if (context.tokens > 0) resolve_config(setup, found, arguments, place, context);
     // A plan needs shapes, not samples: tokens of the context's length will do where no data are
     // named.
     const bool assume_tokens =
@@ -369,8 +391,11 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
         fail(ExitCode::kUsage,
              "a plan of a loss of preferences needs a file of pairs (--data), as `dslaunch data "
              "prepare` writes it");
+    tell_begin(arguments, "reading the data");
     if (!assume_tokens) open_and_check_data(setup, arguments, place);
-    if (setup.data && setup.config().epochs > 0) resolve_config(setup, found, arguments, place);
+    if (setup.data) resolve_config(setup, found, arguments, place, context);
+    if (arguments.plan_only && context.tokens > 0 && place.rank() == 0)
+        log_info("plan", "{} tokens a sample: {} (--context)", context.tokens, context.reason);
     const std::vector<c10::IValue> batch = trial_batch(setup);
     check_pipeline(setup);
     check_sharing(setup);
@@ -382,9 +407,11 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
         check_whole(setup, batch, place);
         share_job(setup, arguments, batch, place.rank() == 0);
     }
+    tell_begin(arguments, "measuring time and memory of a step");
     graph::LossFacts loss;
     setup.model_info = measure_batch(setup, graph::on_device(batch, device), place, &loss);
     if (!arguments.plan_only) require_trainable(setup, loss);
+    tell_begin(arguments, "planning a step");
     mark_exact_gradients(config.zero.wire, *setup.model, setup.model_info);
     setup.update_rules = parameter_rules(config, *setup.model);
     lay_out_job(setup, place);

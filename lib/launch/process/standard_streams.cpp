@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <utility>
 
 namespace dslaunch::launch {
@@ -30,13 +29,6 @@ bool end_is_pending() {
     for (const int number : {SIGINT, SIGTERM, SIGHUP})
         if (::sigismember(&pending, number) == 1) return true;
     return false;
-}
-
-// True if FD is a terminal that knows how to erase a line.
-bool erases_lines(int fd) {
-    const char* const kind = std::getenv("TERM");
-    return ::isatty(fd) == 1 && kind != nullptr && *kind != '\0' &&
-           std::string_view(kind) != "dumb";
 }
 
 bool are_one(int a, int b) {
@@ -105,6 +97,7 @@ void StandardStreams::write_line(int fd, int owner, std::string_view text) {
     const bool is_shown = owner != kNobody && piece_owner_[place] == owner &&
                           text == piece_ + "\n" && !is_terminal_[static_cast<size_t>(fd)];
     if (is_shown) piece_owner_[place] = kNobody;
+    make_room(fd);
     end_piece(fd, owner);
     write_or_keep(fd, is_shown ? "\n" : text);
 }
@@ -113,6 +106,7 @@ void StandardStreams::write_piece(int fd, int owner, std::string_view text) {
     const std::lock_guard lock(mutex_);
     if (!kept_.empty()) return;
     const bool is_terminal = is_terminal_[static_cast<size_t>(fd)];
+    make_room(fd);
     write_or_keep(fd, is_terminal ? fmt::format("\r{}\x1b[K", text) : fmt::format("{}\r", text));
     piece_owner_[place_[static_cast<size_t>(fd)]] = owner;
     piece_ = text;
@@ -131,7 +125,32 @@ void StandardStreams::end_piece(int fd, int owner) {
     }
 }
 
+bool StandardStreams::moves() const {
+    const std::lock_guard lock(mutex_);
+    return moving_.moves();
+}
+
+void StandardStreams::show_moving(std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    if (!kept_.empty() && !text.empty()) return;
+    write_or_keep(2, text.empty() ? moving_.end() : moving_.draw(text));
+    shows_again_ = true;
+}
+
+void StandardStreams::show_moving_again() {
+    const std::lock_guard lock(mutex_);
+    if (kept_.empty() && shows_again_) write_or_keep(2, moving_.draw_again());
+}
+
+// Erases the moving line before text is written on FD. A program that reads stdout writes on this
+// terminal a moment later, so that the line waits for its next text then.
+void StandardStreams::make_room(int fd) {
+    write_or_keep(2, moving_.clear());
+    if (fd == 1 && place_[1] != place_[2]) shows_again_ = false;
+}
+
 void StandardStreams::write_or_keep(int fd, std::string_view text) {
+    if (text.empty()) return;
     if (!kept_.empty()) return keep(fd, text);  // flush() finds out when there is room again
     while (!text.empty()) {
         const ssize_t n = try_write(fd, text);
@@ -215,6 +234,7 @@ void StandardStreams::wait(milliseconds timeout, int wake_fd) const {
 }
 
 void StandardStreams::drain() {
+    show_moving({});
     for (const int fd : {1, 2}) {
         const std::lock_guard lock(mutex_);
         int& owner = piece_owner_[place_[static_cast<size_t>(fd)]];

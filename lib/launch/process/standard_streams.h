@@ -17,6 +17,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/terminal/moving_line.h"
 
 namespace dslaunch::launch {
 
@@ -42,6 +43,13 @@ class StandardStreams {
     void write_piece(int fd, int owner, std::string_view text);
     // Writes TEXT, the rest of OWNER's line with its newline, in the place of its piece.
     void write_line(int fd, int owner, std::string_view text);
+    // True if a line can move on the terminal at stderr now.
+    [[nodiscard]] bool moves() const;
+    // Shows TEXT as the last line of that terminal, until other text is written on stdout or
+    // stderr. Empty: the line is erased, and none comes back. REQUIRES: moves(), or TEXT is empty.
+    void show_moving(std::string_view text);
+    // Shows it once more where other text has taken its place.
+    void show_moving_again();
     // Writes what it can of what was kept; never waits.
     void flush();
     // Waits for the last words as the end of this object does.
@@ -77,10 +85,11 @@ class StandardStreams {
         int fd;
         std::string text;
     };
-    // Bytes written, or a negative errno. REQUIRES of these three: mutex_ is held.
+    // Bytes written, or a negative errno. REQUIRES of these five: mutex_ is held.
     [[nodiscard]] ssize_t try_write(int fd, std::string_view text);
     void write_or_keep(int fd, std::string_view text);
     void end_piece(int fd, int owner);
+    void make_room(int fd);
     void keep(int fd, std::string_view text);
 
     static constexpr int kNobody = -1;
@@ -95,6 +104,9 @@ class StandardStreams {
     std::array<int, 3> piece_owner_ = {kNobody, kNobody, kNobody};  // by place: who has a piece
                                                                     // there
     std::string piece_;                                             // the last one that was written
+    MovingLine moving_{2};
+    // False: stdout leads to a program that may be about to write on this terminal.
+    bool shows_again_ = true;
     std::deque<Piece> kept_;
     size_t kept_bytes_ = 0;
     int64_t dropped_bytes_ = 0;

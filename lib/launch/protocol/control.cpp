@@ -26,11 +26,12 @@ std::string encode(const Heartbeat& heartbeat) {
     WireWriter writer;
     writer.u64(heartbeat.instructions_done).u64(heartbeat.instructions_per_step);
     std::string bytes = writer.bytes() + heartbeat.where;
-    if (heartbeat.lanes.empty()) return bytes;
+    if (heartbeat.lanes.empty() && heartbeat.progress.empty()) return bytes;
     // Behind a NUL, where a reader that knows no lanes takes it for a part of the words.
     WireWriter lanes;
     lanes.u8(0).u32(static_cast<uint32_t>(heartbeat.lanes.size()));
     for (const LaneTime& lane : heartbeat.lanes) lanes.string(lane.lane).i64(lane.busy.count());
+    if (!heartbeat.progress.empty()) lanes.string(heartbeat.progress);
     return bytes + lanes.bytes();
 }
 
@@ -51,6 +52,7 @@ Heartbeat decode_heartbeat(const std::string& payload) {
         lane.busy = std::chrono::nanoseconds(lanes.i64());
         heartbeat.lanes.push_back(std::move(lane));
     }
+    if (!lanes.done()) heartbeat.progress = lanes.string();
     if (!lanes.done()) fail(ExitCode::kInternal, "a heartbeat: bytes are left over");
     heartbeat.where.resize(end);
     return heartbeat;

@@ -44,6 +44,9 @@ struct Heartbeat {
     uint64_t instructions_per_step = 1;
     std::string where;              // step and instruction of each lane, in words; no NUL
     std::vector<LaneTime> lanes{};  // empty: not measured
+    // How far the job is, for the terminal: fields that two blanks part, the last ones left out
+    // first. Rank 0's; empty: nothing is to be told.
+    std::string progress{};
 
     // Comparable between ranks whose plans differ in length.
     [[nodiscard]] double steps_done() const {

@@ -25,13 +25,13 @@ constexpr milliseconds kTick{500};
 constexpr size_t kSentFileBytesMax = size_t{1} << 30;
 constexpr size_t kKeptLines = 5;
 
-struct Progress {
+struct HostSetUp {
     bool ended = false;
     std::string error;
     std::vector<std::string> lines;
 };
 
-void take(const TransportEvent& event, Progress& host) {
+void take(const TransportEvent& event, HostSetUp& host) {
     if (event.kind == TransportEvent::Kind::kDiagnostic) {
         if (host.lines.size() < kKeptLines) host.lines.push_back(printable(event.text));
         return;
@@ -54,7 +54,7 @@ bool is_readable(int fd) {
 // Serves HOSTS at once; what they hold is released before the next ones.
 std::vector<std::string> serve(const std::vector<HostAddress>& hosts, std::string_view archive,
                                Transport& transport, int signal_fd) {
-    std::vector<Progress> progress(hosts.size());
+    std::vector<HostSetUp> progress(hosts.size());
     transport.start(hosts);
     for (size_t i = 0; i < hosts.size(); ++i) {
         transport.send(i, archive);

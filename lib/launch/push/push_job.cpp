@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/terminal/progress.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
 #include "launch/fleet/agent_end.h"
@@ -13,9 +14,14 @@
 namespace dslaunch::launch {
 namespace {
 
+constexpr int64_t kMib = int64_t{1} << 20;
+
 class PushRun {
   public:
-    explicit PushRun(const PushJob& job) : job_(job), hosts_(job.hosts.size()) {}
+    explicit PushRun(const PushJob& job)
+        : job_(job),
+          hosts_(job.hosts.size()),
+          progress_("push", "reaching " + counted(std::ssize(job.hosts), "host")) {}
 
     std::vector<PushedHost> run() {
         for (size_t i = 0; i < hosts_.size(); ++i) all_.push_back(i);
@@ -54,7 +60,14 @@ class PushRun {
             fleet.stop();
             return false;
         }
-        std::vector<PushResult> results = PushSender(fleet, job_.files).run();
+        PushSender sender(fleet, job_.files);
+        progress_.begin("sending", 0, "MiB");
+        sender.tell_progress_to([this](int64_t done, int64_t total) {
+            progress_.total(total / kMib);
+            progress_.done(done / kMib);
+        });
+        std::vector<PushResult> results = sender.run();
+        progress_.begin("checking what the hosts have");
         if (!job_.check_program.empty()) check(fleet, results);
         for (size_t k = 0; k < which.size(); ++k) hosts_[which[k]].result = std::move(results[k]);
         fleet.stop();
@@ -67,6 +80,7 @@ class PushRun {
     }
 
     void install() {
+        progress_.begin("installing dslaunch on " + counted(std::ssize(needy_), "host"));
         std::vector<HostAddress> addresses;
         for (const size_t i : needy_) addresses.push_back(job_.hosts[i]);
         const std::vector<std::string> errors =
@@ -95,6 +109,7 @@ class PushRun {
     std::vector<PushedHost> hosts_;
     std::vector<size_t> all_;
     std::vector<size_t> needy_;
+    Progress progress_;
 };
 
 }  // namespace

@@ -63,6 +63,7 @@ std::vector<PushResult> PushSender::run() {
             answers_.pop_front();
             handle(host, answer);
         }
+        tell_progress();
         if (over()) break;
     }
     fleet_.listen(nullptr);
@@ -73,6 +74,15 @@ std::vector<PushResult> PushSender::run() {
         results.push_back(std::move(hosts_[i].result));
     }
     return results;
+}
+
+void PushSender::tell_progress() const {
+    if (!tell_) return;
+    int64_t done = 0, total = 0;
+    for (const Local& local : locals_) total += local.offer.bytes;
+    for (const Host& host : hosts_)
+        done += host.phase == Phase::kOver ? total : host.bytes_done + host.bytes_of_file;
+    tell_(done, total * std::ssize(hosts_));
 }
 
 bool PushSender::over() {
@@ -115,7 +125,10 @@ void PushSender::begin(size_t index) {
 }
 
 void PushSender::next_file(size_t index) {
-    ++hosts_[index].file;
+    Host& host = hosts_[index];
+    host.bytes_done += locals_[host.file].offer.bytes;
+    host.bytes_of_file = 0;
+    ++host.file;
     hosts_[index].busy_since.reset();
     begin(index);
 }
@@ -185,6 +198,7 @@ void PushSender::send_pieces(size_t index) {
         piece.bytes = local.file.read(next->offset, next->bytes);
         host.window_bytes += kPushPieceBytes;
         host.result.bytes_sent += std::ssize(piece.bytes);
+        host.bytes_of_file += std::ssize(piece.bytes);
         fleet_.send(index, FrameKind::kPushPiece, encode(piece));
     }
 }

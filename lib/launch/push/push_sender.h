@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +40,10 @@ class PushSender final : private FleetListener {
     // Sends all files to all hosts that serve; one result a host. A host that fails at a file goes
     // on with the next. Throws Error{kInput} when a file cannot be read here, kInterrupted.
     [[nodiscard]] std::vector<PushResult> run();
+    // TELL is told again and again how many bytes of how many are there, over all hosts.
+    void tell_progress_to(std::function<void(int64_t done, int64_t total)> tell) {
+        tell_ = std::move(tell);
+    }
 
   private:
     struct Local {
@@ -52,6 +57,8 @@ class PushSender final : private FleetListener {
         size_t file = 0;
         FilePieces pieces;                      // kSending: those that are not sent
         int64_t window_bytes = 0;               // sent and not answered
+        int64_t bytes_done = 0;                 // of the files before this one
+        int64_t bytes_of_file = 0;              // sent of this one
         Fleet::Time again_at;                   // kWaiting
         std::optional<Fleet::Time> busy_since;  // begin of the work on this file
         PushResult result;
@@ -66,12 +73,14 @@ class PushSender final : private FleetListener {
     void fail_file(size_t host, const std::string& cause);
     void send_pieces(size_t host);
     void admit();
+    void tell_progress() const;
     [[nodiscard]] bool over();
 
     Fleet& fleet_;
     const std::vector<PushFile>& files_;
     std::vector<Local> locals_;
     std::vector<Host> hosts_;
+    std::function<void(int64_t done, int64_t total)> tell_;
     std::deque<std::pair<size_t, PushAnswer>> answers_;  // taken in after the fleet's own work
     Fleet::Time last_pump_;
 };

@@ -57,6 +57,16 @@ DataSets split_one_file(const std::shared_ptr<const Samples>& file, double eval_
 
 }  // namespace
 
+int64_t DataSource::tokens_read() const {
+    if (tokens_per_sample() > 0 || inputs().empty()) return tokens_per_sample();
+    const DataInput& first = inputs().front();
+    const std::vector<int64_t>& shape = first.sample_shape;
+    const bool is_text = first.dtype == c10::ScalarType::Long && !shape.empty() &&
+                         shape.back() > 1 &&
+                         (shape.size() == 1 || (shape.size() == 2 && shape.front() == 2));
+    return is_text ? (shape.size() == 2 ? 2 : 1) * shape.back() : 0;
+}
+
 DataSource::DataSource(std::shared_ptr<const Samples> file, int64_t first, int64_t count)
     : file_(std::move(file)), first_(first), count_(count) {
     DSL_CHECK(first >= 0 && count >= 0 && first + count <= file_->sample_count(),
@@ -109,6 +119,11 @@ void DataSets::check_indices(std::string_view argument, const IndexLimit& limit)
 void DataSets::check_documents(std::string_view argument) const {
     train.check_documents(argument);
     if (eval_has_its_own_file()) eval->check_documents(argument);
+}
+
+void DataSets::check_origin(const std::string& model) const {
+    train.check_origin(model);
+    if (eval_has_its_own_file()) eval->check_origin(model);
 }
 
 void DataSets::check_labels(const DataRequest& request, int64_t classes) const {

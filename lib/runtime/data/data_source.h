@@ -29,6 +29,10 @@ class DataSource {
     [[nodiscard]] const std::vector<DataInput>& inputs() const { return file_->inputs(); }
     // Returns the context of a token file, 0 for rows.
     [[nodiscard]] int64_t tokens_per_sample() const { return file_->tokens_per_sample(); }
+    // Returns the tokens that forward reads of one sample, for a rate: the context of a token file;
+    // of rows whose first argument gets [length] integers, or [2, length] of a pair, so many; else
+    // 0.
+    [[nodiscard]] int64_t tokens_read() const;
     // Returns the column that is the loss's target where the config names none; empty: none is.
     [[nodiscard]] std::string target_choice() const { return file_->target_choice(); }
     // Returns the bytes of one sample as forward gets it, all arguments together.
@@ -53,6 +57,8 @@ class DataSource {
     // documents of packed rows do not have (storage/tables/row_documents.h). Nothing is checked if
     // ARGUMENT is none of inputs() or gets no [rows, length] integers. Reads the whole column.
     void check_documents(std::string_view argument) const;
+    // Warns if the rows are of another vocabulary than the tokenizer in the folder MODEL.
+    void check_origin(const std::string& model) const { file_->check_origin(model); }
 
   private:
     // The file is shared by its training and held-out ranges, and by loaders' threads.
@@ -69,6 +75,7 @@ struct DataSets {
     void check_vocabulary(int64_t vocabulary) const;
     void check_indices(std::string_view argument, const IndexLimit& limit) const;
     void check_documents(std::string_view argument) const;
+    void check_origin(const std::string& model) const;
     // Checks a cross_entropy's target: classes and -100. REQUIRES: the request's loss named one.
     void check_labels(const DataRequest& request, int64_t classes) const;
 

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "base/terminal/moving_line.h"
+
 namespace dslaunch::runtime {
 namespace {
 
@@ -84,9 +86,7 @@ void add_rewards(JsonWriter& json, const std::string& prefix, const graph::Rewar
 }
 
 std::string rate_text(double per_second, std::string_view noun) {
-    if (per_second >= 100) return fmt::format("{:.0f} {}s/s", per_second, noun);
-    if (per_second >= 0.1) return fmt::format("{:.3g} {}s/s", per_second, noun);
-    return fmt::format("{:.3g} s/{}", 1 / per_second, noun);
+    return fmt::format("{} {}s/s", rate_number(per_second), noun);
 }
 
 }  // namespace dslaunch::runtime

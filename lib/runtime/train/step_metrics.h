@@ -50,8 +50,7 @@ struct StepMetrics {
 // "rewards/rejected", "rewards/margins" and "rewards/accuracies".
 void add_rewards(JsonWriter& json, const std::string& prefix, const graph::RewardMeans& rewards);
 
-// "1234 tokens/s", "0.75 samples/s"; of what takes longer than 10 s each "32.3 s/sample". NOUN's
-// plural has an s more.
+// "1234 tokens/s", "0.031 samples/s". NOUN's plural has an s more.
 [[nodiscard]] std::string rate_text(double per_second, std::string_view noun);
 
 }  // namespace dslaunch::runtime

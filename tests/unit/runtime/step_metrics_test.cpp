@@ -57,7 +57,7 @@ TEST_CASE("a rate says something however slow or fast it is") {
     CHECK(rate_text(99.96, "token") == "100 tokens/s");
     CHECK(rate_text(1.234, "sample") == "1.23 samples/s");
     CHECK(rate_text(0.25, "sample") == "0.25 samples/s");
-    CHECK(rate_text(0.031, "sample") == "32.3 s/sample");
+    CHECK(rate_text(0.031, "sample") == "0.031 samples/s");
 }
 
 TEST_CASE("memory is the state's account, and the plan's where the state has none") {

@@ -66,6 +66,49 @@ class Captured {
     int saved_[2] = {-1, -1};
 };
 
+// Descriptor 2, and 1 too unless a pipe has it, lead to a terminal of COLUMNS while this lives.
+class OnTerminal {
+  public:
+    explicit OnTerminal(uint16_t columns, bool has_stdout = true)
+        : master_(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK)) {
+        REQUIRE(::grantpt(master_.get()) == 0);
+        REQUIRE(::unlockpt(master_.get()) == 0);
+        terminal_ = UniqueFd(::open(::ptsname(master_.get()), O_RDWR | O_NOCTTY));
+        REQUIRE(terminal_.valid());
+        winsize size{};
+        size.ws_col = columns;
+        REQUIRE(::ioctl(terminal_.get(), TIOCSWINSZ, &size) == 0);
+        ::setenv("TERM", "xterm", 1);
+        ::dup2(terminal_.get(), 2);
+        if (has_stdout) ::dup2(terminal_.get(), 1);
+    }
+    // Returns what was shown since the last call; a mark tells the end of it.
+    [[nodiscard]] std::string shown() const {
+        static_cast<void>(write_full(terminal_.get(), std::string_view("|")));
+        std::string text;
+        const bool came = wait_until([&] {
+            char bytes[4096];
+            const ssize_t n = ::read(master_.get(), bytes, sizeof bytes);
+            if (n > 0) text.append(bytes, static_cast<size_t>(n));
+            return text.ends_with("|");
+        });
+        REQUIRE(came);
+        text.pop_back();
+        return text;
+    }
+
+  private:
+    UniqueFd master_;
+    UniqueFd terminal_;
+};
+
+const std::string kErased = "\r\x1b[K";
+
+// Returns what shows LINE.
+std::string moving(const std::string& line) {
+    return "\r" + line + "\x1b[K";
+}
+
 }  // namespace
 
 TEST_CASE("half a line that a killed launcher left in the metrics is cut off, whole ones stay") {
@@ -180,6 +223,173 @@ TEST_CASE("on a terminal lines have its width, and warnings have a colour unless
           "step 1/100  loss 6.2541\r\nstep 2/100  loss 6.2540\r\ndslaunch: " + warning +
               " a note\r\n    that is long\r\n[1] data:\r\n    a/long/path/to/it and\r\n    "
               "more\r\n");
+}
+
+TEST_CASE("details are in log files, and on stderr with debug lines only") {
+    for (const std::string level : {"info", "debug"}) {
+        Captured captured;
+        TemporaryFolder folder;
+        JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
+        spec.log.level = level;
+        StandardStreams streams;
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
+        const std::string detail = "12:00:00.123 detail model: m.pt sha256=ab\n";
+        const std::string shown = "12:00:00.124 model: m.pt\n";
+        output.lines(0, OutputStream::kStderr, detail + shown);
+        output.detail("dslaunch: OMP_NUM_THREADS=1");
+        // A program's text that begins in the same way is its own.
+        output.lines(1, OutputStream::kStdout, "12:00 detail of x\n");
+        files.finish();
+        captured.restore();
+        const bool debug = level == "debug";
+        CHECK(captured.text(2) == (debug ? "[0] " + detail : "") + "[0] " + shown +
+                                      (debug ? "dslaunch: OMP_NUM_THREADS=1\n" : "") +
+                                      "[1] 12:00 detail of x\n");
+        CHECK(folder.read("logs/rank-0.log") == detail + shown + "dslaunch: OMP_NUM_THREADS=1\n");
+        CHECK(output.last_lines(0).size() == (debug ? 2 : 1));
+    }
+}
+
+TEST_CASE("on a terminal log lines go without their time, and warnings have a colour") {
+    ::unsetenv("NO_COLOR");
+    const int ranks = GENERATE(1, 2);
+    Captured captured;
+    const OnTerminal terminal(40);
+    JobSpec spec = two_ranks(TargetKind::kModel, "");
+    spec.world_size = ranks;
+    spec.nodes.front().workers.resize(static_cast<size_t>(ranks));
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    output.lines(0, OutputStream::kStderr,
+                 "12:00:00.123 model: m.pt\n12:00:00.124 warning data: 3 samples are fewer than "
+                 "8\nno log line\n");
+    const std::string prefix = ranks == 1 ? "" : "[0] ";
+    const std::string wrapped = ranks == 1 ? "data: 3 samples are fewer than\r\n    8"
+                                           : "data: 3 samples are fewer\r\n    than 8";
+    const std::string shown = terminal.shown();
+    captured.restore();
+    CHECK(shown == prefix + "model: m.pt\r\n" + prefix + "\x1b[33mwarning:\x1b[0m " + wrapped +
+                       "\r\n[0] no log line\r\n");
+}
+
+TEST_CASE("the progress of a training moves on its terminal, and every other line is whole") {
+    Captured captured;
+    const OnTerminal terminal(24);
+    const JobSpec spec = two_ranks(TargetKind::kModel, "");
+    StandardStreams streams;
+    JobFiles files(spec);
+    FakeClock clock;
+    std::vector<std::string> shown;
+    {
+        JobOutput output(spec, streams, files, nullptr, &clock);
+        const auto look = [&] {
+            output.tell_progress();
+            shown.push_back(terminal.shown());
+        };
+        output.begin_work("reaching 3 hosts");
+        look();
+        clock.sleep_for(std::chrono::seconds(2));
+        look();
+        output.rank_progress("step 1/9  loss 2.5  668 MiB");
+        look();
+        look();
+        output.lines(0, OutputStream::kStderr, "one\ntwo\n");
+        look();
+        output.lines(0, OutputStream::kStdout, "result\n");
+        look();
+        output.progress("step 2/9  loss 2.4");
+        look();
+        output.begin_work("");
+        look();
+        output.rank_progress("step 3/9");
+        look();
+        output.note("dslaunch: the end");
+        shown.push_back(terminal.shown());
+    }
+    captured.restore();
+    const std::string step = moving("step 1/9  loss 2.5");
+    CHECK(shown == std::vector<std::string>{
+                       "", moving("reaching 3 hosts  2 s"), step, "",
+                       kErased + "[0] one\r\n" + kErased + "[0] two\r\n" + step,
+                       kErased + "result\r\n" + step, kErased + "step 2/9  loss 2.4\r\n" + step,
+                       kErased, moving("step 3/9"), kErased + "dslaunch: the end\r\n"});
+    CHECK(terminal.shown().empty());
+}
+
+TEST_CASE("a moving line that is there at the end of a job is erased") {
+    Captured captured;
+    const OnTerminal terminal(40);
+    const JobSpec spec = two_ranks(TargetKind::kModel, "");
+    StandardStreams streams;
+    JobFiles files(spec);
+    {
+        JobOutput output(spec, streams, files);
+        output.rank_progress("step 1/9");
+        output.tell_progress();
+    }
+    captured.restore();
+    CHECK(terminal.shown() == moving("step 1/9") + kErased);
+}
+
+TEST_CASE("a program that reads stdout has the terminal until the next progress comes") {
+    Captured captured;
+    PipedStream out(1);
+    const OnTerminal terminal(40, /*has_stdout=*/false);
+    const JobSpec spec = two_ranks(TargetKind::kModel, "");
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    output.rank_progress("step 1/9");
+    output.tell_progress();
+    output.lines(0, OutputStream::kStdout, "result\n");
+    output.tell_progress();
+    const std::string before = terminal.shown();
+    output.rank_progress("step 2/9");
+    output.tell_progress();
+    const std::string after = terminal.shown();
+    out.restore();
+    captured.restore();
+    CHECK(before == moving("step 1/9") + kErased);
+    CHECK(after == moving("step 2/9"));
+}
+
+TEST_CASE("where no line moves, progress is a line each 30 s in which no other told it") {
+    Captured captured;
+    const JobSpec spec = two_ranks(TargetKind::kModel, "");
+    StandardStreams streams;
+    JobFiles files(spec);
+    FakeClock clock;
+    JobOutput output(spec, streams, files, nullptr, &clock);
+    for (int second = 1; second <= 100; ++second) {
+        clock.sleep_for(std::chrono::seconds(1));
+        output.rank_progress("step 1/9, " + std::to_string(second) + " s");
+        if (second == 50) output.progress("step 1/9");
+        output.tell_progress();
+    }
+    captured.restore();
+    CHECK(captured.text(2) == "step 1/9, 30 s\nstep 1/9\nstep 1/9, 80 s\n");
+}
+
+TEST_CASE("scripts, programs and quiet jobs have no line of ours that moves") {
+    for (const TargetKind kind : {TargetKind::kPython, TargetKind::kProgram, TargetKind::kModel}) {
+        Captured captured;
+        const OnTerminal terminal(40);
+        JobSpec spec = two_ranks(kind, "");
+        spec.log.quiet = kind == TargetKind::kModel;
+        StandardStreams streams;
+        JobFiles files(spec);
+        FakeClock clock;
+        JobOutput output(spec, streams, files, nullptr, &clock);
+        output.begin_work("reaching 3 hosts");
+        clock.sleep_for(std::chrono::seconds(100));
+        output.tell_progress();
+        output.rank_progress("step 1/9");
+        output.tell_progress();
+        captured.restore();
+        CHECK(terminal.shown().empty());
+    }
 }
 
 TEST_CASE("a failure's own text is told by the report, not by the terminal too; logs keep it") {

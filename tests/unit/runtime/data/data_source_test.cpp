@@ -202,6 +202,33 @@ TEST_CASE("a column may feed two arguments, and is left unread when all argument
     REQUIRE(values_of<float>(batch[1]) == Floats{2});
 }
 
+TEST_CASE("rows of integers are tokens for a rate, pairs twice as many, and other rows are none") {
+    const DataFolder folder;
+    const std::vector<int64_t> tokens(12), labels(3);
+    const std::vector<float> x(12);
+    const std::string path = folder.rows(
+        "d.safetensors",
+        {column("tokens", DType::kI64, {3, 4}, tokens),
+         column("pair", DType::kI64, {3, 2, 2}, tokens),
+         column("image", DType::kI64, {3, 4, 1}, tokens), column("x", DType::kF32, {3, 4}, x),
+         column("y", DType::kI64, {3}, labels), column("one", DType::kI64, {3, 1}, labels)});
+    struct Row {
+        const char* argument;
+        int64_t read;
+    };
+    for (const Row& row : {Row{"tokens", 4}, Row{"pair", 4}, Row{"image", 0}, Row{"x", 0},
+                           Row{"y", 0}, Row{"one", 0}}) {
+        INFO(row.argument);
+        DataRequest request = request_for(path, {row.argument});
+        request.data.columns = {{row.argument, row.argument}};
+        CHECK(open_data(request).train.tokens_read() == row.read);
+        CHECK(open_data(request).train.tokens_per_sample() == 0);
+    }
+    DataRequest request = request_for(folder.counting_tokens("t.bin", 9), {"tokens", "targets"});
+    request.data.context = 4;
+    CHECK(open_data(request).train.tokens_read() == 4);
+}
+
 TEST_CASE("integers become int64, floats float32, and bool stays") {
     const DataFolder folder;
     const std::vector<uint8_t> u8{0, 255};

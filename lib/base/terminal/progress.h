@@ -1,0 +1,76 @@
+// How far a long work of one command is: on a terminal at stderr a line that moves each second
+// while it lasts, elsewhere a log line each 30 s. Log lines of this process have lines of their own
+// meanwhile. A small thread draws, so that the line moves while the work is deep in a library.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/small_thread.h"
+#include "base/terminal/moving_line.h"
+
+namespace dslaunch {
+
+// Composes what is shown of a work, and says when. No thread, no descriptor.
+class ProgressText {
+  public:
+    explicit ProgressText(TimePoint now) : begin_(now), part_begin_(now), told_(now) {}
+
+    // WHAT is done from NOW on, in words: "reading the model". TOTAL: how many of NOUN it has, as
+    // "samples"; 0: that is not known.
+    void begin(TimePoint now, std::string_view what, int64_t total = 0, std::string_view noun = {});
+    void done(int64_t count) { done_ = count; }
+    void total(int64_t total) { total_ = total; }
+
+    // "reading the model  12 s", "evaluating  40/120 samples  3.3 samples/s  left 0:00:24".
+    [[nodiscard]] std::string text(TimePoint now) const;
+    // True once the work has taken so long that it is shown.
+    [[nodiscard]] bool is_shown(TimePoint now) const { return now - begin_ >= kShownAfter; }
+    // True each time kToldEach is over, at NOW; then the next begins.
+    [[nodiscard]] bool is_told(TimePoint now);
+
+  private:
+    TimePoint begin_, part_begin_, told_;
+    std::string what_, noun_;
+    int64_t total_ = 0, done_ = 0;
+};
+
+class Progress {
+  public:
+    // COMPONENT of the log lines. Nothing is shown below the log level info. REQUIRES: end signals
+    // may go to any thread.
+    explicit Progress(std::string_view component, std::string_view what, int64_t total = 0,
+                      std::string_view noun = {});
+    Progress(const Progress&) = delete;
+    Progress& operator=(const Progress&) = delete;
+    ~Progress() { end(); }
+
+    // These are ProgressText's; any thread.
+    void begin(std::string_view what, int64_t total = 0, std::string_view noun = {});
+    void done(int64_t count);
+    void total(int64_t total);
+    // Erases the line; results may be written to stdout from now on.
+    void end();
+
+  private:
+    void draw_until_ended();
+    void log(std::string_view line);
+
+    std::string component_;
+    SystemClock clock_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    ProgressText text_;
+    MovingLine line_;
+    bool ended_ = false;
+    std::optional<LogSink> sink_;  // present until the end
+    SmallThread thread_;           // started last, when all that it reads is there
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,72 @@
+#include "runtime/train/step_line.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/terminal/moving_line.h"
+
+namespace dslaunch::runtime {
+
+namespace {
+
+// Below this a step is over before somebody wonders about it.
+constexpr double kLongStepSeconds = 2;
+constexpr double kNewStepWeight = 0.2;
+
+}  // namespace
+
+double StepLine::seconds_since(TimePoint begin) const {
+    return to_milliseconds(clock_.now() - begin) / 1e3;
+}
+
+void StepLine::begin_step(int64_t step) {
+    const std::lock_guard lock(mutex_);
+    step_ = step;
+    step_began_ = clock_.now();
+    other_.clear();
+}
+
+// The first step takes longer than others, and counts as long as there is no other. Of the next
+// ones it is the mean, until newer steps weigh more.
+void StepLine::end_step(const DoneStep& done) {
+    const std::lock_guard lock(mutex_);
+    const auto others = static_cast<double>(steps_done_++);
+    const double weight = others < 2 ? 1 : std::max(kNewStepWeight, 1 / others);
+    mean_ms_ += weight * (done.step_ms - mean_ms_);
+    done_ = done;
+    step_began_ = clock_.now();
+}
+
+void StepLine::begin_other(std::string_view what) {
+    const std::lock_guard lock(mutex_);
+    other_ = what;
+    other_began_ = clock_.now();
+    step_began_ = other_began_;  // its time belongs to no step
+}
+
+std::string StepLine::text(double share) const {
+    const std::lock_guard lock(mutex_);
+    const bool is_other = !other_.empty();
+    if (step_ == 0 && !is_other) return {};
+    const int64_t done = done_ ? done_->step : std::max<int64_t>(step_ - 1, 0);
+    const double in_step = is_other ? 0 : seconds_since(step_began_);
+    std::string text = fmt::format("step {}/{}", done, steps_);
+    if (is_other) {
+        text += fmt::format(", {} {}", other_, time_text(seconds_since(other_began_)));
+    } else if ((in_step >= kLongStepSeconds || !done_) && done < steps_) {
+        text = fmt::format("step {}/{}, {} ({:.0f} %)", done + 1, steps_, time_text(in_step),
+                           100 * std::clamp(share, 0.0, 1.0));
+    }
+    if (!done_) return text;
+    const double step_seconds = mean_ms_ / 1e3;
+    const double left = step_seconds * static_cast<double>(steps_ - done) - in_step;
+    text += fmt::format("  loss {:.4f}  left {}  lr {:.3g}  {:.{}f} ms/step", done_->loss,
+                        clock_text(left), done_->lr, mean_ms_, mean_ms_ < 100 ? 1 : 0);
+    if (step_seconds > 0)
+        text += fmt::format("  {} {}/s", rate_number(done_->units_per_step / step_seconds),
+                            done_->unit);
+    return text + fmt::format("  {}", to_text(done_->rss));
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,56 @@
+// The line that moves on the terminal while a job trains: how far it is, within a step too. Data
+// path: trainer -> [here] -> heartbeat -> launcher. Threads: the lanes' and the heartbeats'.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+
+namespace dslaunch::runtime {
+
+// A step that is done.
+struct DoneStep {
+    int64_t step = 0;
+    double loss = 0;
+    double lr = 0;
+    double step_ms = 0;
+    double units_per_step = 0;  // of the rate that is shown: tokens or samples
+    std::string_view unit;      // "tok", "samples"
+    Bytes rss;
+};
+
+class StepLine {
+  public:
+    // STEPS: those of the job. Nothing is shown before one begins.
+    StepLine(const Clock& clock, int64_t steps) : clock_(clock), steps_(steps) {}
+
+    void begin_step(int64_t step);
+    void end_step(const DoneStep& done);
+    // Something else is done now, as "evaluating"; empty: steps again.
+    void begin_other(std::string_view what);
+
+    // "step 41/60  loss 2.8540  left 0:00:07  lr 0.001  346 ms/step  185 tok/s  668.0 MiB". SHARE
+    // of the present step is done. A step that takes long says how long it has taken.
+    [[nodiscard]] std::string text(double share) const;
+
+  private:
+    [[nodiscard]] double seconds_since(TimePoint begin) const;
+
+    const Clock& clock_;
+    const int64_t steps_;
+    mutable std::mutex mutex_;
+    int64_t step_ = 0;  // under way, from 1; 0: none yet
+    TimePoint step_began_{};
+    std::string other_;
+    TimePoint other_began_{};
+    std::optional<DoneStep> done_;
+    int64_t steps_done_ = 0;  // since begin
+    double mean_ms_ = 0;      // of a step; newer ones weigh more
+};
+
+}  // namespace dslaunch::runtime

@@ -204,8 +204,8 @@ TEST_CASE("bad command lines are refused before anything starts") {
 TEST_CASE("what is said of the machine comes after everything that refuses the command line") {
     const TemporaryFolder folder;
     JobProcess process(folder, {kDslaunch, "--num_gpus", "2", fixture_file("models/gpt.pt")});
-    CHECK(process.wait() == 65);  // the config gives no steps
-    CHECK(process.err().find("dslaunch.steps") != std::string::npos);
+    CHECK(process.wait() == 66);
+    CHECK(process.err().find("no training data") != std::string::npos);
     CHECK(process.err().find("shows no GPU") == std::string::npos);
 }
 

@@ -260,20 +260,74 @@ TEST_CASE("a plain text gives the rows of a line of JSON that holds it whole") {
     const std::string of_text = judged.prepare("a.safetensors", text);
     const std::string of_line = judged.prepare("b.safetensors", line);
     CHECK(content_of(of_text) == content_of(of_line));
-    // Rows are replaced, and told; another file stays, unless it is to be replaced.
-    const auto again = [&](const std::string& out) {
-        return judged.run(
-            {"data", "prepare", text, "--model", judged.model(), "--context", "24", "-o", out});
-    };
-    const Judgement rows = again(of_text);
-    CHECK(rows.code == 0);
-    CHECK_THAT(rows.err, Catch::Contains("holds rows: they are replaced"));
+    // Neither rows nor another file are replaced unless they are to be.
     const std::string other = judged.in("c.safetensors");
     write_file(other, "weights");
-    const Judgement refused = again(other);
-    CHECK(refused.code == 66);
-    CHECK_THAT(refused.err, Catch::Contains("is there already; --force replaces it"));
+    for (const std::string& out : {of_text, other}) {
+        const std::string before = content_of(out);
+        const Judgement refused = judged.run(
+            {"data", "prepare", text, "--model", judged.model(), "--context", "24", "-o", out});
+        CHECK(refused.code == 66);
+        CHECK_THAT(refused.err, Catch::Contains("is there already; --force replaces it"));
+        CHECK(content_of(out) == before);
+    }
     CHECK(content_of(judged.prepare("c.safetensors", text, {"--force"})) == content_of(of_line));
+}
+
+// Lines of questions and answers, the longest of WORDS tokens with its end.
+std::string questions(const Judged& judged, int words) {
+    const std::string lines = judged.in(fmt::format("q{}.jsonl", words));
+    std::string text;
+    for (const int length : {4, words - 1, 7}) {
+        std::string question;
+        for (int i = 0; i + 2 < length; ++i) question += "t3 ";
+        text += Json{{"prompt", question}, {"completion", "t4 t5"}}.dump() + "\n";
+    }
+    write_file(lines, text);
+    return lines;
+}
+
+TEST_CASE("the length of rows is chosen by the longest document, as far as the model reads") {
+    const Judged judged;
+    const auto prepare = [&](const std::string& lines, std::vector<std::string> more = {}) {
+        std::vector<std::string> words = {
+            "data",         "prepare",  lines, "--model",
+            judged.model(), "--no-end", "-o",  judged.in("rows.safetensors"),
+            "--force"};
+        words.insert(words.end(), more.begin(), more.end());
+        const Judgement ended = judged.run(words);
+        INFO(ended.err);
+        REQUIRE(ended.code == 0);
+        return ended.out + ended.err;
+    };
+    // The model has 64 positions.
+    const std::string fits = questions(judged, 21);
+    CHECK_THAT(prepare(fits), Catch::Contains("rows of 32 tokens: the longest document has 20 "
+                                              "(--context N)") &&
+                                  Catch::Contains("3 rows of 32"));
+    const std::string chosen = content_of(judged.in("rows.safetensors"));
+    CHECK_THAT(prepare(fits, {"--context", "32"}), !Catch::Contains("longer than"));
+    CHECK(content_of(judged.in("rows.safetensors")) == chosen);
+    CHECK_THAT(prepare(fits, {"--context", "8"}),
+               Catch::Contains("1 of 3 documents is longer than --context 8; the longest has 20 "
+                               "tokens: --context 32 splits none"));
+    CHECK_THAT(prepare(fits, {"--context", "8", "--long", "drop"}),
+               Catch::Contains("--context 32 leaves out none"));
+    CHECK_THAT(prepare(questions(judged, 101)),
+               Catch::Contains("the longest document has 100, and the model no more positions") &&
+                   Catch::Contains("the longest has 100 tokens: the model has 64 positions, so "
+                                   "--context 64 at most"));
+    CHECK_THAT(prepare(fits, {"--context", "100"}),
+               Catch::Contains("the model has 64 positions, and rows are longer"));
+    // Pairs have the length of the longest answer.
+    CHECK_THAT(prepare(fixture_file("preferences/pairs.jsonl")), Catch::Contains("rows of 48"));
+    // A text is longer than any row, and loses nothing by it.
+    const std::string book = judged.in("book.txt");
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "t3 t4 t5\n";
+    write_file(book, text);
+    const std::string said = prepare(book);
+    CHECK_THAT(said, Catch::Contains("rows of 64") && !Catch::Contains("splits none"));
 }
 
 TEST_CASE("a row that was not meant to be learned is left out and told") {

@@ -3,13 +3,11 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "storage/disk/output_place.h"
 #include "storage/huggingface/named_place.h"
 #include "worker/data/data_prepare.h"
 #include "worker/data/data_show.h"
-#include "worker/data/token_rows.h"
 #include "worker/roles.h"
 
 namespace dslaunch::worker {
@@ -27,7 +25,9 @@ void declare_prepare(CommandLine& app, PrepareArguments& arguments,
     app.add("--model DIR", arguments.model, "the folder with tokenizer.json and the chat template")
         .required();
     app.add("-o,--out FILE", arguments.out, "the file of rows, .safetensors").required();
-    app.add("--context N", arguments.rows.length, "tokens of a row").required().at_least(2);
+    app.add("--context N", arguments.rows.length,
+            "tokens of a row; default: the longest document's, 1024 at most")
+        .at_least(2);
     app.add("--pack", arguments.rows.packs, "put several documents into a row where they fit");
     app.add("!--attend-all", arguments.keeps_apart,
             "with --pack: no column `documents`, for a model whose forward does not take it: its "
@@ -51,30 +51,12 @@ void declare_prepare(CommandLine& app, PrepareArguments& arguments,
         .at_least(0);
 }
 
-// True if PATH is a file of rows, which can be made again from their texts. A reference in it cost
-// a pass of a model.
-bool holds_rows(const std::string& path) {
-    try {
-        return TokenRows(path).reference().empty();
-    } catch (const Error&) {
-        return false;
-    }
-}
-
-// Rows are made again and again while their options are tried: they alone are replaced without
-// --force. Throws Error{kInput}.
-void settle_place(const PrepareArguments& prepare) {
-    if (!prepare.force && holds_rows(prepare.out))
-        return log_info("data", "{} holds rows: they are replaced", printable(prepare.out));
-    storage::require_unused(prepare.out, prepare.force);
-}
-
 }  // namespace
 
 int data_main(int argc, char** argv) {
     CommandLine app({.does = "Turns lines of training text into rows of tokens, and shows them.",
                      .examples = {"dslaunch data prepare chats.jsonl --model DIR "
-                                  "--context 512 -o r.safetensors"},
+                                  "-o r.safetensors"},
                      .docs = kDocs},
                     "dslaunch data");
     PrepareArguments prepare;
@@ -113,7 +95,7 @@ int data_main(int argc, char** argv) {
             fail(ExitCode::kUsage, "--out {}: the name of a file of rows ends with .safetensors",
                  prepare.out);
         prepare.model = storage::tokenizer_folder_at(prepare.model);
-        settle_place(prepare);
+        storage::require_unused(prepare.out, prepare.force);
         prepare_data(prepare);
     } else if (app.chose("show")) {
         if (!show.model.empty()) show.model = storage::tokenizer_folder_at(show.model);

@@ -17,7 +17,7 @@ struct PrepareArguments {
     std::vector<std::string> files;  // of lines of JSON; "-" is stdin
     std::string model;               // the folder with the tokenizer and the chat template
     std::string out;
-    tokens::PackRules rows;                               // but for long_documents
+    tokens::PackRules rows;  // but for long_documents; length 0: by the longest document
     std::optional<tokens::LongDocuments> long_documents;  // unset: split, and pairs are cut
     bool learns_all = false;
     bool makes_chats = false;  // of a prompt and its completion that are texts, too

@@ -3,13 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fd.h"
 #include "tokens/rows/row_packer.h"
 
 namespace dslaunch::worker {
+
+// Opens a file without a name in the folder of BESIDE. Throws Error{kDisk}.
+[[nodiscard]] UniqueFd open_spool(const std::string& beside);
+// Appends BYTES to the file FD, which PATH names in messages. Throws Error{kDisk}.
+void write_spool(int fd, std::string_view bytes, const std::string& path);
 
 class RowSpool {
   public:
@@ -20,9 +27,14 @@ class RowSpool {
     // REQUIRES: rows of one length.
     void add(const tokens::TokenRow& row);
 
-    // Writes all rows as the columns of PATH: [rows, LENGTH], or with several rows to a sample
-    // [samples, ROWS_EACH, LENGTH].
-    void write(const std::string& path, int64_t length, int64_t rows_each);
+    struct Shape {
+        int64_t length = 0;
+        int64_t rows_each = 1;  // of a sample
+    };
+    // Writes all rows as the columns of PATH: [rows, length], or with several rows to a sample
+    // [samples, rows_each, length].
+    void write(const std::string& path, const Shape& rows,
+               const std::map<std::string, std::string>& metadata);
 
   private:
     void flush();

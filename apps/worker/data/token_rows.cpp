@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "config/run/run_config.h"
 #include "storage/tables/row_documents.h"
+#include "storage/tables/row_origin.h"
 
 namespace dslaunch::worker {
 
@@ -86,6 +87,10 @@ std::vector<float> TokenRows::reference() const {
              "--write-reference`",
              printable(path_), *bad, (bad - values.begin()) / 2);
     return values;
+}
+
+std::string TokenRows::other_vocabulary(const std::string& folder) const {
+    return storage::other_vocabulary_text(file_.metadata(), folder);
 }
 
 std::string TokenRows::reference_model() const {

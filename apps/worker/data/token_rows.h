@@ -34,6 +34,8 @@ class TokenRows {
     // The log-probability that the reference gives to the answer of each row, in nats; empty: the
     // file has none. Throws Error{kInput} naming the pair for one that is not finite.
     [[nodiscard]] std::vector<float> reference() const;
+    // Returns the warning that the rows are not for the model in FOLDER; empty: none.
+    [[nodiscard]] std::string other_vocabulary(const std::string& folder) const;
     // In words, the model that it is of; empty: none is named.
     [[nodiscard]] std::string reference_model() const;
     // Writes the file again, with VALUES of MODEL as its reference. Throws Error{kDisk}. REQUIRES:

@@ -170,9 +170,11 @@ void Resolver::batch() {
             return;
         }
     }
-    if (options_.world_size)
-        return solve_batch(
-            std::max<int64_t>(1, *options_.world_size / run_config().ranks_of_copy()));
+    if (options_.world_size) {
+        const int64_t ranks =
+            std::max<int64_t>(1, *options_.world_size / run_config().ranks_of_copy());
+        return takes_usual_batch() ? usual_batch(ranks) : solve_batch(ranks);
+    }
     const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kMicroSteps);
     if (total != nullptr && micro != nullptr && steps != nullptr) {
         int64_t product = as_integer(*micro) * as_integer(*steps);
@@ -285,7 +287,15 @@ void Resolver::data() {
     DataConfig& data = run_config().data;
     data.train_path = take_text("dslaunch.data.train");
     data.eval_path = take_text("dslaunch.data.eval");
-    data.context = take_integer("dslaunch.data.context");
+    const std::string context = "dslaunch.data.context";
+    if (options_.context > 0 && given(context) == nullptr) {
+        data.context = options_.context;
+        derive(context, make_value(data.context), options_.context_reason, true);
+        choose(fmt::format("{} tokens a sample: {} (--context)", data.context,
+                           options_.context_reason));
+    } else {
+        data.context = take_integer(context);
+    }
     const std::string type = take_text("dslaunch.data.dtype");
     for (const auto& [name, dtype] : {std::pair{"uint16", DType::kU16},
                                       {"uint32", DType::kU32},
@@ -313,23 +323,29 @@ void Resolver::data() {
 void Resolver::steps() {
     RunConfig& run = run_config();
     const bool by_epochs = given(kEpochs) != nullptr;
-    if (!by_epochs) run.steps = take_integer(kSteps);
     run.epochs = take_number(kEpochs);
-    if (by_epochs && given(kSteps) != nullptr)
+    if (by_epochs && given(kSteps) != nullptr) {
+        run.steps = take_integer(kSteps);
         return problem(kEpochs, "is given beside dslaunch.steps: give one of the two");
-    if (!by_epochs && run.steps == 0 && options_.needs_steps)
-        problem(kSteps,
-                "is not given: how many optimizer steps to train (--steps N or --epochs N)");
-    if (!by_epochs) return;
+    }
+    if (given(kSteps) != nullptr || is_auto(kSteps)) {
+        run.steps = take_integer(kSteps);
+        return;
+    }
+    const double epochs = by_epochs ? run.epochs : 1;
+    if (!by_epochs) choose("one pass over the data (--epochs, --steps)");
     if (!options_.samples || run.batch.train_rows <= 0)
-        return derive(kSteps, Value{}, "needs the training data", true);
-    const double exact = run.epochs * static_cast<double>(*options_.samples) /
-                         static_cast<double>(run.batch.train_rows);
+        return derive(kSteps, Value{},
+                      by_epochs ? "needs the training data"
+                                : "one pass over the data, which are not known here",
+                      true);
+    const double exact =
+        epochs * static_cast<double>(*options_.samples) / static_cast<double>(run.batch.train_rows);
     if (exact > 9e15) return problem(kEpochs, "asks for more steps than can be counted");
     run.steps = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(exact)));
     derive(kSteps, make_value(run.steps),
-           fmt::format("{} epochs x {} samples / {} rows a step", run.epochs, *options_.samples,
-                       run.batch.train_rows),
+           fmt::format("{} epoch{} x {} samples / {} rows a step", epochs, epochs == 1 ? "" : "s",
+                       *options_.samples, run.batch.train_rows),
            true);
 }
 
@@ -362,6 +378,8 @@ void Resolver::clipping() {
     } else if (is_auto(path) || is_auto(other)) {
         norm = 1.0;
         derive(path, make_value(norm), "auto = 1.0, the value of DeepSpeed's documentation");
+    } else if (options_.is_pretrained) {
+        usual_clipping();
     } else {
         norm = 0;
         derive(path, make_value(norm), "off when not given; DeepSpeed 0.19 clips at 1.0 then");

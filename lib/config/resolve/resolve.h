@@ -25,8 +25,8 @@ void require_valid(const Resolved& resolved);
 // "KEY VALUE, KEY VALUE": what was said, in the config or by options, and is not the default.
 [[nodiscard]] std::string differences_text(const Resolved& resolved);
 
-// {"ok": bool, "values": [{"path", "value", "origin"}], "notes": [...], "errors": [{"path",
-// "message", "origin"}]}
+// {"ok": bool, "values": [{"path", "value", "origin"}], "notes": [...], "warnings": [...],
+// "chosen": text, "errors": [{"path", "message", "origin"}]}
 [[nodiscard]] std::string resolved_json(const Resolved& resolved);
 
 }  // namespace dslaunch::config

@@ -13,8 +13,9 @@ void Resolver::optimizer() {
     const Value* type = given("optimizer.type");
     const Value* section = find_path(root_, "optimizer");
     if (type == nullptr) {
-        // --lr alone changes the default optimizer.
-        const bool is_written = section != nullptr && section->origin != "--set";
+        // --lr alone, or a resumed run's rate, changes the default optimizer.
+        const bool is_written =
+            section != nullptr && section->origin != "--set" && section->origin != kBegunOrigin;
         if (is_written && section->is(Value::Kind::kObject) && !section->items.empty()) {
             problem("optimizer", fmt::format("has no `type`: give {}", types_text("optimizer")));
         }
@@ -91,7 +92,7 @@ void Resolver::adam(bool named_adamw) {
     bool decoupled = take_bool(params + "adam_w_mode") || named_adamw;
     bool torch_adam = take_bool(params + "torch_adam");
     optimizer.kind = decoupled ? OptimizerKind::kAdamW : OptimizerKind::kAdam;
-    optimizer.lr = take_number(params + "lr");
+    optimizer.lr = take_rate();
     betas();
     optimizer.eps = take_number(params + "eps");
     bool torch_default = torch_adam && decoupled && given(params + "weight_decay") == nullptr &&
@@ -308,7 +309,7 @@ void Resolver::one_bit(OptimizerKind kind) {
     OneBitConfig& phases = optimizer.one_bit;
     const std::string params = "optimizer.params.";
     optimizer.kind = kind;
-    optimizer.lr = take_number(params + "lr");
+    optimizer.lr = kind == OptimizerKind::kOneBitLamb ? take_number(params + "lr") : take_rate();
     betas();
     optimizer.eps = take_number(params + "eps");
     optimizer.weight_decay = take_number(params + "weight_decay");

@@ -44,7 +44,7 @@ void Resolver::scheduler() {
     const int64_t steps = run_config().steps;
     if (steps > 0 && scheduler.warmup_num_steps > steps &&
         given("scheduler.params.warmup_num_steps") != nullptr) {
-        note("scheduler.params.warmup_num_steps",
+        warn("scheduler.params.warmup_num_steps",
              fmt::format("is more than the run's {} steps: the learning rate never reaches its "
                          "full value",
                          steps));
@@ -147,7 +147,7 @@ void Resolver::warmup(const std::string& type) {
     scheduler.kind = decay ? SchedulerKind::kWarmupDecayLr : SchedulerKind::kWarmupLr;
     scheduler.warmup_min_lr = take_number("scheduler.params.warmup_min_lr");
     const std::string max_path = "scheduler.params.warmup_max_lr";
-    if (given(max_path) == nullptr && (!decay || is_auto(max_path))) {
+    if (given(max_path) == nullptr && (!decay || is_auto(max_path) || options_.is_pretrained)) {
         scheduler.warmup_max_lr = run_config().optimizer.lr;
         derive(max_path, make_value(scheduler.warmup_max_lr), "optimizer.params.lr");
     } else {
@@ -171,7 +171,7 @@ void Resolver::total_steps() {
         total = take_integer(path);
         const int64_t steps = run_config().steps;
         if (steps > 0 && total > 0 && total != steps)
-            note(path,
+            warn(path,
                  total > steps
                      ? fmt::format("the schedule ends at step {}, the run at {}: the rate does "
                                    "not decay to its end; \"auto\" takes the run's steps",

@@ -16,21 +16,33 @@ struct ResolveOptions {
     // The ranks of the run. Unset: the batch relation is checked only when the config gives all
     // three values, and data_parallel_size is 1 where it does not follow from them.
     std::optional<int64_t> world_size = {};
-    bool needs_steps = false;  // a training run: no steps, no run
     // The type of the model's weights, which `auto` of fp16 and bf16 takes, and bf16 too where
     // nothing names a type. Unset: not known, fp32.
     std::optional<DType> model_dtype = {};
     // The model is a folder of Hugging Face: its forward computes a cross entropy, whose mean is
     // over the targets of the global batch, as transformers has it.
     bool model_is_folder = false;
-    // Training samples, for dslaunch.epochs. Unset: not known yet, steps stay 0.
+    // The folder has weights: rate, clipping and batch are the usual ones of tuning where nothing
+    // names them.
+    bool is_pretrained = false;
+    // Training samples, which epochs are passes over. Unset: not known yet, steps stay 0.
     std::optional<int64_t> samples = {};
+    // Tokens of a sample, which bound the usual micro batch. Unset: not known yet, it is one row.
+    std::optional<int64_t> sample_tokens = {};
+    // dslaunch.data.context where nothing names it, and the reason. 0: it stays unset.
+    int64_t context = 0;
+    std::string context_reason = {};
 };
+
+// The origin of a value that a resumed run takes over, since nothing names another.
+inline constexpr const char* kBegunOrigin = "the run that is resumed";
 
 struct ResolvedValue {
     std::string path;
-    Value value;    // null: unset
-    Origin origin;  // "ds_config.json:3:5" | "--set" | "--steps" | "default" | "derived: FORMULA"
+    Value value;  // null: unset
+    // "ds_config.json:3:5" | "--set" | "--steps" | "default" | "derived: FORMULA" |
+    // kBegunOrigin
+    Origin origin;
     bool unsaid = false;  // holds only for this world size: printed, left out of config_text()
 };
 
@@ -39,6 +51,10 @@ struct Resolved {
     std::vector<Problem> problems;      // they come in the order of the text, relations last
     std::vector<ResolvedValue> values;  // every supported key that holds, in the schema's order
     std::vector<std::string> notes;  // one line for each key that was said and has no effect here
+    std::vector<std::string> warnings;  // values that hold and are likely to be mistakes
+    // What was chosen because nothing names it, and the option that changes each, a line; empty:
+    // nothing was.
+    std::string chosen;
 };
 
 }  // namespace dslaunch::config

@@ -88,9 +88,12 @@ Resolved Resolver::run() {
     if (run_config().device == DeviceChoice::kCuda) {
         for (const GpuFault& fault : gpu_faults(run_config())) problem(fault.path, fault.message);
     }
+    check_rate();
     // Both names may still be given for what was not read above.
     for (const KeySpec& name : schema())
         if (*name.same_as != '\0') static_cast<void>(written(name.same_as));
+    note_begun();
+    note_chosen();
     note_autos();
     collect_notes("", root_);
     return std::move(result_);
@@ -195,15 +198,31 @@ void Resolver::note_autos() {
                     printable(name_), join(autos_, ", ")));
 }
 
+void Resolver::note_begun() {
+    std::vector<std::string> begun;
+    for (const ResolvedValue& entry : result_.values)
+        if (entry.origin == kBegunOrigin)
+            begun.push_back(fmt::format("{} {}", entry.path, to_json(entry.value)));
+    if (!begun.empty()) choose("as the run that is resumed: " + join(begun, ", "));
+}
+
 int64_t Resolver::as_integer(const Value& value) {
     return value.is(Kind::kInt) ? value.integer : int64_t(value.number);
 }
 
-void Resolver::note(const std::string& path, const std::string& text) {
+std::string Resolver::said_of(const std::string& path, const std::string& text) {
     const std::string name = written(path);
     const Value* value = find_path(root_, name);
     DSL_CHECK(value != nullptr, "{} is not given", path);
-    result_.notes.push_back(printable(fmt::format("{}: {} {}", value->origin, name, text)));
+    return printable(fmt::format("{}: {} {}", value->origin, name, text));
+}
+
+void Resolver::note(const std::string& path, const std::string& text) {
+    result_.notes.push_back(said_of(path, text));
+}
+
+void Resolver::warn(const std::string& path, const std::string& text) {
+    result_.warnings.push_back(said_of(path, text));
 }
 
 void Resolver::unread(const std::string& path, const std::string& reason) {

@@ -62,10 +62,14 @@ class Resolver {
 
     // Adds a printed line: TEXT is said of what was given at PATH.
     void note(const std::string& path, const std::string& text);
+    // The same as a warning: it is likely to be a mistake.
+    void warn(const std::string& path, const std::string& text);
+    [[nodiscard]] std::string said_of(const std::string& path, const std::string& text);
     // Adds a note where something was said of PATH: it has no effect in this run, because of
     // REASON.
     void unread(const std::string& path, const std::string& reason);
     void note_autos();
+    void note_begun();
     void note_ignored(const std::string& path, const std::string& name, const Value& value);
     void note_section(const KeySpec& key, const std::string& path, const Value& value);
     void collect_notes(const std::string& path, const Value& value);
@@ -110,6 +114,17 @@ class Resolver {
     // another.
     double number_or(const std::string& path, double value, const std::string& whose);
     int64_t integer_or(const std::string& path, int64_t value, const std::string& whose);
+
+    // resolve_usual.cpp
+    [[nodiscard]] bool takes_usual_batch();
+    void usual_batch(int64_t ranks);
+    [[nodiscard]] double usual_rate() const;
+    [[nodiscard]] std::string usual_text() const;
+    double take_rate();
+    void usual_clipping();
+    void check_rate();
+    void choose(const std::string& text) { chosen_.push_back(text); }
+    void note_chosen();
 
     // resolve_scheduler.cpp
     void scheduler();
@@ -183,6 +198,7 @@ class Resolver {
     Resolved result_;
     std::set<std::string> named_twice_;  // reported
     std::vector<std::string> autos_;     // "KEY VALUE"
+    std::vector<std::string> chosen_;    // "lr 2e-05 (--lr)"
 };
 
 }  // namespace dslaunch::config

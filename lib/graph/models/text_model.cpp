@@ -38,8 +38,9 @@ std::string logits_method(const Module& module) {
     return "forward";
 }
 
-// The longest sequence that the module names; 0: none.
-int64_t context_of(const Module& module) {
+}  // namespace
+
+int64_t longest_sequence(const Module& module) {
     if (const auto constant = module.type()->findConstant("context"))
         if (constant->isInt()) return constant->toInt();
     if (module.hasattr("context") && module.attr("context").isInt())
@@ -53,13 +54,11 @@ int64_t context_of(const Module& module) {
     return 0;
 }
 
-}  // namespace
-
 TextModel::TextModel(Module module, at::Device device, int64_t context_max)
     : module_(std::move(module)),
       method_(logits_method(module_)),
       device_(device),
-      context_(context_max > 0 ? context_max : context_of(module_)) {
+      context_(context_max > 0 ? context_max : longest_sequence(module_)) {
     // Each token is a new shape: the profiling executor would compile again and again.
     torch::jit::setGraphExecutorOptimize(false);
     module_.eval();

@@ -10,11 +10,15 @@
 
 namespace dslaunch::graph {
 
+// Returns the longest sequence that MODULE takes, by its `context` or its position embedding; 0: it
+// names no limit.
+[[nodiscard]] int64_t longest_sequence(const torch::jit::Module& module);
+
 class TextModel {
   public:
     // MODULE has a method logits(tokens) -> [B, T, vocab], or its forward takes only tokens and
-    // returns that. MODULE is put into eval mode on DEVICE. CONTEXT_MAX 0: the module's own limit,
-    // from its `context` or its position embedding. Throws Error{kInput} when the module is neither
+    // returns that. MODULE is put into eval mode on DEVICE. CONTEXT_MAX 0:
+    // longest_sequence(). Throws Error{kInput} when the module is neither
     // kind or gives no logits.
     TextModel(torch::jit::Module module, at::Device device, int64_t context_max);
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "config/resolve/begun_run.h"
 #include "graph/adapter/base_fingerprint.h"
 #include "graph/writes/written_values.h"
 #include "job/files/data_mark.h"
@@ -57,6 +58,7 @@ void JobSaving::resume() {
         data_ = data_mark(setup_.config().data);
     if (reader_ == nullptr) return;
     require_same_base();
+    require_same_numbers();
     saved_.emplace(*reader_, setup_.whole_model(),
                    zero::ShardOptimizer::state_names(setup_.config().optimizer),
                    /*leaves_out_frozen=*/setup_.config().lora.on());
@@ -82,6 +84,18 @@ void JobSaving::require_same_base() const {
          "here {}): resume with the model that the run began with, or begin a run of its own with "
          "the adapter (dslaunch.lora.init)",
          reader_->folder(), printable(options_.model_path), saved, base_.empty() ? "none" : base_);
+}
+
+// What nothing names is not to differ from the run that goes on. The launcher takes it over from
+// the run's run.json, which may be elsewhere.
+void JobSaving::require_same_numbers() const {
+    const std::vector<std::string> began =
+        config::begun_otherwise(setup_.resolved, reader_->checkpoint().config_json);
+    if (began.empty()) return;
+    fail(ExitCode::kConfig,
+         "{}: its run trained with {}, which nothing names here, and other numbers are usual now: "
+         "add that to go on as it began, or say others",
+         reader_->folder(), join(began, " "));
 }
 
 // Rank 0 compares, and all ranks hear of it.

@@ -65,6 +65,7 @@ class JobSaving {
     void claim();
     [[nodiscard]] const runtime::Topology& place() const { return comms_.job().topology(); }
     void require_same_base() const;
+    void require_same_numbers() const;
     void require_same_data();
     void require_choice() const;
     void describe_resume() const;

@@ -6,12 +6,17 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/ScalarType.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 
 #include "graph/lower/target_count.h"
 #include "graph/lowered/index_limits.h"
+#include "graph/models/text_model.h"
+#include "storage/files/input_file.h"
 
 namespace dslaunch::job {
 
@@ -47,6 +52,26 @@ std::vector<c10::IValue> batch_with_targets(const JobSetup& setup, int64_t rows)
     return first;
 }
 
+// TRL's max_length. The memory of a pass grows with it.
+constexpr int64_t kTokensMax = 1024;
+
+// The length that the program was exported for; 0: it takes any, or is none.
+int64_t exported_length(const JobSetup& setup) {
+    if (setup.segmented->arguments().empty()) return 0;
+    const auto& sizes = setup.model->argument_sizes();
+    const auto first = sizes.find(setup.segmented->arguments().front());
+    if (first == sizes.end() || first->second.size() != 2) return 0;
+    return std::max<int64_t>(first->second[1], 0);
+}
+
+// The largest context of which the token file has a sample; 0: it cannot be told.
+int64_t longest_in_file(const config::DataConfig& data) {
+    std::error_code unreadable;
+    const auto bytes = std::filesystem::file_size(data.train_path, unreadable);
+    if (unreadable) return 0;
+    return static_cast<int64_t>(bytes) / dtype_bytes(data.token_dtype.value_or(DType::kU16)) - 1;
+}
+
 }  // namespace
 
 std::vector<c10::IValue> trial_batch(const JobSetup& setup, TrialTokens tokens) {
@@ -61,6 +86,24 @@ std::vector<c10::IValue> trial_batch(const JobSetup& setup, TrialTokens tokens) 
                      .view({rows, -1});
     }
     return std::vector<c10::IValue>(setup.segmented->arguments().size(), values);
+}
+
+ContextChoice choose_context(JobSetup& setup, bool plan_only) {
+    const config::DataConfig& data = setup.config().data;
+    const bool has_file = !data.train_path.empty();
+    if (data.context > 0 || (has_file ? storage::is_row_file(data.train_path) : !plan_only))
+        return {};
+    if (const int64_t exported = exported_length(setup); exported > 0)
+        return {exported, "the program was exported for them"};
+    const int64_t positions = graph::longest_sequence(setup.model->module());
+    if (positions <= 0) return {};
+    ContextChoice choice{positions, "all positions of the model"};
+    if (positions > kTokensMax)
+        choice = {kTokensMax,
+                  fmt::format("of the model's {} positions, {} at most", positions, kTokensMax)};
+    const int64_t in_file = has_file ? longest_in_file(data) : choice.tokens;
+    if (in_file > 0 && in_file < choice.tokens) choice = {in_file, "all of the file"};
+    return choice;
 }
 
 }  // namespace dslaunch::job

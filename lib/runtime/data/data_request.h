@@ -29,6 +29,7 @@ struct IndexLimit {
     int64_t count = 0;
     std::optional<int64_t> also = {};  // cross entropy's -100: such a target is not counted
     std::string what = {};  // "class", "row of wte.weight": the thing that the number picks
+    bool tokens = false;    // of a tokenizer: numbers that another one has made get a warning
 };
 
 }  // namespace dslaunch::runtime

@@ -1,6 +1,7 @@
 // Row files. Row i of each column belongs to sample i.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <utility>
 #include <variant>
 
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "runtime/data/batch_types.h"
 #include "runtime/data/column_match.h"
@@ -15,6 +17,8 @@
 #include "storage/files/npy.h"
 #include "storage/files/safetensors.h"
 #include "storage/tables/row_documents.h"
+#include "storage/tables/row_origin.h"
+#include "storage/tables/token_counts.h"
 
 namespace dslaunch::runtime {
 namespace {
@@ -70,6 +74,10 @@ class RowFile {
     }
 
     [[nodiscard]] const std::vector<storage::SafetensorsEntry>& columns() const { return columns_; }
+    [[nodiscard]] std::map<std::string, std::string> metadata() const {
+        const auto* rows = std::get_if<storage::SafetensorsFile>(&file_);
+        return rows == nullptr ? std::map<std::string, std::string>{} : rows->metadata();
+    }
 
   private:
     using File = std::variant<storage::SafetensorsFile, storage::NpyFile>;
@@ -172,14 +180,25 @@ class RowSamples final : public Samples {
         const FedColumn& column = columns_[input];
         if (batch_dtype(column.dtype) != c10::ScalarType::Long) return fail_not_indices(input);
         const int64_t numel = sample_count_ * column.row_numel;
+        storage::TokenCounts counts(limit.count);
+        bool looks = limit.tokens;
         for (int64_t i = 0; i < numel; ++i) {
             const int64_t value = integer_at(column.dtype, column.bytes, i);
+            looks = looks && counts.add(value);
             if ((value >= 0 && value < limit.count) || value == limit.also) continue;
             fail(ExitCode::kInput, "{}: column '{}', row {}{}: {} is no {} (0 to {})", path_,
                  printable(column.name), i / column.row_numel,
                  column.row_numel == 1 ? "" : fmt::format(", element {}", i % column.row_numel),
                  value, limit.what, limit.count - 1);
         }
+        if (const std::string foreign = looks ? counts.foreign_text() : ""; !foreign.empty())
+            log_warn("data", "{}: {}", path_, foreign);
+    }
+
+    void check_origin(const std::string& model) const override {
+        if (const std::string other = storage::other_vocabulary_text(file_.metadata(), model);
+            !other.empty())
+            log_warn("data", "{}: {}", path_, other);
     }
 
     void check_documents(size_t input) const override {

@@ -9,6 +9,7 @@
 #include "runtime/data/samples.h"
 #include "storage/files/sample_order.h"
 #include "storage/files/token_file.h"
+#include "storage/tables/token_counts.h"
 
 namespace dslaunch::runtime {
 namespace {
@@ -53,8 +54,8 @@ class TokenSamples final : public Samples {
 
     void check_vocabulary(int64_t vocabulary) const override {
         check_below(vocabulary, "outside the model's vocabulary");
-        if (const int64_t limit = storage::foreign_limit(file_, vocabulary); limit > 0)
-            log_warn("data", "{}: {}", path(), storage::foreign_text(limit, vocabulary));
+        if (const std::string foreign = storage::foreign_text(file_, vocabulary); !foreign.empty())
+            log_warn("data", "{}: {}", path(), foreign);
     }
 
     void check_indices(size_t, const IndexLimit& limit) const override {

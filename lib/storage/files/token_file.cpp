@@ -150,20 +150,4 @@ std::optional<TokenFile::Place> TokenFile::first_outside(int64_t vocabulary) con
                        [&](auto tokens) { return find_outside(tokens, vocabulary); });
 }
 
-int64_t foreign_limit(const TokenFile& file, int64_t vocabulary) {
-    constexpr int64_t kBytes = 256, kTokensMin = 64, kPart = 100;
-    const int64_t limit = std::max(vocabulary / kPart, kBytes);
-    // A small vocabulary is used to its end by few texts.
-    if (vocabulary < 16 * kBytes || file.token_count() < kTokensMin) return 0;
-    return file.first_outside(limit) ? 0 : limit;
-}
-
-std::string foreign_text(int64_t limit, int64_t vocabulary) {
-    return fmt::format(
-        "all its tokens are below {}, and the model has {}: they look like {}, not like tokens of "
-        "this model's tokenizer, which makes rows by: dslaunch data prepare TEXT --model MODEL "
-        "--context N -o FILE",
-        limit, vocabulary, limit <= 512 ? "bytes" : "those of another tokenizer");
-}
-
 }  // namespace dslaunch::storage

@@ -40,10 +40,4 @@ class TokenFile {
     int64_t token_count_ = 0;
 };
 
-// Returns the number that all tokens of FILE are below, where it is so small beside VOCABULARY that
-// another tokenizer has made them (bytes, for a model of 50,000 tokens); else 0.
-[[nodiscard]] int64_t foreign_limit(const TokenFile& file, int64_t vocabulary);
-// Returns the warning of a foreign_limit().
-[[nodiscard]] std::string foreign_text(int64_t limit, int64_t vocabulary);
-
 }  // namespace dslaunch::storage

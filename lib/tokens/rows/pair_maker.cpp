@@ -32,6 +32,9 @@ void PairMaker::add(const TokenDocument& chosen, const TokenDocument& rejected) 
     const auto longest =
         static_cast<int64_t>(std::max(chosen.tokens.size(), rejected.tokens.size()));
     const bool is_long = longest > rules_.length;
+    ++counts_.added;
+    counts_.too_long += is_long ? 1 : 0;
+    counts_.longest = std::max(counts_.longest, longest);
     if (is_long && rules_.drops_long) {
         ++counts_.dropped;
         return;

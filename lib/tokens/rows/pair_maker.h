@@ -21,6 +21,8 @@ struct PairCounts {
     int64_t cut = 0, dropped = 0;     // pairs with a text longer than a row
     int64_t unanswered = 0;           // left out: of an answer, nothing is left in its row
     int64_t equal = 0;                // made, of two texts that are the same
+    int64_t added = 0, too_long = 0;  // pairs; those with a text longer than a row
+    int64_t longest = 0;              // tokens of the longest text
     int64_t tokens = 0, learned = 0;  // in rows, without padding; targets that count
 };
 

@@ -35,6 +35,7 @@ void RowPacker::add(const TokenDocument& document) {
     DSL_CHECK(length >= 2 && document.is_learned.size() == length && rules_.length > 0,
               "a document of {} tokens", length);
     ++counts_.documents;
+    counts_.longest = std::max(counts_.longest, static_cast<int64_t>(length));
     const auto row = static_cast<size_t>(rules_.length);
     if (length <= row) return add_piece(document, 0, length);
     switch (rules_.long_documents) {

@@ -56,6 +56,7 @@ struct PackRules {
 struct PackCounts {
     int64_t documents = 0, rows = 0;
     int64_t cut = 0, dropped = 0, split = 0;  // documents longer than a row
+    int64_t longest = 0;                      // tokens of the longest document
     int64_t tokens = 0, learned = 0;          // in rows, without padding; targets that count
     int64_t unlearned_rows = 0;               // left out: nothing in them would be learned
 };

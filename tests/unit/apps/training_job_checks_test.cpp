@@ -86,7 +86,8 @@ TEST_CASE("what is wrong with model, config or data is said before anything star
     CHECK_THAT(refusal(folder, {}, ExitCode::kInput), Catch::Contains("not a usable archive"));
     std::filesystem::remove(folder.path() + "/models/m.pt");
     copy_model(folder);
-    CHECK_THAT(refusal(folder, {}, ExitCode::kConfig), Catch::Contains("dslaunch.steps"));
+    CHECK_THAT(refusal(folder, {}, ExitCode::kInput),
+               Catch::Contains("no training data") && Catch::Contains("--data FILE"));
     write_file(folder.path() + "/c.json", kConfig);
     const Words with_config = {"--config", "c.json"};
     const std::string missing = refusal(folder, with_config, ExitCode::kInput);

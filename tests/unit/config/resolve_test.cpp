@@ -180,22 +180,29 @@ TEST_CASE("a config absent altogether gives the defaults of RunConfig") {
     CHECK(result.config == RunConfig{});
 }
 
-TEST_CASE("steps are required for a training run only") {
-    ResolveOptions options;
-    options.needs_steps = true;
-    Resolved result = resolve(empty_config(), options);
-    REQUIRE(result.problems.size() == 1);
-    CHECK(result.problems[0].text() ==
-          "dslaunch.steps: is not given: how many optimizer steps to train (--steps N or --epochs "
-          "N)");
-    CHECK_THROWS_AS(require_valid(result), Error);
+TEST_CASE("a run takes one pass over the data where neither steps nor epochs are named") {
+    ResolveOptions options{.world_size = 2};
+    const Resolved before = resolve(parse_config("{train_batch_size: 8}", "c"), options);
+    CHECK(before.problems.empty());
+    CHECK(before.config.steps == 0);
+    CHECK_THAT(before.chosen, Catch::Contains("one pass over the data (--epochs, --steps)"));
+    options.samples = 41;
+    const Resolved after = resolve(parse_config("{train_batch_size: 8}", "c"), options);
+    CHECK(after.config.steps == 6);  // 41 / 8 = 5.1
+    CHECK(after.config.epochs == 0);
+    CHECK(value_at(after, "dslaunch.steps").origin ==
+          "derived: 1 epoch x 41 samples / 8 rows a step");
+    const Resolved named =
+        resolve(parse_config("{train_batch_size: 8, dslaunch: {epochs: 1}}", "c"), options);
+    CHECK(named.config.steps == after.config.steps);
+    CHECK(named.chosen.empty());
 }
 
 TEST_CASE("epochs are steps once the samples are known, and total_num_steps is the run's steps") {
     const std::string text =
         "{train_batch_size: 8, scheduler: {type: WarmupDecayLR, params: {total_num_steps: auto}}, "
         "dslaunch: {epochs: 2.5}}";
-    ResolveOptions options{.world_size = 2, .needs_steps = true};
+    ResolveOptions options{.world_size = 2};
     const Resolved before = resolve(parse_config(text, "c"), options);
     CHECK(before.problems.empty());
     CHECK(before.config.steps == 0);
@@ -319,17 +326,17 @@ TEST_CASE("what has no effect is said, not silent") {
           "c:1:26: aio.thread_count has no effect: read only with offload to nvme");
 }
 
-TEST_CASE("a warm-up that the run does not see the end of is said") {
-    const auto notes = [](int warmup, const std::string& length) {
+TEST_CASE("a warm-up that the run does not see the end of is warned of") {
+    const auto warnings = [](int warmup, const std::string& length) {
         return resolved(fmt::format("{{scheduler: {{type: WarmupLR, params: {{warmup_num_steps: "
                                     "{}}}}}, dslaunch: {{{}}}}}",
                                     warmup, length),
                         1)
-            .notes;
+            .warnings;
     };
-    CHECK(notes(1000, "steps: 1000").empty());
-    CHECK(notes(1000, "epochs: 1").empty());  // how many steps that is, is not known yet
-    CHECK(notes(1001, "steps: 1000") ==
+    CHECK(warnings(1000, "steps: 1000").empty());
+    CHECK(warnings(1000, "epochs: 1").empty());  // how many steps that is, is not known yet
+    CHECK(warnings(1001, "steps: 1000") ==
           std::vector<std::string>{
               "c:1:57: scheduler.params.warmup_num_steps is more than the run's 1000 steps: the "
               "learning rate never reaches its full value"});
@@ -494,7 +501,7 @@ TEST_CASE("a schedule that ends at another step than the run is noted") {
                         total),
             1);
         CHECK(made.problems.empty());
-        return join(made.notes, "\n");
+        return join(made.warnings, "\n");
     };
     CHECK_THAT(notes(1800), Catch::Contains("the schedule ends at step 1800, the run at 130: the "
                                             "rate does not decay to its end"));
@@ -574,5 +581,5 @@ TEST_CASE("on a terminal no line of the keys or of a resolved config is wider th
     // A key and its meaning are one line for `grep`, where no terminal shows them.
     CHECK(std::ranges::count(schema_text(), '\n') == std::ssize(schema()));
     CHECK(std::ranges::count(resolved_table(result), '\n') ==
-          std::ssize(result.values) + std::ssize(result.notes));
+          std::ssize(result.values) + std::ssize(result.notes) + 1);  // and what was chosen
 }

@@ -1,4 +1,5 @@
 #include "storage/files/token_file.h"
+#include "storage/tables/token_counts.h"
 
 #include <unistd.h>
 
@@ -137,19 +138,44 @@ TEST_CASE("a token file that is missing, empty, odd or a folder says so") {
 }
 
 TEST_CASE("tokens of another tokenizer are noticed by how small they are beside the vocabulary") {
-    const auto limit_of = [](const std::vector<uint16_t>& tokens, int64_t vocabulary) {
+    const auto text_of = [](const std::vector<uint16_t>& tokens, int64_t vocabulary) {
         const TokenPath file(
             {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(uint16_t)});
-        return foreign_limit(TokenFile(file.path(), DType::kU16), vocabulary);
+        return foreign_text(TokenFile(file.path(), DType::kU16), vocabulary);
     };
-    std::vector<uint16_t> bytes(1000);
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint16_t>(32 + i % 200);
-    CHECK(limit_of(bytes, 49'152) == 491);
-    CHECK(limit_of(bytes, 256) == 0);
-    CHECK(limit_of(bytes, 512) == 0);
-    std::vector<uint16_t> own = bytes;
-    own[700] = 491;
-    CHECK(limit_of(own, 49'152) == 0);
-    CHECK(limit_of(std::vector<uint16_t>(10, 7), 49'152) == 0);
-    CHECK_THAT(foreign_text(491, 49'152), Catch::Contains("below 491, and the model has 49152"));
+    const auto bytes_of = [](std::string_view text, int times) {
+        std::vector<uint16_t> tokens;
+        for (int i = 0; i < times; ++i)
+            for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+        return tokens;
+    };
+    // Of one sentence there are few different bytes.
+    const std::vector<uint16_t> english = bytes_of("In the beginning was the word.\n", 4);
+    CHECK_THAT(text_of(english, 49'152),
+               Catch::Contains("below 491, and the model has 49152: they look like bytes") &&
+                   Catch::Contains("dslaunch data prepare"));
+    CHECK_THAT(text_of(english, 32'000), Catch::Contains("look like bytes"));
+    CHECK(text_of(english, 256).empty());
+    CHECK(text_of(english, 512).empty());
+    CHECK(text_of(bytes_of("In the", 1), 49'152).empty());
+    std::vector<uint16_t> own = english;
+    own[70] = 491;
+    CHECK(text_of(own, 49'152).empty());
+    // A vocabulary of 65 signs, and bytes of a text in another script.
+    std::vector<uint16_t> signs;
+    for (int i = 0; i < 1000; ++i) signs.push_back(static_cast<uint16_t>(i * 7 % 65));
+    CHECK_THAT(text_of(signs, 50'257), Catch::Contains("another tokenizer's"));
+    const std::vector<uint16_t> greek =
+        bytes_of("Ἐν ἀρχῇ ἦν ὁ λόγος, καὶ ὁ λόγος ἦν πρὸς τὸν θεόν, καὶ θεὸς ἦν ὁ λόγος.", 4);
+    CHECK_FALSE(text_of(greek, 49'152).empty());
+    // Sums have few signs, and small tokens in every vocabulary: here those of SmolLM2 (17 + the
+    // byte - 33) and of GPT-2 (the byte - 33).
+    for (const int shift : {-16, -33}) {
+        std::vector<uint16_t> sums;
+        for (int i = 0; i < 500; ++i)
+            for (const char c : std::to_string(i) + "+" + std::to_string(i * 7) + "=")
+                sums.push_back(static_cast<uint16_t>(c + shift));
+        CHECK(text_of(sums, 49'152).empty());
+    }
+    CHECK(text_of(std::vector<uint16_t>(1000, 7), 49'152).empty());
 }

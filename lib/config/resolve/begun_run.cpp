@@ -1,0 +1,124 @@
+#include "config/resolve/begun_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "base/text.h"
+
+namespace dslaunch::config {
+
+namespace {
+
+constexpr std::string_view kUsual = "derived: usual";
+
+// Keys of which one that is named leaves the others to themselves.
+struct Together {
+    std::vector<const char*> keys;
+    bool of_pretrained = false;
+};
+const std::array<Together, 5>& groups() {
+    static const std::array<Together, 5> kGroups = {
+        {{{"optimizer.params.lr"}, true},
+         {{"gradient_clipping", "optimizer.params.max_grad_norm"}, true},
+         {{"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"},
+          true},
+         {{"dslaunch.data.context"}},
+         {{"dslaunch.epochs", "dslaunch.steps"}}}};
+    return kGroups;
+}
+
+struct Begun {
+    Value value;
+    std::string origin;
+
+    [[nodiscard]] bool is_derived() const { return origin.starts_with("derived"); }
+};
+
+// The values of a resolved config by key; empty for any other text.
+std::map<std::string, Begun> values_of(std::string_view json) {
+    const TrainConfig read = parse_config(json, "run.json");
+    const Value* values = find_path(read.root, "run.config.values");
+    if (values == nullptr) values = find_path(read.root, "values");
+    std::map<std::string, Begun> found;
+    if (!read.problems.empty() || values == nullptr || !values->is(Value::Kind::kList))
+        return found;
+    for (const Value& item : values->items) {
+        if (!item.is(Value::Kind::kObject)) continue;
+        const Value *path = item.find("path"), *value = item.find("value"),
+                    *origin = item.find("origin");
+        if (path == nullptr || value == nullptr || origin == nullptr) continue;
+        const bool is_number = value->is(Value::Kind::kInt) || value->is(Value::Kind::kFloat);
+        if (is_number) found[path->text] = {*value, origin->text};
+    }
+    return found;
+}
+
+// The keys of a batch that say it for another number of ranks too.
+std::vector<std::string> batch_keys(const std::map<std::string, Begun>& values) {
+    std::vector<std::string> said;
+    for (const char* key : groups()[2].keys) {
+        const auto found = values.find(key);
+        if (found == values.end()) return {};
+        if (found->second.origin.starts_with(kUsual)) return {};  // the rule makes it again
+        if (!found->second.is_derived()) said.emplace_back(key);
+    }
+    if (said.empty()) said = {groups()[2].keys[1], groups()[2].keys[2]};
+    return said;
+}
+
+}  // namespace
+
+std::vector<std::string> begun_values(std::string_view json) {
+    const std::map<std::string, Begun> values = values_of(json);
+    std::vector<std::string> begun;
+    const auto add = [&](const std::string& key) {
+        const auto found = values.find(key);
+        if (found == values.end() || found->second.origin.starts_with("derived: relative_step"))
+            return false;
+        begun.push_back(fmt::format("{}={}", key, to_json(found->second.value)));
+        return true;
+    };
+    add("optimizer.params.lr");
+    add("gradient_clipping");
+    for (const std::string& key : batch_keys(values)) add(key);
+    add("dslaunch.data.context");
+    if (!add("dslaunch.epochs")) add("dslaunch.steps");
+    return begun;
+}
+
+void take_begun(TrainConfig& config, const std::vector<std::string>& begun, bool is_pretrained) {
+    const auto is_named = [&](const char* key) {
+        const Value* const value = find_path(config.root, key);
+        return value != nullptr && !value->is(Value::Kind::kNull);
+    };
+    std::vector<std::string> taken;
+    for (const std::string& assignment : begun) {
+        const std::string key = assignment.substr(0, assignment.find('='));
+        for (const Together& group : groups()) {
+            const bool is_of_it = std::ranges::find(group.keys, key) != group.keys.end();
+            if (!is_of_it || (group.of_pretrained && !is_pretrained)) continue;
+            if (std::ranges::none_of(group.keys, is_named)) taken.push_back(assignment);
+        }
+    }
+    for (const std::string& assignment : taken) apply_override(config, assignment, kBegunOrigin);
+}
+
+std::vector<std::string> begun_otherwise(const Resolved& resolved, std::string_view json) {
+    const std::map<std::string, Begun> values = values_of(json);
+    std::vector<std::string> otherwise;
+    for (const char* key : {"optimizer.params.lr", "gradient_clipping", "train_batch_size"}) {
+        const auto now = std::ranges::find(resolved.values, key, &ResolvedValue::path);
+        const auto then = values.find(key);
+        if (now == resolved.values.end() || then == values.end() ||
+            !now->origin.starts_with(kUsual) || then->second.origin.starts_with(kUsual) ||
+            same_value(now->value, then->second.value))
+            continue;
+        otherwise.push_back(fmt::format("--set {}={}", key, to_json(then->second.value)));
+    }
+    return otherwise;
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,28 @@
+// What a run that is resumed goes on with where nothing names another number: what it began with,
+// whatever the defaults are by now. Data path: run.json, or the config in a checkpoint -> [here] ->
+// train config. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/read/train_config.h"
+#include "config/resolve/resolved.h"
+
+namespace dslaunch::config {
+
+// Returns "KEY=VALUE" for the numbers of the run that JSON, its run.json or its resolved_json(),
+// tells of: rate, clipping, batch, length of a sample, steps. Empty for any other text.
+[[nodiscard]] std::vector<std::string> begun_values(std::string_view json);
+
+// Adds to CONFIG those of BEGUN for which it has no key that means the same. Rate, clipping and
+// batch are for a pretrained model, whose defaults have changed once.
+void take_begun(TrainConfig& config, const std::vector<std::string>& begun, bool is_pretrained);
+
+// Returns the usual numbers of RESOLVED that the run of JSON did not have, as "--set KEY=VALUE" of
+// that run; empty: there are none.
+[[nodiscard]] std::vector<std::string> begun_otherwise(const Resolved& resolved,
+                                                       std::string_view json);
+
+}  // namespace dslaunch::config

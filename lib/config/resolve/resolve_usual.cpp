@@ -1,0 +1,173 @@
+// The numbers that are usual where a pretrained model is tuned and nothing names them
+// (docs/guide/models.md says whose they are), and the line about all that was chosen.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/text.h"
+#include "config/resolve/resolver.h"
+
+namespace dslaunch::config {
+
+namespace {
+
+constexpr const char* kRate = "optimizer.params.lr";
+constexpr const char* kTotal = "train_batch_size";
+constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
+constexpr const char* kMicroSteps = "gradient_accumulation_steps";
+
+// TRL's scripts for SFT and its DPOConfig; adapters take ten times the rate of all weights.
+constexpr double kFullRate = 2e-5, kAdapterRate = 2e-4;
+constexpr double kFullRateOfPairs = 1e-6, kAdapterRateOfPairs = 1e-5;
+// A rate above so many times the usual one is likely to be a mistake.
+constexpr double kFarAbove = 10;
+// Those of transformers' TrainingArguments on one device.
+constexpr double kClippingNorm = 1;
+constexpr int64_t kRows = 8;
+// A micro batch of so many tokens keeps a processor busy; more take memory for activations.
+constexpr int64_t kMicroTokens = 1024;
+constexpr int64_t kMicroStepsOfStage = 4;
+
+bool has_usual_rate(OptimizerKind kind) {
+    switch (kind) {
+        case OptimizerKind::kAdam:
+        case OptimizerKind::kAdamW:
+        case OptimizerKind::kOneBitAdam:
+        case OptimizerKind::kZeroOneAdam:
+        case OptimizerKind::kLion:  // its own are smaller still
+            return true;
+        default:
+            return false;
+    }
+}
+
+struct HighestRate {
+    double value = 0;              // 0: none is known before the run
+    const char* option = "--lr ";  // changes it
+};
+
+HighestRate highest_rate(const RunConfig& config) {
+    const SchedulerConfig& scheduler = config.scheduler;
+    HighestRate rate{config.optimizer.lr};
+    switch (scheduler.kind) {
+        case SchedulerKind::kWarmupLr:
+        case SchedulerKind::kWarmupDecayLr:
+            if (scheduler.warmup_max_lr != rate.value)
+                rate = {scheduler.warmup_max_lr, "--set scheduler.params.warmup_max_lr="};
+            break;
+        case SchedulerKind::kOneCycle:
+            rate = {scheduler.cycle.max_lr, "--set scheduler.params.cycle_max_lr="};
+            break;
+        case SchedulerKind::kLrRangeTest:
+        case SchedulerKind::kRelativeStep:
+            return {0};
+        default:
+            break;
+    }
+    if (config.optimizer.lr == 0) return rate;
+    const double factor = rate.value / config.optimizer.lr;
+    for (const ParameterGroup& group : config.parameter_groups)
+        if (group.lr && *group.lr * factor > rate.value)
+            rate = {*group.lr * factor, "an `lr` in dslaunch.optimizer.groups of "};
+    return rate;
+}
+
+// Returns the loss of pairs of answers that ROOT names; empty: none.
+std::string pairs_loss(const Value& root) {
+    const Value* const loss = find_path(root, "dslaunch.loss.name");
+    if (loss == nullptr) return "";
+    constexpr std::array kLosses = {"dpo", "ipo", "simpo", "orpo"};
+    return std::ranges::find(kLosses, loss->text) == kLosses.end() ? "" : loss->text;
+}
+
+}  // namespace
+
+bool Resolver::takes_usual_batch() {
+    return options_.is_pretrained &&
+           std::ranges::none_of(std::array{kTotal, kMicro, kMicroSteps}, [this](const char* path) {
+               return given(path) != nullptr || is_auto(path);
+           });
+}
+
+// The rows of a step hardly depend on the number of ranks, so that a run may go on with another.
+// The micro batch depends on the length of the samples alone, never on the machine.
+void Resolver::usual_batch(int64_t ranks) {
+    const int64_t wanted = std::clamp<int64_t>(options_.samples.value_or(kRows), 1, kRows);
+    const int64_t of_rank = (wanted + ranks - 1) / ranks;
+    const Value* const context = given("dslaunch.data.context");
+    const int64_t tokens = options_.sample_tokens ? *options_.sample_tokens
+                           : context != nullptr   ? as_integer(*context)
+                                                  : options_.context;
+    int64_t micro = 1;
+    // The stages of a pipeline work at the same time on micro batches alone.
+    const int64_t stages = run_config().pipeline.stages;
+    const int64_t rows_max = stages == 1 ? of_rank : of_rank / stages / kMicroStepsOfStage;
+    for (int64_t rows = 2; tokens > 0 && rows <= rows_max; ++rows)
+        if (of_rank % rows == 0 && tokens <= kMicroTokens / rows) micro = rows;
+    run_config().batch = {of_rank * ranks, micro, of_rank / micro, ranks};
+    derive(kTotal, make_value(of_rank * ranks),
+           fmt::format("usual for a pretrained model: {} rows, whatever the ranks", wanted), true);
+    derive(kMicro, make_value(micro),
+           fmt::format("usual: rows of at most {} tokens together", kMicroTokens), true);
+    derive(kMicroSteps, make_value(of_rank / micro),
+           fmt::format("usual: {} rows / {} ranks / {} rows a micro step", of_rank * ranks, ranks,
+                       micro),
+           true);
+    choose(
+        fmt::format("{} a step (--micro-batch, --accumulation)", counted(of_rank * ranks, "row")));
+}
+
+// REQUIRES: lora() has run.
+double Resolver::usual_rate() const {
+    const bool adapters = result_.config.lora.on();
+    if (pairs_loss(root_).empty()) return adapters ? kAdapterRate : kFullRate;
+    return adapters ? kAdapterRateOfPairs : kFullRateOfPairs;
+}
+
+// Says what the usual rate is usual for.
+std::string Resolver::usual_text() const {
+    const std::string loss = pairs_loss(root_);
+    return fmt::format("for {} of a pretrained model{}",
+                       result_.config.lora.on() ? "adapters" : "all weights",
+                       loss.empty() ? "" : ", by " + loss);
+}
+
+double Resolver::take_rate() {
+    if (!options_.is_pretrained || given(kRate) != nullptr || is_auto(kRate))
+        return take_number(kRate);
+    const double rate = usual_rate();
+    derive(kRate, make_value(rate), "usual " + usual_text());
+    // A schedule may have its own rates.
+    if (given("scheduler.params.warmup_max_lr") == nullptr &&
+        given("scheduler.params.cycle_max_lr") == nullptr)
+        choose(fmt::format("lr {:.3g}, usual {} (--lr)", rate, usual_text()));
+    return rate;
+}
+
+void Resolver::usual_clipping() {
+    run_config().gradient_clipping = kClippingNorm;
+    derive("gradient_clipping", make_value(kClippingNorm),
+           "usual for a pretrained model, and Hugging Face's Trainer's");
+    choose(
+        fmt::format("gradients clipped at norm {:.3g} (--set gradient_clipping=N)", kClippingNorm));
+}
+
+// REQUIRES: everything about the rate has been resolved.
+void Resolver::check_rate() {
+    const HighestRate rate = highest_rate(run_config());
+    const double usual = usual_rate();
+    if (!options_.is_pretrained || !has_usual_rate(run_config().optimizer.kind) ||
+        rate.value <= kFarAbove * usual * (1 + 1e-9))
+        return;
+    result_.warnings.push_back(
+        fmt::format("a learning rate of {:.3g} is {:.3g} times the usual one {}: it may ruin what "
+                    "the model has learned within a few steps; usual is {}{:.3g}",
+                    rate.value, rate.value / usual, usual_text(), rate.option, usual));
+}
+
+void Resolver::note_chosen() {
+    if (!chosen_.empty()) result_.chosen = "chosen, since nothing names it: " + join(chosen_, "; ");
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,83 @@
+#include "storage/tables/token_counts.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+#include "base/text.h"
+
+namespace dslaunch::storage {
+
+namespace {
+
+constexpr int64_t kBytes = 256;
+// A smaller vocabulary is used to its end by few texts.
+constexpr int64_t kVocabularyMin = 16 * kBytes;
+// The smallest tokens are single signs, and the first merges of a large vocabulary.
+constexpr int64_t kPart = 100;
+constexpr int64_t kTokensMin = 64;
+// Signs that a text in a language has at least, small letters, capitals and points; sums, games,
+// notes and genes have fewer.
+constexpr int64_t kSignsMin = 40;
+
+}  // namespace
+
+TokenCounts::TokenCounts(int64_t vocabulary) : vocabulary_(vocabulary) {
+    if (vocabulary >= kVocabularyMin)
+        counts_.resize(static_cast<size_t>(std::max(vocabulary / kPart, kBytes)));
+}
+
+bool TokenCounts::add(int64_t token) {
+    if (token < 0 || token >= std::ssize(counts_)) {
+        counts_.clear();
+        return false;
+    }
+    ++counts_[static_cast<size_t>(token)];
+    ++added_;
+    return true;
+}
+
+// As bytes they are a text: letters of ASCII and blanks, or the bytes of longer letters of UTF-8 in
+// their numbers, and little that is no text.
+bool TokenCounts::look_like_bytes() const {
+    const auto sum = [&](int first, int last) {
+        return std::accumulate(counts_.begin() + first, counts_.begin() + last + 1, int64_t{0});
+    };
+    const int64_t letters = sum('a', 'z') + sum('A', 'Z');
+    const int64_t ascii = sum(' ', '~') + sum('\t', '\r');
+    if (10 * letters >= 4 * added_ && 10 * ascii >= 9 * added_ && 50 * sum(' ', ' ') >= added_ &&
+        sum('e', 'e') > 0)
+        return true;
+    const int64_t later = sum(0x80, 0xbf);
+    const int64_t due = sum(0xc2, 0xdf) + 2 * sum(0xe0, 0xef) + 3 * sum(0xf0, 0xf4);
+    const int64_t longer = sum(0x80, 0xf4) - sum(0xc0, 0xc1);
+    // A letter may be cut off at either end.
+    return 2 * later >= kTokensMin && std::abs(later - due) <= 3 && ascii + longer == added_;
+}
+
+std::string TokenCounts::foreign_text() const {
+    if (counts_.empty() || added_ < kTokensMin) return "";
+    const bool bytes = look_like_bytes();
+    const auto used = std::ranges::count_if(counts_, [](int64_t count) { return count > 0; });
+    if (!bytes && used < kSignsMin) return "";
+    return fmt::format(
+        "all its tokens are below {}, and the model has {}: they look like {}, not like tokens of "
+        "this model's tokenizer, which makes rows by: dslaunch data prepare TEXT --model MODEL "
+        "-o FILE",
+        counts_.size(), vocabulary_, bytes ? "bytes" : "another tokenizer's");
+}
+
+std::string foreign_text(const TokenFile& file, int64_t vocabulary) {
+    constexpr int64_t kBlock = 4096;
+    TokenCounts counts(vocabulary);
+    std::vector<int64_t> block;
+    for (int64_t begin = 0; begin < file.token_count(); begin += kBlock) {
+        block.resize(static_cast<size_t>(std::min(kBlock, file.token_count() - begin)));
+        file.read(begin, block);
+        for (const int64_t token : block)
+            if (!counts.add(token)) return "";
+    }
+    return counts.foreign_text();
+}
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,166 @@
+// A pretrained folder that is tuned without a word about rate, clipping, batch and steps: the job
+// is the one that names the usual numbers, and what is resumed goes on with the numbers it began
+// with.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "support/catch.h"
+#include "support/train_job.h"
+
+namespace dslaunch::test {
+namespace {
+
+struct Tuned {
+    int code = -1;
+    std::string out, err;
+    std::vector<double> losses;
+    std::string weights;
+};
+
+class Tuning {
+  public:
+    Tuning() {
+        std::filesystem::copy(fixture_file("huggingface/llama"), model());
+        std::filesystem::copy(fixture_file("preferences/tokenizer.json"),
+                              model() + "/tokenizer.json");
+        JobProcess prepare(
+            folder_, {kDslaunch, "data", "prepare", fixture_file("tables/texts.jsonl"), "--model",
+                      model(), "--context", "24", "-o", rows()});
+        REQUIRE(prepare.wait() == 0);
+    }
+
+    [[nodiscard]] std::string model() const { return folder_.path() + "/llama"; }
+    [[nodiscard]] std::string rows() const { return folder_.path() + "/rows.safetensors"; }
+
+    // Tunes the model on COUNT ranks with MORE options, into FOLDER/OUT.
+    [[nodiscard]] Tuned tune(const std::vector<std::string>& more, const std::string& out = "out",
+                             int count = 1) const {
+        const std::string output = folder_.path() + "/" + out;
+        std::vector<std::string> words = {
+            kDslaunch, "--device", "cpu",  "--num_gpus", std::to_string(count),
+            "-o",      output,     model()};
+        words.insert(words.end(), more.begin(), more.end());
+        JobProcess process(folder_, words);
+        Tuned tuned;
+        tuned.code = process.wait();
+        tuned.out = process.out();
+        tuned.err = process.err();
+        std::ifstream metrics(output + "/metrics.jsonl");
+        for (std::string line; std::getline(metrics, line);)
+            tuned.losses.push_back(Json::parse(line).value("loss", 0.0));
+        if (std::filesystem::exists(output + "/model.safetensors"))
+            tuned.weights = content_of(output + "/model.safetensors");
+        return tuned;
+    }
+    [[nodiscard]] Tuned tune_well(const std::vector<std::string>& more,
+                                  const std::string& out = "out", int count = 1) const {
+        Tuned tuned = tune(more, out, count);
+        INFO(tuned.err);
+        REQUIRE(tuned.code == 0);
+        return tuned;
+    }
+
+  private:
+    TemporaryFolder folder_;
+};
+
+void check_same_run(const Tuned& silent, const Tuned& named) {
+    REQUIRE_FALSE(named.losses.empty());
+    CHECK(silent.losses == named.losses);
+    CHECK(silent.weights == named.weights);
+}
+
+}  // namespace
+
+TEST_CASE("a folder that is tuned without a number is tuned with the usual ones") {
+    const Tuning tuning;
+    const Tuned silent = tuning.tune_well({"--data", tuning.rows()}, "silent");
+    const Tuned named =
+        tuning.tune_well({"--data", tuning.rows(), "--lr", "2e-5", "--set", "gradient_clipping=1",
+                          "--micro-batch", "8", "--accumulation", "1", "--epochs", "1"},
+                         "named");
+    check_same_run(silent, named);
+    CHECK_THAT(silent.err, Catch::Contains("chosen, since nothing names it: 8 rows a step") &&
+                               Catch::Contains("one pass over the data") &&
+                               Catch::Contains("lr 2e-05, usual for all weights of a pretrained "
+                                               "model (--lr)") &&
+                               Catch::Contains("gradients clipped at norm 1"));
+    CHECK_THAT(named.err, !Catch::Contains("chosen, since nothing names it"));
+    // Other numbers make another run, and two ranks the same one but for the order of sums.
+    CHECK(tuning.tune_well({"--data", tuning.rows(), "--lr", "3e-5"}, "other").weights !=
+          silent.weights);
+    const Tuned two = tuning.tune_well({"--data", tuning.rows()}, "two", 2);
+    REQUIRE(two.losses.size() == silent.losses.size());
+    for (size_t i = 0; i < two.losses.size(); ++i)
+        CHECK(std::abs(two.losses[i] - silent.losses[i]) < 1e-5);
+}
+
+TEST_CASE("a token file without a context has the model's, and a rate far too high is warned of") {
+    const Tuning tuning;
+    const std::string tokens = fixture_file("lora/llama/tokens.u16.bin");
+    const Tuned silent = tuning.tune_well({"--data", tokens, "--steps", "2"}, "silent");
+    check_same_run(
+        silent, tuning.tune_well({"--data", tokens, "--steps", "2", "--context", "64"}, "named"));
+    CHECK_THAT(silent.err, Catch::Contains("64 tokens a sample: all positions of the model"));
+    const Tuned high =
+        tuning.tune_well({"--data", tokens, "--steps", "1", "--lr", "0.001"}, "high");
+    const size_t warned = high.err.find("0.001 is 50 times the usual one"),
+                 step = high.err.find("step 1");
+    CHECK(warned != std::string::npos);
+    CHECK(warned < step);
+}
+
+TEST_CASE("a run that is resumed has the numbers that it began with") {
+    const Tuning tuning;
+    const std::vector<std::string> began = {
+        "--data", tuning.rows(),        "--lr",   "1e-3", "--set", "gradient_clipping=0",
+        "--set",  "train_batch_size=2", "--steps"};
+    const auto with_steps = [&](const char* steps) {
+        std::vector<std::string> words = began;
+        words.emplace_back(steps);
+        return words;
+    };
+    const Tuned whole = tuning.tune_well(with_steps("6"), "whole");
+    static_cast<void>(tuning.tune_well(with_steps("3"), "parts"));
+    const Tuned resumed =
+        tuning.tune_well({"--data", tuning.rows(), "--resume", "--steps", "6"}, "parts");
+    CHECK(resumed.losses == whole.losses);
+    CHECK(resumed.weights == whole.weights);
+    CHECK_THAT(resumed.err, Catch::Contains("as the run that is resumed"));
+    // Neither are more steps taken than it had.
+    const Tuned again = tuning.tune_well({"--data", tuning.rows(), "--resume"}, "parts");
+    CHECK_THAT(again.err + again.out, Catch::Contains("6"));
+    CHECK(again.losses == whole.losses);
+}
+
+TEST_CASE("rows that another model's tokenizer has made are noticed") {
+    const Tuning tuning;
+    int runs = 0;
+    const auto said = [&] {
+        return tuning
+            .tune_well({"--data", tuning.rows(), "--steps", "1"}, "out" + std::to_string(++runs))
+            .err;
+    };
+    const std::string warning = "its rows were made with another model's tokenizer";
+    CHECK_THAT(said(), !Catch::Contains(warning));
+    // The same tokenizer written otherwise is no other one; one with two words exchanged is.
+    const std::string path = tuning.model() + "/tokenizer.json";
+    Json tokenizer = Json::parse(content_of(path));
+    write_file(path, tokenizer.dump(4) + "\n");
+    CHECK_THAT(said(), !Catch::Contains(warning));
+    Json& words = tokenizer["model"]["vocab"];
+    std::swap(words["t3"], words["t4"]);
+    write_file(path, tokenizer.dump());
+    CHECK_THAT(said(), Catch::Contains(warning) && Catch::Contains("dslaunch data prepare"));
+}
+
+TEST_CASE("a plan needs no context where the model has positions") {
+    const Tuning tuning;
+    const TemporaryFolder folder;
+    JobProcess process(folder, {kDslaunch, "plan", tuning.model(), "--json"});
+    INFO(process.err());
+    REQUIRE(process.wait() == 0);
+}
+
+}  // namespace dslaunch::test

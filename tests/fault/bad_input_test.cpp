@@ -233,7 +233,7 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
             {with_config("DIR/typo.json"), 65, "did you mean `steps`?"},
             {with_config("DIR/fp16.json"), 65, "bf16"},
             {with_config("DIR/batch.json"), 65, "7 is no multiple of 1 micro steps x 2 ranks"},
-            {with_config("DIR/empty.json"), 65, "steps"},
+            {with_config("DIR/empty.json"), 66, "no training data: name a file with --data FILE"},
             {with_set("zero_optimization.stage=4"), 65, "zero_optimization.stage"},
             {with_set("optimizer.type=Adm"), 65, "Adm"},
             {with_set("dslaunch.steps=0"), 65, "dslaunch.steps"},

@@ -155,6 +155,21 @@ TEST_CASE("rows that another model's tokenizer has made are noticed") {
     CHECK_THAT(said(), Catch::Contains(warning) && Catch::Contains("dslaunch data prepare"));
 }
 
+TEST_CASE("bf16 is told to be slow where the processor has no instructions for it") {
+    const Tuning tuning;
+    const TemporaryFolder folder;
+    const auto said = [&](const char* type) {
+        JobProcess process(folder, {"env", "DSL_ISA=scalar", kDslaunch, "--device", "cpu",
+                                    "--num_gpus", "1", "--no-output", tuning.model(), "--data",
+                                    tuning.rows(), "--steps", "1", "--set", type});
+        CHECK(process.wait() == 0);
+        return process.err();
+    };
+    CHECK_THAT(said("bf16.enabled=true"), Catch::Contains("bf16 is slow on this processor") &&
+                                              Catch::Contains("--set bf16.enabled=false"));
+    CHECK_THAT(said("bf16.enabled=false"), !Catch::Contains("bf16 is slow"));
+}
+
 TEST_CASE("a plan needs no context where the model has positions") {
     const Tuning tuning;
     const TemporaryFolder folder;

@@ -115,6 +115,19 @@ std::string modes_text(const JobSetup& setup) {
         kept.size() == 1 ? "stays" : "stay");
 }
 
+// Says that the processor has no instructions for the run's bf16; empty: it has, or none are
+// needed.
+std::string slow_bf16_text(const JobSetup& setup) {
+    const kernels::Isa isa = kernels::isa_in_use();
+    const bool has_none =
+        isa == kernels::Isa::kScalar || isa == kernels::Isa::kAvx2 || isa == kernels::Isa::kAvx512;
+    if (setup.on_gpu || !has_none || setup.config().precision.compute != DType::kBF16) return "";
+    return fmt::format(
+        "bf16 is slow on this processor ({}), which has no instructions for it: products take {} "
+        "times as long as in fp32, which --set bf16.enabled=false takes",
+        kernels::isa_name(isa), isa == kernels::Isa::kAvx512 ? "some 4" : "up to 60");
+}
+
 std::string ranks_text(const RunFacts& facts, const launch::WorkerEnvironment& environment) {
     std::string text = fmt::format("{} x {}", counted(environment.world_size, "rank"),
                                    counted(facts.threads, "thread"));
@@ -168,6 +181,7 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
     log_detail("config", "{}{}", setup.config_origin,
                differences.empty() ? ", nothing but defaults" : " and options say " + differences);
     for (const std::string& text : setup.resolved.warnings) log_warn("config", "{}", text);
+    if (const std::string slow = slow_bf16_text(setup); !slow.empty()) log_warn("run", "{}", slow);
     std::vector<std::string> notes = setup.resolved.notes;
     if (!setup.resolved.chosen.empty()) notes.insert(notes.begin(), setup.resolved.chosen);
     tell_notes(notes);

@@ -34,13 +34,30 @@ void write_line(std::string_view line) {
     static_cast<void>(write_full(2, line));
 }
 
+constexpr std::string_view kTime = "00:00:00.000 ";  // as the logger's pattern writes it
+
+// Colours the level of LINE, which follows its time.
+void colour_level(std::string& line) {
+    for (const auto& [word, colour] :
+         {std::pair<std::string_view, std::string_view>{"error", "\x1b[1;31m"},
+          {"warning", "\x1b[33m"}}) {
+        if (line.size() <= kTime.size() || line.compare(kTime.size(), word.size(), word) != 0)
+            continue;
+        line.insert(kTime.size() + word.size(), "\x1b[0m");
+        line.insert(kTime.size(), colour);
+        return;
+    }
+}
+
 // spdlog's own stderr sink goes through stdio, which may split a long line into several writes.
 class OneWriteSink final : public spdlog::sinks::base_sink<std::mutex> {
   protected:
     void sink_it_(const spdlog::details::log_msg& message) override {
         spdlog::memory_buf_t line;
         formatter_->format(message, line);
-        write_line(fitted({line.data(), line.size()}, 2));
+        std::string text = fitted({line.data(), line.size()}, 2);
+        if (takes_colours(2)) colour_level(text);
+        write_line(text);
     }
     void flush_() override {}
 };
@@ -132,7 +149,6 @@ bool log_enabled(LogLevel level) {
 }
 
 std::optional<LoggedLine> read_logged(std::string_view line) {
-    constexpr std::string_view kTime = "00:00:00.000 ";  // as the logger's pattern writes it
     if (line.size() <= kTime.size()) return std::nullopt;
     for (size_t i = 0; i < kTime.size(); ++i) {
         const bool is_digit = line[i] >= '0' && line[i] <= '9';

@@ -12,7 +12,7 @@ namespace {
 // Returns the lines of TEXT as a terminal has them at its end, before the first one that begins
 // with WORD: what a moving line showed is replaced.
 std::vector<std::string> lines_before(const std::string& text, const std::string& word) {
-    constexpr std::string_view kErase = "\x1b[K";
+    constexpr std::string_view kErase = "\x1b[J";
     std::vector<std::string> lines;
     for (std::string& line : split(text, '\n')) {
         if (line.ends_with('\r')) line.pop_back();
@@ -59,7 +59,7 @@ TEST_CASE("a terminal shows the same without times, and a line that moves until 
     Json config = fixture_config(facts_of("gpt"), 1, 10'000'000);
     config["steps_per_print"] = 10'000'000;
     PtyProcess job(training_command(folder, kOneRank, archive_of("gpt"), config), 1000);
-    const bool moved = job.wait_for(" ms/step  ") && job.wait_for("\x1b[K\rstep ");
+    const bool moved = job.wait_for(" ms/step  ") && job.wait_for("\x1b[J\r\rstep ");
     INFO(job.shown());
     REQUIRE(moved);
     job.type("\x03");
@@ -68,7 +68,7 @@ TEST_CASE("a terminal shows the same without times, and a line that moves until 
     const std::vector<std::string> lines = lines_before(shown, "step 1/10000000  ");
     CHECK(components(lines, 0) == kShown);
     // Nothing is left of the line at the end, and no line of the report stands behind it.
-    const std::string end = shown.substr(shown.rfind("\x1b[K") + 3);
+    const std::string end = shown.substr(shown.rfind("\x1b[J") + 3);
     CHECK_THAT(end, Catch::Contains("dslaunch: interrupted"));
     CHECK(end.ends_with("\n"));
 }

@@ -14,7 +14,7 @@ namespace dslaunch {
 
 namespace {
 
-constexpr std::string_view kErase = "\x1b[K";  // from the cursor to the end of the line
+constexpr std::string_view kErase = "\x1b[J";  // from the cursor to the end of the screen
 constexpr size_t kColumnsUnknown = 80;         // of a terminal that does not say how wide it is
 
 }  // namespace
@@ -67,13 +67,15 @@ bool MovingLine::moves() const {
     return foreground < 0 || foreground == ::getpgrp();
 }
 
-// One column stays free: a terminal whose last one is filled may begin another line.
+// One column stays free: a terminal whose last one is filled may begin another line. The cursor
+// returns to the begin of the line: one that becomes too long when the terminal shrinks may be
+// broken there, and what is erased from its begin on is all of it.
 std::string MovingLine::draw(std::string_view text) {
     text_ = text;
     is_drawn_ = true;
     const size_t columns = terminal_columns(fd_);
     const size_t width = columns == 0 ? kColumnsUnknown : columns;
-    return fmt::format("\r{}{}", without_last_fields(text, width - 1), kErase);
+    return fmt::format("\r{}{}\r", without_last_fields(text, width - 1), kErase);
 }
 
 // Another program at this terminal may have written into the line since it was cleared.

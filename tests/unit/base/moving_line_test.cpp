@@ -81,7 +81,8 @@ TEST_CASE("a moving line gives way to other text and comes back after it") {
         },
         10);
     CHECK(child.wait() == 0);
-    CHECK(child.shown() == "\rstep 1\x1b[K\r\x1b[Kother\r\n\rstep 1\x1b[K\rstep 2\x1b[K\r\x1b[K");
+    CHECK(child.shown() ==
+          "\rstep 1\x1b[J\r\r\x1b[Jother\r\n\rstep 1\x1b[J\r\rstep 2\x1b[J\r\r\x1b[J");
 }
 
 TEST_CASE("the line has the width that the terminal has when it is drawn") {
@@ -100,8 +101,8 @@ TEST_CASE("the line has the width that the terminal has when it is drawn") {
         40);
     CHECK(child.wait() == 0);
     CHECK(child.shown() ==
-          "\rstep 1  loss 2  lr 3\x1b[K\rstep 1  loss 2\x1b[K\rstep 1\x1b[K"
-          "\rstep 1  loss 2  lr 3\x1b[K\rstep 1  loss 2  lr 3\x1b[K");
+          "\rstep 1  loss 2  lr 3\x1b[J\r\rstep 1  loss 2\x1b[J\r\rstep 1\x1b[J\r"
+          "\rstep 1  loss 2  lr 3\x1b[J\r\rstep 1  loss 2  lr 3\x1b[J\r");
 }
 
 TEST_CASE("a job in the background of its terminal moves no line, and none is erased there") {

@@ -53,6 +53,7 @@ TEST_CASE("progress is shown from the first second on, and told each 30 s") {
 TEST_CASE("on a terminal progress moves, log lines stand alone, and the result follows nothing") {
     test::PtyProcess child(
         [] {
+            ::unsetenv("NO_COLOR");
             Progress progress("work", "reading");
             await_key();
             log_warn("work", "a warning");
@@ -61,17 +62,17 @@ TEST_CASE("on a terminal progress moves, log lines stand alone, and the result f
             return 0;
         },
         40);
-    REQUIRE(child.wait_for("\rreading  1 s\x1b[K"));
-    REQUIRE(child.wait_for("\rreading  2 s\x1b[K"));
+    REQUIRE(child.wait_for("\rreading  1 s\x1b[J\r"));
+    REQUIRE(child.wait_for("\rreading  2 s\x1b[J\r"));
     child.type("\n");
     CHECK(child.wait() == 0);
     const std::string& shown = child.shown();
     INFO(shown);
-    const size_t warning = shown.find("warning work: a warning\r\n\rreading  ");
+    const size_t warning = shown.find(" \x1b[33mwarning\x1b[0m work: a warning\r\n\rreading  ");
     REQUIRE(warning != std::string::npos);
     // Time and speaker of the line are before it.
-    CHECK(shown.substr(0, warning).rfind("\r\x1b[K") > shown.substr(0, warning).rfind("reading"));
-    CHECK(shown.ends_with("\x1b[K\r\x1b[Kresult\r\n"));
+    CHECK(shown.substr(0, warning).rfind("\r\x1b[J") > shown.substr(0, warning).rfind("reading"));
+    CHECK(shown.ends_with("\x1b[J\r\r\x1b[Jresult\r\n"));
 }
 
 TEST_CASE("a work that is over soon shows nothing, and so does one whose log is quiet") {

@@ -102,11 +102,11 @@ class OnTerminal {
     UniqueFd terminal_;
 };
 
-const std::string kErased = "\r\x1b[K";
+const std::string kErased = "\r\x1b[J";
 
 // Returns what shows LINE.
 std::string moving(const std::string& line) {
-    return "\r" + line + "\x1b[K";
+    return "\r" + line + "\x1b[J\r";
 }
 
 }  // namespace

@@ -286,7 +286,7 @@ int refuse_target(const launch::JobSpec& spec, const JobRequest& request) {
 
 void tell_next(const RunOptions& options, const launch::JobSpec& spec, const std::string& data) {
     if (options.log.quiet || options.verifies || !options.role.empty()) return;
-    if (const std::string command = use_command(options, spec, data); !command.empty())
+    if (const std::string command = use_command(spec, data); !command.empty())
         launch::write_last_words(fitted("dslaunch: next: " + command, 2) + "\n");
 }
 

@@ -133,6 +133,8 @@ TEST_CASE("a restarted job goes on from its newest checkpoint") {
     CHECK(process.wait() == 0);
     INFO(process.err());
     CHECK(process.err().find("resuming from") != std::string::npos);
+    // What to do next is told only where no restart follows.
+    CHECK(process.err().find("go on with: ") == std::string::npos);
     CHECK(job.losses() == untouched.losses());
     CHECK(job.weights() == untouched.weights());
 }

@@ -121,6 +121,9 @@ TEST_CASE("a killed worker ends the training job, and it is named") {
     CHECK(code == 68);
     CHECK(milliseconds_since(began) < limit_ms(kEndGoalMs));
     CHECK(job.process.err().find("failed first: killed by SIGKILL") != std::string::npos);
+    for (const char* told : {"SIGKILL comes from outside", "/out/logs/rank-",
+                             "no checkpoint was saved, so another start begins anew"})
+        CHECK(job.process.err().find(told) != std::string::npos);
     CHECK(job.process.err().find(std::to_string(workers[2].pid)) != std::string::npos);
     check_gone(all, "worker killed");
     CHECK_FALSE(std::filesystem::exists(job.folder.path() + "/out/model.safetensors"));

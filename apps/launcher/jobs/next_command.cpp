@@ -76,8 +76,7 @@ std::string resume_command(std::span<const std::string> words, const RunOptions&
     return command;
 }
 
-std::string use_command(const RunOptions& options, const launch::JobSpec& spec,
-                        const std::string& data) {
+std::string use_command(const launch::JobSpec& spec, const std::string& data) {
     const std::string& output = spec.output_directory;
     if (output.empty() || !is_there(fmt::format("{}/{}", output, spec.weight_files.front())))
         return "";
@@ -93,7 +92,7 @@ std::string use_command(const RunOptions& options, const launch::JobSpec& spec,
     if (!writes_text(*folder)) return "";
     const std::string prompt = has_chat_template(*folder) ? "--chat" : "--prompt";
     return is_adapter ? fmt::format("dslaunch generate {} --adapter {} {} \"…\"",
-                                    shell_word(options.target), made, prompt)
+                                    shell_word(path_from_here(model)), made, prompt)
                       : fmt::format("dslaunch generate {} {} \"…\"", made, prompt);
 }
 

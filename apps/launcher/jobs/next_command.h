@@ -18,7 +18,6 @@ namespace dslaunch::launcher {
 
 // Returns the command that lets the model write which the job of SPEC has trained on the file DATA.
 // Empty: the weights are not on this machine, or the model writes no text.
-[[nodiscard]] std::string use_command(const RunOptions& options, const launch::JobSpec& spec,
-                                      const std::string& data);
+[[nodiscard]] std::string use_command(const launch::JobSpec& spec, const std::string& data);
 
 }  // namespace dslaunch::launcher

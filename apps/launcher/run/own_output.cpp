@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "storage/huggingface/named_place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -19,38 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRuns = "runs";
-constexpr size_t kNameMax = 80;
-
-// Returns the name of TARGET's file, without a model's ending, or of its folder.
-std::string model_name(const std::string& target, const std::string& directory) {
-    std::error_code missing;
-    fs::path path = fs::path(directory) / target;
-    if (!path.has_filename() || path.filename() == "." || path.filename() == "..") {
-        path = fs::weakly_canonical(path, missing);
-        if (!path.has_filename()) path = path.parent_path();
-    }
-    if (!fs::is_directory(path, missing))
-        for (const char* ending : {".pt", ".pt2"})
-            if (path.extension() == ending) return path.stem().string();
-    return path.filename().string();
-}
-
-// Returns NAME with plain characters alone; "model" if it has neither letters nor digits.
-std::string harmless(const std::string& name) {
-    std::string plain;
-    for (const char c : name) {
-        const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 &&
-                              static_cast<unsigned char>(c) < 0x80;
-        if (is_plain || c == '.' || c == '_' || c == '-') {
-            plain += c;
-        } else if (!plain.ends_with('_')) {
-            plain += '_';
-        }
-    }
-    const size_t begin = plain.find_first_not_of("._-");
-    plain = begin == std::string::npos ? "model" : plain.substr(begin, kNameMax);
-    return plain;
-}
 
 // Returns true if a step was trained below FOLDER, or weights or a checkpoint were written.
 bool has_results(const std::string& folder) {
@@ -110,7 +79,7 @@ std::string own_output_name(const std::string& target, const std::string& direct
     char date[32] = "";
     ::localtime_r(&seconds, &local);
     static_cast<void>(std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local));
-    return fmt::format("{}-{}", harmless(model_name(target, directory)), date);
+    return fmt::format("{}-{}", storage::run_name(target, directory), date);
 }
 
 OwnOutput::OwnOutput(RunOptions& options, const std::string& directory) {
@@ -119,7 +88,7 @@ OwnOutput::OwnOutput(RunOptions& options, const std::string& directory) {
                                    ? directory
                                    : (fs::path(directory) / options.working_directory).string();
     if (options.resume == "auto")
-        refuse_resume(harmless(model_name(options.target, models)), directory);
+        refuse_resume(storage::run_name(options.target, models), directory);
     const std::string name =
         fmt::format("{}/{}", kRuns, own_output_name(options.target, models, std::time(nullptr)));
     options.output = name;

@@ -365,12 +365,12 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
     if (const std::string wire = job::wire_text(setup); !wire.empty()) fmt::print("{}\n\n", wire);
     if (setup.place.is_pipeline()) fmt::print("{}\n\nits first rank:\n", job::stages_text(setup));
     print_admission(setup, arguments);
-    if (arguments.forecast) {
-        print_forecast(setup, arguments);
-    } else {
+    fmt::print("output: runs/{}-DATE, unless --output names a folder\n",
+               storage::run_name(arguments.job.model_path));
+    if (arguments.forecast) print_forecast(setup, arguments);
+    if (!arguments.forecast)
         fmt::print("time of a step: --forecast {} it\n",
                    setup.on_gpu ? "predicts" : "measures and predicts");
-    }
     fmt::print("{}\n{}\n", plan::plan_summary(setup.plan), plan::segments_table(setup.info));
     const std::vector<job::StepPhase> phases = job::step_phases(setup);
     for (const std::string& table :

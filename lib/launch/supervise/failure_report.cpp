@@ -50,18 +50,6 @@ std::string describe_behind(const std::vector<RankRecord>& ranks) {
                               least, most);
 }
 
-// True: the message says all, as of a mistake that the same command would meet again.
-bool tells_all(const RankRecord& record) {
-    if (!record.failure) return false;
-    const auto code = static_cast<ExitCode>(record.failure->code);
-    const bool is_mistake =
-        code == ExitCode::kUsage || code == ExitCode::kConfig || code == ExitCode::kInput;
-    const bool is_set_up = record.heartbeat && record.heartbeat->where == kSettingUp;
-    const bool is_lack =
-        code == ExitCode::kDisk || code == ExitCode::kSetup || code == ExitCode::kCheckpoint;
-    return is_mistake || (is_lack && is_set_up);
-}
-
 // True: somebody ended the rank, and no facts say who.
 bool is_killed_from_outside(const RankRecord& record) {
     return record.exited.signal_number == SIGKILL && !record.told_to_end &&
@@ -84,6 +72,17 @@ std::string other_messages(const std::vector<RankRecord>& ranks, size_t culprit)
 }
 
 }  // namespace
+
+bool is_told_whole(const RankRecord& record) {
+    if (!record.failure) return false;
+    const auto code = static_cast<ExitCode>(record.failure->code);
+    const bool is_mistake =
+        code == ExitCode::kUsage || code == ExitCode::kConfig || code == ExitCode::kInput;
+    const bool is_set_up = record.heartbeat && record.heartbeat->where == kSettingUp;
+    const bool is_lack =
+        code == ExitCode::kDisk || code == ExitCode::kSetup || code == ExitCode::kCheckpoint;
+    return is_mistake || (is_lack && is_set_up);
+}
 
 std::string describe_end(const RankRecord& record) {
     if (!record.ended) return record.started ? "running" : "not started";
@@ -128,10 +127,9 @@ std::string describe_ranks(const std::vector<RankRecord>& ranks) {
 }
 
 std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
-                             const std::deque<std::string>& last_lines,
-                             const FailureAdvice& advice) {
+                             const std::deque<std::string>& last_lines, const std::string& log) {
     const RankRecord& record = ranks[culprit];
-    if (tells_all(record)) {
+    if (is_told_whole(record)) {
         const bool is_one_host = std::ranges::all_of(
             ranks, [&](const RankRecord& rank) { return rank.host == record.host; });
         return fmt::format(
@@ -163,9 +161,7 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
     if (!lines.empty()) text += "  its last lines:\n";
     for (const std::string& line : lines) text += "    " + line + "\n";
     text += other_messages(ranks, culprit);
-    if (!advice.log.empty()) text += "  log: " + printable(advice.log) + "\n";
-    if (!advice.next.empty()) text += "  next: " + printable(advice.next) + "\n";
-    if (!advice.command.empty()) text += "    " + printable(advice.command) + "\n";
+    if (!log.empty()) text += "  log: " + printable(log) + "\n";
     if (ranks.size() == 1) return text;
     return text + "all ranks:\n" + describe_ranks(ranks);
 }

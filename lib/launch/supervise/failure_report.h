@@ -10,21 +10,18 @@
 
 namespace dslaunch::launch {
 
-// The rest of the report: where more of it is kept, and what the user may do next.
-struct FailureAdvice {
-    std::string log;      // the culprit's log file, or the command that shows it; empty: neither
-    std::string next;     // empty: nothing
-    std::string command;  // that goes on with the job, in a line of its own; empty: none
-};
-
 // A mistake that the culprit's own message tells whole (a wrong option, config or input, or what a
 // machine, disk or checkpoint lacks before the first step): "dslaunch: error: MESSAGE". Otherwise
 // the culprit with host, pid, end and its own message, after a hang the rank for which all wait,
-// the culprit's last lines, what other ranks say that did not only lose a peer, ADVICE, then the
-// table of all ranks. Ends with a newline.
+// the culprit's last lines, what other ranks say that did not only lose a peer, its LOG file
+// (empty: none), then the table of all ranks. Ends with a newline.
 [[nodiscard]] std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
                                            const std::deque<std::string>& last_lines,
-                                           const FailureAdvice& advice = {});
+                                           const std::string& log = {});
+
+// Returns true if the message of RECORD says all, as of a mistake that the same command would meet
+// again.
+[[nodiscard]] bool is_told_whole(const RankRecord& record);
 
 // "exit code 3", "killed by SIGSEGV (Segmentation fault), core dumped", "could not start: …",
 // "running".

@@ -179,7 +179,12 @@ int JobLoop::run() {
         std::string report = outcome.result.report;
         if (report.ends_with('\n')) report.pop_back();
         if (!report.empty()) output.note(report);
-        if (!begin_restart(outcome.result, output)) return end(outcome.result.exit_code, output);
+        if (!begin_restart(outcome.result, output)) {
+            std::string advice = outcome.result.advice;
+            if (advice.ends_with('\n')) advice.pop_back();
+            if (!advice.empty()) output.note(advice);
+            return end(outcome.result.exit_code, output);
+        }
         record_.wait_for_restart(restarts_);
         const bool waits = restarts_ > 0 && failures_in_a_row_ > 0;
         if (interrupted_within(waits ? times_.delay(failures_in_a_row_) : milliseconds(0)))

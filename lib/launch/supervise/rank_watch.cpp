@@ -315,32 +315,37 @@ bool RankWatch::has_checkpoint() const {
 }
 
 std::string RankWatch::describe(size_t culprit) const {
-    const RankRecord& record = ranks_[culprit];
-    FailureAdvice advice;
+    const int rank = ranks_[culprit].rank;
+    std::string log;
     if (!spec_.output_directory.empty())
-        advice.log =
-            fmt::format("{}/logs/rank-{}.log", path_from_here(spec_.output_directory), record.rank);
+        log = fmt::format("{}/logs/rank-{}.log", path_from_here(spec_.output_directory), rank);
+    return describe_failure(ranks_, culprit, output_.last_lines(rank), log);
+}
+
+// Says how the training goes on after the failure of CULPRIT.
+std::string RankWatch::advise(const RankRecord& culprit) const {
+    if (!saves() || !culprit.started || spec_.resume_command.empty() || is_told_whole(culprit))
+        return "";
+    const bool diverged =
+        culprit.failure && culprit.failure->code == static_cast<uint32_t>(ExitCode::kDiverged);
     // A checkpoint on another host's disk is not seen here.
-    const bool is_here = spec_.transport == TransportKind::kLocal;
-    if (saves() && record.started && (has_checkpoint() || !is_here)) {
-        const bool diverged =
-            record.failure && record.failure->code == static_cast<uint32_t>(ExitCode::kDiverged);
-        advice.next = fmt::format("{}go on from the newest checkpoint{}",
-                                  diverged ? "lower the learning rate, and " : "",
-                                  has_checkpoint() ? "" : ", if there is one");
-        advice.command = spec_.resume_command;
-    } else if (saves() && output_.newest_step() > 0) {
-        advice.next =
-            "no checkpoint was saved so far, so a new start begins anew; --save-interval N saves "
-            "one every N steps";
-    }
-    return describe_failure(ranks_, culprit, output_.last_lines(record.rank), advice);
+    if (has_checkpoint() || spec_.transport != TransportKind::kLocal)
+        return fmt::format("dslaunch: {}from the newest checkpoint{} go on with: {}\n",
+                           diverged ? "lower the learning rate, and " : "",
+                           has_checkpoint() ? "" : ", if there is one,",
+                           printable(spec_.resume_command));
+    if (output_.newest_step() == 0) return "";
+    return fmt::format("dslaunch: no checkpoint was saved, so another start begins anew{}\n",
+                       diverged ? ", with a lower learning rate (--lr)"
+                                : "; --save-interval N saves one every N steps");
 }
 
 // Says what an interrupted job leaves, and how it goes on.
 std::string RankWatch::describe_interrupted() const {
+    const bool trains = spec_.target_kind == TargetKind::kModel && spec_.duty == ModelDuty::kTrain;
     if (!saves() || spec_.resume_command.empty())
-        return "dslaunch: interrupted; every rank has ended\n";
+        return fmt::format("dslaunch: interrupted; every rank has ended{}\n",
+                           trains && !saves() ? ", and nothing is kept" : "");
     const bool all_well = std::ranges::none_of(ranks_, &RankRecord::failed);
     const int64_t step = output_.newest_step();
     if (all_well && step > 0)
@@ -402,6 +407,7 @@ AttemptResult RankWatch::conclude() const {
     result.may_restart = ranks_[*culprit].exited.start_error.empty();
     result.port_was_taken = lost_host_.empty() && port_was_taken();
     result.report = describe(*culprit);
+    result.advice = advise(ranks_[*culprit]);
     return result;
 }
 

@@ -31,6 +31,7 @@ struct AttemptResult {
     bool port_was_taken = false;
     bool left_processes = false;  // some could not be ended; the report names them
     std::string report;           // report of the failure for stderr; empty: none
+    std::string advice;           // what to do if no restart follows; empty: nothing
     std::vector<CutOffHost> cut_off;
 };
 
@@ -79,6 +80,7 @@ class RankWatch {
     void tell_threads(const WorkerStarted& started) const;
     void tell_binding(const WorkerStarted& started) const;
     [[nodiscard]] std::string describe(size_t culprit) const;
+    [[nodiscard]] std::string advise(const RankRecord& culprit) const;
     [[nodiscard]] std::string describe_interrupted() const;
     [[nodiscard]] bool saves() const;
     [[nodiscard]] bool has_checkpoint() const;

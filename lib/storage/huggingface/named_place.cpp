@@ -164,4 +164,26 @@ std::string tokenizer_folder_at(const std::string& path) {
     return path;
 }
 
+std::string run_name(const std::string& path, const std::string& folder) {
+    constexpr size_t kNameMax = 80;
+    std::error_code missing;
+    std::filesystem::path place = std::filesystem::path(folder) / path;
+    if (!place.has_filename() || place.filename() == "." || place.filename() == "..") {
+        place = std::filesystem::weakly_canonical(place, missing);
+        if (!place.has_filename()) place = place.parent_path();
+    }
+    const bool is_archive = place.extension() == ".pt" || place.extension() == ".pt2";
+    std::string name;
+    for (const char c :
+         (is_archive && !is_folder(place) ? place.stem() : place.filename()).string()) {
+        if (is_word_of_hub(std::string("x") + c)) {
+            name += c;
+        } else if (!name.ends_with('_')) {
+            name += '_';
+        }
+    }
+    const size_t begin = name.find_first_not_of("._-");
+    return begin == std::string::npos ? "model" : name.substr(begin, kNameMax);
+}
+
 }  // namespace dslaunch::storage

@@ -33,6 +33,11 @@ namespace dslaunch::storage {
 // there, or a file.
 [[nodiscard]] std::string tokenizer_folder_at(const std::string& path);
 
+// Returns the name that runs of the model PATH, below FOLDER, have in the folder runs: the name of
+// its file without a model's ending, or of its folder, with letters, digits, `.`, `_` and `-`
+// alone.
+[[nodiscard]] std::string run_name(const std::string& path, const std::string& folder = "");
+
 // Throws Error{kInput}: nothing is at PATH, which is the name of a model.
 [[noreturn]] void fail_missing_model(const std::string& path);
 

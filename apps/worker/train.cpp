@@ -257,7 +257,7 @@ class TrainRole {
                        job::JobSteps::Parts{*comms_.own().collectives, buffers, *state},
                        job::StepsOptions{arguments_.output, std::move(rates_)});
         if (arguments_.verify) {
-            begin("running the model's own forward");
+            begin("reading the model to compare with");
             watch(*state);
         }
         job::keep_freed_memory();

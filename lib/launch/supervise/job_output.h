@@ -60,8 +60,12 @@ class JobOutput {
     // Says WHAT this launcher does from now on, as "reaching 4 hosts", while rank 0 says nothing of
     // its own; empty: nothing that takes long.
     void begin_work(std::string_view what);
-    // Takes what rank 0 says of its progress (Heartbeat::progress).
-    void rank_progress(std::string_view text) { rank_progress_ = text; }
+    // Takes what rank 0 says of its progress (Heartbeat::progress) in place of what this launcher
+    // does; empty: nothing is to be told.
+    void rank_progress(std::string_view text) {
+        work_.clear();
+        rank_progress_ = text;
+    }
     // Shows how far the job is: on a terminal as its last line, which moves, elsewhere as a line
     // each kToldEach in which no other told it. Never of scripts and programs, whose own output it
     // would disturb. Called often.

@@ -303,6 +303,11 @@ TEST_CASE("the progress of a training moves on its terminal, and every other lin
         look();
         output.begin_work("");
         look();
+        // A rank that works and says nothing of its progress has started.
+        output.begin_work("starting 2 ranks");
+        output.rank_progress("");
+        clock.sleep_for(std::chrono::seconds(2));
+        look();
         output.rank_progress("step 3/9");
         look();
         output.note("dslaunch: the end");
@@ -314,7 +319,7 @@ TEST_CASE("the progress of a training moves on its terminal, and every other lin
                        "", moving("reaching 3 hosts  2 s"), step, "",
                        kErased + "[0] one\r\n" + kErased + "[0] two\r\n" + step,
                        kErased + "result\r\n" + step, kErased + "step 2/9  loss 2.4\r\n" + step,
-                       kErased, moving("step 3/9"), kErased + "dslaunch: the end\r\n"});
+                       kErased, "", moving("step 3/9"), kErased + "dslaunch: the end\r\n"});
     CHECK(terminal.shown().empty());
 }
 

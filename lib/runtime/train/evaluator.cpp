@@ -126,7 +126,7 @@ graph::Boundary Evaluator::forward(const EvalBatch& batch,
     return boundary;
 }
 
-EvalShare Evaluator::run() {
+EvalShare Evaluator::run(const std::function<void(double share)>& tell) {
     const at::ScalarType compute_dtype = graph::scalar_type_of(parts_.config->precision.compute);
     const graph::ComputeContext context(false, compute_dtype, parts_.device.type());
     static_cast<void>(prepare());
@@ -139,6 +139,7 @@ EvalShare Evaluator::run() {
                          parts_.config->batch.data_parallel_size, parts_.rank});
     EvalShare share;
     for (int64_t round = 0; round < plan.round_count(); ++round) {
+        if (tell) tell(static_cast<double>(round) / static_cast<double>(plan.round_count()));
         if (parts_.leaves && parts_.leaves()) {
             share.cut_short = true;
             break;

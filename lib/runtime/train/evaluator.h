@@ -73,8 +73,9 @@ class Evaluator {
     // loss. Every rank calls it: parameters that lie in shards are brought together segment by
     // segment. The model is in train mode again afterwards, its buffers as they were; trained
     // parameters keep what forward writes. Throws
-    // Error{kConfig} if the model in eval mode cannot be dealt to the stages.
-    [[nodiscard]] EvalShare run();
+    // Error{kConfig} if the model in eval mode cannot be dealt to the stages. TELL, if there is
+    // one, is told before each batch which share of them is done.
+    [[nodiscard]] EvalShare run(const std::function<void(double share)>& tell = {});
     // Makes the graph that run() uses, unless it is there. Throws as run() does, and what lowering
     // throws.
     const graph::SegmentedModel& prepare();

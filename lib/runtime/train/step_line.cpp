@@ -41,8 +41,14 @@ void StepLine::end_step(const DoneStep& done) {
 void StepLine::begin_other(std::string_view what) {
     const std::lock_guard lock(mutex_);
     other_ = what;
+    other_share_ = 0;
     other_began_ = clock_.now();
     step_began_ = other_began_;  // its time belongs to no step
+}
+
+void StepLine::do_other(double share) {
+    const std::lock_guard lock(mutex_);
+    other_share_ = share;
 }
 
 std::string StepLine::text(double share) const {
@@ -54,6 +60,7 @@ std::string StepLine::text(double share) const {
     std::string text = fmt::format("step {}/{}", done, steps_);
     if (is_other) {
         text += fmt::format(", {} {}", other_, time_text(seconds_since(other_began_)));
+        if (other_share_ > 0) text += fmt::format(" ({:.0f} %)", 100 * other_share_);
     } else if ((in_step >= kLongStepSeconds || !done_) && done < steps_) {
         text = fmt::format("step {}/{}, {} ({:.0f} %)", done + 1, steps_, time_text(in_step),
                            100 * std::clamp(share, 0.0, 1.0));

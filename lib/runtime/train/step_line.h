@@ -33,6 +33,8 @@ class StepLine {
     void end_step(const DoneStep& done);
     // Something else is done now, as "evaluating"; empty: steps again.
     void begin_other(std::string_view what);
+    // SHARE of that is done.
+    void do_other(double share);
 
     // "step 41/60  loss 2.8540  left 0:00:07  lr 0.001  346 ms/step  185 tok/s  668.0 MiB". SHARE
     // of the present step is done. A step that takes long says how long it has taken.
@@ -47,6 +49,7 @@ class StepLine {
     int64_t step_ = 0;  // under way, from 1; 0: none yet
     TimePoint step_began_{};
     std::string other_;
+    double other_share_ = 0;
     TimePoint other_began_{};
     std::optional<DoneStep> done_;
     int64_t steps_done_ = 0;  // since begin

@@ -535,7 +535,7 @@ std::optional<double> Trainer::evaluate(int64_t step) {
     line_.begin_other("evaluating");
     parts_.state->meet();
     parts_.state->settle();
-    const EvalShare share = parts_.evaluator->run();
+    const EvalShare share = parts_.evaluator->run([this](double done) { line_.do_other(done); });
     double sums[6] = {share.loss_sum,       share.weight,           share.samples,
                       share.rewards.chosen, share.rewards.rejected, share.rewards.accuracy};
     parts_.collectives->sum_ordered(sums);

@@ -70,6 +70,8 @@ TEST_CASE("evaluating and saving are told with their time, and belong to no step
     line.begin_other("evaluating");
     pass(clock, 3);
     CHECK(line.text(0) == "step 0/60, evaluating 3 s");
+    line.do_other(0.255);
+    CHECK(line.text(0) == "step 0/60, evaluating 3 s (26 %)");
     line.begin_step(1);
     pass(clock, 1);
     line.end_step(step_of(1, 1'000));

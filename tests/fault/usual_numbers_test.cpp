@@ -2,6 +2,7 @@
 // is the one that names the usual numbers, and what is resumed goes on with the numbers it began
 // with.
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -64,6 +65,58 @@ class Tuning {
   private:
     TemporaryFolder folder_;
 };
+
+struct Column {
+    std::string name, dtype;
+    std::vector<int64_t> shape;
+    std::string bytes;
+};
+
+void write_columns(const std::string& path, const std::vector<Column>& columns) {
+    Json header;
+    std::string bytes;
+    for (const Column& column : columns) {
+        header[column.name] = {
+            {"dtype", column.dtype},
+            {"shape", column.shape},
+            {"data_offsets", {bytes.size(), bytes.size() + column.bytes.size()}}};
+        bytes += column.bytes;
+    }
+    const std::string text = header.dump();
+    const uint64_t length = text.size();
+    write_file(path,
+               std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + bytes);
+}
+
+// Writes the fixture's llama into FOLDER with VOCABULARY tokens and weights of 0.
+void write_wide_model(const std::string& folder, int64_t vocabulary) {
+    const std::string from = fixture_file("huggingface/llama");
+    std::filesystem::create_directory(folder);
+    Json config = Json::parse(content_of(from + "/config.json"));
+    config["vocab_size"] = vocabulary;
+    write_file(folder + "/config.json", config.dump());
+    std::vector<Column> weights;
+    for (int shard = 1; shard <= 4; ++shard) {
+        const std::string bytes =
+            content_of(fmt::format("{}/model-0000{}-of-00004.safetensors", from, shard));
+        uint64_t length = 0;
+        std::memcpy(&length, bytes.data(), sizeof length);
+        const Json header = Json::parse(bytes.substr(8, length));
+        for (const auto& [name, entry] : header.items()) {
+            if (name == "__metadata__") continue;
+            Column column{name, entry.at("dtype"), entry.at("shape").get<std::vector<int64_t>>(),
+                          ""};
+            if (name.find("embed_tokens") != name.npos || name.find("lm_head") != name.npos)
+                column.shape[0] = vocabulary;
+            size_t numel = 1;
+            for (const int64_t extent : column.shape) numel *= static_cast<size_t>(extent);
+            column.bytes.resize(numel * sizeof(float));
+            REQUIRE(column.dtype == "F32");
+            weights.push_back(column);
+        }
+    }
+    write_columns(folder + "/model.safetensors", weights);
+}
 
 void check_same_run(const Tuned& silent, const Tuned& named) {
     REQUIRE_FALSE(named.losses.empty());
@@ -153,6 +206,62 @@ TEST_CASE("rows that another model's tokenizer has made are noticed") {
     std::swap(words["t3"], words["t4"]);
     write_file(path, tokenizer.dump());
     CHECK_THAT(said(), Catch::Contains(warning) && Catch::Contains("dslaunch data prepare"));
+}
+
+TEST_CASE("rows of bytes are noticed where a model has a large vocabulary") {
+    const TemporaryFolder folder;
+    const std::string model = folder.path() + "/wide", rows = folder.path() + "/rows.safetensors";
+    write_wide_model(model, 8192);
+    const auto said = [&](const std::string& text) {
+        std::string tokens, targets;
+        for (const char c : text.substr(0, text.size() / 16 * 16)) {
+            const int32_t token = static_cast<unsigned char>(c);
+            tokens.append(reinterpret_cast<const char*>(&token), sizeof token);
+        }
+        const auto count = static_cast<int64_t>(tokens.size() / 16 / sizeof(int32_t));
+        write_columns(rows, {{"tokens", "I32", {count, 16}, tokens},
+                             {"targets", "I32", {count, 16}, tokens}});
+        JobProcess process(folder, {kDslaunch, "plan", model, "--data", rows});
+        const int code = process.wait();
+        INFO(process.err());
+        CHECK(code == 0);
+        return process.err();
+    };
+    std::string text, sums;
+    for (int i = 0; i < 20; ++i) {
+        text += "In the beginning was the word. ";
+        sums += fmt::format("{}+{}={};", i, 7 * i, 8 * i);
+    }
+    CHECK_THAT(said(text), Catch::Contains("they look like bytes") &&
+                               Catch::Contains("dslaunch data prepare TEXT --model"));
+    CHECK_THAT(said(sums), !Catch::Contains("look like"));
+}
+
+TEST_CASE("config check shows what a run of a folder would take") {
+    const Tuning tuning;
+    const TemporaryFolder folder;
+    const std::string file = folder.path() + "/ds_config.json";
+    write_file(file, "{}");
+    const auto rate = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> words = {kDslaunch, "config", "check", file, "--json"};
+        words.insert(words.end(), more.begin(), more.end());
+        JobProcess process(folder, words);
+        CHECK(process.wait() == 0);
+        const Json resolved = Json::parse(process.out());
+        for (const Json& value : resolved.at("values"))
+            if (value.at("path") == "optimizer.params.lr") return value.at("value").get<double>();
+        return 0.0;
+    };
+    CHECK(rate({}) == 1e-3);
+    CHECK(rate({"--model", tuning.model()}) == 2e-5);
+    // A config that lies in the folder is its own.
+    std::filesystem::copy_file(fixture_file("huggingface/llama/config.json"),
+                               folder.path() + "/config.json");
+    CHECK(rate({}) == 1e-3);
+    for (const auto& weights : std::filesystem::directory_iterator(tuning.model()))
+        if (weights.path().filename().string().starts_with("model"))
+            std::filesystem::copy(weights.path(), folder.path());
+    CHECK(rate({}) == 2e-5);
 }
 
 TEST_CASE("bf16 is told to be slow where the processor has no instructions for it") {

@@ -308,6 +308,28 @@ TEST_CASE("a key that others may read, and an address that others reach without 
     CHECK(err.find("--api-key-file") != std::string::npos);
 }
 
+TEST_CASE("chats that have their answer already are named, for what is written comes after it") {
+    const TemporaryFolder folder;
+    const std::string model = folder.path() + "/model";
+    std::filesystem::copy(fixture_file("huggingface/qwen2"), model);
+    write_file(model + "/tokenizer.json",
+               R"({"model": {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"},)"
+               R"( "pre_tokenizer": {"type": "Whitespace"}})");
+    write_file(model + "/chat_template.jinja",
+               "{% for message in messages %}{{ message.content }}{% endfor %}");
+    const std::string question = R"({"role": "user", "content": "q"})";
+    const std::string answer = R"({"role": "assistant", "content": "a"})";
+    write_file(folder.path() + "/chats.jsonl",
+               fmt::format("{{\"messages\": [{0}]}}\n{{\"messages\": [{0}, {1}]}}\n"
+                           "{{\"messages\": [{0}, {1}], \"continue_final_message\": true}}\n",
+                           question, answer));
+    JobProcess process(folder, {kDslaunch, "generate", model, "--file",
+                                folder.path() + "/chats.jsonl", "--tokens", "2", "--as", "ids"});
+    CHECK(process.wait() == 0);
+    INFO(process.err());
+    CHECK(process.err().find("1 of 3 lines end with an answer") != std::string::npos);
+}
+
 TEST_CASE("Ctrl-C ends generate on ranks at once: there is nothing to save") {
     adopt_orphans();
     TextJob job(kWriteOnRanks);

@@ -102,6 +102,10 @@ TEST_CASE("a pipeline of measured segments is drawn, and weighed on a thousand r
     CHECK(works_in(picture) <= 2 * 4 * 3);
     options = drawn;
     options.insert(options.end(), {"--flops-rate", "1e9"});
+    const PlanResult refused = plan(folder, options);
+    CHECK(refused.code == 66);
+    CHECK(mentions(refused.err, "is there already; --force replaces it"));
+    options.emplace_back("--force");
     REQUIRE(plan(folder, options).code == 0);
     CHECK(works_in(picture) == 2 * 4 * 3);
     const Json measured = plan_json(folder, {"--stages", "2", "--micro-batches", "4"});

@@ -79,6 +79,31 @@ TEST_CASE("config and data are found where the worker would find them") {
     }
 }
 
+TEST_CASE("a folder with a model that no run made there is not trained into") {
+    for (const char* name :
+         {"model.safetensors", "model.pt", "adapter/adapter_model.safetensors"}) {
+        TemporaryFolder folder;
+        copy_model(folder);
+        write_file(folder.path() + "/text.bin", "tokens");
+        write_file(folder.path() + "/models/ds_config.json", kConfig);
+        const Words begins = {"--output", "out"};
+        const Words resumes = {"--output", "out", "--resume"};
+        CHECK_NOTHROW(looked_into(folder, begins));
+        const std::filesystem::path model = folder.path() + "/out/" + name;
+        std::filesystem::create_directories(folder.path() + "/out");
+        write_file(folder.path() + "/out/notes.txt", "mine");
+        CHECK_NOTHROW(looked_into(folder, resumes));
+        std::filesystem::create_directories(model.parent_path());
+        write_file(model, "weights");
+        for (const Words& options : {begins, resumes})
+            CHECK_THAT(refusal(folder, options, ExitCode::kCheckpoint),
+                       Catch::Contains("the trained weights would replace it"));
+        // What a run has left is looked at by the ranks.
+        write_file(folder.path() + "/out/metrics.jsonl", "{}");
+        CHECK_NOTHROW(looked_into(folder, resumes));
+    }
+}
+
 TEST_CASE("what is wrong with model, config or data is said before anything starts") {
     TemporaryFolder folder;
     CHECK_THAT(refusal(folder, {}, ExitCode::kInput), Catch::Contains("/models/m.pt: cannot open"));

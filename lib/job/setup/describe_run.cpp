@@ -135,14 +135,19 @@ std::string ranks_text(const RunFacts& facts, const launch::WorkerEnvironment& e
     return text;
 }
 
-// Shows the first note, and how many there are; all are details.
+// Shows the first notes, and how many more there are; all are details.
 void tell_notes(const std::vector<std::string>& notes) {
-    for (const std::string& note : notes) log_detail("config", "{}", note);
-    if (notes.empty()) return;
-    const auto others = std::ssize(notes) - 1;
-    log_info(
-        "config", "{}{}", notes.front(),
-        others == 0 ? "" : fmt::format("; {}: --log-level debug", counted(others, "more note")));
+    constexpr std::ptrdiff_t kShown = 3;
+    const std::ptrdiff_t shown = std::ssize(notes) > kShown ? kShown - 1 : std::ssize(notes);
+    for (std::ptrdiff_t i = 0; i < std::ssize(notes); ++i) {
+        if (i < shown) {
+            log_info("config", "{}", notes[i]);
+        } else {
+            log_detail("config", "{}", notes[i]);
+        }
+    }
+    if (shown < std::ssize(notes))
+        log_info("config", "{}: --log-level debug", counted(std::ssize(notes) - shown, "more note"));
 }
 
 std::string output_text(const JobSetup& setup, const std::string& output) {
@@ -182,9 +187,8 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
                differences.empty() ? ", nothing but defaults" : " and options say " + differences);
     for (const std::string& text : setup.resolved.warnings) log_warn("config", "{}", text);
     if (const std::string slow = slow_bf16_text(setup); !slow.empty()) log_warn("run", "{}", slow);
-    std::vector<std::string> notes = setup.resolved.notes;
-    if (!setup.resolved.chosen.empty()) notes.insert(notes.begin(), setup.resolved.chosen);
-    tell_notes(notes);
+    if (!setup.resolved.chosen.empty()) log_info("config", "{}", setup.resolved.chosen);
+    tell_notes(setup.resolved.notes);
     log_debug("config", "from {}\n{}", setup.config_origin, config::resolved_table(setup.resolved));
     if (const std::string why = shard_text(setup); !why.empty())
         log_info("train", "dslaunch.shard auto: {}", why);

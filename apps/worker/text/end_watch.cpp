@@ -92,9 +92,9 @@ void EndWatch::begin_grace() {
     limit_ = SystemClock().now() + grace_;
     if (!service_->failure().empty()) return;
     const infer::EngineCounts counts = service_->counts().engine;
-    log_info("serve", "asked to end: no more requests are taken, {} may go on for {:.0f} s",
-             counted(counts.running + counts.waiting, "text"),
-             std::chrono::duration<double>(grace_).count());
+    log_info("serve", "asked to end: waiting up to {:.0f} s for {}",
+             std::chrono::duration<double>(grace_).count(),
+             counted(counts.running + counts.waiting, "running text"));
 }
 
 void EndWatch::begin_end() {

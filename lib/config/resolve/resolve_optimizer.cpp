@@ -30,7 +30,7 @@ void Resolver::optimizer() {
         bool known = std::find(later.begin(), later.end(), name) != later.end();
         std::string message = known ? fmt::format("{} is not available yet in this version: use {}",
                                                   type->text, types_text("optimizer"))
-                                    : fmt::format("unknown optimizer {}", describe(*type));
+                                    : fmt::format("unknown optimizer `{}`", printable(type->text));
         if (!known) {
             auto near = nearest(type->text, names);
             message += near ? fmt::format(", did you mean `{}`?", *near)

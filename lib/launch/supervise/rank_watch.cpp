@@ -155,6 +155,10 @@ void RankWatch::tell_threads(const WorkerStarted& started) const {
     const int64_t cores = fleet_.nodes().front().hello.cores;
     const std::string& host = spec_.nodes.front().name;
     const std::string ranks = counted(machine_ranks_, "rank");
+    if (machine_ranks_ > cores)
+        output_.note(fmt::format(
+            "dslaunch: {} take turns on the {} of {}: as many ranks as processors are faster",
+            ranks, counted(cores, "processor"), host));
     const bool is_given = find_variable(spec_.environment.set, kThreadsVariable) != nullptr ||
                           (spec_.environment.inherit_all && std::getenv(kThreadsVariable));
     if (!is_given)

@@ -110,7 +110,7 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:15: optimizer: has no `type`: give Adam, AdamW, SGD, Adagrad, Lion, Lamb, Muon, "
           "Adafactor, OneBitAdam, ZeroOneAdam or OneBitLamb"}},
         {R"({"optimizer": {"type": "Adm"}})",
-         {"c:1:24: optimizer.type: unknown optimizer the string \"Adm\", did you mean `Adam`?"}},
+         {"c:1:24: optimizer.type: unknown optimizer `Adm`, did you mean `Adam`?"}},
         {R"({"optimizer": {"type": "MuAdam", "params": {"lr": 0.3}}})",
          {"c:1:24: optimizer.type: MuAdam is not available yet in this version: use Adam, AdamW, "
           "SGD, Adagrad, Lion, Lamb, Muon, Adafactor, OneBitAdam, ZeroOneAdam or OneBitLamb"}},

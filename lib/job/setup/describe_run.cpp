@@ -147,7 +147,8 @@ void tell_notes(const std::vector<std::string>& notes) {
         }
     }
     if (shown < std::ssize(notes))
-        log_info("config", "{}: --log-level debug", counted(std::ssize(notes) - shown, "more note"));
+        log_info("config", "{}: --log-level debug",
+                 counted(std::ssize(notes) - shown, "more note"));
 }
 
 std::string output_text(const JobSetup& setup, const std::string& output) {

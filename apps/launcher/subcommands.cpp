@@ -97,7 +97,7 @@ constexpr Subcommand kSubcommands[] = {
     {"ckpt", "lists, verifies, inspects, compares, exports and imports checkpoints", own<ckpt_command>},
     {"zero_to_fp32", "writes the weights of a DeepSpeed checkpoint as safetensors", own<zero_to_fp32_command>},
     {"pack", "puts config and data reference into a model archive", own<pack_command>},
-    {"generate", "lets a language model write text, on one rank or on many", shared_role},
+    {"generate", "generates text with a language model, on one rank or many", shared_role},
     {"serve", "serves a language model over HTTP, as OpenAI's protocol", shared_role},
     {"data", "turns lines of text and chats into rows of tokens, and shows them", worker_role},
     {"eval", "says how well a language model foretells held-out text, and chooses answers", shared_role},

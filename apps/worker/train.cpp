@@ -272,11 +272,11 @@ class TrainRole {
         if (!setup_.config().precision.master_copies)
             fail(ExitCode::kConfig,
                  "bf16.bf16_master_weights_and_grads: weights without fp32 copies are rounded by "
-                 "drawn numbers, which verify cannot foretell: verify without it");
+                 "random numbers, which verify cannot predict: verify without it");
         if (setup_.config().states != config::MomentFormat::kFp32)
             fail(ExitCode::kConfig,
                  "dslaunch.optimizer.states: moments in fewer bits than fp32 are rounded by drawn "
-                 "numbers, which verify cannot foretell: verify with fp32");
+                 "numbers, which verify cannot predict: verify with fp32");
         if (setup_.config().lagging.on)
             fail(ExitCode::kConfig,
                  "zero_optimization.zenflow: verify compares each update with the exact one of its "
@@ -284,7 +284,7 @@ class TrainRole {
         if (setup_.plan_options.reduce_packing() != WirePacking::kNone)
             fail(
                 ExitCode::kConfig,
-                "verify does not foretell gradients that hosts round before they send them: set "
+                "verify does not predict gradients that hosts round before they send them: set "
                 "communication_data_type (with dslaunch.sequence.size "
                 "seq_parallel_communication_data_type) to fp32, zero_quantized_gradients to false, "
                 "and with torch_autocast lower_precision_safe_modules to []");

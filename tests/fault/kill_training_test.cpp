@@ -122,7 +122,7 @@ TEST_CASE("a killed worker ends the training job, and it is named") {
     CHECK(milliseconds_since(began) < limit_ms(kEndGoalMs));
     CHECK(job.process.err().find("failed first: killed by SIGKILL") != std::string::npos);
     for (const char* told : {"SIGKILL comes from outside", "/out/logs/rank-",
-                             "no checkpoint was saved, so another start begins anew"})
+                             "no checkpoint was saved, so another start begins at step 1"})
         CHECK(job.process.err().find(told) != std::string::npos);
     CHECK(job.process.err().find(std::to_string(workers[2].pid)) != std::string::npos);
     check_gone(all, "worker killed");

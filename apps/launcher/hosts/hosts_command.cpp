@@ -176,13 +176,14 @@ void print_json(const launch::Fleet& fleet, const std::vector<launch::HostState>
 int check(std::span<const std::string> arguments) {
     bool as_json = false;
     std::string directory;
-    const HostCommand syntax{check_page(),
-                             {{"chdir", "DIR",
-                               "a directory that every host must have, whose free disk is told; "
-                               "default: the current one, which a host may lack",
-                               [&](const std::string& value) { directory = value; }},
-                              {"json", "", "one JSON object; bytes, nanoseconds, -1 for unlimited",
-                               [&](const std::string&) { as_json = true; }}}};
+    const HostCommand syntax{
+        check_page(),
+        {{"chdir", "DIR",
+          "a directory that every host must have, whose free disk space is shown; "
+          "default: the current one, which a host may lack",
+          [&](const std::string& value) { directory = value; }},
+         {"json", "", "one JSON object; bytes, nanoseconds, -1 for unlimited",
+          [&](const std::string&) { as_json = true; }}}};
     ParsedCommand parsed = parse_host_command(arguments, syntax);
     if (parsed.help) return 0;
     if (!parsed.words.empty()) {

@@ -66,7 +66,7 @@ class TrustCommand {
             if (key.state != launch::HostKeyState::kChanged || options_.replace.count(name(i)) != 0)
                 continue;
             errors_[i] = fmt::format(
-                "its key {} is NOT the one in {}: the host was set up anew, or somebody stands "
+                "its key {} is NOT the one in {}: the host was installed again, or somebody stands "
                 "between; when you know why, give --replace {}",
                 key.fingerprint, printable(key.file), name(i));
         }

@@ -391,7 +391,7 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
 void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
     MeshArguments& mesh = arguments.mesh;
     app.add("--stages N", mesh.wish.stages,
-            "the model as a pipeline of so many stages, every schedule beside the others; with "
+            "the model as a pipeline of so many stages, all schedules compared; with "
             "--tensor and --sequence as a mesh")
         .range(1, 4096)
         .excludes("--compare");

@@ -47,7 +47,7 @@ std::optional<storage::AdapterChanges> open_adapter(const std::string& folder,
 }  // namespace
 
 void declare_decoder(CommandLine& app, DecoderArguments& arguments) {
-    app.add("--adapter DIR", arguments.adapter, "a trained adapter (LoRA), beside the weights");
+    app.add("--adapter DIR", arguments.adapter, "a trained adapter (LoRA) to use with the model");
     app.add("--weights FORM", arguments.weights,
             "as-is, or rounded when they are read: f32, bf16, fp16, int8, int4, nf4")
         .show_default()
@@ -149,7 +149,7 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     options.cache = dtype_named(arguments_.cache);
     options.streams = limit && weights.mapped_bytes > limit->left.value;
     if (options.streams)
-        log_info("decoder", "{} of weights are more than {} leaves, {}: each step reads them anew",
+        log_info("decoder", "{} of weights are more than {} leaves, {}: each step reads them again",
                  to_text(Bytes{weights.mapped_bytes}), limit->name, to_text(limit->left));
     options.frequencies = graph::rotary_frequencies(folder_.config);
     if (!ranks_->is_alone())

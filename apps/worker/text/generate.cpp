@@ -55,7 +55,7 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
     app.add("--prompt-ids LIST", arguments.prompt.ids, "token ids to continue, as in 5,17,2");
     app.add("--chat TEXT", arguments.prompt.chat,
             "what a user says to the model, in its chat template");
-    app.add("--system TEXT", arguments.prompt.system, "with --chat: what the model is told before");
+    app.add("--system TEXT", arguments.prompt.system, "with --chat: the system message");
     app.add("--chat-template-kwargs JSON", arguments.prompt.template_kwargs,
             "with --chat and --file: variables of the chat template, as "
             "'{\"enable_thinking\": false}'");

@@ -103,7 +103,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.lora.dropout", kFloat, "0", "0..1", "Dropout of what goes into an adapter"},
     {"dslaunch.lora.rslora", kBool, "false", "", "Multiply by alpha / sqrt(r)"},
     {"dslaunch.lora.targets", kStrings, "null", "", "Linear layers that get an adapter, by pattern or by the end of their names; null: all but the last"},
-    {"dslaunch.lora.modules_to_save", kStrings, "null", "", "Modules that train as they are and are saved beside the adapters"},
+    {"dslaunch.lora.modules_to_save", kStrings, "null", "", "Modules that train as they are and are saved with the adapters"},
     {"dslaunch.lora.base", kString, "as_is", "as_is|int8|int4|nf4", kBaseDoc},
     {"dslaunch.lora.init", kString, "null", "", "Folder of an adapter to begin with, as PEFT writes it; null: a new one"},
     {"dslaunch.offload", kObject, "null", "", "Offload to nvme, beside zero_optimization and aio"},

@@ -63,7 +63,7 @@ constexpr KeySpec kFeatureKeys[] = {
     {"expert_parallel.preset_model", kString, "null", "", "Names of a known model", kNotYet, kNoExperts},
     {"expert_parallel.use_grouped_mm", kBool, "true", "", "Grouped matrix products", kNotYet, kNoExperts},
     {"expert_parallel.disable_triton_grouped_mm", kBool, "false", "", "Without Triton", kNotYet, kNoExperts},
-    {"expert_parallel.async_split_plan", kBool, "false", "", "Plan the exchange beside the computation", kNotYet, kNoExperts},
+    {"expert_parallel.async_split_plan", kBool, "false", "", "Plan the exchange while computing", kNotYet, kNoExperts},
     {"expert_parallel.validate_folding_routing", kBool, "false", "", "Check the routing of folded ranks", kNotYet, kNoExperts},
     {"expert_parallel.comm_backend", kString, "comm", "comm|deepep", "Who moves tokens", kNotYet, kNoExperts},
     {"expert_parallel.comm_max_tokens_per_rank", kInt, "0", ">=0", "Most tokens of a rank", kNotYet, kNoExperts},

@@ -8,8 +8,8 @@ using enum KeyType;
 using enum KeyStatus;
 
 constexpr const char* kWaitsForNorm =
-    "updates that need the norm wait for it, and the others begin beside the backward: the results "
-    "are the same";
+    "updates that need the norm wait for it, and the others begin during the backward pass: the "
+    "results are the same";
 constexpr const char* kNoLoCo =
     "dslaunch.communication.error_feedback keeps the whole error, without average or reset";
 constexpr const char* kGatheredTogether =

@@ -22,7 +22,7 @@ AdapterFolder load_adapter(const std::string& folder) {
             ExitCode::kInput,
             "{}/{}: has ranks or scales by layer, DoRA, PiSSA, OLoRA, target_parameters or rows of "
             "tables, and training goes on with plain LoRA alone: merge the adapter first "
-            "(`dslaunch model merge`), and train a new one beside the merged model",
+            "(`dslaunch model merge`), and train a new one on the merged model",
             printable(folder), storage::kAdapterConfig);
     const auto put = [&](const std::string& name, const std::vector<float>& numbers,
                          at::IntArrayRef sizes) {

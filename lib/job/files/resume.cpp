@@ -162,7 +162,7 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
     }
     if (!damage.empty())
         fail(ExitCode::kCheckpoint,
-             "{}; no checkpoint below {} is whole: remove them, or start anew without --resume",
+             "{}; no checkpoint below {} is whole: remove them, or start again without --resume",
              damage, path);
     if (named && path == request.from)
         fail(ExitCode::kCheckpoint,
@@ -170,11 +170,12 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
              path);
     if (!first) return nullptr;
     if (!request.restarted && has_metrics(tree, path))
-        fail(ExitCode::kCheckpoint,
-             "{}: there is no complete checkpoint, but metrics.jsonl of an earlier run: it ended "
-             "before its first save. Start anew without --resume, which sets its metrics aside, or "
-             "name its folder with --output",
-             path);
+        fail(
+            ExitCode::kCheckpoint,
+            "{}: there is no complete checkpoint, but metrics.jsonl of an earlier run: it ended "
+            "before its first save. Start again without --resume, which sets its metrics aside, or "
+            "name its folder with --output",
+            path);
     log_info("checkpoint", "no complete checkpoint below {}: training begins at step 0", path);
     return nullptr;
 }

@@ -157,7 +157,7 @@ void JobSaving::describe_resume() const {
                  "dslaunch.seed is {} and was {}: data come in another order from here on", seed,
                  training.seed);
     if (checkpoint.states.empty() && training.step > 0)
-        log_warn("checkpoint", "it has no optimizer states: they start anew");
+        log_warn("checkpoint", "it has no optimizer states: they start at zero");
     if (const auto& names = saved_->buffers_of_archive(); !names.empty())
         log_info("checkpoint",
                  "it has no buffer {}{}: these stay as in the model's archive, and what this run "

@@ -117,8 +117,7 @@ std::string lag_line(const JobSetup& setup) {
         "updates lag (zenflow): {:.3g} of each block of {} elements is updated in every step, the "
         "rest every {}{}; what is important is chosen every {}; the first {} update everything",
         lagging.topk_ratio, setup.layout.block_numel, counted(lagging.update_interval, "step"),
-        lagging.overlap ? ", beside the step behind it" : "",
-        counted(lagging.select_interval, "step"),
+        lagging.overlap ? ", during the next step" : "", counted(lagging.select_interval, "step"),
         counted(std::max<int64_t>(1, lagging.warm_up_steps), "step"));
 }
 

@@ -239,7 +239,7 @@ void WholeReference::require_room(int64_t numel) const {
     for (const MemoryLimit& limit : read_memory_state().limits)
         if (need > limit.left)
             fail(ExitCode::kSetup,
-                 "verify computes the whole model on rank 0 beside the job: that takes {} for {} "
+                 "verify computes the whole model on rank 0 next to the job: that takes {} for {} "
                  "parameters, and by {} {} are left on its host; name a folder on a disk that has "
                  "as much with --scratch DIR, or "
                  "verify a model of fewer layers",

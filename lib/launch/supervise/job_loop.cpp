@@ -86,10 +86,11 @@ std::string JobLoop::describe_restart() const {
                         spec_.elastic.nodes.max, spec_.elastic.hosts.size());
     }
     if (spec_.target_kind == TargetKind::kModel) {
-        text += spec_.output_directory.empty()
-                    ? "; training begins anew, without --output nothing is saved"
-                    : fmt::format("; training goes on from the newest checkpoint below {}",
-                                  spec_.output_directory);
+        text +=
+            spec_.output_directory.empty()
+                ? "; training starts from the beginning: without an output folder nothing is saved"
+                : fmt::format("; training goes on from the newest checkpoint below {}",
+                              spec_.output_directory);
     }
     return text;
 }

@@ -339,7 +339,7 @@ std::string RankWatch::advise(const RankRecord& culprit) const {
                            has_checkpoint() ? "" : ", if there is one,",
                            printable(spec_.resume_command));
     if (output_.newest_step() == 0) return "";
-    return fmt::format("dslaunch: no checkpoint was saved, so another start begins anew{}\n",
+    return fmt::format("dslaunch: no checkpoint was saved, so another start begins at step 1{}\n",
                        diverged ? ", with a lower learning rate (--lr)"
                                 : "; --save-interval N saves one every N steps");
 }

@@ -166,7 +166,7 @@ void Supervisor::judge_leftovers(size_t host) {
     if (living.empty()) return;
     fleet_.blame(host, fmt::format("processes of an attempt before do not die: {}; they wait for a "
                                    "disk or a driver, and would run beside this attempt: leave "
-                                   "this host out, or start it anew",
+                                   "this host out, or start it again",
                                    join(living, ", ")));
 }
 

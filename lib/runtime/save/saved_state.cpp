@@ -90,7 +90,7 @@ SavedState::SavedState(const storage::CheckpointReader& reader, const graph::Mod
     if (!checkpoint_.states.empty() && of_optimizer != states)
         fail(ExitCode::kCheckpoint,
              "{}: its optimizer {} keeps [{}] of each parameter, this run's keeps [{}]; resume "
-             "with the same optimizer, or start anew from its weights (`dslaunch ckpt export`)",
+             "with the same optimizer, or start from its weights (`dslaunch ckpt export`)",
              folder, checkpoint_.optimizer, fmt::join(of_optimizer, ", "), fmt::join(states, ", "));
     Found found{std::vector<char>(checkpoint_.tensors.size(), 0), {}};
     for (size_t i = 0; i < homes_.size(); ++i) {
@@ -237,7 +237,7 @@ void SavedState::read_whole(int parameter, int state, const Range& elements, std
     if (!is_like && home.view != nullptr)
         fail(ExitCode::kCheckpoint,
              "{}: the optimizer's states of {} are by rows and columns of {}, which the model has "
-             "as a view: start anew from its weights (`dslaunch ckpt export`)",
+             "as a view: start from its weights (`dslaunch ckpt export`)",
              reader_.folder(), model_.parameters()[parameter].name,
              checkpoint_.tensors[home.tensor].name);
     if (!home.other_strides || !is_like) {

@@ -489,7 +489,7 @@ void AdapterChanges::require_all_taken() const {
         if (change.added && !change.whole)
             refuse(change.added->name,
                    "is added to the bias of a layer that has none, so it can't be merged: use the "
-                   "adapter beside the model (`dslaunch generate --adapter`)");
+                   "adapter with the model (`dslaunch generate --adapter`)");
         const SafetensorsEntry* first = nullptr;
         for (const auto* entry : {&change.whole, &change.magnitude, &change.added, &change.values})
             if (first == nullptr && *entry) first = &**entry;

@@ -101,7 +101,7 @@ void UringBlockFile::register_memory(std::span<std::byte> arena) {
     }
     log_warn("storage",
              "{}: {} of memory cannot be registered with io_uring: {}; RLIMIT_MEMLOCK is {} "
-             "(ulimit -l). Each transfer pins its pages anew, which costs processor time",
+             "(ulimit -l). Each transfer pins its pages again, which costs processor time",
              files_.path_at(0), to_text(Bytes{static_cast<int64_t>(arena.size())}),
              errno_text(-status), memlock_text());
 }

@@ -47,7 +47,8 @@ Opened open_source(const ImportOptions& options, ForeignFormat format) {
     opened.writer =
         fmt::format("safetensors, {} file{}", files.size(), files.size() > 1 ? "s" : "");
     opened.source = std::make_unique<SafetensorsSource>(options.source, files);
-    opened.notes.emplace_back("it holds weights alone: optimizer, step and schedule begin anew");
+    opened.notes.emplace_back(
+        "it holds weights alone: optimizer, step and schedule start from the beginning");
     return opened;
 }
 

@@ -71,7 +71,8 @@ void require_room_for_model(const std::string& folder) {
                               name.find("-of-") != std::string::npos;
         if (name != kIndex && name != "adapter_config.json" && !is_shard) continue;
         fail(ExitCode::kInput,
-             "{}: is of another model, and would be read beside the model.safetensors that is "
+             "{}: is of another model, and would be read together with the model.safetensors that "
+             "is "
              "written there, or instead of it: name an empty folder, or remove the older model",
              printable(entry.path().string()));
     }

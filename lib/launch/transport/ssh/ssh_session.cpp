@@ -284,7 +284,7 @@ bool SshSession::check_host_key() {
         case KnownHosts::Verdict::kChanged:
             end(
                 fmt::format("host key verification failed: its key {} is not the one at {}; if the "
-                            "host was set up anew, remove the old key with `ssh-keygen -R {}`",
+                            "host was installed again, remove the old key with `ssh-keygen -R {}`",
                             print, known_hosts_->where(), target_->key_name));
             return false;
         case KnownHosts::Verdict::kUnknown:

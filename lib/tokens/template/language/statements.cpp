@@ -263,7 +263,7 @@ class StatementParser {
                 parameter.fallback = expressions_.expression();
             } else if (!signature.parameters.empty() &&
                        signature.parameters.back().fallback != nullptr) {
-                stream_.stop("a parameter without a value stands behind one with a value");
+                stream_.stop("a parameter without a default follows one with a default");
             } else if (name.text == "caller") {
                 stream_.stop("the parameter `caller` needs a value");
             }

@@ -142,9 +142,13 @@ class Lifter {
     void lift_block(Block& block, bool nested) {
         for (auto it = block.nodes().begin(); it != block.nodes().end();) {
             Node* node = *it++;
-            if (node->kind() == prim::GetAttr) lift_read(node);
-            if (node->kind() == prim::SetAttr) lift_write(node, nested);
-            for (Block* inner : node->blocks()) lift_block(*inner, true);
+            if (node->kind() == prim::GetAttr) {
+                lift_read(node);  // may end NODE, as does the next one
+            } else if (node->kind() == prim::SetAttr) {
+                lift_write(node, nested);
+            } else {
+                for (Block* inner : node->blocks()) lift_block(*inner, true);
+            }
         }
     }
 

@@ -128,6 +128,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
                "In the beginning God created the heaven and the earth. And the earth was.\n");
     write_file(folder.path() + "/rows.jsonl", "{}\n{}\n");
     write_file(folder.path() + "/two", "localhost slots=2\n");
+    std::filesystem::copy_file(fixture_file("models/gpt.pt"), folder.path() + "/mine.pt");
     std::filesystem::create_directory(folder.path() + "/folder");
     check_rows(
         folder,
@@ -198,6 +199,21 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"bundle", "DIR/two"}, 66, "is there already; --force replaces it"},
             {{"pack", "MODELS/gpt.pt", "--config", "DIR/none.json"}, 65, "no such file"},
             {{"help", "rnu"}, 64, "did you mean `run`?"},
+            {{"model", "download", "SmolLM2"}, 64, "hf download ORG/SmolLM2 --local-dir SmolLM2"},
+            {{"pull", "Org/Name"}, 64, "`pull`: dslaunch downloads nothing. Fetch it: hf downl"},
+            {{"data", "show", "DIR/rows.jsonl", "--model", "DIR/folder"},
+             66,
+             "dslaunch data prepare DIR/rows.jsonl --model DIR/folder --context"},
+            {{"model", "new", "gpt", "--size", "tiny", "-o", "DIR/inputs/x.pt"},
+             72,
+             "DIR/inputs/x.pt: the folder DIR/inputs is not there; make it: mkdir -p DIR/inputs"},
+            {{"pack", "DIR/mine.pt", "--data", "DIR/text.txt", "--extra", "a=DIR/two"},
+             0,
+             "dslaunch: DIR/mine.pt: rewritten; dslaunch.data.train = text.txt added to a new "
+             "config; DIR/two added as a"},
+            {{"pack", "DIR/mine.pt", "--config", "DIR/good.json", "-o", "DIR/other.pt"},
+             0,
+             "dslaunch: DIR/other.pt: written; the config inside is now DIR/good.json"},
         });
 }
 
@@ -423,11 +439,16 @@ TEST_CASE("weights that cannot be written at the end are an error that names the
     adopt_orphans();
     const TemporaryFolder folder;
     write_good_config(folder);
-    std::filesystem::create_directories(folder.path() + "/out/model.safetensors/in the way");
-    std::vector<std::string> command = {kDslaunch};
+    std::vector<std::string> command = {kDslaunch, "--steps", "100"};
     for (const std::string& argument : with_config("DIR/good.json"))
         command.push_back(placed(argument, folder));
     JobProcess process(folder, command);
+    // What is in the way at the start is refused there.
+    REQUIRE(wait_until([&] {
+        return std::filesystem::exists(folder.path() + "/out/metrics.jsonl") &&
+               !content_of(folder.path() + "/out/metrics.jsonl").empty();
+    }));
+    std::filesystem::create_directories(folder.path() + "/out/model.safetensors/in the way");
     const int code = process.wait();
     INFO(process.err());
     CHECK(code == 72);

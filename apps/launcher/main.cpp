@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files_of_process.h"
 #include "base/log.h"
 #include "base/screen.h"
 #include "base/text.h"
@@ -73,6 +74,7 @@ int main(int argc, char** argv) {
     // Else the first file that is opened would be taken for stdin, which rank 0 gets.
     if (::fcntl(STDIN_FILENO, F_GETFD) < 0)
         static_cast<void>(::open("/dev/null", O_RDONLY));  // the lowest number that is free: 0
+    dslaunch::remove_files_at_signals();
     try {
         const int code = dslaunch::launcher::dispatch(argc, argv);
         // Results that could not be written are no success.

@@ -1,6 +1,7 @@
 // dsworker ROLE …: the program that has LibTorch in it. Finds the role, runs it, turns its error
 // into an exit code.
 #include "base/error.h"
+#include "base/files_of_process.h"
 #include "base/log.h"
 #include "base/screen.h"
 #include "base/text.h"
@@ -77,6 +78,7 @@ int main(int argc, char** argv) {
     using namespace dslaunch;
     using namespace dslaunch::worker;
     auto code = static_cast<int>(ExitCode::kInternal);
+    remove_files_at_signals();
     try {
         code = dispatch(argc, argv);
         // Results that could not be written are no success.

@@ -11,15 +11,16 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/files_of_process.h"
 #include "base/log.h"
 #include "base/machine/busy_neighbours.h"
 #include "base/text.h"
 #include "graph/lower/precision.h"
 #include "graph/lower/target_count.h"
 #include "graph/segment/compute_context.h"
+#include "infer/text/byte_codec.h"
 #include "job/files/archive_hash.h"
 #include "job/predict/job_room.h"
-#include "job/process/files_of_process.h"
 #include "job/process/pinning.h"
 #include "job/process/process_memory.h"
 #include "job/run/job_saving.h"
@@ -41,6 +42,7 @@
 #include "runtime/compute/rank_device.h"
 #include "runtime/save/save_adapter.h"
 #include "runtime/save/save_weights.h"
+#include "runtime/schedules/learning_rate.h"
 #include "runtime/train/activity.h"
 #include "runtime/train/heartbeat.h"
 #include "runtime/train/trainer.h"
@@ -56,6 +58,9 @@ namespace {
 
 // Longer than a rank lives that was cut off from its launcher (launch::kLeaseMax).
 constexpr std::chrono::milliseconds kClaimWaitMax{150'000};
+
+// Schedules are looked at so far ahead for a learning rate above 0.
+constexpr int64_t kUpdatesMax = 1'000'000;
 
 struct TrainArguments {
     job::JobArguments job;
@@ -160,7 +165,7 @@ class TrainRole {
                                            // repeat it
         log_error("train", "{}", message);
         std::fflush(nullptr);
-        job::remove_files_of_process();
+        remove_files_of_process();
         ::_exit(static_cast<int>(code));
     }
 
@@ -190,7 +195,7 @@ class TrainRole {
         if (first())
             job::describe_run(setup_,
                               {arguments_.job.model_path, arguments_.output, room_.text(),
-                               room_.brief(), arguments_.threads},
+                               room_.brief(), arguments_.threads, infer::kByteVocabMax},
                               environment_, reporter_);
     }
 
@@ -331,7 +336,7 @@ class TrainRole {
                 heartbeat.progress = other;
             return heartbeat;
         });
-        tell_ready(resumed.step);
+        tell_ready(resumed);
         std::optional<BusyNeighbours> neighbours;
         if (place_.local_rank == 0) neighbours.emplace("train", processor_share());
         const runtime::DiskTraffic before = state.disk_traffic().value_or(runtime::DiskTraffic{});
@@ -350,12 +355,29 @@ class TrainRole {
         finish(result, wrote_weights);
     }
 
-    // The first step follows DONE others.
-    void tell_ready(int64_t done) const {
+    void tell_ready(const storage::TrainingState& resumed) const {
         if (!first()) return;
+        warn_of_no_change(resumed);
         log_info("ready", "set up in {:.1f} s; {} to go",
                  to_milliseconds(clock_.now() - set_up_began_) / 1e3,
-                 counted(setup_.config().steps - done, "step"));
+                 counted(setup_.config().steps - resumed.step, "step"));
+    }
+
+    // Warns if the learning rate is 0 in all steps to go, as in a warm-up that is longer than the
+    // run.
+    void warn_of_no_change(const storage::TrainingState& resumed) const {
+        const config::RunConfig& config = setup_.config();
+        const auto moving = runtime::first_moving_update(config.scheduler, config.optimizer.lr,
+                                                         {resumed.updates, kUpdatesMax});
+        const int64_t steps = config.steps - resumed.step;
+        if (steps <= 0 || (moving && *moving < resumed.updates + steps)) return;
+        log_warn("train",
+                 "the learning rate is 0 in each of the {} to go: no weight will change; {}",
+                 counted(steps, "step"),
+                 moving ? fmt::format("it is above 0 from step {} on: train more steps, or leave "
+                                      "the schedule out (--set scheduler=null)",
+                                      resumed.step + *moving - resumed.updates + 1)
+                        : "give one (--lr)");
     }
 
     // An error ends the process here: the destructor of TRAINER would wait for its lanes.

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/files_of_process.h"
 #include "base/log.h"
 #include "graph/lower/device_rewrite.h"
-#include "job/process/files_of_process.h"
 #include "plan/step/stage_model.h"
 #include "runtime/comm/device_collectives.h"
 #include "storage/disk/disk_facts.h"
@@ -32,7 +32,8 @@ JobState::JobState(const JobSetup& setup, const launch::WorkerEnvironment& envir
     const std::string job =
         environment.job_id.empty() ? fmt::format("alone-{}", ::getpid()) : environment.job_id;
     offload_.emplace(config, storage::SwapPlace{config.nvme_paths, job, environment.rank}, bytes);
-    remove_at_end(offload_->paths());
+    for (const std::string& path : offload_->paths()) add_file_of_process(path, true);
+    remove_files_at_signals();
 }
 
 zero::ZeroPlace JobState::zero_place() const {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/new_files.h"
 #include "base/path.h"
+#include "base/text/file_faults.h"
 #include "base/text_bytes.h"
 
 namespace dslaunch::storage {
@@ -37,13 +38,21 @@ void make_folder(const std::string& folder) {
 
 AtomicFile::AtomicFile(std::string path, Bytes need) : path_(std::move(path)), need_(need) {
     TemporaryFile temporary = open_temporary(path_, 0644);
-    if (!temporary.fd.valid()) give_up("create a file for", errno);
+    if (!temporary.fd.valid()) {
+        const int status = errno;
+        if (const std::string missing = missing_folder_text(path_);
+            status == ENOENT && !missing.empty())
+            fail(ExitCode::kDisk, "{}: {}", path_, missing);
+        give_up("create a file for", status);
+    }
     fd_ = std::move(temporary.fd);
     temporary_ = std::move(temporary.path);
+    listed_ = add_file_of_process(temporary_);
 }
 
 AtomicFile::~AtomicFile() {
     if (!renamed_) ::unlink(temporary_.c_str());
+    forget_file_of_process(listed_);
 }
 
 void AtomicFile::set_mode(mode_t mode) {
@@ -82,6 +91,7 @@ void AtomicFile::commit() {
     if (::close(fd_.release()) != 0 && errno != EINTR) give_up("flush", errno);
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) give_up("put in place", errno);
     renamed_ = true;
+    forget_file_of_process(std::exchange(listed_, nullptr));
     if (const int status = flush_folder(folder_of(path_)); status != 0)
         give_up("flush the folder of", status);
 }

@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/fd.h"
+#include "base/files_of_process.h"
 
 namespace dslaunch::storage {
 
@@ -24,7 +25,8 @@ class AtomicFile {
     // NEED: what will be written, for the message when the disk is full. Throws Error{kDisk} naming
     // PATH when the temporary cannot be made.
     AtomicFile(std::string path, Bytes need);
-    // Removes the temporary unless commit() has returned.
+    // Removes the temporary unless commit() has returned; a signal that ends a command does so too
+    // (remove_files_at_signals()).
     ~AtomicFile();
     AtomicFile(const AtomicFile&) = delete;
     AtomicFile& operator=(const AtomicFile&) = delete;
@@ -52,6 +54,7 @@ class AtomicFile {
     std::string temporary_;
     Bytes need_;
     UniqueFd fd_;
+    FileOfProcess* listed_ = nullptr;  // the temporary, until it has another name
     bool renamed_ = false;
 };
 

@@ -6,12 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "base/files_of_process.h"
 #include "base/new_files.h"
 #include "support/catch.h"
 #include "support/write_safetensors.h"
@@ -124,4 +127,33 @@ TEST_CASE("a full disk names the free space, keeps the old file and leaves no te
         return;
     }
     REQUIRE(text == "");
+}
+
+TEST_CASE(
+    "a signal that ends a process takes its unfinished files away, and leaves finished ones") {
+    const std::string folder = folder_of_test();
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+        const pid_t child = ::fork();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+            ::signal(number, SIG_DFL);  // the test's program has taken it
+            remove_files_at_signals();
+            AtomicFile finished(folder + "/finished", Bytes{1});
+            finished.write("x");
+            finished.commit();
+            AtomicFile unfinished(folder + "/unfinished", Bytes{2});
+            unfinished.write("y");
+            ::raise(number);
+            ::_exit(0);
+        }
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        REQUIRE(WIFSIGNALED(status));
+        CHECK(WTERMSIG(status) == number);
+        std::vector<std::string> left;
+        for (const auto& entry : std::filesystem::directory_iterator(folder))
+            left.push_back(entry.path().filename().string());
+        CHECK(left == std::vector<std::string>{"finished"});
+    }
+    std::filesystem::remove_all(folder);
 }

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/files_of_process.h"
 #include "base/log.h"
+#include "base/machine/files_of_process.h"
 #include "base/screen.h"
 #include "base/text.h"
 #include "launch/plan/join_token.h"

@@ -1,8 +1,8 @@
 // dsworker ROLE …: the program that has LibTorch in it. Finds the role, runs it, turns its error
 // into an exit code.
 #include "base/error.h"
-#include "base/files_of_process.h"
 #include "base/log.h"
+#include "base/machine/files_of_process.h"
 #include "base/screen.h"
 #include "base/text.h"
 #include "base/text/torch_reason.h"

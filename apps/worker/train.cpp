@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/files_of_process.h"
 #include "base/log.h"
 #include "base/machine/busy_neighbours.h"
+#include "base/machine/files_of_process.h"
 #include "base/text.h"
 #include "graph/lower/precision.h"
 #include "graph/lower/target_count.h"

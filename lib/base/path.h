@@ -16,13 +16,15 @@ namespace dslaunch {
     return std::string(path.substr(0, std::max<size_t>(slash, 1)));
 }
 
-// PATH as it is written in this folder, if it is below it; else PATH.
+// PATH as it is written in this folder, if it is below it, with `./` where it would pass for an
+// option; else PATH.
 [[nodiscard]] inline std::string path_from_here(const std::string& path) {
     std::error_code unreadable;
     const std::filesystem::path here = std::filesystem::current_path(unreadable);
     const std::string nearer = std::filesystem::path(path).lexically_relative(here).string();
     const bool is_below = !unreadable && !nearer.empty() && !nearer.starts_with("..");
-    return is_below ? nearer : path;
+    if (!is_below) return path;
+    return nearer.starts_with('-') ? "./" + nearer : nearer;
 }
 
 }  // namespace dslaunch

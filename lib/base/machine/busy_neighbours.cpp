@@ -102,7 +102,7 @@ std::string neighbours_text(const ProcessorUse& before, const ProcessorUse& afte
         "its slowest thread",
         others, counted(share.processors, "processor"));
     if (fewer < share.threads)
-        text += fmt::format("; beside them OMP_NUM_THREADS={} may be faster", fewer);
+        text += fmt::format("; beside them {}{} may be faster", share.setting, fewer);
     return text;
 }
 

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "base/small_thread.h"
 
@@ -27,6 +28,7 @@ struct ProcessorShare {
     int processors = 1;
     int processes = 1;
     int threads = 1;
+    std::string_view setting = "OMP_NUM_THREADS=";  // says how many, before the number
 };
 
 // Returns the line that names busy neighbours between BEFORE and AFTER; empty: there are none, or

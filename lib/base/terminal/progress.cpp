@@ -11,6 +11,7 @@ namespace dslaunch {
 namespace {
 
 constexpr int kTerminal = 2;
+constexpr std::chrono::seconds kToldFirst{10};
 
 double seconds_of(Duration duration) {
     return to_milliseconds(duration) / 1e3;
@@ -42,9 +43,9 @@ std::string ProgressText::text(TimePoint now) const {
 }
 
 bool ProgressText::is_told(TimePoint now) {
-    if (now - told_ < kToldEach) return false;
+    if (now - told_ < (was_told_ ? kToldEach - kToldFirst : kToldFirst)) return false;
     told_ = now;
-    return true;
+    return was_told_ = true;
 }
 
 Progress::Progress(std::string_view component, std::string_view what, int64_t total,

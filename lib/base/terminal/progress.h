@@ -1,6 +1,7 @@
 // How far a long work of one command is: on a terminal at stderr a line that moves each second
-// while it lasts, elsewhere a log line each 30 s. Log lines of this process have lines of their own
-// meanwhile. A small thread draws, so that the line moves while the work is deep in a library.
+// while it lasts, elsewhere a log line after 10 s and each 20 s, so that 30 s are never silent
+// where one work follows another. Log lines of this process have lines of their own meanwhile. A
+// small thread draws, so that the line moves while the work is deep in a library.
 #pragma once
 
 #include <condition_variable>
@@ -32,11 +33,12 @@ class ProgressText {
     [[nodiscard]] std::string text(TimePoint now) const;
     // True once the work has taken so long that it is shown.
     [[nodiscard]] bool is_shown(TimePoint now) const { return now - begin_ >= kShownAfter; }
-    // True each time kToldEach is over, at NOW; then the next begins.
+    // Returns true each time the work has to be told at NOW where no line moves.
     [[nodiscard]] bool is_told(TimePoint now);
 
   private:
     TimePoint begin_, part_begin_, told_;
+    bool was_told_ = false;
     std::string what_, noun_;
     int64_t total_ = 0, done_ = 0;
 };

@@ -31,6 +31,13 @@ std::string near_file_text(const std::string& path) {
     return fmt::format("; did you mean `{}`?", printable((place.parent_path() / *near).string()));
 }
 
+std::string missing_folder_text(const std::string& path) {
+    std::error_code unreadable;
+    const std::string folder = folder_of(path);
+    if (std::filesystem::exists(folder, unreadable) || unreadable) return "";
+    return fmt::format("the folder {0} is not there; make it: mkdir -p {0}", printable(folder));
+}
+
 Download download_of(std::string_view content) {
     if (content.starts_with("version https://git-lfs")) return Download::kLfsPointer;
     const std::string beginning = lower(trim(content.substr(0, 64)));

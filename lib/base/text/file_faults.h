@@ -11,6 +11,10 @@ namespace dslaunch {
 // own, where nothing is at PATH; else "".
 [[nodiscard]] std::string near_file_text(const std::string& path);
 
+// Returns "the folder FOLDER is not there; make it: mkdir -p FOLDER" where the folder in which a
+// file PATH is to be written does not exist; else "".
+[[nodiscard]] std::string missing_folder_text(const std::string& path);
+
 enum class Download { kDone, kLfsPointer, kWebPage };
 
 // Says whether a file with this CONTENT is a pointer of Git LFS or the page of a failed download.

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/files_of_process.h"
 #include "base/log.h"
+#include "base/machine/files_of_process.h"
 #include "graph/lower/device_rewrite.h"
 #include "plan/step/stage_model.h"
 #include "runtime/comm/device_collectives.h"

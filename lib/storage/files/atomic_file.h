@@ -13,7 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/fd.h"
-#include "base/files_of_process.h"
+#include "base/machine/files_of_process.h"
 
 namespace dslaunch::storage {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/files_of_process.h"
+#include "base/machine/files_of_process.h"
 #include "base/new_files.h"
 #include "support/catch.h"
 #include "support/write_safetensors.h"

@@ -1,4 +1,4 @@
-#include "base/files_of_process.h"
+#include "base/machine/files_of_process.h"
 
 #include <unistd.h>
 

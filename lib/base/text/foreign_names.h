@@ -1,0 +1,150 @@
+// The names that Trainer, TRL, PEFT, axolotl, LLaMA-Factory and accelerate have for settings, and
+// the names here: as keys of the config and on the command line. No threads: pure.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string>
+#include <string_view>
+
+namespace dslaunch {
+
+struct ForeignName {
+    std::string_view name;  // in small letters, with `-` for `_`
+    std::string_view key;   // the key of the config; empty: it has none
+    std::string_view here;  // what to give on the command line
+};
+
+// clang-format off
+inline constexpr std::array<ForeignName, 106> kForeignNames = {{
+    {"learning-rate", "optimizer.params.lr", "--lr X"},
+    {"lr", "optimizer.params.lr", "--lr X"},
+    {"base-lr", "optimizer.params.lr", "--lr X"},
+    {"max-lr", "optimizer.params.lr", "--lr X"},
+    {"peak-lr", "optimizer.params.lr", "--lr X"},
+    {"init-lr", "optimizer.params.lr", "--lr X"},
+    {"min-lr", "scheduler.params.cos_min_ratio", "--set scheduler.params.cos_min_ratio=X, a part of the rate, with scheduler.type WarmupCosineLR"},
+    {"weight-decay", "optimizer.params.weight_decay", "--set optimizer.params.weight_decay=X"},
+    {"momentum", "optimizer.params.momentum", "--set optimizer.params.momentum=X"},
+    {"betas", "optimizer.params.betas", "--set optimizer.params.betas=[0.9,0.999]"},
+    {"adam-beta1", "optimizer.params.betas", "--set optimizer.params.betas=[0.9,0.999]"},
+    {"adam-beta2", "optimizer.params.betas", "--set optimizer.params.betas=[0.9,0.999]"},
+    {"adam-epsilon", "optimizer.params.eps", "--set optimizer.params.eps=X"},
+    {"optim", "optimizer.type", "--set optimizer.type=AdamW"},
+    {"optimizer", "optimizer.type", "--set optimizer.type=AdamW"},
+    {"optimizer-type", "optimizer.type", "--set optimizer.type=AdamW"},
+    {"optimizer-name", "optimizer.type", "--set optimizer.type=AdamW"},
+    {"lr-scheduler", "scheduler.type", "--set scheduler.type=Cosine --set scheduler.params.total_num_steps=auto"},
+    {"lr-scheduler-type", "scheduler.type", "--set scheduler.type=Cosine --set scheduler.params.total_num_steps=auto"},
+    {"lr-schedule", "scheduler.type", "--set scheduler.type=Cosine --set scheduler.params.total_num_steps=auto"},
+    {"scheduler-type", "scheduler.type", "--set scheduler.type=Cosine --set scheduler.params.total_num_steps=auto"},
+    {"lr-decay-style", "scheduler.type", "--set scheduler.type=Cosine --set scheduler.params.total_num_steps=auto"},
+    {"warmup", "scheduler.params.warmup_num_steps", "--warmup-steps N, with a scheduler (--set scheduler.type=WarmupLR)"},
+    {"warmup-steps", "scheduler.params.warmup_num_steps", "--warmup-steps N, with a scheduler (--set scheduler.type=WarmupLR)"},
+    {"warmup-ratio", "scheduler.params.warmup_num_steps", "--warmup-steps N, a number of steps, with a scheduler (--set scheduler.type=WarmupLR)"},
+    {"max-grad-norm", "gradient_clipping", "--set gradient_clipping=1.0"},
+    {"gradient-clip", "gradient_clipping", "--set gradient_clipping=1.0"},
+    {"gradient-clip-val", "gradient_clipping", "--set gradient_clipping=1.0"},
+    {"gradient-clip-norm", "gradient_clipping", "--set gradient_clipping=1.0"},
+    {"grad-clip", "gradient_clipping", "--set gradient_clipping=1.0"},
+    {"grad-norm", "gradient_clipping", "--set gradient_clipping=1.0"},
+    {"clip-grad", "gradient_clipping", "--set gradient_clipping=1.0"},
+    {"clip-grad-norm", "gradient_clipping", "--set gradient_clipping=1.0"},
+    {"clip-norm", "gradient_clipping", "--set gradient_clipping=1.0"},
+    {"max-norm", "gradient_clipping", "--set gradient_clipping=1.0"},
+    {"batch-size", "train_batch_size", "--micro-batch N and --accumulation N"},
+    {"global-batch-size", "train_batch_size", "--set train_batch_size=N, the rows of a step of all ranks"},
+    {"micro-batch-size", "train_micro_batch_size_per_gpu", "--micro-batch N"},
+    {"train-micro-batch-size", "train_micro_batch_size_per_gpu", "--micro-batch N"},
+    {"per-device-train-batch-size", "train_micro_batch_size_per_gpu", "--micro-batch N"},
+    {"per-device-batch-size", "train_micro_batch_size_per_gpu", "--micro-batch N"},
+    {"per-gpu-train-batch-size", "train_micro_batch_size_per_gpu", "--micro-batch N"},
+    {"per-device-eval-batch-size", "train_micro_batch_size_per_gpu", "--micro-batch N, also for held-out data"},
+    {"eval-batch-size", "train_micro_batch_size_per_gpu", "--micro-batch N, also for held-out data"},
+    {"accumulation-steps", "gradient_accumulation_steps", "--accumulation N"},
+    {"grad-accum", "gradient_accumulation_steps", "--accumulation N"},
+    {"gradient-accumulation", "gradient_accumulation_steps", "--accumulation N"},
+    {"accumulate-grad-batches", "gradient_accumulation_steps", "--accumulation N"},
+    {"max-steps", "dslaunch.steps", "--steps N"},
+    {"num-steps", "dslaunch.steps", "--steps N"},
+    {"total-steps", "dslaunch.steps", "--steps N"},
+    {"train-steps", "dslaunch.steps", "--steps N"},
+    {"train-iters", "dslaunch.steps", "--steps N"},
+    {"max-iters", "dslaunch.steps", "--steps N"},
+    {"num-epochs", "dslaunch.epochs", "--epochs N"},
+    {"num-train-epochs", "dslaunch.epochs", "--epochs N"},
+    {"max-epochs", "dslaunch.epochs", "--epochs N"},
+    {"eval-steps", "dslaunch.eval_interval", "--set dslaunch.eval_interval=N"},
+    {"eval-interval", "dslaunch.eval_interval", "--set dslaunch.eval_interval=N"},
+    {"eval-strategy", "dslaunch.eval_interval", "--set dslaunch.eval_interval=N, in steps, with --eval-data FILE"},
+    {"evaluation-strategy", "dslaunch.eval_interval", "--set dslaunch.eval_interval=N, in steps, with --eval-data FILE"},
+    {"val-set-size", "dslaunch.data.eval_fraction", "--set dslaunch.data.eval_fraction=0.05"},
+    {"save-strategy", "dslaunch.save.interval", "--save-interval N, in steps"},
+    {"save-steps", "dslaunch.save.interval", "--save-interval N"},
+    {"save-total-limit", "dslaunch.save.keep", "--keep N"},
+    {"logging-steps", "", "nothing: every step is in metrics.jsonl of --output"},
+    {"logging-strategy", "", "nothing: every step is in metrics.jsonl of --output"},
+    {"report-to", "", "nothing: every step is in metrics.jsonl of --output"},
+    {"gradient-checkpointing", "activation_checkpointing.number_checkpoints", "--set activation_checkpointing.number_checkpoints=N"},
+    {"use-gradient-checkpointing", "activation_checkpointing.number_checkpoints", "--set activation_checkpointing.number_checkpoints=N"},
+    {"precision", "bf16.enabled", "--bf16 or --fp16"},
+    {"mixed-precision", "bf16.enabled", "--bf16 or --fp16"},
+    {"dtype", "bf16.enabled", "--bf16 or --fp16"},
+    {"torch-dtype", "bf16.enabled", "--bf16 or --fp16"},
+    {"tf32", "", "nothing: leave it out"},
+    {"zero", "zero_optimization.stage", "--set zero_optimization.stage=N"},
+    {"zero-stage", "zero_optimization.stage", "--set zero_optimization.stage=N"},
+    {"zero-optim", "zero_optimization.stage", "--set zero_optimization.stage=N"},
+    {"adapter", "dslaunch.lora", "--lora r=16,alpha=32"},
+    {"finetuning-type", "dslaunch.lora", "--lora r=16,alpha=32"},
+    {"use-lora", "dslaunch.lora", "--lora r=16,alpha=32"},
+    {"use-peft", "dslaunch.lora", "--lora r=16,alpha=32"},
+    {"lora-r", "dslaunch.lora.r", "--lora r=16"},
+    {"lora-rank", "dslaunch.lora.r", "--lora r=16"},
+    {"lora-alpha", "dslaunch.lora.alpha", "--lora r=16,alpha=32"},
+    {"lora-dropout", "dslaunch.lora.dropout", "--lora r=16,dropout=0.05"},
+    {"lora-target", "dslaunch.lora.targets", "--lora 'r=16,targets=*.q_proj,*.v_proj'"},
+    {"lora-target-modules", "dslaunch.lora.targets", "--lora 'r=16,targets=*.q_proj,*.v_proj'"},
+    {"target-modules", "dslaunch.lora.targets", "--lora 'r=16,targets=*.q_proj,*.v_proj'"},
+    {"lora-target-linear", "dslaunch.lora.targets", "--lora r=16,targets=all-linear"},
+    {"load-in-4bit", "dslaunch.lora.base", "--lora r=16,base=nf4"},
+    {"load-in-8bit", "dslaunch.lora.base", "--lora r=16,base=int8"},
+    {"quantization-bit", "dslaunch.lora.base", "--lora r=16,base=nf4"},
+    {"base-model", "", "the folder of the model as the first word"},
+    {"model-name-or-path", "", "the folder of the model as the first word"},
+    {"datasets", "dslaunch.data.train", "--data FILE, which `dslaunch data prepare` writes"},
+    {"train-dataset", "dslaunch.data.train", "--data FILE, which `dslaunch data prepare` writes"},
+    {"dataset-name", "dslaunch.data.train", "--data FILE, which `dslaunch data prepare` writes"},
+    {"sequence-len", "dslaunch.data.context", "`dslaunch data prepare --context N`"},
+    {"max-seq-length", "dslaunch.data.context", "`dslaunch data prepare --context N`"},
+    {"max-length", "dslaunch.data.context", "`dslaunch data prepare --context N`"},
+    {"sample-packing", "", "`dslaunch data prepare --pack`"},
+    {"packing", "", "`dslaunch data prepare --pack`"},
+    {"train-on-inputs", "", "`dslaunch data prepare --learn-all`"},
+    {"do-train", "", "nothing: a run trains"},
+    {"do-eval", "", "--eval-data FILE"},
+}};
+// clang-format on
+
+// NAME as the table has it: "maxSteps", "Max_Steps" -> "max-steps".
+[[nodiscard]] inline std::string folded_name(std::string_view name) {
+    std::string folded;
+    char before = '-';
+    for (const char c : name) {
+        const auto letter = static_cast<unsigned char>(c);
+        if (std::isupper(letter) != 0 && std::islower(static_cast<unsigned char>(before)) != 0)
+            folded += '-';
+        folded += c == '_' || c == ' ' ? '-' : static_cast<char>(std::tolower(letter));
+        before = c;
+    }
+    return folded;
+}
+
+// Returns the row of NAME, in any spelling; nullptr: there is none.
+[[nodiscard]] inline const ForeignName* find_foreign(std::string_view name) {
+    const auto* const row = std::ranges::find(kForeignNames, folded_name(name), &ForeignName::name);
+    return row == kForeignNames.end() ? nullptr : row;
+}
+
+}  // namespace dslaunch

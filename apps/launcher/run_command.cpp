@@ -107,6 +107,7 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
     const bool here =
         spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
     const std::string next = options.arguments.empty() ? "" : options.arguments.front();
+    if (here && !is_in_path(target)) storage::refuse_download(target, next);
     if (here && !is_in_path(target) && std::ranges::count(subcommands, next) > 0) {
         fail(ExitCode::kUsage,
              "no program `{0}` is in PATH; the subcommand comes first: dslaunch {1} {0}",
@@ -183,7 +184,7 @@ void require_srun(const launch::JobSpec& spec) {
 // for a text, as a shell has it for what may not be executed; 0: it may be one.
 int refuse_data_as_program(const launch::JobSpec& spec) {
     constexpr int kNotExecutable = 126;
-    const std::string path = path_of_target(spec);
+    const std::string path = path_from_here(path_of_target(spec));
     std::error_code unreadable;
     if (spec.target_kind != launch::TargetKind::kProgram ||
         spec.transport != launch::TransportKind::kLocal ||
@@ -227,7 +228,7 @@ int find_program(const launch::JobSpec& spec) {
 
 // Refuses a file that is a model by its name and is given as a program.
 void refuse_model_as_program(const launch::JobSpec& spec) {
-    const std::string path = path_of_target(spec);
+    const std::string path = path_from_here(path_of_target(spec));
     if (spec.target_kind != launch::TargetKind::kProgram || !storage::has_model_name(spec.target) ||
         access(path.c_str(), R_OK) != 0 || access(path.c_str(), X_OK) == 0) {
         return;
@@ -373,7 +374,7 @@ int run_command(std::span<const std::string> arguments, RunAs as,
     const bool verifies = as == RunAs::kVerify;
     const RunOptions options = parse_run_options(arguments, verifies);
     if (options.help) {
-        fmt::print("{}", run_options_help(verifies));
+        fmt::print("{}", run_options_help(verifies, options.help_all));
         return 0;
     }
     if (options.version) {

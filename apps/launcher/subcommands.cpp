@@ -87,32 +87,32 @@ constexpr bool kNotOffered = false;
 
 // clang-format off
 constexpr Subcommand kSubcommands[] = {
-    {"run", "starts one worker per slot; the default", run},
+    {"run", "trains a model, or starts a script or program on all slots; the default", run},
     {"config", "checks a ds_config.json and prints what it means", own<config_command>},
-    {"plan", "prints segments, instructions, memory and bytes moved, without starting anything", worker_role},
-    {"verify", "trains a few steps and compares each with one rank that computes the model alone", run},
-    {"model", "makes model archives, of Hugging Face folders too, and shows what a model holds", worker_role},
-    {"health", "measures links and collectives between the hosts, names the slow or broken one", own<run_health>, kDropsToken},
-    {"io-bench", "measures how fast a disk reads and writes, beside fio, and remembers the best way", own<io_bench_command>},
+    {"plan", "prints memory, segments and costs of a training, without starting it", worker_role},
+    {"verify", "trains a few steps and checks each against a single-process reference", run},
+    {"model", "makes, converts and merges models, and shows what a model holds", worker_role},
+    {"health", "measures links and collectives between hosts, and names slow or broken ones", own<run_health>, kDropsToken},
+    {"io-bench", "measures how fast a disk reads and writes, and stores the best settings", own<io_bench_command>},
     {"ckpt", "lists, verifies, inspects, compares, exports and imports checkpoints", own<ckpt_command>},
     {"zero_to_fp32", "writes the weights of a DeepSpeed checkpoint as safetensors", own<zero_to_fp32_command>},
-    {"pack", "puts config and data reference into a model archive", own<pack_command>},
+    {"pack", "puts a config and the names of data files into a model archive", own<pack_command>},
     {"generate", "generates text with a language model, on one rank or many", shared_role},
-    {"serve", "serves a language model over HTTP, as OpenAI's protocol", shared_role},
-    {"data", "turns lines of text and chats into rows of tokens, and shows them", worker_role},
-    {"eval", "says how well a language model foretells held-out text, and chooses answers", shared_role},
-    {"tokens", "turns a text file into a token file", own<tokens_command>},
-    {"hosts", "says what state all hosts are in; sets up keys and known_hosts for all", own<hosts_command>, kDropsToken},
-    {"exec", "runs a command on all hosts, equal output shown once", own<exec_command>, kDropsToken},
+    {"serve", "serves a language model over HTTP with OpenAI's protocol", shared_role},
+    {"data", "turns text and chats into rows of tokens, and shows them", worker_role},
+    {"eval", "measures loss and perplexity of a language model, and chooses answers", shared_role},
+    {"tokens", "turns a text file into a file of tokens, one for each byte", own<tokens_command>},
+    {"hosts", "shows the state of all hosts; sets up ssh keys and known_hosts for all", own<hosts_command>, kDropsToken},
+    {"exec", "runs a command on all hosts, and shows equal output once", own<exec_command>, kDropsToken},
     {"push", "sends dslaunch, its libraries, models and data to all hosts", own<push_command>, kDropsToken},
-    {"bundle", "writes the installation and files into one archive", own<bundle_command>},
-    {"ps", "lists the running jobs, with --all also those that ended; who holds GPUs", own<ps_command>},
+    {"bundle", "packs the installation and files into one archive", own<bundle_command>},
+    {"ps", "lists running jobs, with --all also ended ones; shows who uses GPUs", own<ps_command>},
     {"logs", "shows what the ranks of a job wrote", own<logs_command>},
-    {"stop", "ends a job, and what a dead one has left on its hosts", own<stop_command>},
-    {"completion", "prints a script that completes dslaunch's words in bash or zsh", completion},
-    {"report", "prints what to paste into a bug report, secrets hidden", own<report_command>},
+    {"stop", "ends a job, or processes that a dead job left on its hosts", own<stop_command>},
+    {"completion", "prints a script that completes dslaunch's commands in bash or zsh", completion},
+    {"report", "prints text for a bug report, with secrets hidden", own<report_command>},
     // It takes the variable itself: it joins with that token.
-    {"agent", "serves one node of a job that waits for it", own<launch::run_agent_command>, kKeepsToken, kNotOffered},
+    {"agent", "serves one node of a job that waits for this node", own<launch::run_agent_command>, kKeepsToken, kNotOffered},
     {"relay", "", relay, kKeepsToken, kNotOffered},
 };
 // clang-format on
@@ -132,13 +132,12 @@ const Subcommand* find_subcommand(std::string_view name) {
 std::string subcommands_help() {
     HelpPage page{
         .does =
-            "Trains exported and TorchScript models on many hosts, and starts any program on "
-            "them. No Python needed. Each subcommand has --help; `dslaunch run --help` lists "
-            "what may stand before TARGET.",
-        .examples = {"dslaunch train.pt --data corpus.tokens --context 64 --steps 100 -o run1",
-                     "dslaunch --hostfile hostfile train.pt --deepspeed_config ds_config.json",
-                     "dslaunch --hostfile hostfile --include node1@node2:0,2 train.py --epochs 3",
-                     "dslaunch --hostfile hostfile --dry-run --json train.pt"},
+            "Trains and fine-tunes models on one machine or many, and starts any program there. No "
+            "Python needed.\nTARGET is a Hugging Face folder, as it was downloaded, or another "
+            "model: a file exported from PyTorch (train.pt2) or a TorchScript file (train.pt). It "
+            "may also be a Python script or any program.\n`dslaunch help run` lists the options "
+            "of a training or start, `dslaunch help SUBCOMMAND` those of a subcommand.",
+        .examples = run_examples(),
         .docs = "docs/reference/cli.md, docs/help/exit-codes.md",
         .usage = {"dslaunch [run] [options] TARGET [arguments]", "dslaunch SUBCOMMAND [options]"},
         .groups = {{"subcommands", {}},

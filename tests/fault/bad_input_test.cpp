@@ -126,7 +126,9 @@ TEST_CASE("bad command lines are refused before anything starts") {
     write_good_config(folder);
     write_file(folder.path() + "/text.txt",
                "In the beginning God created the heaven and the earth. And the earth was.\n");
-    write_file(folder.path() + "/rows.jsonl", "{}\n{}\n");
+    write_file(folder.path() + "/rows.jsonl",
+               R"({"messages": [{"role": "user", "content": "Who was in the beginning?"}]})"
+               "\n");
     write_file(folder.path() + "/two", "localhost slots=2\n");
     std::filesystem::copy_file(fixture_file("models/gpt.pt"), folder.path() + "/mine.pt");
     std::filesystem::create_directory(folder.path() + "/folder");
@@ -209,7 +211,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
              "DIR/inputs/x.pt: the folder DIR/inputs is not there; make it: mkdir -p DIR/inputs"},
             {{"pack", "DIR/mine.pt", "--data", "DIR/text.txt", "--extra", "a=DIR/two"},
              0,
-             "dslaunch: DIR/mine.pt: rewritten; dslaunch.data.train = text.txt added to a new "
+             "dslaunch: DIR/mine.pt: rewritten; dslaunch.data.train = DIR/text.txt added to a new "
              "config; DIR/two added as a"},
             {{"pack", "DIR/mine.pt", "--config", "DIR/good.json", "-o", "DIR/other.pt"},
              0,

@@ -72,6 +72,11 @@ TEST_CASE("a signal before the first step ends the job too") {
         INFO("after " << wait_ms << " ms\n" << job.process.err());
         CHECK(code == 76);
         CHECK(wait_until([] { return descendants(::getpid()).empty(); }, kGoneMaxMs));
+        if (!job.metrics().empty()) continue;
+        CHECK(job.process.err().find(": saving to ") == std::string::npos);
+        if (job.process.err().find("every rank has ended") != std::string::npos)
+            CHECK(job.process.err().find("nothing is trained, nothing is kept") !=
+                  std::string::npos);
     }
 }
 

@@ -63,6 +63,23 @@ TEST_CASE("more threads than processors are told, and those that wait sleep") {
     }
 }
 
+TEST_CASE("more ranks than processors are warned of, whatever OMP_NUM_THREADS is") {
+    const std::string processors = std::to_string(launch::allowed_processors().size());
+    const std::string ranks = std::to_string(launch::allowed_processors().size() + 1);
+    for (const char* threads : {"", "OMP_NUM_THREADS=1"}) {
+        const TemporaryFolder folder;
+        std::vector<std::string> more = {"--num_gpus", ranks};
+        if (*threads != '\0') more.insert(more.end(), {"--env", threads});
+        const TrainResult result =
+            train(folder, more, archive_of("gpt"), fixture_config(facts_of("gpt"), 1, 1));
+        INFO(result.err);
+        REQUIRE(result.code == 0);
+        CHECK(result.err.find(ranks + " workers on the " + processors + " processor") !=
+              std::string::npos);
+        CHECK(result.err.find("slower than " + processors + " worker") != std::string::npos);
+    }
+}
+
 TEST_CASE("hosts that save over rank 0 though they share its disk save, and go on from there") {
     const TemporaryFolder folder;
     write_file(folder.path() + "/hostfile", "left slots=1\nright slots=1\n");

@@ -136,10 +136,11 @@ void run_export(const ExportArguments& arguments) {
 
 void declare_names(CommandLine& command, storage::ExportOptions& options) {
     command.add("--strip-prefix PREFIX", options.strip_prefix,
-                "off the front of every name, as `model.` where the traced module wrapped "
-                "the model");
-    command.add("--add-prefix PREFIX", options.add_prefix, "to the front of every name");
-    command.add("--exclude GLOB", options.exclude, "names to leave out; repeatable");
+                "remove this from the start of all names, as `model.` where the traced module "
+                "wrapped the model");
+    command.add("--add-prefix PREFIX", options.add_prefix, "add this to the start of all names");
+    command.add("--exclude GLOB", options.exclude,
+                "leave out tensors with these names; repeatable");
     command.add("--exclude-frozen", options.exclude_frozen,
                 "leave out parameters that are not trained");
 }
@@ -163,9 +164,9 @@ int ckpt_export(CommandLine& command, const Parse& parse) {
         .show_default();
     command.add("--dtype NAME", arguments.dtype, "fp32, bf16 or fp16; default: as they are stored")
         .one_of({"fp32", "bf16", "fp16"});
-    command.add(
-        "--max-shard-size SIZE", arguments.shard_max,
-        "several files of at most so much, as 5GB or 500MB, and an index; default: one file");
+    command.add("--max-shard-size SIZE", arguments.shard_max,
+                "write several files of at most this size, as 5GB or 500MB, and an index; default: "
+                "one file");
     command.add("--config-from DIR", arguments.config_from,
                 "copy config.json, tokenizer and the like from this Hugging Face folder");
     command.add("--all-names", arguments.all_names,

@@ -97,9 +97,10 @@ int ckpt_import(CommandLine& command, const Parse& parse) {
     command.add("-t,--tag NAME", arguments.options.tag,
                 "DeepSpeed: the folder of the step; default: the one that `latest` names");
     command.add("--strip-prefix PREFIX", arguments.options.names.strip,
-                "off the front of every name, after DeepSpeed's own `module.`");
-    command.add("--add-prefix PREFIX", arguments.options.names.add,
-                "to the front of every name, as `model.` where the traced module wraps it");
+                "remove this from the start of all names, after DeepSpeed's own `module.`");
+    command.add(
+        "--add-prefix PREFIX", arguments.options.names.add,
+        "add this to the start of all names, as `model.` where the traced module wraps the model");
     command.add("--frozen GLOB", arguments.options.frozen,
                 "DeepSpeed, stage 0 and fp32: parameters that are not trained, where the file "
                 "does not tell; repeatable");

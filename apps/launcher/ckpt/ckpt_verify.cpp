@@ -166,7 +166,7 @@ int ckpt_verify(CommandLine& command, const Parse& parse) {
     command
         .add("PATH", arguments.path, "one step folder, or a folder with checkpoints: all of them")
         .required();
-    command.add("--no-mark", arguments.no_mark, "do not note in whole ones that they are verified");
+    command.add("--no-mark", arguments.no_mark, "do not mark whole checkpoints as verified");
     command
         .add("--threads N", arguments.threads_count,
              "files read at once; default: as many as processors")

@@ -17,14 +17,14 @@ namespace dslaunch::launcher {
 namespace {
 
 HelpPage bundle_page() {
-    return {.does =
-                "Writes dslaunch, dsworker, the libraries that they need, and FILEs into one "
-                "archive. It is to keep and to bring to other hosts: `dslaunch push --bundle "
-                "OUT.tar.zst`, or `tar --zstd -xf OUT.tar.zst` and then bin/dslaunch. Equal "
-                "files make an equal archive.",
-            .examples = {"dslaunch bundle dslaunch.tar.zst",
-                         "dslaunch bundle job.tar.zst train.pt corpus.tokens"},
-            .docs = "docs/guide/hosts.md"};
+    return {
+        .does =
+            "Packs dslaunch, dsworker, the libraries that they need, and FILEs into one archive, "
+            "to keep or to bring to other hosts: `dslaunch push --bundle OUT.tar.zst`, or `tar "
+            "--zstd -xf OUT.tar.zst` and then bin/dslaunch. Equal files make equal archives.",
+        .examples = {"dslaunch bundle dslaunch.tar.zst",
+                     "dslaunch bundle job.tar.zst train.pt corpus.tokens"},
+        .docs = "docs/guide/hosts.md"};
 }
 
 }  // namespace
@@ -36,9 +36,9 @@ int bundle_command(std::span<const std::string> arguments) {
     app.add("OUT.tar.zst", out, "the archive to write").required();
     bool force = false;
     app.add("--force", force, storage::kForceHelp);
-    app.add("FILE", words, "what else to put in: files, folders with all in them");
+    app.add("FILE", words, "what else to put in: files, or folders with all that they hold");
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
-    storage::require_unused(out, force);
+    storage::require_new_file(out, force);
     const launch::InstallationPaths paths = launch::installation_paths();
     std::vector<BundleFile> files;
     for (const launch::PushFile& file : list_installation()) {

@@ -26,10 +26,9 @@ namespace {
 
 HelpPage exec_page() {
     return {.does =
-                "Runs COMMAND on all hosts at once. It runs without a shell (for one: sh -c "
-                "'...'), in the current directory, with nothing to read. Hosts with equal "
-                "output are shown together. A host that cannot be reached does not keep the "
-                "others.",
+                "Runs COMMAND on all hosts at once, without a shell (for one: sh -c '...'), in the "
+                "current directory, with an empty stdin. Hosts with equal output are shown "
+                "together. A host that cannot be reached does not delay the others.",
             .examples = {"dslaunch exec -H hostfile nvidia-smi -L",
                          "dslaunch exec -w te[01-16] -- sh -c 'df -h /scratch | tail -1'"},
             .exit_codes =

@@ -36,20 +36,20 @@ constexpr int64_t kSizeMax = int64_t{1} << 34;
 constexpr int kLauncherSlackSeconds = 20;
 
 HelpPage health_page() {
-    return {.does =
-                "Measures links and collectives between the hosts, and names what is slow or "
-                "broken. One rank on every slot measures every way between the hosts in both "
-                "directions (rate, round trips, lost packets), then broadcast, send and "
-                "receive, barrier, all_reduce, all_gather, reduce_scatter and all_to_all, each "
-                "received element verified. A host, link or rank is named that is slow, loses "
-                "packets, changes data or does not answer.",
-            .examples = {"dslaunch health --hostfile hostfile",
-                         "dslaunch health --hostfile hostfile --sizes 1M,64M --min-busbw 10"},
-            .exit_codes =
-                "0 healthy; 71 something was found; 67 a host cannot be reached; 68 a "
-                "rank was killed; 69 a rank does not answer.",
-            .docs = "docs/guide/health.md",
-            .usage = {"dslaunch health [options]"}};
+    return {
+        .does =
+            "Measures links and collectives between hosts, and names slow or broken ones. One rank "
+            "on every slot measures all links between the hosts in both directions (rate, round "
+            "trips, lost packets), then broadcast, send and receive, barrier, all_reduce, "
+            "all_gather, reduce_scatter and all_to_all, and verifies each received element. Hosts, "
+            "links and ranks that are slow, lose packets, change data or do not answer are named.",
+        .examples = {"dslaunch health --hostfile hostfile",
+                     "dslaunch health --hostfile hostfile --sizes 1M,64M --min-busbw 10"},
+        .exit_codes =
+            "0 healthy; 71 something was found; 67 a host cannot be reached; 68 a "
+            "rank was killed; 69 a rank does not answer.",
+        .docs = "docs/guide/health.md",
+        .usage = {"dslaunch health [options]"}};
 }
 
 struct HealthOptions {

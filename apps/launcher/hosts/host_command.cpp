@@ -17,8 +17,9 @@ constexpr std::array<std::string_view, 9> kHostOptions = {"hostfile",  "include"
                                                           "ssh-port",  "ssh-config", "fanout"};
 constexpr std::array<std::string_view, 3> kProgramOptions = {"env", "env-file", "chdir"};
 // These options are for a target of the user's.
-constexpr std::array<std::string_view, 8> kTargetOptions = {
-    "help", "module", "no-python", "no-local-rank", "grace", "verify", "listen", "token-file"};
+constexpr std::array<std::string_view, 9> kTargetOptions = {
+    "help",  "all",    "module", "no-python", "no-local-rank",
+    "grace", "verify", "listen", "token-file"};
 
 bool is_taken(RunRows rows, const OptionRow& row) {
     const std::string_view name = row.names.substr(0, row.names.find(','));

@@ -24,17 +24,17 @@ namespace dslaunch::launcher {
 namespace {
 
 HelpPage check_page() {
-    return {.does =
-                "Contacts all hosts at once and prints what state each is in. That is the time "
-                "until it answered, address, kernel, cores, GPUs, dslaunch, free memory, free "
-                "disk in the current directory, clock, limits; of each GPU its memory, driver, ECC "
-                "errors, link (NVLink or PCIe) and who holds it. Each bad host is listed with its "
-                "own cause.",
-            .examples = {"dslaunch hosts check --hostfile hostfile",
-                         "dslaunch hosts check -w node[1-4] --json"},
-            .exit_codes = "67 when a host is bad.",
-            .docs = "docs/guide/hosts.md",
-            .usage = {"dslaunch hosts check [options]"}};
+    return {
+        .does =
+            "Contacts all hosts at once and prints the state of each. It has the time until the "
+            "host answered, address, kernel, cores, GPUs, dslaunch, free memory, free disk space "
+            "in the current directory, clock, limits; for each GPU memory, driver, ECC errors, "
+            "link (NVLink or PCIe) and who uses it. Each bad host is listed with the cause.",
+        .examples = {"dslaunch hosts check --hostfile hostfile",
+                     "dslaunch hosts check -w node[1-4] --json"},
+        .exit_codes = "67 when a host is bad.",
+        .docs = "docs/guide/hosts.md",
+        .usage = {"dslaunch hosts check [options]"}};
 }
 
 // Text for BYTES; -1: the host does not tell.
@@ -226,7 +226,7 @@ constexpr HostsSubcommand kSubcommands[] = {{"check", check_page, check},
 
 HelpPage hosts_page() {
     HelpPage page{
-        .does = "Says what state all hosts are in, or sets up keys and known_hosts for all.",
+        .does = "Shows the state of all hosts, or sets up ssh keys and known_hosts for all.",
         .docs = "docs/guide/hosts.md",
         .usage = {"dslaunch hosts SUBCOMMAND [options]"},
         .groups = {{"subcommands", {}}, {"options", {{"-h, --help", "this text"}}}}};

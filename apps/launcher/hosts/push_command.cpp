@@ -31,21 +31,21 @@ namespace dslaunch::launcher {
 namespace {
 
 HelpPage push_page() {
-    return {.does =
-                "Sends dslaunch, its libraries, or models and data to all hosts at once. Only "
-                "what differs is sent, by content: a file that a host has is not, of one that "
-                "changed only the parts that did, and what was cut off goes on where it was. "
-                "Files go to the path that they have here, or below --to DIR, folders with all "
-                "in them. A host needs nothing but sshd, sh and tar: dslaunch itself comes "
-                "first where it is missing or another one.",
-            .examples = {"dslaunch push --hostfile hostfile",
-                         "dslaunch push --hostfile hostfile train.pt data/corpus.tokens",
-                         "dslaunch push --hostfile hostfile --bundle dslaunch.tar.zst"},
-            .exit_codes = "67 when a host did not get all.",
-            .docs = "docs/guide/hosts.md",
-            .usage = {"dslaunch push [options] (dslaunch, dsworker and their libraries)",
-                      "dslaunch push [options] [--to DIR] FILE... (models, data)",
-                      "dslaunch push [options] --bundle FILE"}};
+    return {
+        .does =
+            "Sends dslaunch, its libraries, or models and data to all hosts at once. Only what "
+            "differs by content is sent: no file that a host has already, only the changed parts "
+            "of a changed file, and only the rest of an interrupted one. Files go to the same path "
+            "as here, or below --to DIR, folders with all that they hold. A host needs only sshd, "
+            "sh and tar: dslaunch itself is sent first where it is missing or differs.",
+        .examples = {"dslaunch push --hostfile hostfile",
+                     "dslaunch push --hostfile hostfile train.pt data/corpus.tokens",
+                     "dslaunch push --hostfile hostfile --bundle dslaunch.tar.zst"},
+        .exit_codes = "67 when a host did not get all.",
+        .docs = "docs/guide/hosts.md",
+        .usage = {"dslaunch push [options] (dslaunch, dsworker and their libraries)",
+                  "dslaunch push [options] [--to DIR] FILE... (models, data)",
+                  "dslaunch push [options] --bundle FILE"}};
 }
 
 launch::PushJob job_for(const launch::JobSpec& spec, const std::vector<launch::HostAddress>& hosts,

@@ -208,8 +208,8 @@ HelpPage trust_page() {
                 "that known_hosts does not have and asks once whether they are right; where no "
                 "key of yours is accepted, it asks once for the password and puts your public "
                 "key there (a new ed25519 key if you have none); then it logs in everywhere "
-                "without a password. A key that has changed is never replaced unasked. What is "
-                "done already is not done again.",
+                "without a password. A changed key is never replaced without asking. Finished "
+                "steps are not repeated.",
             .examples = {"dslaunch hosts trust --hostfile hostfile",
                          "dslaunch hosts trust -H hostfile --yes --fingerprints keys.txt"},
             .exit_codes = "67 when a host is not reached without a password.",

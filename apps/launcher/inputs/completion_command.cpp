@@ -67,7 +67,7 @@ int completion_command(std::span<const std::string> arguments,
                        std::span<const std::string> subcommands) {
     std::string shell;
     CommandLine app(
-        {.does = "Prints a script that completes dslaunch's words in a shell.",
+        {.does = "Prints a script that completes dslaunch's commands in a shell.",
          .examples = {"source <(dslaunch completion bash)", "source <(dslaunch completion zsh)"},
          .docs = "docs/reference/cli.md"},
         "dslaunch completion");

@@ -143,14 +143,15 @@ int config_command(std::span<const std::string> arguments) {
                                  .exit_codes = "65 when the config has problems.",
                                  .docs = "docs/config-keys.md"});
     check.add("FILE", parsed.file, "ds_config.json, or YAML by the same keys").required();
-    check.add("--all", parsed.all, "also the keys that have their default");
+    check.add("--all", parsed.all, "also show keys that have their default value");
     check.add("--json", parsed.json, "one JSON object, of all keys");
-    check.add("--world-size N", parsed.world_size, "ranks, to solve the batch sizes")
+    check.add("--world-size N", parsed.world_size, "number of ranks, from which batch sizes follow")
         .range(int64_t{1}, int64_t{1} << 20);
-    check.add("--steps N", parsed.steps, "optimizer steps, which total_num_steps `auto` is")
+    check.add("--steps N", parsed.steps, "optimizer steps, for total_num_steps `auto`")
         .range(int64_t{1}, int64_t{1} << 40);
     check.add("--model DIR", parsed.model,
-              "a Hugging Face folder, of which a run would take what the config does not say");
+              "a Hugging Face folder: also show what a run of it would take where the config has "
+              "no value");
     check.add("--set KEY=VALUE", parsed.overrides,
               "override one value, as optimizer.params.lr=1e-4; repeatable");
     bool markdown = false;
@@ -159,7 +160,7 @@ int config_command(std::span<const std::string> arguments) {
                                 .examples = {"dslaunch config keys | grep offload"},
                                 .docs = "docs/config-keys.md"});
     std::string key;
-    keys.add("KEY", key, "only keys whose names hold this");
+    keys.add("KEY", key, "only keys with this in their names");
     keys.add("--markdown", markdown, "as docs/config-keys.md");
     std::vector<std::string> words(arguments.begin(), arguments.end());
     // `config FILE` means `config check FILE`.

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -38,32 +39,43 @@ config::TrainConfig checked_config(const std::string& text, const std::string& o
     return config;
 }
 
-// The text of the config to pack; empty when neither a config nor a data reference is given.
-std::string config_of(const PackArguments& arguments, const std::string& out) {
+struct PackedText {
+    std::string text;               // of the config to pack; empty: none is packed
+    std::vector<std::string> done;  // what is said of it
+};
+
+// Returns the config to pack, if a config or a data reference is given.
+PackedText config_of(const PackArguments& arguments, const std::string& out) {
     const bool refers = !arguments.data.empty() || !arguments.eval_data.empty();
     if (arguments.config.empty() && !refers) return {};
-    std::string text = "{}", origin = "the new config";
+    std::string text = "{}", origin = "the new config", place = "a new config";
+    std::vector<std::string> done;
     if (!arguments.config.empty()) {
         if (access(arguments.config.c_str(), F_OK) != 0)
             fail(ExitCode::kConfig, "config {}: no such file{}", printable(arguments.config),
                  near_file_text(arguments.config));
         text = read_file(arguments.config, kExtraBytesMax);
         origin = arguments.config;
+        place = "it";
+        done.push_back(fmt::format("the config inside is now {}", printable(origin)));
     } else if (const storage::ZipArchive archive(arguments.archive);
                const auto packed = archive.extra(kConfigName)) {
         text = *packed;
         origin = arguments.archive + ":" + kConfigName;
+        place = "the config inside";
     }
     config::TrainConfig config = checked_config(text, origin);
     DataReferences references;
-    for (const auto& [path, into] : {std::pair{&arguments.data, &references.train},
-                                     std::pair{&arguments.eval_data, &references.eval}}) {
+    for (const auto& [path, into, key] :
+         {std::tuple{&arguments.data, &references.train, "dslaunch.data.train"},
+          std::tuple{&arguments.eval_data, &references.eval, "dslaunch.data.eval"}}) {
         if (path->empty()) continue;
         if (access(path->c_str(), R_OK) != 0)
             fail(ExitCode::kInput, "{}: {}", *path, errno_text(errno));
         *into = relative_to_archive(*path, out);
+        done.push_back(fmt::format("{} = {} added to {}", key, printable(*into), place));
     }
-    return with_data(std::move(config), references);
+    return {with_data(std::move(config), references), std::move(done)};
 }
 
 void run_pack(const PackArguments& arguments) {
@@ -76,8 +88,9 @@ void run_pack(const PackArguments& arguments) {
     const std::string out = arguments.out.empty() ? arguments.archive : arguments.out;
     const bool replaces_itself =
         std::filesystem::equivalent(arguments.archive, out, unreadable) && !unreadable;
-    storage::require_unused(out, arguments.force || replaces_itself);
+    storage::require_new_file(out, arguments.force || replaces_itself);
     std::map<std::string, std::string> extra;
+    std::vector<std::string> done = {replaces_itself ? "rewritten" : "written"};
     for (const std::string& item : arguments.extra) {
         const size_t equals = item.find('=');
         if (equals == 0 || equals == std::string::npos)
@@ -85,14 +98,16 @@ void run_pack(const PackArguments& arguments) {
         const std::string name = item.substr(0, equals), path = item.substr(equals + 1);
         extra[name] = read_file(path, kExtraBytesMax);
         if (name == kConfigName) (void)checked_config(extra[name], path);
+        done.push_back(fmt::format("{} added as {}", printable(path), printable(name)));
     }
-    if (const std::string config = config_of(arguments, out); !config.empty())
-        extra[kConfigName] = config;
+    if (PackedText config = config_of(arguments, out); !config.text.empty()) {
+        extra[kConfigName] = std::move(config.text);
+        done.insert(done.begin() + 1, config.done.begin(), config.done.end());
+    }
     if (extra.empty())
         fail(ExitCode::kUsage, "nothing to pack: give --config, --data, --eval-data or --extra");
     storage::pack_archive(arguments.archive, out, extra);
-    for (const auto& [name, content] : extra)
-        log_info("pack", "{}: {} bytes={}", out, name, content.length());
+    log_info("pack", "{}: {}", printable(out), join(done, "; "));
 }
 
 }  // namespace
@@ -100,20 +115,21 @@ void run_pack(const PackArguments& arguments) {
 int pack_command(std::span<const std::string> arguments) {
     PackArguments parsed;
     CommandLine app(
-        {.does = "Puts config and data reference into a model archive.",
+        {.does = "Puts a config and the names of data files into a model archive.",
          .examples = {"dslaunch pack train.pt --config ds_config.json --data corpus.tokens",
                       "dslaunch pack train.pt --config ds_config.json -o packed.pt"},
          .docs = "docs/reference/cli.md"},
         "dslaunch pack");
     app.add("MODEL.pt", parsed.archive, "a TorchScript archive or an exported program (.pt2)")
         .required();
-    app.add("-o,--out FILE", parsed.out, "archive to write; default: the given one is replaced");
-    app.add("--force", parsed.force, "replace another file than MODEL.pt, too");
+    app.add("-o,--out FILE", parsed.out, "archive to write; default: MODEL.pt is rewritten");
+    app.add("--force", parsed.force, "replace a file other than MODEL.pt too");
     app.add("--config FILE", parsed.config,
-            "ds_config.json to put in; default: the one inside is kept");
-    app.add("--data FILE", parsed.data, "training data: sets dslaunch.data.train");
-    app.add("--eval-data FILE", parsed.eval_data, "held-out data: sets dslaunch.data.eval");
-    app.add("--extra NAME=FILE", parsed.extra, "another extra file; repeatable");
+            "ds_config.json to put in; default: the config inside stays");
+    app.add("--data FILE", parsed.data, "name of the training data: sets dslaunch.data.train");
+    app.add("--eval-data FILE", parsed.eval_data,
+            "name of the held-out data: sets dslaunch.data.eval");
+    app.add("--extra NAME=FILE", parsed.extra, "put in FILE as NAME; repeatable");
     if (app.parse({arguments.begin(), arguments.end()})) run_pack(parsed);
     return 0;
 }

@@ -50,7 +50,7 @@ int64_t convert_file(const TokensArguments& arguments) {
                             ? ::dup(STDIN_FILENO)
                             : ::open(arguments.text.c_str(), O_RDONLY | O_CLOEXEC));
     if (!text.valid()) fail(ExitCode::kInput, "{}: {}", arguments.text, errno_text(errno));
-    storage::require_unused(arguments.out, arguments.force);
+    storage::require_new_file(arguments.out, arguments.force);
     struct stat facts {};
     // A pipe has no size, so the need of disk space is not known beforehand.
     const bool known = ::fstat(text.get(), &facts) == 0 && S_ISREG(facts.st_mode);
@@ -79,17 +79,16 @@ void refuse_other_form(std::span<const std::string> words) {
 
 int tokens_command(std::span<const std::string> arguments) {
     TokensArguments parsed;
-    CommandLine app({.does = "Turns a text file into a token file.",
+    CommandLine app({.does = "Turns a text file into a file of tokens, one for each byte.",
                      .examples = {"dslaunch tokens bytes corpus.txt -o corpus.tokens"},
                      .docs = "docs/reference/cli.md"},
                     "dslaunch tokens");
     CommandLine& bytes = app.subcommand(
-        "bytes",
-        {.does = "Makes one token of each byte of the text. The vocabulary is 256, a token "
-                 "a little-endian uint16.",
-         .examples = {"dslaunch tokens bytes corpus.txt -o corpus.tokens",
-                      "zcat corpus.gz | dslaunch tokens bytes - -o corpus.tokens"},
-         .docs = "docs/reference/cli.md"});
+        "bytes", {.does = "Makes one token of each byte of a text. The vocabulary has 256 tokens, "
+                          "and a token is a little-endian uint16.",
+                  .examples = {"dslaunch tokens bytes corpus.txt -o corpus.tokens",
+                               "zcat corpus.gz | dslaunch tokens bytes - -o corpus.tokens"},
+                  .docs = "docs/reference/cli.md"});
     bytes.add("TEXT", parsed.text, "a text file, - for stdin").required();
     bytes.add("-o,--out FILE", parsed.out, "token file to write").required();
     bytes.add("--force", parsed.force, storage::kForceHelp);

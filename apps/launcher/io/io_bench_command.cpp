@@ -103,23 +103,24 @@ void bench(const IoBenchArguments& arguments) {
 int io_bench_command(std::span<const std::string> arguments) {
     IoBenchArguments parsed;
     CommandLine app(
-        {.does = "Measures how fast the disk under PATH reads and writes, beside fio where that is "
-                 "installed, and remembers the best way. Training with offload to nvme takes that "
-                 "up.",
+        {.does = "Measures how fast the disk of PATH reads and writes, with fio for comparison "
+                 "where that is installed, and stores the best settings. Training with offload to "
+                 "nvme then uses them.",
          .examples = {"dslaunch io-bench /nvme", "dslaunch io-bench /nvme --size 8G --no-store"},
          .docs = "docs/scale/offload.md"},
         "dslaunch io-bench");
-    app.add("PATH", parsed.folder, "a folder on the disk, as nvme_path").required();
+    app.add("PATH", parsed.folder, "a folder on the disk, such as nvme_path").required();
     app.add("--size BYTES", parsed.length, "length of the file that is written, default 1G");
     app.add("--blocks LIST", parsed.blocks, "bytes of a block, default 128K,512K,1M,4M");
     app.add("--depths LIST", parsed.depths, "blocks in flight, default 1,4,16,32");
-    app.add("--engines LIST", parsed.engines, "ways to use the disk, default io_uring,threads");
-    app.add("--turns N", parsed.turns, "each figure is the median of as many, default 3")
+    app.add("--engines LIST", parsed.engines, "I/O engines, default io_uring,threads");
+    app.add("--turns N", parsed.turns,
+            "measurements of each setting; their median is shown, default 3")
         .range(1, 1000);
-    app.add("--seconds SECONDS", parsed.seconds, "of one measurement, default 0.2")
+    app.add("--seconds SECONDS", parsed.seconds, "length of one measurement, default 0.2")
         .range(0.001, 3600.0);
     app.add("--no-fio", parsed.no_fio, "do not run fio");
-    app.add("--no-store", parsed.no_store, "do not remember the best setting");
+    app.add("--no-store", parsed.no_store, "do not store the best settings");
     app.add("--json", parsed.json, "one JSON object");
     if (app.parse({arguments.begin(), arguments.end()})) bench(parsed);
     return 0;

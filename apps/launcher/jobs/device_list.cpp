@@ -22,10 +22,10 @@ namespace {
 
 HelpPage devices_page() {
     return {.does =
-                "Lists who holds which GPU of the hosts, and how much of its memory. It asks "
-                "all hosts of the hostfile, without one this machine: processes of every user, "
-                "as nvidia-smi tells them. The job is named where this user's dslaunch started "
-                "it. `dslaunch stop --pid HOST:PID` ends a process of yours.",
+                "Lists who uses which GPU of the hosts, and how much of its memory. It asks all "
+                "hosts of the hostfile, or this machine without one, and shows processes of all "
+                "users, as nvidia-smi does, with their job if you started it with dslaunch. "
+                "`dslaunch stop --pid HOST:PID` ends one of your processes.",
             .examples = {"dslaunch ps --devices --hostfile hostfile"},
             .exit_codes = "67 when a host cannot be asked.",
             .docs = "docs/guide/jobs.md",

@@ -172,7 +172,7 @@ int logs_command(std::span<const std::string> arguments) {
     app.add("JOB", parsed.job, "its id, the first letters of it, or its --output folder")
         .required();
     app.add("--rank N", parsed.rank, "only this rank");
-    app.add("-f,--follow", parsed.follow, "go on until the job ends");
+    app.add("-f,--follow", parsed.follow, "follow the output until the job ends");
     app.add("--json", parsed.json, "one JSON object a line: rank, host, line");
     return app.parse({arguments.begin(), arguments.end()}) ? show_logs(parsed) : 0;
 }

@@ -108,10 +108,10 @@ int ps_command(std::span<const std::string> arguments) {
                      .usage = {"dslaunch ps [options]", "dslaunch ps --devices [options]"}},
                     "dslaunch ps");
     app.add("-a,--all", parsed.all,
-            "also those that ended (the newest 100), were lost, or run on another machine");
+            "also list jobs that ended (the newest 100), were lost, or run on another machine");
     app.add("--json", parsed.json, "one JSON array");
     app.add("--devices", devices,
-            "GPUs of hosts instead: who holds which and how much of it (see ps --devices --help)");
+            "list GPUs of hosts instead, and who uses them (see ps --devices --help)");
     return app.parse({arguments.begin(), arguments.end()}) ? list_jobs(parsed) : 0;
 }
 

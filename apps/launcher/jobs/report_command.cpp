@@ -66,15 +66,15 @@ int print_report(const ReportArguments& arguments) {
 int report_command(std::span<const std::string> arguments) {
     ReportArguments parsed;
     CommandLine app(
-        {.does = "Prints what to paste into a bug report, secrets hidden.",
+        {.does = "Prints text for a bug report, with secrets hidden.",
          .examples = {"dslaunch report > report.txt", "dslaunch report run1 -H hostfile"},
          .docs = "docs/guide/jobs.md"},
         "dslaunch report");
     app.add("JOB", parsed.subject,
             "a job's id, or the first letters of it, or an --output folder; default: this machine "
             "alone");
-    app.add("-H,--hostfile FILE", parsed.hostfile, "also the shape of this hostfile");
-    app.add("--names", parsed.names, "leave names of hosts and users as they are");
+    app.add("-H,--hostfile FILE", parsed.hostfile, "also show the form of this hostfile");
+    app.add("--names", parsed.names, "do not hide names of hosts and users");
     app.add("--json", parsed.json, "one JSON object");
     return app.parse({arguments.begin(), arguments.end()}) ? print_report(parsed) : 0;
 }

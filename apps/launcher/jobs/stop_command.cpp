@@ -170,15 +170,15 @@ int stop_command(std::span<const std::string> arguments) {
     std::string place;  // taken above; here for the help
     StopArguments parsed;
     CommandLine app(
-        {.does = "Ends a job, and what a dead one has left on its hosts.",
+        {.does = "Ends a job, or processes that a dead job left on its hosts.",
          .examples = {"dslaunch stop 3f2a", "dslaunch stop --pid node1:4711"},
          .docs = "docs/guide/jobs.md",
          .usage = {"dslaunch stop [options] JOB", "dslaunch stop --pid HOST:PID [options]"}},
         "dslaunch stop");
     app.add("JOB", parsed.job, "its id, the first letters of it, or its --output folder")
         .required();
-    app.add("--pid HOST:PID", place, "one process on a host instead (see stop --pid --help)");
-    app.add("--now", parsed.now, "at once, without the grace time to save");
+    app.add("--pid HOST:PID", place, "end one process on a host instead (see stop --pid --help)");
+    app.add("--now", parsed.now, "end at once, without time to save");
     app.add("--json", parsed.json, "one JSON object");
     return app.parse({arguments.begin(), arguments.end()}) ? stop_job(parsed) : 0;
 }

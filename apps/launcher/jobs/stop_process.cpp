@@ -27,10 +27,9 @@ constexpr std::chrono::seconds kAnswerMore{30};
 
 HelpPage stop_process_page() {
     return {.does =
-                "Ends a process of yours on a host. It says what the process is and asks, sends "
-                "TERM, and KILL after the grace time. `dslaunch ps --devices` lists who holds "
-                "GPUs. A rank takes its whole job with it; `dslaunch stop JOB` lets it save "
-                "before.",
+                "Ends one of your processes on a host. It shows the process and asks, then sends "
+                "TERM, and KILL after the grace time. `dslaunch ps --devices` lists who uses GPUs. "
+                "The end of a rank ends its whole job; `dslaunch stop JOB` saves first.",
             .examples = {"dslaunch stop --pid node1:4711", "dslaunch stop --pid node1:4711 --yes"},
             .exit_codes = "67 when the host cannot be asked, 71 when the process does not end.",
             .docs = "docs/guide/jobs.md",

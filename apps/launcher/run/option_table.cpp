@@ -19,13 +19,60 @@
 namespace dslaunch::launcher {
 namespace {
 
+// "; write 10": VALUE is a whole number from LEAST to MOST in another spelling, as 1e1 or 10.0.
+std::string plain_advice(const std::string& value, int64_t least, int64_t most) {
+    constexpr double kExactMax = 9e15;
+    const auto other = parse_double(value);
+    if (!other || !(std::abs(*other) < kExactMax) || std::floor(*other) != *other) return "";
+    const auto whole = static_cast<int64_t>(*other);
+    return whole < least || whole > most ? "" : fmt::format("; write {}", whole);
+}
+
 int64_t number(const std::string& value, int64_t least, int64_t most) {
     const auto parsed = parse_int(value);
     if (!parsed || *parsed < least || *parsed > most) {
-        fail(ExitCode::kUsage, "`{}` is not a number from {} {}", printable(value), least,
-             most == std::numeric_limits<int64_t>::max() ? "on" : fmt::format("to {}", most));
+        fail(ExitCode::kUsage, "`{}` is not a number from {} {}{}", printable(value), least,
+             most == std::numeric_limits<int64_t>::max() ? "on" : fmt::format("to {}", most),
+             parsed ? "" : plain_advice(value, least, most));
     }
     return *parsed;
+}
+
+// "; it is a number of seconds: 600" for a time with a unit, as 10m or 1h30m, or as 00:10:00; empty
+// for any other text.
+std::string seconds_advice(const std::string& value) {
+    double seconds = 0;
+    const std::vector<std::string> parts = split(value, ':');
+    if (parts.size() == 2 || parts.size() == 3) {
+        for (const std::string& part : parts) {
+            const auto number = parse_int(part);
+            if (!number || *number < 0) return "";
+            seconds = seconds * 60 + static_cast<double>(*number);
+        }
+    } else {
+        std::string digits;
+        bool has_unit = false;
+        for (const char c : lower(value)) {
+            const double unit = c == 's' ? 1 : c == 'm' ? 60 : c == 'h' ? 3600 : c == 'd' ? 86'400
+                                                                                          : 0;
+            if (unit == 0) {
+                digits += c;
+                continue;
+            }
+            const auto number = parse_double(digits);
+            if (!number || !(*number >= 0)) return "";
+            seconds += *number * unit;
+            digits.clear();
+            has_unit = true;
+        }
+        if (!has_unit || !digits.empty()) return "";
+    }
+    return fmt::format("; it is a number of seconds: {}", seconds);
+}
+
+[[noreturn]] void fail_seconds(const std::string& value, std::string_view range) {
+    fail(ExitCode::kUsage, "`{}` is not a number of seconds from {}{}", printable(value), range,
+         seconds_advice(value));
 }
 
 // Two options for one thing, or one of them given again as the other, must say the same.
@@ -70,13 +117,25 @@ void set_text(RunOptions& o, const char* key, const std::string& value) {
     o.set.push_back(fmt::format("{}={}", key, json_quote(value)));
 }
 
+void set_time_limit(RunOptions& o, const std::string& value) {
+    if (!seconds_advice(value).empty()) fail_seconds(value, "1 on");
+    set_number(o, "dslaunch.save.time_limit", value, 1);
+}
+
 void set_lora(RunOptions& o, const std::string& value) {
     for (std::string& set : config::lora_overrides(value)) o.set.push_back(std::move(set));
 }
 
 void set_device(RunOptions& o, const std::string& value) {
     if (value != "auto" && value != "cpu" && value != "cuda") {
-        fail(ExitCode::kUsage, "`{}` is none of auto, cpu, cuda", printable(value));
+        const size_t colon = value.find(':');
+        const bool is_cuda = value.starts_with("cuda:") && parse_int(value.substr(colon + 1));
+        fail(ExitCode::kUsage, "`{}` is none of auto, cpu, cuda{}", printable(value),
+             is_cuda ? fmt::format(": write --device cuda, and choose the GPU by the variable "
+                                   "CUDA_VISIBLE_DEVICES={} before dslaunch",
+                                   value.substr(colon + 1))
+             : value == "gpu" || value == "nvidia" ? ": write --device cuda"
+                                                   : "");
     }
     o.device = value == "cpu"    ? launch::DeviceRequest::kCpu
                : value == "cuda" ? launch::DeviceRequest::kCuda
@@ -111,10 +170,8 @@ void set_listen(RunOptions& o, const std::string& value) {
 
 void set_connect_timeout(RunOptions& o, const std::string& value) {
     const auto seconds = parse_double(value);
-    if (!seconds || !(*seconds >= 0.1 && *seconds <= 604'800.0)) {
-        fail(ExitCode::kUsage, "`{}` is not a number of seconds from 0.1 to 604800",
-             printable(value));
-    }
+    if (!seconds || !(*seconds >= 0.1 && *seconds <= 604'800.0))
+        fail_seconds(value, "0.1 to 604800");
     o.connect_timeout = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000.0));
 }
 
@@ -169,25 +226,23 @@ void set_fanout(RunOptions& o, const std::string& value) {
 
 void set_grace(RunOptions& o, const std::string& value) {
     const auto seconds = parse_double(value);
-    if (!seconds || !(*seconds >= 0.0 && *seconds <= 86'400.0)) {
-        fail(ExitCode::kUsage, "`{}` is not a number of seconds from 0 to 86400", printable(value));
-    }
+    if (!seconds || !(*seconds >= 0.0 && *seconds <= 86'400.0)) fail_seconds(value, "0 to 86400");
     o.grace_s = *seconds;
 }
 
 void set_timeout(RunOptions& o, const std::string& value) {
     const auto seconds = parse_double(value);
-    if (!seconds || !(*seconds >= 0.1 && *seconds <= 86'400.0)) {
-        fail(ExitCode::kUsage, "`{}` is not a number of seconds from 0.1 to 86400",
-             printable(value));
-    }
+    if (!seconds || !(*seconds >= 0.1 && *seconds <= 86'400.0)) fail_seconds(value, "0.1 to 86400");
     o.timeout_s = seconds;
 }
 
 void set_nproc(RunOptions& o, const std::string& value) {
     o.no_local_rank = true;
     if (value == "auto") return;
-    if (value == "gpu") return set_device(o, "cuda");
+    if (value == "gpu") {
+        o.gpu_each = true;
+        return set_device(o, "cuda");
+    }
     if (value == "cpu")
         fail(ExitCode::kUsage,
              "`cpu` is not available; give the number of workers, and --device cpu");
@@ -288,11 +343,11 @@ void set_core_list(RunOptions& o, const std::string& value) {
 
 // The titles of the groups, in their order.
 constexpr std::string_view kTitles[] = {
+    "training a model",
+    "output",
     "hosts",
     "target",
-    "training (for a .pt target; these may also follow it)",
     "environment",
-    "output",
     "as torchrun writes it (no --local_rank=N is added then)",
     "known but refused",
 };
@@ -302,28 +357,74 @@ using V = const std::string;
 
 // clang-format off
 constexpr OptionRow kRows[] = {
+    {"data", Group::kTraining, "FILE", "training data: rows that `dslaunch data prepare` writes (.safetensors), a file of tokens, or .npy", [](O& o, V& v) { set_text(o, "dslaunch.data.train", v); }},
+    {"eval-data", Group::kTraining, "FILE", "held-out data, which is evaluated and not trained on", [](O& o, V& v) { set_text(o, "dslaunch.data.eval", v); }},
+    {"epochs,num-train-epochs", Group::kTraining, "N", "passes over the training data, in place of --steps; default: one", [](O& o, V& v) { set_positive(o, "dslaunch.epochs", v); }},
+    {"steps,max-steps", Group::kTraining, "N", "optimizer steps to train, in place of --epochs", [](O& o, V& v) { set_number(o, "dslaunch.steps", v, 1); }},
+    {"lr,learning-rate", Group::kTraining, "RATE", "learning rate of the optimizer", [](O& o, V& v) { set_positive(o, "optimizer.params.lr", v); }},
+    {"warmup-steps", Group::kTraining, "N", "steps of the scheduler's warm-up", [](O& o, V& v) { set_number(o, "scheduler.params.warmup_num_steps", v, 0); }},
+    {"micro-batch,per-device-train-batch-size", Group::kTraining, "N", "rows that a rank computes at once (its batch size)", [](O& o, V& v) { set_number(o, "train_micro_batch_size_per_gpu", v, 1); }},
+    {"accumulation,gradient-accumulation-steps", Group::kTraining, "N", "micro batches that are summed in one optimizer step", [](O& o, V& v) { set_number(o, "gradient_accumulation_steps", v, 1); }},
+    {"context", Group::kTraining, "N", "tokens of one sample of a token file", [](O& o, V& v) { set_number(o, "dslaunch.data.context", v, 1); }},
+    {"lora", Group::kTraining, "SPEC", "train low-rank adapters and leave the weights as they are: 'r=16,alpha=32,targets=*.q_proj,*.v_proj'", set_lora},
+    {"loss", Group::kTraining, "NAME", "cross_entropy, mse, l1, bce_with_logits; for pairs of answers dpo, ipo, simpo, orpo", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
+    {"bf16", Group::kTraining, "", "train in bf16", [](O& o, V&) { o.set.push_back("bf16.enabled=true"); }},
+    {"fp16", Group::kTraining, "", "train in fp16 with a scaled loss", [](O& o, V&) { o.set.push_back("fp16.enabled=true"); }},
+    {"seed", Group::kTraining, "N", "seed of all random numbers, default 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
+    {"config,deepspeed-config,deepspeed-config-file", Group::kTraining, "FILE", "ds_config.json; default: the one packed in TARGET, or in its folder", [](O& o, V& v) { o.config = v; }},
+    {"set", Group::kTraining, "KEY=VALUE", "override one value of the config, as optimizer.params.lr=1e-4; repeatable", [](O& o, V& v) {
+         if (v.find('=') == std::string::npos || v.front() == '=') fail(ExitCode::kUsage, "`{}` is not KEY=VALUE, as train_batch_size=8", printable(v));
+         o.set.push_back(v); }, true},
+    {"resume", Group::kTraining, "[DIR]", "continue from the newest complete checkpoint in --output, or from the one in DIR", [](O& o, V& v) { o.resume = v.empty() ? "auto" : v; }},
+    {"new-data", Group::kTraining, "", "with --resume: continue with other data than the checkpoint's, from their first sample", [](O& o, V&) { o.new_data = true; }},
+    {"save-interval,save-steps", Group::kTraining, "N", "steps between checkpoints; 0: only at the end", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.interval", v); }},
+    {"keep,save-total-limit", Group::kTraining, "N", "number of checkpoints kept; 0: all", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.keep", v); }},
+    {"save-via", Group::kTraining, "WHERE", "rank0: write checkpoints to rank 0's disk, for hosts that share no file system", [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }},
+    {"time-limit", Group::kTraining, "SECONDS", "save and end before the job has run this long; default: before Slurm ends it", set_time_limit},
+    {"bring-weights", Group::kTraining, "SIZE", "copy trained weights of at most SIZE from rank 0's host to --output here, default 2G; 0: never", set_bring_weights},
+    {"timeout", Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
+    {"straggler-interval", Group::kTraining, "STEPS", "how often to look for a rank that the others wait for, default 100; 0: never", set_straggler_interval},
+    {"op-library", Group::kTraining, "FILE", "load this library (.so) of operators before the model, as torchvision's; repeatable", [](O& o, V& v) { o.op_libraries.push_back(v); }, true},
+    {"trust-model", Group::kTraining, "", "allow the model's code to use operators that reach files, memory or processes", [](O& o, V&) { o.trust_model = true; }},
+    {"expect-sha256", Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a model is a program", set_sha256},
+    {"scratch", Group::kTraining, "DIR", "a folder on a disk of the first host, for a copy of the model that does not fit in memory", [](O& o, V& v) { o.scratch = v; }},
+    {"deepspeed", Group::kTraining, "[FILE]", "accepted, nothing to switch on; a file after it is the config", [](O& o, V& v) { o.deepspeed = true; if (!v.empty()) o.config = v; }},
+
+    {"output,output-dir,o", Group::kReport, "DIR", "folder for results: run.json, logs, of a training metrics, checkpoints and weights; its default: runs/NAME-DATE", [](O& o, V& v) { o.output = v; }},
+    {"no-output", Group::kReport, "", "keep no results of a training, as for a measurement", [](O& o, V&) { o.no_output = true; }},
+    {"quiet,q", Group::kReport, "", "no progress line, only warnings and errors", [](O& o, V&) { o.log.quiet = true; }},
+    {"log-level", Group::kReport, "LEVEL", "debug, info (default), warning, error, critical", set_log_level},
+    {"enable-each-rank-log,log-dir", Group::kReport, "DIR", "also write each rank's output to a file in DIR", [](O& o, V& v) { o.log.each_rank_directory = v; }},
+    {"dry-run", Group::kReport, "", "print hosts, ranks, devices, environment and commands; contact nobody", [](O& o, V&) { o.dry_run = true; }},
+    {"json", Group::kReport, "", "with --dry-run: print JSON", [](O& o, V&) { o.json = true; }},
+    {"print-env", Group::kReport, "", "after the start show the environment of the ranks", [](O& o, V&) { o.log.print_environment = true; }},
+    {"help,h", Group::kReport, "", "this text", [](O& o, V&) { o.help = true; }},
+    {"version", Group::kReport, "", "print the version", [](O& o, V&) { o.version = true; }},
+    {"all", Group::kReport, "", "with --help: also list the flags of torchrun, deepspeed and accelerate that are accepted or refused", [](O& o, V&) { o.help_all = true; }},
+    {"save-pid", Group::kReport, "", "accepted: every job is recorded, see `dslaunch ps`", [](O&, V&) {}},
+
     {"hostfile,H", Group::kHosts, "FILE", "one host a line: `node1 slots=4` or `node2 gpus=2,3`; without it: this machine", [](O& o, V& v) { o.hostfile = v; o.standalone |= v.empty(); }, false, true},
-    {"include,i", Group::kHosts, "SPEC", "only these: NODE[:SLOT[,SLOT]][@NODE...], as node1@node2:0,2", [](O& o, V& v) { o.filter.include = v; }},
-    {"exclude,e", Group::kHosts, "SPEC", "all but these, written as --include", [](O& o, V& v) { o.filter.exclude = v; }},
-    {"num-nodes", Group::kHosts, "N", "the first N hosts of the hostfile", [](O& o, V& v) { set_count(o.filter.num_nodes, v, "nnodes"); }},
-    {"num-gpus,num-accelerators", Group::kHosts, "N", "the first N slots of each host; without GPUs N CPU workers", [](O& o, V& v) { set_count(o.filter.num_gpus, v, "nproc_per_node"); }},
-    {"launcher", Group::kHosts, "NAME", "ssh (built in, default), openssh, pdsh, openmpi, slurm (default in an allocation), join (agents come), local (all on this machine)", set_launcher},
+    {"include,i", Group::kHosts, "SPEC", "use only these: NODE[:SLOT[,SLOT]][@NODE...], as in node1@node2:0,2", [](O& o, V& v) { o.filter.include = v; }},
+    {"exclude,e", Group::kHosts, "SPEC", "use all but these, written as in --include", [](O& o, V& v) { o.filter.exclude = v; }},
+    {"num-nodes", Group::kHosts, "N", "use the first N hosts of the hostfile", [](O& o, V& v) { set_count(o.filter.num_nodes, v, "nnodes"); }},
+    {"num-gpus,num-accelerators", Group::kHosts, "N", "use the first N slots of each host; without GPUs: start N CPU workers", [](O& o, V& v) { set_count(o.filter.num_gpus, v, "nproc_per_node"); }},
+    {"launcher", Group::kHosts, "NAME", "ssh (built in, default), openssh, pdsh, openmpi, slurm (default in an allocation), join (agents connect here), local (all on this machine)", set_launcher},
     {"launcher-args", Group::kHosts, "WORDS", "options for pdsh, mpirun, srun, or `-o X=Y` for openssh; quotes group; repeatable", set_launcher_args, true},
     {"listen", Group::kHosts, "ADDRESS:PORT", "with --launcher join: where agents (`dslaunch agent --join ADDRESS:PORT`) find this job", set_listen},
     {"token-file", Group::kHosts, "FILE", "the secret by which agents that join are known, mode 600; default: the variable DSLAUNCH_TOKEN", [](O& o, V& v) { o.token_file = v; }},
-    {"connect-timeout", Group::kHosts, "SECONDS", "until every host's agent is there, default 30; 60 with srun, 300 for agents that come", set_connect_timeout},
+    {"connect-timeout", Group::kHosts, "SECONDS", "how long to wait for every host's agent, default 30; 60 with srun, 300 with --launcher join", set_connect_timeout},
     {"no-ssh", Group::kHosts, "", "this command runs on every node with its --node_rank; node 0 launches at --master_addr, the others join it", [](O& o, V&) { o.no_ssh = true; }},
     {"force-multi", Group::kHosts, "", "use ssh even when every host is this machine", [](O& o, V&) { o.force_multi = true; }},
     {"elastic-training", Group::kHosts, "", "use the hosts that answer, and start again after a failure (--max_restarts, default 100)", [](O& o, V&) { o.elastic_training = true; }},
     {"min-elastic-nodes", Group::kHosts, "N", "with --elastic_training: hosts that must answer, default 1", [](O& o, V& v) { o.elastic_nodes_min = count_or_all(v); }},
-    {"max-elastic-nodes", Group::kHosts, "N", "with --elastic_training: hosts used at most, default all", [](O& o, V& v) { o.elastic_nodes_max = count_or_all(v); }},
-    {"ssh-port", Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
+    {"max-elastic-nodes", Group::kHosts, "N", "with --elastic_training: the most hosts to use, default all", [](O& o, V& v) { o.elastic_nodes_max = count_or_all(v); }},
+    {"ssh-port", Group::kHosts, "PORT", "port of sshd on hosts without port= in the hostfile", [](O& o, V& v) { o.ssh_port = port(v); }},
     {"ssh-config", Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
-    {"fanout", Group::kHosts, "N", "connect to N hosts at most, which start agents on the rest and need ssh keys for them. Default 256; 0: reach all from here", set_fanout},
-    {"no-ssh-check", Group::kHosts, "", "do not compare the files that a .pt job needs on the hosts (dslaunch itself always is)", [](O& o, V&) { o.check_hosts = false; }},
-    {"push", Group::kHosts, "", "first send what the hosts lack: dslaunch, and for a .pt the model, config, worker, libraries", [](O& o, V&) { o.push = true; }},
-    {"master-addr", Group::kHosts, "ADDRESS", "where ranks meet; default: an address of the first host that all hosts reach", set_master_address},
-    {"master-port", Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { agree(o.master_port, 0, port(v), "rdzv_endpoint"); }},
+    {"fanout", Group::kHosts, "N", "connect to at most N hosts, which start agents on the others and need ssh keys for them; default 256; 0: connect to all from here", set_fanout},
+    {"no-ssh-check", Group::kHosts, "", "do not compare the files of a training on the hosts (dslaunch itself is always compared)", [](O& o, V&) { o.check_hosts = false; }},
+    {"push", Group::kHosts, "", "first send what the hosts lack: dslaunch, and for a training the model, config, worker and libraries", [](O& o, V&) { o.push = true; }},
+    {"master-addr", Group::kHosts, "ADDRESS", "address where ranks meet; default: an address of the first host that all hosts reach", set_master_address},
+    {"master-port", Group::kHosts, "PORT", "port where ranks meet; default: a free one", [](O& o, V& v) { agree(o.master_port, 0, port(v), "rdzv_endpoint"); }},
     {"verify", Group::kHosts, "", "compare data over 1 GiB byte by byte, not by samples", [](O& o, V&) { o.verify = true; }},
 
     {"device", Group::kTarget, "NAME", "auto (default), cpu or cuda", set_device},
@@ -333,57 +434,11 @@ constexpr OptionRow kRows[] = {
     {"chdir", Group::kTarget, "DIR", "workers start here; default: the current directory", [](O& o, V& v) { o.working_directory = v; }},
     {"grace", Group::kTarget, "SECONDS", "time to save after Ctrl-C, default 30; 0, or a second Ctrl-C, ends at once", set_grace},
 
-    {"config,deepspeed-config,deepspeed-config-file", Group::kTraining, "FILE", "ds_config.json; default: the one packed in TARGET, or beside it", [](O& o, V& v) { o.config = v; }},
-    {"deepspeed", Group::kTraining, "[FILE]", "accepted, nothing to switch on; a file after it is the config", [](O& o, V& v) { o.deepspeed = true; if (!v.empty()) o.config = v; }},
-    {"set", Group::kTraining, "KEY=VALUE", "override one value of the config, as optimizer.params.lr=1e-4; repeatable", [](O& o, V& v) {
-         if (v.find('=') == std::string::npos || v.front() == '=') fail(ExitCode::kUsage, "`{}` is not KEY=VALUE, as train_batch_size=8", printable(v));
-         o.set.push_back(v); }, true},
-    {"data", Group::kTraining, "FILE", "training data: tokens, .safetensors or .npy", [](O& o, V& v) { set_text(o, "dslaunch.data.train", v); }},
-    {"eval-data", Group::kTraining, "FILE", "held-out data", [](O& o, V& v) { set_text(o, "dslaunch.data.eval", v); }},
-    {"context", Group::kTraining, "N", "tokens of one sample", [](O& o, V& v) { set_number(o, "dslaunch.data.context", v, 1); }},
-    {"steps,max-steps", Group::kTraining, "N", "optimizer steps to train", [](O& o, V& v) { set_number(o, "dslaunch.steps", v, 1); }},
-    {"epochs,num-train-epochs", Group::kTraining, "N", "passes over the training samples, in place of --steps", [](O& o, V& v) { set_positive(o, "dslaunch.epochs", v); }},
-    {"lr,learning-rate", Group::kTraining, "RATE", "learning rate of the optimizer", [](O& o, V& v) { set_positive(o, "optimizer.params.lr", v); }},
-    {"warmup-steps", Group::kTraining, "N", "steps of the scheduler's warm-up", [](O& o, V& v) { set_number(o, "scheduler.params.warmup_num_steps", v, 0); }},
-    {"micro-batch,per-device-train-batch-size", Group::kTraining, "N", "rows that a rank computes at once", [](O& o, V& v) { set_number(o, "train_micro_batch_size_per_gpu", v, 1); }},
-    {"accumulation,gradient-accumulation-steps", Group::kTraining, "N", "micro steps of an optimizer step", [](O& o, V& v) { set_number(o, "gradient_accumulation_steps", v, 1); }},
-    {"bf16", Group::kTraining, "", "train in bf16", [](O& o, V&) { o.set.push_back("bf16.enabled=true"); }},
-    {"fp16", Group::kTraining, "", "train in fp16 with a scaled loss", [](O& o, V&) { o.set.push_back("fp16.enabled=true"); }},
-    {"seed", Group::kTraining, "N", "of every random number, default 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
-    {"loss", Group::kTraining, "NAME", "cross_entropy, mse, l1, bce_with_logits; of pairs of answers dpo, ipo, simpo, orpo", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
-    {"op-library", Group::kTraining, "FILE", "load this library (.so) of operators before the model, as torchvision's; repeatable", [](O& o, V& v) { o.op_libraries.push_back(v); }, true},
-    {"trust-model", Group::kTraining, "", "let the model's code use operators that reach files, memory or processes", [](O& o, V&) { o.trust_model = true; }},
-    {"lora", Group::kTraining, "SPEC", "train low-rank adapters: 'r=16,alpha=32,targets=*.q_proj,*.v_proj'", set_lora},
-    {"scratch", Group::kTraining, "DIR", "for verify: a folder on a disk of the first host, where the copy of a model lies that does not fit in its memory", [](O& o, V& v) { o.scratch = v; }},
-    {"save-interval,save-steps", Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.interval", v); }},
-    {"save-via", Group::kTraining, "WHERE", "rank0: hosts share no file system, checkpoints go to rank 0's disk", [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }},
-    {"time-limit", Group::kTraining, "SECONDS", "save and end before the job is so old; default: when Slurm ends it", [](O& o, V& v) { set_number(o, "dslaunch.save.time_limit", v, 1); }},
-    {"keep,save-total-limit", Group::kTraining, "N", "checkpoints kept, 0: all", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.keep", v); }},
-    {"timeout", Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
-    {"resume", Group::kTraining, "[DIR]", "go on from the newest whole checkpoint below --output, or from that of DIR", [](O& o, V& v) { o.resume = v.empty() ? "auto" : v; }},
-    {"new-data", Group::kTraining, "", "with --resume: go on with other data than those of the checkpoint, from their first sample", [](O& o, V&) { o.new_data = true; }},
-    {"straggler-interval", Group::kTraining, "STEPS", "how often to look for a rank that the others wait for, default 100, 0: never", set_straggler_interval},
-    {"bring-weights", Group::kTraining, "SIZE", "bring the trained weights from rank 0's host here, to --output, where they are not and take at most SIZE, default 2G; 0: never", set_bring_weights},
-    {"expect-sha256", Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a .pt is a program", set_sha256},
-
     {"bind", Group::kEnvironment, "HOW", "bind ranks to processors: none, core (own cores each) or numa (a NUMA node each)", [](O& o, V& v) { set_binding(o, v, kBindNames); }},
     {"bind-cores-to-rank", Group::kEnvironment, "", "as --bind core", [](O& o, V&) { set_binding(o, "core", kBindNames); }},
-    {"bind-core-list", Group::kEnvironment, "LIST", "bind to these processors of each host only, as 0-3,8", set_core_list},
-
-    {"env", Group::kEnvironment, "NAME[=VALUE]", "give workers a variable: copied, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
-    {"env-file", Group::kEnvironment, "FILE", "one NAME=VALUE a line, as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
-
-    {"output,output-dir,o", Group::kReport, "DIR", "run.json and logs; of a model also metrics, checkpoints and weights, by default in runs/NAME-DATE", [](O& o, V& v) { o.output = v; }},
-    {"no-output", Group::kReport, "", "keep nothing of what a model's training makes, as for a measurement", [](O& o, V&) { o.no_output = true; }},
-    {"print-env", Group::kReport, "", "after the start show the environment that the ranks really got", [](O& o, V&) { o.log.print_environment = true; }},
-    {"dry-run", Group::kReport, "", "print hosts, ranks, devices, environment and commands; contact nobody", [](O& o, V&) { o.dry_run = true; }},
-    {"json", Group::kReport, "", "with --dry-run: as JSON", [](O& o, V&) { o.json = true; }},
-    {"log-level", Group::kReport, "LEVEL", "debug, info (default), warning, error, critical", set_log_level},
-    {"save-pid", Group::kReport, "", "accepted: every job is recorded, see `dslaunch ps`", [](O&, V&) {}},
-    {"quiet,q", Group::kReport, "", "no progress line, only warnings and errors", [](O& o, V&) { o.log.quiet = true; }},
-    {"enable-each-rank-log,log-dir", Group::kReport, "DIR", "also write each rank's output to a file in DIR", [](O& o, V& v) { o.log.each_rank_directory = v; }},
-    {"help,h", Group::kReport, "", "this text", [](O& o, V&) { o.help = true; }},
-    {"version", Group::kReport, "", "print the version", [](O& o, V&) { o.version = true; }},
+    {"bind-core-list", Group::kEnvironment, "LIST", "bind ranks to these processors of each host, as in 0-3,8", set_core_list},
+    {"env", Group::kEnvironment, "NAME[=VALUE]", "set a variable of the workers: copied from here, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
+    {"env-file", Group::kEnvironment, "FILE", "file of variables, one NAME=VALUE a line, as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
 
     {"nproc-per-node", Group::kTorchrun, "N", "as --num_gpus; also gpu or auto", set_nproc},
     {"node-rank", Group::kTorchrun, "N", "which node this is, for --no_ssh and for the same command on every node; else only 0: dslaunch starts every node itself", set_node_rank},
@@ -411,11 +466,11 @@ constexpr OptionRow kRows[] = {
     {"machine-rank", Group::kRefused, "", "give --node_rank where every machine runs this command; else dslaunch starts every machine itself"},
     {"main-process-ip", Group::kRefused, "", "give --master_addr"},
     {"main-process-port", Group::kRefused, "", "give --master_port"},
-    {"mixed-precision", Group::kRefused, "", "give --bf16 or --fp16 for a .pt target; a script says it itself"},
+    {"mixed-precision", Group::kRefused, "", "give --bf16 or --fp16 for a model; a script has its own options"},
     {"use-deepspeed,multi-gpu,same-network", Group::kRefused, "", "leave it out: one worker a slot starts by itself"},
-    {"zero-stage", Group::kRefused, "", "give --set zero_optimization.stage=N for a .pt target; a script says it itself"},
+    {"zero-stage", Group::kRefused, "", "give --set zero_optimization.stage=N for a model; a script has its own options"},
     {"gpu-ids", Group::kRefused, "", "give --include localhost:0,1, or set CUDA_VISIBLE_DEVICES"},
-    {"dynamo-backend", Group::kRefused, "", "a script says it itself"},
+    {"dynamo-backend", Group::kRefused, "", "a script has its own options for it"},
     {"autotuning", Group::kRefused, "", "autotuning is not available yet; see `dslaunch plan` for memory and costs"},
     {"venv-script", Group::kRefused, "", "no shell runs on the hosts; give --env PATH=... or name the environment's python as TARGET"},
     {"redirects,r", Group::kRefused, "", "give --enable_each_rank_log DIR"},
@@ -448,7 +503,11 @@ std::vector<Option> run_rows(RunOptions& into,
             option.apply = [&into, &row](const std::string& value) {
                 if (row.group == Group::kTraining && into.first_training_option.empty())
                     into.first_training_option = "--" + split(row.names, ',').front();
+                const size_t said = into.set.size();
                 row.apply(into, value);
+                if (row.names != "set")
+                    into.set_by_options.insert(into.set_by_options.end(), into.set.begin() + said,
+                                               into.set.end());
             };
         }
         options.push_back(std::move(option));

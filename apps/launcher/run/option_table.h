@@ -14,7 +14,7 @@
 namespace dslaunch::launcher {
 
 // The sections of the help, in their order.
-enum class Group { kHosts, kTarget, kTraining, kEnvironment, kReport, kTorchrun, kRefused };
+enum class Group { kTraining, kReport, kHosts, kTarget, kEnvironment, kTorchrun, kRefused };
 
 // The fields are those of Option; APPLY gets the RunOptions that it writes to, and is null if the
 // option is refused.

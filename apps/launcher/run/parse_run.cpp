@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -39,17 +41,60 @@ void settle_device(RunOptions& options) {
     }
 }
 
+// Returns the row of `run` that WORD names whole; null: none does.
+const OptionRow* row_of(const std::string& word) {
+    if (!word.starts_with("-") || word.size() < 2) return nullptr;
+    const bool is_long = word.starts_with("--");
+    const std::string spelt = with_dashes(word.substr(0, word.find('=')));
+    const std::string name = spelt.substr(is_long ? 2 : 1);
+    for (const OptionRow& row : option_rows()) {
+        if (row.apply == nullptr) continue;
+        for (const std::string& own : split(row.names, ','))
+            if (own == name && (own.size() > 1) == is_long) return &row;
+    }
+    return nullptr;
+}
+
+// Returns the row of `run` in GROUP that WORD names; null: none does.
+const OptionRow* row_in(Group group, const std::string& word) {
+    const OptionRow* const row = row_of(word);
+    return row != nullptr && row->group == group ? row : nullptr;
+}
+
+// Refuses the word INDEX of ARGUMENTS if it is the value of a switch before it, as Trainer's
+// `--bf16 True`. A program may be called `true`, a switch of training is for models.
+void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
+    static constexpr std::array<std::string_view, 4> kValues = {"True", "False", "true", "false"};
+    const std::string& word = arguments[index];
+    if (index == 0 || std::ranges::find(kValues, word) == kValues.end()) return;
+    const OptionRow* const row = row_of(arguments[index - 1]);
+    if (row == nullptr || arguments[index - 1].find('=') != std::string::npos) return;
+    if (row->group != Group::kTraining && (word == "true" || word == "false")) return;
+    if (row->value_name.empty() || row->value_name.starts_with('['))
+        fail(ExitCode::kUsage, "{} takes no value: leave {} out", arguments[index - 1],
+             lower(word) == "true" ? fmt::format("`{}`", word)
+                                   : fmt::format("both it and `{}`", word));
+}
+
 // A guess at what a word that no option takes is meant for; begins with "; ", or is empty.
 std::string resume_advice(const RunOptions& o) {
     return o.resume == "auto" ? "; a folder to resume from is written --resume=DIR" : "";
 }
 
-std::string word_advice(const RunOptions& o) {
-    const bool has_data = std::ranges::any_of(
-        o.set, [](const std::string& set) { return set.starts_with("dslaunch.data.train="); });
-    return !resume_advice(o).empty() ? resume_advice(o)
-           : has_data ? "; --data takes one file, and a shell makes several words of `*`"
-                      : "";
+// The same for the word INDEX of ARGUMENTS, by the option in front of its neighbours.
+std::string word_advice(const RunOptions& o, std::span<const std::string> arguments, size_t index) {
+    size_t option = index;
+    while (option > 0 && !arguments[option].starts_with('-')) --option;
+    const OptionRow* const row = row_of(arguments[option]);
+    const std::string names = row == nullptr ? "" : std::string(row->names);
+    const bool has_value = option + 1 < index || arguments[option].find('=') != std::string::npos;
+    if (names == "lora" && has_value)
+        return fmt::format("; --lora is one word: {},{}", printable(arguments[index - 1]),
+                           printable(arguments[index]));
+    if (has_value && (names == "data" || names == "eval-data" || names.starts_with("output,")))
+        return fmt::format("; --{} takes one {}, and a shell makes several words of `*`",
+                           split(names, ',').front(), names.ends_with("data") ? "file" : "folder");
+    return resume_advice(o);
 }
 
 // Refuses a target that is missing or no model, if options of training say that it is meant as a
@@ -72,20 +117,19 @@ void require_model_here(const RunOptions& o, launch::TargetKind kind) {
 void check_target(const RunOptions& o) {
     if (o.target.empty()) {
         fail(ExitCode::kUsage,
-             "no target: give a model (train.pt), a Python script or a program; see dslaunch "
-             "--help");
+             "no target: name a Hugging Face folder, another model (train.pt2, train.pt), a Python "
+             "script or a program; see dslaunch --help");
     }
     const launch::TargetKind kind = target_kind_of(o);
     require_model_here(o, kind);
     if (kind != launch::TargetKind::kModel && !o.first_training_option.empty()) {
-        fail(
-            ExitCode::kUsage,
-            "{} is for a .pt target and means nothing for `{}`; write it after the target if it is "
-            "the program's own{}",
-            o.first_training_option, printable(o.target), resume_advice(o));
+        fail(ExitCode::kUsage,
+             "{} is for training a model, and `{}` is not a model; write it after the target if it "
+             "is the program's own{}",
+             o.first_training_option, printable(o.target), resume_advice(o));
     }
     if (kind == launch::TargetKind::kModel && (o.module || o.no_python)) {
-        fail(ExitCode::kUsage, "--{} cannot be given for a .pt target",
+        fail(ExitCode::kUsage, "--{} cannot be given for a model",
              o.module ? "module" : "no_python");
     }
     if (o.module && o.no_python)
@@ -93,6 +137,7 @@ void check_target(const RunOptions& o) {
 }
 
 void check_pairs(const RunOptions& o) {
+    if (o.help_all) fail(ExitCode::kUsage, "--all is for the help: dslaunch run --help --all");
     if (o.json && !o.dry_run) fail(ExitCode::kUsage, "--json needs --dry-run");
     if (o.no_output && !o.output.empty())
         fail(ExitCode::kUsage, "--no-output and --output exclude each other");
@@ -110,6 +155,28 @@ void check_pairs(const RunOptions& o) {
     }
     if (o.force_multi && o.launcher == "local") {
         fail(ExitCode::kUsage, "--force_multi and --launcher local exclude each other");
+    }
+}
+
+// Refuses a --set and another option that give one key different values.
+void check_set(const RunOptions& o) {
+    const auto halves = [](const std::string& assignment) {
+        const size_t equals = assignment.find('=');
+        std::string value = assignment.substr(equals + 1);
+        std::erase_if(value, [](char c) { return c == '"' || c == '\'' || c == ' '; });
+        return std::pair{assignment.substr(0, equals), value};
+    };
+    for (const std::string& by_option : o.set_by_options) {
+        const auto [key, value] = halves(by_option);
+        for (const std::string& other : o.set) {
+            const auto [other_key, other_value] = halves(other);
+            if (other_key != key || other_value == value) continue;
+            const auto number = parse_double(value), other_number = parse_double(other_value);
+            if (number && other_number && *number == *other_number) continue;
+            fail(ExitCode::kUsage,
+                 "--set {} contradicts another option, which says {}: give one of them",
+                 printable(other), printable(value));
+        }
     }
 }
 
@@ -138,6 +205,7 @@ void settle_run_options(RunOptions& options) {
     if (options.help || options.version) return;
     check_target(options);
     check_pairs(options);
+    check_set(options);
     settle_device(options);
     if (!options.op_libraries.empty())
         options.set.push_back(config::op_libraries_override(options.op_libraries));
@@ -167,13 +235,15 @@ RunOptions parse_run_options(std::span<const std::string> arguments, bool verify
     options.verifies = verify;
     const std::vector<Option> rows = run_rows(options, [](const OptionRow&) { return true; });
     const auto rest = parse_options(rows, arguments, [&](const std::string& word) {
+        const auto index = static_cast<size_t>(&word - arguments.data());
+        refuse_switch_value(arguments, index);
         if (options.deepspeed && options.config.empty() && is_config_name(word)) {
             options.config = word;
             return false;
         }
         if (!options.target.empty()) {
             fail(ExitCode::kUsage, "unexpected `{}` after the model {}{}", printable(word),
-                 printable(options.target), word_advice(options));
+                 printable(options.target), word_advice(options, arguments, index));
         }
         if (word.empty()) fail(ExitCode::kUsage, "the target is an empty word");
         options.target = target_of(word, options);
@@ -188,20 +258,6 @@ namespace {
 
 // The ranks of a server end by themselves in the grace time; the launcher gives them a little more.
 constexpr double kServerEndS = 5;
-
-// The row of `run` in GROUP that WORD names; null: none does.
-const OptionRow* row_in(Group group, const std::string& word) {
-    if (!word.starts_with("-") || word.size() < 2) return nullptr;
-    const bool is_long = word.starts_with("--");
-    const std::string spelt = with_dashes(word.substr(0, word.find('=')));
-    const std::string name = spelt.substr(is_long ? 2 : 1);
-    for (const OptionRow& row : option_rows()) {
-        if (row.group != group || row.apply == nullptr) continue;
-        for (const std::string& own : split(row.names, ','))
-            if (own == name && (own.size() > 1) == is_long) return &row;
-    }
-    return nullptr;
-}
 
 // The seconds of --grace among WORDS, or OTHERWISE; the role refuses what is no number.
 double grace_of(std::span<const std::string> words, double otherwise) {
@@ -278,19 +334,24 @@ RunOptions parse_role_options(std::span<const std::string> words) {
     return options;
 }
 
-std::string run_options_help(bool verify) {
+std::vector<std::string> run_examples() {
+    return {"dslaunch data prepare chats.jsonl --model SmolLM2 -o rows.safetensors",
+            "dslaunch SmolLM2 --data rows.safetensors --lora r=16,alpha=32 -o run",
+            "dslaunch train.pt --data corpus.tokens --context 64 --steps 100 -o run1",
+            "dslaunch --hostfile hostfile train.pt --deepspeed_config ds_config.json",
+            "dslaunch --hostfile hostfile --include node1@node2:0,2 train.py --epochs 3",
+            "dslaunch --hostfile hostfile --dry-run train.pt"};
+}
+
+std::string run_options_help(bool verify, bool all) {
     HelpPage page{
         .does =
-            "Starts one worker on every slot of the hosts: trains a model, or runs a "
-            "script or program. TARGET is a model (train.pt2, train.pt or a Hugging Face folder: "
-            "one dsworker per slot trains it), a Python script (python3 -u TARGET "
-            "--local_rank=N), or any program. Options come before TARGET; after a model they may "
-            "follow too. In names `-` and `_` mean the same; values are written --name VALUE or "
-            "--name=VALUE.",
-        .examples = {"dslaunch train.pt --data corpus.tokens --context 64 --steps 100 -o run1",
-                     "dslaunch --hostfile hostfile train.pt --deepspeed_config ds_config.json",
-                     "dslaunch --hostfile hostfile --include node1@node2:0,2 train.py --epochs 3",
-                     "dslaunch --hostfile hostfile --dry-run train.pt"},
+            "Trains a model, or runs a script or program: one worker on every slot of the hosts, "
+            "or on this machine.\nTARGET is a Hugging Face folder, another model (train.pt2, "
+            "train.pt), a Python script (python3 -u TARGET --local_rank=N) or any program. Options "
+            "come before TARGET; after a model they may follow too. In names `-` and `_` mean the "
+            "same; values are written --name VALUE or --name=VALUE.",
+        .examples = run_examples(),
         .exit_codes =
             "64 to 76 for a model, by the cause (docs/help/exit-codes.md); for scripts and "
             "programs the first failing rank's own, 128+n for signal n.",
@@ -298,11 +359,11 @@ std::string run_options_help(bool verify) {
         .usage = {"dslaunch [run] [options] TARGET [arguments]"}};
     if (verify) {
         page.does =
-            "Trains a few steps (--steps, 2) on the hosts, ranks and config of a job, and compares "
-            "each with one rank that computes the whole model alone: loss, every gradient, "
-            "clipping, every update, buffers. Ends with 0 if all is the same, up to what rounding "
-            "explains, else with 74 and the first parameter, rank and instruction that differ. "
-            "Takes the options of run; nothing is written.";
+            "Trains a few steps (--steps, default 2) on the hosts, ranks and config of a job, and "
+            "compares each with a reference, one process that computes the whole model: loss, all "
+            "gradients, clipping, all updates, buffers. Ends with 0 if all are equal within "
+            "rounding, else with 74 and the first parameter, rank and instruction that differ. "
+            "Takes the options of run; writes nothing.";
         page.examples = {"dslaunch verify train.pt --config ds_config.json",
                          "dslaunch verify --hostfile hostfile Qwen2.5-0.5B --data corpus.tokens"};
         page.exit_codes = "64 to 76, by the cause (docs/help/exit-codes.md).";
@@ -310,7 +371,11 @@ std::string run_options_help(bool verify) {
         page.usage = {"dslaunch verify [options] MODEL"};
     }
     RunOptions unused;
-    std::vector<Option> options = run_rows(unused, [](const OptionRow&) { return true; });
+    std::vector<Option> options = run_rows(unused, [&](const OptionRow& row) {
+        const bool is_of_others = row.group == Group::kTorchrun || row.group == Group::kRefused ||
+                                  row.help.starts_with("accepted");
+        return (all || !is_of_others) && (verify || row.names != "scratch");
+    });
     page.groups = option_groups(options);
     return help_text(page);
 }

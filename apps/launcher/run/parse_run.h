@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "launcher/run/run_options.h"
 
@@ -23,11 +24,14 @@ namespace dslaunch::launcher {
 [[nodiscard]] RunOptions parse_role_options(std::span<const std::string> words);
 
 // Checks options against each other and decides the device. Throws Error{kUsage}: no target, a
-// training option for a target that is no .pt, two options that exclude each other.
+// training option for a target that is no model, two options that exclude each other.
 void settle_run_options(RunOptions& options);
 
-// The options of `dslaunch run`, which `dslaunch verify` takes too, grouped, with those that are
-// known but refused at the end. Ends with a newline.
-[[nodiscard]] std::string run_options_help(bool verify = false);
+// The commands that the help of dslaunch and of `dslaunch run` shows.
+[[nodiscard]] std::vector<std::string> run_examples();
+
+// The options of `dslaunch run`, which `dslaunch verify` takes too, grouped. ALL: also the flags of
+// other launchers, which are accepted or refused. Ends with a newline.
+[[nodiscard]] std::string run_options_help(bool verify, bool all);
 
 }  // namespace dslaunch::launcher

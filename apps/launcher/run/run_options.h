@@ -43,6 +43,7 @@ struct RunOptions {
     // Program
     launch::DeviceRequest device = launch::DeviceRequest::kAuto;
     bool device_given = false;
+    bool gpu_each = false;  // --nproc_per_node gpu
     bool module = false;
     bool no_python = false;
     bool no_local_rank = false;  // true also after any torchrun flag
@@ -57,10 +58,11 @@ struct RunOptions {
     bool no_output = false;  // --no-output
     std::optional<int64_t> bring_bytes_max;  // of the trained weights; nullopt: JobSpec's
     bool verify = false;
-    // Training, for a .pt target only
+    // Training, for a model only
     std::string config;
     bool deepspeed = false;                 // --deepspeed: a word behind it may be the config
     std::vector<std::string> set;           // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
+    std::vector<std::string> set_by_options;  // those of `set` that shorthands have added
     std::vector<std::string> op_libraries;  // --op-library; `set` has them too
     bool trust_model = false;               // --trust-model
     std::string scratch;                    // --scratch, for `dslaunch verify`
@@ -77,6 +79,7 @@ struct RunOptions {
     bool dry_run = false;
     bool json = false;
     bool help = false;
+    bool help_all = false;  // --all, with `help`
     bool version = false;
     launch::LogSettings log;
     double grace_s = 30.0;

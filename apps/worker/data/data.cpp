@@ -18,35 +18,37 @@ constexpr const char* kDocs = "docs/guide/data.md";
 void declare_prepare(CommandLine& app, PrepareArguments& arguments,
                      std::optional<std::string>& long_documents) {
     app.add("FILE", arguments.files,
-            "lines or a list of JSON, Parquet, or a plain text (.txt, .md): text, messages, "
-            "conversations, a question and its "
-            "answer, or chosen and rejected; - for stdin")
+            "lines or a list of JSON, Parquet, or plain text (.txt, .md); an entry has text, "
+            "messages, conversations, a question and its answer, or chosen and rejected; - for "
+            "stdin")
         .required();
-    app.add("--model DIR", arguments.model, "the folder with tokenizer.json and the chat template")
+    app.add("--model DIR", arguments.model,
+            "the model's folder, with tokenizer.json and the chat template")
         .required();
-    app.add("-o,--out FILE", arguments.out, "the file of rows, .safetensors").required();
+    app.add("-o,--out FILE", arguments.out, "the file of rows to write, .safetensors").required();
     app.add("--context N", arguments.rows.length,
-            "tokens of a row; default: the longest document's, 1024 at most")
+            "tokens in a row; default: as many as the longest document has, 1024 at most")
         .at_least(2);
     app.add("--pack", arguments.rows.packs, "put several documents into a row where they fit");
     app.add("!--attend-all", arguments.keeps_apart,
-            "with --pack: no column `documents`, for a model whose forward does not take it: its "
-            "documents see those before them in the row");
+            "with --pack: write no column `documents`, for a model whose forward does not take it; "
+            "documents then see earlier documents of their row");
     app.add("--long NAME", long_documents,
-            "what becomes of a document longer than a row: split, cut or drop; split unless it is "
-            "a pair of answers, which is cut")
+            "what to do with a document longer than a row: split, cut or drop; default: split, and "
+            "cut for pairs of answers")
         .one_of({"split", "cut", "drop"});
-    app.add("--learn-all", arguments.learns_all, "learn questions too, not the answers alone");
+    app.add("--learn-all", arguments.learns_all, "learn questions too, not only answers");
     app.add("--as-chat", arguments.makes_chats,
-            "render a prompt and its completion, or its chosen and rejected text, as a chat; else "
-            "they are text that goes on, whatever template the model has");
+            "write a prompt and its completion (or its chosen and rejected answer) as a chat; "
+            "default: as one plain text, even if the model has a chat template");
     app.add("!--no-end", arguments.ends_texts,
-            "no end token behind texts that no chat template has ended");
-    app.add("--max-bad-lines N", arguments.bad_lines_max, "more bad lines than that are an error")
+            "write no end token after texts without a chat template");
+    app.add("--max-bad-lines N", arguments.bad_lines_max,
+            "the most bad lines to leave out; more are an error")
         .show_default()
         .at_least(0);
     app.add("--force", arguments.force, storage::kForceHelp);
-    app.add("--threads N", arguments.threads, "threads, 0: one for each processor")
+    app.add("--threads N", arguments.threads, "number of threads; 0: one for each processor")
         .show_default()
         .at_least(0);
 }
@@ -54,7 +56,7 @@ void declare_prepare(CommandLine& app, PrepareArguments& arguments,
 }  // namespace
 
 int data_main(int argc, char** argv) {
-    CommandLine app({.does = "Turns lines of training text into rows of tokens, and shows them.",
+    CommandLine app({.does = "Turns text and chats into rows of tokens, and shows them.",
                      .examples = {"dslaunch data prepare chats.jsonl --model DIR "
                                   "-o r.safetensors"},
                      .docs = kDocs},
@@ -63,20 +65,20 @@ int data_main(int argc, char** argv) {
     std::optional<std::string> long_documents;
     CommandLine& prepare_app = app.subcommand(
         "prepare",
-        {.does = "Encodes text and chats with a model's tokenizer and template, and writes rows of "
-                 "tokens, and of targets in which only the answers count.",
+        {.does = "Encodes text and chats with the tokenizer and chat template of a model, and "
+                 "writes rows of tokens. Of chats only the answers are learned.",
          .examples = {"dslaunch data prepare c.jsonl --model DIR --context 64 "
                       "--pack -o r.safetensors"},
          .docs = kDocs});
     declare_prepare(prepare_app, prepare, long_documents);
     ShowRowArguments show;
     CommandLine& show_app = app.subcommand(
-        "show", {.does = "Prints a row; what is learned stands in [[double brackets]].",
+        "show", {.does = "Prints a row, with learned text in [[double brackets]].",
                  .examples = {"dslaunch data show rows.safetensors --model Qwen2.5-0.5B --row 3"},
                  .docs = kDocs});
     show_app.add("FILE", show.file, "a file of rows").required();
     show_app.add("--model DIR", show.model, "the folder with tokenizer.json");
-    show_app.add("--row N", show.row, "its number, from 0; of pairs, that of the pair")
+    show_app.add("--row N", show.row, "number of the row, or of the pair of answers, from 0")
         .show_default();
     std::string stats_file;
     CommandLine& stats_app =
@@ -84,6 +86,7 @@ int data_main(int argc, char** argv) {
                                  .examples = {"dslaunch data stats rows.safetensors"},
                                  .docs = kDocs});
     stats_app.add("FILE", stats_file, "a file of rows").required();
+    if (argc > 1) storage::refuse_download(argv[1], argc > 2 ? argv[2] : "");
     if (!app.parse({argv + 1, argv + argc})) return 0;
     if (app.chose("prepare")) {
         using tokens::LongDocuments;
@@ -95,7 +98,7 @@ int data_main(int argc, char** argv) {
             fail(ExitCode::kUsage, "--out {}: the name of a file of rows ends with .safetensors",
                  prepare.out);
         prepare.model = storage::tokenizer_folder_at(prepare.model);
-        storage::require_unused(prepare.out, prepare.force);
+        storage::require_new_file(prepare.out, prepare.force);
         prepare_data(prepare);
     } else if (app.chose("show")) {
         if (!show.model.empty()) show.model = storage::tokenizer_folder_at(show.model);

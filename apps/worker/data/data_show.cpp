@@ -63,7 +63,7 @@ std::string text_of(const TokenRows& rows, int64_t row, const tokens::Tokenizer*
 }  // namespace
 
 void show_row(const ShowRowArguments& arguments) {
-    storage::require_rows(arguments.file);
+    storage::require_rows(arguments.file, arguments.model);
     const TokenRows rows(arguments.file);
     const int64_t rows_each = rows.has_pairs() ? 2 : 1;
     const int64_t last = rows.count() / rows_each - 1;

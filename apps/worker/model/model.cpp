@@ -1,4 +1,5 @@
 // dsworker model new|import|merge|show: archives that are made and looked into without Python.
+#include "storage/huggingface/named_place.h"
 #include "worker/model/model_import.h"
 #include "worker/model/model_merge.h"
 #include "worker/model/model_new.h"
@@ -8,7 +9,7 @@
 namespace dslaunch::worker {
 
 int model_main(int argc, char** argv) {
-    CommandLine app({.does = "Makes model archives, and shows what models hold.",
+    CommandLine app({.does = "Makes, converts and merges models, and shows what a model holds.",
                      .examples = {"dslaunch model new gpt --size tiny -o train.pt",
                                   "dslaunch model import Qwen2.5-0.5B -o train.pt",
                                   "dslaunch model show train.pt"},
@@ -22,6 +23,7 @@ int model_main(int argc, char** argv) {
     add_import(app, imported);
     add_merge(app, merged);
     add_show(app, shown);
+    if (argc > 1) storage::refuse_download(argv[1], argc > 2 ? argv[2] : "");
     if (!app.parse({argv + 1, argv + argc})) return 0;
     if (app.chose("new")) run_new(made);
     if (app.chose("import")) run_import(imported);

@@ -30,12 +30,16 @@ void add_import(CommandLine& app, ImportArguments& arguments) {
     CommandLine& import = app.subcommand(
         "import",
         {.does = "Makes one archive of a Hugging Face folder: forward(tokens, targets) -> loss, "
-                 "logits(tokens). `dslaunch FOLDER` trains the folder as it stands.",
+                 "logits(tokens). No import is needed to train: `dslaunch FOLDER` trains the "
+                 "folder itself.",
          .examples = {"dslaunch model import Qwen2.5-0.5B -o train.pt"},
          .docs = "docs/guide/models.md"});
-    import.add("FOLDER", arguments.folder, "with config.json and .safetensors files").required();
+    import.add("FOLDER", arguments.folder, "folder with config.json and .safetensors files")
+        .required();
     import.add("-o,--out FILE", arguments.out, "archive to write").required();
-    import.add("--dtype NAME", arguments.dtype, "of the weights; default: as in the folder")
+    import
+        .add("--dtype NAME", arguments.dtype,
+             "type of the weights: fp32, bf16 or fp16; default: as in the folder")
         .one_of({"fp32", "bf16", "fp16"});
     import.add("--force", arguments.force, storage::kForceHelp);
 }
@@ -47,7 +51,7 @@ void run_import(const ImportArguments& arguments) {
              "{}: is a file, and a folder with a config.json is imported, as Hugging Face has "
              "them; an archive is a model as it stands",
              printable(folder));
-    storage::require_unused(arguments.out, arguments.force);
+    storage::require_new_file(arguments.out, arguments.force);
     Progress progress("model", "reading the model");
     graph::Model model = graph::Model::load(folder);
     if (!arguments.dtype.empty()) {

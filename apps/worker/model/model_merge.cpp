@@ -43,11 +43,10 @@ void change_config(const std::string& folder, const graph::MergedModel& merged) 
 
 void add_merge(CommandLine& app, MergeArguments& arguments) {
     CommandLine& merge = app.subcommand(
-        "merge",
-        {.does = "Adds an adapter to the weights of the model that it was trained beside. The "
-                 "result is a model like any other, and a folder of Hugging Face if MODEL is one.",
-         .examples = {"dslaunch model merge Qwen2.5-0.5B run/adapter -o tuned"},
-         .docs = "docs/guide/lora.md"});
+        "merge", {.does = "Adds a trained adapter to the weights of its model. The result is a "
+                          "model like any other, and a Hugging Face folder if MODEL is one.",
+                  .examples = {"dslaunch model merge Qwen2.5-0.5B run/adapter -o tuned"},
+                  .docs = "docs/guide/lora.md"});
     merge.add("MODEL", arguments.model, "an archive or a Hugging Face folder").required();
     merge
         .add("ADAPTER", arguments.adapter,

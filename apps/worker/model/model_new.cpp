@@ -17,16 +17,16 @@ void add_gpt(CommandLine& kinds, GptArguments& arguments) {
                 .docs = "docs/reference/cli.md"});
     gpt.add("-o,--out FILE", arguments.out, "archive to write").required();
     gpt.add("--size NAME", arguments.size,
-            "tiny, small or medium; the options below change single numbers of it")
+            "tiny, small or medium; the options below change single numbers")
         .show_default();
     gpt.add("--vocab N", arguments.vocab, "number of tokens; 256: a token is a byte");
     gpt.add("--width N", arguments.width, "width of the residual stream");
     gpt.add("--heads N", arguments.heads, "attention heads, a divisor of the width");
     gpt.add("--layers N", arguments.layers, "number of blocks");
     gpt.add("--context N", arguments.context, "longest sequence in tokens");
-    gpt.add("--dropout P", arguments.dropout, "probability, 0: none").show_default();
+    gpt.add("--dropout P", arguments.dropout, "probability of dropout; 0: none").show_default();
     gpt.add("--tie", arguments.tie, "the output layer shares the token embedding's weights");
-    gpt.add("--seed N", arguments.seed, "of the initial weights").show_default();
+    gpt.add("--seed N", arguments.seed, "seed of the initial weights").show_default();
     gpt.add("--force", arguments.force, storage::kForceHelp);
 }
 
@@ -51,7 +51,7 @@ void add_mlp(CommandLine& kinds, NewArguments& arguments) {
     mlp.add("-o,--out FILE", arguments.mlp_out, "archive to write").required();
     mlp.add("--widths LIST", arguments.mlp.widths, "input, hidden…, output, as in 1000,1000,10")
         .show_default();
-    mlp.add("--seed N", arguments.mlp.seed, "of the initial weights").show_default();
+    mlp.add("--seed N", arguments.mlp.seed, "seed of the initial weights").show_default();
     mlp.add("--force", arguments.mlp_force, storage::kForceHelp);
 }
 
@@ -70,7 +70,7 @@ void add_new(CommandLine& app, NewArguments& arguments) {
 void run_new(const NewArguments& arguments) {
     const bool is_gpt = arguments.kinds->chose("gpt");
     const std::string& out = is_gpt ? arguments.gpt.out : arguments.mlp_out;
-    storage::require_unused(out, is_gpt ? arguments.gpt.force : arguments.mlp_force);
+    storage::require_new_file(out, is_gpt ? arguments.gpt.force : arguments.mlp_force);
     const torch::jit::Module module =
         is_gpt ? make_gpt_from(arguments.gpt) : graph::make_mlp(arguments.mlp);
     graph::save_archive(module, out);

@@ -193,7 +193,7 @@ void add_show(CommandLine& app, ShowArguments& arguments) {
              "an archive (.pt2, .pt), a Hugging Face folder, or a config.json")
         .required();
     show.add("--depth N", arguments.depth, "levels of modules to list").range(1, 64).show_default();
-    show.add("--parameters", arguments.parameters, "list parameters in place of modules");
+    show.add("--parameters", arguments.parameters, "list parameters instead of modules");
     show.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
     show.add("--trust-model", arguments.trust_model, kTrustModelHelp);
     show.add("--json", arguments.json, "one JSON object");

@@ -74,8 +74,7 @@ void print_json(const std::vector<plan::PipelineOption>& options, const plan::Pi
 }  // namespace
 
 void print_pipelines(const job::JobSetup& setup, MeshArguments arguments) {
-    if (!arguments.svg_path.empty())
-        storage::require_unused(arguments.svg_path, arguments.force);
+    if (!arguments.svg_path.empty()) storage::require_new_file(arguments.svg_path, arguments.force);
     if (arguments.wish.micro_batches == 0)
         arguments.wish.micro_batches = static_cast<int>(setup.config().batch.accumulation_steps);
     if (!arguments.schedule.empty()) arguments.wish.schedule = schedule_named(arguments.schedule);

@@ -371,8 +371,8 @@ void evaluate(const EvalArguments& arguments, RankProcess& process) {
 
 int eval_main(int argc, char** argv) {
     CommandLine app(
-        {.does = "Says how well a language model foretells held-out text, and which of several "
-                 "answers it finds likeliest.",
+        {.does = "Measures loss and perplexity of a language model on held-out text, and which of "
+                 "several answers it finds most likely.",
          .examples = {"dslaunch eval Qwen2.5-0.5B --data rows.safetensors",
                       "dslaunch eval Qwen2.5-0.5B --choices questions.jsonl --weights int8",
                       "dslaunch eval Qwen2.5-0.5B --data pairs.safetensors --write-reference"},

@@ -181,4 +181,8 @@ std::string shown(std::string_view text) {
     return fmt::format("`{}{}`", text.substr(0, end), end < text.size() ? "…" : "");
 }
 
+std::string shown(const Value& value) {
+    return value.is(Value::Kind::kString) ? shown(printable(value.text)) : describe(value);
+}
+
 }  // namespace dslaunch::config

@@ -32,4 +32,7 @@ struct Mistake {
 // TEXT in backticks, a long one cut.
 [[nodiscard]] std::string shown(std::string_view text);
 
+// VALUE in a message about a string that is expected: a string as above, else as describe().
+[[nodiscard]] std::string shown(const Value& value);
+
 }  // namespace dslaunch::config

@@ -1,6 +1,7 @@
 #include "config/resolve/resolve.h"
 
 #include "base/text.h"
+#include "config/read/quoteless.h"
 #include "config/resolve/resolver.h"
 
 #include <fmt/format.h>
@@ -111,7 +112,7 @@ void Resolver::tensor_rules() {
         if (!known)
             return problem(path, fmt::format("the rule of {} must be one of column, row, "
                                              "vocabulary, replicated, not {}",
-                                             printable(rules->keys[i]), describe(rule)));
+                                             printable(rules->keys[i]), shown(rule)));
         run_config().tensor.rules.emplace_back(rules->keys[i], rule.text);
     }
 }

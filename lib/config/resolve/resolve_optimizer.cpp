@@ -1,5 +1,6 @@
 // The run config's optimizer and learning rate.
 #include "base/text.h"
+#include "config/read/quoteless.h"
 #include "config/resolve/resolver.h"
 
 #include <fmt/format.h>
@@ -30,7 +31,7 @@ void Resolver::optimizer() {
         bool known = std::find(later.begin(), later.end(), name) != later.end();
         std::string message = known ? fmt::format("{} is not available yet in this version: use {}",
                                                   type->text, types_text("optimizer"))
-                                    : fmt::format("unknown optimizer `{}`", printable(type->text));
+                                    : fmt::format("unknown optimizer {}", shown(*type));
         if (!known) {
             auto near = nearest(type->text, names);
             message += near ? fmt::format(", did you mean `{}`?", *near)

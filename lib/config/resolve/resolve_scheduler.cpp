@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "config/read/quoteless.h"
 
 namespace dslaunch::config {
 
@@ -23,7 +24,7 @@ void Resolver::scheduler() {
     if (std::find(names.begin(), names.end(), type->text) == names.end()) {
         auto near = nearest(type->text, names);
         return problem("scheduler.type",
-                       fmt::format("unknown scheduler {}{}", describe(*type),
+                       fmt::format("unknown scheduler {}{}", shown(*type),
                                    near ? fmt::format(", did you mean `{}`?", *near)
                                         : ": use " + types_text("scheduler")));
     }
@@ -134,7 +135,7 @@ WarmupType Resolver::take_warmup_type() {
     const Value* shape = given(path);
     if (shape == nullptr || shape->text == "log" || shape->text == "linear")
         return take_text(path) == "linear" ? WarmupType::kLinear : WarmupType::kLog;
-    const std::string said = describe(*shape);
+    const std::string said = shown(*shape);
     note(path,
          fmt::format("is {}, which DeepSpeed does not know: the warm-up is log, as there", said));
     derive(path, make_value(std::string("log")), "DeepSpeed takes it for " + said);

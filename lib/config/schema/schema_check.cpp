@@ -1,5 +1,6 @@
 // check_against_schema(): the walk over what the user wrote, beside the table.
 #include "base/text.h"
+#include "config/read/quoteless.h"
 #include "config/schema/schema.h"
 
 #include <fmt/format.h>
@@ -195,7 +196,7 @@ class Checker {
                 path, fmt::format("must be {}, not {}", wanted(key.type), describe(value)), value);
         }
         if (!in_range(key, value) && !falls_back(key, value)) {
-            return report(path, fmt::format("{}, not {}", range_text(key), describe(value)), value);
+            return report(path, fmt::format("{}, not {}", range_text(key), shown(value)), value);
         }
         if (wrong_type_of_owner(key, path, value)) return;
         if (key.type == KeyType::kObject) return inner_section(key, path, value, quiet);

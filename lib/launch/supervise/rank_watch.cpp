@@ -129,6 +129,7 @@ bool RankWatch::take(size_t host, const Frame& frame) {
 void RankWatch::handle_start(size_t host, const WorkerStarted& started) {
     record(host, started.rank).started = true;
     record(host, started.rank).pid = started.pid;
+    if (started.rank == 0 && spec_.target_kind == TargetKind::kModel) warn_of_crowd();
     if (started.rank == 0 && spec_.binding.mode != BindMode::kAuto) {
         tell_binding(started);
     } else if (started.rank == 0 && spec_.target_kind == TargetKind::kModel) {
@@ -148,6 +149,14 @@ void RankWatch::tell_binding(const WorkerStarted& started) const {
         printable(*threads)));
 }
 
+// Warns of more ranks than processors, whatever OMP_NUM_THREADS is.
+void RankWatch::warn_of_crowd() const {
+    const int64_t cores = fleet_.nodes().front().hello.cores;
+    if (machine_ranks_ <= cores) return;
+    log_warn("launch", "{} on the {} of {}: slower than {}", counted(machine_ranks_, "worker"),
+             counted(cores, "processor"), spec_.nodes.front().name, counted(cores, "worker"));
+}
+
 // The number of threads is told when it is our choice, or when it is too large.
 void RankWatch::tell_threads(const WorkerStarted& started) const {
     const std::string* threads = find_variable(started.environment, kThreadsVariable);
@@ -155,10 +164,6 @@ void RankWatch::tell_threads(const WorkerStarted& started) const {
     const int64_t cores = fleet_.nodes().front().hello.cores;
     const std::string& host = spec_.nodes.front().name;
     const std::string ranks = counted(machine_ranks_, "rank");
-    if (machine_ranks_ > cores)
-        output_.note(fmt::format(
-            "dslaunch: {} take turns on the {} of {}: as many ranks as processors are faster",
-            ranks, counted(cores, "processor"), host));
     const bool is_given = find_variable(spec_.environment.set, kThreadsVariable) != nullptr ||
                           (spec_.environment.inherit_all && std::getenv(kThreadsVariable));
     if (!is_given)
@@ -279,13 +284,15 @@ bool RankWatch::end_wished(const std::string& cause) {
     save_deadline_ = steady_clock::now() + spec_.grace;
     const bool is_worker = spec_.target_kind == TargetKind::kModel;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count();
-    output_.note(saves() ? fmt::format("dslaunch: {}: saving to {}, for up to {} s; a second "
-                                       "Ctrl-C ends it at once",
-                                       cause, printable(path_from_here(spec_.output_directory)),
-                                       seconds)
-                         : fmt::format("dslaunch: {}; the ranks have {} s to end, a second Ctrl-C "
-                                       "ends them at once",
-                                       cause, seconds));
+    if (saves() && output_.newest_step() > 0) {
+        output_.note(fmt::format(
+            "dslaunch: {}: saving to {}, for up to {} s; a second Ctrl-C ends it at once", cause,
+            printable(path_from_here(spec_.output_directory)), seconds));
+    } else {
+        output_.note(fmt::format(
+            "dslaunch: {}{}; the ranks have {} s to end, a second Ctrl-C ends them at once", cause,
+            saves() ? ": nothing is trained yet, so nothing is saved" : "", seconds));
+    }
     if (is_worker) {
         fleet_.send_all(FrameKind::kSave);
     } else {
@@ -347,22 +354,24 @@ std::string RankWatch::advise(const RankRecord& culprit) const {
 // Says what an interrupted job leaves, and how it goes on.
 std::string RankWatch::describe_interrupted() const {
     const bool trains = spec_.target_kind == TargetKind::kModel && spec_.duty == ModelDuty::kTrain;
+    const char* const ended =
+        all_ended() ? "every rank has ended" : "not every rank is known to have ended";
     if (!saves() || spec_.resume_command.empty())
-        return fmt::format("dslaunch: interrupted; every rank has ended{}\n",
+        return fmt::format("dslaunch: interrupted; {}{}\n", ended,
                            trains && !saves() ? ", and nothing is kept" : "");
     const bool all_well = std::ranges::none_of(ranks_, &RankRecord::failed);
     const int64_t step = output_.newest_step();
     if (all_well && step > 0)
-        return fmt::format(
-            "dslaunch: interrupted; every rank has ended, and step {} is saved; go on with: {}\n",
-            step, printable(spec_.resume_command));
+        return fmt::format("dslaunch: interrupted; {}, and step {} is saved; go on with: {}\n",
+                           ended, step, printable(spec_.resume_command));
     if (has_checkpoint())
         return fmt::format(
-            "dslaunch: interrupted; every rank has ended before all was saved; from the newest "
-            "checkpoint go on with: {}\n",
+            "dslaunch: interrupted; {} before {}; from the newest checkpoint go on with: {}\n",
+            ended, step > 0 ? "all was saved" : "a step was trained",
             printable(spec_.resume_command));
-    return fmt::format("dslaunch: interrupted; every rank has ended{}\n",
-                       step > 0 ? ", and no checkpoint was saved" : " before the first step");
+    return fmt::format("dslaunch: interrupted; {}{}\n", ended,
+                       step > 0 ? ", and no checkpoint was saved"
+                                : " before the first step: nothing is trained, nothing is kept");
 }
 
 AttemptResult RankWatch::conclude_interrupted() const {

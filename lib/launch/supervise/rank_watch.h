@@ -77,6 +77,7 @@ class RankWatch {
     void handle_control(size_t host, const WorkerControl& control);
     void handle_exit(size_t host, const WorkerExited& exited);
     void handle_lost_output();
+    void warn_of_crowd() const;
     void tell_threads(const WorkerStarted& started) const;
     void tell_binding(const WorkerStarted& started) const;
     [[nodiscard]] std::string describe(size_t culprit) const;

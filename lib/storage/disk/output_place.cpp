@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 
 namespace dslaunch::storage {
 
@@ -19,6 +20,12 @@ void require_unused(const std::string& path, bool force) {
     const bool is_filled = std::filesystem::is_directory(place, unreadable) &&
                            !std::filesystem::is_empty(place, unreadable) && !unreadable;
     if (is_file || is_filled) fail_used(path);
+}
+
+void require_new_file(const std::string& path, bool force) {
+    require_unused(path, force);
+    if (const std::string missing = missing_folder_text(path); !missing.empty())
+        fail(ExitCode::kDisk, "{}: {}", printable(path), missing);
 }
 
 void fail_used(const std::string& path) {

@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
 #include "storage/files/file_kind.h"
 #include "storage/files/mapped_file.h"
+#include "storage/files/safetensors.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -20,7 +22,58 @@ constexpr const char* kMakeOne =
     "module, example_inputs), \"train.pt2\"), or torch.jit.save(torch.jit.script(module), "
     "\"train.pt\")";
 
-std::optional<std::string> why_no_model(FileKind kind) {
+bool is_there(const std::filesystem::path& path) {
+    std::error_code unreadable;
+    return std::filesystem::exists(path, unreadable);
+}
+
+// Returns the sentence that names the model to which the weights at PATH belong, as what lies next
+// to them says; else the one that makes a model in Python.
+std::string model_of_weights(const std::string& path) {
+    const std::filesystem::path file(path);
+    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+    const std::string place = printable(folder.string());
+    if (is_there(folder / "adapter_config.json"))
+        return fmt::format(
+            "it is a file of the adapter {0}, which is used with its model: dslaunch generate "
+            "FOLDER --adapter {0}",
+            place);
+    if (is_there(folder / "config.json"))
+        return fmt::format("it is a file of the model {0}: name the folder, {0}", place);
+    const std::string stem = file.stem().string();
+    for (const std::string& name : {stem + ".pt2", stem + ".pt", std::string("model.pt")}) {
+        const std::filesystem::path model = file.parent_path() / name;
+        if (model != file && is_there(model))
+            return fmt::format("the model beside it has both: name {}", printable(model.string()));
+    }
+    return kMakeOne;
+}
+
+// Returns true for a file of safetensors that holds rows of training data, not weights.
+bool holds_rows(const std::string& path, std::span<const std::byte> bytes) {
+    try {
+        const std::vector<SafetensorsEntry> entries = parse_safetensors(path, bytes).entries;
+        return std::ranges::any_of(entries, [](const SafetensorsEntry& entry) {
+            const bool is_integer = entry.dtype == DType::kI32 || entry.dtype == DType::kI64;
+            return is_integer && entry.shape.size() == 2 &&
+                   (entry.name == "tokens" || entry.name == "input_ids");
+        });
+    } catch (const Error&) {
+        return false;
+    }
+}
+
+// Returns the words that lead from the data at PATH to a training.
+std::string as_data(const std::string& path) {
+    return fmt::format("as training data it follows the model: dslaunch FOLDER --data {}",
+                       printable(path));
+}
+
+// The commands that make rows of the text or table at PATH and train FOLDER with them.
+std::string two_commands(const std::string& path);
+
+std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
+                                        std::span<const std::byte> bytes) {
     switch (kind) {
         case FileKind::kTorchScript:
         case FileKind::kExportedProgram:
@@ -32,10 +85,12 @@ std::optional<std::string> why_no_model(FileKind kind) {
             return std::string(
                        "is a pickle of torch.save: weights, or a module by the name of its class, "
                        "without the graph that is trained; ") +
-                   kMakeOne;
+                   model_of_weights(path);
         case FileKind::kSafetensors:
+            if (holds_rows(path, bytes))
+                return "holds rows of tokens, not a model; " + as_data(path);
             return std::string("holds weights (safetensors) without the graph that is trained; ") +
-                   kMakeOne;
+                   model_of_weights(path);
         case FileKind::kOnnx:
             return std::string(
                 "is an ONNX graph, which is for inference; write the module that it was exported "
@@ -45,10 +100,13 @@ std::optional<std::string> why_no_model(FileKind kind) {
             return "is a GGUF file of llama.cpp, which is not read: take the model's folder from "
                    "Hugging Face, with config.json and .safetensors files";
         case FileKind::kNpy:
+            return "holds arrays of numpy, not a model; " + as_data(path);
         case FileKind::kNpz:
             return "holds arrays of numpy: it is data, not a model";
         case FileKind::kTable:
-            return "is a table (Parquet, Arrow or HDF5): it is data, not a model";
+            return "is a table (Parquet, Arrow or HDF5): it is data, not a model. To train on the "
+                   "text in it: " +
+                   two_commands(path);
         case FileKind::kZip:
             return "is a zip archive of other files: models are written by torch.export.save and "
                    "torch.jit.save";
@@ -69,7 +127,14 @@ constexpr const char* kAsColumns =
 std::string rows_command(const std::string& path, const std::string& model) {
     return fmt::format(
         "dslaunch data prepare {} --model {} --context 512 --pack -o {}.safetensors",
-        printable(path), model.empty() ? "MODEL" : printable(model),
+        printable(path), model.empty() ? "FOLDER" : printable(model),
+        printable(std::filesystem::path(path).filename().replace_extension().string()));
+}
+
+std::string two_commands(const std::string& path) {
+    return fmt::format(
+        "{}, then dslaunch FOLDER --data {}.safetensors (FOLDER: a Hugging Face model)",
+        rows_command(path, ""),
         printable(std::filesystem::path(path).filename().replace_extension().string()));
 }
 
@@ -99,6 +164,28 @@ std::string about_text(const std::string& path, const std::string& model,
         "is text, not tokens: `dslaunch tokens bytes {} -o {}.tokens` makes a token of each byte; "
         "numbers of a tokenizer are written by numpy.array(ids, \"uint16\").tofile(\"data.bin\")",
         name, name);
+}
+
+// Returns why the text at PATH, with these BYTES, cannot be trained or started.
+std::string why_no_target(const std::string& path, std::span<const std::byte> bytes) {
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    if (path.ends_with(".json") && is_there(folder / "config.json"))
+        return fmt::format("is a file of the model {0}: name the folder, {0}",
+                           folder.empty() ? "." : printable(folder.string()));
+    std::string why = "is text, neither a model nor a program that can be started. ";
+    if (is_table_text(path)) return why + "As a table it is not read: " + kAsColumns;
+    why += "To train on it: " + two_commands(path);
+    if (!is_json(bytes))
+        why += fmt::format(
+            "; or, with a model of bytes: dslaunch tokens bytes {0} -o {0}.tokens, then dslaunch "
+            "train.pt --data {0}.tokens",
+            printable(path));
+    return why + ". A script needs chmod +x";
+}
+
+bool has_token_name(std::string_view path) {
+    return path.ends_with(".tokens") || path.ends_with(".u16") || path.ends_with(".u32") ||
+           path.ends_with(".bin");
 }
 
 // Nothing: a file of KIND can be data, or its reader says what is wrong.
@@ -175,7 +262,9 @@ bool is_row_file(std::string_view path) {
 }
 
 void require_model(const std::string& path) {
-    require_kind(path, [](FileKind kind, auto) { return why_no_model(kind); });
+    require_kind(path, [&](FileKind kind, std::span<const std::byte> bytes) {
+        return why_no_model(path, kind, bytes);
+    });
 }
 
 void require_data(const std::string& path, const std::string& model) {
@@ -185,23 +274,22 @@ void require_data(const std::string& path, const std::string& model) {
 }
 
 void require_target(const std::string& path) {
-    require_kind(path, [&](FileKind kind, auto) -> std::optional<std::string> {
-        if (kind == FileKind::kText)
-            return fmt::format(
-                "is text, neither a model nor a program that can be started. As training data it "
-                "stands after the model: dslaunch MODEL --data {}; a script needs chmod +x",
-                printable(path));
-        return why_no_model(kind);
+    require_kind(path, [&](FileKind kind, std::span<const std::byte> bytes) {
+        if (kind == FileKind::kText) return std::optional(why_no_target(path, bytes));
+        if (kind == FileKind::kOther && has_token_name(path))
+            return std::optional("is neither a model nor a program; " + as_data(path));
+        return why_no_model(path, kind, bytes);
     });
 }
 
-void require_rows(const std::string& path) {
+void require_rows(const std::string& path, const std::string& model) {
     require_kind(path, [&](FileKind kind, auto) -> std::optional<std::string> {
         if (kind == FileKind::kSafetensors) return std::nullopt;
         if (kind == FileKind::kLfsPointer || kind == FileKind::kWebPage)
             return why_not_downloaded(kind);
         if (kind == FileKind::kText && !is_table_text(path))
-            return "is text, not rows of tokens. Make rows of it first: " + rows_command(path, "");
+            return "is text, not rows of tokens. Make rows of it first: " +
+                   rows_command(path, model);
         if (path.ends_with(".safetensors")) return std::nullopt;  // its reader says what is wrong
         return "is no file of rows (.safetensors), as `dslaunch data prepare` writes them; tokens "
                "alone have no rows to show";

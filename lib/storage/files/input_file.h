@@ -29,7 +29,8 @@ void require_data(const std::string& path, const std::string& model = "");
 // are no model.
 void require_target(const std::string& path);
 
-// Likewise for a file of rows, which `dslaunch data prepare` writes: tokens are refused too.
-void require_rows(const std::string& path);
+// Likewise for a file of rows, which `dslaunch data prepare` writes: tokens are refused too. MODEL
+// as for require_data().
+void require_rows(const std::string& path, const std::string& model = "");
 
 }  // namespace dslaunch::storage

@@ -41,6 +41,18 @@ bool is_word_of_hub(std::string_view word) {
            word.front() != '-' && std::ranges::all_of(word, fits);
 }
 
+// Returns the sentence that says how PATH, a name of the hub or of a model there, is fetched.
+std::string fetch_text(const std::string& path) {
+    const std::string name = std::filesystem::path(path).filename().string();
+    return path.find('/') != std::string::npos
+               ? fmt::format("Fetch it: hf download {} --local-dir {}; then the model is {}", path,
+                             name, name)
+               : fmt::format(
+                     "To fetch a model of Hugging Face: hf download ORG/{0} --local-dir {0}", name);
+}
+
+constexpr std::string_view kHub = "https://huggingface.co/";
+
 // Names that end so are files of this machine.
 bool ends_as_file(std::string_view name) {
     constexpr std::string_view kEndings[] = {".pt",          ".pt2",  ".pth", ".py",
@@ -83,23 +95,31 @@ bool is_hub_name(const std::string& path, const std::string& folder) {
 }
 
 void fail_missing_model(const std::string& path) {
-    const std::string name = std::filesystem::path(path).filename().string();
-    constexpr std::string_view kHub = "https://huggingface.co/";
     if (path.starts_with(kHub) && is_hub_name(path.substr(kHub.size())))
         fail_missing_model(path.substr(kHub.size()));
     const std::string near = near_file_text(path);
     if (is_hub_name(path))
-        fail(ExitCode::kInput,
-             "{0} is no folder here, and dslaunch downloads nothing. Fetch it: hf download {0} "
-             "--local-dir {1}; then the model is {1}",
-             path, name);
+        fail(ExitCode::kInput, "{} is no folder here, and dslaunch downloads nothing. {}", path,
+             fetch_text(path));
     if (near.empty() && path.find('/') == std::string::npos && is_word_of_hub(path) &&
         !ends_as_file(path))
         fail(ExitCode::kInput,
-             "{0}: there is no such file or folder, and dslaunch downloads nothing. To fetch a "
-             "model of Hugging Face: hf download ORG/{0} --local-dir {0}",
-             path);
+             "{}: there is no such file or folder, and dslaunch downloads nothing. {}", path,
+             fetch_text(path));
     fail(ExitCode::kInput, "{}: cannot open: {}{}", printable(path), errno_text(ENOENT), near);
+}
+
+void refuse_download(std::string_view word, const std::string& name) {
+    constexpr std::string_view kWords[] = {"download", "pull", "fetch", "get", "clone"};
+    if (std::ranges::find(kWords, word) == std::end(kWords)) return;
+    std::string model = name.starts_with(kHub) ? name.substr(kHub.size()) : name;
+    while (model.ends_with('/')) model.pop_back();
+    const size_t slash = model.find('/');
+    const bool is_name =
+        is_word_of_hub(model.substr(0, slash)) &&
+        (slash == std::string::npos || is_word_of_hub(std::string_view(model).substr(slash + 1)));
+    fail(ExitCode::kUsage, "`{}`: dslaunch downloads nothing. {}", word,
+         fetch_text(is_name ? model : "NAME"));
 }
 
 std::optional<std::string> archive_of_job(const std::string& path) {
@@ -138,7 +158,8 @@ std::string folder_model_at(const std::string& path, std::string_view command) {
     if (model_folder_of(model)) return model;
     fail(ExitCode::kInput,
          "{0}: is a file, and `{1}` takes a Hugging Face folder, with config.json, tokenizer and "
-         "weights; an archive is used by: dslaunch generate {0} --prompt TEXT",
+         "weights; an archive is used by: dslaunch generate {0} --prompt TEXT, or --prompt-ids "
+         "5,17,2 if its tokens are no bytes",
          printable(model), command);
 }
 

@@ -41,4 +41,8 @@ namespace dslaunch::storage {
 // Throws Error{kInput}: nothing is at PATH, which is the name of a model.
 [[noreturn]] void fail_missing_model(const std::string& path);
 
+// Throws Error{kUsage} if WORD, in the place of a subcommand, asks for a download ("pull"): the
+// message says how NAME, which may be empty, is fetched.
+void refuse_download(std::string_view word, const std::string& name);
+
 }  // namespace dslaunch::storage

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/screen.h"
 #include "base/text.h"
+#include "launcher/run/parse_run.h"
 #include "launcher/subcommands.h"
 #include "support/catch.h"
 #include "support/job_process.h"
@@ -177,4 +178,24 @@ TEST_CASE("the help of every subcommand has the same form, 80 columns wide") {
         INFO(command);
         check_form(help_of(words), command);
     }
+}
+
+TEST_CASE("the help of run leads from training to hosts, and leaves other launchers to --all") {
+    const std::string help = run_options_help(false, false);
+    size_t last = 0;
+    for (const char* title : {"\ntraining a model:\n", "\noutput:\n", "\nhosts:\n"}) {
+        INFO(title);
+        const size_t at = help.find(title);
+        REQUIRE(at != std::string::npos);
+        CHECK(at > last);
+        last = at;
+    }
+    CHECK(help.find("Hugging Face folder") < help.find("train.pt2"));
+    CHECK(help.find("--data FILE ") < help.find("--steps"));
+    CHECK(help.find("\nexamples:\n  dslaunch data prepare chats.jsonl --model SmolLM2") !=
+          std::string::npos);
+    for (const char* other : {"as torchrun writes it", "known but refused", "--use-env",
+                              "--save-pid", "--mixed-precision", "--scratch"})
+        CHECK(help.find(other) == std::string::npos);
+    CHECK(run_options_help(true, false).find("--scratch") != std::string::npos);
 }

@@ -103,9 +103,8 @@ const std::vector<Bad>& bad_configs() {
         {R"({"zero_optimization": 1})",
          {"c:1:23: zero_optimization: must be an object {…}, not 1"}},
         {R"({"zero_optimization": {"offload_param": {"device": "disk"}}})",
-         {"c:1:52: zero_optimization.offload_param.device: must be one of none, cpu, nvme, not the "
-          "string "
-          "\"disk\""}},
+         {"c:1:52: zero_optimization.offload_param.device: must be one of none, cpu, nvme, not "
+          "`disk`"}},
         {R"({"optimizer": {"params": {"lr": 1}}})",
          {"c:1:15: optimizer: has no `type`: give Adam, AdamW, SGD, Adagrad, Lion, Lamb, Muon, "
           "Adafactor, OneBitAdam, ZeroOneAdam or OneBitLamb"}},
@@ -130,18 +129,17 @@ const std::vector<Bad>& bad_configs() {
           "file that its deepspeed_config.deepspeed_config_file names, or write its zero_stage as "
           "zero_optimization.stage and mixed_precision: bf16 as bf16.enabled: true"}},
         {R"({"scheduler": {"type": "WarmupRL"}})",
-         {"c:1:24: scheduler.type: unknown scheduler the string \"WarmupRL\", did you mean "
+         {"c:1:24: scheduler.type: unknown scheduler `WarmupRL`, did you mean "
           "`WarmupLR`?"}},
         {R"({"scheduler": {"type": "WarmupDecayLR"}})",
          {"scheduler.params.total_num_steps: is required: the step at which the decay ends, or "
           "\"auto\" for the run's steps"}},
         {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "liner"}}})",
-         {"c:1:62: scheduler.params.warmup_type: must be one of log, linear, not the string "
-          "\"liner\""}},
+         {"c:1:62: scheduler.params.warmup_type: must be one of log, linear, not `liner`"}},
         {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": -1}}})",
          {"c:1:67: scheduler.params.warmup_num_steps: must not be negative, not -1"}},
         {R"({"dslaunch": {"device": "gpu"}})",
-         {"c:1:25: dslaunch.device: must be one of auto, cpu, cuda, not the string \"gpu\""}},
+         {"c:1:25: dslaunch.device: must be one of auto, cpu, cuda, not `gpu`"}},
         {R"({"dslaunch": {"data": {"eval": "x", "eval_fraction": 0.1}}})",
          {"c:1:54: dslaunch.data.eval_fraction: give either dslaunch.data.eval or eval_fraction, "
           "not both"}},
@@ -155,7 +153,7 @@ const std::vector<Bad>& bad_configs() {
           "1"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "dualpipe"}}})",
          {"c:1:53: dslaunch.pipeline.schedule: must be one of 1f1b, gpipe, interleaved, zb-h1, "
-          "zb-v, not the string \"dualpipe\""}},
+          "zb-v, not `dualpipe`"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "interleaved", "chunks": 1}}})",
          {"c:1:78: dslaunch.pipeline.chunks: interleaved has 2 chunks a stage at least: with 1 it "
           "is 1f1b"}},
@@ -185,7 +183,7 @@ const std::vector<Bad>& bad_configs() {
           "rules, not a list"}},
         {R"({"dslaunch": {"tensor": {"size": 2, "rules": {"h.*.w": "diagonal"}}}})",
          {"c:1:46: dslaunch.tensor.rules: the rule of h.*.w must be one of column, row, "
-          "vocabulary, replicated, not the string \"diagonal\""}},
+          "vocabulary, replicated, not `diagonal`"}},
         {R"({"tensor_parallel": {"autotp_size": 2}, "dslaunch": {"tensor": {"size": 2}}})",
          {"c:1:37: tensor_parallel.autotp_size: is another name of dslaunch.tensor.size, which is "
           "given too: remove one"}},
@@ -294,8 +292,7 @@ const std::vector<Bad>& bad_zeros() {
           "are gathered in place, and rounding would change them: use stage 3"}},
         {"{zero_optimization: {stage: 1}, dslaunch: {shard: rows}}",
          {"c:1:51: dslaunch.shard: must be one of flat, layer, group, row, parameter, auto, not "
-          "the string "
-          "\"rows\""}},
+          "`rows`"}},
     };
     return table;
 }
@@ -372,9 +369,8 @@ const std::vector<Bad>& bad_offloads() {
           "the plan of a step holds an instruction for each piece of each; give each micro step "
           "more rows"}},
         {"{dslaunch: {offload: {engine: libaio, cache: arc, keep: 1}}}",
-         {"c:1:31: dslaunch.offload.engine: must be one of auto, io_uring, threads, not the string "
-          "\"libaio\"",
-          "c:1:46: dslaunch.offload.cache: must be one of fifo, lru, lfu, not the string \"arc\"",
+         {"c:1:31: dslaunch.offload.engine: must be one of auto, io_uring, threads, not `libaio`",
+          "c:1:46: dslaunch.offload.cache: must be one of fifo, lru, lfu, not `arc`",
           "c:1:57: dslaunch.offload.keep: unknown key, did you mean `dslaunch.save.keep`?"}},
     };
     return table;

@@ -43,6 +43,7 @@ std::string npy() {
 
 using Check = void (*)(const std::string& path);
 constexpr Check kData = [](const std::string& path) { require_data(path); };
+constexpr Check kRows = [](const std::string& path) { require_rows(path); };
 
 std::string message_of(Check check, const std::string& name, const std::string& content) {
     const TemporaryFolder folder;
@@ -152,20 +153,22 @@ TEST_CASE("a text beside a model's folder is told the command that makes rows of
               ": is text, not tokens. Make rows of it first, with the model's tokenizer: "
               "dslaunch data prepare " +
               book + command + "book.safetensors");
-    CHECK_THAT(said(chats, ""), Catch::Contains("--model MODEL --context 512"));
+    CHECK_THAT(said(chats, ""), Catch::Contains("--model FOLDER --context 512"));
     CHECK_THAT(said(book, ""), Catch::Contains("`dslaunch tokens bytes"));
+    CHECK_THAT(error_of(ExitCode::kInput, [&] { require_rows(chats, "SmolLM2"); }),
+               Catch::Contains("dslaunch data prepare " + chats + command));
 }
 
 TEST_CASE("a file that is no rows, and one that is no safetensors, are said to be what they are") {
     const std::string text = "In the beginning God created the heaven and the earth.\n";
     const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:12\n";
     CHECK_THAT(
-        message_of(require_rows, "kjv.txt", text),
+        message_of(kRows, "kjv.txt", text),
         Catch::Contains("is text, not rows of tokens. Make rows of it first: dslaunch data"));
-    CHECK_THAT(message_of(require_rows, "kjv.tokens", tokens(std::vector<uint16_t>(200, 300))),
+    CHECK_THAT(message_of(kRows, "kjv.tokens", tokens(std::vector<uint16_t>(200, 300))),
                Catch::Contains("tokens alone have no rows to show"));
-    CHECK_THAT(message_of(require_rows, "r.safetensors", pointer), Catch::Contains("git lfs pull"));
-    CHECK(message_of(require_rows, "r.safetensors", little(2, 8) + "{}") == "accepted");
+    CHECK_THAT(message_of(kRows, "r.safetensors", pointer), Catch::Contains("git lfs pull"));
+    CHECK(message_of(kRows, "r.safetensors", little(2, 8) + "{}") == "accepted");
     const Check parse = [](const std::string& path) { SafetensorsFile file(path); };
     CHECK_THAT(message_of(parse, "m.safetensors", pointer), Catch::Contains("git lfs pull"));
     CHECK_THAT(message_of(parse, "m.safetensors", "<!DOCTYPE html>\n<html></html>"),
@@ -176,12 +179,87 @@ TEST_CASE("a file that is no rows, and one that is no safetensors, are said to b
                Catch::Contains("is a pickle of torch.save, and no .safetensors file: 3 bytes"));
 }
 
-TEST_CASE("a file that cannot be started as a job's target is said to be what it is") {
-    CHECK_THAT(message_of(require_target, "kjv.txt", "In the beginning God created the heaven."),
-               Catch::Contains("is text, neither a model nor a program"));
-    CHECK_THAT(message_of(require_target, "w", std::string("\x80\x04\x95", 3)),
+TEST_CASE("a file that cannot be started as a job's target is told the commands that use it") {
+    const TemporaryFolder folder;
+    const auto said = [&](const std::string& name, const std::string& content) {
+        const std::string path = folder.path() + "/" + name;
+        write_file(path, content);
+        const std::string message = error_of(ExitCode::kInput, [&] { require_target(path); });
+        if (message == "accepted") return message;
+        REQUIRE(message.starts_with(path + ": "));
+        std::string rest = message.substr(path.size() + 2);
+        for (size_t at = rest.find(path); at != rest.npos; at = rest.find(path))
+            rest.replace(at, path.size(), name);
+        return rest;
+    };
+    const std::string text = "In the beginning God created the heaven.";
+    const std::string rows_of = " --model FOLDER --context 512 --pack -o ";
+    CHECK(said("kjv.txt", text) ==
+          "is text, neither a model nor a program that can be started. To train on it: dslaunch "
+          "data prepare kjv.txt" +
+              rows_of +
+              "kjv.safetensors, then dslaunch FOLDER --data kjv.safetensors (FOLDER: a Hugging "
+              "Face model); or, with a model of bytes: dslaunch tokens bytes kjv.txt -o "
+              "kjv.txt.tokens, then dslaunch train.pt --data kjv.txt.tokens. A script needs "
+              "chmod +x");
+    // No model of bytes learns from the signs of JSON.
+    const std::string chats =
+        said("chats.jsonl", R"({"messages": [{"role": "user", "content": "Who?"}]})"
+                            "\n");
+    CHECK_THAT(chats, Catch::Contains("dslaunch data prepare chats.jsonl" + rows_of) &&
+                          !Catch::Contains("tokens bytes"));
+    CHECK_THAT(said("t.parquet", "PAR1 and so on"),
+               Catch::Contains("dslaunch data prepare t.parquet" + rows_of));
+    CHECK_THAT(said("x.csv", "x,y\n1.0,2.0\n3.0,4.0\n5.0,6.0\n7.0,8.0\n"),
+               Catch::Contains("As a table it is not read: write its columns"));
+    const std::string header = R"({"tokens":{"dtype":"I32","shape":[1,1],"data_offsets":[0,4]}})";
+    CHECK(said("r.safetensors", little(header.size(), 8) + header + "abcd") ==
+          "holds rows of tokens, not a model; as training data it follows the model: dslaunch "
+          "FOLDER --data r.safetensors");
+    CHECK_THAT(said("x.npy", npy()), Catch::Contains("dslaunch FOLDER --data x.npy"));
+    CHECK_THAT(said("kjv.tokens", tokens(std::vector<uint16_t>(200, 300))),
+               Catch::Contains("neither a model nor a program; as training data it follows"));
+    CHECK_THAT(said("w", std::string("\x80\x04\x95", 3)),
                Catch::Contains("is a pickle of torch.save: weights"));
-    CHECK(message_of(require_target, "prog", std::string(40, '\5')) == "accepted");
+    CHECK(said("prog", std::string(40, '\5')) == "accepted");
+}
+
+TEST_CASE("weights next to their model are told its name") {
+    const std::string header = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+    const std::string weights = little(header.size(), 8) + header + "abcd";
+    struct Row {
+        const char* file;
+        const char* beside;
+        const char* named;  // AT is the folder
+    };
+    for (const Row& row :
+         {Row{"model.safetensors", "config.json", "it is a file of the model AT: name the folder"},
+          Row{"model-00001-of-00002.safetensors", "config.json", "it is a file of the model AT"},
+          Row{"pytorch_model.bin", "config.json", "it is a file of the model AT"},
+          Row{"model.safetensors", "model.pt", "the model beside it has both: name AT/model.pt"},
+          Row{"gpt.safetensors", "gpt.pt2", "name AT/gpt.pt2"},
+          Row{"adapter_model.safetensors", "adapter_config.json", "--adapter AT"},
+          Row{"model.safetensors", "readme", "in Python, with the module that has these"}}) {
+        const TemporaryFolder folder;
+        const std::string path = folder.path() + "/" + row.file;
+        const bool is_pickle = path.ends_with(".bin");
+        write_file(path, is_pickle ? std::string("\x80\x04\x95", 3) : weights);
+        write_file(folder.path() + "/" + row.beside, "{}");
+        std::string named = row.named;
+        if (const size_t at = named.find("AT"); at != named.npos)
+            named.replace(at, 2, folder.path());
+        INFO(row.file << " beside " << row.beside);
+        CHECK_THAT(error_of(ExitCode::kInput, [&] { require_model(path); }),
+                   Catch::Contains(named));
+        CHECK_THAT(error_of(ExitCode::kInput, [&] { require_target(path); }),
+                   Catch::Contains(named));
+    }
+    const TemporaryFolder folder;
+    for (const char* name : {"config.json", "tokenizer.json"})
+        write_file(folder.path() + "/" + name, "{\"model_type\": \"llama\", \"bos\": 1}");
+    for (const char* name : {"/config.json", "/tokenizer.json"})
+        CHECK_THAT(error_of(ExitCode::kInput, [&] { require_target(folder.path() + name); }),
+                   Catch::Contains("is a file of the model " + folder.path() + ": name the"));
 }
 
 TEST_CASE("tokens are not taken for something else by how they begin") {

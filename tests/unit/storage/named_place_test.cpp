@@ -63,7 +63,9 @@ TEST_CASE("the folder of a job stands for the model or the adapter that the job 
                Catch::Contains("is no adapter: neither adapter_config.json nor adapter/"));
     CHECK_THAT(said([&] { return folder_model_at(at + "run", "serve"); }),
                Catch::Contains("`serve` takes a Hugging Face folder") &&
-                   Catch::Contains("dslaunch generate " + at + "run/model.pt"));
+                   Catch::Contains("dslaunch generate " + at +
+                                   "run/model.pt --prompt TEXT, or "
+                                   "--prompt-ids 5,17,2"));
     CHECK(folder_model_at(at + "hf", "serve") == at + "hf");
     CHECK_THAT(said([&] { return tokenizer_folder_at(at + "train.pt"); }),
                Catch::Contains("dslaunch tokens bytes FILE"));
@@ -93,6 +95,19 @@ TEST_CASE("a name of the hub is known, and told how it is fetched") {
                Catch::Contains("hf download Org/Name --local-dir Name"));
     CHECK_THAT(said([] { return model_at("Qwen2.5-0.5B"); }),
                Catch::Contains("hf download ORG/Qwen2.5-0.5B --local-dir Qwen2.5-0.5B"));
+    const auto refused = [](const char* word, const char* name) {
+        return error_of(ExitCode::kUsage, [&] { refuse_download(word, name); });
+    };
+    CHECK(refused("pull", "Org/Name") ==
+          "`pull`: dslaunch downloads nothing. Fetch it: hf download Org/Name --local-dir Name; "
+          "then the model is Name");
+    for (const auto& [name, fetched] :
+         {std::pair{"SmolLM2", "hf download ORG/SmolLM2 --local-dir SmolLM2"},
+          std::pair{"https://huggingface.co/Org/Name/", "hf download Org/Name --local-dir Name"},
+          std::pair{"", "hf download ORG/NAME --local-dir NAME"},
+          std::pair{"--help", "hf download ORG/NAME --local-dir NAME"}})
+        CHECK_THAT(refused("download", name), Catch::Contains(fetched));
+    CHECK(refused("show", "Org/Name") == "accepted");
     CHECK_THAT(said([&] { return model_at(folder.path() + "/bin/tol"); }),
                Catch::Contains("did you mean `" + folder.path() + "/bin/tool`?"));
 }
@@ -108,9 +123,16 @@ TEST_CASE("what lies at a place is replaced only by force") {
     }
     for (const char* name : {"/void", "/none", "/none/below"})
         CHECK_NOTHROW(require_unused(folder.path() + name, false));
-    for (const bool force : {false, true})
+    for (const bool force : {false, true}) {
         CHECK_THAT(said([&] { return require_unused("/dev/zero", force), 0; }),
                    Catch::Contains("is a device or a pipe"));
+        const std::string none = folder.path() + "/none";
+        CHECK(error_of(ExitCode::kDisk, [&] { require_new_file(none + "/a/x.pt", force); }) ==
+              none + "/a/x.pt: the folder " + none + "/a is not there; make it: mkdir -p " + none +
+                  "/a");
+        CHECK_NOTHROW(require_new_file(none, force));
+        CHECK_NOTHROW(require_new_file("new.pt", force));
+    }
 }
 
 TEST_CASE("a mistyped path is told the name that it is near to") {

@@ -285,9 +285,9 @@ int refuse_target(const launch::JobSpec& spec, const JobRequest& request) {
     return 0;
 }
 
-void tell_next(const RunOptions& options, const launch::JobSpec& spec, const std::string& data) {
+void tell_next(const RunOptions& options, const launch::JobSpec& spec) {
     if (options.log.quiet || options.verifies || !options.role.empty()) return;
-    if (const std::string command = use_command(spec, data); !command.empty())
+    if (const std::string command = use_command(spec, options); !command.empty())
         launch::write_last_words(fitted("dslaunch: next: " + command, 2) + "\n");
 }
 
@@ -316,7 +316,7 @@ int check_and_run(BuiltJob job, const JobRequest& request, OwnOutput& output) {
         job.spec.held_name.empty() ? launch::HeldName() : launch::HeldName(job.spec.held_name);
     const int code = launch::run_job(job.spec);
     output.end(code);
-    if (code == 0) tell_next(options, job.spec, facts.data);
+    if (code == 0) tell_next(options, job.spec);
     return code;
 }
 

@@ -259,10 +259,9 @@ TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the c
     // after an update shows its rate.
     CHECK(rates[2] == 0.125);
     for (int i = 2; i < 7; ++i) CHECK(rates[i + 1] == Approx(0.25 * (8 - i) / 6));
-    for (const char* words :
-         {"`auto` is what Hugging Face's Trainer takes", "bf16.enabled false",
-          "fp32, ZeRO stage 2, AdamW with lr 0.25, gradients clipped at norm 1",
-          "8 steps are 0.103 passes", "step 4: ", "backward "})
+    for (const char* words : {"`auto` is what Hugging Face's Trainer takes", "bf16.enabled false",
+                              "fp32, ZeRO stage 2, AdamW with lr 0.25, gradients clipped at norm 1",
+                              "8 steps are 0.103 passes", "step 4: ", "backward "})
         CHECK_THAT(job.err(), Catch::Contains(words));
 }
 
@@ -325,7 +324,8 @@ TEST_CASE(
     for (const char* file : {"model.pt", "model.safetensors", "metrics.jsonl", "run.json",
                              "logs/rank-0.log", "checkpoints/latest"})
         CHECK(std::filesystem::exists(folder.path() + "/" + made + "/" + file));
-    CHECK_THAT(err, Catch::Contains("dslaunch: next: dslaunch generate " + made + " --prompt"));
+    // Its forward takes targets too, so `generate` cannot use it.
+    CHECK_THAT(err, !Catch::Contains("next:"));
 
     // --resume wants to be told which run, and names the newest.
     const auto [asked, none, advice] = run({"--steps", "3", "--resume"});
@@ -333,6 +333,49 @@ TEST_CASE(
     CHECK_THAT(advice, Catch::Contains("The newest run of gpt is " + made + ": add -o " + made));
     CHECK(std::get<0>(run({"--steps", "3", "--resume", "-o", made})) == 0);
     CHECK(runs().size() == 1);
+}
+
+TEST_CASE("what an archive's training names as next works, for bytes and for other tokens") {
+    const std::pair<const char*, const char*> rows[] = {{"256", "--prompt \"…\""},
+                                                        {"512", "--prompt-ids 5,17,2"}};
+    for (const auto& [vocabulary, prompt] : rows) {
+        INFO(vocabulary);
+        const TemporaryFolder folder;
+        const std::string model = folder.path() + "/gpt.pt", output = folder.path() + "/out";
+        JobProcess made(folder,
+                        {kDslaunch, "model", "new", "gpt", "--vocab", vocabulary, "--width", "16",
+                         "--heads", "2", "--layers", "1", "--context", "16", "-o", model});
+        REQUIRE(made.wait() == 0);
+        JobProcess job(folder, {kDslaunch, "--device", "cpu", "--num_gpus", "1", model, "--data",
+                                fixture_file("data/kjv.u16.bin"), "--steps", "1", "-o", output});
+        const int code = job.wait();
+        const std::string err = job.err();
+        INFO(err);
+        REQUIRE(code == 0);
+        const std::string words = fmt::format("generate {} {}", output, prompt);
+        CHECK_THAT(err, Catch::Contains("dslaunch: next: dslaunch " + words + "\n"));
+        JobProcess next(folder, {"sh", "-c", fmt::format("{} {} --tokens 1", kDslaunch, words)});
+        CHECK(next.wait() == 0);
+    }
+}
+
+TEST_CASE("a run whose learning rate stays 0 says before its first step that nothing changes") {
+    const auto said = [](int steps) {
+        const TemporaryFolder folder;
+        Json config = fixture_config(facts_of("gpt"), 1, steps);
+        // The rate is 0 at the first two steps.
+        config["scheduler"] = {
+            {"type", "WarmupCosineLR"},
+            {"params", {{"warmup_num_steps", 120}, {"total_num_steps", "auto"}}}};
+        const TrainResult result = train(folder, ranks(1), archive_of("gpt"), config);
+        CHECK(result.code == 0);
+        const size_t warning = result.err.find("learning rate is 0 in each of the ");
+        if (warning != std::string::npos) CHECK(warning < result.err.find(" ready: "));
+        return result.err;
+    };
+    CHECK_THAT(said(2), Catch::Contains("2 steps to go: no weight will change; it is above 0 from "
+                                        "step 3 on: train more steps"));
+    CHECK_THAT(said(3), !Catch::Contains("learning rate is 0"));
 }
 
 TEST_CASE("a run says whether gradients are clipped, and by whose choice") {

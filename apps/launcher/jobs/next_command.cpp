@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
@@ -14,7 +16,6 @@
 #include "base/text/option_name.h"
 #include "base/text/words.h"
 #include "launch/plan/secrets.h"
-#include "storage/files/input_file.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::launcher {
@@ -58,6 +59,17 @@ bool has_chat_template(const std::string& folder) {
            holds_word(folder + "/tokenizer_config.json", "\"chat_template\"");
 }
 
+// Returns which prompts `generate` takes for the archive that the job in FOLDER has trained, as its
+// run.json says: "text", "ids", or empty if the archive writes none.
+std::string prompts_of_run(const std::string& folder) {
+    try {
+        const auto json = nlohmann::json::parse(read_file(folder + "/run.json", kConfigBytesMax));
+        return json.at("run").at("prompts").get<std::string>();
+    } catch (const std::exception&) {
+        return "";
+    }
+}
+
 }  // namespace
 
 std::string resume_command(std::span<const std::string> words, const RunOptions& options,
@@ -76,7 +88,7 @@ std::string resume_command(std::span<const std::string> words, const RunOptions&
     return command;
 }
 
-std::string use_command(const launch::JobSpec& spec, const std::string& data) {
+std::string use_command(const launch::JobSpec& spec, const RunOptions& options) {
     const std::string& output = spec.output_directory;
     if (output.empty() || !is_there(fmt::format("{}/{}", output, spec.weight_files.front())))
         return "";
@@ -86,8 +98,16 @@ std::string use_command(const launch::JobSpec& spec, const std::string& data) {
     const auto folder = storage::model_folder_of(model);
     const bool is_adapter = !is_there(output + "/model.safetensors");
     if (!folder) {
-        const bool writes = !is_adapter && !data.empty() && !storage::is_row_file(data);
-        return writes ? fmt::format("dslaunch generate {} --prompt \"…\"", made) : "";
+        const std::string prompts = is_adapter ? "" : prompts_of_run(output);
+        if (prompts.empty()) return "";
+        std::string command =
+            fmt::format("dslaunch generate {} {}", made,
+                        prompts == "ids" ? "--prompt-ids 5,17,2" : "--prompt \"…\"");
+        // The archive has the code of the model that was trained.
+        if (options.trust_model) command += " --trust-model";
+        for (const std::string& library : options.op_libraries)
+            command += " --op-library " + shell_word(library);
+        return command;
     }
     if (!writes_text(*folder)) return "";
     const std::string prompt = has_chat_template(*folder) ? "--chat" : "--prompt";

@@ -16,8 +16,8 @@ namespace dslaunch::launcher {
 [[nodiscard]] std::string resume_command(std::span<const std::string> words,
                                          const RunOptions& options, bool is_own);
 
-// Returns the command that lets the model write which the job of SPEC has trained on the file DATA.
+// Returns the command that lets the model write which the job of SPEC and OPTIONS has trained.
 // Empty: the weights are not on this machine, or the model writes no text.
-[[nodiscard]] std::string use_command(const launch::JobSpec& spec, const std::string& data);
+[[nodiscard]] std::string use_command(const launch::JobSpec& spec, const RunOptions& options);
 
 }  // namespace dslaunch::launcher

@@ -271,7 +271,7 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
              "dslaunch.data.train");
     require_data(data.train_path, kTrain, found, spec);
     require_data(data.eval_path, kEval, found, spec);
-    return {finished_step(options, spec, resolved.config.steps), data.train_path};
+    return {finished_step(options, spec, resolved.config.steps)};
 }
 
 }  // namespace dslaunch::launcher

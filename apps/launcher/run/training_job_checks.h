@@ -16,7 +16,6 @@ struct TrainingFacts {
     // The step at which the run that would be resumed has ended, weights and all; 0: there is
     // something to do.
     int64_t finished_step = 0;
-    std::string data;  // the file that is trained on
 };
 
 // Reads the archive's directory and the config (--config, packed, beside the archive, in this

@@ -21,20 +21,25 @@ namespace {
 
 using torch::jit::Module;
 
+// Returns how many arguments FORWARD needs in addition to the module itself.
+int64_t arguments_needed(const torch::jit::Method& forward) {
+    return std::ranges::count_if(
+               forward.function().getSchema().arguments(),
+               [](const c10::Argument& argument) { return !argument.default_value(); }) -
+           1;
+}
+
 std::string logits_method(const Module& module) {
     if (module.find_method("logits")) return "logits";
     const auto forward = module.find_method("forward");
     if (!forward)
         fail(ExitCode::kInput, "the model has neither logits(tokens) nor forward(tokens)");
-    const size_t needed = std::ranges::count_if(
-        forward->function().getSchema().arguments(),
-        [](const c10::Argument& argument) { return !argument.default_value(); });
-    if (needed != 2)  // self and the tokens
+    if (const int64_t needed = arguments_needed(*forward); needed != 1)
         fail(ExitCode::kInput,
              "the model's forward takes {} arguments, so it cannot be given tokens alone; to "
              "generate text it needs "
              "a method logits(tokens) -> [batch, length, vocabulary] (@torch.jit.export in Python)",
-             needed - 1);
+             needed);
     return "forward";
 }
 
@@ -52,6 +57,12 @@ int64_t longest_sequence(const Module& module) {
             if (name.ends_with(ending)) return parameter.value.size(0);
     }
     return 0;
+}
+
+bool has_logits_method(const Module& module) {
+    if (module.find_method("logits")) return true;
+    const auto forward = module.find_method("forward");
+    return forward && arguments_needed(*forward) == 1;
 }
 
 TextModel::TextModel(Module module, at::Device device, int64_t context_max)

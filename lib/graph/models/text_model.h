@@ -14,6 +14,10 @@ namespace dslaunch::graph {
 // names no limit.
 [[nodiscard]] int64_t longest_sequence(const torch::jit::Module& module);
 
+// Returns true if MODULE has a method that TextModel calls: logits(tokens), or a forward that takes
+// tokens alone. Whether it returns logits shows when it runs.
+[[nodiscard]] bool has_logits_method(const torch::jit::Module& module);
+
 class TextModel {
   public:
     // MODULE has a method logits(tokens) -> [B, T, vocab], or its forward takes only tokens and

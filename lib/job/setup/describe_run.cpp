@@ -7,6 +7,8 @@
 #include "base/text.h"
 #include "base/text/json.h"
 #include "graph/lower/dropout_seeds.h"
+#include "graph/lowered/index_limits.h"
+#include "graph/models/text_model.h"
 #include "graph/writes/hoisted_writes.h"
 #include "graph/writes/written_values.h"
 #include "job/setup/job_exchange.h"
@@ -95,6 +97,22 @@ std::string method_text(const JobSetup& setup) {
                        "1.0 then)");
 }
 
+// "; LoRA r=16, alpha=32, targets=*.q_proj; base weights nf4"; empty: no adapters.
+std::string adapters_text(const config::LoraConfig& lora) {
+    if (!lora.on()) return "";
+    const char* const base = lora.base == config::LoraBase::kInt8   ? "int8"
+                             : lora.base == config::LoraBase::kInt4 ? "int4"
+                             : lora.base == config::LoraBase::kNf4  ? "nf4"
+                                                                    : "";
+    return fmt::format("; LoRA r={}, alpha={:.4g}, {}{}{}", lora.r, lora.alpha,
+                       lora.targets.empty() ? "all linear layers but the last"
+                                            : "targets=" + printable(join(lora.targets, ",")),
+                       lora.modules_to_save.empty()
+                           ? ""
+                           : ", modules_to_save=" + printable(join(lora.modules_to_save, ",")),
+                       *base == '\0' ? "" : fmt::format("; base weights {}", base));
+}
+
 // Says which parts stay in evaluation, or that the archive was saved so and trains; empty if
 // nothing asks for the mode.
 std::string modes_text(const JobSetup& setup) {
@@ -151,6 +169,24 @@ void tell_notes(const std::vector<std::string>& notes) {
                  counted(std::ssize(notes) - shown, "more note"));
 }
 
+// Returns "text" or "ids", as `generate` wants its prompts for an archive that is trained on a file
+// of tokens; empty if the archive gives no logits of tokens. Letters have tokens where a vocabulary
+// has ASCII and at most BYTES_MAX tokens.
+std::string prompts_of(const JobSetup& setup, int64_t bytes_max) {
+    const torch::jit::Module& module = setup.whole_model().module();
+    const bool returns_loss =
+        setup.config().loss.kind == config::LossKind::kModel && !module.find_method("logits");
+    if (setup.data->train.tokens_per_sample() == 0 || returns_loss ||
+        !graph::has_logits_method(module))
+        return "";
+    int64_t vocabulary = setup.info.loss_classes;
+    for (const graph::ArgumentLimit& limit :
+         graph::argument_limits(setup.segmented->lowered(), *setup.model))
+        vocabulary = limit.rows;
+    constexpr int64_t kAscii = 128;
+    return vocabulary >= kAscii && vocabulary <= bytes_max ? "text" : "ids";
+}
+
 std::string output_text(const JobSetup& setup, const std::string& output) {
     const int64_t interval = setup.config().save.interval;
     return fmt::format("{}: weights, metrics, logs, a checkpoint {}", output,
@@ -175,7 +211,8 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
                    "and no other that is left can be it",
                    target);
     const std::string method = method_text(setup);
-    log_info("run", "{}; {}", ranks_text(facts, environment), method.substr(0, method.find(" (")));
+    log_info("run", "{}; {}{}", ranks_text(facts, environment), method.substr(0, method.find(" (")),
+             adapters_text(setup.config().lora));
     log_detail("training", "{}", method);
     const std::string rules = describe_rules(setup.update_rules, *setup.model);
     if (!rules.empty()) log_info("training", "{}", rules);
@@ -221,6 +258,7 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
         .field("optimizer_kernels", kernels::isa_name(kernels::isa_in_use()));
     json.field("segments", setup.model_info.segments.size())
         .field("plan_hash", fmt::format("{:016x}", setup.plan.hash()));
+    json.field("prompts", prompts_of(setup, facts.byte_vocabulary_max));
     json.end_object();
     reporter.run_info(json.text());
 }

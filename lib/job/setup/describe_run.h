@@ -12,10 +12,11 @@ namespace dslaunch::job {
 
 struct RunFacts {
     std::string model;
-    std::string output;        // empty: nothing is kept
-    std::string memory;        // JobRoom::text()
-    std::string memory_brief;  // JobRoom::brief()
-    int threads = 1;           // of each rank
+    std::string output;               // empty: nothing is kept
+    std::string memory;               // JobRoom::text()
+    std::string memory_brief;         // JobRoom::brief()
+    int threads = 1;                  // of each rank
+    int64_t byte_vocabulary_max = 0;  // vocabularies that `generate` takes for bytes
 };
 
 // Shows in a line each the model, the data, how it is trained, where results go, and what is not as

@@ -200,18 +200,19 @@ TEST_CASE("what is next is a command that writes text with what was trained") {
     struct Row {
         const char* target;
         const char* made;
-        const char* data;
+        const char* prompts;  // in run.json
         const char* command;
     };
     const Row rows[] = {
-        {"chat", "model.safetensors", "rows.safetensors", "dslaunch generate OUT --chat \"…\""},
+        {"chat", "model.safetensors", "", "dslaunch generate OUT --chat \"…\""},
         {"chat", "adapter/adapter_model.safetensors", "rows.safetensors",
          "dslaunch generate BASE --adapter OUT --chat \"…\""},
-        {"plain", "model.safetensors", "rows.safetensors", "dslaunch generate OUT --prompt \"…\""},
-        {"classes", "model.safetensors", "rows.safetensors", ""},
-        {"train.pt", "model.safetensors", "kjv.tokens", "dslaunch generate OUT --prompt \"…\""},
-        {"train.pt", "model.safetensors", "digits.safetensors", ""},
-        {"train.pt", "metrics.jsonl", "kjv.tokens", ""},
+        {"plain", "model.safetensors", "", "dslaunch generate OUT --prompt \"…\""},
+        {"classes", "model.safetensors", "", ""},
+        {"train.pt", "model.safetensors", "text", "dslaunch generate OUT --prompt \"…\""},
+        {"train.pt", "model.safetensors", "ids", "dslaunch generate OUT --prompt-ids 5,17,2"},
+        {"train.pt", "model.safetensors", "", ""},
+        {"train.pt", "metrics.jsonl", "text", ""},
     };
     for (const Row& row : rows) {
         INFO(row.target << " " << row.made);
@@ -229,6 +230,8 @@ TEST_CASE("what is next is a command that writes text with what was trained") {
         write_file(at + "/plain/tokenizer_config.json", R"({"model_max_length": 8})");
         std::filesystem::create_directories(at + "/out/adapter");
         write_file(at + "/out/" + row.made, "x");
+        write_file(at + "/out/run.json",
+                   std::string(R"({"run": {"prompts": ")") + row.prompts + "\"}}");
         launch::JobSpec spec;
         spec.target = row.target;
         spec.working_directory = at;
@@ -239,7 +242,16 @@ TEST_CASE("what is next is a command that writes text with what was trained") {
             expected.replace(place, 3, at + "/out");
         if (const size_t place = expected.find("BASE"); place != std::string::npos)
             expected.replace(place, 4, at + "/chat");
-        CHECK(use_command(spec, row.data) == expected);
+        CHECK(use_command(spec, {}) == expected);
+        RunOptions trusted;
+        trusted.trust_model = true;
+        trusted.op_libraries = {"my ops.so"};
+        const std::string more = expected.empty() || std::string(row.target) != "train.pt"
+                                     ? ""
+                                     : " --trust-model --op-library 'my ops.so'";
+        CHECK(use_command(spec, trusted) == expected + more);
+        write_file(at + "/out/run.json", "half of {");
+        if (std::string(row.target) == "train.pt") CHECK(use_command(spec, {}).empty());
     }
 }
 

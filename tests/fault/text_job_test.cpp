@@ -3,6 +3,7 @@
 // answer for a whole one.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <memory>
@@ -396,6 +397,116 @@ TEST_CASE("rows of text that find no room leave no file, and say so") {
     INFO(roomy.err());
     CHECK(roomy_code == 0);
     CHECK(::umount(disk.c_str()) == 0);
+}
+
+namespace {
+
+struct Said {
+    int code = 0;
+    std::string out, err;
+};
+
+Said run_generate(const TemporaryFolder& folder, const std::vector<std::string>& words,
+                  const std::vector<std::string>& variables = {}) {
+    std::vector<std::string> command = with({"env", "-u", "OMP_NUM_THREADS"}, variables);
+    command = with(command, {kDslaunch, "generate"});
+    JobProcess process(folder, with(command, words));
+    const int code = process.wait();
+    return {code, process.out(), process.err()};
+}
+
+}  // namespace
+
+TEST_CASE("a model without a tokenizer says that ids are its texts, whatever text is given") {
+    const TemporaryFolder folder;
+    const std::string model = folder.path() + "/gpt.pt";
+    JobProcess made(folder, {kDslaunch, "model", "new", "gpt", "--vocab", "512", "--width", "16",
+                             "--heads", "2", "--layers", "1", "--context", "16", "-o", model});
+    REQUIRE(made.wait() == 0);
+    const std::vector<std::vector<std::string>> texts = {{}, {"--prompt", "hi"}, {"--chat", "hi"}};
+    for (const std::vector<std::string>& text : texts) {
+        const Said said = run_generate(folder, with({model}, text));
+        INFO(said.err);
+        CHECK(said.code == 66);
+        CHECK_THAT(said.err, Catch::Contains("gpt.pt has 512 tokens and no tokenizer, so ids are "
+                                             "its texts: give --prompt-ids 5,17,2") &&
+                                 !Catch::Contains("nothing to write about"));
+    }
+    const auto made_of = [&](const std::string& ids) {
+        return run_generate(folder,
+                            {model, "--tokens", "4", "--prompt-ids", ids, "--threads", "1"});
+    };
+    const Said said = made_of("104,105");
+    CHECK(said.code == 0);
+    for (const char* ids : {"104 105", "[104, 105]", " 104,\n105 "}) {
+        INFO(ids);
+        CHECK(made_of(ids).out == said.out);
+    }
+    // What was printed is a prompt.
+    CHECK(made_of(said.out).code == 0);
+    CHECK_THAT(made_of("104 x5").err, Catch::Contains("`x5` is no token id"));
+    CHECK(made_of("104 x5").code == 64);
+    CHECK(made_of(" ").code == 64);
+}
+
+TEST_CASE("a file of prompts that has none is refused at once, and a bad line is one line") {
+    const TemporaryFolder folder;
+    const std::string model = endless_model(folder), file = folder.path() + "/prompts";
+    struct Row {
+        std::string content, says;
+    };
+    const Row rows[] = {
+        {"In the beginning\nGod created\n",
+         "its first line is no JSON object, and each line is to be one: {\"prompt\": text}, "},
+        {"In the beginning\n",
+         "the model continues it by: dslaunch generate " + model + " < " + file},
+        {"[{\"prompt\": \"a\"}]\n", "a list: jq -c '.[]' " + file + " > lines.jsonl"},
+        {"[\n {\"prompt\": \"a\"}\n]\n", "JSON over several lines: jq -c '.[]' " + file},
+        {"{\n \"prompt\": \"a\"\n}\n", "JSON over several lines: jq -c '.' " + file},
+        {"\n42\n", "its first line is no JSON object"},
+        {"", "is empty"},
+        {" \n\n", "is empty"},
+        {"{\"instruction\": \"a\"}\n{\"text\": \"b\"}\n",
+         "none of its lines is a prompt; the first: has not one of the fields"},
+    };
+    for (const Row& row : rows) {
+        INFO(row.content);
+        write_file(file, row.content);
+        const Said said = run_generate(folder, {model, "--file", file, "--tokens", "1"});
+        INFO(said.err);
+        CHECK(said.code == 66);
+        CHECK(said.out.empty());
+        CHECK_THAT(said.err, Catch::Contains(row.says));
+    }
+    write_file(file, "\xef\xbb\xbf{\"prompt_ids\": [1]}\nnot JSON\n{\"prompt_ids\": [2]}\n");
+    const Said said =
+        run_generate(folder, {model, "--file", file, "--tokens", "1", "--context", "8"});
+    INFO(said.err << said.out);
+    CHECK(said.code == 0);
+    CHECK(std::ranges::count(said.out, '\n') == 3);
+    CHECK_THAT(said.out, Catch::Contains("\"error\""));
+}
+
+TEST_CASE("a process without a launcher obeys OMP_NUM_THREADS, and --threads before it") {
+    const TemporaryFolder folder;
+    const std::string model = endless_model(folder);
+    struct Row {
+        std::vector<std::string> variables, words;
+        const char* says;
+    };
+    const Row rows[] = {{{"OMP_NUM_THREADS=1"}, {}, ", 1 thread, "},
+                        {{"OMP_NUM_THREADS=3,2"}, {}, ", 3 threads, "},
+                        {{"OMP_NUM_THREADS=1"}, {"--threads", "2"}, ", 2 threads, "}};
+    for (const Row& row : rows) {
+        const Said said = run_generate(
+            folder,
+            with({model, "--prompt-ids", "1", "--as", "ids", "--tokens", "1", "--context", "8"},
+                 row.words),
+            row.variables);
+        INFO(said.err);
+        CHECK(said.code == 0);
+        CHECK_THAT(said.err, Catch::Contains(row.says));
+    }
 }
 
 }  // namespace dslaunch::test

@@ -22,6 +22,8 @@ namespace dslaunch::worker {
 
 namespace {
 
+constexpr int64_t kThreadsMax = 4096;
+
 std::optional<kernels::MatrixForm> form_named(const std::string& name) {
     using kernels::MatrixForm;
     for (const MatrixForm form : {MatrixForm::kF32, MatrixForm::kBf16, MatrixForm::kFp16,
@@ -55,9 +57,10 @@ void declare_decoder(CommandLine& app, DecoderArguments& arguments) {
     app.add("--cache-dtype NAME", arguments.cache, "of keys and values: fp32, bf16, fp16")
         .show_default()
         .one_of({"fp32", "bf16", "fp16"});
-    app.add("--threads N", arguments.threads, "threads, 0: one for each processor")
+    app.add("--threads N", arguments.threads,
+            "threads, 0: OMP_NUM_THREADS, else one for each processor")
         .show_default()
-        .range(int64_t{0}, int64_t{4096});
+        .range(int64_t{0}, kThreadsMax);
     app.add("--tensor-ranks N", arguments.tensor_ranks,
             "ranks that share each layer, the others are stages; 0: those of a host")
         .show_default()
@@ -82,6 +85,11 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
       adapter_(open_adapter(arguments_.adapter, folder_.config)),
       ranks_(std::make_shared<DecoderRanks>(process.environment, folder_.config,
                                             static_cast<int>(arguments_.tensor_ranks))) {
+    if (adapter_ && process_.is_first())
+        if (const std::string other =
+                storage::other_base_text(arguments_.adapter, arguments_.model);
+            !other.empty())
+            log_warn("adapter", "{}", other);
     stored_context_ = folder_.config.context;
     // A failure is told when the session has ended.
     process.on_failure = [ranks = ranks_](const std::string& why) { ranks->poison(why); };
@@ -91,13 +99,14 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
                                      : arguments_.context;
 }
 
-// Ranks that share a host share its processors too; dslaunch tells each rank of a job its part.
+// Ranks that share a host share its processors too: OMP_NUM_THREADS is each one's part, by dslaunch
+// or by the user. It may be a list, for levels that are not used here.
 int DecoderSession::threads() const {
     if (arguments_.threads > 0) return static_cast<int>(arguments_.threads);
-    const char* const told = std::getenv("OMP_NUM_THREADS");
-    if (process_.reporter && told != nullptr)
-        if (const auto threads = parse_int(told); threads && *threads > 0)
-            return static_cast<int>(*threads);
+    if (const char* const given = std::getenv("OMP_NUM_THREADS"))
+        if (const auto threads = parse_int(trim(split(given, ',').front()));
+            threads && *threads > 0)
+            return static_cast<int>(std::min(*threads, kThreadsMax));
     return std::max(processors_allowed() / process_.environment.local_world_size, 1);
 }
 
@@ -174,10 +183,10 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
         runner_ = std::move(group);
     }
     if (!process_.is_first()) return;
-    neighbours_.emplace(
-        "decoder",
-        ProcessorShare{processors_allowed(), process_.environment.local_world_size, threads},
-        arguments_.streams_text);
+    neighbours_.emplace("decoder",
+                        ProcessorShare{processors_allowed(), process_.environment.local_world_size,
+                                       threads, "--threads "},
+                        arguments_.streams_text);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     log_info("decoder", "{}: {} of weights ({}){}, {}, {} kernels, open in {:.2f} s",
              storage::architecture_text(folder_.config), to_text(Bytes{bytes}), arguments_.weights,

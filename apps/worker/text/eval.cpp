@@ -184,7 +184,7 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
         question.answer = json["answer"].get<size_t>();
         if (question.answer >= json["choices"].size()) refuse("the answer is none of the choices");
         const auto prompt = json["prompt"].get<std::string>();
-        const infer::TextCodec& codec = files.require_codec();
+        const infer::TextCodec& codec = files.require_codec(kTokenizerWanted);
         for (const Json& choice : json["choices"]) {
             if (!choice.is_string()) refuse("a choice is no text");
             const auto text = choice.get<std::string>();

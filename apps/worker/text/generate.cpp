@@ -10,6 +10,7 @@
 #include "infer/sample/sampler.h"
 #include "runtime/comm/device_backend.h"
 #include "runtime/compute/rank_device.h"
+#include "storage/adapter/adapter_changes.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/named_place.h"
 #include "worker/roles.h"
@@ -21,10 +22,10 @@
 #include "worker/text/text_files.h"
 #include "worker/text/text_output.h"
 
+#include <ATen/Parallel.h>
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/api/module.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -52,7 +53,7 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
     app.add("--prompt TEXT", arguments.prompt.text,
             "text to continue; empty: the model begins by itself. Without --prompt, --prompt-ids, "
             "--chat and --file it is read from stdin");
-    app.add("--prompt-ids LIST", arguments.prompt.ids, "token ids to continue, as in 5,17,2");
+    app.add("--prompt-ids LIST", arguments.prompt.ids, "ids of tokens to continue, as in 5,17,2");
     app.add("--chat TEXT", arguments.prompt.chat,
             "what a user says to the model, in its chat template");
     app.add("--system TEXT", arguments.prompt.system, "with --chat: the system message");
@@ -96,11 +97,15 @@ runtime::DeviceBackendPtr open_device(const std::string& name) {
 
 std::vector<Prompt> prompts_of(const GenerateArguments& arguments, const TextFiles& files) {
     PromptArguments given = arguments.prompt;
-    if (!arguments.names_prompt) given.text = text_of_stdin();
+    if (!arguments.names_prompt) {
+        // No text, from a terminal or a pipe, is of use to a model of ids.
+        static_cast<void>(files.require_codec());
+        given.text = text_of_stdin();
+    }
     if (given.file.empty()) return {prompt_of(given, files)};
-    if (!given.text.empty() || !given.ids.empty() || !given.chat.empty())
+    if (!given.text.empty() || given.ids || !given.chat.empty())
         fail(ExitCode::kUsage, "--file excludes --prompt, --prompt-ids and --chat");
-    return prompts_of_file(given, files);
+    return prompts_of_file(given, files, arguments.decoder.model);
 }
 
 // Returns how to write texts: as ARGUMENTS say, else as the folder's generation_config.json says.
@@ -177,16 +182,22 @@ void generate_with_module(const GenerateArguments& arguments) {
     const DecoderArguments defaults;
     const DecoderArguments& given = arguments.decoder;
     if (given.weights != defaults.weights || given.cache != defaults.cache ||
-        given.threads != defaults.threads || given.tensor_ranks != defaults.tensor_ranks)
-        fail(ExitCode::kUsage,
-             "--weights, --cache-dtype, --threads and --tensor-ranks are for a Hugging Face folder "
-             "on CPUs: {} is run by its graph{}, which has none of them",
-             printable(given.model), arguments.device == "cpu" ? "" : " on a GPU");
+        given.tensor_ranks != defaults.tensor_ranks)
+        fail(
+            ExitCode::kUsage,
+            "--weights, --cache-dtype and --tensor-ranks are for a Hugging Face folder on CPUs: {} "
+            "is run by its graph{}, which has none of them",
+            printable(given.model), arguments.device == "cpu" ? "" : " on a GPU");
+    if (given.threads > 0) at::set_num_threads(static_cast<int>(given.threads));
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
     const at::Device device = gpu ? runtime::torch_device(*gpu) : at::Device(at::kCPU);
     graph::load_op_libraries(arguments.op_libraries);
     const std::string& adapter = arguments.decoder.adapter;
     const graph::Trust trust = graph::trust_of(arguments.trust_model);
+    if (const std::string other =
+            adapter.empty() ? "" : storage::other_base_text(adapter, given.model);
+        !other.empty())
+        log_warn("adapter", "{}", other);
     graph::Model loaded = adapter.empty()
                               ? graph::Model::load(given.model, graph::Weights::kRequired, trust)
                               : graph::load_merged(given.model, adapter, trust).model;
@@ -194,11 +205,10 @@ void generate_with_module(const GenerateArguments& arguments) {
     if (!device.is_cpu()) graph::rewrite_methods(module, device);
     graph::TextModel model(module, device, arguments.decoder.context);
     const TextFiles files(storage::model_folder_of(arguments.decoder.model).value_or(""),
-                          model.vocab());
-    if (files.codec() == nullptr)
-        log_info("generate", "vocabulary={}: more than bytes, so token ids are printed",
-                 model.vocab());
+                          model.vocab(), given.model);
     const std::vector<Prompt> prompts = prompts_of(arguments, files);
+    if (files.codec() == nullptr && arguments.as == "auto")
+        log_info("generate", "{}, so ids are printed", files.without_codec());
     const WritingOptions writing = writing_of(arguments, files);
     ModuleRunner runner(model, pages_of(writing, prompts, INT32_MAX));
     write(runner, arguments, writing, files, prompts);
@@ -225,7 +235,6 @@ int generate_main(int argc, char** argv) {
 
     for (const char* option : {"--prompt", "--prompt-ids", "--chat", "--file"})
         arguments.names_prompt |= app.count(option) > 0;
-    if (!arguments.names_prompt && ::isatty(STDIN_FILENO) == 1) fail_without_prompt();
     arguments.decoder.model = storage::model_at(arguments.decoder.model);
     arguments.decoder.adapter = storage::adapter_at(arguments.decoder.adapter);
     const bool is_folder = storage::model_folder_of(arguments.decoder.model).has_value();

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text/rendering_names.h"
+#include "base/text/words.h"
 #include "base/text_bytes.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/json_text.h"
@@ -34,6 +35,9 @@ constexpr std::array<std::string_view, 7> kLineFields = {"prompt",
                                                          "chat_template_kwargs",
                                                          "documents",
                                                          "continue_final_message"};
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+constexpr const char* kLineForms =
+    R"({"prompt": text}, {"prompt_ids": [5, 17]} or {"messages": [...]})";
 constexpr size_t kStdinBlockBytes = size_t{64} << 10;
 constexpr int64_t kStdinBytesMax = int64_t{64} << 20;
 
@@ -45,6 +49,26 @@ std::vector<int32_t> checked_tokens(const std::vector<int64_t>& ids, const char*
         tokens.push_back(static_cast<int32_t>(token));
     }
     return tokens;
+}
+
+// Returns the tokens of TEXT, as in "5,17,2", "5 17 2" and "[5, 17, 2]".
+std::vector<int32_t> tokens_of_option(const std::string& text) {
+    std::string_view list = trim(text);
+    if (list.starts_with('[') && list.ends_with(']')) list = list.substr(1, list.size() - 2);
+    std::vector<int64_t> ids;
+    constexpr std::string_view kBetween = ", \t\r\n";
+    for (size_t begin = list.find_first_not_of(kBetween); begin != std::string_view::npos;) {
+        const size_t end = std::min(list.find_first_of(kBetween, begin), list.size());
+        const std::string_view word = list.substr(begin, end - begin);
+        const auto id = parse_int(word);
+        if (!id)
+            fail(ExitCode::kUsage, "--prompt-ids: `{}` is no token id: give numbers, as in 5,17,2",
+                 printable(word));
+        ids.push_back(*id);
+        begin = list.find_first_not_of(kBetween, end);
+    }
+    if (ids.empty()) fail(ExitCode::kUsage, "--prompt-ids: has no ids: give some, as in 5,17,2");
+    return checked_tokens(ids, "--prompt-ids");
 }
 
 Prompt chat_prompt(const tokens::ChatInput& chat, const TextFiles& files) {
@@ -63,6 +87,34 @@ TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* w
         variables.emplace_back(name.text(), value);
     }
     return variables;
+}
+
+[[noreturn]] void fail_without_prompt() {
+    fail(ExitCode::kUsage,
+         "nothing to write about: give --prompt TEXT, --chat TEXT or --file FILE, or a text on "
+         "stdin; --prompt '' lets the model begin by itself");
+}
+
+// Refuses the file at PATH if its first line, LINE, is no JSON object.
+void require_json_lines(std::string_view line, const std::string& path, const std::string& model) {
+    const std::string_view text = trim(line);
+    std::string found = "a plain text";
+    try {
+        if (tokens::jinja::value_of_json(text).is(Kind::kDict)) return;
+        if (text.starts_with('[')) found = "a list";
+    } catch (const tokens::jinja::Fault&) {
+        if (text.starts_with('[') || text.starts_with('{')) found = "JSON over several lines";
+    }
+    const std::string name = shell_word(path);
+    const bool is_text = found == "a plain text";
+    fail(ExitCode::kInput,
+         "--file {}: its first line is no JSON object, and each line is to be one: {}. It looks "
+         "like {}: {}",
+         printable(path), kLineForms, found,
+         is_text ? fmt::format("the model continues it by: dslaunch generate {} < {}",
+                               shell_word(model), name)
+                 : fmt::format("jq -c '{}' {} > lines.jsonl makes lines of it",
+                               text.starts_with('[') ? ".[]" : ".", name));
 }
 
 // A line of a file, an object.
@@ -167,14 +219,9 @@ TemplateVariables template_variables_of(const std::string& text, const char* whe
     }
 }
 
-void fail_without_prompt() {
-    fail(ExitCode::kUsage,
-         "nothing to write about: give --prompt TEXT, --chat TEXT or --file FILE, or a text on "
-         "stdin; --prompt '' lets the model begin by itself");
-}
-
 std::string text_of_stdin() {
     std::string text;
+    if (::isatty(STDIN_FILENO) == 1) fail_without_prompt();
     std::vector<std::byte> block(kStdinBlockBytes);
     for (;;) {
         const ssize_t count = read_full(STDIN_FILENO, block);
@@ -191,14 +238,14 @@ std::string text_of_stdin() {
 }
 
 Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files) {
-    const int given = (arguments.text.empty() ? 0 : 1) + (arguments.ids.empty() ? 0 : 1) +
+    const int given = (arguments.text.empty() ? 0 : 1) + (arguments.ids ? 1 : 0) +
                       (arguments.chat.empty() ? 0 : 1);
     if (given > 1) fail(ExitCode::kUsage, "--prompt, --prompt-ids and --chat exclude each other");
     if (!arguments.system.empty() && arguments.chat.empty())
         fail(ExitCode::kUsage, "--system is for --chat");
     if (!arguments.template_kwargs.empty() && arguments.chat.empty())
         fail(ExitCode::kUsage, "--chat-template-kwargs is for --chat and --file");
-    if (!arguments.ids.empty()) return {checked_tokens(arguments.ids, "--prompt-ids"), "", ""};
+    if (arguments.ids) return {tokens_of_option(*arguments.ids), "", ""};
     if (!arguments.chat.empty()) {
         const auto message = [](const char* role, const std::string& content) {
             const auto text = [](const std::string& plain) {
@@ -237,7 +284,8 @@ Prompt prompt_of_line(std::string_view line, const TextFiles& files,
     }
 }
 
-std::vector<Prompt> prompts_of_file(const PromptArguments& arguments, const TextFiles& files) {
+std::vector<Prompt> prompts_of_file(const PromptArguments& arguments, const TextFiles& files,
+                                    const std::string& model) {
     const std::string& path = arguments.file;
     const TemplateVariables more =
         template_variables_of(arguments.template_kwargs, "--chat-template-kwargs");
@@ -245,9 +293,20 @@ std::vector<Prompt> prompts_of_file(const PromptArguments& arguments, const Text
     if (!in)
         fail(ExitCode::kInput, "--file {}: cannot be read: {}", printable(path), errno_text(errno));
     std::vector<Prompt> prompts;
-    for (std::string line; std::getline(in, line);)
-        if (line.find_first_not_of(" \t\r") != std::string::npos)
-            prompts.push_back(prompt_of_line(line, files, more));
+    for (std::string text; std::getline(in, text);) {
+        std::string_view line = text;
+        if (prompts.empty() && line.starts_with(kByteOrderMark))
+            line.remove_prefix(kByteOrderMark.size());
+        if (trim(line).empty()) continue;
+        if (prompts.empty()) require_json_lines(line, path, model);
+        prompts.push_back(prompt_of_line(line, files, more));
+    }
+    if (prompts.empty())
+        fail(ExitCode::kInput, "--file {}: is empty; a line is {}", printable(path), kLineForms);
+    if (std::ranges::none_of(prompts, [](const Prompt& prompt) { return prompt.fault.empty(); }))
+        fail(ExitCode::kInput,
+             "--file {}: none of its lines is a prompt; the first: {}. A line is {}",
+             printable(path), prompts.front().fault, kLineForms);
     const auto answered = std::ranges::count_if(prompts, &Prompt::follows_answer);
     if (answered > 0)
         log_warn("generate",

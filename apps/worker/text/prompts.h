@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,12 +13,12 @@
 namespace dslaunch::worker {
 
 struct PromptArguments {
-    std::string text;             // --prompt
-    std::vector<int64_t> ids;     // --prompt-ids
-    std::string chat;             // --chat: what a user says
-    std::string system;           // --system: what the model is told before
-    std::string file;             // --file: a prompt each line
-    std::string template_kwargs;  // --chat-template-kwargs: variables of the template, as JSON
+    std::string text;                // --prompt
+    std::optional<std::string> ids;  // --prompt-ids: numbers with commas or blanks between
+    std::string chat;                // --chat: what a user says
+    std::string system;              // --system: what the model is told before
+    std::string file;                // --file: a prompt each line
+    std::string template_kwargs;     // --chat-template-kwargs: variables of the template, as JSON
 };
 
 struct Prompt {
@@ -34,10 +35,8 @@ struct Prompt {
 [[nodiscard]] Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files);
 
 // Returns the text that stdin holds, without the newline at its end. Throws Error{kUsage} if there
-// is none, Error{kInput} if it cannot be read. Waits for its end.
+// is none, or stdin is a terminal, Error{kInput} if it cannot be read. Waits for its end.
 [[nodiscard]] std::string text_of_stdin();
-// Throws Error{kUsage}: says how a prompt is given.
-[[noreturn]] void fail_without_prompt();
 
 // Returns TEXT, a JSON object, as variables of a template. WHERE names it in messages. Throws
 // Error{kUsage} for anything else, and for names that are no variables of a template's own.
@@ -50,9 +49,10 @@ struct Prompt {
 [[nodiscard]] Prompt prompt_of_line(std::string_view line, const TextFiles& files,
                                     const tokens::TemplateVariables& more = {});
 
-// Returns all lines of the file of ARGUMENTS, empty ones left out. Throws Error{kInput} for a file
-// that cannot be read.
+// Returns all lines of the file of ARGUMENTS, empty ones left out; MODEL is named in messages.
+// Throws Error{kInput} for a file that cannot be read, whose first line is no JSON object, or in
+// which no line is a prompt.
 [[nodiscard]] std::vector<Prompt> prompts_of_file(const PromptArguments& arguments,
-                                                  const TextFiles& files);
+                                                  const TextFiles& files, const std::string& model);
 
 }  // namespace dslaunch::worker

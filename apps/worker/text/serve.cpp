@@ -190,7 +190,7 @@ void serve_model(ServeArguments& arguments, RankProcess& process) {
     serve::HttpServer::require_key(arguments.server);
     DecoderSession session(arguments.decoder, process);
     const TextFiles files(session.text_folder(), session.folder().config.vocabulary);
-    static_cast<void>(files.require_codec());
+    static_cast<void>(files.require_codec(kTokenizerWanted));
     open_session(session, arguments);
     const int64_t positions = session.pages() * infer::kPagePositions;
     if (positions < session.context())

@@ -23,8 +23,8 @@ bool is_no_effort(const tokens::jinja::Value& effort) {
 
 }  // namespace
 
-TextFiles::TextFiles(const std::string& folder, int64_t vocabulary)
-    : folder_(folder), vocabulary_(vocabulary) {
+TextFiles::TextFiles(const std::string& folder, int64_t vocabulary, const std::string& model)
+    : folder_(folder), model_(folder.empty() ? model : folder), vocabulary_(vocabulary) {
     if (!folder.empty()) {
         generation_ = storage::read_generation_config(folder);
         const std::string path = fmt::format("{}/tokenizer.json", folder);
@@ -40,13 +40,16 @@ TextFiles::TextFiles(const std::string& folder, int64_t vocabulary)
         codec_ = std::make_unique<infer::ByteCodec>();
 }
 
-const infer::TextCodec& TextFiles::require_codec() const {
+std::string TextFiles::without_codec() const {
+    return fmt::format("{} has {} and no tokenizer{}",
+                       model_.empty() ? "the model" : printable(model_),
+                       counted(vocabulary_, "token"), folder_.empty() ? "" : ".json");
+}
+
+const infer::TextCodec& TextFiles::require_codec(std::string_view advice) const {
     if (!codec_)
-        fail(ExitCode::kInput,
-             "the model's {} tokens have no text here: {}; give the prompt as --prompt-ids",
-             vocabulary_,
-             folder_.empty() ? "a model's file has no tokenizer, a Hugging Face folder may"
-                             : fmt::format("{} has no tokenizer.json", printable(folder_)));
+        fail(ExitCode::kInput, "{}{}", without_codec(),
+             advice.empty() ? ", so ids are its texts: give --prompt-ids 5,17,2" : advice);
     return *codec_;
 }
 
@@ -91,11 +94,13 @@ std::optional<int32_t> TextFiles::end_of_turn() const {
 
 std::string TextFiles::chat_text(const tokens::ChatInput& chat,
                                  const tokens::jinja::Limits& limits) const {
-    if (!chat_)
+    if (!chat_) {
+        static_cast<void>(require_codec());
         fail(ExitCode::kInput,
              "{} has no chat template (chat_template.jinja, or `chat_template` in "
              "tokenizer_config.json); give a --prompt",
-             folder_.empty() ? "the model is an archive, which" : printable(folder_));
+             model_.empty() ? "the model" : printable(model_));
+    }
     const bool with_tools = !chat.tools.is(tokens::jinja::Kind::kNone);
     const tokens::ChatTemplate& made = chat_->choose(with_tools);
     const auto require = [&](bool is_given, const char* name, const char* advice) {

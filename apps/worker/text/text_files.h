@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "infer/text/text_codec.h"
@@ -16,16 +17,24 @@
 
 namespace dslaunch::worker {
 
+// require_codec()'s advice where ids cannot be given.
+inline constexpr std::string_view kTokenizerWanted =
+    ": put the tokenizer.json that it was trained with into the folder";
+
 class TextFiles {
   public:
     // FOLDER: of a Hugging Face model, or empty for a model without one. VOCABULARY: tokens that
-    // the model knows. Throws Error{kInput} naming the file that cannot be read.
-    TextFiles(const std::string& folder, int64_t vocabulary);
+    // the model knows. MODEL names it in messages, where FOLDER is empty. Throws Error{kInput}
+    // naming the file that cannot be read.
+    TextFiles(const std::string& folder, int64_t vocabulary, const std::string& model = {});
 
     // Null: the model's tokens have no text here.
     [[nodiscard]] const infer::TextCodec* codec() const { return codec_.get(); }
-    // Throws Error{kInput} that says what is missing where there is no codec.
-    [[nodiscard]] const infer::TextCodec& require_codec() const;
+    // Throws Error{kInput} where there is no codec: says what is missing, and ADVICE, or else how
+    // ids are given to `generate`.
+    [[nodiscard]] const infer::TextCodec& require_codec(std::string_view advice = {}) const;
+    // Returns "train.pt has 512 tokens and no tokenizer". REQUIRES: there is no codec.
+    [[nodiscard]] std::string without_codec() const;
     [[nodiscard]] bool has_chat() const { return chat_.has_value(); }
     // The text of CHAT in the model's template. LIMITS bound what the template may take. Throws
     // Error{kInput} where there is no template, for messages that it refuses, and for documents and
@@ -48,6 +57,7 @@ class TextFiles {
     [[nodiscard]] std::optional<int32_t> end_of_turn() const;
 
     std::string folder_;
+    std::string model_;  // in messages
     int64_t vocabulary_;
     std::optional<tokens::Tokenizer> tokenizer_;
     std::optional<tokens::ChatTemplates> chat_;

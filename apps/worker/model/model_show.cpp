@@ -23,6 +23,7 @@
 #include "graph/archive/op_library.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/segment/segment.h"
+#include "plan/print/plan_text.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/named_place.h"
 #include "worker/roles.h"
@@ -220,10 +221,11 @@ void run_show(const ShowArguments& arguments) {
         fmt::print("\nno segments: {}\n", segments.why_not);
         return;
     }
-    std::vector<std::vector<std::string>> rows = {{"#", "segment", "nodes", "parameters"}};
+    std::vector<plan::SegmentRow> shown;
     for (const SegmentRow& row : segments.rows)
-        rows.push_back({std::to_string(std::ssize(rows) - 1), row.name, std::to_string(row.nodes),
-                        std::to_string(row.numel)});
+        shown.push_back({row.name, {std::to_string(row.nodes), std::to_string(row.numel)}});
+    std::vector<std::vector<std::string>> rows = plan::numbered_rows(shown, /*is_folded=*/true);
+    rows.insert(rows.begin(), {"#", "segment", "nodes", "parameters"});
     fmt::print("\n{}", text_table(rows, {.align = "><>>"}));
 }
 

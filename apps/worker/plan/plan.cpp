@@ -8,10 +8,10 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/terminal/progress.h"
 #include "base/text.h"
 #include "config/resolve/op_libraries.h"
 #include "graph/segment/compute_context.h"
-#include "job/files/stored_rates.h"
 #include "job/predict/host_admission.h"
 #include "job/predict/job_forecast.h"
 #include "job/setup/job_exchange.h"
@@ -26,14 +26,13 @@
 #include "runtime/compute/rank_device.h"
 #include "storage/huggingface/named_place.h"
 #include "worker/plan/learning_rate_text.h"
-#include "worker/plan/plan_cache.h"
+#include "worker/plan/plan_compare.h"
 #include "worker/plan/plan_hosts.h"
 #include "worker/plan/plan_pipeline.h"
 #include "worker/plan/plan_tensor.h"
 #include "worker/roles.h"
 
 namespace dslaunch::worker {
-
 namespace {
 
 struct PlanArguments {
@@ -71,52 +70,6 @@ runtime::Topology fullest_place(const PlanArguments& arguments) {
     return place;
 }
 
-// Prints the ways of sharding side by side: the shares of the busiest and the idlest rank, their
-// pieces, and the bytes that a step moves through disks and sends for them.
-void print_shards(const job::JobSetup& setup, const PlanArguments& arguments) {
-    plan::StepPlanOptions options = setup.plan_options;
-    options.stage = std::max(1, options.stage);  // at stage 0 the costs that sharding would have
-    const std::vector<plan::ShardCost> costs = plan::shard_costs(setup.info, setup.layout, options);
-    const plan::DiskRates rates = job::stored_rates(setup.config().offload);
-    JsonWriter json;
-    json.begin_object().field("world_size", setup.plan_options.world_size);
-    json.field("elements", setup.layout.numel).key("shards").begin_array();
-    std::string text = fmt::format(
-        "{} elements, padding included, among {} ranks{}; bytes of one fp32 copy of a rank's part; "
-        "disk bytes and seconds of the busiest host in a step\n"
-        "{:<8} {:>14} {:>14} {:>10} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
-        setup.layout.numel, options.shard_ranks(), options.copies() > 1 ? " of each copy" : "",
-        "shard", "largest bytes", "smallest bytes", "imbalance", "pieces", "disk read",
-        "disk written", "extents", "sent", "disk s");
-    for (const plan::ShardCost& cost : costs) {
-        const plan::PartitionBalance& balance = cost.balance;
-        const auto seconds = rates.seconds(static_cast<double>(cost.read.value),
-                                           static_cast<double>(cost.written.value));
-        text += fmt::format(
-            "{:<8} {:>14} {:>14} {:>10.3f} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
-            shard_by_name(cost.by), balance.numel_max * 4, balance.numel_min * 4, balance.imbalance,
-            balance.pieces, cost.read.value, cost.written.value, cost.extents_max, cost.sent.value,
-            seconds ? fmt::format("{:.3f}", *seconds) : "-");
-        json.begin_object().field("shard", shard_by_name(cost.by));
-        json.field("bytes_max", balance.numel_max * 4).field("bytes_min", balance.numel_min * 4);
-        json.field("imbalance", balance.imbalance).field("pieces", balance.pieces);
-        json.field("disk_read_bytes", cost.read.value)
-            .field("disk_written_bytes", cost.written.value);
-        json.field("extents", cost.extents_max).field("sent_bytes", cost.sent.value);
-        json.key("disk_s");
-        if (seconds) {
-            json.value(*seconds);
-        } else {
-            json.null();
-        }
-        json.end_object();
-    }
-    const std::string best(shard_by_name(plan::choose_shard(costs)));
-    json.end_array().field("auto", best).end_object();
-    text += fmt::format("dslaunch.shard auto would be {}\n", best);
-    fmt::print("{}", arguments.json ? json.text() + "\n" : text);
-}
-
 // The first rank of each host that differs from all hosts before it in the stages of its ranks.
 // Without a pipeline, only the first rank of the fullest host.
 std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
@@ -146,6 +99,7 @@ struct PlannedAdmission {
 };
 
 PlannedAdmission admit_here(const job::JobSetup& setup, const PlanArguments& arguments) {
+    const Progress progress("plan", "comparing with this machine's memory");
     job::AdmissionOptions options;
     if (!arguments.mesh.device_memory.empty())
         options.device = plan::device_room_of(arguments.mesh.device_memory);
@@ -186,12 +140,7 @@ void admission_json(const job::JobSetup& setup, const PlanArguments& arguments, 
     const auto [host, node] = admit_here(setup, arguments);
     plan::begin_admission_json(host.need, host.verdicts, json);
     json.field("node", node).field("advice", host.advice);
-    json.key("most_rows");
-    if (host.most_rows) {
-        json.value(*host.most_rows);
-    } else {
-        json.null();
-    }
+    json.key("most_rows").raw(host.most_rows ? std::to_string(*host.most_rows) : "null");
     json.end_object();
 }
 
@@ -215,6 +164,7 @@ job::HostRates host_rates(const job::JobSetup& setup, const PlanArguments& argum
 }
 
 Forecast forecast_here(const job::JobSetup& setup, const PlanArguments& arguments) {
+    const Progress progress("plan", "measuring the time of a step");
     const runtime::Topology place = fullest_place(arguments);
     const job::HostRates host = host_rates(setup, arguments, place.local_world_size());
     const job::JobSetup own = job::seen_from(setup, place);
@@ -262,16 +212,11 @@ void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
     const int ranks = place_of(arguments, 0).world_size();
     json.begin_object().field("world_size", ranks).key("node_sizes").begin_array();
     for (const int node : arguments.node_sizes) json.value(node);
-    json.end_array();
-    json.field("parameters", setup.model_info.parameter_numel())
+    json.end_array()
+        .field("parameters", setup.model_info.parameter_numel())
         .field("trainable_parameters", setup.model_info.trainable_numel());
-    json.key("opaque_node");  // the node that keeps its calls in one segment
-    const std::string& opaque = setup.segmented->lowered().opaque_node;
-    if (opaque.empty()) {
-        json.null();
-    } else {
-        json.value(opaque);
-    }
+    const std::string& opaque = setup.segmented->lowered().opaque_node;  // its calls: one segment
+    json.key("opaque_node").raw(opaque.empty() ? "null" : json_quote(opaque));
     json.key("segments").begin_array();
     for (const plan::SegmentInfo& segment : setup.model_info.segments) {
         json.begin_object().field("name", segment.name).field("nodes", segment.nodes);
@@ -318,7 +263,7 @@ void add_job_options(CommandLine& app, PlanArguments& arguments) {
     app.add("--trust-model", arguments.job.trust_model, kTrustModelHelp);
     app.add("--segments N", arguments.job.segments,
             "pieces to cut the model into, 0: by whole layers");
-    app.add("--instructions", arguments.instructions, "list every instruction of a step");
+    app.add("--instructions", arguments.instructions, "list every instruction and every segment");
     app.add("--lr", arguments.learning_rate,
             "draw the learning rate over the steps, in place of the plan");
     app.add("--json", arguments.json, "one JSON object, with the instructions of every rank");
@@ -371,7 +316,8 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
     if (!arguments.forecast)
         fmt::print("time of a step: --forecast {} it\n",
                    setup.on_gpu ? "predicts" : "measures and predicts");
-    fmt::print("{}\n{}\n", plan::plan_summary(setup.plan), plan::segments_table(setup.info));
+    fmt::print("{}\n{}\n", plan::plan_summary(setup.plan),
+               plan::segments_table(setup.info, /*is_folded=*/!arguments.instructions));
     const std::vector<job::StepPhase> phases = job::step_phases(setup);
     for (const std::string& table :
          {job::exchange_table(setup, phases), job::lag_table(setup, phases)})
@@ -382,7 +328,7 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
             fmt::print("{}", plan::instructions_table(phase.plan, setup.info, setup.layout));
         }
     } else {
-        fmt::print("{} in {} a step of rank {}; --instructions lists them\n",
+        fmt::print("{} in {} a step of rank {}; --instructions lists them, and each segment\n",
                    counted(std::ssize(setup.plan.instructions), "instruction"),
                    counted(std::ssize(setup.layout.buckets), "bucket"), setup.plan.rank);
     }
@@ -525,6 +471,26 @@ void override_config(PlanArguments& arguments) {
         overrides.push_back(fmt::format("dslaunch.data.context={}", arguments.context));
 }
 
+// Prints what ARGUMENTS ask for in SETUP, but for meshes. SHARES: ranks that share layers.
+void print_one(const job::JobSetup& setup, PlanArguments& arguments, bool shares) {
+    job::check_host_plans(setup, place_of(arguments, 0));
+    if (arguments.sequence > 0) {
+        arguments.tensor.sequence = true;
+        arguments.tensor.rules.size = arguments.sequence;
+    }
+    if (shares || arguments.tensor.sequence) {
+        fmt::print("{}", tensor_report(setup, arguments.tensor, arguments.json));
+    } else if (arguments.compare == "shard") {
+        fmt::print("{}", compare_shards(setup, arguments.json));
+    } else if (arguments.compare == "cache") {
+        fmt::print("{}", compare_caches(setup, arguments.json));
+    } else if (arguments.json) {
+        print_json(setup, arguments);
+    } else {
+        print_plan(setup, arguments);
+    }
+}
+
 }  // namespace
 
 int plan_main(int argc, char** argv) {
@@ -556,14 +522,21 @@ int plan_main(int argc, char** argv) {
     };
     override_config(arguments);
     const runtime::Topology place = place_of(arguments, 0);
+    std::optional<Progress> progress;
+    if (arguments.beside_ranks == 0) progress.emplace("plan", "reading the model");
+    arguments.job.begins = [&](std::string_view what) {
+        if (progress) progress->begin(what);
+    };
     if (arguments.learning_rate) {
         config::RunConfig config = job::config_of_job(arguments.job, place);
         if (config.steps == 0 && (config.epochs > 0 || !config.data.train_path.empty()))
             config = job::set_up_job(arguments.job, place).config();
+        progress.reset();
         fmt::print("{}", learning_rate_text(config, arguments.json));
         return 0;
     }
     const job::JobSetup setup = job::set_up_job(arguments.job, place);
+    progress.reset();
     if (arguments.beside_ranks > 0) {
         job::measure_beside_rank(setup, arguments.beside_ranks);
         return 0;
@@ -578,22 +551,7 @@ int plan_main(int argc, char** argv) {
         print_pipelines(setup, mesh);
         return 0;
     }
-    job::check_host_plans(setup, place);
-    if (arguments.sequence > 0) {
-        arguments.tensor.sequence = true;
-        arguments.tensor.rules.size = arguments.sequence;
-    }
-    if (app.count("--tensor") > 0 || arguments.tensor.sequence) {
-        fmt::print("{}", tensor_report(setup, arguments.tensor, arguments.json));
-    } else if (arguments.compare == "shard") {
-        print_shards(setup, arguments);
-    } else if (arguments.compare == "cache") {
-        fmt::print("{}", compare_caches(setup, arguments.json));
-    } else if (arguments.json) {
-        print_json(setup, arguments);
-    } else {
-        print_plan(setup, arguments);
-    }
+    print_one(setup, arguments, app.count("--tensor") > 0);
     return 0;
 }
 

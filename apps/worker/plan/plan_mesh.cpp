@@ -11,6 +11,7 @@
 #include "base/machine/memory_limits.h"
 #include "base/machine/program_memory.h"
 #include "base/screen.h"
+#include "base/terminal/progress.h"
 #include "graph/measure/measure.h"
 #include "job/predict/job_forecast.h"
 #include "job/setup/job_layout.h"
@@ -206,6 +207,7 @@ plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& 
     }
     // The program's memory is counted as in admission.
     request.program = read_program_memory().own + plan::kProgramLater + plan::kProgramRoom;
+    const Progress progress("plan", "measuring segments");
     // The model is measured with the memory kept between the halves of a backward.
     request.model =
         graph::measure(*setup.segmented, job::trial_batch(setup), /*split_backward=*/true);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/terminal/progress.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "job/setup/trial_batch.h"
@@ -91,6 +92,7 @@ plan::TensorPlan find_tensor_plan(const job::JobSetup& setup, const plan::Tensor
 
 std::string tensor_report(const job::JobSetup& setup, const job::TensorRequest& request,
                           bool json) {
+    const Progress progress("plan", "comparing the shared model with the whole one");
     const std::vector<c10::IValue> batch = job::trial_batch(setup, job::TrialTokens::kSpread);
     const plan::TensorPlan plan = plan_for(setup, batch, request);
     std::optional<graph::TensorCheck> check;

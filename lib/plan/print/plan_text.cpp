@@ -2,6 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "base/text.h"
 #include "base/text/text_table.h"
 
 namespace dslaunch::plan {
@@ -30,22 +35,107 @@ void memory_json(const StepPlan& plan, JsonWriter& json) {
     json.end_object().end_object();
 }
 
+// Says what buffers of KIND hold where its name does not.
+std::string_view words_of(BufferKind kind) {
+    switch (kind) {
+        case BufferKind::kParameters:
+        case BufferKind::kGradients:
+            return "";
+        case BufferKind::kMaster:
+            return "fp32 copies of 16-bit parameters";
+        case BufferKind::kMoments:
+            return "the optimizer's states";
+        case BufferKind::kActivations:
+            return "values that backward needs, temporary ones of operators";
+        case BufferKind::kLiveValues:
+            return "values between segments, and their gradients";
+        case BufferKind::kBuffers:
+            return "the model's own, such as running averages";
+        case BufferKind::kStaging:
+            return "parameters gathered from other ranks";
+        case BufferKind::kBatch:
+            return "samples";
+        case BufferKind::kScalars:
+            return "norm and flags";
+        case BufferKind::kOffload:
+            return "chunks on their way from and to the disk";
+    }
+    return "";
+}
+
+// Returns "live values" for "live_values", its name in JSON.
+std::string title_of(BufferKind kind) {
+    std::string name(buffer_kind_name(kind));
+    std::ranges::replace(name, '_', ' ');
+    return name;
+}
+
 std::string memory_table(const StepPlan& plan) {
     std::string text = fmt::format("{:<14} {:>12}\n", "memory of", "at most");
     const auto kinds = peak_by_kind(plan);
-    for (size_t kind = 0; kind < kinds.size(); ++kind)
-        if (kinds[kind].value > 0)
-            text += fmt::format("{:<14} {:>12}\n", buffer_kind_name(static_cast<BufferKind>(kind)),
-                                to_text(kinds[kind]));
+    for (size_t k = 0; k < kinds.size(); ++k) {
+        const auto kind = static_cast<BufferKind>(k);
+        const std::string_view words = words_of(kind);
+        if (kinds[k].value > 0)
+            text += fmt::format("{:<14} {:>12}{}{}\n", title_of(kind), to_text(kinds[k]),
+                                words.empty() ? "" : "  ", words);
+    }
     text += fmt::format("\n{:<14} {:>12} {:>12}\n", "tier", "all the time", "at most");
     const auto peaks = peak_by_tier(plan);
     for (size_t t = 0; t < peaks.size(); ++t)
-        text += fmt::format("{:<14} {:>12} {:>12}{}\n", tier_name(static_cast<Tier>(t)),
-                            to_text(peaks[t].persistent), to_text(peaks[t].peak),
-                            peaks[t].instruction < 0
-                                ? ""
-                                : fmt::format(" at instruction {}", peaks[t].instruction));
+        if (peaks[t].peak.value > 0)
+            text += fmt::format("{:<14} {:>12} {:>12}{}\n", tier_name(static_cast<Tier>(t)),
+                                to_text(peaks[t].persistent), to_text(peaks[t].peak),
+                                peaks[t].instruction < 0
+                                    ? ""
+                                    : fmt::format(" at instruction {}", peaks[t].instruction));
     return text;
+}
+
+// Layers are cut into at most so many segments that still look alike from layer to layer.
+constexpr size_t kPiecesMax = 8;
+
+// Returns which part of the dotted NAME is a number by one less than in NEXT; empty if the two
+// differ in anything else.
+std::optional<size_t> counted_part(const std::string& name, const std::string& next) {
+    const std::vector<std::string> parts = split(name, '.'), others = split(next, '.');
+    if (parts.size() != others.size()) return std::nullopt;
+    std::optional<size_t> found;
+    for (size_t i = 0; i < parts.size(); ++i) {
+        if (parts[i] == others[i]) continue;
+        const auto number = parse_int(parts[i]), other = parse_int(others[i]);
+        if (found || !number || !other || *other != *number + 1) return std::nullopt;
+        found = i;
+    }
+    return found;
+}
+
+// Returns how many layers of PIECES segments follow each other from BEGIN on and are alike.
+size_t like_layers(const std::vector<SegmentRow>& rows, size_t begin, size_t pieces) {
+    const auto part = begin + pieces < rows.size()
+                          ? counted_part(rows[begin].name, rows[begin + pieces].name)
+                          : std::nullopt;
+    size_t end = begin;
+    while (part && end + pieces < rows.size() && rows[end].cells == rows[end + pieces].cells &&
+           counted_part(rows[end].name, rows[end + pieces].name) == part)
+        ++end;
+    return (end - begin) / pieces + 1;
+}
+
+// Returns "blocks.0 to 3, each".
+std::string name_of_layers(const std::string& first, const std::string& last) {
+    std::vector<std::string> parts = split(first, '.'), others = split(last, '.');
+    for (size_t i = 0; i < parts.size(); ++i)
+        if (parts[i] != others[i]) parts[i] += " to " + others[i];
+    return join(parts, ".") + ", each";
+}
+
+// Returns "1..28", or for layers of several segments "1, 3..7".
+std::string numbers_of_layers(size_t first, size_t pieces, size_t layers) {
+    const size_t last = first + (layers - 1) * pieces;
+    if (pieces == 1) return fmt::format("{}..{}", first, last);
+    return layers == 2 ? fmt::format("{}, {}", first, last)
+                       : fmt::format("{}, {}..{}", first, first + pieces, last);
 }
 
 std::string bytes_or_blank(Bytes bytes) {
@@ -103,18 +193,50 @@ std::string describe(const Instruction& instruction, const ModelInfo& model) {
     return text;
 }
 
-std::string segments_table(const ModelInfo& model) {
-    std::vector<std::vector<std::string>> rows = {
-        {"#", "segment", "nodes", "parameters", "activations", "live after", "GFLOP"}};
-    for (size_t s = 0; s < model.segments.size(); ++s) {
-        const SegmentInfo& segment = model.segments[s];
+std::vector<std::vector<std::string>> numbered_rows(const std::vector<SegmentRow>& rows,
+                                                    bool is_folded) {
+    std::vector<std::vector<std::string>> numbered;
+    const auto add = [&](std::string number, std::string name, const SegmentRow& row) {
+        numbered.push_back({std::move(number), std::move(name)});
+        numbered.back().insert(numbered.back().end(), row.cells.begin(), row.cells.end());
+    };
+    for (size_t begin = 0; begin < rows.size();) {
+        size_t pieces = 1, layers = 1;
+        for (size_t tried = 1; is_folded && tried <= kPiecesMax; ++tried) {
+            const size_t found = like_layers(rows, begin, tried);
+            if (found > 1 && found * tried > layers * pieces) {
+                pieces = tried;
+                layers = found;
+            }
+        }
+        for (size_t i = begin; i < begin + pieces; ++i) {
+            const SegmentRow& row = rows[i];
+            if (layers == 1) {
+                add(std::to_string(i), row.name, row);
+            } else {
+                add(numbers_of_layers(i, pieces, layers),
+                    name_of_layers(row.name, rows[i + (layers - 1) * pieces].name), row);
+            }
+        }
+        begin += layers * pieces;
+    }
+    return numbered;
+}
+
+std::string segments_table(const ModelInfo& model, bool is_folded) {
+    std::vector<SegmentRow> segments;
+    for (const SegmentInfo& segment : model.segments) {
         int64_t numel = 0;
         for (const int parameter : segment.parameters) numel += model.parameters[parameter].numel;
-        rows.push_back({std::to_string(s), segment.name, std::to_string(segment.nodes),
-                        std::to_string(numel), to_text(segment.activation_bytes),
-                        to_text(segment.output_bytes),
-                        fmt::format("{:.3f}", static_cast<double>(segment.forward_flops) / 1e9)});
+        segments.push_back(
+            {segment.name,
+             {std::to_string(segment.nodes), std::to_string(numel),
+              to_text(segment.activation_bytes), to_text(segment.output_bytes),
+              fmt::format("{:.3f}", static_cast<double>(segment.forward_flops) / 1e9)}});
     }
+    std::vector<std::vector<std::string>> rows = numbered_rows(segments, is_folded);
+    rows.insert(rows.begin(),
+                {"#", "segment", "nodes", "parameters", "activations", "live after", "GFLOP"});
     return text_table(rows, {.align = "><>>>>>"});
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/text/json.h"
 #include "plan/step/plan_check.h"
@@ -13,8 +14,19 @@ namespace dslaunch::plan {
 [[nodiscard]] std::string describe(const Instruction& instruction, const ModelInfo& model);
 // Bytes moved and sent to other hosts in a step, memory by kind and by tier.
 [[nodiscard]] std::string plan_summary(const StepPlan& plan);
-// A line for each segment: nodes, parameters, bytes and FLOPs.
-[[nodiscard]] std::string segments_table(const ModelInfo& model);
+
+// A segment as a row of a table: its name and the cells after it.
+struct SegmentRow {
+    std::string name;
+    std::vector<std::string> cells;
+};
+// Returns ROWS with the number of each segment before its name. IS_FOLDED: layers that follow each
+// other and have equal cells are one row, "1..28" and "model.layers.1 to 28, each". Layers that are
+// cut into several segments are a row for each of them: "1, 3..7", "2, 4..8".
+[[nodiscard]] std::vector<std::vector<std::string>> numbered_rows(
+    const std::vector<SegmentRow>& rows, bool is_folded);
+// Returns a line for each segment, numbered_rows() of nodes, parameters, bytes and FLOPs.
+[[nodiscard]] std::string segments_table(const ModelInfo& model, bool is_folded);
 // A line for each instruction, with its bytes and what it waits for.
 [[nodiscard]] std::string instructions_table(const StepPlan& plan, const ModelInfo& model,
                                              const FlatLayout& layout);

@@ -40,14 +40,18 @@ TEST_CASE("progress is the part of the work, its time or how much is done, and t
     CHECK(work.text(at(42)) == "sending  5/10 MiB  2.5 MiB/s  left 0:00:02");
 }
 
-TEST_CASE("progress is shown from the first second on, and told each 30 s") {
+TEST_CASE("progress is shown from the first second on, and told so that 30 s are never silent") {
     ProgressText work(at(0));
     CHECK(!work.is_shown(at(0.9)));
     CHECK(work.is_shown(at(1)));
+    CHECK(!work.is_told(at(9)));
+    CHECK(work.is_told(at(10)));
     CHECK(!work.is_told(at(29)));
-    CHECK(work.is_told(at(31)));
-    CHECK(!work.is_told(at(60)));
-    CHECK(work.is_told(at(61)));
+    CHECK(work.is_told(at(30)));
+    CHECK(!work.is_told(at(49)));
+    // The last word of this work may be 20 s old when the next one begins.
+    ProgressText next(at(49));
+    CHECK(next.is_told(at(59)));
 }
 
 TEST_CASE("on a terminal progress moves, log lines stand alone, and the result follows nothing") {

@@ -87,11 +87,50 @@ TEST_CASE("plan says the most that a rank holds of each kind") {
     const Texts stage3 = texts(3, 2);
     CHECK(count(stage3.json, "\"by_kind\": {\"parameters\": 128, ") == 1);
     CHECK(count(stage3.json, "\"master\": 256, \"moments\": 512, \"activations\": 10000, ") == 1);
-    CHECK(count(stage3.table, "\nmaster                256 B\n") == 1);
+    CHECK(count(stage3.table,
+                "\nmaster                256 B  fp32 copies of 16-bit parameters\n") == 1);
+    CHECK(count(stage3.table, "\nlive values ") == 1);
+    CHECK(count(stage3.table, "\ndisk") == 0);  // nothing is there
     CHECK(count(stage3.table, "\nbuffers") == 0);
     CHECK(count(texts(0, 2).json,
                 "\"by_kind\": {\"parameters\": 256, \"gradients\": 512, "
                 "\"master\": 512, \"moments\": 1024, ") == 1);
+}
+
+TEST_CASE("layers that follow each other and are equal are one row, or one for each piece") {
+    using Rows = std::vector<std::vector<std::string>>;
+    const SegmentRow small{"", {"5", "1 MiB"}}, large{"", {"9", "2 MiB"}};
+    const auto named = [](SegmentRow row, std::string name) {
+        row.name = std::move(name);
+        return row;
+    };
+    const std::vector<SegmentRow> plain = {named(small, "embed"),      named(large, "m.layers.0"),
+                                           named(small, "m.layers.1"), named(small, "m.layers.2"),
+                                           named(small, "m.layers.3"), named(small, "head")};
+    CHECK(numbered_rows(plain, true) == Rows{{"0", "embed", "5", "1 MiB"},
+                                             {"1", "m.layers.0", "9", "2 MiB"},
+                                             {"2..4", "m.layers.1 to 3, each", "5", "1 MiB"},
+                                             {"5", "head", "5", "1 MiB"}});
+    CHECK(numbered_rows(plain, false).size() == plain.size());
+    CHECK(numbered_rows(plain, false)[3] == Rows{{"3", "m.layers.2", "5", "1 MiB"}}[0]);
+
+    // Two segments a layer, the second one by its module's name.
+    std::vector<SegmentRow> cut = {named(small, "wte")};
+    for (const char* layer : {"b.0", "b.1", "b.2"}) {
+        cut.push_back(named(small, layer));
+        cut.push_back(named(large, std::string(layer) + ".mlp"));
+    }
+    CHECK(numbered_rows(cut, true) == Rows{{"0", "wte", "5", "1 MiB"},
+                                           {"1, 3..5", "b.0 to 2, each", "5", "1 MiB"},
+                                           {"2, 4..6", "b.0 to 2.mlp, each", "9", "2 MiB"}});
+    cut.resize(5);
+    CHECK(numbered_rows(cut, true)[1][0] == "1, 3");
+
+    // Equal numbers are not enough: another name, a gap, a range of layers.
+    for (const auto& [first, second] : {std::pair("a.0", "b.1"), std::pair("a.0", "a.2"),
+                                        std::pair("a.0..a.1", "a.2..a.3"), std::pair("a", "b")})
+        CHECK(numbered_rows({named(small, first), named(small, second)}, true).size() == 2);
+    CHECK(numbered_rows({}, true).empty());
 }
 
 }  // namespace dslaunch

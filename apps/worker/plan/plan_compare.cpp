@@ -1,4 +1,4 @@
-#include "worker/plan/plan_cache.h"
+#include "worker/plan/plan_compare.h"
 
 #include <fmt/core.h>
 
@@ -11,6 +11,7 @@
 #include "base/text/json.h"
 #include "job/files/stored_rates.h"
 #include "plan/offload/swap_traffic.h"
+#include "plan/predict/shard_choice.h"
 
 namespace dslaunch::worker {
 namespace {
@@ -136,6 +137,50 @@ std::string json_of(const job::JobSetup& setup, const std::vector<Row>& rows,
 }
 
 }  // namespace
+
+std::string compare_shards(const job::JobSetup& setup, bool in_json) {
+    plan::StepPlanOptions options = setup.plan_options;
+    options.stage = std::max(1, options.stage);  // at stage 0 the costs that sharding would have
+    const std::vector<plan::ShardCost> costs = plan::shard_costs(setup.info, setup.layout, options);
+    const plan::DiskRates rates = job::stored_rates(setup.config().offload);
+    JsonWriter json;
+    json.begin_object().field("world_size", setup.plan_options.world_size);
+    json.field("elements", setup.layout.numel).key("shards").begin_array();
+    std::string text = fmt::format(
+        "{} elements, padding included, among {} ranks{}; bytes of one fp32 copy of a rank's part; "
+        "disk bytes and seconds of the busiest host in a step\n"
+        "{:<8} {:>14} {:>14} {:>10} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
+        setup.layout.numel, options.shard_ranks(), options.copies() > 1 ? " of each copy" : "",
+        "shard", "largest bytes", "smallest bytes", "imbalance", "pieces", "disk read",
+        "disk written", "extents", "sent", "disk s");
+    for (const plan::ShardCost& cost : costs) {
+        const plan::PartitionBalance& balance = cost.balance;
+        const auto seconds = rates.seconds(static_cast<double>(cost.read.value),
+                                           static_cast<double>(cost.written.value));
+        text += fmt::format(
+            "{:<8} {:>14} {:>14} {:>10.3f} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
+            shard_by_name(cost.by), balance.numel_max * 4, balance.numel_min * 4, balance.imbalance,
+            balance.pieces, cost.read.value, cost.written.value, cost.extents_max, cost.sent.value,
+            seconds ? fmt::format("{:.3f}", *seconds) : "-");
+        json.begin_object().field("shard", shard_by_name(cost.by));
+        json.field("bytes_max", balance.numel_max * 4).field("bytes_min", balance.numel_min * 4);
+        json.field("imbalance", balance.imbalance).field("pieces", balance.pieces);
+        json.field("disk_read_bytes", cost.read.value)
+            .field("disk_written_bytes", cost.written.value);
+        json.field("extents", cost.extents_max).field("sent_bytes", cost.sent.value);
+        json.key("disk_s");
+        if (seconds) {
+            json.value(*seconds);
+        } else {
+            json.null();
+        }
+        json.end_object();
+    }
+    const std::string best(shard_by_name(plan::choose_shard(costs)));
+    json.end_array().field("auto", best).end_object();
+    text += fmt::format("dslaunch.shard auto would be {}\n", best);
+    return in_json ? json.text() + "\n" : text;
+}
 
 std::string compare_caches(const job::JobSetup& setup, bool json) {
     if (setup.plan.chunks.turns.empty())

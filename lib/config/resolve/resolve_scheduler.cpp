@@ -172,15 +172,17 @@ void Resolver::total_steps() {
         total = take_integer(path);
         const int64_t steps = run_config().steps;
         if (steps > 0 && total > 0 && total != steps)
-            warn(path,
-                 total > steps
-                     ? fmt::format("the schedule ends at step {}, the run at {}: the rate does "
-                                   "not decay to its end; \"auto\" takes the run's steps",
-                                   total, steps)
-                     : fmt::format("the schedule ends at step {}, the run at {}: the steps "
-                                   "after it train at its last rate; \"auto\" takes the "
-                                   "run's steps",
-                                   total, steps));
+            warn(
+                path,
+                total > steps
+                    ? fmt::format("is not the run's number of steps: the schedule ends at step {}, "
+                                  "the run at {}: the rate does not decay to its end; \"auto\" "
+                                  "takes the run's steps",
+                                  total, steps)
+                    : fmt::format("is not the run's number of steps: the schedule ends at step {}, "
+                                  "the run at {}: the steps after it train at its last rate; "
+                                  "\"auto\" takes the run's steps",
+                                  total, steps));
     } else if (!is_auto(path)) {
         problem(path,
                 "is required: the step at which the decay ends, or \"auto\" for the run's steps");

@@ -23,6 +23,7 @@
 #include "launch/machine/machine_name.h"
 #include "plan/layout/tensor_shares.h"
 #include "plan/print/plan_text.h"
+#include "runtime/schedules/learning_rate.h"
 #include "zero/states/shard_optimizer.h"
 
 namespace dslaunch::job {
@@ -105,6 +106,7 @@ void JobVerifier::before_update(const runtime::SeenUpdate& update) {
     piece.elements = update.elements;
     piece.factor = update.factor;
     piece.lr = update.lr;
+    counts_.moves = counts_.moves || update.lr > 0;
     piece.loss_scale = update.loss_scale;
     piece.update = update.update;
     piece.gradients = copy_of(update.gradients);
@@ -458,7 +460,8 @@ void JobVerifier::agree(const Finding& loss, const Finding& mine) {
     if (!text.empty() && !first_of_all.text.empty()) text += "; ";
     text += first_of_all.text;
     if (!text.empty())
-        fail(ExitCode::kDiverged, "step {} is not what one rank alone computes: {}", step_, text);
+        fail(ExitCode::kDiverged, "NOT equal: step {} is not what one rank alone computes: {}",
+             step_, text);
 }
 
 void JobVerifier::end_step(int64_t step, double loss, bool skipped) {
@@ -497,8 +500,18 @@ void JobVerifier::end_step(int64_t step, double loss, bool skipped) {
     agree(of_loss, finding);
 }
 
+// Says that no update moved a weight, and how many steps have one that does.
+std::string JobVerifier::idle_updates_text() const {
+    constexpr int64_t kUpdatesMax = 1'000'000;
+    const config::RunConfig& config = parts_.setup->config();
+    const auto moving =
+        runtime::first_moving_update(config.scheduler, config.optimizer.lr, {0, kUpdatesMax});
+    return ". The learning rate was 0 in all of them, so that no update moved a weight" +
+           (moving ? fmt::format(": verify --steps {}", *moving + 2) : "");
+}
+
 std::string JobVerifier::report() const {
-    std::array<double, 2> sums = {counts_.elements, counts_.equal};
+    std::array<double, 3> sums = {counts_.elements, counts_.equal, counts_.moves ? 1.0 : 0.0};
     job().sum_ordered(sums);
     double worst = 0;
     std::string where;
@@ -512,12 +525,13 @@ std::string JobVerifier::report() const {
     }
     if (counts_.steps == 0)
         fail(ExitCode::kDiverged,
-             "all {} were skipped, for their gradients were not finite at this loss scale: lower "
+             "nothing verified: all {} were skipped, for their gradients were not finite at this "
+             "loss scale: lower "
              "fp16.initial_scale_power, or verify more steps (--steps)",
              counted(counts_.skipped, "step"));
     std::string text = fmt::format(
-        "{} of {} as one rank alone computes them: loss, gradients, updates by {}{}; {} of {} "
-        "gradient elements have the same bits",
+        "verified: {} of {} as one rank alone computes them: loss, gradients, updates by {}{}; {} "
+        "of {} gradient elements have the same bits",
         counted(counts_.steps, "step"), counted(job().topology().world_size(), "rank"),
         zero::ShardOptimizer::name(parts_.setup->config().optimizer),
         parts_.setup->model->buffers().empty() ? "" : ", buffers", sums[1], sums[0]);
@@ -526,6 +540,7 @@ std::string JobVerifier::report() const {
                             worst, where);
     if (counts_.skipped > 0)
         text += fmt::format("; {} skipped for the loss scale", counted(counts_.skipped, "step"));
+    if (sums[2] == 0) text += idle_updates_text();
     if (first())
         text +=
             reference_->forward_not_run().empty()

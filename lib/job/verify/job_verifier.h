@@ -86,6 +86,7 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
     // Sums over the steps.
     struct Counts {
         int64_t steps = 0, skipped = 0;
+        bool moves = false;              // an update had a learning rate above 0
         double elements = 0, equal = 0;  // of gradients, over all ranks
         double worst = 0;                // the largest difference, of what rounding explains
         std::string where;
@@ -111,6 +112,7 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
     template <typename Use>
     void in_whole(const Piece& piece, Use&& use) const;
     void agree(const Finding& loss, const Finding& mine);
+    [[nodiscard]] std::string idle_updates_text() const;
 
     VerifierParts parts_;
     std::optional<WholeReference> reference_;  // on rank 0

@@ -145,4 +145,11 @@ double learning_rate(const config::SchedulerConfig& scheduler, double base_lr, i
     return scheduler.warmup_min_lr + (scheduler.warmup_max_lr - scheduler.warmup_min_lr) * share;
 }
 
+std::optional<int64_t> first_moving_update(const config::SchedulerConfig& scheduler, double base_lr,
+                                           const Range& updates) {
+    for (int64_t update = updates.begin; update < updates.end(); ++update)
+        if (learning_rate(scheduler, base_lr, update) > 0) return update;
+    return std::nullopt;
+}
+
 }  // namespace dslaunch::runtime

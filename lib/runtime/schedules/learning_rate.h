@@ -2,6 +2,7 @@
 // transformers' (optimization.py of 5.23). Pure functions.
 #pragma once
 
+#include "base/range.h"
 #include "config/run/run_config.h"
 
 #include <cstdint>
@@ -34,6 +35,11 @@ namespace dslaunch::runtime {
 // REQUIRES: update >= 0.
 [[nodiscard]] double learning_rate(const config::SchedulerConfig& scheduler, double base_lr,
                                    int64_t update);
+
+// Returns the first of UPDATES whose rate is above 0, and which therefore changes weights; nothing
+// if all are 0.
+[[nodiscard]] std::optional<int64_t> first_moving_update(const config::SchedulerConfig& scheduler,
+                                                         double base_lr, const Range& updates);
 
 // The betas of update UPDATE where the scheduler moves them (OneCycle): the first one falls from
 // cycle_max_mom and rises again, and is cycle_min_mom at the very first update, as in DeepSpeed;

@@ -107,7 +107,9 @@ TEST_CASE("a job is what one rank alone computes, to the bit in fp32") {
                               R"("activation_checkpointing": {"number_checkpoints": 2},)"}) {
         const std::string report = verify(extra);
         INFO(report);
-        CHECK_THAT(report, Catch::StartsWith("2 steps of 1 rank as one rank alone computes them"));
+        CHECK_THAT(report,
+                   Catch::StartsWith("verified: 2 steps of 1 rank as one rank alone computes "
+                                     "them"));
         CHECK_THAT(report,
                    Catch::EndsWith(". The model's own forward, as LibTorch runs it, has the "
                                    "same loss and gradients"));
@@ -118,13 +120,23 @@ TEST_CASE("a job is what one rank alone computes, to the bit in fp32") {
     }
 }
 
+TEST_CASE("updates of a learning rate of 0 are no proof, and the report says what is") {
+    const std::string report = verify(
+        R"("scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 120, "total_num_steps": 1800}},)");
+    INFO(report);
+    // The cosine's warm-up is 0 at updates 0 and 1, and 1 / ln 120 of the way at update 2.
+    CHECK_THAT(report, Catch::Contains("The learning rate was 0 in all of them, so that no update "
+                                       "moved a weight: verify --steps 4. "));
+    CHECK_THAT(verify(""), !Catch::Contains("learning rate"));
+}
+
 TEST_CASE("a gradient, a factor, a value, a state and a loss that differ are named") {
     Spoil spoil;
     spoil.before = [](Shown& shown) { shown.gradients[5] *= 1.001F; };
     std::string text = difference(spoil);
     INFO(text);
-    CHECK_THAT(text, Catch::StartsWith("step 2 is not what one rank alone computes: the gradient "
-                                       "of ") &&
+    CHECK_THAT(text, Catch::StartsWith("NOT equal: step 2 is not what one rank alone computes: "
+                                       "the gradient of ") &&
                          Catch::Contains(", element 5, is ") && Catch::Contains("(rank 0 on ") &&
                          Catch::Contains("made by `Backward segment ") &&
                          Catch::Contains("read by `Update bucket "));

@@ -161,3 +161,14 @@ TEST_CASE("Adafactor's own rate is a hundredth, then falls by the root of the st
     CHECK(learning_rate(scheduler, 1, 4'999) == 5e-3);
     CHECK(learning_rate(scheduler, 1, 39'999) == 0.005);
 }
+
+TEST_CASE("the first update that moves a weight is the first with a rate above 0") {
+    SchedulerConfig warmup = scheduler(SchedulerKind::kWarmupCosineLr, WarmupType::kLinear);
+    // Iterations -1 and 0 have the rate 0, the next one an eighth.
+    CHECK(first_moving_update(warmup, 1.0, {0, 10}) == 2);
+    CHECK(first_moving_update(warmup, 1.0, {5, 1}) == 5);
+    CHECK_FALSE(first_moving_update(warmup, 1.0, {0, 2}));
+    CHECK_FALSE(first_moving_update(warmup, 1.0, {0, 0}));
+    CHECK(first_moving_update(SchedulerConfig{}, 1.0, {0, 1}) == 0);
+    CHECK_FALSE(first_moving_update(SchedulerConfig{}, 0.0, {0, 100}));
+}

@@ -120,6 +120,11 @@ std::vector<KnownJob> read_jobs(const std::string& state_directory) {
 
 KnownJob find_job(const std::string& state_directory, const std::string& text) {
     const std::vector<KnownJob> jobs = read_jobs(state_directory);
+    if (text.empty())
+        fail(ExitCode::kUsage,
+             "which job? Give its id or its --output folder{}; `dslaunch ps --all` "
+             "lists all",
+             newest_text(jobs));
     const auto named = std::ranges::find(jobs, text, &KnownJob::id);
     if (named != jobs.end()) return *named;
     if (const KnownJob* job = job_of_output(jobs, text)) return *job;
@@ -128,11 +133,14 @@ KnownJob find_job(const std::string& state_directory, const std::string& text) {
         if (launch::is_job_id(text) && job.id.starts_with(text)) found.push_back(job);
     if (found.size() == 1) return found.front();
     std::error_code unreadable;
-    if (found.empty() && !text.empty() && std::filesystem::exists(text, unreadable))
+    if (found.empty() && std::filesystem::exists(text, unreadable))
         fail(ExitCode::kUsage,
-             "`{}` is no job's id, and no job that is known has it as its --output folder; "
+             "`{}` is no job's id, and no job that is known has it as its --output folder{}; "
              "`dslaunch ps --all` lists the jobs",
-             printable(text));
+             printable(text),
+             std::filesystem::is_directory(text + "/logs", unreadable)
+                 ? fmt::format(" (what its ranks wrote is in {}/logs)", printable(text))
+                 : "");
     if (!launch::is_job_id(text))
         fail(ExitCode::kUsage, "`{}` is no job's id; `dslaunch ps --all` lists them",
              printable(text));

@@ -169,8 +169,7 @@ int logs_command(std::span<const std::string> arguments) {
                      .examples = {"dslaunch logs 3f2a --rank 0 --follow"},
                      .docs = "docs/guide/jobs.md"},
                     "dslaunch logs");
-    app.add("JOB", parsed.job, "its id, the first letters of it, or its --output folder")
-        .required();
+    app.add("JOB", parsed.job, "its id, the first letters of it, or its --output folder");
     app.add("--rank N", parsed.rank, "only this rank");
     app.add("-f,--follow", parsed.follow, "follow the output until the job ends");
     app.add("--json", parsed.json, "one JSON object a line: rank, host, line");

@@ -175,8 +175,7 @@ int stop_command(std::span<const std::string> arguments) {
          .docs = "docs/guide/jobs.md",
          .usage = {"dslaunch stop [options] JOB", "dslaunch stop --pid HOST:PID [options]"}},
         "dslaunch stop");
-    app.add("JOB", parsed.job, "its id, the first letters of it, or its --output folder")
-        .required();
+    app.add("JOB", parsed.job, "its id, the first letters of it, or its --output folder");
     app.add("--pid HOST:PID", place, "end one process on a host instead (see stop --pid --help)");
     app.add("--now", parsed.now, "end at once, without time to save");
     app.add("--json", parsed.json, "one JSON object");

@@ -91,7 +91,30 @@ std::string plain_words(const std::string& what) {
     return what;
 }
 
-std::string describe(const CLI::App& app, const CLI::ParseError& error) {
+// "dslaunch pack -o FILE [options] MODEL.pt", without the name.
+std::string usage_of(const CLI::App& app) {
+    std::string required, words;
+    bool has_options = false;
+    for (const CLI::Option* option : app.get_options()) {
+        if (option->get_positional()) {
+            const std::string word =
+                option->get_name(true) + (option->get_items_expected_max() > 1 ? "..." : "");
+            words += option->get_required() ? " " + word : fmt::format(" [{}]", word);
+        } else if (option->get_required()) {
+            const std::string name = option->get_snames().empty()
+                                         ? "--" + option->get_lnames().front()
+                                         : "-" + option->get_snames().front();
+            required += fmt::format(" {} {}", name, option->get_type_name());
+        } else if (option != app.get_help_ptr()) {
+            has_options = true;
+        }
+    }
+    if (!subcommand_names(app).empty()) words += " SUBCOMMAND [options]";
+    return required + (has_options ? " [options]" : "") + words;
+}
+
+// NAME: "dslaunch config check".
+std::string describe(const CLI::App& app, const std::string& name, const CLI::ParseError& error) {
     const bool lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
     // A mistyped word is why another one is missing.
     if (lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
@@ -105,6 +128,9 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
     const size_t colon = what.find(": 1 required ");
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && colon != what.npos)
         return what.substr(0, colon) + " needs a value; --help lists the options";
+    if (lacks)
+        return fmt::format("{}: {}{}; --help lists the options", plain_words(what), name,
+                           usage_of(app));
     return plain_words(what) + "; --help lists the options";
 }
 
@@ -131,28 +157,6 @@ HelpGroup& group_of(std::vector<HelpGroup>& groups, const std::string& title) {
     for (HelpGroup& group : groups)
         if (group.title == title) return group;
     return groups.emplace_back(HelpGroup{title, {}});
-}
-
-// "dslaunch pack -o FILE [options] MODEL.pt", without the name.
-std::string usage_of(const CLI::App& app) {
-    std::string required, words;
-    bool has_options = false;
-    for (const CLI::Option* option : app.get_options()) {
-        if (option->get_positional()) {
-            const std::string word =
-                option->get_name(true) + (option->get_items_expected_max() > 1 ? "..." : "");
-            words += option->get_required() ? " " + word : fmt::format(" [{}]", word);
-        } else if (option->get_required()) {
-            const std::string name = option->get_snames().empty()
-                                         ? "--" + option->get_lnames().front()
-                                         : "-" + option->get_snames().front();
-            required += fmt::format(" {} {}", name, option->get_type_name());
-        } else if (option != app.get_help_ptr()) {
-            has_options = true;
-        }
-    }
-    if (!subcommand_names(app).empty()) words += " SUBCOMMAND [options]";
-    return required + (has_options ? " [options]" : "") + words;
 }
 
 // The names that other tools have for the option of NAMES, as more of them: ",--max-tokens".
@@ -331,7 +335,7 @@ bool CommandLine::parse(const std::vector<std::string>& words) {
         return false;
     } catch (const CLI::ParseError& error) {
         const CommandLine& at = reached();
-        fail(ExitCode::kUsage, "{}{}", place_of(at.name()), describe(at.app_, error));
+        fail(ExitCode::kUsage, "{}{}", place_of(at.name()), describe(at.app_, at.name(), error));
     }
 }
 

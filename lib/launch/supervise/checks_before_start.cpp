@@ -19,6 +19,9 @@ using std::chrono::steady_clock;
 constexpr const char* kHostAdvice =
     "`dslaunch hosts trust` sets up keys and known_hosts, --push sends what is missing, --exclude "
     "leaves hosts out, --nnodes MIN:MAX goes on with those that answer";
+constexpr const char* kNameAdvice =
+    "Look at the spelling in the hostfile, at /etc/hosts and ~/.ssh/config; --exclude leaves hosts "
+    "out, --nnodes MIN:MAX goes on with those that answer";
 // The agents are heard this often while large files are read here.
 constexpr milliseconds kLookWhileReading{100};
 
@@ -78,7 +81,11 @@ void Preparation::connect() {
     compare_programs();  // bad hosts of every kind in one message
     const bool by_ssh =
         spec_.transport == TransportKind::kSsh || spec_.transport == TransportKind::kOpenSsh;
-    fleet_.fail_if_bad("cannot start an agent on", ExitCode::kHosts, by_ssh ? kHostAdvice : "");
+    const bool names_alone = std::ranges::all_of(fleet_.nodes(), [](const Fleet::Node& node) {
+        return node.error.empty() || node.error.find(" does not resolve: ") != std::string::npos;
+    });
+    const char* const advice = names_alone ? kNameAdvice : kHostAdvice;
+    fleet_.fail_if_bad("cannot start an agent on", ExitCode::kHosts, by_ssh ? advice : "");
     for (size_t i = 0; i < nodes_.size(); ++i) {
         output_.add_node(fleet_.nodes()[i].hello, spec_.nodes[i].name,
                          nodes_[i].facts ? &*nodes_[i].facts : nullptr);

@@ -187,7 +187,7 @@ CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path) 
                   "ckpt import` makes one of ours of the checkpoint that it was made from"
             : is_deepspeed(*entries)
                 ? "; it is DeepSpeed's: `dslaunch ckpt import` makes one of ours of it"
-                : "");
+                : "; give the --output folder of a run");
     return {folder, ""};
 }
 

@@ -55,7 +55,9 @@ TEST_CASE("a bad command line is told in which subcommand, and what was meant") 
         {{"config", "chekc", "f"}, "config: `chekc` is unknown, did you mean `check`?"},
         {{"config", "zzzzzz"}, "config: `zzzzzz` is unknown; there are: check, keys"},
         {{"config"}, "config: which one? There are: check, keys"},
-        {{"config", "check"}, "config check: FILE is required; --help lists the options"},
+        {{"config", "check"},
+         "config check: FILE is required: dslaunch config check [options] FILE; --help lists the "
+         "options"},
         {{"config", "check", "f", "g"}, "config check: unexpected `g`"},
         {{"pack", "a", "--out-fil", "x"},
          "pack: unknown option `--out-fil`, did you mean `--out-file`?"},

@@ -17,8 +17,10 @@
 #include "base/text/rendering_names.h"
 #include "base/text/words.h"
 #include "base/text_bytes.h"
+#include "storage/files/file_kind.h"
 #include "tokens/template/values/compare.h"
 #include "tokens/template/values/json_text.h"
+#include "tokens/unicode/code_points.h"
 
 namespace dslaunch::worker {
 
@@ -38,6 +40,7 @@ constexpr std::array<std::string_view, 7> kLineFields = {"prompt",
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr const char* kLineForms =
     R"({"prompt": text}, {"prompt_ids": [5, 17]} or {"messages": [...]})";
+constexpr size_t kKindBytes = size_t{64} << 10;
 constexpr size_t kStdinBlockBytes = size_t{64} << 10;
 constexpr int64_t kStdinBytesMax = int64_t{64} << 20;
 
@@ -95,26 +98,42 @@ TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* w
          "stdin; --prompt '' lets the model begin by itself");
 }
 
+// Returns what the file at PATH holds in place of lines of JSON, and what to do; LINE is its first.
+std::string other_kind_text(std::string_view line, const std::string& path,
+                            const std::string& model) {
+    std::string begin(kKindBytes, '\0');
+    std::ifstream in(path, std::ios::binary);
+    in.read(begin.data(), std::ssize(begin));
+    begin.resize(static_cast<size_t>(in.gcount()));
+    const storage::FileKind kind = storage::file_kind(std::as_bytes(std::span(begin)));
+    // A text of a few words is of no kind.
+    const bool is_text =
+        tokens::valid_utf8_prefix(line) == line.size() && line.find('\0') == std::string_view::npos;
+    if (!is_text && kind == storage::FileKind::kOther) return "no text in UTF-8";
+    if (kind == storage::FileKind::kLfsPointer || kind == storage::FileKind::kWebPage)
+        return storage::why_not_downloaded(kind);
+    if (kind != storage::FileKind::kText && kind != storage::FileKind::kOther)
+        return storage::file_kind_name(kind);
+    const std::string name = shell_word(path);
+    if (line.starts_with('[') || line.starts_with('{'))
+        return fmt::format(
+            "JSON of another shape; lines are made of it by: jq -c '{}' {} > lines.jsonl",
+            line.starts_with('[') ? ".[]" : ".", name);
+    return fmt::format("a text; the model continues it by: dslaunch generate {} < {}",
+                       shell_word(model), name);
+}
+
 // Refuses the file at PATH if its first line, LINE, is no JSON object.
 void require_json_lines(std::string_view line, const std::string& path, const std::string& model) {
-    const std::string_view text = trim(line);
-    std::string found = "a plain text";
     try {
-        if (tokens::jinja::value_of_json(text).is(Kind::kDict)) return;
-        if (text.starts_with('[')) found = "a list";
+        if (tokens::jinja::value_of_json(line).is(Kind::kDict)) return;
     } catch (const tokens::jinja::Fault&) {
-        if (text.starts_with('[') || text.starts_with('{')) found = "JSON over several lines";
+        // It is no JSON at all.
     }
-    const std::string name = shell_word(path);
-    const bool is_text = found == "a plain text";
     fail(ExitCode::kInput,
-         "--file {}: its first line is no JSON object, and each line is to be one: {}. It looks "
-         "like {}: {}",
-         printable(path), kLineForms, found,
-         is_text ? fmt::format("the model continues it by: dslaunch generate {} < {}",
-                               shell_word(model), name)
-                 : fmt::format("jq -c '{}' {} > lines.jsonl makes lines of it",
-                               text.starts_with('[') ? ".[]" : ".", name));
+         "--file {}: its first line is no JSON object, and each line is to be one: {}. The file "
+         "is {}",
+         printable(path), kLineForms, other_kind_text(trim(line), path, model));
 }
 
 // A line of a file, an object.
@@ -301,6 +320,8 @@ std::vector<Prompt> prompts_of_file(const PromptArguments& arguments, const Text
         if (prompts.empty()) require_json_lines(line, path, model);
         prompts.push_back(prompt_of_line(line, files, more));
     }
+    if (in.bad())
+        fail(ExitCode::kInput, "--file {}: cannot be read: {}", printable(path), errno_text(errno));
     if (prompts.empty())
         fail(ExitCode::kInput, "--file {}: is empty; a line is {}", printable(path), kLineForms);
     if (std::ranges::none_of(prompts, [](const Prompt& prompt) { return prompt.fault.empty(); }))

@@ -33,6 +33,27 @@ bool is_list(const std::string& key) {
     return key == "targets" || key == "modules_to_save";
 }
 
+// Refuses brackets, quotes and blanks in the list KEY, as Python and YAML write one.
+void require_plain_names(const std::string& key, const std::vector<std::string>& names) {
+    constexpr std::string_view kNone = "[]()'\" ";
+    std::vector<std::string> plain;
+    bool is_plain = true;
+    for (const std::string& name : names) {
+        is_plain = is_plain && name.find_first_of(kNone) == std::string::npos;
+        std::string word;
+        for (const char c : name + ",") {
+            if (kNone.find(c) == std::string_view::npos && c != ',') {
+                word += c;
+            } else if (!word.empty()) {
+                plain.push_back(std::exchange(word, {}));
+            }
+        }
+    }
+    if (is_plain) return;
+    fail(ExitCode::kUsage, "`{}={}`: a list has commas alone, no brackets, quotes or blanks: {}={}",
+         key, printable(join(names, ",")), key, printable(join(plain, ",")));
+}
+
 }  // namespace
 
 std::vector<std::string> lora_overrides(const std::string& spec) {
@@ -54,6 +75,7 @@ std::vector<std::string> lora_overrides(const std::string& spec) {
     for (const auto& [key, values] : keys) {
         std::string text = values.front();
         if (is_list(key)) {
+            require_plain_names(key, values);
             JsonWriter json;
             json.begin_array();
             for (const std::string& value : values) json.value(value);

@@ -95,7 +95,8 @@ Resolved Resolver::run() {
     note_begun();
     note_chosen();
     note_autos();
-    collect_notes("", root_);
+    if (!other_tool_problem(root_)) collect_notes("", root_);
+    note_unknown();
     return std::move(result_);
 }
 
@@ -242,12 +243,35 @@ void Resolver::note_section(const KeySpec& key, const std::string& path, const V
         printable(fmt::format("{}: {} has no effect: {}", value.origin, path, key.note)));
 }
 
+// A name that speaks of the training is a warning of its own, and part of what is to be mended
+// where there are other problems. All other names share one note.
 void Resolver::note_ignored(const std::string& path, const std::string& name, const Value& value) {
-    const std::string home = path.empty() ? home_of(name) : "";
-    result_.notes.push_back(printable(fmt::format(
-        "{}: {} is {} and ignored, as by DeepSpeed", value.origin,
-        path.empty() ? name : fmt::format("{}.{}", path, name),
-        home.empty() ? "unknown" : fmt::format("no key of this place, but of {},", home))));
+    const std::string whole = path.empty() ? name : fmt::format("{}.{}", path, name);
+    const auto meant = meant_key(path, name, value);
+    if (!meant) {
+        unknown_names_.push_back(printable(whole));
+        if (unknown_origin_.empty()) unknown_origin_ = value.origin;
+        return;
+    }
+    const std::string advice = meant->empty() ? "" : fmt::format("did you mean {}?", *meant);
+    if (result_.problems.empty()) {
+        result_.warnings.push_back(
+            printable(fmt::format("{}: {} is unknown and ignored, as by DeepSpeed{}{}",
+                                  value.origin, whole, advice.empty() ? "" : "; ", advice)));
+    } else {
+        result_.problems.push_back(
+            {printable(whole),
+             printable(fmt::format("unknown key{}{}", advice.empty() ? "" : ", ", advice)),
+             value.origin});
+    }
+}
+
+void Resolver::note_unknown() {
+    if (unknown_names_.empty()) return;
+    result_.notes.insert(result_.notes.begin(),
+                         printable(fmt::format("{}: {} {} unknown and ignored, as by DeepSpeed",
+                                               unknown_origin_, join(unknown_names_, ", "),
+                                               unknown_names_.size() == 1 ? "is" : "are")));
 }
 
 // A key that was said, asks for something and has no effect here is one printed line, never

@@ -71,6 +71,7 @@ class Resolver {
     void note_autos();
     void note_begun();
     void note_ignored(const std::string& path, const std::string& name, const Value& value);
+    void note_unknown();
     void note_section(const KeySpec& key, const std::string& path, const Value& value);
     void collect_notes(const std::string& path, const Value& value);
 
@@ -196,9 +197,11 @@ class Resolver {
     const Value root_;        // the config, old forms of sections in their new ones
     ResolveOptions options_;
     Resolved result_;
-    std::set<std::string> named_twice_;  // reported
-    std::vector<std::string> autos_;     // "KEY VALUE"
-    std::vector<std::string> chosen_;    // "lr 2e-05 (--lr)"
+    std::set<std::string> named_twice_;       // reported
+    std::vector<std::string> autos_;          // "KEY VALUE"
+    std::vector<std::string> chosen_;         // "lr 2e-05 (--lr)"
+    std::vector<std::string> unknown_names_;  // ignored, and none of the training
+    Origin unknown_origin_;                   // of the first of them
 };
 
 }  // namespace dslaunch::config

@@ -6,6 +6,7 @@
 #include "config/read/value.h"
 #include "config/schema/key_spec.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,11 +40,21 @@ namespace dslaunch::config {
 // is not there yet.
 [[nodiscard]] std::vector<Problem> check_against_schema(const Value& tree);
 
+// Returns the refusal of a file that is another tool's: accelerate's, or a recipe that names its
+// model; nothing: TREE is none.
+[[nodiscard]] std::optional<Problem> other_tool_problem(const Value& tree);
+
 // Returns true for an unknown NAME at the top of a config (an empty PATH) or in its section
 // `pipeline`, which DeepSpeed ignores, and so do we: all but those that differ from a known one by
 // a letter or two, which are mistyped, and dslaunch's own names, which belong into its section.
 // VALUE was given under NAME: what the command line says is meant for us and never ignored.
 [[nodiscard]] bool is_ignored(const std::string& path, const std::string& name, const Value& value);
+// Returns what the ignored NAME, under which VALUE was given, was likely meant for:
+// "`gradient_clipping`
+// (--set gradient_clipping=1.0)"; an empty text: it speaks of the training, but no key is near;
+// nothing: it changes no training.
+[[nodiscard]] std::optional<std::string> meant_key(const std::string& path, const std::string& name,
+                                                   const Value& value);
 // Returns the section that has a key NAME, "zero_optimization", where NAME stands in a wrong place;
 // empty: none.
 [[nodiscard]] std::string home_of(const std::string& name);

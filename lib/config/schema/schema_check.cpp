@@ -1,5 +1,6 @@
 // check_against_schema(): the walk over what the user wrote, beside the table.
 #include "base/text.h"
+#include "base/text/foreign_names.h"
 #include "config/read/quoteless.h"
 #include "config/schema/schema.h"
 
@@ -131,17 +132,44 @@ std::optional<std::string> other_home(const std::string& name) {
     return home.empty() ? std::nullopt : std::optional(home + "." + name);
 }
 
+// Words in names of settings that change a training.
+constexpr std::array kTrainingWords = {
+    "lr",        "rate",     "batch",  "zero",     "stage",     "clip",         "clipping",
+    "step",      "steps",    "epoch",  "epochs",   "iters",     "adapter",      "adapters",
+    "lora",      "qlora",    "peft",   "bit",      "4bit",      "8bit",         "quant",
+    "precision", "fp16",     "bf16",   "fp8",      "dtype",     "optim",        "optimizer",
+    "scheduler", "schedule", "warmup", "decay",    "momentum",  "model",        "data",
+    "dataset",   "datasets", "grad",   "gradient", "gradients", "accumulation", "loss",
+    "parallel"};
+
+bool names_training(const std::string& name) {
+    return std::ranges::any_of(split(folded_name(name), '-'), [](const std::string& word) {
+        return std::ranges::find(kTrainingWords, word) != kTrainingWords.end();
+    });
+}
+
+std::string place_text(const ForeignName& foreign) {
+    return foreign.key.empty() ? std::string(foreign.here)
+                               : fmt::format("`{}` ({})", foreign.key, foreign.here);
+}
+
+// Returns the first row of the table of foreign names in VALUE's keys, at any depth.
+const ForeignName* foreign_inside(const Value& value) {
+    for (size_t i = 0; i < value.items.size(); ++i) {
+        if (i < value.keys.size())
+            if (const ForeignName* foreign = find_foreign(value.keys[i])) return foreign;
+        if (const ForeignName* foreign = foreign_inside(value.items[i])) return foreign;
+    }
+    return nullptr;
+}
+
 class Checker {
   public:
     explicit Checker(const Value& root) : root_(root) {}
 
     std::vector<Problem> run() {
-        if (const Value* mark = accelerate_mark()) {
-            report("distributed_type",
-                   "this is accelerate's own file, not a ds_config.json: give the file that its "
-                   "deepspeed_config.deepspeed_config_file names, or write its zero_stage as "
-                   "zero_optimization.stage and mixed_precision: bf16 as bf16.enabled: true",
-                   *mark);
+        if (auto other = other_tool_problem(root_)) {
+            problems_.push_back(*std::move(other));
         } else {
             section("", root_, false);
         }
@@ -149,11 +177,6 @@ class Checker {
     }
 
   private:
-    // The key by which a file of `accelerate config` is known; nullptr: it is none.
-    [[nodiscard]] const Value* accelerate_mark() const {
-        const Value* const mark = root_.find("distributed_type");
-        return root_.find("compute_environment") != nullptr ? mark : nullptr;
-    }
     void report(const std::string& path, std::string message, const Value& value) {
         problems_.push_back({path, std::move(message), value.origin});
     }
@@ -180,10 +203,16 @@ class Checker {
             message += ": names hold no dots, write nested objects";
         } else if (name.size() > kSuggestedNameMax) {
             // No key is that long: nothing to suggest, and the distance would cost time.
+        } else if (const ForeignName* foreign = find_foreign(name);
+                   foreign != nullptr && path.empty()) {
+            message += ", did you mean " + place_text(*foreign) + "?";
         } else if (auto near = nearest(name, siblings)) {
             message += fmt::format(", did you mean `{}`?", *near);
         } else if (auto home = other_home(name)) {
             message += fmt::format(", did you mean `{}`?", *home);
+        } else if (const ForeignName* inner = path.empty() ? foreign_inside(value) : nullptr) {
+            message +=
+                fmt::format(" with `{}` in it, did you mean {}?", inner->name, place_text(*inner));
         }
         report(child_path(path, name), std::move(message), value);
     }
@@ -324,6 +353,20 @@ bool is_ignored(const std::string& path, const std::string& name, const Value& v
     return !near || edit_distance(name, *near) > (name.size() < kShortName ? 1U : 2U);
 }
 
+std::optional<std::string> meant_key(const std::string& path, const std::string& name,
+                                     const Value& value) {
+    if (name.starts_with('_') || name.size() > kSuggestedNameMax) return std::nullopt;
+    if (path.empty()) {
+        if (const ForeignName* foreign = find_foreign(name)) return place_text(*foreign);
+        if (const std::string home = home_of(name); !home.empty())
+            return fmt::format("`{}.{}`", home, name);
+        if (const ForeignName* inner = foreign_inside(value)) return place_text(*inner);
+    }
+    if (!names_training(name)) return std::nullopt;
+    const auto near = nearest(name, key_names(path));
+    return near ? fmt::format("`{}`", child_path(path, *near)) : std::string();
+}
+
 std::string home_of(const std::string& name) {
     if (find_key("dslaunch." + name) != nullptr) return "dslaunch";
     for (const KeySpec& key : schema()) {
@@ -333,6 +376,26 @@ std::string home_of(const std::string& name) {
             return std::string(path.substr(0, dot));
     }
     return {};
+}
+
+std::optional<Problem> other_tool_problem(const Value& tree) {
+    const Value* const distributed = tree.find("distributed_type");
+    if (distributed != nullptr && tree.find("compute_environment") != nullptr)
+        return Problem{
+            "distributed_type",
+            "this is accelerate's own file, not a ds_config.json: give the file that its "
+            "deepspeed_config.deepspeed_config_file names, or write its zero_stage as "
+            "zero_optimization.stage and mixed_precision: bf16 as bf16.enabled: true",
+            distributed->origin};
+    for (const char* name : {"base_model", "model_name_or_path"})
+        if (const Value* model = tree.find(name); model && !model->origin.starts_with("--"))
+            return Problem{
+                name,
+                "this is a recipe of axolotl, LLaMA-Factory or TRL, not a ds_config.json: name "
+                "the model as the first word, prepare the data with `dslaunch data prepare` and "
+                "give the rest as options; docs/help/cheat-sheet.md has their names",
+                model->origin};
+    return std::nullopt;
 }
 
 std::vector<Problem> check_against_schema(const Value& tree) {

@@ -21,6 +21,11 @@ TEST_CASE("--lora sets keys one by one, and lists go on without a key") {
         CHECK_THAT(
             test::error_of(ExitCode::kUsage, [&] { static_cast<void>(lora_overrides(bad)); }),
             Catch::Contains("is no KEY=VALUE"));
+    for (const char* bad : {"r=8,targets=[q_proj,v_proj]", "targets=q_proj v_proj,r=8",
+                            "r=8,target_modules=['q_proj','v_proj']", "targets=(q_proj, v_proj)"})
+        CHECK_THAT(
+            test::error_of(ExitCode::kUsage, [&] { static_cast<void>(lora_overrides(bad)); }),
+            Catch::Contains("no brackets, quotes or blanks: targets=q_proj,v_proj"));
 }
 
 }  // namespace dslaunch

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace dslaunch;
@@ -363,32 +364,6 @@ TEST_CASE("overrides that are not assignments are usage errors") {
     }
 }
 
-TEST_CASE("what DeepSpeed ignores or only watches with is one note each, never the end") {
-    const Resolved result = resolved(
-        "{_comment: mine, who_made_it: x, tensorboard: {enabled: true, output_path: /t, "
-        "job_name: j}, wandb: {enabled: false, project: p}, csv_monitor: {}, flops_profiler: "
-        "{enabled: true, profile_step: 5}, dump_state: true, msamp: {enabled: true}, "
-        "offload_optimizer: "
-        "{device: cpu}}",
-        1);
-    std::string all;
-    for (const std::string& note : result.notes) all += note + "\n";
-    INFO(all);
-    CHECK(result.notes.size() == 7);
-    for (const char* words :
-         {"_comment is unknown and ignored, as by DeepSpeed",
-          "who_made_it is unknown and ignored, as by DeepSpeed", "tensorboard has no effect: ",
-          "flops_profiler has no effect: ", "msamp is unknown and ignored",
-          "dump_state has no effect: ",
-          "offload_optimizer is no key of this place, but of zero_optimization, "
-          "and ignored, as by DeepSpeed"})
-        CHECK(all.find(words) != std::string::npos);
-    // A name that differs from a known one by a letter or two is a mistake, any other in a section.
-    for (const char* text : {"{zero_optimisation: {}}", "{fp16: {_note: x}}",
-                             "{train_batchsize: 3}", "{gradient_cliping: 1}"})
-        CHECK_FALSE(resolve(parse_config(text, "c"), {}).problems.empty());
-}
-
 TEST_CASE("keys that change no result are notes") {
     const Resolved result = resolved(
         "{prescale_gradients: true, disable_allgather: true, activation_checkpointing: "
@@ -471,15 +446,6 @@ TEST_CASE("a shape of the warm-up that DeepSpeed does not know is log, with a no
     CHECK(to_json(value_at(config, "scheduler.params.warmup_type").value) == "\"log\"");
 }
 
-TEST_CASE("keys of the section pipeline that DeepSpeed does not know are notes") {
-    const Resolved config =
-        resolved("{pipeline: {enabled: false, activation_checkpointing: true, stages: 1}}", 1);
-    CHECK(config.notes ==
-          std::vector<std::string>{
-              "c:1:22: pipeline.enabled is unknown and ignored, as by DeepSpeed",
-              "c:1:55: pipeline.activation_checkpointing is unknown and ignored, as by DeepSpeed"});
-}
-
 TEST_CASE("the size of tensor parallelism may be said twice, as DeepSpeed's section has it") {
     for (const char* name : {"tp", "tensor_parallel"}) {
         const Resolved config = resolved(
@@ -503,8 +469,9 @@ TEST_CASE("a schedule that ends at another step than the run is noted") {
         CHECK(made.problems.empty());
         return join(made.warnings, "\n");
     };
-    CHECK_THAT(notes(1800), Catch::Contains("the schedule ends at step 1800, the run at 130: the "
-                                            "rate does not decay to its end"));
+    CHECK_THAT(notes(1800), Catch::Contains("total_num_steps is not the run's number of steps: the "
+                                            "schedule ends at step 1800, the run at 130: the rate "
+                                            "does not decay to its end"));
     CHECK_THAT(notes(100), Catch::Contains("the schedule ends at step 100, the run at 130"));
     CHECK_THAT(notes(130), !Catch::Contains("the schedule ends"));
 }

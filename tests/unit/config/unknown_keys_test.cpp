@@ -1,0 +1,120 @@
+// Keys that no part of the schema has: which are errors, warnings or notes, and what each names.
+#include "base/text.h"
+#include "base/text/foreign_names.h"
+#include "config/schema/schema.h"
+#include "resolved.h"
+#include "support/catch.h"
+
+#include <fmt/core.h>
+
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace dslaunch;
+using namespace dslaunch::config;
+using namespace dslaunch::test;
+
+TEST_CASE("ignored names that speak of the training are warnings with the right key") {
+    const struct {
+        const char* name;
+        const char* value;
+        const char* meant;
+    } cases[] = {{"learning_rate", "1e-3", "optimizer.params.lr"},
+                 {"learningRate", "1e-3", "optimizer.params.lr"},
+                 {"zero", "{stage: 3}", "zero_optimization.stage"},
+                 {"zero_stage", "3", "zero_optimization.stage"},
+                 {"stage", "3", "zero_optimization.stage"},
+                 {"gradient_clip", "0.5", "gradient_clipping"},
+                 {"clip_grad_norm", "0.5", "gradient_clipping"},
+                 {"max_steps", "3", "dslaunch.steps"},
+                 {"num_train_epochs", "3", "dslaunch.epochs"},
+                 {"train_micro_batch_size", "4", "train_micro_batch_size_per_gpu"},
+                 {"batch_size", "4", "train_batch_size"},
+                 {"adapter", "qlora", "dslaunch.lora"},
+                 {"load_in_4bit", "true", "dslaunch.lora.base"},
+                 {"mixed_precision", "bf16", "bf16.enabled"},
+                 {"lr_scheduler", "cosine", "scheduler.type"},
+                 {"offload_optimizer", "{device: cpu}", "zero_optimization.offload_optimizer"},
+                 {"training", "{a: [{max_steps: 3}]}", "dslaunch.steps"},
+                 {"data_of_mine", "x", ""}};
+    for (const auto& [name, value, meant] : cases) {
+        const Resolved result = resolved(fmt::format("{{{}: {}}}", name, value), 1);
+        CAPTURE(name, result.notes);
+        REQUIRE(result.warnings.size() == 1);
+        CHECK(result.warnings.front().find(fmt::format(
+                  "c:1:{}: {} is unknown and ignored, as by DeepSpeed", strlen(name) + 4, name)) ==
+              0);
+        CHECK(result.warnings.front().find(*meant == '\0' ? "" : fmt::format("`{}`", meant)) !=
+              std::string::npos);
+    }
+    // Each is named together with what is refused.
+    const Resolved both =
+        resolve(parse_config("{gradient_cliping: 1, learning_rate: 1, max_steps: 3}", "c"), {});
+    CHECK(both.problems.size() == 3);
+    CHECK(both.warnings.empty());
+    for (const char* recipe :
+         {"{base_model: tiny, adapter: qlora, load_in_4bit: true, datasets: [{path: c}]}",
+          "{model_name_or_path: tiny, stage: sft, finetuning_type: lora}"}) {
+        const Resolved refused = resolve(parse_config(recipe, "c"), {});
+        REQUIRE(refused.problems.size() == 1);
+        CHECK(refused.problems.front().message.find("recipe of axolotl") != std::string::npos);
+    }
+    for (const auto& [set, meant] : {std::pair{"learning_rate=1e-4", "optimizer.params.lr"},
+                                     {"training.max_steps=3", "dslaunch.steps"},
+                                     {"weight_decay=0.1", "optimizer.params.weight_decay"}}) {
+        TrainConfig config = parse_config("{train_batch_size: 2}", "c");
+        apply_override(config, set);
+        const Resolved refused = resolve(config, {});
+        CAPTURE(set);
+        REQUIRE(refused.problems.size() == 1);
+        CHECK(refused.problems.front().message.find(fmt::format("did you mean `{}`", meant)) !=
+              std::string::npos);
+    }
+}
+
+TEST_CASE("each name in the table of foreign names leads to a key that there is") {
+    std::set<std::string_view> names;
+    for (const ForeignName& foreign : kForeignNames) {
+        CAPTURE(foreign.name);
+        CHECK(names.insert(foreign.name).second);
+        CHECK(folded_name(foreign.name) == foreign.name);
+        CHECK((foreign.key.empty() || find_key(foreign.key) != nullptr));
+    }
+}
+
+TEST_CASE("what DeepSpeed ignores or only watches with is one note each, never the end") {
+    const Resolved result = resolved(
+        "{_comment: mine, who_made_it: x, tensorboard: {enabled: true, output_path: /t, "
+        "job_name: j}, wandb: {enabled: false, project: p}, csv_monitor: {}, flops_profiler: "
+        "{enabled: true, profile_step: 5}, dump_state: true, msamp: {enabled: true}, "
+        "offload_optimizer: "
+        "{device: cpu}}",
+        1);
+    std::string all;
+    for (const std::string& note : result.notes) all += note + "\n";
+    INFO(all);
+    CHECK(result.notes.size() == 4);
+    CHECK(result.warnings.size() == 1);
+    for (const char* words :
+         {"_comment, who_made_it, msamp are unknown and ignored, as by DeepSpeed",
+          "tensorboard has no effect: ", "flops_profiler has no effect: ",
+          "dump_state has no effect: "})
+        CHECK(all.find(words) != std::string::npos);
+    // A name that differs from a known one by a letter or two is a mistake, any other in a section.
+    for (const char* text : {"{zero_optimisation: {}}", "{fp16: {_note: x}}",
+                             "{train_batchsize: 3}", "{gradient_cliping: 1}"})
+        CHECK_FALSE(resolve(parse_config(text, "c"), {}).problems.empty());
+}
+
+TEST_CASE("keys of the section pipeline that DeepSpeed does not know are notes") {
+    const Resolved config =
+        resolved("{pipeline: {enabled: false, activation_checkpointing: true, stages: 1}}", 1);
+    CHECK(
+        config.notes ==
+        std::vector<std::string>{
+            "c:1:22: pipeline.enabled, pipeline.activation_checkpointing are unknown and ignored, "
+            "as by DeepSpeed"});
+}

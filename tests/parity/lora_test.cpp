@@ -236,6 +236,23 @@ TEST_CASE("adapters are not resumed beside other weights") {
     INFO(result.err);
     CHECK(result.code == 73);
     CHECK_THAT(result.err, Catch::Contains("its adapters were trained beside other weights"));
+    // What --lora says is compared first.
+    const auto told = [&](const Json& other) {
+        result =
+            train(folder, {"--num_gpus", "1", "--resume=auto"}, folder.path() + "/model", other);
+        CHECK(result.code == 73);
+        return result.err;
+    };
+    const auto rank = config["dslaunch"]["lora"]["r"].get<int>();
+    Json other = config;
+    other["dslaunch"].erase("lora");
+    CHECK_THAT(told(other),
+               Catch::Contains(fmt::format("its run trained adapters with r={},", rank)));
+    CHECK_THAT(result.err, Catch::Contains("and no --lora is given: give --lora 'r="));
+    other = config;
+    other["dslaunch"]["lora"].erase("init");
+    other["dslaunch"]["lora"]["r"] = 2 * rank;
+    CHECK_THAT(told(other), Catch::Contains(fmt::format(", not with r={},", 2 * rank)));
 }
 
 TEST_CASE("a merged model is the model with its adapter") {

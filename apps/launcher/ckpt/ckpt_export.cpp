@@ -1,5 +1,6 @@
 // dslaunch ckpt export: the weights of a checkpoint for other programs.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
@@ -60,6 +61,44 @@ void check_combination(const ExportArguments& arguments) {
              "--force alone: the archive has its own names and dtypes");
 }
 
+// Refuses the name of another format's file, which would become a folder.
+void check_out(const ExportArguments& arguments) {
+    const std::string& out = arguments.options.out;
+    if (arguments.format == "torchscript") return;
+    if (out.ends_with(".gguf"))
+        fail(ExitCode::kUsage,
+             "{}: GGUF is not written; write a folder with --format hf, of which llama.cpp's "
+             "convert_hf_to_gguf.py makes it",
+             printable(out));
+    for (const char* ending : {".pt", ".pt2", ".pth", ".bin", ".ckpt", ".onnx", ".npz", ".h5"})
+        if (out.ends_with(ending))
+            fail(ExitCode::kUsage, "{}: OUT is a folder or a file NAME.safetensors{}",
+                 printable(out),
+                 std::string_view(ending) == ".pt" ? "; --format torchscript writes a .pt" : "");
+}
+
+// Refuses to write the tensors of adapters as if they were a model.
+void require_whole_model(const storage::TensorSource& source, const ExportArguments& arguments) {
+    const storage::Checkpoint* const checkpoint = source.checkpoint();
+    if (arguments.format != "hf" || checkpoint == nullptr || checkpoint->base_fingerprint.empty())
+        return;
+    fail(ExitCode::kUsage,
+         "{}: its run trained adapters (--lora), so it holds no whole model: `dslaunch model merge "
+         "MODEL {} -o {}` makes one; the adapter by itself is in the folder adapter of the run",
+         printable(source.path()), printable(arguments.path), printable(arguments.options.out));
+}
+
+void warn_without_config(const ExportArguments& arguments) {
+    const std::string& out = arguments.options.out;
+    if (arguments.format != "hf" || out.ends_with(".safetensors") ||
+        access((out + "/config.json").c_str(), F_OK) == 0)
+        return;
+    print_message(
+        fmt::format("dslaunch: warning: {} has no config.json, so nothing loads it as a model: "
+                    "--config-from DIR copies it from the folder of the model that was trained",
+                    printable(out)));
+}
+
 storage::ExportOptions options_of(const ExportArguments& arguments) {
     storage::ExportOptions options = arguments.options;
     options.for_transformers = arguments.format == "hf";
@@ -97,6 +136,7 @@ void warn_when_not_finite(const storage::TensorSource& source) {
 
 void run_export(const ExportArguments& arguments) {
     check_combination(arguments);
+    check_out(arguments);
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     if (arguments.format == "torchscript") {
         std::vector<std::string> words = {
@@ -112,6 +152,7 @@ void run_export(const ExportArguments& arguments) {
     }
     const storage::ExportOptions options = options_of(arguments);
     const auto source = storage::open_tensor_source(*tree, arguments.path);
+    require_whole_model(*source, arguments);
     warn_when_not_finite(*source);
     const bool with_config = !arguments.config_from.empty();
     if (with_config && options.out.ends_with(".safetensors"))
@@ -124,6 +165,7 @@ void run_export(const ExportArguments& arguments) {
     progress.end();
     std::vector<std::string> copied;
     if (with_config) copied = storage::copy_model_config(arguments.config_from, options.out);
+    warn_without_config(arguments);
     if (arguments.json) return print_json(*source, report, copied);
     tell_exported(*source, report);
     if (with_config) {

@@ -9,6 +9,7 @@
 #include "graph/adapter/merged_model.h"
 #include "graph/archive/model.h"
 #include "runtime/save/save_weights.h"
+#include "storage/adapter/adapter_changes.h"
 #include "storage/disk/output_place.h"
 #include "storage/export/weight_export.h"
 #include "storage/files/atomic_file.h"
@@ -65,6 +66,8 @@ void run_merge(const MergeArguments& arguments) {
     const std::optional<std::string> folder = storage::model_folder_of(model);
     if (folder) storage::require_room_for_config(*folder, arguments.out);
     storage::require_unused(arguments.out, arguments.force);
+    if (const std::string other = storage::other_base_text(adapter, model); !other.empty())
+        log_warn("adapter", "{}", other);
     Progress progress("model", "adding the adapter to the weights");
     graph::MergedModel merged =
         graph::load_merged(model, adapter, graph::trust_of(arguments.trust_model));

@@ -7,6 +7,8 @@
 #include <map>
 
 #include "base/text.h"
+#include "config/resolve/resolver.h"
+#include "config/schema/schema.h"
 
 namespace dslaunch::config {
 
@@ -37,8 +39,12 @@ struct Begun {
     [[nodiscard]] bool is_derived() const { return origin.starts_with("derived"); }
 };
 
+bool is_number(const Value& value) {
+    return value.is(Value::Kind::kInt) || value.is(Value::Kind::kFloat);
+}
+
 // The values of a resolved config by key; empty for any other text.
-std::map<std::string, Begun> values_of(std::string_view json) {
+std::map<std::string, Begun> all_values_of(std::string_view json) {
     const TrainConfig read = parse_config(json, "run.json");
     const Value* values = find_path(read.root, "run.config.values");
     if (values == nullptr) values = find_path(read.root, "values");
@@ -50,10 +56,46 @@ std::map<std::string, Begun> values_of(std::string_view json) {
         const Value *path = item.find("path"), *value = item.find("value"),
                     *origin = item.find("origin");
         if (path == nullptr || value == nullptr || origin == nullptr) continue;
-        const bool is_number = value->is(Value::Kind::kInt) || value->is(Value::Kind::kFloat);
-        if (is_number) found[path->text] = {*value, origin->text};
+        found[path->text] = {*value, origin->text};
     }
     return found;
+}
+
+std::map<std::string, Begun> values_of(std::string_view json) {
+    std::map<std::string, Begun> found = all_values_of(json);
+    std::erase_if(found, [](const auto& entry) { return !is_number(entry.second.value); });
+    return found;
+}
+
+// The settings of LORA that make the adapters' tensors and their effect, as `--lora` takes them.
+std::string lora_text(const LoraConfig& lora) {
+    if (!lora.on()) return "";
+    std::string text = fmt::format("r={},alpha={}", lora.r, lora.alpha);
+    if (lora.rslora) text += ",rslora=true";
+    if (!lora.targets.empty()) text += ",targets=" + join(lora.targets, ",");
+    if (!lora.modules_to_save.empty())
+        text += ",modules_to_save=" + join(lora.modules_to_save, ",");
+    return text;
+}
+
+LoraConfig lora_of(std::string_view json) {
+    const std::map<std::string, Begun> values = all_values_of(json);
+    const auto at = [&](const char* key) {
+        const auto found = values.find(std::string("dslaunch.lora.") + key);
+        return found == values.end() ? Value{} : found->second.value;
+    };
+    const auto texts = [&](const char* key) {
+        const Value value = at(key);
+        return is_strings(value) ? texts_of(value) : std::vector<std::string>{};
+    };
+    LoraConfig lora;
+    if (!is_number(at("r")) || !is_number(at("alpha"))) return lora;
+    lora.r = static_cast<int64_t>(at("r").as_double());
+    lora.alpha = at("alpha").as_double();
+    lora.rslora = at("rslora").is(Value::Kind::kBool) && at("rslora").boolean;
+    lora.targets = texts("targets");
+    lora.modules_to_save = texts("modules_to_save");
+    return lora;
 }
 
 // The keys of a batch that say it for another number of ranks too.
@@ -119,6 +161,16 @@ std::vector<std::string> begun_otherwise(const Resolved& resolved, std::string_v
         otherwise.push_back(fmt::format("--set {}={}", key, to_json(then->second.value)));
     }
     return otherwise;
+}
+
+std::string other_lora_text(const LoraConfig& lora, std::string_view json) {
+    const std::string then = lora_text(lora_of(json)), now = lora_text(lora);
+    if (then == now) return "";
+    if (then.empty())
+        return "its run trained the weights themselves, and --lora asks for adapters beside them: "
+               "leave --lora (dslaunch.lora) out";
+    return fmt::format("its run trained adapters with {}{}: give --lora '{}'", then,
+                       now.empty() ? ", and no --lora is given" : ", not with " + now, then);
 }
 
 }  // namespace dslaunch::config

@@ -25,4 +25,8 @@ void take_begun(TrainConfig& config, const std::vector<std::string>& begun, bool
 [[nodiscard]] std::vector<std::string> begun_otherwise(const Resolved& resolved,
                                                        std::string_view json);
 
+// Returns why adapters of LORA cannot go on with what the run of JSON trained, and what to give;
+// empty: they can.
+[[nodiscard]] std::string other_lora_text(const LoraConfig& lora, std::string_view json);
+
 }  // namespace dslaunch::config

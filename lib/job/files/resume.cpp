@@ -100,6 +100,27 @@ Opened open_and_verify(storage::FileTree& tree, runtime::Collectives& collective
     return opened;
 }
 
+// Warns that training begins at step 0, or refuses to if PATH tells of steps that nobody saved.
+void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& request,
+                            const std::string& path) {
+    if (!request.restarted && has_metrics(tree, path))
+        fail(
+            ExitCode::kCheckpoint,
+            "{}: there is no complete checkpoint, but metrics.jsonl of an earlier run: it ended "
+            "before its first save. Start again without --resume, which sets its metrics aside, or "
+            "name its folder with --output",
+            path);
+    // A run that is started again resumes from nothing by itself.
+    if (request.restarted) {
+        log_info("checkpoint", "no complete checkpoint below {}: training begins at step 0", path);
+    } else {
+        log_warn("checkpoint",
+                 "--resume: there is no checkpoint below {}: training begins at step 0; is the "
+                 "folder (--output) the one of the run?",
+                 path);
+    }
+}
+
 }  // namespace
 
 std::string checkpoints_of_host(const std::string& output, int node_rank) {
@@ -168,15 +189,7 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
         fail(ExitCode::kCheckpoint,
              "{}: there is no complete checkpoint; `dslaunch ckpt ls {}` shows what is there", path,
              path);
-    if (!first) return nullptr;
-    if (!request.restarted && has_metrics(tree, path))
-        fail(
-            ExitCode::kCheckpoint,
-            "{}: there is no complete checkpoint, but metrics.jsonl of an earlier run: it ended "
-            "before its first save. Start again without --resume, which sets its metrics aside, or "
-            "name its folder with --output",
-            path);
-    log_info("checkpoint", "no complete checkpoint below {}: training begins at step 0", path);
+    if (first) tell_nothing_to_resume(tree, request, path);
     return nullptr;
 }
 

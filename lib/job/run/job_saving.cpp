@@ -57,6 +57,7 @@ void JobSaving::resume() {
     if (place().rank() == 0 && (saves() || reader_ != nullptr))
         data_ = data_mark(setup_.config().data);
     if (reader_ == nullptr) return;
+    require_same_adapters();
     require_same_base();
     require_same_numbers();
     saved_.emplace(*reader_, setup_.whole_model(),
@@ -73,6 +74,12 @@ void JobSaving::resume() {
                               setup_.own_ranks().world_size());
     share_untrained(setup_, untrained);
     if (place().rank() == 0) describe_resume();
+}
+
+void JobSaving::require_same_adapters() const {
+    const std::string other =
+        config::other_lora_text(setup_.config().lora, reader_->checkpoint().config_json);
+    if (!other.empty()) fail(ExitCode::kCheckpoint, "{}: {}", reader_->folder(), printable(other));
 }
 
 // Adapters are of use beside the weights that they were trained with alone.

@@ -64,6 +64,7 @@ class JobSaving {
     [[nodiscard]] std::string own_root() const;
     void claim();
     [[nodiscard]] const runtime::Topology& place() const { return comms_.job().topology(); }
+    void require_same_adapters() const;
     void require_same_base() const;
     void require_same_numbers() const;
     void require_same_data();

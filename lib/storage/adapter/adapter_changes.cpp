@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/text_bytes.h"
 #include "storage/files/mapped_file.h"
+#include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/text_part.h"
 
 namespace dslaunch::storage {
@@ -55,6 +56,43 @@ bool same_numbers(const std::optional<SafetensorsEntry>& a,
                   const std::optional<SafetensorsEntry>& b) {
     if (!a || !b) return !a && !b;
     return a->dtype == b->dtype && a->shape == b->shape && std::ranges::equal(a->bytes, b->bytes);
+}
+
+// Returns true if A and B have the same size and the same bytes in blocks that are spread over
+// them.
+bool look_equal(const std::string& a, const std::string& b) {
+    constexpr size_t kBlocks = 256, kBlockBytes = 4096;
+    const MappedFile file_a(a), file_b(b);
+    const std::string_view bytes_a = text_in(file_a.bytes()), bytes_b = text_in(file_b.bytes());
+    if (bytes_a.size() != bytes_b.size()) return false;
+    for (size_t block = 0; block < kBlocks; ++block) {
+        const size_t at = bytes_a.size() / kBlocks * block;
+        if (bytes_a.substr(at, kBlockBytes) != bytes_b.substr(at, kBlockBytes)) return false;
+    }
+    return true;
+}
+
+bool have_equal_weights(const std::string& a, const std::string& b) {
+    const std::vector<std::string> of_a = safetensors_files_of(a), of_b = safetensors_files_of(b);
+    return std::ranges::equal(of_a, of_b, [&](const std::string& one, const std::string& other) {
+        return std::filesystem::path(one).filename() == std::filesystem::path(other).filename() &&
+               look_equal(one, other);
+    });
+}
+
+// Returns true if PATH may be a copy of BASE by its name: the last part is the same, or it lies in
+// the cache of the hub, as models--ORG--NAME.
+bool may_be_named(const std::string& path, const std::string& base) {
+    namespace fs = std::filesystem;
+    const auto last = [](const std::string& name) {
+        fs::path plain = fs::path(name).lexically_normal();
+        if (!plain.has_filename()) plain = plain.parent_path();
+        return lower(plain.filename().string());
+    };
+    std::error_code unreadable;
+    const std::string whole = fs::absolute(path, unreadable).lexically_normal().string();
+    return last(whole) == last(base) ||
+           lower(whole).find("--" + last(base) + "/") != std::string::npos;
 }
 
 std::string key_of(std::string parameter) {
@@ -120,6 +158,23 @@ bool WeightChange::is_same(const WeightChange& other) const {
                pair->read_a() == other.pair->read_a() && pair->read_b() == other.pair->read_b();
     }
     return same_numbers(whole, other.whole);
+}
+
+std::string other_base_text(const std::string& adapter, const std::string& model) {
+    const auto folder = model_folder_of(model);
+    const std::string path = adapter + "/" + kAdapterConfig;
+    std::error_code missing;
+    if (!folder || !std::filesystem::exists(path, missing)) return "";
+    const MappedFile config(path);
+    const std::string base = parse_adapter_config(path, text_in(config.bytes())).base_model;
+    if (base.empty()) return "";
+    const auto base_folder = model_folder_of(base);
+    if (base_folder ? have_equal_weights(*base_folder, *folder) : may_be_named(*folder, base))
+        return "";
+    return fmt::format(
+        "{}: the adapter was trained beside {}, and {} {}: with other weights it makes wrong texts",
+        path, printable(base), printable(*folder),
+        base_folder ? "has other weights" : "has another name");
 }
 
 AdapterChanges::AdapterChanges(const std::string& folder, const TransformerConfig* model)

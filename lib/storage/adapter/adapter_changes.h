@@ -54,6 +54,11 @@ struct WeightChange {
 // The numbers of ENTRY as fp32. REQUIRES: they are F32, BF16 or F16.
 [[nodiscard]] std::vector<float> fp32_numbers(const SafetensorsEntry& entry);
 
+// Says that the ADAPTER's folder names another base than the Hugging Face folder MODEL; empty: it
+// names this one, as far as names or, where both folders are here, weights tell. Blocks on the
+// disk.
+[[nodiscard]] std::string other_base_text(const std::string& adapter, const std::string& model);
+
 class AdapterChanges {
   public:
     // Reads both files of FOLDER, an adapter of MODEL (null: a model that is no Hugging Face

@@ -82,12 +82,12 @@ AdapterName read_adapter_name(std::string_view name) {
     } else if (parts[at] == "modules_to_save" && at + 1 < parts.size()) {
         // modules_to_save.ADAPTER.NAME, or without the adapter where PEFT saves grown tables
         const size_t name_at = at + 2 < parts.size() ? at + 2 : at + 1;
-        read.path += "." + joined(parts, name_at, parts.size());
+        read.path.append(".").append(joined(parts, name_at, parts.size()));
         read.role = AdapterRole::kWhole;
     } else if (parts[at].starts_with("lora_") || parts[at] == "trainable_tokens_delta") {
         read.role = role_of(Parts(parts.begin() + static_cast<std::ptrdiff_t>(at), parts.end()));
     } else if (read.wraps > 0 || parts[at - 1] == "token_adapter") {
-        read.path += "." + joined(parts, at, parts.size());
+        read.path.append(".").append(joined(parts, at, parts.size()));
         read.role = AdapterRole::kWhole;
     }
     return read;

@@ -162,6 +162,9 @@ TEST_CASE("export and zero_to_fp32 write the weights, under the name of DeepSpee
     CHECK(again.code == static_cast<int>(ExitCode::kInput));
     CHECK_THAT(again.err, Catch::Contains("--force"));
     CHECK(run(made.folder, {"ckpt", "diff", made.output, out}).code == 0);
+    const Ran hf = run(made.folder, {"ckpt", "export", made.output, out + "2", "--format", "hf"});
+    CHECK(hf.code == 0);
+    CHECK_THAT(hf.err, Catch::Contains("has no config.json, so nothing loads it as a model"));
 
     const std::string script = std::string(test::binary_dir()) + "/zero_to_fp32.py";
     const std::string fp32 = made.folder.path() + "/fp32";
@@ -256,6 +259,10 @@ TEST_CASE("misuse says what is missing and what to do") {
          ExitCode::kInput,
          "config.json"},
         {{"ckpt", "export", made.output, out, "--all-names"}, ExitCode::kUsage, "hf"},
+        {{"ckpt", "export", made.output, out + ".gguf"}, ExitCode::kUsage, "GGUF is not written"},
+        {{"ckpt", "export", made.output, out + ".bin"},
+         ExitCode::kUsage,
+         "OUT is a folder or a file NAME.safetensors"},
         {{"ckpt", "import", empty.path(), made.output}, ExitCode::kInput, "--force"},
         {{"zero_to_fp32", empty.path(), out}, ExitCode::kInput, empty.path()}};
     for (const Case& one : cases) {

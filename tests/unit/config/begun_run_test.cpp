@@ -120,3 +120,22 @@ TEST_CASE("numbers that would change in silence are found where run.json was not
 }
 
 }  // namespace
+
+TEST_CASE("other adapters than those of the run that is resumed are named as --lora takes them") {
+    const auto lora_in = [](const std::string& text) {
+        return resolve(parse_config(text, "c"), kTuning).config.lora;
+    };
+    const std::string with = "{dslaunch: {lora: {r: 4, alpha: 8, targets: [a, b]}}}";
+    const std::string json = run_of(with, false), without = run_of("{}", false);
+    CHECK(other_lora_text(lora_in(with), json).empty());
+    CHECK(other_lora_text(lora_in("{}"), without).empty());
+    CHECK(other_lora_text(lora_in("{}"), json) ==
+          "its run trained adapters with r=4,alpha=8,targets=a,b, and no --lora is given: give "
+          "--lora 'r=4,alpha=8,targets=a,b'");
+    // The same tensors, but another effect.
+    CHECK(other_lora_text(lora_in("{dslaunch: {lora: {r: 4, targets: [a, b]}}}"), json) ==
+          "its run trained adapters with r=4,alpha=8,targets=a,b, not with "
+          "r=4,alpha=4,targets=a,b: give --lora 'r=4,alpha=8,targets=a,b'");
+    CHECK(other_lora_text(lora_in(with), without).find("leave --lora (dslaunch.lora) out") !=
+          std::string::npos);
+}

@@ -1,6 +1,8 @@
 // The tensors of an adapter's file beside its config: what is whole, and what is refused by name.
 #include "storage/adapter/adapter_changes.h"
 
+#include <filesystem>
+
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
@@ -65,6 +67,36 @@ const Given kB{"base_model.model.model.layers.0.q.lora_B.weight", {16, 4}};
 const Given kTable{"base_model.model.model.embed_tokens.weight", {10, 8}};
 
 }  // namespace
+
+TEST_CASE("an adapter of another base than the model is noticed, by weights or by name") {
+    namespace fs = std::filesystem;
+    const test::TemporaryFolder folder;
+    const auto put = [&](const std::string& name, const std::string& weights) {
+        const std::string path = folder.path() + "/" + name;
+        fs::create_directories(path);
+        test::write_file(path + "/config.json", "{}");
+        test::write_file(path + "/model.safetensors", weights);
+        return path;
+    };
+    std::string weights(100'000, 'w');
+    const std::string base = put("base", weights), copy = put("renamed", weights);
+    weights.back() = 'v';
+    const std::string other = put("other", weights);
+    const std::string cached = put("models--org--Name/snapshots/0a1b", weights);
+    const auto told = [&](const std::string& named, const std::string& model) {
+        write_adapter(folder.path(), {kA, kB},
+                      R"(, "base_model_name_or_path": ")" + named + R"(")");
+        return other_base_text(folder.path(), model);
+    };
+    CHECK(told(base, base).empty());
+    CHECK(told(base, copy).empty());
+    CHECK_THAT(told(base, other), Catch::Contains("other has other weights"));
+    CHECK(told("org/renamed", copy).empty());
+    CHECK(told("org/name", cached).empty());
+    CHECK(told("", other).empty());
+    CHECK_THAT(told("org/name", other), Catch::Contains("trained beside org/name, and "));
+    CHECK_THAT(told("org/name", other), Catch::Contains("other has another name"));
+}
 
 TEST_CASE("an adapter is whole with both halves of each layer, of the rank in its config") {
     CHECK(verdict({kA, kB}, "") == "accepted");

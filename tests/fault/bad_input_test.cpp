@@ -348,6 +348,8 @@ TEST_CASE("bad data files are refused with file and place") {
             {with_data("MODELS/gpt.pt", "DIR/void.bin"), 66, "the token file is empty"},
             {with_data("MODELS/gpt.pt", "DIR/odd.bin"), 66, "not a whole number of uint16 tokens"},
             {with_data("MODELS/gpt.pt", "DIR/short.bin"), 66, "10 tokens make no sample"},
+            {with_set("train_micro_batch_size_per_gpu=100000"), 66,
+             "a micro batch of 100000 rows is more than all its "},
             {with_data("MODELS/gpt.pt", "DIR/high.bin"), 66,
              "token 200 at position 1500 is outside the model's vocabulary (0 to 127)"},
             // Every rank meets this one in its first batch, and may be the first to end by it.

@@ -280,6 +280,11 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
     const TrainResult result = train(pairs.folder(), ranks(1), pairs.model(), pairs.config("dpo"));
     CHECK(result.code == 66);
     CHECK_THAT(result.err, Catch::Contains("has no column 'reference'"));
+    Json without = pairs.config("dpo");
+    without["dslaunch"].erase("loss");
+    const TrainResult plain = train(pairs.folder(), ranks(1), pairs.model(), without);
+    CHECK(plain.code == 66);
+    CHECK_THAT(plain.err, Catch::Contains("its rows are pairs of answers: give --loss dpo"));
     // simpo asks no reference.
     Json config = pairs.config("dpo");
     config["dslaunch"]["loss"]["name"] = "simpo";

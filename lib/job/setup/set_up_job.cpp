@@ -30,6 +30,7 @@
 #include "job/setup/parameter_rules.h"
 #include "job/setup/trial_batch.h"
 #include "job/setup/written_parameters.h"
+#include "storage/files/input_file.h"
 #include "storage/files/zip_archive.h"
 #include "storage/huggingface/model_folder.h"
 
@@ -149,6 +150,21 @@ std::string weights_type_text(const JobSetup& setup) {
         half ? "float16" : "bfloat16", half ? "fp16" : "bf16", half ? "--fp16" : "--bf16");
 }
 
+// A config that serves token files too may name a context: rows have a length of their own. What
+// the command line says of it is refused where the rows are opened.
+void leave_context_to_rows(config::Resolved& resolved) {
+    config::DataConfig& data = resolved.config.data;
+    if (data.context == 0 || !storage::is_row_file(data.train_path)) return;
+    for (const config::ResolvedValue& value : resolved.values) {
+        if (value.path != "dslaunch.data.context" || value.origin.starts_with("--")) continue;
+        if (value.origin.starts_with("derived")) return;
+        data.context = 0;
+        resolved.notes.push_back(
+            fmt::format("{}: dslaunch.data.context has no effect: rows have a length of their own",
+                        printable(value.origin)));
+    }
+}
+
 // REQUIRES: the model is loaded. Epochs have a number of steps once the data are open.
 void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArguments& arguments,
                     const runtime::Topology& place, const ContextChoice& context = {}) {
@@ -170,6 +186,7 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     place_path(placed.data.train_path, found.folder);
     place_path(placed.data.eval_path, found.folder);
     place_path(placed.lora.init, found.folder);
+    leave_context_to_rows(setup.resolved);
     for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
 }
 
@@ -192,6 +209,39 @@ runtime::DataRequest data_request(const JobSetup& setup) {
             setup.segmented->argument_types()};
 }
 
+// Returns true if the data are pairs of answers, [2, length] a sample, and the loss is of none.
+bool has_pairs_without_loss(const JobSetup& setup) {
+    if (!setup.data || setup.config().loss.is_preference()) return false;
+    const std::vector<runtime::DataInput>& inputs = setup.data->train.inputs();
+    return !inputs.empty() && std::ranges::all_of(inputs, [](const runtime::DataInput& input) {
+        return input.dtype == at::kLong && input.sample_shape.size() == 2 &&
+               input.sample_shape[0] == 2;
+    });
+}
+
+[[noreturn]] void fail_pairs(const JobSetup& setup) {
+    fail(ExitCode::kInput,
+         "{}: its rows are pairs of answers: give --loss dpo, or ipo, simpo, orpo "
+         "(docs/guide/preferences.md)",
+         printable(setup.data->train.path()));
+}
+
+// Refuses a micro batch that would hold each sample many times, and warns of one that repeats some.
+void require_micro_batch(const JobSetup& setup, bool is_first) {
+    constexpr int64_t kRepeatsMax = 8;
+    const int64_t rows = setup.config().batch.micro_rows, samples = setup.data->train.rows();
+    if (rows <= samples) return;
+    const std::string text =
+        fmt::format("{}: a micro batch of {} rows is more than all its {}",
+                    printable(setup.data->train.path()), rows, counted(samples, "sample"));
+    if (rows > kRepeatsMax * samples)
+        fail(ExitCode::kInput,
+             "{}: give --micro-batch (train_micro_batch_size_per_gpu) {} or less, or "
+             "--accumulation for larger steps",
+             text, samples);
+    if (is_first) log_warn("data", "{}: each one repeats some", text);
+}
+
 // Opens the data and checks what can be checked before the model runs.
 void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
                          const runtime::Topology& place) {
@@ -199,10 +249,19 @@ void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
     // One rank of a host reads the files whole.
     if (place.local_rank != 0) return;
     const auto folder = storage::model_folder_of(arguments.model_path);
+    if (folder && has_pairs_without_loss(setup)) fail_pairs(setup);
     check_indices(setup, folder.has_value());
     if (!folder) return;  // another model may mean something else by the argument
     setup.data->check_documents("documents");
     if (place.rank() == 0) setup.data->check_origin(*folder);
+}
+
+// Opens the data, whose samples the config may hang on.
+void read_data(JobSetup& setup, const FoundConfig& found, const JobArguments& arguments,
+               const runtime::Topology& place, const ContextChoice& context) {
+    open_and_check_data(setup, arguments, place);
+    resolve_config(setup, found, arguments, place, context);
+    if (!arguments.plan_only) require_micro_batch(setup, place.rank() == 0);
 }
 
 void check_labels(const JobSetup& setup, int64_t classes) {
@@ -272,6 +331,7 @@ plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IVal
     } catch (const Error& error) {
         if (setup.data && setup.sharing.place.size == 1) blame_indices(setup, batch);
         if (has_labels) blame_labels(setup, batch);
+        if (has_pairs_without_loss(setup)) fail_pairs(setup);
         fail(error.code(), "{}: the first batch does not pass through the model: {}{}{}",
              setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what(),
              exported_sizes_text(setup, batch), weights_type_text(setup));
@@ -392,8 +452,7 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
              "a plan of a loss of preferences needs a file of pairs (--data), as `dslaunch data "
              "prepare` writes it");
     tell_begin(arguments, "reading the data");
-    if (!assume_tokens) open_and_check_data(setup, arguments, place);
-    if (setup.data) resolve_config(setup, found, arguments, place, context);
+    if (!assume_tokens) read_data(setup, found, arguments, place, context);
     if (arguments.plan_only && context.tokens > 0 && place.rank() == 0)
         log_info("plan", "{} tokens a sample: {} (--context)", context.tokens, context.reason);
     const std::vector<c10::IValue> batch = trial_batch(setup);

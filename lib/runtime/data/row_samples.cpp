@@ -138,7 +138,7 @@ class RowSamples final : public Samples {
                 batch_dtype(column.dtype) ==
                 (classes ? c10::ScalarType::Long : c10::ScalarType::Float));
         }
-        if (request.loss.needs_reference()) require_reference(match);
+        if (request.loss.needs_reference()) require_reference(match, request.loss);
         // A file of pairs serves all losses of preferences.
         if (request.loss.is_preference()) match.spare = config::kReferenceArgument;
         const std::vector<size_t> column_of = match_columns(match);
@@ -248,11 +248,20 @@ class RowSamples final : public Samples {
         inputs_.push_back({request.arguments[argument], *dtype, std::move(sample_shape)});
     }
 
-    static void require_reference(const ColumnMatch& match) {
+    void require_reference(const ColumnMatch& match, const config::LossConfig& loss) const {
         const auto chosen = match.chosen.find(config::kReferenceArgument);
         const std::string name =
             chosen == match.chosen.end() ? config::kReferenceArgument : chosen->second;
         if (std::ranges::count(match.columns, name) > 0) return;
+        const bool has_pairs = std::ranges::any_of(file_.columns(), [](const auto& column) {
+            return column.shape.size() == 3 && column.shape[1] == 2;
+        });
+        if (!has_pairs)
+            fail(ExitCode::kInput,
+                 "{}: --loss {} needs pairs, and these rows are none: `dslaunch data prepare` "
+                 "makes pairs of lines with chosen and rejected; without --loss these rows train "
+                 "as they are",
+                 match.path, loss.kind == config::LossKind::kDpo ? "dpo" : "ipo");
         fail(ExitCode::kInput,
              "{}: has no column '{}', the log-probabilities that the reference model gives to the "
              "answers: `dslaunch eval MODEL --data {} --write-reference` adds it",

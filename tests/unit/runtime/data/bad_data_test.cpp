@@ -243,6 +243,10 @@ TEST_CASE("what holds no pairs of answers is refused for a loss of preferences, 
           "DIR/p.safetensors: has no column 'reference', the log-probabilities that the reference "
           "model gives to the answers: `dslaunch eval MODEL --data DIR/p.safetensors "
           "--write-reference` adds it");
+    CHECK_THAT(said({column("tokens", DType::kI32, {3, 4}, four),
+                     column("targets", DType::kI32, {3, 4}, four)},
+                    LossKind::kDpo),
+               Catch::Contains("--loss dpo needs pairs, and these rows are none"));
     const std::vector<float> one(3, -1.0F);
     CHECK(said({tokens, targets, column("reference", DType::kF32, {3}, one)}, LossKind::kDpo) ==
           "DIR/p.safetensors: column 'reference' F32 [3] holds no pairs for 'reference': the loss "

@@ -77,6 +77,7 @@ class Preparation {
         tokens::ChatFormat format = tokens::ChatFormat::kText;
         std::vector<std::string> unread;  // columns of the line
         bool is_continued = false;        // it is text that goes on
+        bool has_empty_answer = false;
 
         [[nodiscard]] bool is_pair() const { return format == tokens::ChatFormat::kPreference; }
     };
@@ -130,6 +131,7 @@ class Preparation {
         made.format = parsed.sample->format;
         made.unread = std::move(parsed.unread);
         made.is_continued = parsed.sample->is_continued;
+        made.has_empty_answer = parsed.sample->has_empty_answer;
         made.sample = tokens::encode_sample(*parsed.sample, rules_);
         if (!made.is_pair() || !made.sample.reason.empty()) return made;
         made.rejected =
@@ -152,6 +154,9 @@ class Preparation {
                                     : "is no pair of answers, as the lines before are");
         ++formats_[tokens::chat_format_name(encoded.format)];
         continued_ += encoded.is_continued ? 1 : 0;
+        if (encoded.has_empty_answer && empty_answers_++ == 0)
+            first_empty_ =
+                fmt::format("{}:{}", printable(arguments_.files[line.file]), line.number);
         if (!encoded.sample.lost.empty()) ++lost_[encoded.sample.lost];
         for (const std::string& column : encoded.unread)
             if (unread_.size() < kUnreadMax) unread_.insert(column);
@@ -217,6 +222,11 @@ class Preparation {
                      "{} with {} that the model's chat template does not write: what the template "
                      "leaves out is not learned",
                      counted(lines, "line"), part);
+        if (empty_answers_ > 0)
+            log_warn("data",
+                     "{} with an empty answer, the first at {}: the model learns to say nothing; "
+                     "take them out if that is not meant",
+                     counted(empty_answers_, "line"), first_empty_);
         if (!unread_.empty())
             log_info(
                 "data", "columns that are not read: {}",
@@ -236,6 +246,8 @@ class Preparation {
     kernels::ThreadTeam team_;
     SampleLines lines_;
     RowMaker rows_;
+    int64_t empty_answers_ = 0;
+    std::string first_empty_;       // "FILE:LINE"
     std::optional<bool> of_pairs_;  // unset until a line is good
     std::map<std::string, int64_t> formats_;
     std::map<std::string, int64_t> lost_;  // parts, and of how many lines

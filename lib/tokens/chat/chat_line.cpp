@@ -73,6 +73,7 @@ class RowReader {
             put_system();
             read_extras();
             require_answer(sample_.messages, is_preference ? better_ : "the row");
+            if (!is_preference) note_empty_answer();
         }
         if (is_preference) {
             require_answer(sample_.rejected, worse_);
@@ -121,7 +122,24 @@ class RowReader {
         return columns_.present(kAnswerColumns).empty() ? found : "";
     }
 
+    // Returns true if the row may lack nothing but the column NAME.
+    [[nodiscard]] bool may_be_needed(std::string_view name) const {
+        const auto is_one_of = [&](std::span<const std::string_view> names) {
+            return std::ranges::find(names, name) != names.end();
+        };
+        const bool is_of_pair = std::ranges::any_of(kPairColumns, [&](const auto& pair) {
+            return (name == pair.better && columns_.has(pair.worse)) ||
+                   (name == pair.worse && columns_.has(pair.better));
+        });
+        return is_of_pair || name == "text" || is_one_of(kConversationColumns) ||
+               (is_one_of(kAnswerColumns) && !columns_.present(kQuestionColumns).empty()) ||
+               (is_one_of(kQuestionColumns) && !columns_.present(kAnswerColumns).empty());
+    }
+
     [[noreturn]] void refuse_keys() const {
+        for (const auto& [key, value] : row_.dict().entries)
+            if (value.is(Kind::kNone) && may_be_needed(key.text()))
+                throw RowFault(fmt::format("{} is null", key.text()));
         constexpr size_t kShownKeysMax = 8;
         std::vector<std::string> keys;
         for (const auto& [key, value] : row_.dict().entries)
@@ -373,6 +391,23 @@ class RowReader {
         throw RowFault(where + (is_answered ? ": its messages say that none of them is learned"
                                             : ": no message is the assistant's, so there is "
                                               "nothing to learn"));
+    }
+
+    [[nodiscard]] static bool says_something(const Value& message) {
+        for (const char* more : {"tool_calls", "function_call", "reasoning_content", "thinking"})
+            if (const Value* value = jinja::find_key(message.dict(), more);
+                value != nullptr && !value->is(Kind::kNone) &&
+                !(value->is(Kind::kText) && trim(value->text()).empty()) &&
+                !(value->is(Kind::kList) && value->items().empty()))
+                return true;
+        return !trim(content_text(message)).empty();
+    }
+
+    void note_empty_answer() {
+        for (size_t i = sample_.prompt_messages; i < sample_.messages.size(); ++i)
+            if (role_of(sample_.messages[i]) == "assistant" && is_learned(sample_.messages[i]) &&
+                !says_something(sample_.messages[i]))
+                sample_.has_empty_answer = true;
     }
 
     // An answer of a pair says something, or calls a tool.

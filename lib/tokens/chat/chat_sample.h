@@ -42,6 +42,8 @@ struct ChatSample {
     // It is text that goes on, as of {"prompt", "completion"} and {"prompt", "chosen", "rejected"}:
     // a template is for it only if that is asked for.
     bool is_continued = false;
+    // An answer that is learned has no text and calls no tool: its end alone is learned.
+    bool has_empty_answer = false;
     std::string instruction, input;  // kInstruction: as given
 
     jinja::Value tools = jinja::Value::none();      // a list, or none

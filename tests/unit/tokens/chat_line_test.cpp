@@ -195,6 +195,11 @@ constexpr BadRow kBadRows[] = {
     {R"({"conversations": [{"from": "alien", "value": "x"}]})",
      "conversations[0].from: \"alien\" is nobody known"},
     {R"({"instruction": "i", "output": 1})", "output: a text is due"},
+    {R"({"instruction": "i", "input": "x", "output": null})", "output is null"},
+    {R"({"messages": null, "id": 1})", "messages is null"},
+    {R"({"question": null, "answer": "a"})", "question is null"},
+    {R"({"prompt": "p", "chosen": "a", "rejected": null})", "rejected is null"},
+    {R"({"text": null})", "text is null"},
     {R"({"prompt": "p", "completion": []})", "prompt and completion: both are texts"},
     {R"({"chosen": "a", "rejected": []})", "chosen and rejected: both are texts"},
     {R"({"prompt": "p", "chosen": "", "rejected": "r"})", "chosen: the answer is empty"},
@@ -356,6 +361,26 @@ TEST_CASE("tools come as a list or as its JSON, with the template's own variable
                                               "chat_template_kwargs": {"tools": []}})");
     CHECK(!line.sample);
     CHECK_THAT(line.reason, Catch::Contains("`tools` is no variable"));
+}
+
+TEST_CASE("an answer that says nothing is noticed") {
+    const std::pair<const char*, bool> cases[] = {
+        {R"({"instruction": "i", "output": ""})", true},
+        {R"({"prompt": "p", "completion": "  "})", true},
+        {R"({"messages": [{"role": "user", "content": "a"},
+            {"role": "assistant", "content": ""}]})",
+         true},
+        {R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "",
+            "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]})",
+         false},
+        {R"({"instruction": "", "output": "o"})", false},
+        {R"({"text": "t"})", false}};
+    for (const auto& [line, is_empty] : cases) {
+        CAPTURE(line);
+        const ChatLine parsed = parse_chat_line(line);
+        REQUIRE(parsed.sample);
+        CHECK(parsed.sample->has_empty_answer == is_empty);
+    }
 }
 
 TEST_CASE("a call of a tool of another form becomes OpenAI's") {

@@ -145,9 +145,9 @@ launch::Host Builder::this_machine() const {
         host.slots =
             std::max(filter.num_gpus.value_or(1), launch::named_slots(filter.include, host.name));
     if (host.slots == 0)
-        fail(ExitCode::kSetup,
-             "--device cuda: this machine shows no GPU (looked for {}); use --device cpu",
-             launch::kGpuDevicePattern);
+        fail(ExitCode::kSetup, "--{}: this machine shows no GPU (looked for {}); {}",
+             options_.gpu_each ? "nproc_per_node gpu" : "device cuda", launch::kGpuDevicePattern,
+             options_.gpu_each ? "give a number of CPU workers" : "use --device cpu");
     return host;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/foreign_names.h"
 #include "base/text/option_name.h"
 
 namespace dslaunch::launcher {
@@ -100,6 +101,11 @@ const Option& OptionParser::find(const std::string& typed) const {
     if (is_long && !key.empty()) {
         if (const Option* option = find_beginning(key, typed)) return *option;
     }
+    // Settings of a training can be given where there is --set.
+    if (const ForeignName* foreign = find_foreign(key);
+        is_long && foreign != nullptr && by_name_.contains("set"))
+        fail(ExitCode::kUsage, "unknown option `{}`; here it is {}", printable(typed),
+             foreign->here);
     std::vector<std::string> known;
     for (const auto& [name, option] : by_name_) {
         if (name.size() > 1) known.push_back(name);

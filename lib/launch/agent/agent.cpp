@@ -483,14 +483,14 @@ void Agent::check_time() {
     if (state_ == State::kKill && now - end_began_ > kUnkillableMax) {
         // A process in uninterruptible sleep dies when its I/O returns; waiting for it helps
         // nobody.
-        std::string pids;
-        for (const ProcessName& process : descendants(::getpid())) {
-            pids += (pids.empty() ? " " : ", ") + describe_process(process.pid);
-        }
+        std::string left;
+        for (const ProcessName& process : descendants(::getpid()))
+            left += (left.empty() ? " " : ", ") + describe_process(process.pid);
+        const bool waits = left.find(", state D") != std::string::npos;
         send(FrameKind::kProblem,
-             encode(AgentProblem{
-                 static_cast<uint32_t>(ExitCode::kSetup),
-                 "these processes do not die, they wait for a disk or a driver:" + pids}));
+             encode(AgentProblem{static_cast<uint32_t>(ExitCode::kSetup),
+                                 "these processes were killed and have not ended yet:" + left +
+                                     (waits ? " (D: they wait for a disk or a driver)" : "")}));
         state_ = State::kDone;
     }
 }

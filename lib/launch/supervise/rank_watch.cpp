@@ -284,15 +284,22 @@ bool RankWatch::end_wished(const std::string& cause) {
     save_deadline_ = steady_clock::now() + spec_.grace;
     const bool is_worker = spec_.target_kind == TargetKind::kModel;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count();
-    if (saves() && output_.newest_step() > 0) {
+    if (!saves())
+        output_.note(fmt::format(
+            "dslaunch: {}; the ranks have {} s to end, a second Ctrl-C ends them at once", cause,
+            seconds));
+    else if (output_.newest_step() > 0)
         output_.note(fmt::format(
             "dslaunch: {}: saving to {}, for up to {} s; a second Ctrl-C ends it at once", cause,
             printable(path_from_here(spec_.output_directory)), seconds));
-    } else {
+    else
         output_.note(fmt::format(
-            "dslaunch: {}{}; the ranks have {} s to end, a second Ctrl-C ends them at once", cause,
-            saves() ? ": nothing is trained yet, so nothing is saved" : "", seconds));
-    }
+            "dslaunch: {}: {}, unless a step that has begun ends within {} s; a second Ctrl-C ends "
+            "it at once",
+            cause,
+            has_checkpoint() ? "nothing is trained since the checkpoint, so nothing new is kept"
+                             : "nothing is trained yet, so nothing is kept",
+            seconds));
     if (is_worker) {
         fleet_.send_all(FrameKind::kSave);
     } else {

@@ -17,6 +17,10 @@ TEST_CASE("a decimal integer is the whole text or nothing") {
 TEST_CASE("the folder of a path is one that can be opened") {
     CHECK(folder_of("a/b/c") == "a/b");
     CHECK(folder_of("/a/b") == "/a");
+    const std::string here = std::filesystem::current_path().string();
+    CHECK(path_from_here(here + "/a/b") == "a/b");
+    CHECK(path_from_here(here + "/-run") == "./-run");
+    CHECK(path_from_here("/-run") == "/-run");
     CHECK(folder_of("/a") == "/");
     CHECK(folder_of("a") == ".");
     CHECK(folder_of("a/") == "a");

@@ -1,0 +1,103 @@
+// Options as other tools have them, or with values that they do not take: what is said of each.
+#include "launcher/run/parse_run.h"
+#include "launcher/run/run_options.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/run/build_job.h"
+#include "support/catch.h"
+#include "support/text_tools.h"
+
+using namespace dslaunch;
+using namespace dslaunch::launcher;
+
+namespace {
+
+RunOptions parse(const std::string& line) {
+    return parse_run_options(split(line, ' '));
+}
+
+std::string refusal(const std::string& line) {
+    return test::error_of(ExitCode::kUsage, [&] { (void)parse(line); });
+}
+
+void make_job(const std::string& line) {
+    Machine machine;
+    machine.host_name = "head";
+    machine.directory = "/home/me";
+    machine.binary_directory = "/opt/bin";
+    static_cast<void>(build_job(parse(line), machine));
+}
+
+}  // namespace
+
+TEST_CASE("an unknown option that another tool has is named as it is here") {
+    const std::pair<const char*, const char*> cases[] = {
+        {"--weight_decay 0.1", "--set optimizer.params.weight_decay=X"},
+        {"--max_grad_norm 1", "--set gradient_clipping=1.0"},
+        {"--lr_scheduler_type cosine", "--set scheduler.type=Cosine"},
+        {"--warmup_ratio 0.1", "--warmup-steps N"},
+        {"--load_in_4bit true", "--lora r=16,base=nf4"},
+        {"--gradient_checkpointing true", "activation_checkpointing.number_checkpoints=N"},
+        {"--sample_packing true", "`dslaunch data prepare --pack`"},
+        {"--eval_strategy steps", "--set dslaunch.eval_interval=N"},
+        {"--logging_steps 1", "metrics.jsonl"},
+        {"--lora_r 8", "--lora r=16"},
+        {"--optim adamw_torch", "--set optimizer.type=AdamW"}};
+    for (const auto& [typed, here] : cases) {
+        CAPTURE(typed);
+        CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains("; here it is "));
+        CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains(here));
+    }
+}
+
+TEST_CASE("a word that an option does not take is refused by that option's name") {
+    for (const char* line : {"--bf16 True t.pt", "t.pt --bf16 True", "t.pt --fp16 true",
+                             "t.pt --new-data True", "--resume True t.pt", "t.pt --dry-run True"})
+        CHECK_THAT(refusal(line), Catch::Contains("takes no value: leave `"));
+    CHECK_THAT(refusal("t.pt --bf16 False"),
+               Catch::Contains("--bf16 takes no value: leave both it and `False` out"));
+    // A program may have the name.
+    CHECK(parse("--no-python true").target == "true");
+    CHECK_THAT(refusal("t.pt --lora r=8 alpha=16"),
+               Catch::Contains("; --lora is one word: r=8,alpha=16"));
+    CHECK_THAT(refusal("t.pt --data a.bin b.bin"), Catch::Contains("--data takes one file"));
+    CHECK_THAT(refusal("t.pt -o run1 run2"), Catch::Contains("--output takes one folder"));
+    for (const char* line : {"t.pt --data a.bin --steps 2 x", "t.pt --data a.bin --batch-size 2 x"})
+        CHECK_THAT(refusal(line), !Catch::Contains("shell"));
+}
+
+TEST_CASE("a number in another spelling is named in ours") {
+    CHECK_THAT(refusal("t.pt --steps 1e1"), Catch::Contains("; write 10"));
+    CHECK_THAT(refusal("t.pt --micro-batch 4.0"), Catch::Contains("; write 4"));
+    for (const char* other : {"0.5", "1e99", "-1e1", "x"})
+        CHECK_THAT(refusal(std::string("t.pt --steps ") + other), !Catch::Contains("write"));
+    const std::pair<const char*, const char*> times[] = {{"10m", "600"},       {"1h30m", "5400"},
+                                                         {"01:00:00", "3600"}, {"02:30", "150"},
+                                                         {"1d", "86400"},      {"90s", "90"}};
+    for (const auto& [typed, seconds] : times)
+        for (const char* option : {"--time-limit", "--timeout", "--grace", "--connect-timeout"})
+            CHECK_THAT(refusal(fmt::format("t.pt {} {}", option, typed)),
+                       Catch::Contains(fmt::format("it is a number of seconds: {}", seconds)));
+    CHECK_THAT(refusal("t.pt --device cuda:1"), Catch::Contains("CUDA_VISIBLE_DEVICES=1 "));
+    CHECK_THAT(refusal("t.pt --device gpu"), Catch::Contains("write --device cuda"));
+    CHECK_THAT(test::error_of(ExitCode::kSetup, [] { make_job("--nproc_per_node gpu t.pt"); }),
+               Catch::Contains("--nproc_per_node gpu: this machine shows no GPU"));
+}
+
+TEST_CASE("--set and an option that differ on one key are refused") {
+    for (const char* line :
+         {"t.pt --set optimizer.params.lr=1e-3 --lr 5e-5",
+          "t.pt --lr 5e-5 --set optimizer.params.lr=1e-3", "t.pt --bf16 --set bf16.enabled=false",
+          "t.pt --lora r=8 --set dslaunch.lora.r=4", "t.pt --data a --set dslaunch.data.train=b"})
+        CHECK_THAT(refusal(line), Catch::Contains("contradicts another option"));
+    for (const char* line :
+         {"t.pt --set optimizer.params.lr=1e-3 --lr 0.001", "t.pt --set a=1 --set a=2",
+          "t.pt --data a --set dslaunch.data.train=a", "t.pt --steps 5 --set dslaunch.steps=5"})
+        CHECK_NOTHROW(parse(line));
+}

@@ -317,6 +317,7 @@ class TrainRole {
             evaluator.emplace(evaluator_parts(state, buffers), *setup_.data->eval);
         if (evaluator && job::writes_parameters(setup_))
             job::check_held_out_writes(setup_, evaluator->prepare().lowered());
+        if (!verifier_ && all_leave()) return leave_untrained(resumed);
         runtime::TrainerParts parts = trainer_parts();
         parts.segments = &segments;
         parts.state = &state;
@@ -353,6 +354,13 @@ class TrainRole {
         const bool wrote_weights = saving_->write_weights(state, buffers);
         if (gpu_.backend) gpu_.backend->leave();
         finish(result, wrote_weights);
+    }
+
+    void leave_untrained(const storage::TrainingState& resumed) const {
+        if (gpu_.backend) gpu_.backend->leave();
+        if (first())
+            fmt::print("stopped at step {} of {}: nothing was trained\n", resumed.step,
+                       setup_.config().steps);
     }
 
     void tell_ready(const storage::TrainingState& resumed) const {

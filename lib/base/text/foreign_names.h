@@ -17,7 +17,7 @@ struct ForeignName {
 };
 
 // clang-format off
-inline constexpr std::array<ForeignName, 106> kForeignNames = {{
+inline constexpr std::array<ForeignName, 111> kForeignNames = {{
     {"learning-rate", "optimizer.params.lr", "--lr X"},
     {"lr", "optimizer.params.lr", "--lr X"},
     {"base-lr", "optimizer.params.lr", "--lr X"},
@@ -54,6 +54,7 @@ inline constexpr std::array<ForeignName, 106> kForeignNames = {{
     {"clip-norm", "gradient_clipping", "--set gradient_clipping=1.0"},
     {"max-norm", "gradient_clipping", "--set gradient_clipping=1.0"},
     {"batch-size", "train_batch_size", "--micro-batch N and --accumulation N"},
+    {"train-batch", "train_batch_size", "--set train_batch_size=N, the rows of a step of all ranks"},
     {"global-batch-size", "train_batch_size", "--set train_batch_size=N, the rows of a step of all ranks"},
     {"micro-batch-size", "train_micro_batch_size_per_gpu", "--micro-batch N"},
     {"train-micro-batch-size", "train_micro_batch_size_per_gpu", "--micro-batch N"},
@@ -74,6 +75,7 @@ inline constexpr std::array<ForeignName, 106> kForeignNames = {{
     {"max-iters", "dslaunch.steps", "--steps N"},
     {"num-epochs", "dslaunch.epochs", "--epochs N"},
     {"num-train-epochs", "dslaunch.epochs", "--epochs N"},
+    {"steps-per-epoch", "dslaunch.epochs", "--epochs N: a pass is all of the data"},
     {"max-epochs", "dslaunch.epochs", "--epochs N"},
     {"eval-steps", "dslaunch.eval_interval", "--set dslaunch.eval_interval=N"},
     {"eval-interval", "dslaunch.eval_interval", "--set dslaunch.eval_interval=N"},
@@ -95,6 +97,8 @@ inline constexpr std::array<ForeignName, 106> kForeignNames = {{
     {"tf32", "", "nothing: leave it out"},
     {"zero", "zero_optimization.stage", "--set zero_optimization.stage=N"},
     {"zero-stage", "zero_optimization.stage", "--set zero_optimization.stage=N"},
+    {"fp8", "bf16.enabled", "--bf16 or --fp16: fp8 is not there"},
+    {"zero-config", "zero_optimization.stage", "--set zero_optimization.stage=N"},
     {"zero-optim", "zero_optimization.stage", "--set zero_optimization.stage=N"},
     {"adapter", "dslaunch.lora", "--lora r=16,alpha=32"},
     {"finetuning-type", "dslaunch.lora", "--lora r=16,alpha=32"},
@@ -110,6 +114,7 @@ inline constexpr std::array<ForeignName, 106> kForeignNames = {{
     {"lora-target-linear", "dslaunch.lora.targets", "--lora r=16,targets=all-linear"},
     {"load-in-4bit", "dslaunch.lora.base", "--lora r=16,base=nf4"},
     {"load-in-8bit", "dslaunch.lora.base", "--lora r=16,base=int8"},
+    {"quantize-weights", "dslaunch.lora.base", "--lora r=16,base=nf4"},
     {"quantization-bit", "dslaunch.lora.base", "--lora r=16,base=nf4"},
     {"base-model", "", "the folder of the model as the first word"},
     {"model-name-or-path", "", "the folder of the model as the first word"},

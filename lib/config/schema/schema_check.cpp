@@ -134,13 +134,13 @@ std::optional<std::string> other_home(const std::string& name) {
 
 // Words in names of settings that change a training.
 constexpr std::array kTrainingWords = {
-    "lr",        "rate",     "batch",  "zero",     "stage",     "clip",         "clipping",
-    "step",      "steps",    "epoch",  "epochs",   "iters",     "adapter",      "adapters",
-    "lora",      "qlora",    "peft",   "bit",      "4bit",      "8bit",         "quant",
-    "precision", "fp16",     "bf16",   "fp8",      "dtype",     "optim",        "optimizer",
-    "scheduler", "schedule", "warmup", "decay",    "momentum",  "model",        "data",
-    "dataset",   "datasets", "grad",   "gradient", "gradients", "accumulation", "loss",
-    "parallel"};
+    "lr",        "rate",     "batch",    "zero",         "stage",     "clip",         "clipping",
+    "step",      "steps",    "epoch",    "epochs",       "iters",     "adapter",      "adapters",
+    "lora",      "qlora",    "peft",     "bit",          "4bit",      "8bit",         "quant",
+    "precision", "fp16",     "bf16",     "fp8",          "dtype",     "optim",        "optimizer",
+    "scheduler", "schedule", "warmup",   "decay",        "momentum",  "model",        "data",
+    "dataset",   "datasets", "grad",     "gradient",     "gradients", "accumulation", "loss",
+    "weight",    "weights",  "quantize", "quantization", "moe",       "experts",      "parallel"};
 
 bool names_training(const std::string& name) {
     return std::ranges::any_of(split(folded_name(name), '-'), [](const std::string& word) {
@@ -360,7 +360,8 @@ std::optional<std::string> meant_key(const std::string& path, const std::string&
         if (const ForeignName* foreign = find_foreign(name)) return place_text(*foreign);
         if (const std::string home = home_of(name); !home.empty())
             return fmt::format("`{}.{}`", home, name);
-        if (const ForeignName* inner = foreign_inside(value)) return place_text(*inner);
+        if (const ForeignName* inner = foreign_inside(value))
+            return fmt::format("{} for `{}` in it", place_text(*inner), inner->name);
     }
     if (!names_training(name)) return std::nullopt;
     const auto near = nearest(name, key_names(path));

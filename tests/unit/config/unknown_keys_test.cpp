@@ -39,6 +39,10 @@ TEST_CASE("ignored names that speak of the training are warnings with the right 
                  {"lr_scheduler", "cosine", "scheduler.type"},
                  {"offload_optimizer", "{device: cpu}", "zero_optimization.offload_optimizer"},
                  {"training", "{a: [{max_steps: 3}]}", "dslaunch.steps"},
+                 {"fp8", "{enabled: true}", "bf16.enabled"},
+                 {"train_batch", "8", "train_batch_size"},
+                 {"quantize_weights", "true", "dslaunch.lora.base"},
+                 {"moe", "{enabled: true}", ""},
                  {"data_of_mine", "x", ""}};
     for (const auto& [name, value, meant] : cases) {
         const Resolved result = resolved(fmt::format("{{{}: {}}}", name, value), 1);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "launch/machine/control_group.h"
+
 namespace dslaunch::worker {
 
 [[nodiscard]] inline int processors_allowed() {
@@ -12,6 +14,14 @@ namespace dslaunch::worker {
     CPU_ZERO(&set);
     if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
     return std::max(CPU_COUNT(&set), 1);
+}
+
+// Returns how many processors' time this process gets: fewer than it may use where its control
+// group has a quota, as in a container. More threads would be stopped in turns and wait for each
+// other.
+[[nodiscard]] inline int processors_granted() {
+    const int quota = launch::processors_granted("");
+    return quota > 0 ? std::min(quota, processors_allowed()) : processors_allowed();
 }
 
 }  // namespace dslaunch::worker

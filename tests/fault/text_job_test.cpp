@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <utility>
 
@@ -512,6 +513,34 @@ TEST_CASE("a process without a launcher obeys OMP_NUM_THREADS, and --threads bef
         CHECK(said.code == 0);
         CHECK_THAT(said.err, Catch::Contains(row.says));
     }
+}
+
+TEST_CASE("a process without a launcher takes no more threads than its control group grants") {
+    // Version 2 of the kernel's interface, else version 1; the time of one processor.
+    const bool is_v2 = std::filesystem::exists("/sys/fs/cgroup/cgroup.controllers");
+    const std::string group =
+        fmt::format("/sys/fs/cgroup/{}dslaunch-test-{}", is_v2 ? "" : "cpu/", ::getpid());
+    std::error_code error;
+    std::filesystem::create_directory(group, error);
+    std::ofstream quota(group + (is_v2 ? "/cpu.max" : "/cpu.cfs_quota_us"));
+    quota << (is_v2 ? "100000 100000" : "100000") << std::flush;
+    if (error || !quota.good()) {
+        std::filesystem::remove(group, error);
+        return report_skipped("threads in a control group",
+                              "making one with a quota of processors needs root and delegation");
+    }
+    {
+        const TemporaryFolder folder;
+        JobProcess process(
+            folder, {"sh", "-c",
+                     fmt::format("unset OMP_NUM_THREADS; echo $$ > {}/cgroup.procs && exec {} "
+                                 "generate {} --prompt-ids 1 --as ids --tokens 1 --context 8",
+                                 group, kDslaunch, endless_model(folder))});
+        CHECK(process.wait() == 0);
+        INFO(process.err());
+        CHECK_THAT(process.err(), Catch::Contains(", 1 thread, "));
+    }
+    std::filesystem::remove(group, error);
 }
 
 }  // namespace dslaunch::test

@@ -35,7 +35,7 @@ class Preparation {
           tokenizer_(tokens::Tokenizer::of_folder(arguments.model)),
           ends_(end_tokens(arguments.model, tokenizer_)),
           chat_(tokens::ChatTemplates::read(arguments.model)),
-          team_(arguments.threads > 0 ? static_cast<int>(arguments.threads) : processors_allowed()),
+          team_(arguments.threads > 0 ? static_cast<int>(arguments.threads) : processors_granted()),
           lines_(arguments.files),
           rows_(rules_of(arguments, ends_)),
           progress_("data", "preparing", megabytes_of(arguments.files), "MB") {

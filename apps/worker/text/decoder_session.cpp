@@ -107,7 +107,7 @@ int DecoderSession::threads() const {
         if (const auto threads = parse_int(trim(split(given, ',').front()));
             threads && *threads > 0)
             return static_cast<int>(std::min(*threads, kThreadsMax));
-    return std::max(processors_allowed() / process_.environment.local_world_size, 1);
+    return std::max(processors_granted() / process_.environment.local_world_size, 1);
 }
 
 std::optional<MemoryLimit> DecoderSession::memory_share() const {

@@ -13,6 +13,7 @@
 #include "storage/adapter/adapter_changes.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/named_place.h"
+#include "worker/processors.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
 #include "worker/text/generation_defaults.h"
@@ -29,6 +30,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 
 namespace dslaunch::worker {
@@ -188,7 +190,11 @@ void generate_with_module(const GenerateArguments& arguments) {
             "--weights, --cache-dtype and --tensor-ranks are for a Hugging Face folder on CPUs: {} "
             "is run by its graph{}, which has none of them",
             printable(given.model), arguments.device == "cpu" ? "" : " on a GPU");
-    if (given.threads > 0) at::set_num_threads(static_cast<int>(given.threads));
+    if (given.threads > 0) {
+        at::set_num_threads(static_cast<int>(given.threads));
+    } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+        at::set_num_threads(processors_granted());
+    }
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
     const at::Device device = gpu ? runtime::torch_device(*gpu) : at::Device(at::kCPU);
     graph::load_op_libraries(arguments.op_libraries);

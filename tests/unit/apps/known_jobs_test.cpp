@@ -84,9 +84,9 @@ TEST_CASE("an id may be shortened while it is one job's, and is never a path") {
     CHECK(find_job(folder.path(), "abc2").id == "abc2");
     CHECK_THAT(refusal(folder.path(), "ab"), Catch::Contains("may mean 3 jobs"));
     CHECK_THAT(refusal(folder.path(), "q"), Catch::Contains("no job `q` is known"));
-    for (const char* hostile :
-         {"", "..", "../jobs", "/etc", "a/b", "x\n", "\x1b[31m", "$(id)", "*"})
+    for (const char* hostile : {"..", "../jobs", "/etc", "a/b", "x\n", "\x1b[31m", "$(id)", "*"})
         CHECK_THAT(refusal(folder.path(), hostile), Catch::Contains("is no job's id"));
+    CHECK_THAT(refusal(folder.path(), ""), Catch::Contains("which job?"));
 }
 
 TEST_CASE("a job is found by its output folder and by a file in it, and its end is told in words") {

@@ -21,11 +21,13 @@
 #include "launch/plan/join_token.h"
 #include "launch/process/standard_streams.h"
 #include "launcher/subcommands.h"
+#include "storage/huggingface/named_place.h"
 
 namespace dslaunch::launcher {
 namespace {
 
 [[noreturn]] void refuse_help_of(const std::string& word) {
+    storage::refuse_download(word, "");
     std::vector<std::string> names;
     for (const Subcommand& row : subcommands())
         if (row.is_offered) names.emplace_back(row.name);

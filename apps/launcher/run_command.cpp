@@ -154,11 +154,12 @@ void refuse_folder(const launch::JobSpec& spec) {
         !std::filesystem::is_directory(path_of_target(spec), unreadable)) {
         return;
     }
-    static_cast<void>(storage::model_at(path_of_target(spec)));  // says what is in it
+    const std::string path = path_from_here(path_of_target(spec));
+    static_cast<void>(storage::model_at(path));  // says what is in it
     fail(ExitCode::kInput,
          "{}: is a folder without a config.json, so no model of Hugging Face; TARGET is such a "
          "folder, a model's file (train.pt2, train.pt), a script or a program",
-         printable(path_of_target(spec)));
+         printable(path));
 }
 
 void require_output_folder(const launch::JobSpec& spec) {

@@ -201,6 +201,8 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"bundle", "DIR/two"}, 66, "is there already; --force replaces it"},
             {{"pack", "MODELS/gpt.pt", "--config", "DIR/none.json"}, 65, "no such file"},
             {{"help", "rnu"}, 64, "did you mean `run`?"},
+            {{"help", "download"}, 64, "hf download ORG/NAME --local-dir NAME"},
+            {{"plan", "DIR/text.txt"}, 66, "is text, not a model (a Hugging Face folder"},
             {{"model", "download", "SmolLM2"}, 64, "hf download ORG/SmolLM2 --local-dir SmolLM2"},
             {{"pull", "Org/Name"}, 64, "`pull`: dslaunch downloads nothing. Fetch it: hf downl"},
             {{"data", "show", "DIR/rows.jsonl", "--model", "DIR/folder"},

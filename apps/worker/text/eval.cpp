@@ -1,4 +1,4 @@
-// dsworker eval: how well a language model foretells held-out text, and which of several answers it
+// dsworker eval: how well a language model predicts held-out text, and which of several answers it
 // finds likeliest.
 #include <fmt/core.h>
 

@@ -77,10 +77,14 @@ std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
     switch (kind) {
         case FileKind::kTorchScript:
         case FileKind::kExportedProgram:
-        case FileKind::kText:
         case FileKind::kUnreadZip:
         case FileKind::kOther:
             return std::nullopt;
+        case FileKind::kText:
+            if (path.ends_with(".pt") || path.ends_with(".pt2")) return std::nullopt;
+            return "is text, not a model (a Hugging Face folder, train.pt2, train.pt). To train on "
+                   "it: " +
+                   two_commands(path);
         case FileKind::kPickle:
             return std::string(
                        "is a pickle of torch.save: weights, or a module by the name of its class, "

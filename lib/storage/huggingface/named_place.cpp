@@ -147,6 +147,13 @@ std::string model_at(const std::string& path) {
              "{0}: is the folder of a job that has not written its weights; of its newest "
              "checkpoint they are taken by: dslaunch ckpt export {0} NEW",
              printable(path));
+    const std::filesystem::path place = std::filesystem::path(path).lexically_normal();
+    for (const std::filesystem::path& job :
+         {place.parent_path(), place.parent_path().parent_path()})
+        if (!job.empty() && archive_of_job(job.string()))
+            fail(ExitCode::kInput,
+                 "{0}: is a folder of the job {1}; its trained model is named {1}", printable(path),
+                 printable(job.string()));
     fail(ExitCode::kInput,
          "{}: is a folder without a config.json, not a model (Hugging Face's folders have one; "
          "torch.export.save and torch.jit.save write files)",

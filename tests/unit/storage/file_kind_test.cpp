@@ -101,11 +101,11 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
         {"\x28\xb5\x2f\xfd and so on", "is compressed", kUnpack},
         {"PAR1 and so on", kTable, kTable},
         {"ARROW1 and so on", kTable, kTable},
-        {"In the beginning God created the heaven and the earth.", "accepted",
+        {"In the beginning God created the heaven and the earth.", "is text, not a model (a",
          "is text, not tokens: `dslaunch tokens bytes"},
         {"\xe8\xb5\xb7\xe5\x88\x9d\xe7\xa5\x9e\xe5\x88\x9b\xe9\x80\xa0\xe5\xa4\xa9\xe5\x9c\xb0"
          "\xe3\x80\x82\xe5\x9c\xb0\xe6\x98\xaf\xe7\xa9\xba\xe8\x99\x9a\xe6\xb7\xb7\xe6\xb2\x8c",
-         "accepted", "is text, not tokens"},
+         "dslaunch data prepare ", "is text, not tokens"},
         {"", "accepted", "accepted"},
         {std::string(40, '\5'), "accepted", "accepted"},
         {zip_of({"m/data.pkl"}).substr(0, 30), "accepted", kUnpack},

@@ -67,6 +67,11 @@ TEST_CASE("the folder of a job stands for the model or the adapter that the job 
                                    "run/model.pt --prompt TEXT, or "
                                    "--prompt-ids 5,17,2"));
     CHECK(folder_model_at(at + "hf", "serve") == at + "hf");
+    for (const char* below : {"run/checkpoints", "run/checkpoints/step-3"}) {
+        std::filesystem::create_directories(at + below);
+        CHECK_THAT(said([&] { return model_at(at + below); }),
+                   Catch::Contains("its trained model is named " + at + "run"));
+    }
     CHECK_THAT(said([&] { return tokenizer_folder_at(at + "train.pt"); }),
                Catch::Contains("dslaunch tokens bytes FILE"));
 }

@@ -106,7 +106,7 @@ constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch.lora.modules_to_save", kStrings, "null", "", "Modules that train as they are and are saved with the adapters"},
     {"dslaunch.lora.base", kString, "as_is", "as_is|int8|int4|nf4", kBaseDoc},
     {"dslaunch.lora.init", kString, "null", "", "Folder of an adapter to begin with, as PEFT writes it; null: a new one"},
-    {"dslaunch.offload", kObject, "null", "", "Offload to nvme, beside zero_optimization and aio"},
+    {"dslaunch.offload", kObject, "null", "", "Offload to nvme: settings that zero_optimization and aio do not have"},
     {"dslaunch.offload.chunk_numel", kInt, "null", ">0", "Elements of optimizer states that pass through memory together, null: the plan chooses"},
     {"dslaunch.offload.placement", kString, "fixed", "fixed|auto", kPlacementDoc},
     {"dslaunch.offload.cache", kString, "fifo", "fifo|lru|lfu", kCacheDoc},

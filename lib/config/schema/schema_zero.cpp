@@ -90,7 +90,7 @@ constexpr KeySpec kZeroKeys[] = {
     {"zero_optimization.zenflow.auto_ratio", kFloat, "0.99", "0..1", "Threshold of automatic intervals", kWithoutEffect, "update_interval auto is a number, so that plans are known from the start"},
     {"zero_optimization.zenflow.full_warm_up_rounds", kInt, "0", ">=0", "First steps, one at least, that update everything"},
     {"zero_optimization.zenflow.steps_per_epoch", kInt, "null", ">0", "Steps of an epoch, by which select_strategy epoch counts"},
-    {"zero_optimization.zenflow.pt_reserved_cores_perc", kFloat, "0.5", "0..1", "Part of the cores for PyTorch", kWithoutEffect, "a late update has one thread beside the rank's own"},
+    {"zero_optimization.zenflow.pt_reserved_cores_perc", kFloat, "0.5", "0..1", "Part of the cores for PyTorch", kWithoutEffect, "a late update has one thread in addition to the rank's own"},
     {"zero_optimization.offload_param", kObject, "null", "", "Parameters on disk (stage 3)"},
     {"zero_optimization.offload_param.device", kString, "none", "none|cpu|nvme", "Where they are kept; on a CPU run cpu is where they are anyway"},
     {"zero_optimization.offload_param.nvme_path", kStrings, "null", "", "Folder on the disk, or a list of one folder on each disk, striped"},

@@ -53,8 +53,11 @@ std::string seconds_advice(const std::string& value) {
         std::string digits;
         bool has_unit = false;
         for (const char c : lower(value)) {
-            const double unit = c == 's' ? 1 : c == 'm' ? 60 : c == 'h' ? 3600 : c == 'd' ? 86'400
-                                                                                          : 0;
+            const double unit = c == 's'   ? 1
+                                : c == 'm' ? 60
+                                : c == 'h' ? 3600
+                                : c == 'd' ? 86'400
+                                           : 0;
             if (unit == 0) {
                 digits += c;
                 continue;

@@ -60,13 +60,13 @@ struct RunOptions {
     bool verify = false;
     // Training, for a model only
     std::string config;
-    bool deepspeed = false;                 // --deepspeed: a word behind it may be the config
-    std::vector<std::string> set;           // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
+    bool deepspeed = false;        // --deepspeed: a word behind it may be the config
+    std::vector<std::string> set;  // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
     std::vector<std::string> set_by_options;  // those of `set` that shorthands have added
-    std::vector<std::string> op_libraries;  // --op-library; `set` has them too
-    bool trust_model = false;               // --trust-model
-    std::string scratch;                    // --scratch, for `dslaunch verify`
-    bool verifies = false;                  // `dslaunch verify`
+    std::vector<std::string> op_libraries;    // --op-library; `set` has them too
+    bool trust_model = false;                 // --trust-model
+    std::string scratch;                      // --scratch, for `dslaunch verify`
+    bool verifies = false;                    // `dslaunch verify`
     std::string role;                   // of dsworker, `generate`; empty: train. `arguments` are
                                         // then the role's, behind the model
     std::optional<double> timeout_s;    // limit of a rank's wait for another; nullopt: dsworker's

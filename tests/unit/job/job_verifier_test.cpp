@@ -121,9 +121,9 @@ TEST_CASE("a job is what one rank alone computes, to the bit in fp32") {
 }
 
 TEST_CASE("updates of a learning rate of 0 are no proof, and the report says what is") {
-    const std::string report = verify(
-        R"("scheduler": {"type": "WarmupCosineLR",)"
-        R"( "params": {"warmup_num_steps": 120, "total_num_steps": 1800}},)");
+    const std::string report =
+        verify(R"("scheduler": {"type": "WarmupCosineLR",)"
+               R"( "params": {"warmup_num_steps": 120, "total_num_steps": 1800}},)");
     INFO(report);
     // The cosine's warm-up is 0 at updates 0 and 1, and 1 / ln 120 of the way at update 2.
     CHECK_THAT(report, Catch::Contains("The learning rate was 0 in all of them, so that no update "

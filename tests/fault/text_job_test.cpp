@@ -493,6 +493,23 @@ TEST_CASE("a file of prompts that has none is refused at once, and a bad line is
     CHECK_THAT(said.out, Catch::Contains("\"error\""));
 }
 
+TEST_CASE("a text that the context ends says so, and a prompt beyond it is refused unprinted") {
+    const TemporaryFolder folder;
+    const std::vector<std::string> words = {
+        endless_model(folder), "--as", "ids", "--tokens", "9", "--context", "4", "--prompt-ids"};
+    const Said ended = run_generate(folder, with(words, {"1,2"}));
+    INFO(ended.err);
+    CHECK(ended.code == 0);
+    CHECK_THAT(ended.err, Catch::Contains("the text stops here: the model sees 4 tokens at most"));
+    const Said refused = run_generate(folder, with(words, {"1,2,3,4,5"}));
+    CHECK(refused.code == 66);
+    CHECK(refused.out.empty());
+    CHECK_THAT(refused.err, Catch::Contains("the prompt has 5 tokens, and the context"));
+    const Said whole = run_generate(
+        folder, {words[0], "--as", "ids", "--tokens", "2", "--context", "9", "--prompt-ids", "1"});
+    CHECK(whole.err.find("stops here") == std::string::npos);
+}
+
 TEST_CASE("a process without a launcher obeys OMP_NUM_THREADS, and --threads before it") {
     const TemporaryFolder folder;
     const std::string model = endless_model(folder);

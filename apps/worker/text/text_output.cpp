@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "infer/engine/engine.h"
@@ -120,19 +121,23 @@ int64_t tokens_max_of(const WritingOptions& options, int64_t prompt_tokens) {
 
 void write_one(infer::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
                const Prompt& prompt) {
-    if (options.as_text) print(prompt.shown);
     Writing writing(files, options, prompt);
-    if (options.tokens_max > 0) {
-        infer::Engine engine(runner, {1, 1});
-        static_cast<void>(engine.add(request_of(prompt, options, files)));
-        while (!engine.idle() && !writing.has_ended())
-            for (const infer::MadeToken& made : engine.step()) {
-                if (made.end == infer::EndReason::kBroken)
-                    fail(ExitCode::kInput, "{}", infer::kBrokenLogits);
-                print(writing.push(made));
-            }
-    }
+    infer::Engine engine(runner, {1, 1});
+    // A prompt that is refused is not printed first.
+    if (options.tokens_max > 0) static_cast<void>(engine.add(request_of(prompt, options, files)));
+    if (options.as_text) print(prompt.shown);
+    infer::EndReason end = infer::EndReason::kNone;
+    while (!engine.idle() && !writing.has_ended() && end != infer::EndReason::kBroken)
+        for (const infer::MadeToken& made : engine.step()) {
+            end = made.end;
+            if (end != infer::EndReason::kBroken) print(writing.push(made));
+        }
     print("\n");
+    if (end == infer::EndReason::kBroken) fail(ExitCode::kInput, "{}", infer::kBrokenLogits);
+    if (end == infer::EndReason::kContext)
+        log_warn("generate", "the text stops here: the model sees {} tokens at most{}",
+                 runner.positions_max(),
+                 runner.positions_max() < runner.context() ? ", for which there is memory" : "");
 }
 
 void write_all(infer::StepRunner& runner, const TextFiles& files, const WritingOptions& options,

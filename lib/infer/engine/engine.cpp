@@ -38,7 +38,8 @@ void Engine::check(const Request& request) const {
     const int64_t prompt_numel = std::ssize(request.prompt);
     if (prompt_numel > positions)
         fail(ExitCode::kInput, "the prompt has {} tokens, and {} is {}: shorten it", prompt_numel,
-             positions == runner_.context() ? "the model's context" : "all of the cache's room",
+             positions == runner_.context() ? "the context (the model's, or --context)"
+                                            : "all of the cache's room",
              positions);
 }
 

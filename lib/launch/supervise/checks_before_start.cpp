@@ -18,10 +18,10 @@ using std::chrono::steady_clock;
 
 constexpr const char* kHostAdvice =
     "`dslaunch hosts trust` sets up keys and known_hosts, --push sends what is missing, --exclude "
-    "leaves hosts out, --nnodes MIN:MAX goes on with those that answer";
+    "leaves hosts out; a training goes on with those that answer by --nnodes MIN:MAX";
 constexpr const char* kNameAdvice =
     "Look at the spelling in the hostfile, at /etc/hosts and ~/.ssh/config; --exclude leaves hosts "
-    "out, --nnodes MIN:MAX goes on with those that answer";
+    "out; a training goes on with those that answer by --nnodes MIN:MAX";
 // The agents are heard this often while large files are read here.
 constexpr milliseconds kLookWhileReading{100};
 

@@ -66,14 +66,37 @@ std::vector<std::string> names_of(const ColumnMatch& match, std::span<const size
     return names;
 }
 
+// Returns the options that name a column for each argument, COLUMN where none is known, and the
+// loss's target.
+std::string naming_options(const ColumnMatch& match,
+                           std::span<const std::optional<size_t>> column_of) {
+    std::string options;
+    for (size_t i = 0; i < match.arguments.size(); ++i) {
+        const std::string column =
+            column_of[i] ? printable(match.columns[*column_of[i]]) : "COLUMN";
+        const bool is_unnamed = match.arguments[i].empty();
+        if (is_unnamed) options += fmt::format(" --set dslaunch.loss.target={}", column);
+        options += fmt::format(" --set dslaunch.data.columns.{}={}",
+                               is_unnamed ? column : printable(match.arguments[i]), column);
+    }
+    return options;
+}
+
 [[noreturn]] void fail_leftover(const ColumnMatch& match, std::span<const size_t> columns,
-                                std::span<const size_t> arguments) {
+                                std::span<const size_t> arguments,
+                                std::span<const std::optional<size_t>> column_of) {
+    if (arguments.empty())
+        fail(ExitCode::kInput,
+             "{}: forward has a column for each argument, and takes no {}. To leave that out, name "
+             "those that it takes:{}",
+             match.path, listed(names_of(match, columns)), naming_options(match, column_of));
     std::vector<std::string> argument_names;
     for (const size_t argument : arguments) argument_names.push_back(match.arguments[argument]);
     fail(ExitCode::kInput,
          "{}: columns and arguments do not pair up. Left over: columns {}; arguments {}. {}. Say "
-         "which column feeds which argument in dslaunch.data.columns",
-         match.path, listed(names_of(match, columns)), listed(argument_names), both(match));
+         "which column feeds which argument (dslaunch.data.columns):{}",
+         match.path, listed(names_of(match, columns)), listed(argument_names), both(match),
+         naming_options(match, column_of));
 }
 
 // The one of the columns LEFT that can be the loss's target, whose name the config does not say.
@@ -126,7 +149,7 @@ std::vector<size_t> match_columns(const ColumnMatch& match) {
     if (left.size() == 1 && without.size() == 1) {
         column_of[without.front()] = left.front();
     } else if (!without.empty() || (!left.empty() && match.chosen.size() != arguments)) {
-        fail_leftover(match, left, without);
+        fail_leftover(match, left, without, column_of);
     }
     std::vector<size_t> columns;
     for (const auto& column : column_of) columns.push_back(*column);

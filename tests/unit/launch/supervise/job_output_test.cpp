@@ -132,6 +132,28 @@ TEST_CASE("half a line that a killed launcher left in the metrics is cut off, wh
     }
 }
 
+TEST_CASE(
+    "a run that begins anew sets the metrics before it aside, one that goes on adds to them") {
+    const std::string earlier = "{\"step\": 0, \"eval_loss\": 3}\n{\"step\": 1, \"loss\": 2}\n";
+    const std::pair<std::string, bool> rows[] = {{"{\"step\": 0, \"eval_loss\": 4}", true},
+                                                 {"{\"step\": 1, \"loss\": 4}", true},
+                                                 {"{\"step\": 2, \"loss\": 1}", false}};
+    for (const auto& [first, begins] : rows) {
+        TemporaryFolder folder;
+        std::ofstream(folder.path() + "/metrics.jsonl") << earlier;
+        JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
+        StandardStreams streams;
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
+        output.metrics(first);
+        output.metrics("{\"step\": 1, \"loss\": 5}");  // as after a restart
+        files.finish();
+        const std::string added = first + "\n{\"step\": 1, \"loss\": 5}\n";
+        CHECK(folder.read("metrics.jsonl") == (begins ? added : earlier + added));
+        if (begins) CHECK(folder.read("metrics-1.jsonl") == earlier);
+    }
+}
+
 TEST_CASE("results of a model's rank 0 are plain on stdout, all else carries its rank on stderr") {
     Captured captured;
     TemporaryFolder folder;

@@ -155,14 +155,33 @@ TEST_CASE("columns and arguments that do not meet are both listed") {
         std::string message;
     };
     const std::string has = "the file has the columns x, y; forward takes the arguments ";
-    const std::string say = ". Say which column feeds which argument in dslaunch.data.columns";
+    const std::string say = ". Say which column feeds which argument (dslaunch.data.columns):";
+    const std::string set = " --set dslaunch.data.columns.";
     const std::string start = "DIR/d.safetensors: ";
     const std::string left = start + "columns and arguments do not pair up. Left over: columns ";
     for (const Case& c : std::vector<Case>{
-             {{"a", "b"}, {}, "", left + "x, y; arguments a, b. " + has + "a, b" + say},
-             {{"x"}, {}, "", left + "y; arguments none. " + has + "x" + say},
-             {{"x", "y", "z"}, {}, "", left + "none; arguments z. " + has + "x, y, z" + say},
-             {{"x", "k", "m"}, {}, "", left + "y; arguments k, m. " + has + "x, k, m" + say},
+             {{"a", "b"},
+              {},
+              "",
+              left + "x, y; arguments a, b. " + has + "a, b" + say + set + "a=COLUMN" + set +
+                  "b=COLUMN"},
+             {{"x"},
+              {},
+              "",
+              start +
+                  "forward has a column for each argument, and takes no y. To leave that out, name "
+                  "those that it takes:" +
+                  set + "x=x"},
+             {{"x", "y", "z"},
+              {},
+              "",
+              left + "none; arguments z. " + has + "x, y, z" + say + set + "x=x" + set + "y=y" +
+                  set + "z=COLUMN"},
+             {{"x", "k", "m"},
+              {},
+              "",
+              left + "y; arguments k, m. " + has + "x, k, m" + say + set + "x=x" + set +
+                  "k=COLUMN" + set + "m=COLUMN"},
              {{"x", "labels"},
               {},
               "labels",

@@ -169,11 +169,11 @@ TEST_CASE("among several columns the target of a loss is the only one of its typ
                   "; if forward returns the loss itself, name none (--loss, dslaunch.loss)"},
              {{"pixels", "id"},
               LossKind::kCrossEntropy,
-              ": columns and arguments do not pair up. Left over: columns weight; arguments none. "
-              "the "
-              "file has the columns pixels, weight, class, id; forward takes the arguments pixels, "
-              "id, (the loss's target). Say which column feeds which argument in "
-              "dslaunch.data.columns"}}) {
+              ": forward has a column for each argument, and takes no weight. To leave that out, "
+              "name "
+              "those that it takes: --set dslaunch.data.columns.pixels=pixels --set "
+              "dslaunch.data.columns.id=id --set dslaunch.loss.target=class --set "
+              "dslaunch.data.columns.class=class"}}) {
         CAPTURE(c.arguments, c.choice);
         std::vector<std::string> arguments = c.arguments;
         arguments.emplace_back();

@@ -508,6 +508,7 @@ TEST_CASE("a text that the context ends says so, and a prompt beyond it is refus
     const Said whole = run_generate(
         folder, {words[0], "--as", "ids", "--tokens", "2", "--context", "9", "--prompt-ids", "1"});
     CHECK(whole.err.find("stops here") == std::string::npos);
+    CHECK(run_generate(folder, with(words, {"1", "--seed", "-1"})).code == 64);
 }
 
 TEST_CASE("a process without a launcher obeys OMP_NUM_THREADS, and --threads before it") {

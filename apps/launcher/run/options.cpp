@@ -161,7 +161,8 @@ std::string OptionParser::value_of(const Option& option, const std::string& type
         next_ < arguments_.size() && (option.may_be_empty || !arguments_[next_].empty()) &&
         (!arguments_[next_].starts_with("--") || arguments_[next_].find(' ') != std::string::npos);
     if (!is_value)
-        fail(ExitCode::kUsage, "{} needs a value: {} {}", typed, typed, option.value_name);
+        fail(ExitCode::kUsage, "{} needs a value: {} {}{}", typed, typed, option.value_name,
+             typed == "--lora" ? ", as r=16,alpha=32" : "");
     return arguments_[next_++];
 }
 

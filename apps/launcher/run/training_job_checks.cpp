@@ -271,6 +271,13 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
              "dslaunch.data.train");
     require_data(data.train_path, kTrain, found, spec);
     require_data(data.eval_path, kEval, found, spec);
+    std::error_code unreadable;
+    if (!data.eval_path.empty() &&
+        std::filesystem::equivalent(find_data(data.train_path, kTrain, found, spec),
+                                    find_data(data.eval_path, kEval, found, spec), unreadable))
+        log_warn("data",
+                 "the held-out data are the training data, so their loss says nothing of other "
+                 "data; --set dslaunch.data.eval_fraction=0.05 holds a part of them out");
     return {finished_step(options, spec, resolved.config.steps)};
 }
 

@@ -1,4 +1,5 @@
 // dsworker data: rows of tokens from lines of text, and what such rows hold.
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -99,6 +100,11 @@ int data_main(int argc, char** argv) {
                  prepare.out);
         prepare.model = storage::tokenizer_folder_at(prepare.model);
         storage::require_new_file(prepare.out, prepare.force);
+        std::error_code missing;
+        for (const std::string& file : prepare.files)
+            if (std::filesystem::equivalent(file, prepare.out, missing))
+                fail(ExitCode::kUsage,
+                     "--out {}: is read too, and would be lost: name another file", prepare.out);
         prepare_data(prepare);
     } else if (app.chose("show")) {
         if (!show.model.empty()) show.model = storage::tokenizer_folder_at(show.model);

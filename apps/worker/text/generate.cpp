@@ -72,7 +72,7 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
             "tokens to make at most; default: generation_config.json's, else 200")
         .range(int64_t{0}, kPositionsMax);
     declare_sampling(app, arguments.sampling);
-    app.add("--seed N", arguments.writing.sampling.seed, "of the draws").show_default();
+    app.add("--seed N", arguments.writing.sampling.seed, "of the draws").show_default().at_least(0);
     app.add("--stop TEXT", arguments.writing.stops,
             "ends the text, which it is no part of; repeatable");
     app.add("--ignore-eos", arguments.writing.ignores_end, "go on behind tokens that end a text");

@@ -59,7 +59,13 @@ std::string meant_text(const CLI::App& app) {
 std::string describe_extra(const CLI::App& app, const std::string& word) {
     if (word.size() > 1 && word.front() == '-') {
         const std::string name = word.substr(0, word.find('='));
-        const std::string guess = guess_text(name, long_names(app));
+        const std::vector<std::string> known = long_names(app);
+        // `--api-key` is the beginning of a name that takes more than it says.
+        const auto longer = std::ranges::find_if(
+            known, [&](const std::string& other) { return other.starts_with(name + "-"); });
+        const std::string guess = longer == known.end()
+                                      ? guess_text(name, known)
+                                      : fmt::format(", did you mean `{}`?", *longer);
         return fmt::format("unknown option `{}`{}", printable(name),
                            guess.empty() ? "; --help lists all" : guess);
     }

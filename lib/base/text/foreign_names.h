@@ -17,9 +17,10 @@ struct ForeignName {
 };
 
 // clang-format off
-inline constexpr std::array<ForeignName, 111> kForeignNames = {{
+inline constexpr std::array<ForeignName, 112> kForeignNames = {{
     {"learning-rate", "optimizer.params.lr", "--lr X"},
     {"lr", "optimizer.params.lr", "--lr X"},
+    {"qlora", "dslaunch.lora.base", "--lora r=16,alpha=32,base=nf4"},
     {"base-lr", "optimizer.params.lr", "--lr X"},
     {"max-lr", "optimizer.params.lr", "--lr X"},
     {"peak-lr", "optimizer.params.lr", "--lr X"},

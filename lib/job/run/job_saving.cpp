@@ -154,10 +154,11 @@ void JobSaving::require_choice() const {
 void JobSaving::describe_resume() const {
     const storage::Checkpoint& checkpoint = saved_->checkpoint();
     const storage::TrainingState& training = saved_->training();
-    log_info("checkpoint",
-             "resuming from {}: step {}, {} samples seen, saved by {} ranks at ZeRO stage {}",
-             reader_->folder(), training.step, training.samples_seen, checkpoint.world_size,
-             checkpoint.zero_stage);
+    log_info(
+        "checkpoint",
+        "resuming from {}: its weights, step {}, {} samples seen, saved by {} at ZeRO stage {}",
+        reader_->folder(), training.step, training.samples_seen,
+        counted(checkpoint.world_size, "rank"), checkpoint.zero_stage);
     const uint64_t seed = setup_.config().seed;
     if (training.step > 0 && training.seed != seed)
         log_warn("checkpoint",

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text/json.h"
@@ -18,6 +21,7 @@
 #include "job/setup/job_wire.h"
 #include "job/setup/parameter_rules.h"
 #include "kernels/flat_optimizer.h"
+#include "storage/adapter/adapter_names.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::job {
@@ -111,6 +115,24 @@ std::string adapters_text(const config::LoraConfig& lora) {
                            ? ""
                            : ", modules_to_save=" + printable(join(lora.modules_to_save, ",")),
                        *base == '\0' ? "" : fmt::format("; base weights {}", base));
+}
+
+// Returns a warning of adapters that have more rows than their layer; empty: none has.
+std::string wide_adapters_text(const JobSetup& setup) {
+    int64_t layers = 0;
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const graph::ModelParameter& parameter : setup.model->parameters()) {
+        const bool is_a = parameter.name.ends_with(storage::kAdapterA);
+        if (!is_a && !parameter.name.ends_with(storage::kAdapterB)) continue;
+        const int64_t side = parameter.tensor.size(is_a ? 1 : 0);
+        least = std::min(least, side);
+        if (side < setup.config().lora.r) ++layers;
+    }
+    if (layers == 0) return "";
+    return fmt::format(
+        "r={} of the adapters is more than a side of {} has, {} at the least: they take "
+        "more memory than the layers' own weights and can give no more",
+        setup.config().lora.r, counted(layers, "layer"), least);
 }
 
 // Says which parts stay in evaluation, or that the archive was saved so and trains; empty if
@@ -233,6 +255,8 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
     if (const std::string wire = wire_text(setup); !wire.empty()) log_info("links", "{}", wire);
     if (setup.place.is_pipeline()) log_info("train", "{}", stages_text(setup));
     if (setup.sharing.plan) log_info("train", "{}", sharing_text(setup));
+    if (const std::string wide = wide_adapters_text(setup); !wide.empty())
+        log_warn("train", "{}", wide);
     for (const int unused : setup.segmented->unused_parameters())
         log_warn("train", "parameter {} is never read by forward: it is not trained",
                  setup.model->parameters()[unused].name);

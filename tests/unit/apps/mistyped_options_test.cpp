@@ -43,6 +43,7 @@ TEST_CASE("an unknown option that another tool has is named as it is here") {
         {"--lr_scheduler_type cosine", "--set scheduler.type=Cosine"},
         {"--warmup_ratio 0.1", "--warmup-steps N"},
         {"--load_in_4bit true", "--lora r=16,base=nf4"},
+        {"--qlora", "--lora r=16,alpha=32,base=nf4"},
         {"--gradient_checkpointing true", "activation_checkpointing.number_checkpoints=N"},
         {"--sample_packing true", "`dslaunch data prepare --pack`"},
         {"--eval_strategy steps", "--set dslaunch.eval_interval=N"},

@@ -62,6 +62,7 @@ TEST_CASE("a bad command line is told in which subcommand, and what was meant") 
         {{"pack", "a", "--out-fil", "x"},
          "pack: unknown option `--out-fil`, did you mean `--out-file`?"},
         {{"pack", "--rnk"}, "pack: unknown option `--rnk`, did you mean `--rank`?"},
+        {{"pack", "--out", "x"}, "pack: unknown option `--out`, did you mean `--out-file`?"},
         {{"pack", "a", "--rank", "-1"},
          "pack: --rank: `-1` is not a number from 0 on; --help lists the options"},
         {{"pack", "a", "\x1b[2J"}, "pack: unexpected `\\x1b[2J`"},

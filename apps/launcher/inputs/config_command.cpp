@@ -40,10 +40,9 @@ void print_config(config::Resolved resolved, const CheckArguments& arguments) {
                       [](const config::ResolvedValue& value) { return value.origin == "default"; });
     const size_t left_out = all - resolved.values.size();
     fmt::print("{}", config::resolved_table(resolved, terminal_columns(1)));
-    fmt::print("ok: no problem in {}{}\n", printable(arguments.file),
-               left_out == 0
-                   ? ""
-                   : fmt::format("; {} other keys have their default, --all shows them", left_out));
+    fmt::print(
+        "ok: no problem in {}{}\n", printable(arguments.file),
+        left_out == 0 ? "" : fmt::format("; {} other keys at their default (--all)", left_out));
 }
 
 // The lines of TABLE that are of the key NAME alone.

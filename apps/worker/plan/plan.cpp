@@ -328,7 +328,7 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
             fmt::print("{}", plan::instructions_table(phase.plan, setup.info, setup.layout));
         }
     } else {
-        fmt::print("{} in {} a step of rank {}; --instructions lists them, and each segment\n",
+        fmt::print("{} in {} a step of rank {}; --instructions lists all\n",
                    counted(std::ssize(setup.plan.instructions), "instruction"),
                    counted(std::ssize(setup.layout.buckets), "bucket"), setup.plan.rank);
     }

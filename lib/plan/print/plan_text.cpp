@@ -46,7 +46,7 @@ std::string_view words_of(BufferKind kind) {
         case BufferKind::kMoments:
             return "the optimizer's states";
         case BufferKind::kActivations:
-            return "values that backward needs, temporary ones of operators";
+            return "values that backward needs, temporary values";
         case BufferKind::kLiveValues:
             return "values between segments, and their gradients";
         case BufferKind::kBuffers:

@@ -90,6 +90,12 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
                 storage::other_base_text(arguments_.adapter, arguments_.model);
             !other.empty())
             log_warn("adapter", "{}", other);
+    // Tokens that were added or padding that was left out change the rows by a few.
+    if (adapter_ && folder_.config.vocabulary < stored_folder_.config.vocabulary / 2)
+        fail(ExitCode::kInput,
+             "{}: its embeddings or output layer have {}, and {} has {}: it is of another model",
+             printable(arguments_.adapter), counted(folder_.config.vocabulary, "row"),
+             printable(arguments_.model), stored_folder_.config.vocabulary);
     stored_context_ = folder_.config.context;
     // A failure is told when the session has ended.
     process.on_failure = [ranks = ranks_](const std::string& why) { ranks->poison(why); };

@@ -47,6 +47,8 @@ std::string TextFiles::without_codec() const {
 }
 
 const infer::TextCodec& TextFiles::require_codec(std::string_view advice) const {
+    // Says what the folder lacks.
+    if (!codec_ && !folder_.empty()) static_cast<void>(tokens::Tokenizer::of_folder(folder_));
     if (!codec_)
         fail(ExitCode::kInput, "{}{}", without_codec(),
              advice.empty() ? ", so ids are its texts: give --prompt-ids 5,17,2" : advice);

@@ -36,6 +36,20 @@ std::string read_file(const std::string& path) {
     return text;
 }
 
+[[noreturn]] void fail_without_tokenizer(const std::string& folder) {
+    std::error_code unreadable;
+    if (std::filesystem::exists(folder + "/tokenizer.model", unreadable))
+        fail(
+            ExitCode::kInput,
+            "{0}: has tokenizer.model and no tokenizer.json, which is read here; in Python, "
+            "transformers.AutoTokenizer.from_pretrained(\"{0}\").save_pretrained(\"{0}\") makes it",
+            printable(folder));
+    fail(ExitCode::kInput,
+         "{}: has no tokenizer.json: put the model's own into the folder; it is among its files on "
+         "the hub",
+         printable(folder));
+}
+
 }  // namespace
 
 Tokenizer::Tokenizer(std::unique_ptr<const TokenizerParts> parts) : parts_(std::move(parts)) {}
@@ -56,6 +70,8 @@ Tokenizer Tokenizer::of_folder(const std::string& folder) {
         return JsonPlace::Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
     };
     const std::string path = folder + "/tokenizer.json";
+    std::error_code missing;
+    if (!std::filesystem::exists(path, missing)) fail_without_tokenizer(folder);
     JsonPlace::Json json = JsonPlace::parse(path, read_file(path));
     apply_tokenizer_class({json_of("tokenizer_config.json"), json_of("config.json")}, json);
     return Tokenizer(std::make_unique<const TokenizerParts>(JsonPlace(path, json)));

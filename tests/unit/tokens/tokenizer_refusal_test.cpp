@@ -1,7 +1,9 @@
 // Files that are wrong, hostile or beyond this version end with an error that names the place.
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "support/catch.h"
+#include "support/temporary_folder.h"
 #include "support/text_tools.h"
 #include "tokens/tokenizer/tokenizer.h"
 
@@ -91,6 +93,16 @@ TEST_CASE("documents that are no tokenizer are refused") {
     }
     CHECK_THAT(error_of(ExitCode::kInput, [] { (void)Tokenizer::load("/proc/no/such/file"); }),
                Catch::Contains("/proc/no/such/file: it cannot be opened"));
+}
+
+TEST_CASE("a folder without tokenizer.json says what to do, by what else is in it") {
+    const test::TemporaryFolder folder;
+    const auto refusal = [&] {
+        return error_of(ExitCode::kInput, [&] { (void)Tokenizer::of_folder(folder.path()); });
+    };
+    CHECK_THAT(refusal(), Catch::Contains("put the model's own into the folder"));
+    std::ofstream(folder.path() + "/tokenizer.model") << "x";
+    CHECK_THAT(refusal(), Catch::Contains("AutoTokenizer.from_pretrained"));
 }
 
 TEST_CASE("what is not known to this version is refused by its name and place") {

@@ -59,6 +59,14 @@ constexpr std::array<Route, 5> kRoutes = {{{"GET", "/health"},
                                            {"POST", "/v1/completions"},
                                            {"POST", "/v1/chat/completions"}}};
 
+// "GET /health, GET /metrics, ...".
+std::string all_routes() {
+    std::vector<std::string> routes;
+    for (const Route& route : kRoutes)
+        routes.push_back(fmt::format("{} {}", route.method, route.path));
+    return join(routes, ", ");
+}
+
 // The route of PATH; that of /v1/models for each model too.
 const Route* route_of(std::string_view path) {
     const bool is_model = path.starts_with(kModels) && path.substr(kModels.size()).starts_with('/');
@@ -116,7 +124,8 @@ std::optional<ApiError> HttpRoutes::misplaced(const RequestHead& head) const {
         const bool is_near = route_of("/v1" + std::string(head.path)) != nullptr;
         return ApiError{404,
                         fmt::format("no such place: {}{}", place,
-                                    is_near ? ": put /v1 before it in the client's address" : ""),
+                                    is_near ? ": put /v1 before it in the client's address"
+                                            : fmt::format("; there are {}", all_routes())),
                         ""};
     }
     const std::string_view method = head.method == "HEAD" ? "GET" : head.method;

@@ -130,8 +130,8 @@ constexpr const char* kAsColumns =
 // The command that makes rows of the text at PATH with the tokenizer of MODEL.
 std::string rows_command(const std::string& path, const std::string& model) {
     return fmt::format(
-        "dslaunch data prepare {} --model {} --context 512 --pack -o {}.safetensors",
-        printable(path), model.empty() ? "FOLDER" : printable(model),
+        "dslaunch data prepare {} --model {} --pack -o {}.safetensors", printable(path),
+        model.empty() ? "FOLDER" : printable(model),
         printable(std::filesystem::path(path).filename().replace_extension().string()));
 }
 

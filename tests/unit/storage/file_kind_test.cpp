@@ -142,7 +142,7 @@ TEST_CASE("a text beside a model's folder is told the command that makes rows of
     const auto said = [](const std::string& path, const std::string& model) {
         return error_of(ExitCode::kInput, [&] { require_data(path, model); });
     };
-    const std::string command = " --model SmolLM2 --context 512 --pack -o ";
+    const std::string command = " --model SmolLM2 --pack -o ";
     CHECK(said(chats, "SmolLM2") ==
           chats +
               ": holds JSON, not tokens. Make rows of it first, with the tokenizer of the "
@@ -153,7 +153,7 @@ TEST_CASE("a text beside a model's folder is told the command that makes rows of
               ": is text, not tokens. Make rows of it first, with the model's tokenizer: "
               "dslaunch data prepare " +
               book + command + "book.safetensors");
-    CHECK_THAT(said(chats, ""), Catch::Contains("--model FOLDER --context 512"));
+    CHECK_THAT(said(chats, ""), Catch::Contains("--model FOLDER --pack"));
     CHECK_THAT(said(book, ""), Catch::Contains("`dslaunch tokens bytes"));
     CHECK_THAT(error_of(ExitCode::kInput, [&] { require_rows(chats, "SmolLM2"); }),
                Catch::Contains("dslaunch data prepare " + chats + command));
@@ -193,7 +193,7 @@ TEST_CASE("a file that cannot be started as a job's target is told the commands 
         return rest;
     };
     const std::string text = "In the beginning God created the heaven.";
-    const std::string rows_of = " --model FOLDER --context 512 --pack -o ";
+    const std::string rows_of = " --model FOLDER --pack -o ";
     CHECK(said("kjv.txt", text) ==
           "is text, neither a model nor a program that can be started. To train on it: dslaunch "
           "data prepare kjv.txt" +

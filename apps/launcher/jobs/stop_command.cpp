@@ -142,7 +142,12 @@ int verdict(const std::vector<LeftOnHost>& left) {
 }
 
 int stop_job(const StopArguments& arguments) {
-    const KnownJob job = find_job(own_state_directory(), arguments.job);
+    const std::string state = own_state_directory();
+    if (arguments.job.empty() && std::ranges::none_of(read_jobs(state), &KnownJob::lives))
+        fail(ExitCode::kUsage,
+             "no job is running on this machine; which one is meant? `dslaunch ps "
+             "--all` lists those that ended");
+    const KnownJob job = find_job(state, arguments.job);
     if (!job.is_here && job.state != "ended")
         fail(ExitCode::kUsage, "job {} was started on {}: stop it there", job.id,
              printable(job.machine));

@@ -68,8 +68,9 @@ SafetensorsEntry parse_entry(const std::string& path, const std::string& name, c
     const int64_t begin = natural(path, name, json["data_offsets"][0]);
     const int64_t end = natural(path, name, json["data_offsets"][1]);
     if (begin > end || static_cast<uint64_t>(end) > data.size())
-        fail(ExitCode::kInput, "{}: tensor '{}': data_offsets [{}, {}] leave the {} data bytes",
-             path, name, begin, end, data.size());
+        fail(ExitCode::kInput, "{}: tensor '{}': data_offsets [{}, {}] leave the {} data bytes{}",
+             path, name, begin, end, data.size(),
+             begin <= end ? ": the file is cut short, so fetch or copy it again" : "");
     if (end - begin != checked_bytes(path, entry))
         fail(ExitCode::kInput, "{}: tensor '{}': {} bytes do not match its shape and dtype", path,
              name, end - begin);

@@ -349,6 +349,7 @@ int start_job(JobRequest request) {
     if (slurm_copy) job.spec.held_name = slurm_copy->held_name();
     if (options.dry_run) {
         print_notes(job, options);
+        warn_of_crowd(job.spec);
         const auto places = places_here(job.spec);
         fmt::print("{}",
                    options.json ? dry_run_json(job.spec, places) : dry_run_text(job.spec, places));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "base/text/json.h"
@@ -101,6 +102,19 @@ std::string binding_text(const launch::JobSpec& spec,
 }
 
 }  // namespace
+
+void warn_of_crowd(const launch::JobSpec& spec) {
+    if (spec.transport != launch::TransportKind::kLocal ||
+        spec.target_kind != launch::TargetKind::kModel)
+        return;
+    const auto processors = std::ssize(launch::allowed_processors());
+    std::ptrdiff_t ranks = 0;
+    for (const launch::PlannedNode& node : spec.nodes)
+        if (node.workers.front().environment.devices.empty()) ranks += std::ssize(node.workers);
+    if (ranks > processors)
+        log_warn("launch", "{} on the {} of this machine: slower than {}", counted(ranks, "worker"),
+                 counted(processors, "processor"), counted(processors, "worker"));
+}
 
 std::vector<launch::RankPlace> places_here(const launch::JobSpec& spec) {
     const bool binds = spec.binding.mode != launch::BindMode::kAuto &&

@@ -10,6 +10,9 @@
 
 namespace dslaunch::launcher {
 
+// Warns where a model's ranks are more than this machine's processors, as their start does.
+void warn_of_crowd(const launch::JobSpec& spec);
+
 // The processors of each rank, by rank, if all ranks run on this machine; empty if they do not or
 // are not bound. Reads this machine's topology. Throws Error{kUsage} as place_ranks() does.
 [[nodiscard]] std::vector<launch::RankPlace> places_here(const launch::JobSpec& spec);

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
@@ -220,6 +221,23 @@ std::vector<std::string> begun_of(const RunOptions& options, const std::string& 
 
 namespace {
 
+// Warns where the run that is resumed began with a model of another name: the checkpoint's weights
+// go on, and those of the model that is named now are not used.
+void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec) {
+    const std::string path = spec.output_directory + "/run.json";
+    if (options.resume != "auto" || spec.output_directory.empty() || !exists(path)) return;
+    const auto run = nlohmann::json::parse(read_file(path, size_t{1} << 30), nullptr, false);
+    if (!run.is_object() || !run.contains("target") || !run["target"].is_string()) return;
+    const auto name_of = [](const std::string& target) {
+        return std::filesystem::path(target + "/").parent_path().filename().string();
+    };
+    const std::string before = run["target"];
+    if (name_of(before) != name_of(spec.target))
+        log_warn("checkpoint",
+                 "the run in {} was of {}: its checkpoint's weights go on, not those of {}",
+                 printable(spec.output_directory), printable(before), printable(spec.target));
+}
+
 // The step of the newest checkpoint below the output of SPEC where a run of STEPS that is resumed
 // there has nothing left to do: its weights are written too. Else 0.
 int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, int64_t steps) {
@@ -271,6 +289,7 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
              "dslaunch.data.train");
     require_data(data.train_path, kTrain, found, spec);
     require_data(data.eval_path, kEval, found, spec);
+    warn_of_other_model(options, spec);
     std::error_code unreadable;
     if (!data.eval_path.empty() &&
         std::filesystem::equivalent(find_data(data.train_path, kTrain, found, spec),

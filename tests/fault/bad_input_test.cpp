@@ -207,7 +207,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"pull", "Org/Name"}, 64, "`pull`: dslaunch downloads nothing. Fetch it: hf downl"},
             {{"data", "show", "DIR/rows.jsonl", "--model", "DIR/folder"},
              66,
-             "dslaunch data prepare DIR/rows.jsonl --model DIR/folder --context"},
+             "dslaunch data prepare DIR/rows.jsonl --model DIR/folder --pack"},
             {{"model", "new", "gpt", "--size", "tiny", "-o", "DIR/inputs/x.pt"},
              72,
              "DIR/inputs/x.pt: the folder DIR/inputs is not there; make it: mkdir -p DIR/inputs"},

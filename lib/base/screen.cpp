@@ -43,24 +43,17 @@ size_t command_in(std::string_view line) {
     return line.npos;
 }
 
-// Breaks LINE, whose command begins at BEGIN, so that a shell joins its lines.
-std::string wrapped_command(std::string_view line, size_t begin, size_t width) {
-    constexpr std::string_view kGoesOn = " \\";
-    const size_t indent = std::min(line.find_first_not_of(' '), line.size()) + kFurtherIndent;
-    std::string lines = wrapped(line.substr(0, begin), {.width = width, .indent = indent});
-    size_t column = columns_of(lines.substr(lines.rfind('\n') + 1));
-    bool begins = true;
-    const std::vector<std::string> words = shell_words(line.substr(begin));
-    if (column + columns_of(words.front()) + kGoesOn.size() > width && begin > indent) {
-        lines.erase(lines.find_last_not_of(' ') + 1);
-        lines += "\n" + std::string(indent, ' ');
-        column = indent;
-    }
+// Returns WORDS as lines; GOES_ON ends each line but the last.
+std::string broken(const std::vector<std::string>& words, const Wrap& wrap,
+                   std::string_view goes_on) {
+    std::string lines;
+    size_t column = wrap.first;
+    bool begins = true;  // no word stands on this line yet
     for (const std::string& word : words) {
         const size_t columns = columns_of(word);
-        if (!begins && column + 1 + columns + kGoesOn.size() > width) {
-            lines += std::string(kGoesOn) + "\n" + std::string(indent, ' ');
-            column = indent;
+        if (!begins && column + 1 + columns + goes_on.size() > wrap.width) {
+            lines += fmt::format("{}\n{}", goes_on, std::string(wrap.indent, ' '));
+            column = wrap.indent;
             begins = true;
         }
         if (!begins) {
@@ -72,6 +65,21 @@ std::string wrapped_command(std::string_view line, size_t begin, size_t width) {
         begins = false;
     }
     return lines;
+}
+
+// Breaks LINE, whose command begins at BEGIN, so that a shell joins its lines.
+std::string wrapped_command(std::string_view line, size_t begin, size_t width) {
+    constexpr std::string_view kGoesOn = " \\";
+    const size_t indent = std::min(line.find_first_not_of(' '), line.size()) + kFurtherIndent;
+    std::string lines = wrapped(line.substr(0, begin), {.width = width, .indent = indent});
+    size_t column = columns_of(lines.substr(lines.rfind('\n') + 1));
+    const std::vector<std::string> words = shell_words(line.substr(begin));
+    if (column + columns_of(words.front()) + kGoesOn.size() > width && begin > indent) {
+        lines.erase(lines.find_last_not_of(' ') + 1);
+        lines += "\n" + std::string(indent, ' ');
+        column = indent;
+    }
+    return lines + broken(words, {.width = width, .first = column, .indent = indent}, kGoesOn);
 }
 
 std::string fitted_line(size_t width, const std::string& line) {
@@ -95,25 +103,7 @@ size_t terminal_columns(int fd) {
 }
 
 std::string wrapped(std::string_view text, const Wrap& wrap) {
-    std::string lines;
-    size_t column = wrap.first;
-    bool begins = true;  // no word stands on this line yet
-    for (const std::string& word : split(text, ' ')) {
-        const size_t columns = columns_of(word);
-        if (!begins && column + 1 + columns > wrap.width) {
-            lines += '\n' + std::string(wrap.indent, ' ');
-            column = wrap.indent;
-            begins = true;
-        }
-        if (!begins) {
-            lines += ' ';
-            ++column;
-        }
-        lines += word;
-        column += columns;
-        begins = false;
-    }
-    return lines;
+    return broken(split(text, ' '), wrap, "");
 }
 
 std::string fitted_to(size_t width, std::string_view lines) {

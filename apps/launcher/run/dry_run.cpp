@@ -10,6 +10,7 @@
 #include "base/text/json.h"
 #include "base/text/words.h"
 #include "launch/plan/secrets.h"
+#include "launch/supervise/rank_watch.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -111,9 +112,9 @@ void warn_of_crowd(const launch::JobSpec& spec) {
     std::ptrdiff_t ranks = 0;
     for (const launch::PlannedNode& node : spec.nodes)
         if (node.workers.front().environment.devices.empty()) ranks += std::ssize(node.workers);
-    if (ranks > processors)
-        log_warn("launch", "{} on the {} of this machine: slower than {}", counted(ranks, "worker"),
-                 counted(processors, "processor"), counted(processors, "worker"));
+    if (const std::string text = launch::crowd_text(ranks, processors, "this machine");
+        !text.empty())
+        log_warn("launch", "{}", text);
 }
 
 std::vector<launch::RankPlace> places_here(const launch::JobSpec& spec) {

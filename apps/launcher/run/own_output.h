@@ -17,7 +17,7 @@ namespace dslaunch::launcher {
 
 // Returns NAME-DATE for a model named TARGET, a path below DIRECTORY, and a start at SECONDS of
 // Unix time: letters, digits, `.`, `_` and `-` of the file's or folder's name, and the local time,
-// so that later runs of a name sort behind earlier ones.
+// so that later runs of a name sort after earlier ones.
 [[nodiscard]] std::string own_output_name(const std::string& target, const std::string& directory,
                                           std::time_t seconds);
 

@@ -25,7 +25,7 @@ constexpr double kLeastProcessors = 0.25;
 // The share of a window that threads waited in all. Threads that find a processor free wait for
 // microseconds.
 constexpr double kLeastDelay = 0.1;
-// What processes like this one use is taken to be what this one does, give or take this share.
+// Other ranks of the host are taken to use as much as this one, give or take this share.
 constexpr double kUnlikeProcesses = 0.1;
 
 bool is_allowed(std::string_view name, const cpu_set_t& allowed) {

@@ -149,12 +149,17 @@ void RankWatch::tell_binding(const WorkerStarted& started) const {
         printable(*threads)));
 }
 
+std::string crowd_text(int64_t ranks, int64_t processors, const std::string& host) {
+    if (ranks <= processors) return "";
+    return fmt::format("{} on the {} of {}: slower than {}", counted(ranks, "worker"),
+                       counted(processors, "processor"), host, counted(processors, "worker"));
+}
+
 // Warns of more ranks than processors, whatever OMP_NUM_THREADS is.
 void RankWatch::warn_of_crowd() const {
-    const int64_t cores = fleet_.nodes().front().hello.cores;
-    if (machine_ranks_ <= cores) return;
-    log_warn("launch", "{} on the {} of {}: slower than {}", counted(machine_ranks_, "worker"),
-             counted(cores, "processor"), spec_.nodes.front().name, counted(cores, "worker"));
+    const std::string text =
+        crowd_text(machine_ranks_, fleet_.nodes().front().hello.cores, spec_.nodes.front().name);
+    if (!text.empty()) log_warn("launch", "{}", text);
 }
 
 // The number of threads is told when it is our choice, or when it is too large.

@@ -35,6 +35,9 @@ struct AttemptResult {
     std::vector<CutOffHost> cut_off;
 };
 
+// Returns the warning of RANKS on PROCESSORS of HOST; empty: there are as many processors.
+[[nodiscard]] std::string crowd_text(int64_t ranks, int64_t processors, const std::string& host);
+
 class RankWatch {
   public:
     // All references must outlive this object.

@@ -30,9 +30,9 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"config", {"base"}},
     {"plan", {"base"}},
     {"storage", {"base"}},
-    {"tokens", {"base"}},
-    {"infer", {"base", "storage", "kernels", "tokens", "runtime"}},
-    {"serve", {"base", "infer"}},
+    {"text", {"base"}},
+    {"decoder", {"base", "storage", "kernels", "text", "runtime"}},
+    {"server", {"base", "decoder"}},
     {"kernels", {"base"}},
     {"device", {"base", "kernels"}},
     {"graph", {"base", "plan", "storage", "kernels", "config"}},
@@ -45,7 +45,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"launcher", {"base", "health", "launch", "config", "plan", "storage"}},
     {"worker",
      {"base", "health", "launch", "config", "plan", "storage", "kernels", "device", "graph",
-      "runtime", "zero", "job", "tokens", "infer", "serve"}},
+      "runtime", "zero", "job", "text", "decoder", "server"}},
 };
 
 std::string layer_of(const std::string& path) {

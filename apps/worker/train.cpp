@@ -15,10 +15,10 @@
 #include "base/machine/busy_neighbours.h"
 #include "base/machine/files_of_process.h"
 #include "base/text.h"
+#include "decoder/codec/byte_codec.h"
 #include "graph/lower/precision.h"
 #include "graph/lower/target_count.h"
 #include "graph/segment/compute_context.h"
-#include "infer/text/byte_codec.h"
 #include "job/files/archive_hash.h"
 #include "job/predict/job_room.h"
 #include "job/process/pinning.h"
@@ -195,7 +195,7 @@ class TrainRole {
         if (first())
             job::describe_run(setup_,
                               {arguments_.job.model_path, arguments_.output, room_.text(),
-                               room_.brief(), arguments_.threads, infer::kByteVocabMax},
+                               room_.brief(), arguments_.threads, decoder::kByteVocabMax},
                               environment_, reporter_);
     }
 

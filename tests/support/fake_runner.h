@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "infer/cache/page_pool.h"
-#include "infer/decode/batch.h"
+#include "decoder/cache/page_pool.h"
+#include "decoder/decode/batch.h"
 #include "support/catch.h"
 
 namespace dslaunch::test {
@@ -40,25 +40,25 @@ inline std::vector<int32_t> continuation(const std::vector<int32_t>& prompt, int
     return made;
 }
 
-class FakeRunner : public infer::StepRunner {
+class FakeRunner : public decoder::StepRunner {
   public:
     FakeRunner(int64_t pages, int64_t rows_max, int64_t context)
-        : cache_(static_cast<size_t>(pages * infer::kPagePositions), -1),
+        : cache_(static_cast<size_t>(pages * decoder::kPagePositions), -1),
           rows_max_(rows_max),
           context_(context) {}
 
     int64_t vocabulary() const override { return kFakeVocabulary; }
     int64_t context() const override { return context_; }
-    int64_t pages() const override { return std::ssize(cache_) / infer::kPagePositions; }
+    int64_t pages() const override { return std::ssize(cache_) / decoder::kPagePositions; }
     int64_t rows_max() const override { return rows_max_; }
 
-    std::span<float> run(const infer::Batch& given) override {
-        const infer::Batch batch = infer::parse_batch(infer::batch_bytes(given));
+    std::span<float> run(const decoder::Batch& given) override {
+        const decoder::Batch batch = decoder::parse_batch(decoder::batch_bytes(given));
         most_rows = std::max(most_rows, std::ssize(batch.rows));
-        for (const infer::BatchRow& row : batch.rows)
+        for (const decoder::BatchRow& row : batch.rows)
             at(batch, row, row.position) = held_of(row.token, row.length);
         logits_.clear();
-        for (const infer::BatchRow& row : batch.rows) {
+        for (const decoder::BatchRow& row : batch.rows) {
             if (!row.wants_logits) continue;
             std::vector<int32_t> text;
             for (int32_t p = 0; p <= row.position; ++p) text.push_back(at(batch, row, p));
@@ -72,11 +72,11 @@ class FakeRunner : public infer::StepRunner {
     int64_t most_rows = 0;
 
   private:
-    int32_t& at(const infer::Batch& batch, const infer::BatchRow& row, int32_t position) {
+    int32_t& at(const decoder::Batch& batch, const decoder::BatchRow& row, int32_t position) {
         const auto& pages = batch.sequences.at(static_cast<size_t>(row.sequence)).pages;
-        const int32_t page = pages.at(static_cast<size_t>(position / infer::kPagePositions));
-        return cache_.at(
-            static_cast<size_t>(page * infer::kPagePositions + position % infer::kPagePositions));
+        const int32_t page = pages.at(static_cast<size_t>(position / decoder::kPagePositions));
+        return cache_.at(static_cast<size_t>(page * decoder::kPagePositions +
+                                             position % decoder::kPagePositions));
     }
 
     std::vector<int32_t> cache_;

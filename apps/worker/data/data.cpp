@@ -90,7 +90,7 @@ int data_main(int argc, char** argv) {
     if (argc > 1) storage::refuse_download(argv[1], argc > 2 ? argv[2] : "");
     if (!app.parse({argv + 1, argv + argc})) return 0;
     if (app.chose("prepare")) {
-        using tokens::LongDocuments;
+        using text::LongDocuments;
         if (long_documents)
             prepare.long_documents = *long_documents == "split" ? LongDocuments::kSplit
                                      : *long_documents == "cut" ? LongDocuments::kCut

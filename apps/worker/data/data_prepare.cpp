@@ -14,8 +14,8 @@
 #include "storage/huggingface/generation_config.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/tables/row_origin.h"
-#include "tokens/chat/chat_line.h"
-#include "tokens/rows/encode_sample.h"
+#include "text/chat/chat_line.h"
+#include "text/rows/encode_sample.h"
 #include "worker/data/row_maker.h"
 #include "worker/data/sample_lines.h"
 #include "worker/processors.h"
@@ -32,9 +32,9 @@ class Preparation {
   public:
     explicit Preparation(const PrepareArguments& arguments)
         : arguments_(arguments),
-          tokenizer_(tokens::Tokenizer::of_folder(arguments.model)),
+          tokenizer_(text::Tokenizer::of_folder(arguments.model)),
           ends_(end_tokens(arguments.model, tokenizer_)),
-          chat_(tokens::ChatTemplates::read(arguments.model)),
+          chat_(text::ChatTemplates::read(arguments.model)),
           team_(arguments.threads > 0 ? static_cast<int>(arguments.threads) : processors_granted()),
           lines_(arguments.files),
           rows_(rules_of(arguments, ends_)),
@@ -56,7 +56,7 @@ class Preparation {
             progress_.done(lines_.bytes() / kMegabyte);
         }
         rows_.finish();
-        const tokens::PackCounts& counts = rows_.rows();
+        const text::PackCounts& counts = rows_.rows();
         if (counts.rows + rows_.pairs().pairs == 0)
             fail(ExitCode::kInput, "{}: {} gave a row ({}{})", printable(arguments_.files.front()),
                  lines_.bytes() == 0 ? "it is empty, and no line" : "no line",
@@ -72,14 +72,14 @@ class Preparation {
 
   private:
     struct Encoded {
-        tokens::EncodedSample sample;
-        tokens::EncodedSample rejected;  // of a pair; else empty
-        tokens::ChatFormat format = tokens::ChatFormat::kText;
+        text::EncodedSample sample;
+        text::EncodedSample rejected;  // of a pair; else empty
+        text::ChatFormat format = text::ChatFormat::kText;
         std::vector<std::string> unread;  // columns of the line
         bool is_continued = false;        // it is text that goes on
         bool has_empty_answer = false;
 
-        [[nodiscard]] bool is_pair() const { return format == tokens::ChatFormat::kPreference; }
+        [[nodiscard]] bool is_pair() const { return format == text::ChatFormat::kPreference; }
     };
 
     // 0: not known.
@@ -96,9 +96,9 @@ class Preparation {
 
     // The tokens that end a text: the tokenizer's own first, as TRL takes it, then the model's.
     static std::vector<int32_t> end_tokens(const std::string& model,
-                                           const tokens::Tokenizer& tokenizer) {
+                                           const text::Tokenizer& tokenizer) {
         std::vector<int32_t> ends;
-        if (const auto name = tokens::special_token_of(model, "eos_token"))
+        if (const auto name = text::special_token_of(model, "eos_token"))
             if (const auto id = tokenizer.id_of(*name)) ends.push_back(*id);
         if (!storage::model_folder_of(model)) return ends;
         for (const int32_t id : storage::end_tokens_of(model))
@@ -109,11 +109,10 @@ class Preparation {
                                   const std::vector<int32_t>& ends) {
         RowMakerRules rules;
         rules.rows = arguments.rows;
-        rules.rows.long_documents =
-            arguments.long_documents.value_or(tokens::LongDocuments::kSplit);
+        rules.rows.long_documents = arguments.long_documents.value_or(text::LongDocuments::kSplit);
         if (!ends.empty()) rules.rows.padding = ends.front();
         rules.numbers = arguments.rows.packs && arguments.keeps_apart;
-        rules.drops_pairs = arguments.long_documents == tokens::LongDocuments::kDrop;
+        rules.drops_pairs = arguments.long_documents == text::LongDocuments::kDrop;
         rules.out = arguments.out;
         rules.model = arguments.model;
         return rules;
@@ -123,7 +122,7 @@ class Preparation {
         Encoded made;
         made.sample.reason = line.reason;
         if (!line.reason.empty()) return made;
-        tokens::ChatLine parsed = tokens::parse_chat_line(line.text);
+        text::ChatLine parsed = text::parse_chat_line(line.text);
         if (!parsed.sample) {
             made.sample.reason = parsed.reason;
             return made;
@@ -132,12 +131,12 @@ class Preparation {
         made.unread = std::move(parsed.unread);
         made.is_continued = parsed.sample->is_continued;
         made.has_empty_answer = parsed.sample->has_empty_answer;
-        made.sample = tokens::encode_sample(*parsed.sample, rules_);
+        made.sample = text::encode_sample(*parsed.sample, rules_);
         if (!made.is_pair() || !made.sample.reason.empty()) return made;
         made.rejected =
-            tokens::encode_sample(*parsed.sample, rules_, tokens::PreferenceSide::kRejected);
+            text::encode_sample(*parsed.sample, rules_, text::PreferenceSide::kRejected);
         if (!made.rejected.reason.empty()) made.sample.reason = "rejected: " + made.rejected.reason;
-        tokens::share_prompt(made.sample, made.rejected);
+        text::share_prompt(made.sample, made.rejected);
         return made;
     }
 
@@ -152,7 +151,7 @@ class Preparation {
             return refuse(line, encoded.is_pair()
                                     ? "is a pair of answers, and the lines before are none"
                                     : "is no pair of answers, as the lines before are");
-        ++formats_[tokens::chat_format_name(encoded.format)];
+        ++formats_[text::chat_format_name(encoded.format)];
         continued_ += encoded.is_continued ? 1 : 0;
         if (encoded.has_empty_answer && empty_answers_++ == 0)
             first_empty_ =
@@ -173,7 +172,7 @@ class Preparation {
         };
         if (arguments_.rows.packs) refuse_option("--pack", "each answer has a row of its own");
         if (arguments_.learns_all) refuse_option("--learn-all", "the answers alone are compared");
-        if (arguments_.long_documents == tokens::LongDocuments::kSplit)
+        if (arguments_.long_documents == text::LongDocuments::kSplit)
             refuse_option("--long split", "of an answer the beginning counts: cut or drop");
     }
 
@@ -203,8 +202,8 @@ class Preparation {
             log_warn("data", "{} whose answers are the same: nothing is learned from them",
                      counted(rows_.pairs().equal, "pair"));
         log_info("data", "{} threads, {:.1f} MB/s", team_.threads(), megabytes_a_second());
-        const tokens::PackCounts& rows = rows_.rows();
-        const tokens::PairCounts& pairs = rows_.pairs();
+        const text::PackCounts& rows = rows_.rows();
+        const text::PairCounts& pairs = rows_.pairs();
         const int64_t made = rows.rows + 2 * pairs.pairs;
         const int64_t filled = rows.tokens + pairs.tokens;
         const int64_t places = made * rows_.length();
@@ -239,10 +238,10 @@ class Preparation {
     }
 
     const PrepareArguments& arguments_;
-    tokens::Tokenizer tokenizer_;
+    text::Tokenizer tokenizer_;
     std::vector<int32_t> ends_;
-    std::optional<tokens::ChatTemplates> chat_;
-    tokens::EncodeRules rules_;
+    std::optional<text::ChatTemplates> chat_;
+    text::EncodeRules rules_;
     kernels::ThreadTeam team_;
     SampleLines lines_;
     RowMaker rows_;

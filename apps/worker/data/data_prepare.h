@@ -1,6 +1,6 @@
 // `dslaunch data prepare`: lines of training text -> rows of tokens and targets that a model trains
 // on; lines of two answers -> pairs of rows. Lines are encoded by several threads, and rows come in
-// the order of the lines whatever their number. Data path: .jsonl -> lib/tokens -> a .safetensors
+// the order of the lines whatever their number. Data path: .jsonl -> lib/text -> a .safetensors
 // file of rows. Blocks on the disk.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tokens/rows/row_packer.h"
+#include "text/rows/row_packer.h"
 
 namespace dslaunch::worker {
 
@@ -17,8 +17,8 @@ struct PrepareArguments {
     std::vector<std::string> files;  // of lines of JSON; "-" is stdin
     std::string model;               // the folder with the tokenizer and the chat template
     std::string out;
-    tokens::PackRules rows;  // but for long_documents; length 0: by the longest document
-    std::optional<tokens::LongDocuments> long_documents;  // unset: split, and pairs are cut
+    text::PackRules rows;  // but for long_documents; length 0: by the longest document
+    std::optional<text::LongDocuments> long_documents;  // unset: split, and pairs are cut
     bool learns_all = false;
     bool makes_chats = false;  // of a prompt and its completion that are texts, too
     bool keeps_apart = true;   // packed rows tell the model which tokens are of one document

@@ -9,15 +9,15 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "storage/files/input_file.h"
-#include "tokens/rows/row_packer.h"
-#include "tokens/tokenizer/tokenizer.h"
+#include "text/rows/row_packer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "worker/data/token_rows.h"
 
 namespace dslaunch::worker {
 
 namespace {
 
-using tokens::kNotLearned;
+using text::kNotLearned;
 
 // The number of tokens at the end of a row that are all the last one and teach nothing.
 size_t padding_of(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) {
@@ -30,7 +30,7 @@ size_t padding_of(const std::vector<int32_t>& tokens, const std::vector<int32_t>
 }
 
 // The text of a row, with what is learned in [[double brackets]]. Without a tokenizer, numbers.
-std::string text_of(const TokenRows& rows, int64_t row, const tokens::Tokenizer* tokenizer) {
+std::string text_of(const TokenRows& rows, int64_t row, const text::Tokenizer* tokenizer) {
     const std::vector<int32_t> tokens = rows.tokens(row);
     const std::vector<int32_t> targets = rows.targets(row);
     const size_t padding = padding_of(tokens, targets);
@@ -70,10 +70,10 @@ void show_row(const ShowRowArguments& arguments) {
     if (arguments.row < 0 || arguments.row > last)
         fail(ExitCode::kInput, "{}: has rows 0 to {}, and no {}", printable(arguments.file), last,
              arguments.row);
-    std::optional<tokens::Tokenizer> tokenizer;
-    if (!arguments.model.empty()) tokenizer = tokens::Tokenizer::of_folder(arguments.model);
+    std::optional<text::Tokenizer> tokenizer;
+    if (!arguments.model.empty()) tokenizer = text::Tokenizer::of_folder(arguments.model);
     if (!tokenizer) log_info("data", "numbers of tokens; --model FOLDER shows them as text");
-    const tokens::Tokenizer* const codec = tokenizer ? &*tokenizer : nullptr;
+    const text::Tokenizer* const codec = tokenizer ? &*tokenizer : nullptr;
     if (!rows.has_pairs()) {
         fmt::print("{}\n", text_of(rows, arguments.row, codec));
         return;

@@ -21,7 +21,7 @@ DocumentSpool::DocumentSpool(const std::string& beside)
     : file_(open_spool(beside)), path_(beside) {}
 
 // A document is its length, its tokens, and a byte for each that says whether it is learned.
-void DocumentSpool::add(const tokens::TokenDocument& document) {
+void DocumentSpool::add(const text::TokenDocument& document) {
     const auto length = std::ssize(document.tokens);
     buffer_.append(reinterpret_cast<const char*>(&length), sizeof length);
     buffer_.append(reinterpret_cast<const char*>(document.tokens.data()),
@@ -68,7 +68,7 @@ void DocumentSpool::read(void* into, size_t bytes) {
     }
 }
 
-bool DocumentSpool::next(tokens::TokenDocument& document) {
+bool DocumentSpool::next(text::TokenDocument& document) {
     if (taken_ == added_) return false;
     ++taken_;
     std::ptrdiff_t length = 0;

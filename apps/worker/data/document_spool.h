@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/fd.h"
-#include "tokens/rows/encode_sample.h"
+#include "text/rows/encode_sample.h"
 
 namespace dslaunch::worker {
 
@@ -17,14 +17,14 @@ class DocumentSpool {
     // Error{kDisk}.
     explicit DocumentSpool(const std::string& beside);
 
-    void add(const tokens::TokenDocument& document);
+    void add(const text::TokenDocument& document);
     // The tokens of the longest document so far.
     [[nodiscard]] int64_t longest() const { return longest_; }
 
     // Ends adding.
     void begin_reading();
     // Makes DOCUMENT the next one, in the order in which they were added; false: that was all.
-    [[nodiscard]] bool next(tokens::TokenDocument& document);
+    [[nodiscard]] bool next(text::TokenDocument& document);
 
   private:
     void flush();

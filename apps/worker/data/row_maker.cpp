@@ -45,20 +45,19 @@ RowMaker::RowMaker(RowMakerRules rules)
 void RowMaker::begin_rows(int64_t length) {
     length_ = length;
     rules_.rows.length = length;
-    packer_.emplace(rules_.rows, [this](const tokens::TokenRow& row) { spool_.add(row); });
-    pairs_.emplace(tokens::PairRules{length, rules_.drops_pairs, rules_.rows.padding},
-                   [this](const tokens::TokenRow& chosen, const tokens::TokenRow& rejected) {
+    packer_.emplace(rules_.rows, [this](const text::TokenRow& row) { spool_.add(row); });
+    pairs_.emplace(text::PairRules{length, rules_.drops_pairs, rules_.rows.padding},
+                   [this](const text::TokenRow& chosen, const text::TokenRow& rejected) {
                        spool_.add(chosen);
                        spool_.add(rejected);
                    });
 }
 
-void RowMaker::add(const tokens::TokenDocument& document) {
+void RowMaker::add(const text::TokenDocument& document) {
     waiting_ ? waiting_->add(document) : packer_->add(document);
 }
 
-void RowMaker::add_pair(const tokens::TokenDocument& chosen,
-                        const tokens::TokenDocument& rejected) {
+void RowMaker::add_pair(const text::TokenDocument& chosen, const text::TokenDocument& rejected) {
     is_of_pairs_ = true;
     if (!waiting_) return pairs_->add(chosen, rejected);
     waiting_->add(chosen);
@@ -87,7 +86,7 @@ void RowMaker::finish() {
     if (waiting_) {
         choose_length();
         waiting_->begin_reading();
-        tokens::TokenDocument first, second;
+        text::TokenDocument first, second;
         while (waiting_->next(first)) {
             if (!is_of_pairs_) {
                 packer_->add(first);
@@ -105,8 +104,8 @@ void RowMaker::write(const std::map<std::string, std::string>& metadata) {
 }
 
 void RowMaker::tell_long(bool text_alone) const {
-    const tokens::PackCounts& rows = packer_->counts();
-    const tokens::PairCounts& pairs = pairs_->counts();
+    const text::PackCounts& rows = packer_->counts();
+    const text::PairCounts& pairs = pairs_->counts();
     if (rows.split + rows.cut + rows.dropped + rows.unlearned_rows > 0)
         log_info("data",
                  "longer than a row: {} split, {} cut, {} dropped; {} rows without anything to "

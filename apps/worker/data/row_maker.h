@@ -7,15 +7,15 @@
 #include <optional>
 #include <string>
 
-#include "tokens/rows/pair_maker.h"
-#include "tokens/rows/row_packer.h"
+#include "text/rows/pair_maker.h"
+#include "text/rows/row_packer.h"
 #include "worker/data/document_spool.h"
 #include "worker/data/row_spool.h"
 
 namespace dslaunch::worker {
 
 struct RowMakerRules {
-    tokens::PackRules rows;    // length 0: by the longest document
+    text::PackRules rows;      // length 0: by the longest document
     bool numbers = false;      // rows have a column `documents`
     bool drops_pairs = false;  // those with a text longer than a row
     std::string out;           // the file of rows
@@ -28,14 +28,14 @@ class RowMaker {
     explicit RowMaker(RowMakerRules rules);
 
     // REQUIRES: at least two tokens each; documents or pairs alone.
-    void add(const tokens::TokenDocument& document);
-    void add_pair(const tokens::TokenDocument& chosen, const tokens::TokenDocument& rejected);
+    void add(const text::TokenDocument& document);
+    void add_pair(const text::TokenDocument& chosen, const text::TokenDocument& rejected);
     // Makes the rows of all that was added. REQUIRES: called once, before the functions below.
     void finish();
 
     [[nodiscard]] int64_t length() const { return length_; }
-    [[nodiscard]] const tokens::PackCounts& rows() const { return packer_->counts(); }
-    [[nodiscard]] const tokens::PairCounts& pairs() const { return pairs_->counts(); }
+    [[nodiscard]] const text::PackCounts& rows() const { return packer_->counts(); }
+    [[nodiscard]] const text::PairCounts& pairs() const { return pairs_->counts(); }
 
     void write(const std::map<std::string, std::string>& metadata);
     // Says what became of documents longer than a row, and which rows would hold them. TEXT_ALONE:
@@ -52,8 +52,8 @@ class RowMaker {
     int64_t length_ = 0;
     bool is_of_pairs_ = false;
     RowSpool spool_;
-    std::optional<tokens::RowPacker> packer_;
-    std::optional<tokens::PairMaker> pairs_;
+    std::optional<text::RowPacker> packer_;
+    std::optional<text::PairMaker> pairs_;
     std::optional<DocumentSpool> waiting_;  // until the length is known
 };
 

@@ -37,10 +37,10 @@ void write_spool(int fd, std::string_view bytes, const std::string& path) {
 
 RowSpool::RowSpool(const std::string& beside, bool with_documents)
     : file_(open_spool(beside)), path_(beside) {
-    if (with_documents) columns_.push_back({"documents", &tokens::TokenRow::documents});
+    if (with_documents) columns_.push_back({"documents", &text::TokenRow::documents});
 }
 
-void RowSpool::add(const tokens::TokenRow& row) {
+void RowSpool::add(const text::TokenRow& row) {
     for (const Column& column : columns_) {
         const std::vector<int32_t>& numbers = row.*column.of_row;
         buffer_.append(reinterpret_cast<const char*>(numbers.data()),

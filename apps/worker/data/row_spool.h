@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "tokens/rows/row_packer.h"
+#include "text/rows/row_packer.h"
 
 namespace dslaunch::worker {
 
@@ -25,7 +25,7 @@ class RowSpool {
     RowSpool(const std::string& beside, bool with_documents);
 
     // REQUIRES: rows of one length.
-    void add(const tokens::TokenRow& row);
+    void add(const text::TokenRow& row);
 
     struct Shape {
         int64_t length = 0;
@@ -41,10 +41,10 @@ class RowSpool {
 
     struct Column {
         const char* name;
-        std::vector<int32_t> tokens::TokenRow::*of_row;
+        std::vector<int32_t> text::TokenRow::*of_row;
     };
-    std::vector<Column> columns_ = {{"tokens", &tokens::TokenRow::tokens},
-                                    {"targets", &tokens::TokenRow::targets}};
+    std::vector<Column> columns_ = {{"tokens", &text::TokenRow::tokens},
+                                    {"targets", &text::TokenRow::targets}};
     UniqueFd file_;
     std::string path_;
     std::string buffer_;

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/json.h"
-#include "tokens/chat/chat_line.h"
-#include "tokens/chat/row_columns.h"
+#include "text/chat/chat_line.h"
+#include "text/chat/row_columns.h"
 
 namespace dslaunch::worker {
 
@@ -42,7 +42,7 @@ bool is_table(const std::string& path, const std::string& line) {
         std::string_view cell = trim(std::string_view(line).substr(begin, end - begin));
         if (cell.size() > 1 && cell.front() == '"' && cell.back() == '"')
             cell = cell.substr(1, cell.size() - 2);
-        has_column = has_column || std::ranges::count(tokens::row_columns(), cell) > 0;
+        has_column = has_column || std::ranges::count(text::row_columns(), cell) > 0;
         begin = end + 1;
     }
     return has_column && cells > 1;
@@ -88,7 +88,7 @@ bool SampleLines::open_next() {
     if (!opened_)
         fail(ExitCode::kInput, "{}: cannot be read: {}", printable(path()), errno_text(errno));
     if (storage::is_parquet(path())) {
-        rows_ = storage::open_table(path(), tokens::row_columns());
+        rows_ = storage::open_table(path(), text::row_columns());
     } else {
         in_ = &opened_;
     }
@@ -147,7 +147,7 @@ bool SampleLines::add_line(std::vector<SampleLine>& lines) {
 bool SampleLines::add_object(std::vector<SampleLine>& lines) {
     std::string text;
     try {
-        if (!objects_->next(text, tokens::kChatLineBytesMax + 1)) return false;
+        if (!objects_->next(text, text::kChatLineBytesMax + 1)) return false;
     } catch (const Error& error) {
         fail(error.code(), "{}: {}", printable(path()), error.what());
     }

@@ -1,7 +1,7 @@
 // The samples of training text of several files, as lines of JSON: those of .jsonl files as they
 // are, the objects of a list or of several lines each, the rows of Parquet files as lines that say
 // the same, and a plain text (.txt, .md) in pieces of whole lines. Data path: .json, .jsonl,
-// .parquet, .txt -> [here] -> lib/tokens. Blocks on the disk; one thread.
+// .parquet, .txt -> [here] -> lib/text. Blocks on the disk; one thread.
 #pragma once
 
 #include <cstdint>

@@ -9,29 +9,29 @@
 
 namespace dslaunch::worker {
 
-using serve::JsonKind;
-using serve::JsonView;
-using tokens::jinja::Value;
+using server::JsonKind;
+using server::JsonView;
+using text::jinja::Value;
 
 namespace {
 
 Value large_integer(std::string_view digits) {
     try {
-        return tokens::jinja::new_integer(nullptr, digits);
-    } catch (const tokens::jinja::Fault& fault) {
+        return text::jinja::new_integer(nullptr, digits);
+    } catch (const text::jinja::Fault& fault) {
         fail(ExitCode::kInput, "a value for a template: {}", fault.what());
     }
 }
 
 Value list_of(JsonView array) {
-    tokens::jinja::Values items;
+    text::jinja::Values items;
     items.reserve(static_cast<size_t>(array.elements()));
     for (const JsonView item : array.items()) items.push_back(template_value(item));
-    return tokens::jinja::new_list(nullptr, std::move(items));
+    return text::jinja::new_list(nullptr, std::move(items));
 }
 
 Value dict_of(JsonView object) {
-    std::vector<tokens::jinja::Entry> entries;
+    std::vector<text::jinja::Entry> entries;
     entries.reserve(static_cast<size_t>(object.elements()));
     bool is_key = true;
     for (const JsonView field : object.fields()) {
@@ -42,7 +42,7 @@ Value dict_of(JsonView object) {
         }
         is_key = !is_key;
     }
-    return tokens::jinja::new_dict(nullptr, std::move(entries));
+    return text::jinja::new_dict(nullptr, std::move(entries));
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ Value template_value(JsonView value) {
             return value.is_large_integer() ? large_integer(value.digits())
                                             : Value::real(value.real());
         case JsonKind::kText:
-            return tokens::jinja::new_text(nullptr, std::string(value.text()));
+            return text::jinja::new_text(nullptr, std::string(value.text()));
         case JsonKind::kArray:
             return list_of(value);
         case JsonKind::kObject:

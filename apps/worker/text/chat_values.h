@@ -2,13 +2,13 @@
 // chat_template.h. Pure.
 #pragma once
 
-#include "serve/json/json_document.h"
-#include "tokens/template/values/value.h"
+#include "server/json/json_document.h"
+#include "text/chat_template/values/value.h"
 
 namespace dslaunch::worker {
 
 // VALUE as a template's value, which needs no document any more. Throws Error{kInput} for a whole
 // number of thousands of digits.
-[[nodiscard]] tokens::jinja::Value template_value(serve::JsonView value);
+[[nodiscard]] text::jinja::Value template_value(server::JsonView value);
 
 }  // namespace dslaunch::worker

@@ -11,14 +11,15 @@ namespace dslaunch::worker {
 DecoderRanks::DecoderRanks(launch::WorkerEnvironment environment,
                            const storage::TransformerConfig& config, int tensor_ranks)
     : environment_(std::move(environment)) {
-    mesh_ = infer::choose_mesh(config, environment_.node_sizes, tensor_ranks);
+    mesh_ = decoder::choose_mesh(config, environment_.node_sizes, tensor_ranks);
     place_ = runtime::make_pipeline_place(environment_.node_sizes, mesh_.ranks_of_stages(),
                                           environment_.rank);
 }
 
-infer::DecoderPart DecoderRanks::part(const storage::TransformerConfig& config) const {
-    return infer::decoder_part(config, {environment_.rank % mesh_.tensor_ranks, mesh_.tensor_ranks},
-                               {place_.stage, mesh_.stages});
+decoder::DecoderPart DecoderRanks::part(const storage::TransformerConfig& config) const {
+    return decoder::decoder_part(config,
+                                 {environment_.rank % mesh_.tensor_ranks, mesh_.tensor_ranks},
+                                 {place_.stage, mesh_.stages});
 }
 
 void DecoderRanks::open(int64_t rows_numel, Duration time_limit) {
@@ -27,7 +28,8 @@ void DecoderRanks::open(int64_t rows_numel, Duration time_limit) {
     all_ = runtime::open_job_comm(environment_, std::move(of_all), time_limit);
     if (mesh_.tensor_ranks > 1) {
         runtime::ArenaLayout of_stage(place_.of_stage.local_world_size());
-        const infer::GroupSum::Slices slices = infer::GroupSum::add_slices(of_stage, rows_numel);
+        const decoder::GroupSum::Slices slices =
+            decoder::GroupSum::add_slices(of_stage, rows_numel);
         stage_ = runtime::open_group_comm(
             environment_, *all_,
             {{place_.of_stage, place_.members}, "stage", std::move(of_stage), time_limit});
@@ -42,7 +44,7 @@ int64_t DecoderRanks::of_first(int64_t value) {
     return value;
 }
 
-infer::GroupParts DecoderRanks::parts(infer::Decoder& decoder) {
+decoder::GroupParts DecoderRanks::parts(decoder::Decoder& decoder) {
     return {decoder, *all_->collectives, sum(), place_, links_.links};
 }
 

@@ -1,5 +1,5 @@
 // The ranks of a job that share a decoder: their mesh, and the channels between them. Data path:
-// worker environment -> [here] -> infer/ranks/group_runner.h. One thread.
+// worker environment -> [here] -> decoder/ranks/group_runner.h. One thread.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "infer/ranks/group_runner.h"
+#include "decoder/ranks/group_runner.h"
 #include "launch/plan/worker_environment.h"
 #include "runtime/comm_gloo/job_comm.h"
 
@@ -15,14 +15,14 @@ namespace dslaunch::worker {
 
 class DecoderRanks {
   public:
-    // Throws Error{kUsage} as infer::choose_mesh().
+    // Throws Error{kUsage} as decoder::choose_mesh().
     DecoderRanks(launch::WorkerEnvironment environment, const storage::TransformerConfig& config,
                  int tensor_ranks);
 
     [[nodiscard]] bool is_alone() const { return environment_.world_size == 1; }
     [[nodiscard]] bool is_first() const { return environment_.rank == 0; }
-    [[nodiscard]] const infer::RankMesh& mesh() const { return mesh_; }
-    [[nodiscard]] infer::DecoderPart part(const storage::TransformerConfig& config) const;
+    [[nodiscard]] const decoder::RankMesh& mesh() const { return mesh_; }
+    [[nodiscard]] decoder::DecoderPart part(const storage::TransformerConfig& config) const;
 
     // Connects to all ranks. ROWS_NUMEL: the most numbers that ranks add up at once. Throws what
     // open_job_comm() does. REQUIRES: not alone.
@@ -30,19 +30,19 @@ class DecoderRanks {
     // VALUE of rank 0. REQUIRES: open().
     [[nodiscard]] int64_t of_first(int64_t value);
     // REQUIRES: open(). Null: no other rank shares this one's layers.
-    [[nodiscard]] infer::GroupSum* sum() { return sum_ ? &*sum_ : nullptr; }
-    [[nodiscard]] infer::GroupParts parts(infer::Decoder& decoder);
+    [[nodiscard]] decoder::GroupSum* sum() { return sum_ ? &*sum_ : nullptr; }
+    [[nodiscard]] decoder::GroupParts parts(decoder::Decoder& decoder);
     // Frees the ranks that wait for this one.
     void poison(const std::string& why) const;
 
   private:
     launch::WorkerEnvironment environment_;
-    infer::RankMesh mesh_;
+    decoder::RankMesh mesh_;
     runtime::PipelinePlace place_;
     std::optional<runtime::JobComm> all_;
     std::optional<runtime::JobComm> stage_;
     runtime::StageLinks links_;
-    std::optional<infer::GroupSum> sum_;
+    std::optional<decoder::GroupSum> sum_;
 };
 
 }  // namespace dslaunch::worker

@@ -12,9 +12,9 @@
 #include "base/machine/busy_neighbours.h"
 #include "base/terminal/progress.h"
 #include "base/text.h"
+#include "decoder/weights/weight_source.h"
 #include "graph/adapter/merged_model.h"
 #include "graph/models/transformer.h"
-#include "infer/model/weight_source.h"
 #include "kernels/matrix/matrix_isa.h"
 #include "worker/processors.h"
 
@@ -131,7 +131,7 @@ int64_t DecoderSession::pages_that_fit(int64_t wanted, int64_t least, Bytes page
         fail(ExitCode::kSetup,
              "the cache of keys and values takes {} for {} tokens, and {} leaves {}: give fewer "
              "(--cache-tokens of serve, --context), --cache-dtype bf16, or more hosts",
-             to_text(page * least), least * infer::kPagePositions, tightest->name,
+             to_text(page * least), least * decoder::kPagePositions, tightest->name,
              to_text(tightest->left));
     return fitting;
 }
@@ -143,7 +143,7 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     const int threads = this->threads();
     team_ = std::make_unique<kernels::ThreadTeam>(threads, kernels::ThreadTeam::kTokenSpin);
     storage::require_weights(folder_);
-    infer::WeightSource source(stored_folder_, form_named(arguments_.weights), *team_);
+    decoder::WeightSource source(stored_folder_, form_named(arguments_.weights), *team_);
     // Learned positions are a table of the file, however many of them are used.
     storage::TransformerConfig stored = folder_.config;
     stored.context = stored_context_;
@@ -155,11 +155,11 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
                     weight, change.pair->out(),
                     {change.init, change.pair->r, change.pair->scale, transposed});
             });
-    infer::DecoderWeights weights =
-        infer::load_decoder(stored, ranks_->part(folder_.config), source);
+    decoder::DecoderWeights weights =
+        decoder::load_decoder(stored, ranks_->part(folder_.config), source);
     const int64_t bytes = weights.bytes;
     const std::optional<MemoryLimit> limit = memory_share();
-    infer::DecoderOptions options;
+    decoder::DecoderOptions options;
     options.rows_max = arguments_.rows_max;
     options.cache = dtype_named(arguments_.cache);
     options.streams = limit && weights.mapped_bytes > limit->left.value;
@@ -172,19 +172,19 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
             std::max(arguments_.rows_max * folder_.config.width, folder_.config.vocabulary),
             std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));
     const Bytes page{
-        infer::Decoder::page_bytes(folder_.config, ranks_->part(folder_.config), options.cache)};
+        decoder::Decoder::page_bytes(folder_.config, ranks_->part(folder_.config), options.cache)};
     options.pages = process_.is_first() ? pages_that_fit(wanted, least, page) : wanted;
     if (!ranks_->is_alone()) {
         options.pages = ranks_->of_first(options.pages);
         if (!process_.is_first())
             static_cast<void>(pages_that_fit(options.pages, options.pages, page));
     }
-    decoder_ = std::make_unique<infer::Decoder>(folder_.config, std::move(weights), options, *team_,
-                                                ranks_->sum());
+    decoder_ = std::make_unique<decoder::Decoder>(folder_.config, std::move(weights), options,
+                                                  *team_, ranks_->sum());
     if (ranks_->is_alone()) {
-        runner_ = std::make_unique<infer::LoneRunner>(*decoder_);
+        runner_ = std::make_unique<decoder::LoneRunner>(*decoder_);
     } else {
-        auto group = std::make_unique<infer::GroupRunner>(ranks_->parts(*decoder_));
+        auto group = std::make_unique<decoder::GroupRunner>(ranks_->parts(*decoder_));
         group_ = group.get();
         runner_ = std::move(group);
     }

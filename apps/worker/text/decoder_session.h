@@ -14,7 +14,7 @@
 #include "base/machine/busy_neighbours.h"
 #include "base/machine/memory_limits.h"
 #include "base/text/command_line.h"
-#include "infer/decode/decoder.h"
+#include "decoder/decode/decoder.h"
 #include "kernels/thread_team.h"
 #include "runtime/comm/host/hang_limit.h"
 #include "storage/adapter/adapter_changes.h"
@@ -51,7 +51,7 @@ class DecoderSession {
   public:
     // Opens the folder alone, and the adapter: the config is known afterwards, as the adapter makes
     // it. PROCESS must outlive this. Throws
-    // Error{kInput}, and Error{kUsage} as infer::choose_mesh().
+    // Error{kInput}, and Error{kUsage} as decoder::choose_mesh().
     DecoderSession(DecoderArguments arguments, RankProcess& process);
 
     [[nodiscard]] const storage::ModelFolder& folder() const { return folder_; }
@@ -72,7 +72,7 @@ class DecoderSession {
     // REQUIRES: open().
     [[nodiscard]] int64_t pages() const { return decoder_->options().pages; }
     // REQUIRES: open(), on rank 0.
-    [[nodiscard]] infer::StepRunner& runner() { return *runner_; }
+    [[nodiscard]] decoder::StepRunner& runner() { return *runner_; }
     // Tells the other ranks, while there is nothing to compute, that rank 0 is alive: they believe
     // it lost otherwise. REQUIRES: rank 0.
     void keep_waiting();
@@ -92,10 +92,10 @@ class DecoderSession {
     std::optional<storage::AdapterChanges> adapter_;
     int64_t stored_context_ = 0;  // of the folder, before --context
     std::shared_ptr<DecoderRanks> ranks_;
-    infer::GroupRunner* group_ = nullptr;  // runner_, if ranks share the decoder
+    decoder::GroupRunner* group_ = nullptr;  // runner_, if ranks share the decoder
     std::unique_ptr<kernels::ThreadTeam> team_;
-    std::unique_ptr<infer::Decoder> decoder_;
-    std::unique_ptr<infer::StepRunner> runner_;
+    std::unique_ptr<decoder::Decoder> decoder_;
+    std::unique_ptr<decoder::StepRunner> runner_;
     std::optional<BusyNeighbours> neighbours_;
 };
 

@@ -91,7 +91,7 @@ void EndWatch::begin_grace() {
     phase_ = Phase::kGrace;
     limit_ = SystemClock().now() + grace_;
     if (!service_->failure().empty()) return;
-    const infer::EngineCounts counts = service_->counts().engine;
+    const decoder::EngineCounts counts = service_->counts().engine;
     log_info("serve", "asked to end: waiting up to {:.0f} s for {}",
              std::chrono::duration<double>(grace_).count(),
              counted(counts.running + counts.waiting, "running text"));
@@ -105,7 +105,7 @@ void EndWatch::begin_end() {
     if (service_ != nullptr) service_->end();
 }
 
-void EndWatch::serve(serve::HttpServer& server, serve::TextService& service, Duration grace) {
+void EndWatch::serve(server::HttpServer& server, server::TextService& service, Duration grace) {
     {
         const std::lock_guard lock(mutex_);
         phase_ = Phase::kServing;

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "serve/http_server.h"
-#include "serve/text_service.h"
+#include "server/http_server.h"
+#include "server/text_service.h"
 #include "worker/text/rank_process.h"
 
 namespace dslaunch::worker {
@@ -30,7 +30,7 @@ class EndWatch {
     // begun may then go on for GRACE, or until another signal comes. Whatever has not ended half a
     // second later is not waited for: the process exits with 0, unless a launcher ends it. Throws
     // Error{kSetup} when the server can take no connections any more.
-    void serve(serve::HttpServer& server, serve::TextService& service, Duration grace);
+    void serve(server::HttpServer& server, server::TextService& service, Duration grace);
 
   private:
     enum class Phase {
@@ -48,8 +48,8 @@ class EndWatch {
     const RankProcess& process_;
     std::mutex mutex_;  // guards what follows
     Phase phase_ = Phase::kLoading;
-    serve::HttpServer* server_ = nullptr;
-    serve::TextService* service_ = nullptr;
+    server::HttpServer* server_ = nullptr;
+    server::TextService* service_ = nullptr;
     Duration grace_{};
     TimePoint limit_{};  // of the phase
     bool is_over_ = false;

@@ -13,8 +13,8 @@
 #include "base/terminal/progress.h"
 #include "base/text.h"
 #include "base/text/json.h"
-#include "infer/cache/page_pool.h"
-#include "infer/score/text_scores.h"
+#include "decoder/cache/page_pool.h"
+#include "decoder/score/text_scores.h"
 #include "storage/files/input_file.h"
 #include "storage/files/token_file.h"
 #include "storage/huggingface/named_place.h"
@@ -124,7 +124,7 @@ class HeldOut {
         for (const Range& document : rows_->documents(row)) {
             int64_t end = document.end();
             // Nothing behind the last target changes it.
-            while (end > document.begin && targets[end - 1] == infer::kNoTarget) --end;
+            while (end > document.begin && targets[end - 1] == decoder::kNoTarget) --end;
             if (end == document.begin) continue;
             const auto part = [&](const std::vector<int32_t>& of) {
                 return std::vector(of.begin() + document.begin, of.begin() + end);
@@ -184,7 +184,7 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
         question.answer = json["answer"].get<size_t>();
         if (question.answer >= json["choices"].size()) refuse("the answer is none of the choices");
         const auto prompt = json["prompt"].get<std::string>();
-        const infer::TextCodec& codec = files.require_codec(kTokenizerWanted);
+        const decoder::TextCodec& codec = files.require_codec(kTokenizerWanted);
         for (const Json& choice : json["choices"]) {
             if (!choice.is_string()) refuse("a choice is no text");
             const auto text = choice.get<std::string>();
@@ -208,7 +208,7 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
 
 class Evaluation {
   public:
-    Evaluation(const EvalArguments& arguments, infer::StepRunner& runner)
+    Evaluation(const EvalArguments& arguments, decoder::StepRunner& runner)
         : arguments_(arguments), scorer_(runner) {}
 
     // Pairs are scored by the likelihood of their answers, which becomes the file's reference if
@@ -231,7 +231,7 @@ class Evaluation {
 
     void held_out(const HeldOut& data) {
         Progress progress("eval", "evaluating", data.samples(), "samples");
-        infer::TextScore sum;
+        decoder::TextScore sum;
         for (int64_t sample = 0; sample < data.samples(); ++sample) {
             // A row counts with all of its positions, as in training.
             for (const Text& text : data.read(sample))
@@ -292,13 +292,13 @@ class Evaluation {
     double loss_of(const std::vector<int32_t>& prompt, const std::vector<int32_t>& choice) {
         std::vector<int32_t> tokens = prompt;
         tokens.insert(tokens.end(), choice.begin(), choice.end() - 1);
-        std::vector<int32_t> targets(prompt.size() - 1, infer::kNoTarget);
+        std::vector<int32_t> targets(prompt.size() - 1, decoder::kNoTarget);
         targets.insert(targets.end(), choice.begin(), choice.end());
         return scorer_.score(tokens, targets).loss;
     }
 
     const EvalArguments& arguments_;
-    infer::TextScorer scorer_;
+    decoder::TextScorer scorer_;
     JsonWriter json_;
     std::string text_;
 };
@@ -348,7 +348,7 @@ void evaluate(const EvalArguments& arguments, RankProcess& process) {
             for (const std::vector<int32_t>& choice : question.choices)
                 longest = std::max(longest, std::ssize(question.prompt) + std::ssize(choice));
     }
-    session.open(infer::pages_for(longest));
+    session.open(decoder::pages_for(longest));
     const auto begin = std::chrono::steady_clock::now();
     Evaluation evaluation(arguments, session.runner());
     evaluation.begin();

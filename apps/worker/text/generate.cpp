@@ -2,12 +2,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "decoder/sample/sampler.h"
 #include "graph/adapter/merged_model.h"
 #include "graph/archive/model.h"
 #include "graph/archive/op_library.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/models/text_model.h"
-#include "infer/sample/sampler.h"
 #include "runtime/comm/device_backend.h"
 #include "runtime/compute/rank_device.h"
 #include "storage/adapter/adapter_changes.h"
@@ -135,12 +135,12 @@ int64_t pages_of(const WritingOptions& writing, const std::vector<Prompt>& promp
     for (const Prompt& prompt : prompts) longest = std::max(longest, std::ssize(prompt.tokens));
     const int64_t wanted =
         writing.length_max ? std::max(*writing.length_max, longest) : longest + writing.tokens_max;
-    return infer::pages_for(std::min(wanted, context)) *
+    return decoder::pages_for(std::min(wanted, context)) *
            std::clamp<int64_t>(std::ssize(prompts), 1, writing.sequences_max);
 }
 
 // Lets RUNNER write what ARGUMENTS and OPTIONS ask for.
-void write(infer::StepRunner& runner, const GenerateArguments& arguments, WritingOptions options,
+void write(decoder::StepRunner& runner, const GenerateArguments& arguments, WritingOptions options,
            const TextFiles& files, const std::vector<Prompt>& prompts) {
     options.as_text =
         arguments.as == "text" || (arguments.as == "auto" && files.codec() != nullptr);

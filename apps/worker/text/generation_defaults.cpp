@@ -11,8 +11,8 @@ namespace dslaunch::worker {
 
 namespace {
 
-std::shared_ptr<const infer::TokenRules> rules_of(const storage::GenerationConfig& config) {
-    infer::TokenRules rules;
+std::shared_ptr<const decoder::TokenRules> rules_of(const storage::GenerationConfig& config) {
+    decoder::TokenRules rules;
     for (const auto& [tokens, bias] : config.sequence_bias)
         rules.biases.push_back({tokens, static_cast<float>(bias)});
     rules.bad_words = config.bad_words;
@@ -23,13 +23,13 @@ std::shared_ptr<const infer::TokenRules> rules_of(const storage::GenerationConfi
     const bool is_empty = rules.biases.empty() && rules.bad_words.empty() &&
                           rules.suppressed.empty() && rules.suppressed_first.empty() &&
                           rules.ngram == 0 && rules.last.empty();
-    return is_empty ? nullptr : std::make_shared<const infer::TokenRules>(std::move(rules));
+    return is_empty ? nullptr : std::make_shared<const decoder::TokenRules>(std::move(rules));
 }
 
 }  // namespace
 
 void declare_sampling(CommandLine& app, SamplingArguments& arguments) {
-    const infer::SamplingOptions defaults;
+    const decoder::SamplingOptions defaults;
     const auto otherwise = [](double number) {
         return fmt::format("; default: generation_config.json's, else {}", number);
     };
@@ -51,10 +51,10 @@ void declare_sampling(CommandLine& app, SamplingArguments& arguments) {
                 otherwise(defaults.repetition_penalty));
 }
 
-infer::SamplingOptions sampling_of(const SamplingArguments& arguments,
-                                   const storage::GenerationConfig& config) {
+decoder::SamplingOptions sampling_of(const SamplingArguments& arguments,
+                                     const storage::GenerationConfig& config) {
     constexpr int64_t kTopKOfTransformers = 50;
-    infer::SamplingOptions sampling;
+    decoder::SamplingOptions sampling;
     if (config.says_sampling()) {
         sampling.temperature = config.do_sample.value_or(false) ? 1 : 0;
         sampling.top_k = kTopKOfTransformers;
@@ -69,7 +69,7 @@ infer::SamplingOptions sampling_of(const SamplingArguments& arguments,
     sampling.tokens_min = config.min_new_tokens.value_or(0);
     sampling.length_min = config.min_length.value_or(0);
     sampling.rules = rules_of(config);
-    static_cast<void>(infer::Sampler(sampling));  // says what is out of range
+    static_cast<void>(decoder::Sampler(sampling));  // says what is out of range
     return sampling;
 }
 
@@ -79,7 +79,7 @@ void tell_generation(const char* role, const SamplingArguments& arguments,
     const auto add = [&](bool is_said, const char* name, const auto& value) {
         if (is_said) said.push_back(fmt::format("{}={}", name, value));
     };
-    const infer::SamplingOptions sampling = sampling_of(arguments, config);
+    const decoder::SamplingOptions sampling = sampling_of(arguments, config);
     if (config.says_sampling()) {
         add(!arguments.temperature, "temperature", sampling.temperature);
         if (sampling.temperature > 0) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/text/command_line.h"
-#include "infer/sample/sampler.h"
+#include "decoder/sample/sampler.h"
 #include "storage/huggingface/generation_config.h"
 
 namespace dslaunch::worker {
@@ -26,8 +26,8 @@ void declare_sampling(CommandLine& app, SamplingArguments& arguments);
 // Returns ARGUMENTS; else what CONFIG says, where transformers' defaults stand for what a file that
 // says how tokens are drawn leaves out; else the defaults. Throws Error{kUsage} naming an option
 // that is out of range.
-[[nodiscard]] infer::SamplingOptions sampling_of(const SamplingArguments& arguments,
-                                                 const storage::GenerationConfig& config);
+[[nodiscard]] decoder::SamplingOptions sampling_of(const SamplingArguments& arguments,
+                                                   const storage::GenerationConfig& config);
 
 // Logs as ROLE what CONFIG decides beside ARGUMENTS, and what it asks for and nothing here does.
 void tell_generation(const char* role, const SamplingArguments& arguments,

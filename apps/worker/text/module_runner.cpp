@@ -4,14 +4,14 @@
 
 namespace dslaunch::worker {
 
-std::span<float> ModuleRunner::run(const infer::Batch& batch) {
-    const auto place = [&](const infer::BatchRow& row, int32_t position) -> int32_t& {
+std::span<float> ModuleRunner::run(const decoder::Batch& batch) {
+    const auto place = [&](const decoder::BatchRow& row, int32_t position) -> int32_t& {
         const std::vector<int32_t>& pages = batch.sequences[row.sequence].pages;
-        const int64_t page = pages[static_cast<size_t>(position / infer::kPagePositions)];
-        return tokens_[page * infer::kPagePositions + position % infer::kPagePositions];
+        const int64_t page = pages[static_cast<size_t>(position / decoder::kPagePositions)];
+        return tokens_[page * decoder::kPagePositions + position % decoder::kPagePositions];
     };
     logits_.clear();
-    for (const infer::BatchRow& row : batch.rows) {
+    for (const decoder::BatchRow& row : batch.rows) {
         place(row, row.position) = row.token;
         if (!row.wants_logits) continue;
         std::vector<int64_t> text;

@@ -7,26 +7,26 @@
 #include <span>
 #include <vector>
 
+#include "decoder/cache/page_pool.h"
+#include "decoder/decode/batch.h"
 #include "graph/models/text_model.h"
-#include "infer/cache/page_pool.h"
-#include "infer/decode/batch.h"
 
 namespace dslaunch::worker {
 
-class ModuleRunner final : public infer::StepRunner {
+class ModuleRunner final : public decoder::StepRunner {
   public:
     // MODEL must outlive this. A text has as many positions as PAGES hold; the model sees the last
     // ones.
     ModuleRunner(graph::TextModel& model, int64_t pages)
-        : model_(model), tokens_(static_cast<size_t>(pages * infer::kPagePositions)) {}
+        : model_(model), tokens_(static_cast<size_t>(pages * decoder::kPagePositions)) {}
 
     [[nodiscard]] int64_t vocabulary() const override { return model_.vocab(); }
     [[nodiscard]] int64_t context() const override { return std::ssize(tokens_); }
     [[nodiscard]] int64_t pages() const override {
-        return std::ssize(tokens_) / infer::kPagePositions;
+        return std::ssize(tokens_) / decoder::kPagePositions;
     }
     [[nodiscard]] int64_t rows_max() const override { return 4096; }
-    [[nodiscard]] std::span<float> run(const infer::Batch& batch) override;
+    [[nodiscard]] std::span<float> run(const decoder::Batch& batch) override;
 
   private:
     graph::TextModel& model_;

@@ -17,7 +17,7 @@ struct Answer {
 // Nothing behind the last target changes it.
 Answer answer_of(const TokenRows& rows, int64_t row) {
     Answer answer{rows.tokens(row), rows.targets(row)};
-    while (answer.tokens.size() > 1 && answer.targets.back() == infer::kNoTarget) {
+    while (answer.tokens.size() > 1 && answer.targets.back() == decoder::kNoTarget) {
         answer.tokens.pop_back();
         answer.targets.pop_back();
     }
@@ -29,17 +29,17 @@ int64_t shared_prompt(const Answer& first, const Answer& second) {
     int64_t shared = 0;
     const int64_t most = std::min(std::ssize(first.tokens), std::ssize(second.tokens) - 1);
     while (shared < most && first.tokens[shared] == second.tokens[shared] &&
-           second.targets[shared] == infer::kNoTarget)
+           second.targets[shared] == decoder::kNoTarget)
         ++shared;
     return shared;
 }
 
 }  // namespace
 
-PairScores score_pairs(const TokenRows& rows, infer::TextScorer& scorer,
+PairScores score_pairs(const TokenRows& rows, decoder::TextScorer& scorer,
                        const PairScoring& options) {
     PairScores scores;
-    const auto add = [&](const infer::TextScore& score) {
+    const auto add = [&](const decoder::TextScore& score) {
         scores.of_answer.push_back(static_cast<float>(-score.loss));
         scores.tokens.push_back(score.targets);
     };

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/text/json.h"
-#include "infer/score/text_scores.h"
+#include "decoder/score/text_scores.h"
 #include "worker/data/token_rows.h"
 
 namespace dslaunch::worker {
@@ -25,7 +25,7 @@ struct PairScoring {
 };
 
 // REQUIRES: ROWS has pairs, at least as many as asked for.
-[[nodiscard]] PairScores score_pairs(const TokenRows& rows, infer::TextScorer& scorer,
+[[nodiscard]] PairScores score_pairs(const TokenRows& rows, decoder::TextScorer& scorer,
                                      const PairScoring& options);
 
 // Adds to JSON how often the chosen answer is the likelier one, and beside ROWS' reference, if it

@@ -18,17 +18,17 @@
 #include "base/text/words.h"
 #include "base/text_bytes.h"
 #include "storage/files/file_kind.h"
-#include "tokens/template/values/compare.h"
-#include "tokens/template/values/json_text.h"
-#include "tokens/unicode/code_points.h"
+#include "text/chat_template/values/compare.h"
+#include "text/chat_template/values/json_text.h"
+#include "text/unicode/code_points.h"
 
 namespace dslaunch::worker {
 
 namespace {
 
-using tokens::TemplateVariables;
-using tokens::jinja::Kind;
-using tokens::jinja::Value;
+using text::TemplateVariables;
+using text::jinja::Kind;
+using text::jinja::Value;
 
 constexpr std::array<std::string_view, 7> kLineFields = {"prompt",
                                                          "prompt_ids",
@@ -74,7 +74,7 @@ std::vector<int32_t> tokens_of_option(const std::string& text) {
     return checked_tokens(ids, "--prompt-ids");
 }
 
-Prompt chat_prompt(const tokens::ChatInput& chat, const TextFiles& files) {
+Prompt chat_prompt(const text::ChatInput& chat, const TextFiles& files) {
     return {files.require_codec().encode(files.chat_text(chat), /*is_rendered=*/true), "", "",
             /*is_chat=*/!chat.continue_final_message};
 }
@@ -108,7 +108,7 @@ std::string other_kind_text(std::string_view line, const std::string& path,
     const storage::FileKind kind = storage::file_kind(std::as_bytes(std::span(begin)));
     // A text of a few words is of no kind.
     const bool is_text =
-        tokens::valid_utf8_prefix(line) == line.size() && line.find('\0') == std::string_view::npos;
+        text::valid_utf8_prefix(line) == line.size() && line.find('\0') == std::string_view::npos;
     if (!is_text && kind == storage::FileKind::kOther) return "no text in UTF-8";
     if (kind == storage::FileKind::kLfsPointer || kind == storage::FileKind::kWebPage)
         return storage::why_not_downloaded(kind);
@@ -126,8 +126,8 @@ std::string other_kind_text(std::string_view line, const std::string& path,
 // Refuses the file at PATH if its first line, LINE, is no JSON object.
 void require_json_lines(std::string_view line, const std::string& path, const std::string& model) {
     try {
-        if (tokens::jinja::value_of_json(line).is(Kind::kDict)) return;
-    } catch (const tokens::jinja::Fault&) {
+        if (text::jinja::value_of_json(line).is(Kind::kDict)) return;
+    } catch (const text::jinja::Fault&) {
         // It is no JSON at all.
     }
     fail(ExitCode::kInput,
@@ -157,11 +157,11 @@ class LineReader {
     }
 
     [[nodiscard]] bool has(std::string_view key) const {
-        return tokens::jinja::find_key(line_.dict(), key) != nullptr;
+        return text::jinja::find_key(line_.dict(), key) != nullptr;
     }
     // None where it is absent.
     [[nodiscard]] Value get(std::string_view key) const {
-        const Value* value = tokens::jinja::find_key(line_.dict(), key);
+        const Value* value = text::jinja::find_key(line_.dict(), key);
         return value == nullptr ? Value::none() : *value;
     }
     [[nodiscard]] Value get(std::string_view key, Kind kind) const {
@@ -191,7 +191,7 @@ class LineReader {
 
 bool ends_with_answer(const Value& messages) {
     if (messages.items().empty() || !messages.items().back().is(Kind::kDict)) return false;
-    const Value* role = tokens::jinja::find_key(messages.items().back().dict(), "role");
+    const Value* role = text::jinja::find_key(messages.items().back().dict(), "role");
     return role != nullptr && role->is(Kind::kText) && role->text() == "assistant";
 }
 
@@ -203,7 +203,7 @@ Prompt parse_line(const Value& line, const TextFiles& files, const TemplateVaria
                 "", false};
     if (reader.has("prompt_ids"))
         return {checked_tokens(reader.integers("prompt_ids"), "prompt_ids"), "", "", false};
-    tokens::ChatInput chat;
+    text::ChatInput chat;
     chat.messages = reader.get("messages", Kind::kList);
     const auto list = [&](const char* key) {
         return reader.get(key).is(Kind::kNone) ? Value::none() : reader.get(key, Kind::kList);
@@ -232,8 +232,8 @@ Prompt parse_line(const Value& line, const TextFiles& files, const TemplateVaria
 TemplateVariables template_variables_of(const std::string& text, const char* where) {
     if (text.empty()) return {};
     try {
-        return variables_of(tokens::jinja::value_of_json(text), ExitCode::kUsage, where);
-    } catch (const tokens::jinja::Fault& fault) {
+        return variables_of(text::jinja::value_of_json(text), ExitCode::kUsage, where);
+    } catch (const text::jinja::Fault& fault) {
         fail(ExitCode::kUsage, "{}: {}", where, printable(fault.what()));
     }
 }
@@ -268,16 +268,16 @@ Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files) {
     if (!arguments.chat.empty()) {
         const auto message = [](const char* role, const std::string& content) {
             const auto text = [](const std::string& plain) {
-                return tokens::jinja::new_text(nullptr, plain);
+                return text::jinja::new_text(nullptr, plain);
             };
-            return tokens::jinja::new_dict(
+            return text::jinja::new_dict(
                 nullptr, {{text("role"), text(role)}, {text("content"), text(content)}});
         };
-        tokens::jinja::Values messages;
+        text::jinja::Values messages;
         if (!arguments.system.empty()) messages.push_back(message("system", arguments.system));
         messages.push_back(message("user", arguments.chat));
-        tokens::ChatInput chat;
-        chat.messages = tokens::jinja::new_list(nullptr, std::move(messages));
+        text::ChatInput chat;
+        chat.messages = text::jinja::new_list(nullptr, std::move(messages));
         chat.add_generation_prompt = true;
         chat.more = template_variables_of(arguments.template_kwargs, "--chat-template-kwargs");
         return chat_prompt(chat, files);
@@ -291,14 +291,14 @@ Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files) {
 Prompt prompt_of_line(std::string_view line, const TextFiles& files,
                       const TemplateVariables& more) {
     try {
-        Prompt prompt = parse_line(tokens::jinja::value_of_json(line), files, more);
+        Prompt prompt = parse_line(text::jinja::value_of_json(line), files, more);
         if (prompt.tokens.empty() && files.first_token())
             prompt.tokens.push_back(*files.first_token());
         if (prompt.tokens.empty()) fail(ExitCode::kInput, "the prompt has no tokens");
         return prompt;
     } catch (const Error& error) {
         return {{}, "", error.what(), false};
-    } catch (const tokens::jinja::Fault& fault) {
+    } catch (const text::jinja::Fault& fault) {
         return {{}, "", printable(fault.what()), false};
     }
 }

@@ -40,14 +40,14 @@ struct Prompt {
 
 // Returns TEXT, a JSON object, as variables of a template. WHERE names it in messages. Throws
 // Error{kUsage} for anything else, and for names that are no variables of a template's own.
-[[nodiscard]] tokens::TemplateVariables template_variables_of(const std::string& text,
-                                                              const char* where);
+[[nodiscard]] text::TemplateVariables template_variables_of(const std::string& text,
+                                                            const char* where);
 
 // Returns the prompt of a line of a file: {"prompt": text}, {"prompt_ids": [tokens]} or
 // {"messages": [chat]}, the last with `tools`, `documents`, `chat_template_kwargs` and
 // `continue_final_message` where they are wanted. MORE: variables that a line does not set.
 [[nodiscard]] Prompt prompt_of_line(std::string_view line, const TextFiles& files,
-                                    const tokens::TemplateVariables& more = {});
+                                    const text::TemplateVariables& more = {});
 
 // Returns all lines of the file of ARGUMENTS, empty ones left out; MODEL is named in messages.
 // Throws Error{kInput} for a file that cannot be read, whose first line is no JSON object, or in

@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "base/machine/memory_limits.h"
 #include "base/text.h"
-#include "infer/sample/sampler.h"
-#include "serve/http_server.h"
+#include "decoder/sample/sampler.h"
+#include "server/http_server.h"
 #include "storage/huggingface/named_place.h"
 #include "worker/roles.h"
 #include "worker/text/chat_values.h"
@@ -27,8 +27,8 @@ namespace {
 
 struct ServeArguments {
     DecoderArguments decoder;
-    serve::ServerOptions server;
-    infer::EngineOptions engine;
+    server::ServerOptions server;
+    decoder::EngineOptions engine;
     SamplingArguments sampling;
     std::string template_kwargs;
     int64_t cache_tokens = 0;
@@ -79,9 +79,9 @@ void declare(CommandLine& app, ServeArguments& arguments) {
 void open_session(DecoderSession& session, const ServeArguments& arguments) {
     constexpr int64_t kPositionsMin = 16'384, kPositionsLeast = 1024;
     const int64_t context = session.context();
-    if (arguments.cache_tokens > 0) return session.open(infer::pages_for(arguments.cache_tokens));
-    session.open(infer::pages_for(std::max(2 * context, kPositionsMin)),
-                 infer::pages_for(std::min(context, kPositionsLeast)));
+    if (arguments.cache_tokens > 0) return session.open(decoder::pages_for(arguments.cache_tokens));
+    session.open(decoder::pages_for(std::max(2 * context, kPositionsMin)),
+                 decoder::pages_for(std::min(context, kPositionsLeast)));
 }
 
 // Other ranks believe this one lost after TIMEOUT seconds.
@@ -91,13 +91,12 @@ Duration idle_interval(double timeout_s) {
 
 // Returns the variables that CHAT gives the template, and those of MORE whose names CHAT does not
 // set.
-tokens::ChatInput chat_input_of(const serve::ApiRequest& chat,
-                                const tokens::TemplateVariables& more) {
-    using tokens::jinja::Value;
-    const auto value_or_none = [](const std::optional<serve::JsonView>& value) {
+text::ChatInput chat_input_of(const server::ApiRequest& chat, const text::TemplateVariables& more) {
+    using text::jinja::Value;
+    const auto value_or_none = [](const std::optional<server::JsonView>& value) {
         return value ? template_value(*value) : Value::none();
     };
-    tokens::ChatInput input;
+    text::ChatInput input;
     input.messages = template_value(*chat.messages);
     input.tools = value_or_none(chat.tools);
     input.documents = value_or_none(chat.documents);
@@ -109,18 +108,18 @@ tokens::ChatInput chat_input_of(const serve::ApiRequest& chat,
             input.more.emplace_back(name.text(), value);
     if (!chat.reasoning_effort.empty())
         input.more.emplace_back("reasoning_effort",
-                                tokens::jinja::new_text(nullptr, chat.reasoning_effort));
+                                text::jinja::new_text(nullptr, chat.reasoning_effort));
     // The template takes the first of two variables of one name.
     input.more.insert(input.more.end(), more.begin(), more.end());
     return input;
 }
 
-serve::ChatRenderer renderer_of(const TextFiles& files, const ServeArguments& arguments) {
+server::ChatRenderer renderer_of(const TextFiles& files, const ServeArguments& arguments) {
     if (!files.has_chat()) return {};
-    const tokens::TemplateVariables more =
+    const text::TemplateVariables more =
         template_variables_of(arguments.template_kwargs, "--chat-template-kwargs");
-    return [&files, more](const serve::ApiRequest& chat, int64_t bytes_max) {
-        tokens::jinja::Limits limits;
+    return [&files, more](const server::ApiRequest& chat, int64_t bytes_max) {
+        text::jinja::Limits limits;
         limits.memory_bytes_max = std::min(limits.memory_bytes_max, static_cast<size_t>(bytes_max));
         return files.chat_text(chat_input_of(chat, more), limits);
     };
@@ -134,9 +133,9 @@ int64_t requests_bytes_max(int64_t otherwise) {
     return std::clamp(tightest->left.value / kPart, kLeast, otherwise);
 }
 
-serve::ServerOptions server_options(const ServeArguments& arguments, const TextFiles& files,
-                                    int64_t context) {
-    serve::ServerOptions options = arguments.server;
+server::ServerOptions server_options(const ServeArguments& arguments, const TextFiles& files,
+                                     int64_t context) {
+    server::ServerOptions options = arguments.server;
     const storage::GenerationConfig& config = files.generation();
     options.sampling = sampling_of(arguments.sampling, config);
     options.tokens_max = config.max_new_tokens;
@@ -155,23 +154,23 @@ serve::ServerOptions server_options(const ServeArguments& arguments, const TextF
 }
 
 // Serves until a signal, the launcher or a failure asks to end.
-void serve_session(const ServeArguments& arguments, const serve::ServerOptions& options,
+void serve_session(const ServeArguments& arguments, const server::ServerOptions& options,
                    DecoderSession& session, const TextFiles& files, EndWatch& watch) {
-    infer::EngineOptions engine = arguments.engine;
+    decoder::EngineOptions engine = arguments.engine;
     engine.sequences_max = std::min(engine.sequences_max, session.runner().rows_max());
-    serve::TextService service(
+    server::TextService service(
         session.runner(), files.require_codec(), engine, files.end_tokens(),
         [&](bool goes_on) {
             if (goes_on) session.keep_waiting();
         },
         idle_interval(arguments.decoder.timeout_s));
-    serve::HttpServer server(service, files.require_codec(), renderer_of(files, arguments),
-                             options);
+    server::HttpServer server(service, files.require_codec(), renderer_of(files, arguments),
+                              options);
     const int port = server.bind();
     const bool is_v6 = options.host.find(':') != std::string::npos;
     log_info("serve", "`{}` at http://{}:{}/v1, {} texts at once, {} tokens of cache; Ctrl-C stops",
              printable(options.model), is_v6 ? "[" + options.host + "]" : options.host, port,
-             engine.sequences_max, session.pages() * infer::kPagePositions);
+             engine.sequences_max, session.pages() * decoder::kPagePositions);
     watch.serve(server, service,
                 std::chrono::milliseconds(static_cast<int64_t>(arguments.grace_s * 1e3)));
     if (const std::exception_ptr error = service.error()) std::rethrow_exception(error);
@@ -187,12 +186,12 @@ void serve_model(ServeArguments& arguments, RankProcess& process) {
     EndWatch watch(process);
     if (!arguments.api_key_file.empty())
         arguments.server.api_key = read_key_file(arguments.api_key_file);
-    serve::HttpServer::require_key(arguments.server);
+    server::HttpServer::require_key(arguments.server);
     DecoderSession session(arguments.decoder, process);
     const TextFiles files(session.text_folder(), session.folder().config.vocabulary);
     static_cast<void>(files.require_codec(kTokenizerWanted));
     open_session(session, arguments);
-    const int64_t positions = session.pages() * infer::kPagePositions;
+    const int64_t positions = session.pages() * decoder::kPagePositions;
     if (positions < session.context())
         log_info("serve",
                  "a text may have {} tokens, as many as the cache: the model's context is {}",

@@ -9,16 +9,16 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "infer/text/byte_codec.h"
-#include "infer/text/tokenizer_codec.h"
-#include "tokens/template/values/json_text.h"
+#include "decoder/codec/byte_codec.h"
+#include "decoder/codec/tokenizer_codec.h"
+#include "text/chat_template/values/json_text.h"
 
 namespace dslaunch::worker {
 
 namespace {
 
-bool is_no_effort(const tokens::jinja::Value& effort) {
-    return effort.is(tokens::jinja::Kind::kText) && effort.text() == "none";
+bool is_no_effort(const text::jinja::Value& effort) {
+    return effort.is(text::jinja::Kind::kText) && effort.text() == "none";
 }
 
 }  // namespace
@@ -30,14 +30,14 @@ TextFiles::TextFiles(const std::string& folder, int64_t vocabulary, const std::s
         const std::string path = fmt::format("{}/tokenizer.json", folder);
         std::error_code unreadable;
         if (std::filesystem::exists(path, unreadable)) {
-            tokenizer_ = tokens::Tokenizer::of_folder(folder);
-            codec_ = std::make_unique<infer::TokenizerCodec>(*tokenizer_);
+            tokenizer_ = text::Tokenizer::of_folder(folder);
+            codec_ = std::make_unique<decoder::TokenizerCodec>(*tokenizer_);
         }
-        chat_ = tokens::ChatTemplates::read(folder);
+        chat_ = text::ChatTemplates::read(folder);
         find_ends();
     }
-    if (!codec_ && vocabulary <= infer::kByteVocabMax)
-        codec_ = std::make_unique<infer::ByteCodec>();
+    if (!codec_ && vocabulary <= decoder::kByteVocabMax)
+        codec_ = std::make_unique<decoder::ByteCodec>();
 }
 
 std::string TextFiles::without_codec() const {
@@ -46,9 +46,9 @@ std::string TextFiles::without_codec() const {
                        counted(vocabulary_, "token"), folder_.empty() ? "" : ".json");
 }
 
-const infer::TextCodec& TextFiles::require_codec(std::string_view advice) const {
+const decoder::TextCodec& TextFiles::require_codec(std::string_view advice) const {
     // Says what the folder lacks.
-    if (!codec_ && !folder_.empty()) static_cast<void>(tokens::Tokenizer::of_folder(folder_));
+    if (!codec_ && !folder_.empty()) static_cast<void>(text::Tokenizer::of_folder(folder_));
     if (!codec_)
         fail(ExitCode::kInput, "{}{}", without_codec(),
              advice.empty() ? ", so ids are its texts: give --prompt-ids 5,17,2" : advice);
@@ -68,7 +68,7 @@ void TextFiles::find_ends() {
         end_source_ =
             fmt::format("`{}`, {}", printable(tokenizer_->token_of(*token).value_or("")), source);
     };
-    if (const auto name = tokens::special_token_of(folder_, "eos_token"))
+    if (const auto name = text::special_token_of(folder_, "eos_token"))
         add(tokenizer_->id_of(*name), "the tokenizer's eos_token");
     if (end_tokens_.empty()) add(end_of_turn(), "which ends a turn in the chat template");
 }
@@ -77,8 +77,8 @@ void TextFiles::find_ends() {
 std::optional<int32_t> TextFiles::end_of_turn() const {
     constexpr std::string_view kAnswer = "qz7answer";
     if (!chat_) return std::nullopt;
-    tokens::ChatInput chat;
-    chat.messages = tokens::jinja::value_of_json(fmt::format(
+    text::ChatInput chat;
+    chat.messages = text::jinja::value_of_json(fmt::format(
         R"([{{"role": "user", "content": "q"}}, {{"role": "assistant", "content": "{}"}}])",
         kAnswer));
     try {
@@ -94,8 +94,8 @@ std::optional<int32_t> TextFiles::end_of_turn() const {
     return std::nullopt;
 }
 
-std::string TextFiles::chat_text(const tokens::ChatInput& chat,
-                                 const tokens::jinja::Limits& limits) const {
+std::string TextFiles::chat_text(const text::ChatInput& chat,
+                                 const text::jinja::Limits& limits) const {
     if (!chat_) {
         static_cast<void>(require_codec());
         fail(ExitCode::kInput,
@@ -103,8 +103,8 @@ std::string TextFiles::chat_text(const tokens::ChatInput& chat,
              "tokenizer_config.json); give a --prompt",
              model_.empty() ? "the model" : printable(model_));
     }
-    const bool with_tools = !chat.tools.is(tokens::jinja::Kind::kNone);
-    const tokens::ChatTemplate& made = chat_->choose(with_tools);
+    const bool with_tools = !chat.tools.is(text::jinja::Kind::kNone);
+    const text::ChatTemplate& made = chat_->choose(with_tools);
     const auto require = [&](bool is_given, const char* name, const char* advice) {
         if (is_given && !made.mentions(name))
             fail(ExitCode::kInput, "{}: it reads no `{}`, so the model would not know of it{}",
@@ -113,17 +113,16 @@ std::string TextFiles::chat_text(const tokens::ChatInput& chat,
     if (with_tools && !made.mentions("tools") && !has_warned_.exchange(true))
         log_warn("chat", "{}: it reads no tools, so the model does not know of those that came",
                  made.name());
-    require(!chat.documents.is(tokens::jinja::Kind::kNone), "documents",
-            ": put them into a message");
+    require(!chat.documents.is(text::jinja::Kind::kNone), "documents", ": put them into a message");
     const auto effort = std::ranges::find(chat.more, "reasoning_effort",
-                                          &std::pair<std::string, tokens::jinja::Value>::first);
+                                          &std::pair<std::string, text::jinja::Value>::first);
     require(effort != chat.more.end() && !is_no_effort(effort->second), "reasoning_effort",
             made.mentions("enable_thinking")
                 ? ": send \"chat_template_kwargs\": {\"enable_thinking\": true} or false"
                 : ": leave it out");
-    tokens::TemplateOptions options;
+    text::TemplateOptions options;
     options.limits = limits;
-    tokens::ChatInput input = chat;
+    text::ChatInput input = chat;
     input.prefers_objects = true;
     return made.apply(input, options).text;
 }

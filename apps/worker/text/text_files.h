@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "infer/text/text_codec.h"
+#include "decoder/codec/text_codec.h"
 #include "storage/huggingface/generation_config.h"
-#include "tokens/template/template_files.h"
-#include "tokens/tokenizer/tokenizer.h"
+#include "text/chat_template/template_files.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace dslaunch::worker {
 
@@ -29,10 +29,10 @@ class TextFiles {
     TextFiles(const std::string& folder, int64_t vocabulary, const std::string& model = {});
 
     // Null: the model's tokens have no text here.
-    [[nodiscard]] const infer::TextCodec* codec() const { return codec_.get(); }
+    [[nodiscard]] const decoder::TextCodec* codec() const { return codec_.get(); }
     // Throws Error{kInput} where there is no codec: says what is missing, and ADVICE, or else how
     // ids are given to `generate`.
-    [[nodiscard]] const infer::TextCodec& require_codec(std::string_view advice = {}) const;
+    [[nodiscard]] const decoder::TextCodec& require_codec(std::string_view advice = {}) const;
     // Returns "train.pt has 512 tokens and no tokenizer". REQUIRES: there is no codec.
     [[nodiscard]] std::string without_codec() const;
     [[nodiscard]] bool has_chat() const { return chat_.has_value(); }
@@ -40,8 +40,8 @@ class TextFiles {
     // Error{kInput} where there is no template, for messages that it refuses, and for documents and
     // an effort (`reasoning_effort`) that it does not read; tools that it does not read are told
     // once.
-    [[nodiscard]] std::string chat_text(const tokens::ChatInput& chat,
-                                        const tokens::jinja::Limits& limits = {}) const;
+    [[nodiscard]] std::string chat_text(const text::ChatInput& chat,
+                                        const text::jinja::Limits& limits = {}) const;
     // As generation_config.json names them; else config.json's and the tokenizer's, or where they
     // name none the token that ends a turn in the chat template.
     [[nodiscard]] const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
@@ -59,9 +59,9 @@ class TextFiles {
     std::string folder_;
     std::string model_;  // in messages
     int64_t vocabulary_;
-    std::optional<tokens::Tokenizer> tokenizer_;
-    std::optional<tokens::ChatTemplates> chat_;
-    std::unique_ptr<const infer::TextCodec> codec_;
+    std::optional<text::Tokenizer> tokenizer_;
+    std::optional<text::ChatTemplates> chat_;
+    std::unique_ptr<const decoder::TextCodec> codec_;
     storage::GenerationConfig generation_;
     std::optional<int32_t> first_token_;
     std::vector<int32_t> end_tokens_;

@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text/json.h"
-#include "infer/engine/engine.h"
-#include "infer/text/written_text.h"
+#include "decoder/codec/written_text.h"
+#include "decoder/engine/engine.h"
 
 namespace dslaunch::worker {
 
@@ -25,9 +25,9 @@ void print(const std::string& text) {
     fail(ExitCode::kDisk, "the text cannot be written to stdout: {}", errno_text(errno));
 }
 
-infer::Request request_of(const Prompt& prompt, const WritingOptions& options,
-                          const TextFiles& files) {
-    infer::Request request{
+decoder::Request request_of(const Prompt& prompt, const WritingOptions& options,
+                            const TextFiles& files) {
+    decoder::Request request{
         prompt.tokens, tokens_max_of(options, std::ssize(prompt.tokens)), options.sampling, {}};
     if (!options.ignores_end) request.end_tokens = files.end_tokens();
     return request;
@@ -45,14 +45,14 @@ class Writing {
     }
 
     // What is to be printed of MADE: the text that is certain now, or its number.
-    std::string push(const infer::MadeToken& made) {
+    std::string push(const decoder::MadeToken& made) {
         if (has_ended_) return {};
         ids_.push_back(made.token);
         const std::string text = written_ ? written_->push(made) : std::to_string(made.token) + " ";
         if (written_) text_ += text;
         const bool meets_stop = written_ && written_->is_stopped();
-        has_ended_ = made.end != infer::EndReason::kNone || meets_stop;
-        is_stopped_ = made.end == infer::EndReason::kEndToken || meets_stop;
+        has_ended_ = made.end != decoder::EndReason::kNone || meets_stop;
+        is_stopped_ = made.end == decoder::EndReason::kEndToken || meets_stop;
         return text;
     }
 
@@ -66,7 +66,7 @@ class Writing {
     }
 
   private:
-    std::optional<infer::WrittenText> written_;  // empty: numbers are wanted
+    std::optional<decoder::WrittenText> written_;  // empty: numbers are wanted
     std::vector<int32_t> ids_;
     std::string text_;
     bool has_ended_ = false;
@@ -119,36 +119,36 @@ int64_t tokens_max_of(const WritingOptions& options, int64_t prompt_tokens) {
     return *options.length_max - prompt_tokens;
 }
 
-void write_one(infer::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
+void write_one(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
                const Prompt& prompt) {
     Writing writing(files, options, prompt);
-    infer::Engine engine(runner, {1, 1});
+    decoder::Engine engine(runner, {1, 1});
     // A prompt that is refused is not printed first.
     if (options.tokens_max > 0) static_cast<void>(engine.add(request_of(prompt, options, files)));
     if (options.as_text) print(prompt.shown);
-    infer::EndReason end = infer::EndReason::kNone;
-    while (!engine.idle() && !writing.has_ended() && end != infer::EndReason::kBroken)
-        for (const infer::MadeToken& made : engine.step()) {
+    decoder::EndReason end = decoder::EndReason::kNone;
+    while (!engine.idle() && !writing.has_ended() && end != decoder::EndReason::kBroken)
+        for (const decoder::MadeToken& made : engine.step()) {
             end = made.end;
-            if (end != infer::EndReason::kBroken) print(writing.push(made));
+            if (end != decoder::EndReason::kBroken) print(writing.push(made));
         }
     print("\n");
-    if (end == infer::EndReason::kBroken) fail(ExitCode::kInput, "{}", infer::kBrokenLogits);
-    if (end == infer::EndReason::kContext)
+    if (end == decoder::EndReason::kBroken) fail(ExitCode::kInput, "{}", decoder::kBrokenLogits);
+    if (end == decoder::EndReason::kContext)
         log_warn("generate", "the text stops here: the model sees {} tokens at most{}",
                  runner.positions_max(),
                  runner.positions_max() < runner.context() ? ", for which there is memory" : "");
 }
 
-void write_all(infer::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
+void write_all(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
                const std::vector<Prompt>& prompts) {
-    infer::Engine engine(runner, {options.sequences_max, 1});
+    decoder::Engine engine(runner, {options.sequences_max, 1});
     OrderedLines lines(prompts);
     struct Open {
         size_t index = 0;
         Writing writing;
     };
-    std::map<infer::RequestId, Open> open;
+    std::map<decoder::RequestId, Open> open;
     size_t next = 0;
     while (next < prompts.size() || !engine.idle()) {
         for (; next < prompts.size() && engine.has_room(); ++next) {
@@ -159,7 +159,7 @@ void write_all(infer::StepRunner& runner, const TextFiles& files, const WritingO
                 lines.end(next, writing);
             } else {
                 try {
-                    const infer::RequestId id =
+                    const decoder::RequestId id =
                         engine.add(request_of(prompts[next], options, files));
                     open.emplace(id, Open{next, std::move(writing)});
                 } catch (const Error& error) {
@@ -168,15 +168,15 @@ void write_all(infer::StepRunner& runner, const TextFiles& files, const WritingO
             }
         }
         if (engine.idle()) continue;
-        for (const infer::MadeToken& made : engine.step()) {
+        for (const decoder::MadeToken& made : engine.step()) {
             Open& text = open.at(made.request);
-            if (made.end == infer::EndReason::kBroken) {
-                lines.fault(text.index, infer::kBrokenLogits);
+            if (made.end == decoder::EndReason::kBroken) {
+                lines.fault(text.index, decoder::kBrokenLogits);
                 open.erase(made.request);
                 continue;
             }
             static_cast<void>(text.writing.push(made));
-            if (made.end == infer::EndReason::kNone && !text.writing.has_ended()) continue;
+            if (made.end == decoder::EndReason::kNone && !text.writing.has_ended()) continue;
             lines.end(text.index, text.writing);
             engine.cancel(made.request);
             open.erase(made.request);

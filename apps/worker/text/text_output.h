@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "infer/decode/batch.h"
-#include "infer/sample/sampler.h"
+#include "decoder/decode/batch.h"
+#include "decoder/sample/sampler.h"
 #include "worker/text/prompts.h"
 #include "worker/text/text_files.h"
 
@@ -17,7 +17,7 @@ namespace dslaunch::worker {
 struct WritingOptions {
     int64_t tokens_max = 200;
     std::optional<int64_t> length_max;  // in its place: tokens of a text, its prompt among them
-    infer::SamplingOptions sampling;
+    decoder::SamplingOptions sampling;
     std::vector<std::string> stops;
     bool ignores_end = false;
     bool as_text = true;
@@ -29,12 +29,12 @@ struct WritingOptions {
 [[nodiscard]] int64_t tokens_max_of(const WritingOptions& options, int64_t prompt_tokens);
 
 // Continues PROMPT; each piece is printed when it is certain.
-void write_one(infer::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
+void write_one(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
                const Prompt& prompt);
 
 // Continues PROMPTS, several at once. Prints a line of JSON for each, in their order: its index,
 // numbers of tokens, the text or the tokens, and how it ended; a faulty one has its fault instead.
-void write_all(infer::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
+void write_all(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
                const std::vector<Prompt>& prompts);
 
 }  // namespace dslaunch::worker

@@ -1,6 +1,6 @@
 // A decoder as a Hugging Face folder has it: its sizes, the switches in which the families of
 // transformers differ, and the names that its weights have. Data path: family_readers.h -> [here]
-// -> graph/models/transformer.h and infer/model, which make decoders of it. Values.
+// -> graph/models/transformer.h and decoder/weights, which make decoders of it. Values.
 #pragma once
 
 #include <cstdint>

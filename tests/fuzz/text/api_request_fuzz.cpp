@@ -8,13 +8,13 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "infer/sample/sampler.h"
-#include "serve/api_reply.h"
-#include "serve/api_request.h"
-#include "serve/json/json_document.h"
+#include "decoder/sample/sampler.h"
+#include "server/api_reply.h"
+#include "server/api_request.h"
+#include "server/json/json_document.h"
 
 using namespace dslaunch;
-using namespace dslaunch::serve;
+using namespace dslaunch::server;
 
 namespace {
 
@@ -72,7 +72,7 @@ void check_document(const std::string& body, MemoryLease& lease) {
 
 void check_request(ApiKind kind, const ApiRequest& request) {
     // Throws for options out of range.
-    static_cast<void>(infer::Sampler(request.sampling));
+    static_cast<void>(decoder::Sampler(request.sampling));
     const bool has_prompt = kind == ApiKind::kChat
                                 ? request.messages && request.messages->elements() > 0
                                 : !request.prompts.empty() || !request.prompt_tokens.empty();

@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "fuzz/error_checks.h"
-#include "tokens/chat/segments.h"
+#include "text/chat/segments.h"
 
-using namespace dslaunch::tokens;
+using namespace dslaunch::text;
 
 namespace {
 

@@ -14,13 +14,13 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "infer/text/byte_codec.h"
-#include "serve/http/reply_writer.h"
-#include "serve/http/request_reader.h"
-#include "serve/http_routes.h"
+#include "decoder/codec/byte_codec.h"
+#include "server/http/reply_writer.h"
+#include "server/http/request_reader.h"
+#include "server/http_routes.h"
 
 using namespace dslaunch;
-using namespace dslaunch::serve;
+using namespace dslaunch::server;
 
 namespace {
 
@@ -28,15 +28,15 @@ constexpr int64_t kContext = 24;
 constexpr std::string_view kKey = "key";
 
 // A decoder after whose tokens the next number is the likeliest.
-class CountingRunner final : public infer::StepRunner {
+class CountingRunner final : public decoder::StepRunner {
   public:
     [[nodiscard]] int64_t vocabulary() const override { return 128; }
     [[nodiscard]] int64_t context() const override { return kContext; }
     [[nodiscard]] int64_t pages() const override { return 8; }
     [[nodiscard]] int64_t rows_max() const override { return 8; }
-    [[nodiscard]] std::span<float> run(const infer::Batch& batch) override {
+    [[nodiscard]] std::span<float> run(const decoder::Batch& batch) override {
         logits_.clear();
-        for (const infer::BatchRow& row : batch.rows) {
+        for (const decoder::BatchRow& row : batch.rows) {
             if (!row.wants_logits) continue;
             logits_.resize(logits_.size() + 128, 0.0F);
             logits_[logits_.size() - 128 + static_cast<size_t>((row.token + 1) % 128)] = 1;
@@ -128,7 +128,7 @@ class Served {
         return options;
     }
     CountingRunner runner_;
-    infer::ByteCodec codec_;
+    decoder::ByteCodec codec_;
     TextService service_;
     HttpRoutes routes_;
 };

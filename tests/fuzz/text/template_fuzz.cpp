@@ -10,11 +10,11 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "fuzz/error_checks.h"
-#include "tokens/template/chat_template.h"
-#include "tokens/template/values/compare.h"
-#include "tokens/template/values/json_text.h"
+#include "text/chat_template/chat_template.h"
+#include "text/chat_template/values/compare.h"
+#include "text/chat_template/values/json_text.h"
 
-using namespace dslaunch::tokens;
+using namespace dslaunch::text;
 
 namespace {
 

@@ -9,11 +9,11 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "tokens/tokenizer/token_stream.h"
-#include "tokens/tokenizer/tokenizer.h"
-#include "tokens/unicode/code_points.h"
+#include "text/tokenizer/token_stream.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/unicode/code_points.h"
 
-using namespace dslaunch::tokens;
+using namespace dslaunch::text;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t length) {
     using namespace dslaunch;

@@ -1,5 +1,5 @@
 // Adapters in a lowered graph, beside products that are written out by hand; and under the names
-// that PEFT finds, read again by what reads PEFT's own (unit/infer/decoder/decoder_test.cpp holds
+// that PEFT finds, read again by what reads PEFT's own (unit/decoder/rotary/decoder_test.cpp holds
 // that beside PEFT).
 #include "graph/adapter/adapters.h"
 

@@ -1,0 +1,42 @@
+#include "decoder/codec/stop_texts.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dslaunch::decoder {
+
+namespace {
+
+// The length of the longest end of TEXT with which STOP begins.
+size_t begun(std::string_view text, std::string_view stop) {
+    for (size_t length = std::min(text.size(), stop.size() - 1); length > 0; --length)
+        if (text.ends_with(stop.substr(0, length))) return length;
+    return 0;
+}
+
+}  // namespace
+
+std::string StopTexts::push(std::string_view text) {
+    if (is_stopped_) return {};
+    held_ += text;
+    // The stop that is whole first counts: so it does not matter in which pieces a text comes.
+    size_t begin = 0, end = std::string::npos, kept = 0;
+    for (const std::string& stop : stops_) {
+        kept = std::max(kept, begun(held_, stop));
+        const size_t found = held_.find(stop);
+        if (found == std::string::npos || found + stop.size() > end) continue;
+        if (found + stop.size() == end && found > begin) continue;
+        begin = found;
+        end = found + stop.size();
+    }
+    is_stopped_ = end != std::string::npos;
+    std::string certain = held_.substr(0, is_stopped_ ? begin : held_.size() - kept);
+    held_.erase(0, is_stopped_ ? held_.size() : certain.size());
+    return certain;
+}
+
+std::string StopTexts::finish() {
+    return std::exchange(held_, {});
+}
+
+}  // namespace dslaunch::decoder

@@ -1,0 +1,108 @@
+// Continuous batching: many requests share the steps of one decoder. Each step computes the next
+// token of every running sequence, and as many rows of waiting prompts as fit beside them; a
+// sequence joins when its pages fit and leaves when it has ended. If the cache runs out, the
+// sequence that came last gives its pages back and computes its text again later (vLLM,
+// arXiv:2309.06180). Data path: requests -> [here] -> batches -> decoder -> sampler -> tokens. One
+// thread; it does not block but for the decoder.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "decoder/cache/page_pool.h"
+#include "decoder/decode/batch.h"
+#include "decoder/sample/sampler.h"
+
+namespace dslaunch::decoder {
+
+using RequestId = int64_t;
+
+struct Request {
+    std::vector<int32_t> prompt;  // at least one token, each in the vocabulary
+    int64_t tokens_max = 0;       // tokens to make at most
+    SamplingOptions sampling;
+    std::vector<int32_t> end_tokens;  // each ends the text
+};
+
+enum class EndReason {
+    kNone,      // goes on
+    kEndToken,  // the last token is one of end_tokens
+    kTokens,    // tokens_max are made
+    kContext,   // the model sees no more positions, or the cache holds no more
+    kBroken,    // its logits are not all finite: the token is none, see kBrokenLogits
+};
+
+struct MadeToken {
+    RequestId request = 0;
+    int32_t token = 0;
+    EndReason end = EndReason::kNone;  // the request is forgotten unless it is kNone
+};
+
+struct EngineOptions {
+    int64_t sequences_max = 64;  // that run at once
+    int64_t queue_max = 256;     // requests that wait
+};
+
+struct EngineCounts {
+    int64_t running = 0, waiting = 0;
+    int64_t pages_used = 0, pages = 0;
+    int64_t prompt_tokens = 0, made_tokens = 0;  // since the start
+    int64_t steps = 0, preempted = 0;
+};
+
+class Engine {
+  public:
+    // RUNNER must outlive this.
+    Engine(StepRunner& runner, const EngineOptions& options);
+
+    // True if another request may wait.
+    [[nodiscard]] bool has_room() const;
+    // Throws Error{kInput} for a prompt that is empty, holds a token outside the vocabulary, or
+    // leaves no room in the context or in the cache; Error{kUsage} for sampling that is out of
+    // range. Any thread.
+    void check(const Request& request) const;
+    // Throws as check(). REQUIRES: has_room(), tokens_max > 0.
+    RequestId add(Request request);
+    // The request is forgotten; its pages are free. Unknown ones are ignored: they ended meanwhile.
+    void cancel(RequestId id);
+
+    [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty(); }
+    // Computes one batch. Returns the tokens made. When it throws, clear() must follow. REQUIRES:
+    // not idle().
+    [[nodiscard]] std::vector<MadeToken> step();
+    // False: a batch was begun that failed, and others wait in the middle of it.
+    [[nodiscard]] bool can_go_on() const { return !runner_.is_stuck(); }
+    // Forgets all requests; their pages are free. Takes no memory.
+    void clear() noexcept;
+
+    [[nodiscard]] EngineCounts counts() const;
+
+  private:
+    struct Sequence {
+        RequestId id = 0;
+        std::vector<int32_t> text;  // prompt and made tokens
+        int64_t computed = 0;       // positions whose keys and values are in the cache
+        int64_t prompt_numel = 0;   // tokens of `text` when it was last begun
+        int64_t tokens_left = 0;
+        std::vector<int32_t> end_tokens;
+        std::vector<int32_t> pages;
+        Sampler sampler;
+    };
+    using Sequences = std::list<Sequence>;
+
+    void admit();
+    void preempt_last();
+    [[nodiscard]] Batch next_batch(std::vector<Sequence*>& owners);
+    [[nodiscard]] EndReason end_of(const Sequence& sequence) const;
+
+    StepRunner& runner_;
+    EngineOptions options_;
+    PagePool pool_;
+    Sequences running_;  // in the order in which they came
+    Sequences waiting_;
+    RequestId next_id_ = 1;
+    EngineCounts counts_;
+};
+
+}  // namespace dslaunch::decoder

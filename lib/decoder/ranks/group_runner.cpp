@@ -1,0 +1,136 @@
+#include "decoder/ranks/group_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "decoder/ranks/patient_thread.h"
+
+namespace dslaunch::decoder {
+
+namespace {
+
+// Hidden rows between stages; nothing else uses these links.
+constexpr uint32_t kHiddenTag = 1;
+// What rank 0 tells in the place of a batch's length.
+constexpr int64_t kEnd = 0;
+constexpr int64_t kNothing = -1;
+// The time in which a rank that others wait for waits for memory: less than they wait for it.
+constexpr std::chrono::seconds kPatience{10};
+
+}  // namespace
+
+std::vector<std::vector<int>> RankMesh::ranks_of_stages() const {
+    std::vector<std::vector<int>> ranks(static_cast<size_t>(stages));
+    for (int stage = 0; stage < stages; ++stage)
+        for (int i = 0; i < tensor_ranks; ++i)
+            ranks[static_cast<size_t>(stages - 1 - stage)].push_back(stage * tensor_ranks + i);
+    return ranks;
+}
+
+RankMesh choose_mesh(const storage::TransformerConfig& config, const std::vector<int>& node_sizes,
+                     int tensor_ranks) {
+    const int world = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
+    const auto divides = [&](int ranks) {
+        return config.key_heads % ranks == 0 &&
+               std::ranges::all_of(node_sizes, [&](int size) { return size % ranks == 0; });
+    };
+    RankMesh mesh;
+    if (tensor_ranks > 0) {
+        if (world % tensor_ranks != 0 || config.key_heads % tensor_ranks != 0)
+            fail(ExitCode::kUsage,
+                 "--tensor-ranks {}: it must divide the {} ranks of the job and the {} heads of "
+                 "keys of the model",
+                 tensor_ranks, world, config.key_heads);
+        mesh.tensor_ranks = tensor_ranks;
+    } else {
+        // Sums in the middle of layers stay on a host; between hosts, rows go once a stage.
+        for (int ranks = 1; ranks <= *std::ranges::min_element(node_sizes); ++ranks)
+            if (divides(ranks)) mesh.tensor_ranks = ranks;
+    }
+    mesh.stages = world / mesh.tensor_ranks;
+    if (mesh.stages > std::ssize(config.layers))
+        fail(ExitCode::kUsage,
+             "{} ranks, {} of them for each stage, make {} stages, and the model has {} layers: "
+             "take fewer ranks, or other --tensor-ranks",
+             world, mesh.tensor_ranks, mesh.stages, config.layers.size());
+    return mesh;
+}
+
+GroupRunner::GroupRunner(GroupParts parts) : parts_(std::move(parts)) {
+    DSL_CHECK(!parts_.place.is_pipeline() || std::ssize(parts_.links) == parts_.place.stages,
+              "links of a pipeline");
+}
+
+void GroupRunner::tell(int64_t length) {
+    parts_.all.broadcast(std::as_writable_bytes(std::span(&length, 1)));
+}
+
+void GroupRunner::keep_waiting() {
+    tell(kNothing);
+}
+
+void GroupRunner::end() {
+    tell(kEnd);
+}
+
+void GroupRunner::follow() {
+    for (;;) {
+        int64_t length = kEnd;
+        parts_.all.broadcast(std::as_writable_bytes(std::span(&length, 1)));
+        if (length == kEnd) return;
+        if (length == kNothing) continue;
+        const PatientThread patient(kPatience);
+        std::string bytes(static_cast<size_t>(length), '\0');
+        parts_.all.broadcast(std::as_writable_bytes(std::span(bytes)));
+        const Batch batch = parse_batch(bytes);
+        compute(batch);
+        if (parts_.place.stage + 1 == parts_.place.stages) static_cast<void>(whole_logits(batch));
+    }
+}
+
+void GroupRunner::compute(const Batch& batch) {
+    const int stage = parts_.place.stage;
+    const std::span<float> hidden = parts_.decoder.hidden(batch);
+    if (stage == 0) {
+        parts_.decoder.embed(batch);
+    } else {
+        parts_.links[static_cast<size_t>(stage - 1)]->transfer(
+            {}, {{stage - 1, kHiddenTag, std::as_writable_bytes(hidden)}});
+    }
+    parts_.decoder.run_layers(batch);
+    if (stage + 1 < parts_.place.stages)
+        parts_.links[static_cast<size_t>(stage) + 1]->transfer(
+            {{stage + 1, kHiddenTag, std::as_bytes(hidden)}}, {});
+}
+
+// The vocabulary's logits from the shares of the stage's ranks: each adds its own to zeros.
+std::span<float> GroupRunner::whole_logits(const Batch& batch) {
+    const std::span<float> mine = parts_.decoder.logits(batch);
+    if (parts_.sum == nullptr || parts_.sum->size() == 1) return mine;
+    const Range own = parts_.decoder.weights().vocabulary;
+    const int64_t rows = batch.logits_rows();
+    logits_.assign(static_cast<size_t>(rows * vocabulary()), 0.0F);
+    for (int64_t row = 0; row < rows; ++row)
+        std::copy_n(mine.data() + row * own.numel, own.numel,
+                    logits_.data() + row * vocabulary() + own.begin);
+    parts_.sum->sum(logits_);
+    return logits_;
+}
+
+std::span<float> GroupRunner::run(const Batch& batch) {
+    std::string bytes = batch_bytes(batch);
+    const PatientThread patient(kPatience);
+    is_computing_ = true;
+    tell(std::ssize(bytes));
+    parts_.all.broadcast(std::as_writable_bytes(std::span(bytes)));
+    compute(batch);
+    const std::span<float> logits = whole_logits(batch);
+    is_computing_ = false;
+    return logits;
+}
+
+}  // namespace dslaunch::decoder

@@ -1,0 +1,33 @@
+#include "decoder/ranks/patient_thread.h"
+
+#include <chrono>
+#include <new>
+#include <thread>
+
+namespace dslaunch::decoder {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{5};
+
+thread_local TimePoint patient_until{};
+
+// operator new calls it until there is memory, or until it throws.
+void wait_for_memory() {
+    if (patient_until == TimePoint{} || SystemClock().now() >= patient_until)
+        throw std::bad_alloc();
+    std::this_thread::sleep_for(kLookAgain);
+}
+
+}  // namespace
+
+PatientThread::PatientThread(Duration limit) {
+    std::set_new_handler(wait_for_memory);
+    patient_until = SystemClock().now() + limit;
+}
+
+PatientThread::~PatientThread() {
+    patient_until = {};
+}
+
+}  // namespace dslaunch::decoder

@@ -1,0 +1,64 @@
+// The requests of OpenAI's completions and chat protocol, read from JSON: what is asked for, or why
+// it cannot be. Data path: HTTP body -> json_document.h -> [here] -> text_service.h. Pure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "decoder/sample/sampler.h"
+#include "server/http/memory_account.h"
+#include "server/json/json_document.h"
+
+namespace dslaunch::server {
+
+enum class ApiKind { kCompletion, kChat };
+
+struct ApiRequest {
+    ApiKind kind = ApiKind::kCompletion;
+    std::string model;  // as the client calls it; any name will do
+    // Of a completion: texts, or else texts as tokens.
+    std::vector<std::string> prompts;
+    std::vector<std::vector<int32_t>> prompt_tokens;
+    // Of a chat: what its template gets, values of `document`.
+    std::optional<JsonView> messages, tools, documents, template_kwargs;
+    std::string reasoning_effort;  // a variable of the template too; empty: not said
+    bool begins_answer = true;     // the text ends with the start of an answer
+    bool continues_last = false;   // or where the last message's content ends
+    std::shared_ptr<const JsonDocument> document;  // shared by copies of the request
+    std::optional<int64_t> tokens_max;             // nothing: as many as the context has room for
+    decoder::SamplingOptions sampling;
+    bool has_seed = false;
+    std::optional<std::vector<std::string>> stops;  // each ends the text, and is not part of it
+    std::vector<int32_t> more_ends;                 // tokens that end the text too
+    bool ignores_end = false;                       // the model's own ones do not
+    int choices = 1;
+    bool stream = false;
+    bool stream_usage = false;  // the last event of a stream tells the numbers of tokens
+    bool echo = false;          // a completion's text begins with its prompt
+};
+
+// Why a request is not served, in the words of the protocol.
+struct ApiError {
+    int status = 400;
+    std::string message;
+    std::string parameter;  // the field of the request; empty: none
+};
+
+// The error of a request for which the memory of requests has no room left.
+[[nodiscard]] ApiError short_of_memory();
+
+// Reads BODY. What is not known to the protocol is refused, and so is what it has and this server
+// does not do, unless it is at its default. DEFAULTS: sampling where the request is silent.
+// LEASE pays for what the request holds; an error of 503 where its account is full.
+[[nodiscard]] std::variant<ApiRequest, ApiError> parse_api_request(
+    ApiKind kind, std::string body, const decoder::SamplingOptions& defaults, MemoryLease& lease);
+
+// {"error": {…}} as clients read it.
+[[nodiscard]] std::string error_json(const ApiError& error);
+
+}  // namespace dslaunch::server

@@ -1,0 +1,124 @@
+#include "server/http/reply_writer.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <initializer_list>
+
+namespace dslaunch::server {
+
+namespace {
+
+constexpr std::string_view reason_of(int status) {
+    switch (status) {
+        case 200:
+            return "OK";
+        case 400:
+            return "Bad Request";
+        case 401:
+            return "Unauthorized";
+        case 403:
+            return "Forbidden";
+        case 404:
+            return "Not Found";
+        case 405:
+            return "Method Not Allowed";
+        case 408:
+            return "Request Timeout";
+        case 413:
+            return "Content Too Large";
+        case 415:
+            return "Unsupported Media Type";
+        case 417:
+            return "Expectation Failed";
+        case 429:
+            return "Too Many Requests";
+        case 431:
+            return "Request Header Fields Too Large";
+        case 499:
+            return "Client Closed Request";
+        case 501:
+            return "Not Implemented";
+        case 503:
+            return "Service Unavailable";
+        case 505:
+            return "HTTP Version Not Supported";
+        default:
+            return status < 500 ? "Error" : "Internal Server Error";
+    }
+}
+
+// Text of a fixed length at most; nothing is allocated.
+struct ShortText {
+    std::array<char, 512> bytes;
+    size_t numel = 0;
+
+    ShortText& add(std::string_view text) {
+        const size_t taken = std::min(text.size(), bytes.size() - numel);
+        std::copy_n(text.data(), taken, bytes.data() + numel);
+        numel += taken;
+        return *this;
+    }
+    ShortText& add(size_t number, int base = 10) {
+        std::array<char, 24> digits;
+        const auto end = std::to_chars(digits.begin(), digits.end(), number, base).ptr;
+        return add({digits.data(), static_cast<size_t>(end - digits.data())});
+    }
+    [[nodiscard]] std::string_view view() const { return {bytes.data(), numel}; }
+};
+
+ShortText head_of(const HttpReply& reply, const ReplyMode& mode) {
+    ShortText head;
+    head.add("HTTP/1.1 ").add(static_cast<size_t>(reply.status)).add(" ");
+    head.add(reason_of(reply.status)).add("\r\nContent-Type: ").add(reply.type);
+    head.add("\r\nConnection: ").add(mode.stays_open ? "keep-alive\r\n" : "close\r\n");
+    head.add(reply.fields);
+    if (reply.status == 401) head.add("WWW-Authenticate: Bearer\r\n");
+    if (reply.status == 429 || reply.status == 503) head.add("Retry-After: 1\r\n");
+    if (!reply.stream) {
+        head.add("Content-Length: ").add(reply.body.size()).add("\r\n");
+    } else {
+        head.add("Cache-Control: no-cache\r\n");
+        if (!mode.is_old) head.add("Transfer-Encoding: chunked\r\n");
+    }
+    head.add("\r\n");
+    return head;
+}
+
+// One write where it is little: a client sees it at once.
+bool write_joined(ReplySink& client, std::initializer_list<std::string_view> parts) {
+    std::array<char, 4096> joined;
+    size_t numel = 0;
+    for (const std::string_view part : parts) numel += part.size();
+    if (numel > joined.size())
+        return std::ranges::all_of(parts, [&](auto part) { return client.write(part); });
+    char* end = joined.data();
+    for (const std::string_view part : parts) end = std::ranges::copy(part, end).out;
+    return client.write({joined.data(), numel});
+}
+
+bool write_stream(const HttpReply& reply, const ReplyMode& mode, ReplySink& client) {
+    for (;;) {
+        const HttpReply::Piece piece = reply.stream();
+        if (!piece.text.empty() && mode.is_old && !client.write(piece.text)) return false;
+        if (!piece.text.empty() && !mode.is_old) {
+            ShortText size;
+            size.add(piece.text.size(), 16).add("\r\n");
+            if (!write_joined(client, {size.view(), piece.text, "\r\n"})) return false;
+        }
+        if (piece.is_last) return mode.is_old || client.write("0\r\n\r\n");
+        if (!client.is_there()) return false;
+    }
+}
+
+}  // namespace
+
+bool write_reply(const HttpReply& reply, const ReplyMode& mode, ReplySink& client) {
+    const ShortText head = head_of(reply, mode);
+    if (!mode.has_body) return client.write(head.view());
+    if (!reply.stream) return write_joined(client, {head.view(), reply.body});
+    return client.write(head.view()) && write_stream(reply, mode, client);
+}
+
+}  // namespace dslaunch::server

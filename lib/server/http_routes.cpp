@@ -1,0 +1,368 @@
+#include "server/http_routes.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <random>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/json.h"
+#include "server/api_request.h"
+#include "server/http/local_names.h"
+#include "server/metrics_text.h"
+#include "server/open_reply.h"
+
+namespace dslaunch::server {
+
+namespace {
+
+// Bytes of memory for each byte of a text: while a template renders it, while it becomes tokens,
+// and where a reply repeats it.
+constexpr int64_t kRenderCost = 16, kEncodeCost = 80, kEchoCost = 16;
+// The least that a rendering may take: a template has texts of its own.
+constexpr int64_t kRenderBytesMin = int64_t{256} << 10;
+
+std::string random_name(const char* prefix) {
+    thread_local std::mt19937_64 random(std::random_device{}());
+    return fmt::format("{}-{:016x}", prefix, random());
+}
+
+HttpReply reply_of(const ApiError& error) {
+    HttpReply reply;
+    reply.status = error.status;
+    reply.body = error_json(error);
+    return reply;
+}
+
+HttpReply reply_of(std::string body, const char* type = kJsonType) {
+    HttpReply reply;
+    reply.type = type;
+    reply.body = std::move(body);
+    return reply;
+}
+
+struct Route {
+    std::string_view method, path;
+};
+constexpr std::string_view kModels = "/v1/models";
+constexpr std::array<Route, 5> kRoutes = {{{"GET", "/health"},
+                                           {"GET", "/metrics"},
+                                           {"GET", "/v1/models"},
+                                           {"POST", "/v1/completions"},
+                                           {"POST", "/v1/chat/completions"}}};
+
+// "GET /health, GET /metrics, ...".
+std::string all_routes() {
+    std::vector<std::string> routes;
+    for (const Route& route : kRoutes)
+        routes.push_back(fmt::format("{} {}", route.method, route.path));
+    return join(routes, ", ");
+}
+
+// The route of PATH; that of /v1/models for each model too.
+const Route* route_of(std::string_view path) {
+    const bool is_model = path.starts_with(kModels) && path.substr(kModels.size()).starts_with('/');
+    const auto route = std::ranges::find(kRoutes, is_model ? kModels : path, &Route::path);
+    return route == kRoutes.end() ? nullptr : &*route;
+}
+
+// Pages may read what they are served: who may ask is decided before (refuse()).
+constexpr const char* kReadableFields = "Access-Control-Allow-Origin: *\r\n";
+// The answer to a browser that asks whether a page may ask (CORS). `*` does not stand for
+// Authorization.
+constexpr const char* kPreflightFields =
+    "Access-Control-Allow-Origin: *\r\n"
+    "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n"
+    "Access-Control-Allow-Headers: Authorization, *\r\n"
+    "Access-Control-Max-Age: 600\r\nAllow: GET, POST, OPTIONS\r\n";
+
+// TEXT of a path with its `%2F` and the like as what they stand for.
+std::string unescaped(std::string_view text) {
+    std::string plain;
+    for (size_t i = 0; i < text.size(); ++i) {
+        int code = 0;
+        const bool is_code =
+            text[i] == '%' && i + 2 < text.size() &&
+            std::from_chars(&text[i + 1], &text[i + 3], code, 16).ptr == &text[i + 3];
+        plain += is_code ? static_cast<char>(code) : text[i];
+        i += is_code ? 2 : 0;
+    }
+    return plain;
+}
+
+}  // namespace
+
+HttpRoutes::HttpRoutes(TextService& service, const decoder::TextCodec& codec, ChatRenderer render,
+                       ServerOptions options)
+    : service_(service), codec_(codec), render_(std::move(render)), options_(std::move(options)) {}
+
+HttpReply HttpRoutes::error(int status, std::string_view why) {
+    return reply_of(ApiError{status, why.empty() ? "no memory is left" : std::string(why), ""});
+}
+
+std::optional<HttpReply> HttpRoutes::refuse(const RequestHead& head) {
+    auto reply = refusal_of(head);
+    const bool is_foreign = reply && reply->status == 403;
+    if (reply && !is_foreign) reply->fields = kReadableFields;
+    return reply;
+}
+
+std::optional<ApiError> HttpRoutes::misplaced(const RequestHead& head) const {
+    constexpr size_t kShown = 200;
+    const std::string place = fmt::format("{} {}", printable(head.method.substr(0, kShown)),
+                                          printable(head.path.substr(0, kShown)));
+    const Route* const route = route_of(head.path);
+    if (route == nullptr) {
+        const bool is_near = route_of("/v1" + std::string(head.path)) != nullptr;
+        return ApiError{404,
+                        fmt::format("no such place: {}{}", place,
+                                    is_near ? ": put /v1 before it in the client's address"
+                                            : fmt::format("; there are {}", all_routes())),
+                        ""};
+    }
+    const std::string_view method = head.method == "HEAD" ? "GET" : head.method;
+    if (route->method != method && method != "OPTIONS")
+        return ApiError{405, fmt::format("{}: only {} is served there", place, route->method), ""};
+    if (route->path != kModels || head.path == kModels) return std::nullopt;
+    const std::string model = unescaped(head.path.substr(kModels.size() + 1));
+    if (model == options_.model) return std::nullopt;
+    return ApiError{404,
+                    fmt::format("there is no model `{}` here, but `{}`",
+                                printable(std::string_view(model).substr(0, kShown)),
+                                printable(options_.model)),
+                    "model"};
+}
+
+std::optional<HttpReply> HttpRoutes::refusal_of(const RequestHead& head) const {
+    // Monitors need no key, and browsers have none when they ask what a page may do.
+    const bool needs_key = head.path != "/health" && head.method != "OPTIONS";
+    if (!options_.api_key.empty() && needs_key && !has_key(head))
+        return reply_of({401, "no API key, or a wrong one, in the header Authorization", ""});
+    if (options_.api_key.empty())
+        if (const auto error = foreign(head)) return reply_of(*error);
+    if (const auto error = misplaced(head)) return reply_of(*error);
+    if (head.content_type && head.content_type->find("multipart/") != std::string_view::npos)
+        return reply_of({415, "a form with files is nothing that is served here", ""});
+    // A few bytes could become all of the memory.
+    if (head.content_encoding)
+        return reply_of({415, "send the body as it is, without a Content-Encoding", ""});
+    return std::nullopt;
+}
+
+bool HttpRoutes::has_key(const RequestHead& head) const {
+    constexpr std::string_view kScheme = "bearer ";
+    std::string_view given = head.authorization.value_or("");
+    if (!equal_ignoring_case(given.substr(0, kScheme.size()), kScheme)) return false;
+    given = trim(given.substr(kScheme.size()));
+    const std::string_view wanted = options_.api_key;
+    // Every byte is compared: the time tells nothing of the key.
+    unsigned differs = given.size() == wanted.size() ? 0 : 1;
+    for (size_t i = 0; i < given.size(); ++i)
+        differs |= static_cast<unsigned char>(given[i]) ^
+                   static_cast<unsigned char>(wanted[i % wanted.size()]);
+    return differs == 0;
+}
+
+// Without a key whoever reaches the port is served: only programs of this machine may, and no page
+// that a browser here has from elsewhere.
+std::optional<ApiError> HttpRoutes::foreign(const RequestHead& head) const {
+    if (head.host && !is_local_host(*head.host))
+        return ApiError{403,
+                        "without an API key only localhost is served, by a Host of this name; "
+                        "start the server with --api-key-file to serve others",
+                        ""};
+    if (head.origin && !is_local_origin(*head.origin))
+        return ApiError{403,
+                        "without an API key pages from elsewhere are not served; start the server "
+                        "with --api-key-file",
+                        ""};
+    if (head.content_type && !is_json_type(*head.content_type))
+        return ApiError{415, "send the body as Content-Type: application/json", ""};
+    return std::nullopt;
+}
+
+bool HttpRoutes::is_quick(const RequestHead& head) {
+    return head.method != "POST";
+}
+
+HttpReply HttpRoutes::answer(HttpRequest& request, const ReplySink& client) {
+    HttpReply reply = answer_of(request, client);
+    reply.fields = request.head.method == "OPTIONS" ? kPreflightFields : kReadableFields;
+    return reply;
+}
+
+HttpReply HttpRoutes::answer_of(HttpRequest& request, const ReplySink& client) {
+    if (request.head.method == "OPTIONS") return reply_of("", "text/plain");
+    const std::string_view path = request.head.path;
+    if (path == "/health") return health();
+    if (path == "/metrics")
+        return reply_of(metrics_text(service_.counts()), "text/plain; version=0.0.4");
+    if (path == kModels) return reply_of(models_json());
+    if (path.starts_with(kModels)) {
+        JsonWriter json;
+        write_model(json);
+        return reply_of(json.text());
+    }
+    try {
+        return complete(path == "/v1/completions" ? ApiKind::kCompletion : ApiKind::kChat, request,
+                        client);
+    } catch (const Error& error) {
+        const bool is_request =
+            error.code() == ExitCode::kInput || error.code() == ExitCode::kUsage;
+        return reply_of({is_request ? 400 : 500, error.what(), ""});
+    }
+}
+
+HttpReply HttpRoutes::health() const {
+    const std::string failure = service_.failure();
+    return failure.empty() ? reply_of("{\"status\": \"ok\"}") : reply_of({503, failure, ""});
+}
+
+std::string HttpRoutes::models_json() const {
+    JsonWriter json;
+    json.begin_object().field("object", "list").key("data").begin_array();
+    write_model(json);
+    json.end_array().end_object();
+    return json.text();
+}
+
+void HttpRoutes::write_model(JsonWriter& json) const {
+    json.begin_object().field("id", options_.model).field("object", "model");
+    json.field("created", 0).field("owned_by", "dslaunch");
+    json.field("max_model_len", options_.context).end_object();
+}
+
+HttpReply HttpRoutes::complete(ApiKind kind, HttpRequest& http, const ReplySink& client) {
+    auto parsed = parse_api_request(kind, std::move(http.body), options_.sampling, http.lease);
+    if (const ApiError* error = std::get_if<ApiError>(&parsed)) return reply_of(*error);
+    if (kind == ApiKind::kChat && !render_)
+        return reply_of({400, "this model has no chat template; use /v1/completions", "messages"});
+    return answer_texts(std::get<ApiRequest>(std::move(parsed)), http.lease, client);
+}
+
+HttpReply HttpRoutes::answer_texts(ApiRequest request, MemoryLease& lease,
+                                   const ReplySink& client) {
+    const auto prompts = texts_of(request, lease);
+    if (!prompts) return reply_of(short_of_memory());
+    auto encoded = encode(*prompts, request.kind == ApiKind::kChat, lease);
+    if (!encoded) return reply_of(short_of_memory());
+    std::vector<std::vector<int32_t>> tokens = std::move(request.prompt_tokens);
+    std::ranges::move(*encoded, std::back_inserter(tokens));
+    if (options_.first_token)
+        for (std::vector<int32_t>& prompt : tokens)
+            if (prompt.empty()) prompt.push_back(*options_.first_token);
+    const int64_t texts = std::ssize(tokens) * request.choices;
+    if (texts > service_.texts_max())
+        return reply_of({400,
+                         fmt::format("{} prompts with n = {} are {} texts, and this server "
+                                     "has room for {} at once: ask for fewer",
+                                     tokens.size(), request.choices, texts, service_.texts_max()),
+                         "n"});
+    ReplyUsage usage;
+    for (const std::vector<int32_t>& prompt : tokens) usage.prompt_tokens += std::ssize(prompt);
+    // Each choice has its own copy, and of an echo that of its text and of its JSON.
+    int64_t cost = usage.prompt_tokens * int64_t{sizeof(int32_t)};
+    for (const std::string& prompt : *prompts)
+        cost += request.echo ? std::ssize(prompt) * kEchoCost : 0;
+    if (!lease.grow(cost * request.choices)) return reply_of(short_of_memory());
+    auto reply = std::make_shared<OpenReply>(service_, head_of(request.kind), usage, request.echo,
+                                             static_cast<size_t>(texts));
+    for (size_t i = 0; i < tokens.size(); ++i)
+        for (int choice = 0; choice < request.choices; ++choice) {
+            auto submitted = service_.submit(text_request(request, tokens[i], choice));
+            if (const ApiError* error = std::get_if<ApiError>(&submitted)) return reply_of(*error);
+            reply->add(std::get<TextService::Ticket>(std::move(submitted)),
+                       i < prompts->size() ? (*prompts)[i] : "");
+        }
+    if (!request.stream) {
+        const auto whole = reply->await_whole(client);
+        // A client that has closed its half of the connection may still read.
+        if (!whole) return reply_of({499, "the client has closed the connection", ""});
+        if (const ApiError* error = std::get_if<ApiError>(&*whole)) return reply_of(*error);
+        return reply_of(std::get<std::string>(*whole));
+    }
+    HttpReply streamed;
+    streamed.type = "text/event-stream";
+    // Copies of the function share the reply; its texts are cancelled when the last goes.
+    streamed.stream = [reply, with_usage = request.stream_usage] {
+        OpenReply::Events events = reply->next_events(with_usage);
+        return HttpReply::Piece{std::move(events.text), events.is_last};
+    };
+    return streamed;
+}
+
+std::optional<std::vector<std::vector<int32_t>>> HttpRoutes::encode(
+    const std::vector<std::string>& prompts, bool is_rendered, MemoryLease& lease) {
+    constexpr size_t kLong = size_t{1} << 20;
+    std::vector<std::vector<int32_t>> tokens;
+    for (const std::string& prompt : prompts) {
+        const int64_t before = lease.bytes();
+        std::unique_lock lock(long_texts_, std::defer_lock);
+        if (prompt.size() > kLong) lock.lock();
+        if (!lease.grow(std::ssize(prompt) * kEncodeCost)) return std::nullopt;
+        tokens.push_back(codec_.encode(prompt, is_rendered));
+        lease.shrink_to(before + std::ssize(tokens.back()) * int64_t{sizeof(int32_t)});
+    }
+    return tokens;
+}
+
+std::optional<std::vector<std::string>> HttpRoutes::texts_of(ApiRequest& request,
+                                                             MemoryLease& lease) const {
+    if (request.kind == ApiKind::kCompletion) return std::move(request.prompts);
+    const int64_t before = lease.bytes();
+    const int64_t cost = kRenderBytesMin + before * kRenderCost;
+    if (!lease.grow(cost)) return std::nullopt;
+    std::vector<std::string> texts;
+    constexpr int64_t kRoom = int64_t{8} << 20;
+    texts.push_back(render_(request, std::max(cost, kRoom)));
+    request.messages = request.tools = request.documents = request.template_kwargs = std::nullopt;
+    request.document.reset();
+    lease.shrink_to(std::ssize(texts.front()));
+    return texts;
+}
+
+TextRequest HttpRoutes::text_request(const ApiRequest& request, const std::vector<int32_t>& prompt,
+                                     int choice) const {
+    TextRequest text;
+    text.prompt = prompt;
+    text.goes_on = request.kind == ApiKind::kCompletion || request.continues_last;
+    text.tokens_max = tokens_max_of(request, std::ssize(prompt));
+    text.sampling = request.sampling;
+    if (!request.has_seed) text.sampling.seed = std::random_device{}();
+    text.sampling.seed += static_cast<uint64_t>(choice);
+    text.stops = request.stops.value_or(options_.stops);
+    text.more_ends = request.more_ends;
+    text.ignores_end = request.ignores_end;
+    return text;
+}
+
+int64_t HttpRoutes::tokens_max_of(const ApiRequest& request, int64_t prompt_tokens) const {
+    constexpr int64_t kTokensOfProtocol = 16;  // where a completion and all else are silent
+    const int64_t room = std::max<int64_t>(options_.context - prompt_tokens, 1);
+    const std::optional<int64_t> said =
+        request.tokens_max ? request.tokens_max : options_.tokens_max;
+    if (said) return std::min(*said, room);
+    if (options_.length_max && *options_.length_max <= prompt_tokens)
+        fail(ExitCode::kInput,
+             "the prompt has {} tokens, and generation_config.json's max_length is {}: send "
+             "max_tokens",
+             prompt_tokens, *options_.length_max);
+    if (options_.length_max) return std::min(*options_.length_max - prompt_tokens, room);
+    return request.kind == ApiKind::kChat ? room : std::min(kTokensOfProtocol, room);
+}
+
+ReplyHead HttpRoutes::head_of(ApiKind kind) const {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return {kind, random_name(kind == ApiKind::kChat ? "chatcmpl" : "cmpl"), options_.model,
+            std::chrono::duration_cast<std::chrono::seconds>(now).count()};
+}
+
+}  // namespace dslaunch::server

@@ -1,0 +1,69 @@
+// What stands at each path of a server: OpenAI's /v1/completions, /v1/chat/completions and
+// /v1/models, with /health and /metrics beside them. Data path: connection_server.h -> [here] ->
+// text_service.h. Threads: any, several at once.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/text/json.h"
+#include "decoder/codec/text_codec.h"
+#include "server/api_reply.h"
+#include "server/http/http_message.h"
+#include "server/server_options.h"
+#include "server/text_service.h"
+
+namespace dslaunch::server {
+
+class HttpRoutes final : public HttpHandler {
+  public:
+    // SERVICE and CODEC must outlive this. RENDER: as HttpServer's.
+    HttpRoutes(TextService& service, const decoder::TextCodec& codec, ChatRenderer render,
+               ServerOptions options);
+    HttpRoutes(const HttpRoutes&) = delete;
+    HttpRoutes& operator=(const HttpRoutes&) = delete;
+
+    [[nodiscard]] std::optional<HttpReply> refuse(const RequestHead& head) override;
+    [[nodiscard]] bool is_quick(const RequestHead& head) override;
+    [[nodiscard]] HttpReply answer(HttpRequest& request, const ReplySink& client) override;
+    [[nodiscard]] HttpReply error(int status, std::string_view why) override;
+
+  private:
+    [[nodiscard]] bool has_key(const RequestHead& head) const;
+    [[nodiscard]] std::optional<ApiError> foreign(const RequestHead& head) const;
+    [[nodiscard]] std::optional<HttpReply> refusal_of(const RequestHead& head) const;
+    // Returns why nothing stands where HEAD asks.
+    [[nodiscard]] std::optional<ApiError> misplaced(const RequestHead& head) const;
+    [[nodiscard]] HttpReply health() const;
+    [[nodiscard]] std::string models_json() const;
+    // Writes the one model into JSON.
+    void write_model(JsonWriter& json) const;
+    [[nodiscard]] HttpReply answer_of(HttpRequest& request, const ReplySink& client);
+    [[nodiscard]] HttpReply complete(ApiKind kind, HttpRequest& http, const ReplySink& client);
+    [[nodiscard]] HttpReply answer_texts(ApiRequest request, MemoryLease& lease,
+                                         const ReplySink& client);
+    // The prompts of REQUEST as texts, which it need not hold any more. Nothing: LEASE cannot pay.
+    [[nodiscard]] std::optional<std::vector<std::string>> texts_of(ApiRequest& request,
+                                                                   MemoryLease& lease) const;
+    [[nodiscard]] TextRequest text_request(const ApiRequest& request,
+                                           const std::vector<int32_t>& prompt, int choice) const;
+    // Returns the tokens to make after PROMPT. Throws Error{kInput} where none is left.
+    [[nodiscard]] int64_t tokens_max_of(const ApiRequest& request, int64_t prompt_tokens) const;
+    [[nodiscard]] ReplyHead head_of(ApiKind kind) const;
+    // The tokens of PROMPTS. A long text takes many times its size of memory meanwhile. Nothing:
+    // LEASE cannot pay.
+    [[nodiscard]] std::optional<std::vector<std::vector<int32_t>>> encode(
+        const std::vector<std::string>& prompts, bool is_rendered, MemoryLease& lease);
+
+    TextService& service_;
+    const decoder::TextCodec& codec_;
+    ChatRenderer render_;
+    ServerOptions options_;
+    std::mutex long_texts_;  // held by the one that is encoded
+};
+
+}  // namespace dslaunch::server

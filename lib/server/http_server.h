@@ -1,0 +1,38 @@
+// `dslaunch serve` over HTTP: a port, and what stands at each path of it (http_routes.h). Data
+// path: sockets -> connection_server.h -> http_routes.h -> text_service.h. Threads: one for each
+// request that is answered, up to a bound; run() blocks.
+#pragma once
+
+#include <memory>
+
+#include "decoder/codec/text_codec.h"
+#include "server/server_options.h"
+#include "server/text_service.h"
+
+namespace dslaunch::server {
+
+class HttpServer {
+  public:
+    // SERVICE and CODEC must outlive this. RENDER: empty if the model has no chat template.
+    HttpServer(TextService& service, const decoder::TextCodec& codec, ChatRenderer render,
+               const ServerOptions& options);
+    ~HttpServer();
+
+    // Throws Error{kUsage} when others than this machine could reach the server, and no key is
+    // wanted.
+    static void require_key(const ServerOptions& options);
+
+    // Takes the port, and returns its number. Throws Error{kSetup} when it is taken or the host is
+    // none of this machine's, and as require_key() does.
+    int bind();
+    // Serves until stop(), and then until what was asked for is answered. REQUIRES: bind().
+    void run();
+    // Takes no more requests. Any thread, also before run().
+    void stop() noexcept;
+
+  private:
+    class Implementation;
+    std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace dslaunch::server

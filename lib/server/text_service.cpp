@@ -1,0 +1,307 @@
+#include "server/text_service.h"
+
+#include <new>
+#include <span>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace dslaunch::server {
+
+namespace {
+
+TextEnd end_of(decoder::EndReason reason) {
+    switch (reason) {
+        case decoder::EndReason::kNone:
+            return TextEnd::kNone;
+        case decoder::EndReason::kEndToken:
+            return TextEnd::kStop;
+        case decoder::EndReason::kTokens:
+        case decoder::EndReason::kContext:
+            return TextEnd::kLength;
+        case decoder::EndReason::kBroken:
+            return TextEnd::kBroken;
+    }
+    return TextEnd::kFailed;
+}
+
+// A decoder's own calls go as deep as the rest of a program's.
+constexpr size_t kStackBytes = size_t{8} << 20;
+
+}  // namespace
+
+ApiError service_ends(const std::string& why) {
+    return {503, why.empty() ? "the server ends" : "the server ends: " + why, ""};
+}
+
+std::optional<TextPiece> TextChannel::next(Duration limit) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, limit, [&] { return waiting_.has_value(); });
+    return std::exchange(waiting_, std::nullopt);
+}
+
+void TextChannel::push(TextPiece piece) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (waiting_) {
+            waiting_->text += piece.text;
+            waiting_->tokens += piece.tokens;
+            waiting_->end = piece.end;
+        } else {
+            waiting_ = std::move(piece);
+        }
+    }
+    changed_.notify_one();
+}
+
+void TextChannel::end(TextEnd reason) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!waiting_) waiting_.emplace();
+        waiting_->end = reason;
+    }
+    changed_.notify_one();
+}
+
+TextService::TextService(decoder::StepRunner& runner, const decoder::TextCodec& codec,
+                         decoder::EngineOptions options, std::vector<int32_t> end_tokens,
+                         std::function<void(bool)> idle, Duration idle_interval)
+    : codec_(codec),
+      options_(options),
+      end_tokens_(std::move(end_tokens)),
+      idle_(std::move(idle)),
+      idle_interval_(idle_interval),
+      engine_(runner, {options.sequences_max, options.sequences_max + options.queue_max}),
+      thread_([this] { run(); }, kStackBytes) {}
+
+TextService::~TextService() {
+    end();
+    thread_.join();
+}
+
+void TextService::end() noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        ending_ = true;
+    }
+    changed_.notify_one();
+}
+
+std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest request) {
+    DSL_CHECK(request.tokens_max > 0, "no token is wanted");
+    // Made before it is counted: from then on nothing may fail.
+    std::vector<int32_t> ends = std::move(request.more_ends);
+    if (!request.ignores_end) ends.insert(ends.end(), end_tokens_.begin(), end_tokens_.end());
+    decoder::Request asked{std::move(request.prompt), request.tokens_max, request.sampling,
+                           std::move(ends)};
+    engine_.check(asked);
+    const std::span<const int32_t> before(asked.prompt);
+    auto stream = codec_.stream(before.first(request.goes_on ? before.size() : 0));
+    std::list<Arrival> arrival;
+    arrival.push_back({std::move(asked),
+                       {std::make_shared<TextChannel>(),
+                        {std::move(stream), std::move(request.stops)},
+                        SystemClock().now(),
+                        false}});
+    Ticket ticket{arrival.front().text.channel};
+    {
+        const std::lock_guard lock(mutex_);
+        ++counts_.requests;
+        const bool ends = ending_ || !failure_.empty();
+        if (ends || open_ >= texts_max()) {
+            ++counts_.refused;
+            if (ends) return service_ends(failure_);
+            return ApiError{429, "the queue is full: try again later", ""};
+        }
+        ++open_;
+        arrivals_.splice(arrivals_.end(), arrival);
+    }
+    changed_.notify_one();
+    return ticket;
+}
+
+void TextService::cancel(const Ticket& ticket) noexcept {
+    ticket.channel->leave();
+    {
+        const std::lock_guard lock(mutex_);
+        has_left_ = true;
+    }
+    changed_.notify_one();
+}
+
+ServiceCounts TextService::counts() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+}
+
+std::string TextService::failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+}
+
+std::exception_ptr TextService::error() const {
+    const std::lock_guard lock(mutex_);
+    return error_;
+}
+
+void TextService::forget(Texts::iterator text) {
+    engine_.cancel(text->first);
+    texts_.erase(text);
+    const std::lock_guard lock(mutex_);
+    --open_;
+}
+
+// New requests go to the engine as far as its queue has room; those whose readers are gone leave.
+void TextService::take_in() {
+    std::list<Arrival> taken;
+    bool has_left = false;
+    {
+        const std::lock_guard lock(mutex_);
+        has_left = std::exchange(has_left_, false);
+        if (has_left) {
+            const auto gone = static_cast<int64_t>(arrivals_.remove_if(
+                [](const Arrival& arrival) { return arrival.text.channel->has_left(); }));
+            counts_.cancelled += gone;
+            open_ -= gone;
+        }
+        taken.splice(taken.end(), arrivals_);
+    }
+    for (auto at = texts_.begin(); has_left && at != texts_.end();) {
+        const auto text = at++;
+        if (!text->second.channel->has_left()) continue;
+        forget(text);
+        const std::lock_guard lock(mutex_);
+        ++counts_.cancelled;
+    }
+    for (Arrival& arrival : taken) admit(arrival);
+}
+
+void TextService::admit(Arrival& arrival) {
+    const std::shared_ptr<TextChannel> channel = arrival.text.channel;
+    try {
+        // The text's place is there before the engine has the request.
+        Texts place;
+        place.emplace(0, std::move(arrival.text));
+        auto node = place.extract(place.begin());
+        node.key() = engine_.add(std::move(arrival.request));
+        texts_.insert(std::move(node));
+    } catch (const std::bad_alloc&) {
+        channel->end(TextEnd::kNoMemory);
+        const std::lock_guard lock(mutex_);
+        --open_;
+    }
+}
+
+TextPiece TextService::piece_of(const decoder::MadeToken& made, Text& text) {
+    const bool is_broken = made.end == decoder::EndReason::kBroken;
+    if (is_broken) log_error("serve", "a text ends: {}", decoder::kBrokenLogits);
+    TextPiece piece{"", is_broken ? 0 : 1, end_of(made.end)};
+    if (!is_broken) piece.text = text.written.push(made);
+    if (text.written.is_stopped()) piece.end = TextEnd::kStop;
+    return piece;
+}
+
+void TextService::deliver(const decoder::MadeToken& made) {
+    const auto found = texts_.find(made.request);
+    DSL_CHECK(found != texts_.end(), "a token for nobody");
+    Text& text = found->second;
+    if (!std::exchange(text.has_begun, true)) {
+        const std::lock_guard lock(mutex_);
+        counts_.first_token_seconds += to_milliseconds(SystemClock().now() - text.submitted) / 1000;
+        ++counts_.first_tokens;
+    }
+    bool has_ended = true;
+    try {
+        TextPiece piece = piece_of(made, text);
+        has_ended = piece.end != TextEnd::kNone;
+        text.channel->push(std::move(piece));
+    } catch (const std::bad_alloc&) {
+        has_ended = true;
+        text.channel->end(TextEnd::kNoMemory);
+    }
+    if (!has_ended) return;
+    forget(found);
+    const std::lock_guard lock(mutex_);
+    ++counts_.finished;
+}
+
+void TextService::step() {
+    const TimePoint begin = SystemClock().now();
+    try {
+        const std::vector<decoder::MadeToken> made = engine_.step();
+        for (const decoder::MadeToken& token : made) deliver(token);
+    } catch (const std::bad_alloc&) {
+        // Ranks that wait in the middle of a batch cannot go on with another one.
+        if (!engine_.can_go_on()) throw;
+        lose_texts();
+    }
+    const double seconds = to_milliseconds(SystemClock().now() - begin) / 1000;
+    const std::lock_guard lock(mutex_);
+    counts_.step_seconds += seconds;
+    counts_.engine = engine_.counts();
+}
+
+// A step that found no memory is not done again: what it was to compute is not known any more.
+void TextService::lose_texts() noexcept {
+    engine_.clear();
+    for (auto& [id, text] : texts_) text.channel->end(TextEnd::kNoMemory);
+    const std::lock_guard lock(mutex_);
+    open_ -= std::ssize(texts_);
+    texts_.clear();
+}
+
+void TextService::end_all(TextEnd end) noexcept {
+    for (auto& [id, text] : texts_) text.channel->end(end);
+    texts_.clear();
+    const std::lock_guard lock(mutex_);
+    for (Arrival& arrival : arrivals_) arrival.text.channel->end(end);
+    arrivals_.clear();
+    open_ = 0;
+}
+
+void TextService::fail_with(const std::exception& error) noexcept {
+    try {
+        log_error("serve", "{}", error.what());
+    } catch (const std::exception&) {
+        // failure() tells it where nothing can be sent.
+    }
+    const std::lock_guard lock(mutex_);
+    error_ = std::current_exception();
+    try {
+        failure_ = error.what();
+    } catch (const std::bad_alloc&) {
+        failure_ = "no memory";  // short enough to need none
+    }
+}
+
+void TextService::serve() {
+    for (;;) {
+        {
+            std::unique_lock lock(mutex_);
+            counts_.engine = engine_.counts();
+            const auto has_work = [&] { return ending_ || !arrivals_.empty() || has_left_; };
+            if (engine_.idle()) changed_.wait_for(lock, idle_interval_, has_work);
+            if (ending_) break;
+        }
+        take_in();
+        if (engine_.idle()) {
+            idle_(true);
+        } else {
+            step();
+        }
+    }
+    idle_(false);
+}
+
+void TextService::run() {
+    try {
+        serve();
+    } catch (const std::exception& error) {
+        fail_with(error);
+    }
+    end_all(TextEnd::kFailed);
+}
+
+}  // namespace dslaunch::server

@@ -1,0 +1,165 @@
+// Texts for many clients at once: a thread runs the engine, and each request has a channel in which
+// its text comes. Data path: api_request.h -> [here] -> engine, and back -> HTTP. Threads: submit,
+// cancel and counts by any; the engine's thread calls the runner, codec and sampler.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/small_thread.h"
+#include "decoder/codec/text_codec.h"
+#include "decoder/codec/written_text.h"
+#include "decoder/engine/engine.h"
+#include "server/api_request.h"
+
+namespace dslaunch::server {
+
+struct TextRequest {
+    std::vector<int32_t> prompt;
+    bool goes_on = false;  // the text goes on with that of `prompt`
+    int64_t tokens_max = 0;
+    decoder::SamplingOptions sampling;
+    std::vector<std::string> stops;
+    std::vector<int32_t> more_ends;  // beside the service's end tokens
+    bool ignores_end = false;        // those do not end it
+};
+
+enum class TextEnd {
+    kNone,      // goes on
+    kStop,      // the model ended it, or a stop text
+    kLength,    // tokens_max or the context
+    kFailed,    // the service has failed or ends
+    kBroken,    // decoder::EndReason::kBroken
+    kNoMemory,  // none was left to go on with it
+};
+
+// A piece of a request's text.
+struct TextPiece {
+    std::string text;
+    int64_t tokens = 0;  // made since the last piece
+    TextEnd end = TextEnd::kNone;
+};
+
+// The text of one request as it comes. Its pieces join while nobody reads, so that a slow reader
+// takes no memory but that of its text. Threads: the service writes, one other reads.
+class TextChannel {
+  public:
+    // What has come since the last call. Waits for LIMIT at most; nothing: no more came.
+    [[nodiscard]] std::optional<TextPiece> next(Duration limit);
+    void push(TextPiece piece);
+    // Ends the text with REASON; takes no memory.
+    void end(TextEnd reason) noexcept;
+    // Its reader is gone.
+    void leave() noexcept { has_left_ = true; }
+    [[nodiscard]] bool has_left() const { return has_left_; }
+
+  private:
+    std::atomic<bool> has_left_ = false;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::optional<TextPiece> waiting_;
+};
+
+struct ServiceCounts {
+    decoder::EngineCounts engine;
+    int64_t requests = 0, refused = 0, cancelled = 0, finished = 0;
+    double step_seconds = 0;         // that the engine has computed
+    double first_token_seconds = 0;  // waited for first tokens, all requests together
+    int64_t first_tokens = 0;
+};
+
+// What a client hears whose text is not made because the service ends. WHY: empty, or its failure.
+[[nodiscard]] ApiError service_ends(const std::string& why);
+
+class TextService {
+  public:
+    struct Ticket {
+        std::shared_ptr<TextChannel> channel;  // shared by the service and the reader
+    };
+
+    // RUNNER and CODEC must outlive this. IDLE is called each IDLE_INTERVAL while nothing is to do,
+    // and at the end with false: ranks that wait for batches are told.
+    TextService(decoder::StepRunner& runner, const decoder::TextCodec& codec,
+                decoder::EngineOptions options, std::vector<int32_t> end_tokens,
+                std::function<void(bool goes_on)> idle,
+                Duration idle_interval = std::chrono::seconds{5});
+    TextService(const TextService&) = delete;
+    TextService& operator=(const TextService&) = delete;
+    // Ends all texts that are under way.
+    ~TextService();
+
+    // An error: the queue is full (429), or the service has failed or ends (503). Throws
+    // Error{kInput} or Error{kUsage} as Engine::add() does.
+    [[nodiscard]] std::variant<Ticket, ApiError> submit(TextRequest request);
+    // Its reader is gone: no more is computed for it, and its memory is free soon.
+    void cancel(const Ticket& ticket) noexcept;
+
+    // Texts that may be under way or wait at once.
+    [[nodiscard]] int64_t texts_max() const { return options_.sequences_max + options_.queue_max; }
+    [[nodiscard]] ServiceCounts counts() const;
+    // Ends all texts that are under way, and takes no more. Any thread.
+    void end() noexcept;
+    // Why the service computes no more; empty: it does, or it was ended.
+    [[nodiscard]] std::string failure() const;
+    // The same as it was thrown; null where failure() is empty.
+    [[nodiscard]] std::exception_ptr error() const;
+
+  private:
+    struct Text {
+        std::shared_ptr<TextChannel> channel;
+        decoder::WrittenText written;
+        TimePoint submitted;
+        bool has_begun = false;
+    };
+    struct Arrival {
+        decoder::Request request;
+        Text text;
+    };
+    using Texts = std::map<decoder::RequestId, Text>;
+
+    void run();
+    void serve();
+    void take_in();
+    void admit(Arrival& arrival);
+    void step();
+    void deliver(const decoder::MadeToken& made);
+    [[nodiscard]] TextPiece piece_of(const decoder::MadeToken& made, Text& text);
+    void forget(Texts::iterator text);
+    void lose_texts() noexcept;
+    void end_all(TextEnd end) noexcept;
+    void fail_with(const std::exception& error) noexcept;
+
+    const decoder::TextCodec& codec_;
+    decoder::EngineOptions options_;
+    std::vector<int32_t> end_tokens_;
+    std::function<void(bool)> idle_;
+    Duration idle_interval_;
+    // The engine's thread alone uses these.
+    decoder::Engine engine_;
+    Texts texts_;
+
+    mutable std::mutex mutex_;  // guards all that follows
+    std::condition_variable changed_;
+    std::list<Arrival> arrivals_;
+    bool has_left_ = false;  // a reader
+    int64_t open_ = 0;       // texts that have not ended
+    ServiceCounts counts_;
+    std::string failure_;
+    std::exception_ptr error_;
+    bool ending_ = false;
+    SmallThread thread_;  // started last
+};
+
+}  // namespace dslaunch::server

@@ -1,0 +1,500 @@
+#include "text/chat/chat_line.h"
+
+#include "text/chat/chat_messages.h"
+#include "text/chat/row_columns.h"
+#include "text/chat_template/values/compare.h"
+#include "text/chat_template/values/json_text.h"
+
+#include "base/text.h"
+#include "base/text/rendering_names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+namespace dslaunch::text {
+namespace {
+
+using jinja::Kind;
+using jinja::Value;
+
+// The columns of two answers, the better one first.
+struct AnswerColumns {
+    std::string_view better, worse;
+};
+constexpr std::array<AnswerColumns, 3> kPairColumns = {
+    {{"chosen", "rejected"},
+     {"chosen_response", "rejected_response"},
+     {"preferred_output", "non_preferred_output"}}};
+constexpr std::array<std::string_view, 2> kSystemColumns = {"system", "system_prompt"};
+
+jinja::Values of_role(const Value& value, std::string_view role, const std::string& where) {
+    if (value.is(Kind::kText)) return {message_of(role, value.text())};
+    if (value.is(Kind::kDict)) return messages_of(jinja::new_list(nullptr, {value}), where);
+    if (!value.is(Kind::kList)) throw RowFault(where + ": a text is due, or a list of messages");
+    return messages_of(value, where);
+}
+
+void put_before(jinja::Values& messages, const jinja::Values& earlier) {
+    messages.insert(messages.begin(), earlier.begin(), earlier.end());
+}
+
+bool is_same(const jinja::Values& a, const jinja::Values& b, size_t count) {
+    jinja::Meter meter{jinja::Limits{}};
+    for (size_t i = 0; i < count; ++i)
+        if (!jinja::are_equal(meter, a[i], b[i])) return false;
+    return true;
+}
+
+// Where two texts part, a blank before and no character cut in two.
+size_t shared_bytes(const std::string& a, const std::string& b) {
+    size_t shared = 0;
+    while (shared < std::min(a.size(), b.size()) && a[shared] == b[shared]) ++shared;
+    const auto cuts = [&](const std::string& text) {
+        return shared < text.size() && (static_cast<unsigned char>(text[shared]) & 0xC0) == 0x80;
+    };
+    while (shared > 0 && (cuts(a) || cuts(b))) --shared;
+    if (shared > 0 && a[shared - 1] == ' ') --shared;
+    return shared;
+}
+
+class RowReader {
+  public:
+    explicit RowReader(const Value& row) : row_(row), columns_(row) {}
+
+    ChatLine run() {
+        if (!row_.is(Kind::kDict)) throw RowFault("the line holds no JSON object");
+        read_format();
+        const bool is_text = sample_.format == ChatFormat::kText;
+        const bool is_preference = sample_.format == ChatFormat::kPreference;
+        if (!is_text) {
+            put_system();
+            read_extras();
+            require_answer(sample_.messages, is_preference ? better_ : "the row");
+            if (!is_preference) note_empty_answer();
+        }
+        if (is_preference) {
+            require_answer(sample_.rejected, worse_);
+            require_words(sample_.messages, better_);
+            require_words(sample_.rejected, worse_);
+        }
+        ChatLine line;
+        line.unread = columns_.unread(sample_);
+        line.sample = std::move(sample_);
+        return line;
+    }
+
+  private:
+    void read_format() {
+        for (const auto& [better, worse] : kPairColumns)
+            if (columns_.has(better) && columns_.has(worse)) {
+                better_ = better;
+                worse_ = worse;
+                return read_preference();
+            }
+        const std::string_view conversation = conversation_column();
+        const bool is_asked = !columns_.present(kQuestionColumns).empty();
+        const bool is_answered = !columns_.present(kAnswerColumns).empty();
+        // The answer that the row has anyhow is the better one.
+        const bool has_worse = columns_.has_more_than_nothing("rejected_response") &&
+                               !columns_.has("chosen_response") && !columns_.has("chosen");
+        if (has_worse && !conversation.empty()) return read_worse_than_last(conversation);
+        if (!conversation.empty()) return read_messages(conversation);
+        if (is_asked && is_answered) {
+            read_answer();
+            if (has_worse) read_worse();
+            return;
+        }
+        if (columns_.has("text")) return read_text();
+        refuse_keys();
+    }
+
+    // The column that holds a conversation; empty: there is none.
+    [[nodiscard]] std::string_view conversation_column() const {
+        std::string_view found;
+        for (const std::string_view name : columns_.present(kConversationColumns)) {
+            if (name == "conversation" && !columns_.find(name)->is(Kind::kList)) continue;
+            if (columns_.has_more_than_nothing(name)) return name;
+            if (found.empty()) found = name;
+        }
+        return columns_.present(kAnswerColumns).empty() ? found : "";
+    }
+
+    // Returns true if the row may lack nothing but the column NAME.
+    [[nodiscard]] bool may_be_needed(std::string_view name) const {
+        const auto is_one_of = [&](std::span<const std::string_view> names) {
+            return std::ranges::find(names, name) != names.end();
+        };
+        const bool is_of_pair = std::ranges::any_of(kPairColumns, [&](const auto& pair) {
+            return (name == pair.better && columns_.has(pair.worse)) ||
+                   (name == pair.worse && columns_.has(pair.better));
+        });
+        return is_of_pair || name == "text" || is_one_of(kConversationColumns) ||
+               (is_one_of(kAnswerColumns) && !columns_.present(kQuestionColumns).empty()) ||
+               (is_one_of(kQuestionColumns) && !columns_.present(kAnswerColumns).empty());
+    }
+
+    [[noreturn]] void refuse_keys() const {
+        for (const auto& [key, value] : row_.dict().entries)
+            if (value.is(Kind::kNone) && may_be_needed(key.text()))
+                throw RowFault(fmt::format("{} is null", key.text()));
+        constexpr size_t kShownKeysMax = 8;
+        std::vector<std::string> keys;
+        for (const auto& [key, value] : row_.dict().entries)
+            if (keys.size() < kShownKeysMax) keys.push_back(printable(key.text().substr(0, 40)));
+        throw RowFault(fmt::format(
+            "the row has {}, and none of text; messages; conversations; a question (instruction, "
+            "prompt, question, query, problem or input) and its answer (output, response, "
+            "completion, answer or solution); chosen and rejected",
+            keys.empty() ? "no keys" : "the keys " + join(keys, ", ")));
+    }
+
+    void read_text() {
+        sample_.format = ChatFormat::kText;
+        sample_.text = columns_.text("text");
+        sample_.is_plain = true;
+        if (sample_.text.empty()) throw RowFault("text: the text is empty");
+    }
+
+    void read_messages(std::string_view column) {
+        sample_.format = column == "messages" ? ChatFormat::kMessages : ChatFormat::kConversations;
+        sample_.messages = messages_of(columns_.read(column), std::string(column));
+    }
+
+    // The column of NAMES that is read. Of several, the one whose text holds the others': of
+    // answers a final one may stand beside its reasons.
+    [[nodiscard]] std::string_view one_of(std::span<const std::string_view> names, bool is_answer) {
+        std::vector<std::string_view> held(names.begin(), names.end());
+        std::erase_if(held, [&](auto name) { return !columns_.has_more_than_nothing(name); });
+        if (held.empty()) {
+            const std::vector<std::string_view> empty = columns_.present(names);
+            return empty.empty() ? "" : empty.front();
+        }
+        for (const std::string_view name : held) {
+            const auto is_held = [&](std::string_view other) {
+                const Value &whole = *columns_.find(name), &part = *columns_.find(other);
+                if (other == name) return true;
+                if (!whole.is(Kind::kText) || !part.is(Kind::kText)) return false;
+                return is_answer ? whole.text().find(trim(part.text())) != std::string::npos
+                                 : trim(whole.text()) == trim(part.text());
+            };
+            if (!std::ranges::all_of(held, is_held)) continue;
+            for (const std::string_view other : held) columns_.count_as_read(other);
+            return name;
+        }
+        throw RowFault(fmt::format(
+            "{} and {}: they differ, and only one of them can be the {}: leave the other one out",
+            held[0], held[1], is_answer ? "answer" : "question"));
+    }
+
+    // The columns that may hold the question. An instruction has its input beside it, and a prompt
+    // may be all of the row as it was rendered, with ANSWER.
+    [[nodiscard]] std::vector<std::string_view> question_columns(const Value* answer) const {
+        std::vector<std::string_view> names = columns_.present(kQuestionColumns);
+        const bool is_instruction = columns_.has("instruction");
+        std::erase_if(names, [&](std::string_view name) {
+            const Value& value = *columns_.find(name);
+            const bool is_rendered = name != "instruction" && is_instruction &&
+                                     value.is(Kind::kText) && answer != nullptr &&
+                                     answer->is(Kind::kText) && !trim(answer->text()).empty() &&
+                                     trim(value.text()).ends_with(trim(answer->text()));
+            return is_rendered || (name == "input" && is_instruction);
+        });
+        return names;
+    }
+
+    // The question of the row with what was said before it: messages without their answer.
+    [[nodiscard]] jinja::Values question(const Value* answer) {
+        const std::string_view name = one_of(question_columns(answer), false);
+        jinja::Values messages;
+        if (name == "instruction") {
+            messages = {message_of("user", whole_instruction())};
+        } else if (!name.empty()) {
+            messages = of_role(columns_.read(name), "user", std::string(name));
+        }
+        is_asked_by_text_ = name.empty() || columns_.find(name)->is(Kind::kText);
+        is_continued_ = is_asked_by_text_ && (name.empty() || name == "prompt");
+        is_instruction_ = name == "instruction";
+        if (columns_.has_more_than_nothing("history")) {
+            put_before(messages, history_of(columns_.read("history"), "history"));
+            is_asked_by_text_ = is_continued_ = false;
+        }
+        return messages;
+    }
+
+    [[nodiscard]] std::string whole_instruction() {
+        sample_.instruction = columns_.text("instruction");
+        const bool has_input = columns_.has_more_than_nothing("input");
+        if (has_input || columns_.has("context"))
+            sample_.input = columns_.text(has_input ? "input" : "context");
+        const std::string between =
+            sample_.input.empty() || sample_.instruction.empty() ? "" : "\n";
+        return sample_.instruction + between + sample_.input;
+    }
+
+    void read_answer() {
+        const std::string_view name = one_of(kAnswerColumns, true);
+        const Value& answer = columns_.read(name);
+        sample_.messages = question(&answer);
+        const bool is_text = answer.is(Kind::kText);
+        if (!is_text && is_asked_by_text_) {
+            if (name != "completion") throw RowFault(fmt::format("{}: a text is due", name));
+            throw RowFault("prompt and completion: both are texts, or both lists of messages");
+        }
+        is_continued_ = is_continued_ && is_text && name == "completion";
+        sample_.format = is_instruction_        ? ChatFormat::kInstruction
+                         : name == "completion" ? ChatFormat::kCompletion
+                                                : ChatFormat::kQuery;
+        sample_.is_plain = is_asked_by_text_;
+        sample_.is_continued = sample_.is_plain && is_continued_;
+        // Answers of earlier turns are learned, as LLaMA-Factory and ms-swift learn those of
+        // `history`; those in a prompt of messages are not.
+        sample_.prompt_messages =
+            columns_.has_more_than_nothing("history") ? 0 : sample_.messages.size();
+        const jinja::Values rest = of_role(answer, "assistant", std::string(name));
+        sample_.messages.insert(sample_.messages.end(), rest.begin(), rest.end());
+    }
+
+    // The row has an answer already; `rejected_response` is worse.
+    void read_worse() {
+        better_ = "the answer";
+        worse_ = "rejected_response";
+        sample_.format = ChatFormat::kPreference;
+        sample_.is_continued = false;
+        sample_.prompt_messages = sample_.messages.size() - 1;
+        sample_.rejected = sample_.messages;
+        sample_.rejected.back() = message_of("assistant", columns_.text(worse_));
+    }
+
+    void read_worse_than_last(std::string_view column) {
+        read_messages(column);
+        if (role_of(sample_.messages.back()) != "assistant")
+            throw RowFault(
+                fmt::format("{}: the last message is not the assistant's, so "
+                            "rejected_response is worse than no answer",
+                            column));
+        read_worse();
+    }
+
+    void read_preference() {
+        sample_.format = ChatFormat::kPreference;
+        const Value& better = columns_.read(better_);
+        const Value& worse = columns_.read(worse_);
+        if (better.is(Kind::kText) != worse.is(Kind::kText))
+            throw RowFault(fmt::format("{} and {}: both are texts, or both lists of messages",
+                                       better_, worse_));
+        jinja::Values prompt = asked();
+        sample_.is_plain = is_asked_by_text_;
+        sample_.is_continued = is_continued_ && better_ == "chosen" && better.is(Kind::kText);
+        if (better.is(Kind::kText)) {
+            size_t shared = 0;
+            if (prompt.empty()) {
+                shared = shared_bytes(better.text(), worse.text());
+                prompt = {message_of("user", better.text().substr(0, shared))};
+            }
+            sample_.messages = {message_of("assistant", better.text().substr(shared))};
+            sample_.rejected = {message_of("assistant", worse.text().substr(shared))};
+            return put_prompt(prompt);
+        }
+        sample_.is_plain = false;
+        sample_.messages = of_role(better, "assistant", better_);
+        sample_.rejected = of_role(worse, "assistant", worse_);
+        const size_t shared = shared_messages();
+        sample_.prompt_messages = shared;
+        // Both may hold the prompt already.
+        const bool is_held =
+            shared >= prompt.size() && is_same(prompt, sample_.messages, prompt.size());
+        if (is_held) return;
+        if (shared == 0 || !is_asked_by_text_) return put_prompt(prompt);
+        require_said(prompt);
+    }
+
+    // The prompt that a row of preferences has beside its answers; none: it has none.
+    [[nodiscard]] jinja::Values asked() {
+        const std::string_view column = conversation_column();
+        if (!column.empty()) {
+            jinja::Values messages = messages_of(*columns_.find(column), std::string(column));
+            if (role_of(messages.back()) != "assistant") {
+                columns_.count_as_read(column);
+                is_asked_by_text_ = is_continued_ = false;
+                return messages;
+            }
+        }
+        const Value* input = columns_.find("input");
+        if (input == nullptr || !input->is(Kind::kDict)) return question(nullptr);
+        // OpenAI's: the prompt and its tools are an object.
+        columns_.count_as_read("input");
+        const Value* messages = jinja::find_key(input->dict(), "messages");
+        if (messages == nullptr) throw RowFault("input.messages: a list of messages is due");
+        if (const Value* tools = jinja::find_key(input->dict(), "tools"); tools != nullptr)
+            sample_.tools = list_of(*tools, "input.tools");
+        is_asked_by_text_ = is_continued_ = false;
+        return messages_of(*messages, "input.messages");
+    }
+
+    void put_prompt(const jinja::Values& prompt) {
+        put_before(sample_.messages, prompt);
+        put_before(sample_.rejected, prompt);
+        sample_.prompt_messages += prompt.size();
+    }
+
+    // Checks that the messages before the answers hold PROMPT, a text.
+    void require_said(const jinja::Values& prompt) const {
+        const std::string asked(trim(content_text(prompt.back())));
+        for (size_t i = 0; i < sample_.prompt_messages; ++i)
+            if (content_text(sample_.messages[i]).find(asked) != std::string::npos) return;
+        throw RowFault(
+            fmt::format("the prompt is not among the messages that {} and {} both begin "
+                        "with: leave it out, or those messages",
+                        better_, worse_));
+    }
+
+    void put_system() {
+        for (const std::string_view name : kSystemColumns) {
+            if (!columns_.has_more_than_nothing(name)) continue;
+            const std::string& text = columns_.text(name);
+            sample_.is_continued = false;
+            const std::string& role = role_of(sample_.messages.front());
+            if (role != "system" && role != "developer") {
+                put_before(sample_.messages, {message_of("system", text)});
+                if (!sample_.rejected.empty())
+                    put_before(sample_.rejected, {message_of("system", text)});
+                sample_.prompt_messages += sample_.prompt_messages > 0 ? 1 : 0;
+            } else if (content_text(sample_.messages.front()).find(trim(text)) ==
+                       std::string::npos) {
+                throw RowFault(
+                    fmt::format("{}: the messages begin with another system message: "
+                                "leave one of the two out",
+                                name));
+            }
+        }
+    }
+
+    // The messages at the beginning that both sides have; the last of each side is its answer.
+    [[nodiscard]] size_t shared_messages() const {
+        const size_t most = std::min(sample_.messages.size(), sample_.rejected.size()) - 1;
+        size_t shared = 0;
+        while (shared < most && is_same({sample_.messages[shared]}, {sample_.rejected[shared]}, 1))
+            ++shared;
+        return shared;
+    }
+
+    void require_answer(const jinja::Values& messages, const std::string& where) const {
+        bool is_answered = false;
+        for (size_t i = sample_.prompt_messages; i < messages.size(); ++i) {
+            if (role_of(messages[i]) != "assistant") continue;
+            if (is_learned(messages[i])) return;
+            is_answered = true;
+        }
+        throw RowFault(where + (is_answered ? ": its messages say that none of them is learned"
+                                            : ": no message is the assistant's, so there is "
+                                              "nothing to learn"));
+    }
+
+    [[nodiscard]] static bool says_something(const Value& message) {
+        for (const char* more : {"tool_calls", "function_call", "reasoning_content", "thinking"})
+            if (const Value* value = jinja::find_key(message.dict(), more);
+                value != nullptr && !value->is(Kind::kNone) &&
+                !(value->is(Kind::kText) && trim(value->text()).empty()) &&
+                !(value->is(Kind::kList) && value->items().empty()))
+                return true;
+        return !trim(content_text(message)).empty();
+    }
+
+    void note_empty_answer() {
+        for (size_t i = sample_.prompt_messages; i < sample_.messages.size(); ++i)
+            if (role_of(sample_.messages[i]) == "assistant" && is_learned(sample_.messages[i]) &&
+                !says_something(sample_.messages[i]))
+                sample_.has_empty_answer = true;
+    }
+
+    // An answer of a pair says something, or calls a tool.
+    void require_words(const jinja::Values& messages, const std::string& where) const {
+        for (size_t i = sample_.prompt_messages; i < messages.size(); ++i) {
+            if (role_of(messages[i]) != "assistant") continue;
+            const Value* calls = jinja::find_key(messages[i].dict(), "tool_calls");
+            const bool has_calls =
+                calls != nullptr && calls->is(Kind::kList) && !calls->items().empty();
+            if (has_calls || !trim(content_text(messages[i])).empty()) return;
+        }
+        throw RowFault(where + ": the answer is empty");
+    }
+
+    // A list, or a text that holds one as JSON, as some sets of data have it.
+    [[nodiscard]] static Value list_of(const Value& value, const std::string& where) {
+        Value held = value;
+        if (held.is(Kind::kText)) {
+            if (trim(held.text()).empty()) return Value::none();
+            try {
+                held = jinja::value_of_json(held.text());
+            } catch (const jinja::Fault& fault) {
+                throw RowFault(fmt::format("{}: {}", where, fault.what()));
+            }
+        }
+        if (held.is(Kind::kNone)) return held;
+        if (!held.is(Kind::kList)) throw RowFault(where + ": a list is due");
+        for (const Value& one : held.items())
+            if (!one.is(Kind::kDict)) throw RowFault(where + ": a list of objects is due");
+        return held.items().empty() ? Value::none() : held;
+    }
+
+    void read_extras() {
+        if (columns_.has("tools")) sample_.tools = list_of(columns_.read("tools"), "tools");
+        if (columns_.has("functions") && sample_.tools.is(Kind::kNone)) read_functions();
+        if (columns_.has("documents"))
+            sample_.documents = list_of(columns_.read("documents"), "documents");
+        if (!sample_.tools.is(Kind::kNone) || !sample_.documents.is(Kind::kNone))
+            sample_.is_continued = false;
+        if (!columns_.has("chat_template_kwargs")) return;
+        const Value& more = columns_.read("chat_template_kwargs");
+        if (!more.is(Kind::kDict)) throw RowFault("chat_template_kwargs: an object is due");
+        for (const auto& [name, value] : more.dict().entries) {
+            if (std::ranges::find(kRenderingNames, name.text()) != kRenderingNames.end())
+                throw RowFault("chat_template_kwargs: `" + name.text() +
+                               "` is no variable of a template's own");
+            sample_.more.emplace_back(name.text(), value);
+        }
+    }
+
+    // OpenAI's earlier form of tools.
+    void read_functions() {
+        const Value functions = list_of(columns_.read("functions"), "functions");
+        if (functions.is(Kind::kNone)) return;
+        jinja::Values tools;
+        for (const Value& function : functions.items())
+            tools.push_back(jinja::new_dict(
+                nullptr, {{jinja::new_text(nullptr, "type"), jinja::new_text(nullptr, "function")},
+                          {jinja::new_text(nullptr, "function"), function}}));
+        sample_.tools = jinja::new_list(nullptr, std::move(tools));
+    }
+
+    const Value& row_;
+    RowColumns columns_;
+    ChatSample sample_;
+    std::string better_, worse_;  // of a pair: the names of its answers
+    bool is_asked_by_text_ = true, is_instruction_ = false;
+    bool is_continued_ = true;  // the question is a prompt that goes on, or there is none
+};
+
+}  // namespace
+
+ChatLine parse_chat_line(std::string_view line) {
+    ChatLine result;
+    try {
+        if (line.size() > kChatLineBytesMax)
+            throw RowFault(
+                fmt::format("a line of {} bytes, {} at most", line.size(), kChatLineBytesMax));
+        if (trim(line).empty()) throw RowFault("the line is empty");
+        const Value row = jinja::value_of_json(line);
+        result = RowReader(row).run();
+    } catch (const RowFault& fault) {
+        result.reason = fault.what();
+    } catch (const jinja::Fault& fault) {
+        result.reason = printable(fault.what());
+    }
+    return result;
+}
+
+}  // namespace dslaunch::text

@@ -1,0 +1,28 @@
+// A row of training text: one line of a .jsonl file -> the sample it says, whichever of the usual
+// forms it has. A column that would change what is learned is read, or the row is refused. Pure: a
+// bad line is a reason, not an error.
+#pragma once
+
+#include "text/chat/chat_sample.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::text {
+
+// A sample, or the reason why there is none: what is wrong and where in the line.
+struct [[nodiscard]] ChatLine {
+    std::optional<ChatSample> sample;
+    std::vector<std::string> unread;  // the columns that the sample does not need
+    std::string reason;
+};
+
+// The longest line that is read.
+constexpr size_t kChatLineBytesMax = size_t{64} << 20;
+
+// Throws nothing but out of memory.
+ChatLine parse_chat_line(std::string_view line);
+
+}  // namespace dslaunch::text

@@ -1,0 +1,324 @@
+#include "text/chat/chat_messages.h"
+
+#include "text/chat_template/values/compare.h"
+#include "text/chat_template/values/json_text.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <optional>
+#include <utility>
+
+namespace dslaunch::text {
+namespace {
+
+using jinja::Kind;
+using jinja::Value;
+
+constexpr size_t kShownWordMax = 40;
+// Who calls a tool, of which `value` holds the calls.
+constexpr std::string_view kCaller = "caller";
+
+// The words that rows have for who speaks, and the role that templates know.
+struct SpeakerRole {
+    std::string_view from, role;
+};
+constexpr std::array<SpeakerRole, 21> kSpeakers = {{
+    {"human", "user"},          {"user", "user"},
+    {"prompter", "user"},       {"gpt", "assistant"},
+    {"assistant", "assistant"}, {"chatgpt", "assistant"},
+    {"bing", "assistant"},      {"bard", "assistant"},
+    {"bot", "assistant"},       {"chatbot", "assistant"},
+    {"ai", "assistant"},        {"model", "assistant"},
+    {"system", "system"},       {"tool", "tool"},
+    {"function", "tool"},       {"function_response", "tool"},
+    {"tool_response", "tool"},  {"observation", "tool"},
+    {"function_call", kCaller}, {"function-call", kCaller},
+    {"tool_call", kCaller},
+}};
+
+// The keys by which a message says whether it is learned: OpenAI's, axolotl's two, ms-swift's, and
+// verl's two.
+constexpr std::array<std::string_view, 6> kLearnKeys = {"weight", "train",     "training",
+                                                        "loss",   "trainable", "loss_mask"};
+// Keys by which a part of a message is learned, or more or less than others.
+constexpr std::array<std::string_view, 5> kPartKeys = {"train_detail", "training_detail",
+                                                       "loss_scale", "loss_weight", "masked"};
+
+// The keys of a question and its answer in one object.
+struct TurnKeys {
+    std::string_view question, answer;
+};
+constexpr std::array<TurnKeys, 6> kTurnKeys = {{{"input", "output"},
+                                                {"human", "assistant"},
+                                                {"user", "assistant"},
+                                                {"human", "gpt"},
+                                                {"prompt", "response"},
+                                                {"question", "answer"}}};
+
+std::string shown_word(std::string_view word) {
+    const std::string text = printable(word.substr(0, kShownWordMax));
+    return fmt::format("\"{}{}\"", text, word.size() > kShownWordMax ? "…" : "");
+}
+
+Value plain(std::string_view text) {
+    return jinja::new_text(nullptr, std::string(text));
+}
+
+const Value* find(const Value& message, std::string_view key) {
+    const Value* value = jinja::find_key(message.dict(), key);
+    return value == nullptr || value->is(Kind::kNone) ? nullptr : value;
+}
+
+const SpeakerRole* speaker_of(std::string_view word) {
+    const std::string known = lower(word);
+    const auto found = std::ranges::find(kSpeakers, known, &SpeakerRole::from);
+    return found == kSpeakers.end() ? nullptr : found;
+}
+
+// MESSAGE with ENTRIES before its own, of which those of LEFT_OUT are left out.
+Value with_entries(std::vector<jinja::Entry> entries, const Value& message,
+                   std::initializer_list<std::string_view> left_out) {
+    for (const jinja::Entry& entry : message.dict().entries)
+        if (std::ranges::count(left_out, entry.first.text()) == 0) entries.push_back(entry);
+    return jinja::new_dict(nullptr, std::move(entries));
+}
+
+// A call of OpenAI's form: CALL has a name, and arguments or parameters.
+Value tool_call_of(const Value& call, const std::string& where) {
+    const char* const due = ": a call of a tool is due, an object with name and arguments";
+    if (!call.is(Kind::kDict)) throw RowFault(where + due);
+    const Value* name = find(call, "name");
+    const Value* arguments = find(call, "arguments");
+    if (arguments == nullptr) arguments = find(call, "parameters");
+    if (name == nullptr || !name->is(Kind::kText) || arguments == nullptr)
+        throw RowFault(where + due);
+    const Value function =
+        jinja::new_dict(nullptr, {{plain("name"), *name}, {plain("arguments"), *arguments}});
+    return jinja::new_dict(nullptr,
+                           {{plain("type"), plain("function")}, {plain("function"), function}});
+}
+
+// The calls that VALUE names: an object or several, or JSON that says them.
+Value tool_calls_of(const Value& value, const std::string& where) {
+    Value held = value;
+    if (held.is(Kind::kText)) {
+        try {
+            held = jinja::value_of_json(held.text());
+        } catch (const jinja::Fault& fault) {
+            throw RowFault(fmt::format("{}: calls of tools are due as JSON: {}", where,
+                                       printable(fault.what())));
+        }
+    }
+    jinja::Values calls;
+    if (held.is(Kind::kList)) {
+        for (const Value& call : held.items()) calls.push_back(tool_call_of(call, where));
+    } else {
+        calls.push_back(tool_call_of(held, where));
+    }
+    return jinja::new_list(nullptr, std::move(calls));
+}
+
+Value message_of_speaker(const Value& turn, const std::string& where) {
+    const Value* from = find(turn, "from");
+    const Value* value = find(turn, "value");
+    if (value == nullptr) value = find(turn, "content");
+    if (from == nullptr || !from->is(Kind::kText))
+        throw RowFault(where + ".from: a text is due, as \"human\"");
+    if (value == nullptr || !value->is(Kind::kText))
+        throw RowFault(where + ".value: a text is due");
+    const SpeakerRole* speaker = speaker_of(from->text());
+    if (speaker == nullptr)
+        throw RowFault(fmt::format("{}.from: {} is nobody known: human, gpt, system or tool", where,
+                                   shown_word(from->text())));
+    std::vector<jinja::Entry> entries;
+    if (speaker->role == kCaller) {
+        entries = {{plain("role"), plain("assistant")},
+                   {plain("content"), plain("")},
+                   {plain("tool_calls"), tool_calls_of(*value, where + ".value")}};
+    } else {
+        entries = {{plain("role"), plain(speaker->role)}, {plain("content"), *value}};
+    }
+    return with_entries(std::move(entries), turn,
+                        {"from", "value", "role", "content", "tool_calls"});
+}
+
+// MESSAGE in the words of templates: its role, and the call of OpenAI's earlier form.
+Value message_of_role(const Value& message, const std::string& where) {
+    const Value* role = find(message, "role");
+    if (role == nullptr || !role->is(Kind::kText)) return message;
+    const SpeakerRole* speaker = speaker_of(role->text());
+    // A template may know "observation" and the like as they are.
+    const bool is_renamed = speaker != nullptr && speaker->role != role->text() &&
+                            (speaker->role == "user" || speaker->role == "assistant" ||
+                             speaker->role == "system" || speaker->from == "function");
+    const Value* call = find(message, "function_call");
+    const bool calls = call != nullptr && find(message, "tool_calls") == nullptr;
+    if (!is_renamed && !calls) return message;
+    std::vector<jinja::Entry> entries = {
+        {plain("role"), is_renamed ? plain(speaker->role) : *role}};
+    const Value* content = jinja::find_key(message.dict(), "content");
+    if (content != nullptr) entries.emplace_back(plain("content"), *content);
+    if (!calls) return with_entries(std::move(entries), message, {"role", "content"});
+    entries.emplace_back(plain("tool_calls"), tool_calls_of(*call, where + ".function_call"));
+    return with_entries(std::move(entries), message,
+                        {"role", "content", "tool_calls", "function_call"});
+}
+
+// The two messages of TURN; nothing: it is no question with its answer.
+jinja::Values messages_of_turn(const Value& turn) {
+    for (const TurnKeys& keys : kTurnKeys) {
+        const Value* question = find(turn, keys.question);
+        const Value* answer = find(turn, keys.answer);
+        if (question != nullptr && question->is(Kind::kText) && answer != nullptr &&
+            answer->is(Kind::kText))
+            return {message_of("user", question->text()),
+                    with_entries({{plain("role"), plain("assistant")}, {plain("content"), *answer}},
+                                 turn, {keys.question, keys.answer, "role", "content"})};
+    }
+    return {};
+}
+
+void add_messages(jinja::Values& messages, const Value& one, const std::string& where) {
+    if (one.is(Kind::kText)) {
+        messages.push_back(message_of(messages.size() % 2 == 0 ? "user" : "assistant", one.text()));
+        return;
+    }
+    if (!one.is(Kind::kDict)) throw RowFault(where + ": an object with role and content is due");
+    if (jinja::find_key(one.dict(), "role") != nullptr) {
+        messages.push_back(message_of_role(one, where));
+    } else if (jinja::find_key(one.dict(), "from") != nullptr) {
+        messages.push_back(message_of_speaker(one, where));
+    } else if (const jinja::Values turn = messages_of_turn(one); !turn.empty()) {
+        messages.insert(messages.end(), turn.begin(), turn.end());
+    } else {
+        messages.push_back(one);
+    }
+}
+
+// 0 and 1, false and true; nothing: MESSAGE does not have KEY.
+std::optional<bool> flag_of(const Value& message, std::string_view key) {
+    const Value* value = find(message, key);
+    if (value == nullptr || !value->is_number()) return std::nullopt;
+    return value->as_double() != 0;
+}
+
+// Checks what MESSAGE says about learning.
+void check_learning(const Value& message, const std::string& role, const std::string& where) {
+    for (const std::string_view key : kLearnKeys) {
+        const Value* value = find(message, key);
+        if (value == nullptr) continue;
+        if (!value->is_number() || (value->as_double() != 0 && value->as_double() != 1))
+            throw RowFault(fmt::format(
+                "{}.{}: 0 or 1, or false or true, is due: an answer is learned or is not", where,
+                key));
+        if (value->as_double() == 1 && role != "assistant")
+            throw RowFault(
+                fmt::format("{}.{}: a message of {} is to be learned, and only the "
+                            "assistant's are",
+                            where, key, shown_word(role)));
+    }
+    for (const std::string_view key : kPartKeys)
+        if (find(message, key) != nullptr)
+            throw RowFault(
+                fmt::format("{}.{}: a message is learned as a whole or not at all: say "
+                            "`train` true or false",
+                            where, key));
+}
+
+void check_part(const Value& part, const std::string& where) {
+    if (!part.is(Kind::kDict)) throw RowFault(where + ": an object with type and text is due");
+    const Value* type = jinja::find_key(part.dict(), "type");
+    if (type == nullptr || !type->is(Kind::kText))
+        throw RowFault(where + ".type: a text is due, as \"text\"");
+    if (type->text() != "text")
+        throw RowFault(fmt::format("{}.type: {} is no text, and only text can be trained", where,
+                                   shown_word(type->text())));
+    const Value* text = jinja::find_key(part.dict(), "text");
+    if (text == nullptr || !text->is(Kind::kText)) throw RowFault(where + ".text: a text is due");
+}
+
+void check_message(const Value& message, const std::string& where) {
+    const Value* role = jinja::find_key(message.dict(), "role");
+    if (role == nullptr || !role->is(Kind::kText) || role->text().empty())
+        throw RowFault(where + ".role: a text is due, as \"user\"");
+    const Value* content = jinja::find_key(message.dict(), "content");
+    const Value* calls = jinja::find_key(message.dict(), "tool_calls");
+    const bool has_calls = calls != nullptr && !calls->is(Kind::kNone);
+    check_learning(message, role->text(), where);
+    if (has_calls && !calls->is(Kind::kList)) throw RowFault(where + ".tool_calls: a list is due");
+    if (content == nullptr || content->is(Kind::kNone)) {
+        if (has_calls) return;
+        throw RowFault(where + ".content: a text is due, or tool_calls beside it");
+    }
+    if (content->is(Kind::kText)) return;
+    // What a tool gives may be an object of its own.
+    if (role->text() == "tool" && content->is(Kind::kDict)) return;
+    if (!content->is(Kind::kList))
+        throw RowFault(where + ".content: a text or a list of parts is due");
+    for (size_t i = 0; i < content->items().size(); ++i)
+        check_part(content->items()[i], fmt::format("{}.content[{}]", where, i));
+}
+
+}  // namespace
+
+Value message_of(std::string_view role, std::string_view content) {
+    return jinja::new_dict(nullptr,
+                           {{plain("role"), plain(role)}, {plain("content"), plain(content)}});
+}
+
+std::string content_text(const Value& message) {
+    const Value* content = jinja::find_key(message.dict(), "content");
+    if (content == nullptr) return "";
+    if (content->is(Kind::kText)) return content->text();
+    std::string text;
+    if (content->is(Kind::kList))
+        for (const Value& part : content->items())
+            if (part.is(Kind::kDict))
+                if (const Value* piece = jinja::find_key(part.dict(), "text");
+                    piece != nullptr && piece->is(Kind::kText))
+                    text += piece->text();
+    return text;
+}
+
+const std::string& role_of(const Value& message) {
+    return jinja::find_key(message.dict(), "role")->text();
+}
+
+bool is_learned(const Value& message) {
+    return std::ranges::all_of(
+        kLearnKeys, [&](std::string_view key) { return flag_of(message, key).value_or(true); });
+}
+
+jinja::Values messages_of(const Value& value, const std::string& where) {
+    if (!value.is(Kind::kList)) throw RowFault(where + ": a list of messages is due");
+    if (value.items().empty()) throw RowFault(where + ": the list has no message");
+    jinja::Values messages;
+    for (size_t i = 0; i < value.items().size(); ++i) {
+        const std::string place = fmt::format("{}[{}]", where, i);
+        const size_t before = messages.size();
+        add_messages(messages, value.items()[i], place);
+        for (size_t at = before; at < messages.size(); ++at) check_message(messages[at], place);
+    }
+    return messages;
+}
+
+jinja::Values history_of(const Value& value, const std::string& where) {
+    jinja::Values messages;
+    const auto refuse = [&] { throw RowFault(where + ": a list of [question, answer] is due"); };
+    if (!value.is(Kind::kList)) refuse();
+    for (const Value& turn : value.items()) {
+        if (!turn.is(Kind::kList) || turn.items().size() != 2) refuse();
+        for (const Value& text : turn.items()) {
+            if (!text.is(Kind::kText)) refuse();
+            add_messages(messages, text, where);
+        }
+    }
+    return messages;
+}
+
+}  // namespace dslaunch::text

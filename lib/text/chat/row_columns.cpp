@@ -1,0 +1,308 @@
+#include "text/chat/row_columns.h"
+
+#include "text/chat/chat_messages.h"
+#include "text/chat_template/values/compare.h"
+
+#include "base/check.h"
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace dslaunch::text {
+namespace {
+
+using jinja::Kind;
+using jinja::Value;
+
+// When a column that is not read, and not empty, changes what a row teaches.
+enum class Counts {
+    kNever,
+    kAlways,
+    kUnlessSaid,    // its text is not in what the row says otherwise
+    kAsAnswer,      // so, in a row that is no pair and no conversation that ends with an answer
+    kBesideAnswer,  // so, beside a question and its answer
+    kBesideText,    // the row is a text
+    kBesidePair,    // the row is a pair of answers
+    kAsLabel,       // it says true or false of an answer
+    kAsWeight,      // it is not 1
+    kAsFlag,        // it is false or 0
+};
+
+struct Column {
+    std::string_view name;
+    Counts counts = Counts::kUnlessSaid;
+    std::string_view why;  // what it would change, and what to do
+};
+
+constexpr std::string_view kPart =
+    "it would be left out of what is learned: put its text into one of the columns that are read, "
+    "or leave it out";
+constexpr std::string_view kMedia = "it cannot be learned: only text can be trained";
+constexpr std::string_view kTokens = "it is not read, as tokens are made here: give the text alone";
+constexpr std::string_view kLabel =
+    "it says whether an answer is good, which only KTO learns, and KTO is not there: keep the rows "
+    "of good answers and leave the column out, or make pairs of chosen and rejected";
+constexpr std::string_view kWeight = "it is not obeyed, as all rows count alike: leave it out";
+constexpr std::string_view kUnlearned = "it says that the row is not learned: leave the row out";
+constexpr std::string_view kMask =
+    "it is not obeyed: say of each message whether it is learned, as `\"train\": false`";
+constexpr std::string_view kReference =
+    "it is not read: leave it out, as `dslaunch eval --write-reference` computes the reference";
+constexpr std::string_view kOneMessage =
+    "it says that the text is one message of a conversation, which a row with `messages` holds "
+    "whole";
+
+constexpr std::array kColumns = std::to_array<Column>({
+    {"chosen", Counts::kUnlessSaid, kPart},
+    {"rejected", Counts::kUnlessSaid, kPart},
+    {"chosen_response", Counts::kUnlessSaid, kPart},
+    {"rejected_response", Counts::kUnlessSaid, kPart},
+    {"preferred_output", Counts::kUnlessSaid, kPart},
+    {"non_preferred_output", Counts::kUnlessSaid, kPart},
+    {"messages", Counts::kUnlessSaid, kPart},
+    {"conversations", Counts::kUnlessSaid, kPart},
+    {"conversation", Counts::kUnlessSaid, kPart},
+    {"instruction", Counts::kUnlessSaid, kPart},
+    {"prompt", Counts::kUnlessSaid, kPart},
+    {"question", Counts::kUnlessSaid, kPart},
+    {"query", Counts::kUnlessSaid, kPart},
+    {"problem", Counts::kUnlessSaid, kPart},
+    {"input", Counts::kUnlessSaid, kPart},
+    {"inputs", Counts::kUnlessSaid, kPart},
+    {"context", Counts::kUnlessSaid, kPart},
+    {"output", Counts::kAsAnswer, kPart},
+    {"response", Counts::kAsAnswer, kPart},
+    {"completion", Counts::kAsAnswer, kPart},
+    {"answer", Counts::kAsAnswer, kPart},
+    {"solution", Counts::kAsAnswer, kPart},
+    {"targets", Counts::kAsAnswer, kPart},
+    {"text", Counts::kUnlessSaid, kPart},
+    {"system", Counts::kUnlessSaid, kPart},
+    {"system_prompt", Counts::kUnlessSaid, kPart},
+    {"history", Counts::kUnlessSaid, kPart},
+    {"tools", Counts::kAlways, kPart},
+    {"functions", Counts::kAlways, kPart},
+    {"documents", Counts::kAlways, kPart},
+    {"chat_template_kwargs", Counts::kNever, kPart},
+    {"choices", Counts::kBesideAnswer, kPart},
+    {"options", Counts::kBesideAnswer, kPart},
+    {"reasoning", Counts::kBesideAnswer, kPart},
+    {"reasoning_content", Counts::kBesideAnswer, kPart},
+    {"thinking", Counts::kBesideAnswer, kPart},
+    {"chain_of_thought", Counts::kBesideAnswer, kPart},
+    {"cot", Counts::kBesideAnswer, kPart},
+    {"image", Counts::kAlways, kMedia},
+    {"images", Counts::kAlways, kMedia},
+    {"video", Counts::kAlways, kMedia},
+    {"videos", Counts::kAlways, kMedia},
+    {"audio", Counts::kAlways, kMedia},
+    {"audios", Counts::kAlways, kMedia},
+    {"input_ids", Counts::kAlways, kTokens},
+    {"completion_mask", Counts::kAlways, kTokens},
+    {"assistant_masks", Counts::kAlways, kTokens},
+    {"label", Counts::kAsLabel, kLabel},
+    {"labels", Counts::kAsLabel, kLabel},
+    {"kto_tag", Counts::kAsLabel, kLabel},
+    {"weight", Counts::kAsWeight, kWeight},
+    {"sample_weight", Counts::kAsWeight, kWeight},
+    {"train", Counts::kAsFlag, kUnlearned},
+    {"training", Counts::kAsFlag, kUnlearned},
+    {"trainable", Counts::kAsFlag, kUnlearned},
+    {"loss", Counts::kAsFlag, kUnlearned},
+    {"loss_mask", Counts::kAlways, kMask},
+    {"ref_chosen_logps", Counts::kBesidePair, kReference},
+    {"ref_rejected_logps", Counts::kBesidePair, kReference},
+    {"reference_chosen_logps", Counts::kBesidePair, kReference},
+    {"reference_rejected_logps", Counts::kBesidePair, kReference},
+    {"role", Counts::kBesideText, kOneMessage},
+    {"from", Counts::kBesideText, kOneMessage},
+    {"parent_id", Counts::kBesideText, kOneMessage},
+});
+
+constexpr auto kNames = [] {
+    std::array<std::string_view, kColumns.size()> names;
+    for (size_t i = 0; i < names.size(); ++i) names[i] = kColumns[i].name;
+    return names;
+}();
+
+bool is_nothing(const Value& value) {
+    if (value.is(Kind::kNone)) return true;
+    if (value.is(Kind::kList)) return value.items().empty();
+    if (value.is(Kind::kDict)) return value.dict().entries.empty();
+    if (!value.is(Kind::kText)) return false;
+    const std::string_view text = trim(value.text());
+    return text.empty() || text == "[]";
+}
+
+// The texts that a row says, in which the texts of its other columns are looked for.
+class Said {
+  public:
+    explicit Said(const ChatSample& sample) {
+        const bool is_instruction = sample.format == ChatFormat::kInstruction;
+        for (const std::string* text : {&sample.text, &sample.instruction, &sample.input})
+            add(pieces_, *text);
+        for (const jinja::Values* side : {&sample.messages, &sample.rejected})
+            for (const Value& message : *side) {
+                add(texts_, content_text(message));
+                // An instruction and its input may stand apart.
+                if (!is_instruction || role_of(message) != "user")
+                    add(pieces_, content_text(message));
+            }
+        texts_.insert(texts_.end(), pieces_.begin(), pieces_.end());
+    }
+
+    // True if VALUE says nothing that the row does not say.
+    [[nodiscard]] bool holds(const Value& value) const {
+        if (value.is(Kind::kText)) return holds_text(trim(value.text()));
+        if (value.is(Kind::kList))
+            return std::ranges::all_of(value.items(), [&](const Value& one) { return holds(one); });
+        if (!value.is(Kind::kDict)) return true;
+        bool has_text = false;
+        for (const auto& [key, held] : value.dict().entries) {
+            if (std::ranges::count(kTextKeys, key.text()) == 0) continue;
+            if (!holds(held)) return false;
+            has_text = true;
+        }
+        return has_text;
+    }
+
+  private:
+    // The keys of a message, and of a turn, whose values are texts.
+    static constexpr std::array<std::string_view, 7> kTextKeys = {
+        "content", "value", "text", "input", "output", "human", "assistant"};
+
+    static void add(std::vector<std::string>& texts, const std::string& text) {
+        if (!trim(text).empty()) texts.emplace_back(trim(text));
+    }
+
+    // A text may be a part of what is said, as a final answer is, or all of it, as a rendered chat.
+    [[nodiscard]] bool holds_text(std::string_view text) const {
+        const auto holds = [&](const std::string& said) {
+            return said.find(text) != std::string::npos;
+        };
+        const auto is_held = [&](const std::string& piece) {
+            return text.find(piece) != std::string_view::npos;
+        };
+        return std::ranges::any_of(texts_, holds) || std::ranges::all_of(pieces_, is_held);
+    }
+
+    std::vector<std::string> texts_, pieces_;
+};
+
+bool is_label(const Value& value) {
+    if (value.is(Kind::kText)) {
+        const std::string word = lower(trim(value.text()));
+        return word == "true" || word == "false";
+    }
+    if (value.is(Kind::kList)) return std::ranges::any_of(value.items(), is_label);
+    return value.is_number() && (value.as_double() == 0 || value.as_double() == 1);
+}
+
+// VALUE as a number, which may be written as a text; false is 0. Nothing: it is none.
+std::optional<double> number_in(const Value& value) {
+    if (value.is_number()) return value.as_double();
+    if (!value.is(Kind::kText)) return std::nullopt;
+    const std::string word = lower(trim(value.text()));
+    if (word == "true" || word == "false") return word == "true" ? 1 : 0;
+    return parse_double(word);
+}
+
+// True if COLUMN with VALUE would change what SAMPLE teaches.
+bool changes(const Column& column, const Value& value, const ChatSample& sample, const Said& said) {
+    const bool is_text = sample.format == ChatFormat::kText;
+    const bool is_pair = sample.format == ChatFormat::kPreference;
+    const bool is_chat =
+        sample.format == ChatFormat::kMessages || sample.format == ChatFormat::kConversations;
+    switch (column.counts) {
+        case Counts::kNever:
+            return false;
+        case Counts::kAlways:
+            return true;
+        case Counts::kUnlessSaid:
+            return !said.holds(value);
+        case Counts::kAsAnswer:
+            if (is_pair || (is_chat && role_of(sample.messages.back()) == "assistant"))
+                return false;
+            return !said.holds(value);
+        case Counts::kBesideAnswer: {
+            // A single word names something.
+            const bool is_word = value.is(Kind::kText) &&
+                                 trim(value.text()).find_first_of(" \n") == std::string::npos;
+            return !is_text && !is_pair && !is_chat && !is_word && !said.holds(value);
+        }
+        case Counts::kBesideText:
+            return is_text;
+        case Counts::kBesidePair:
+            return is_pair;
+        case Counts::kAsLabel:
+            return !is_text && !is_pair && is_label(value);
+        case Counts::kAsWeight:
+            return number_in(value).value_or(1) != 1;
+        case Counts::kAsFlag:
+            return number_in(value).value_or(1) == 0;
+    }
+    return true;
+}
+
+}  // namespace
+
+std::span<const std::string_view> row_columns() {
+    return kNames;
+}
+
+const Value* RowColumns::find(std::string_view name) const {
+    DSL_CHECK(std::ranges::count(kNames, name) == 1, "{} is no column of a row", name);
+    const Value* value = jinja::find_key(row_.dict(), name);
+    return value == nullptr || value->is(Kind::kNone) ? nullptr : value;
+}
+
+bool RowColumns::has_more_than_nothing(std::string_view name) const {
+    const Value* value = find(name);
+    return value != nullptr && !is_nothing(*value);
+}
+
+std::vector<std::string_view> RowColumns::present(std::span<const std::string_view> names) const {
+    std::vector<std::string_view> found;
+    for (const std::string_view name : names)
+        if (has(name)) found.push_back(name);
+    return found;
+}
+
+const Value& RowColumns::read(std::string_view name) {
+    const Value* value = find(name);
+    if (value == nullptr) throw RowFault(fmt::format("{}: is not there", name));
+    count_as_read(name);
+    return *value;
+}
+
+const std::string& RowColumns::text(std::string_view name) {
+    const Value& value = read(name);
+    if (!value.is(Kind::kText)) throw RowFault(fmt::format("{}: a text is due", name));
+    return value.text();
+}
+
+std::vector<std::string> RowColumns::unread(const ChatSample& sample) const {
+    std::optional<Said> said;
+    std::vector<std::string> names;
+    for (const auto& [key, value] : row_.dict().entries) {
+        const std::string& name = key.text();
+        if (read_.contains(name) || is_nothing(value)) continue;
+        const auto column = std::ranges::find(kColumns, name, &Column::name);
+        if (column == kColumns.end()) {
+            names.push_back(name);
+            continue;
+        }
+        if (!said) said.emplace(sample);
+        if (changes(*column, value, sample, *said))
+            throw RowFault(fmt::format("{}: in a row of the form `{}` {}", name,
+                                       chat_format_name(sample.format), column->why));
+        const bool is_copy = !value.is_number() && said->holds(value);
+        if (!is_copy) names.push_back(name);
+    }
+    return names;
+}
+
+}  // namespace dslaunch::text

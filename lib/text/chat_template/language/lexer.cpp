@@ -1,0 +1,343 @@
+#include "text/chat_template/language/lexer.h"
+
+#include "text/chat_template/language/text_literal.h"
+#include "text/chat_template/values/letters.h"
+#include "text/chat_template/values/points.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace dslaunch::text::jinja {
+namespace {
+
+constexpr size_t kNoPlace = std::string_view::npos;
+// The longest first.
+constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
+                                           "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                           ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
+
+constexpr bool begins_name(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+// With \n as every line's end, and without one at the text's end.
+std::string with_plain_lines(std::string_view source) {
+    std::string text;
+    text.reserve(source.size());
+    for (size_t i = 0; i < source.size(); ++i) {
+        if (source[i] != '\r') {
+            text += source[i];
+            continue;
+        }
+        text += '\n';
+        if (i + 1 < source.size() && source[i + 1] == '\n') ++i;
+    }
+    if (!text.empty() && text.back() == '\n') text.pop_back();
+    return text;
+}
+
+class Lexer {
+  public:
+    explicit Lexer(std::string_view source) : text_(source) {}
+
+    std::vector<Token> run() {
+        while (at_ < text_.size()) outside();
+        add(Token::Type::kEnd, "");
+        return std::move(tokens_);
+    }
+
+  private:
+    [[nodiscard]] bool has(size_t at, std::string_view word) const {
+        return text_.substr(std::min(at, text_.size()), word.size()) == word;
+    }
+    [[nodiscard]] char char_at(size_t at) const { return at < text_.size() ? text_[at] : '\0'; }
+    [[nodiscard]] static bool is_sign(char c) { return c == '-' || c == '+'; }
+
+    [[nodiscard]] size_t past_blanks(size_t at) const {
+        while (at < text_.size() && is_space_point(point_at(text_, at)))
+            at += point_bytes(text_[at]);
+        return at;
+    }
+
+    [[noreturn]] void stop(const std::string& message) const { throw SyntaxFault(line_, message); }
+
+    void add(Token::Type type, std::string_view text) {
+        tokens_.push_back({type, line_, std::string(text), {}});
+    }
+
+    // Goes on to TO.
+    void go(size_t to) {
+        line_ += int(std::count(text_.begin() + long(at_), text_.begin() + long(to), '\n'));
+        if (to > at_) begins_line_ = text_[to - 1] == '\n';
+        at_ = to;
+    }
+
+    // The end of a tag whose closing is MARK, as "%}", at AT; kNoPlace when it is not there.
+    // LINE_END: a line's end behind it belongs to it.
+    [[nodiscard]] size_t past_closing(size_t at, std::string_view mark, bool line_end,
+                                      bool plus = true) const {
+        if (has(at, "-") && has(at + 1, mark)) return past_blanks(at + 1 + mark.size());
+        if (plus && has(at, "+") && has(at + 1, mark)) return at + 1 + mark.size();
+        if (!has(at, mark)) return kNoPlace;
+        at += mark.size();
+        return line_end && char_at(at) == '\n' ? at + 1 : at;
+    }
+
+    // The end of `{% WORD %}` that begins at AT, kNoPlace if another tag begins there.
+    [[nodiscard]] size_t past_word_tag(size_t at, std::string_view word) const {
+        at += 2;
+        if (is_sign(char_at(at))) ++at;
+        at = past_blanks(at);
+        if (!has(at, word)) return kNoPlace;
+        at = past_blanks(at + word.size());
+        const bool is_end = word == "endraw";
+        return past_closing(at, "%}", is_end, is_end);
+    }
+
+    // The data from here to TAG, where a tag or comment with SIGN begins, without the blanks that
+    // the tag takes.
+    void add_data(size_t tag, char sign, bool strips) {
+        std::string_view data = text_.substr(at_, tag - at_);
+        if (sign == '-') {
+            data = strip_blanks(data, {.left = false, .right = true});
+        } else if (sign != '+' && strips) {
+            const size_t line_begin = data.rfind('\n') + 1;  // npos + 1 is 0
+            const std::string_view blanks = data.substr(line_begin);
+            if ((line_begin > 0 || begins_line_) && strip_blanks(blanks).empty())
+                data = data.substr(0, line_begin);
+        }
+        if (!data.empty()) add(Token::Type::kData, data);
+        go(tag);
+    }
+
+    void outside() {
+        size_t tag = at_;
+        for (;; ++tag) {
+            tag = text_.find('{', tag);
+            if (tag == kNoPlace || tag + 1 >= text_.size()) {
+                add(Token::Type::kData, text_.substr(at_));
+                return go(text_.size());
+            }
+            const char kind = text_[tag + 1];
+            if (kind == '{' || kind == '%' || kind == '#') break;
+        }
+        const char kind = text_[tag + 1];
+        const char sign = is_sign(char_at(tag + 2)) ? text_[tag + 2] : '\0';
+        add_data(tag, sign, kind != '{');
+        const size_t inside = tag + (sign == '\0' ? 2 : 3);
+        if (kind == '#') return comment(inside);
+        if (kind == '{') {
+            add(Token::Type::kVariableBegin, "");
+            go(inside);
+            return tag_contents(false);
+        }
+        if (const size_t raw = past_word_tag(tag, "raw"); raw != kNoPlace) return raw_block(raw);
+        add(Token::Type::kBlockBegin, "");
+        go(inside);
+        tag_contents(true);
+    }
+
+    void comment(size_t inside) {
+        for (size_t at = inside; at < text_.size(); ++at) {
+            const size_t end = past_closing(at, "#}", true);
+            if (end != kNoPlace) return go(end);
+        }
+        stop("the comment that begins here has no `#}`");
+    }
+
+    void raw_block(size_t inside) {
+        const int begin_line = line_;
+        go(inside);
+        for (size_t at = inside; (at = text_.find("{%", at)) != kNoPlace; ++at) {
+            const size_t end = past_word_tag(at, "endraw");
+            if (end == kNoPlace) continue;
+            add_data(at, is_sign(char_at(at + 2)) ? text_[at + 2] : '\0', true);
+            return go(end);
+        }
+        line_ = begin_line;
+        stop("the `{% raw %}` that begins here has no `{% endraw %}`");
+    }
+
+    void tag_contents(bool is_block) {
+        const int begin_line = line_;
+        std::string open;
+        while (at_ < text_.size()) {
+            if (open.empty()) {
+                const size_t end = is_block ? past_closing(at_, "%}", true)
+                                            : past_closing(at_, "}}", false, false);
+                if (end != kNoPlace) {
+                    add(is_block ? Token::Type::kBlockEnd : Token::Type::kVariableEnd, "");
+                    return go(end);
+                }
+            }
+            one_token(open);
+        }
+        line_ = begin_line;
+        stop(is_block ? "the tag that begins here has no `%}`"
+                      : "the expression that begins here has no `}}`");
+    }
+
+    void one_token(std::string& open) {
+        if (const size_t past = past_blanks(at_); past != at_) return go(past);
+        const char c = text_[at_];
+        if (is_digit(c)) return number();
+        if (begins_name(c)) {
+            size_t end = at_;
+            while (begins_name(char_at(end)) || is_digit(char_at(end))) ++end;
+            add(Token::Type::kName, text_.substr(at_, end - at_));
+            return go(end);
+        }
+        if (c == '"' || c == '\'') return quoted(c);
+        for (const std::string_view op : kOperators) {
+            if (!has(at_, op)) continue;
+            balance(open, op[0]);
+            add(Token::Type::kOperator, op);
+            return go(at_ + op.size());
+        }
+        stop(fmt::format("`{}` means nothing in a tag{}",
+                         printable(text_.substr(at_, point_bytes(c))),
+                         static_cast<unsigned char>(c) < 0x80
+                             ? ""
+                             : ": names are of ASCII's letters, and texts stand in quotes"));
+    }
+
+    void balance(std::string& open, char bracket) {
+        constexpr std::string_view kOpening = "([{";
+        constexpr std::string_view kClosing = ")]}";
+        if (const size_t i = kOpening.find(bracket); i != kNoPlace) open += kClosing[i];
+        if (kClosing.find(bracket) == kNoPlace) return;
+        if (open.empty()) stop(fmt::format("`{}` closes nothing", bracket));
+        if (open.back() != bracket)
+            stop(fmt::format("`{}` stands where `{}` is due", bracket, open.back()));
+        open.pop_back();
+    }
+
+    void quoted(char quote) {
+        size_t end = at_ + 1;
+        while (end < text_.size() && text_[end] != quote) end += text_[end] == '\\' ? 2 : 1;
+        if (end >= text_.size()) stop("the text that begins here has no quote at its end");
+        add(Token::Type::kText, text_of_literal(text_.substr(at_ + 1, end - at_ - 1), line_));
+        go(end + 1);
+    }
+
+    // The end of the digits of BASE from AT, with single `_` between them.
+    [[nodiscard]] size_t past_digits(size_t at, int base) const {
+        const auto is_one = [&](char c) {
+            if (base <= 10) return c >= '0' && c < '0' + base;
+            return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+        };
+        while (is_one(char_at(at)) || (char_at(at) == '_' && is_one(char_at(at + 1)))) ++at;
+        return at;
+    }
+
+    // The end of the float that begins here; kNoPlace when it is a whole number.
+    [[nodiscard]] size_t past_float() const {
+        if (at_ > 0 && text_[at_ - 1] == '.') return kNoPlace;
+        size_t end = past_digits(at_, 10);
+        bool is_float = false;
+        if (char_at(end) == '.' && is_digit(char_at(end + 1))) {
+            end = past_digits(end + 1, 10);
+            is_float = true;
+        }
+        if (char_at(end) == 'e' || char_at(end) == 'E') {
+            const size_t digits = end + (is_sign(char_at(end + 1)) ? 2 : 1);
+            if (is_digit(char_at(digits))) return past_digits(digits, 10);
+        }
+        return is_float ? end : kNoPlace;
+    }
+
+    void add_number(size_t end, Value number) {
+        add(Token::Type::kNumber, text_.substr(at_, end - at_));
+        tokens_.back().number = std::move(number);
+        go(end);
+    }
+
+    [[nodiscard]] std::string digits_between(size_t begin, size_t end) const {
+        std::string digits(text_.substr(begin, end - begin));
+        digits.erase(std::remove(digits.begin(), digits.end(), '_'), digits.end());
+        return digits;
+    }
+
+    [[nodiscard]] Value whole_number_of(const std::string& digits) const {
+        try {
+            return new_integer(nullptr, digits);
+        } catch (const Fault& fault) {
+            stop(fault.what());
+        }
+    }
+
+    void number() {
+        if (const size_t end = past_float(); end != kNoPlace) {
+            const std::string digits = digits_between(at_, end);
+            double number = 0.0;
+            const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+            if (read.ec != std::errc()) stop("the number is too large or too small");
+            return add_number(end, Value::real(number));
+        }
+        int base = 10;
+        size_t begin = at_;
+        size_t end = at_ + 1;
+        if (text_[at_] == '0') {
+            const char letter = char(char_at(at_ + 1) | 0x20);
+            const int wanted = letter == 'b' ? 2 : letter == 'o' ? 8 : letter == 'x' ? 16 : 0;
+            const size_t past = wanted == 0 ? at_ : past_digits(at_ + 2, wanted);
+            if (wanted != 0 && past > at_ + 2) {
+                base = wanted;
+                begin = at_ + 2;
+                end = past;
+            } else {
+                while (char_at(end) == '0' || (char_at(end) == '_' && char_at(end + 1) == '0'))
+                    ++end;
+            }
+        } else {
+            end = past_digits(at_, 10);
+        }
+        const std::string digits = digits_between(begin, end);
+        if (base == 10) return add_number(end, whole_number_of(digits));
+        int64_t number = 0;
+        const auto read =
+            std::from_chars(digits.data(), digits.data() + digits.size(), number, base);
+        if (read.ec != std::errc()) stop("the whole number does not fit 64 bits");
+        add_number(end, Value::integer(number));
+    }
+
+    std::string_view text_;
+    size_t at_ = 0;
+    int line_ = 1;
+    bool begins_line_ = true;
+    std::vector<Token> tokens_;
+};
+
+}  // namespace
+
+std::vector<Token> tokens_of(std::string_view source) {
+    const std::string text = with_plain_lines(source);
+    return Lexer(text).run();
+}
+
+std::string describe(const Token& token) {
+    switch (token.type) {
+        case Token::Type::kData:
+            return "text outside of tags";
+        case Token::Type::kVariableBegin:
+            return "`{{`";
+        case Token::Type::kVariableEnd:
+            return "`}}`";
+        case Token::Type::kBlockBegin:
+            return "`{%`";
+        case Token::Type::kBlockEnd:
+            return "`%}`";
+        case Token::Type::kText:
+            return "a text in quotes";
+        case Token::Type::kEnd:
+            return "the end of the template";
+        default:
+            return fmt::format("`{}`", token.text);
+    }
+}
+
+}  // namespace dslaunch::text::jinja

@@ -1,0 +1,29 @@
+// Values as JSON text, as Python's json.dumps() writes it and so transformers' `tojson`; and JSON
+// text as values.
+#pragma once
+
+#include "text/chat_template/values/value.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dslaunch::text::jinja {
+
+struct JsonStyle {
+    bool ascii_only = false;
+    bool sort_keys = false;
+    std::optional<std::string> indent;  // what one level is indented by; none: on one line
+    std::string item_separator = ", ";
+    std::string key_separator = ": ";
+};
+
+// Throws Fault for what JSON cannot say, as an undefined value.
+[[nodiscard]] std::string json_of(Meter& meter, const JsonStyle& style, const Value& value);
+
+// The value that TEXT says; the last of equal keys counts, at the place of the first, as in Python.
+// Throws Fault saying what and where (a column in bytes): a mistake, half a pair of surrogates, or
+// too deep.
+[[nodiscard]] Value value_of_json(std::string_view text);
+
+}  // namespace dslaunch::text::jinja

@@ -1,0 +1,72 @@
+// What one rendering of a template may use, and the meter that counts it: a template comes with a
+// model from elsewhere and must neither hang nor exhaust the memory. One thread per meter.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace dslaunch::text::jinja {
+
+// An error of a template or of the values that it was given, without the place; the interpreter
+// adds name and line.
+class Fault : public std::runtime_error {
+  public:
+    explicit Fault(const std::string& message) : std::runtime_error(message) {}
+};
+
+struct Limits {
+    // An expression is one step, and so are 64 bytes of text or 8 elements that are copied. The
+    // default is some seconds, and some hundred times what a conversation of 1 MiB needs.
+    int64_t steps_max = 100'000'000;
+    // The bytes of texts, lists and scopes that are alive at one time.
+    size_t memory_bytes_max = size_t{512} << 20;
+    size_t output_bytes_max = size_t{128} << 20;
+};
+
+// Expressions and statements inside each other, while a template runs: calls of macros included.
+constexpr int kRunDepthMax = 1500;
+// Lists and dicts inside each other.
+constexpr int kValueDepthMax = 200;
+// Elements of a range, as Jinja2's sandbox has it.
+constexpr int64_t kRangeLengthMax = 100'000;
+
+// Throws Fault when a limit is passed.
+class Meter {
+  public:
+    explicit Meter(const Limits& limits) : limits_(limits), steps_left_(limits.steps_max) {}
+    Meter(const Meter&) = delete;
+    Meter& operator=(const Meter&) = delete;
+
+    void step(int64_t steps = 1) {
+        steps_left_ -= steps;
+        if (steps_left_ < 0) {
+            steps_left_ = 0;
+            throw Fault("the template takes too many steps: a loop in it does not end soon enough");
+        }
+    }
+    void step_text(size_t bytes) { step(1 + int64_t(bytes / 64)); }
+    void step_items(size_t items) { step(1 + int64_t(items / 8)); }
+
+    void hold(size_t bytes) {
+        check_bytes(bytes);
+        held_bytes_ += bytes;
+    }
+    void release(size_t bytes) { held_bytes_ -= bytes; }
+    // That BYTES more may be held.
+    void check_bytes(size_t bytes) const {
+        if (bytes > limits_.memory_bytes_max || held_bytes_ > limits_.memory_bytes_max - bytes)
+            throw Fault("the template needs too much memory: it builds a text or a list too large");
+    }
+    void check_output(size_t bytes) const {
+        if (bytes > limits_.output_bytes_max) throw Fault("the template's output is too large");
+    }
+
+  private:
+    Limits limits_;
+    int64_t steps_left_;
+    size_t held_bytes_ = 0;
+};
+
+}  // namespace dslaunch::text::jinja

@@ -1,0 +1,194 @@
+// The values of a template: Python's, as far as templates see them. A value is small and shares
+// what it refers to; lists, dicts and texts never change, as in Jinja2's immutable sandbox. Values
+// made for a rendering belong to its meter and must not outlive it. No threads, but values without
+// a meter may be read by several.
+#pragma once
+
+#include "text/chat_template/values/limits.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dslaunch::text::jinja {
+
+enum class Kind : uint8_t {
+    kUndefined,
+    kNone,
+    kBool,
+    kInt,
+    kLargeInt,  // a whole number over 64 bits: its decimal digits, nothing is calculated
+    kFloat,
+    kText,
+    kList,
+    kTuple,
+    kDict,
+    kRange,
+    kView,       // dict.keys(), .values() or .items()
+    kIterator,   // what a filter gives piece by piece, once
+    kNamespace,  // the only values that a template may change
+    kLoop,
+    kCycler,
+    kFunction,
+};
+
+// What a value refers to. Its bytes are given back to the meter at its end.
+struct Object {
+    Object() = default;
+    Object(const Object&) = delete;
+    Object& operator=(const Object&) = delete;
+    virtual ~Object() {
+        if (meter != nullptr) meter->release(held_bytes);
+    }
+    Meter* meter = nullptr;
+    size_t held_bytes = 0;
+    int depth = 0;  // levels of objects that it holds, what a namespace holds not counted
+};
+
+struct Text;
+struct Sequence;
+struct Dict;
+struct Range;
+struct View;
+struct Iterator;
+struct Namespace;
+
+class Value {
+  public:
+    Value() = default;  // undefined
+    [[nodiscard]] static Value none() { return Value(Kind::kNone); }
+    [[nodiscard]] static Value boolean(bool flag);
+    [[nodiscard]] static Value integer(int64_t number);
+    [[nodiscard]] static Value real(double number);
+    // Undefined because of NAME, which must outlive the value.
+    [[nodiscard]] static Value undefined(const std::string& name);
+    // Undefined because a dict has no KEY, a text.
+    [[nodiscard]] static Value undefined_key(const Value& key);
+    [[nodiscard]] static Value of(Kind kind, std::shared_ptr<Object> object);
+
+    [[nodiscard]] Kind kind() const { return kind_; }
+    [[nodiscard]] bool is(Kind kind) const { return kind_ == kind; }
+    // Bool or int of 64 bits, as Python's bool is an int.
+    [[nodiscard]] bool is_integral() const { return is(Kind::kInt) || is(Kind::kBool); }
+    [[nodiscard]] bool is_number() const { return is_integral() || is(Kind::kFloat); }
+    [[nodiscard]] bool is_sequence() const { return is(Kind::kList) || is(Kind::kTuple); }
+
+    // REQUIRES for each: the kind that it reads.
+    [[nodiscard]] int64_t integral() const { return integer_; }
+    [[nodiscard]] double as_double() const { return is(Kind::kFloat) ? real_ : double(integer_); }
+    [[nodiscard]] const std::string& text() const;  // of a large whole number: its digits
+    [[nodiscard]] const Text& text_object() const { return as<Text>(); }
+    [[nodiscard]] const std::vector<Value>& items() const;  // list or tuple
+    [[nodiscard]] const Dict& dict() const { return as<Dict>(); }
+    template <typename T>
+    [[nodiscard]] T& as() const {
+        return *static_cast<T*>(object_.get());
+    }
+    [[nodiscard]] const std::shared_ptr<Object>& object() const { return object_; }
+
+    // The name that is not defined, "" when it is not known.
+    [[nodiscard]] std::string undefined_name() const;
+    [[nodiscard]] int depth() const { return object_ == nullptr ? 0 : object_->depth; }
+    // The same object, or the same number, none or truth: Python's `is`.
+    [[nodiscard]] bool same_as(const Value& other) const;
+
+  private:
+    explicit Value(Kind kind) : kind_(kind) {}
+
+    Kind kind_ = Kind::kUndefined;
+    union {
+        int64_t integer_ = 0;
+        double real_;
+        const std::string* name_;
+    };
+    std::shared_ptr<Object> object_;
+};
+
+using Values = std::vector<Value>;
+using Entry = std::pair<Value, Value>;
+
+struct Text : Object {
+    std::string text;
+    int64_t points = 0;    // its length for Python
+    bool is_safe = false;  // made by `safe` or `escape`: Markup
+    [[nodiscard]] bool is_ascii() const { return points == int64_t(text.size()); }
+};
+struct Sequence : Object {
+    Values items;
+    bool is_group = false;  // of `groupby`: a tuple with names
+};
+struct Dict : Object {
+    std::vector<Entry> entries;  // in the order given, no key twice
+};
+struct Range : Object {
+    int64_t start = 0, stop = 0, step = 1, length = 0;
+};
+struct View : Object {
+    enum class What { kKeys, kValues, kItems };
+    Value source;
+    What what = What::kKeys;
+};
+struct Iterator : Object {
+    std::function<bool(Value&)> next;  // false: there is no more
+};
+struct Namespace : Object {
+    std::vector<std::pair<std::string, Value>> fields;
+};
+
+// Makes an object of type T whose BYTES (and its own) are held by METER; nullptr: by nobody.
+template <typename T>
+[[nodiscard]] std::shared_ptr<T> make_object(Meter* meter, size_t bytes) {
+    auto object = std::make_shared<T>();
+    if (meter != nullptr) {
+        meter->hold(bytes + sizeof(T));
+        object->meter = meter;
+        object->held_bytes = bytes + sizeof(T);
+    }
+    return object;
+}
+
+// New values of METER (nullptr: of nobody). They throw Fault over a limit. REQUIRES: TEXT is UTF-8.
+[[nodiscard]] Value new_text(Meter* meter, std::string text, bool is_safe = false);
+// The whole number of DIGITS, which are decimal, after a `-` or not. Throws Fault for more digits
+// than Python reads.
+[[nodiscard]] Value new_integer(Meter* meter, std::string_view digits);
+[[nodiscard]] Value new_list(Meter* meter, Values items);
+[[nodiscard]] Value new_tuple(Meter* meter, Values items);
+// REQUIRES: no key twice.
+[[nodiscard]] Value new_dict(Meter* meter, std::vector<Entry> entries);
+[[nodiscard]] Value new_range(Meter* meter, int64_t start, int64_t stop, int64_t step);
+// NEXT may hold values as deep as DEPTH.
+[[nodiscard]] Value new_iterator(Meter* meter, int depth, std::function<bool(Value&)> next);
+[[nodiscard]] Value new_view(Meter* meter, const Value& dict, View::What what);
+// One level more than DEPTH. Throws Fault when that is too deep.
+[[nodiscard]] int deeper(int depth);
+
+// "str", "int", "list", …: Python's name of VALUE's type.
+[[nodiscard]] std::string type_name(const Value& value);
+
+// Goes over what VALUE holds: elements, a dict's keys, a text's characters. Throws Fault when it
+// cannot be gone over. An undefined value has nothing.
+class Cursor {
+  public:
+    Cursor() = default;
+    Cursor(Meter& meter, Value source);
+    [[nodiscard]] bool next(Value& value);
+
+  private:
+    Meter* meter_ = nullptr;
+    Value source_;
+    size_t at_ = 0;
+};
+[[nodiscard]] bool can_iterate(const Value& value);
+// Everything that VALUE holds.
+[[nodiscard]] Values all_of(Meter& meter, const Value& value);
+// Python's len(), nothing for what has none.
+[[nodiscard]] std::optional<int64_t> length_of(const Value& value);
+
+}  // namespace dslaunch::text::jinja

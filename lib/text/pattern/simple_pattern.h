@@ -1,0 +1,65 @@
+// The patterns that tokenizers split text with, run without a library: alternatives of sequences of
+// character sets, each repeated, with groups and looks at the next character. Matching means what
+// it means in Oniguruma.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "text/pattern/char_set.h"
+#include "text/pattern/pattern.h"
+
+namespace dslaunch::text {
+
+// One step of a sequence; steps are numbered, and the last number means that the pattern matched.
+struct SimpleStep {
+    enum class Kind : uint8_t { kSet, kGroup, kAhead };
+    Kind kind = Kind::kSet;
+    bool gives_back = true;    // kSet: fewer repetitions may let the rest match
+    bool is_optional = false;  // kGroup
+    bool is_negative = false;  // kAhead
+    bool is_possessive = false;
+    uint8_t set = 0;  // kSet, kAhead
+    uint32_t repeat_min = 1;
+    uint32_t repeat_max = 1;
+    uint16_t next = 0;
+    std::vector<uint16_t> heads;  // kGroup: where its alternatives begin
+};
+
+struct SimpleProgram {
+    std::vector<SimpleStep> steps;
+    std::vector<CharSet> sets;
+    std::vector<uint16_t> heads;  // where the alternatives begin
+};
+
+// Null if EXPRESSION is beyond this engine.
+[[nodiscard]] std::unique_ptr<const Pattern> compile_simple_pattern(std::string_view expression);
+
+class SimplePattern : public Pattern {
+  public:
+    explicit SimplePattern(SimpleProgram program);
+    void find_all(std::string_view text, std::vector<Match>& matches) const override;
+
+  private:
+    struct Run;  // one text and the steps left for it
+    [[nodiscard]] bool is_in(uint8_t set, std::string_view text, size_t at, size_t& end) const;
+    [[nodiscard]] size_t end_of(Run& run, uint16_t step, size_t at) const;
+    [[nodiscard]] size_t end_of_set(Run& run, const SimpleStep& step, size_t at) const;
+    [[nodiscard]] uint32_t alternatives_at(std::string_view text, size_t at) const;
+    // The set of what may come first from STEP on; false if that is anything.
+    bool collect_first(uint16_t step, std::vector<uint8_t>& sets) const;
+
+    SimpleProgram program_;
+    // Bit I: set I has the character.
+    std::array<uint32_t, 128> ascii_{};
+    std::array<uint32_t, 256> classes_{};
+    uint32_t has_ranges_ = 0;
+    // Bit I: alternative I may begin with the character.
+    std::array<uint32_t, 128> first_ascii_{};
+    std::array<uint32_t, 256> first_classes_{};
+};
+
+}  // namespace dslaunch::text

@@ -1,0 +1,134 @@
+#include "text/rows/encode_sample.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "text/chat/chat_messages.h"
+#include "text/chat_template/values/compare.h"
+#include "text/rows/lost_part.h"
+
+namespace dslaunch::text {
+namespace {
+
+// Adds the first of ENDS, unless DOCUMENT ends with one of them.
+void add_end(TokenDocument& document, const std::vector<int32_t>& ends) {
+    if (ends.empty()) return;
+    if (!document.tokens.empty() && std::ranges::count(ends, document.tokens.back()) > 0) return;
+    document.tokens.push_back(ends.front());
+    document.is_learned.push_back(true);
+}
+
+struct TokenRange {
+    size_t begin = 0, end = 0;
+};
+
+// The tokens of RANGE, none of them before FROM; of its last character's the FIRST_OF_LAST alone.
+TokenRange tokens_of(const EncodedText& encoded, TextRange range, size_t from, bool first_of_last) {
+    const std::vector<TokenSpan>& spans = encoded.spans;
+    TokenRange found{from, from};
+    while (found.begin < spans.size() && spans[found.begin].end_bytes <= range.begin_bytes)
+        ++found.begin;
+    found.end = found.begin;
+    while (found.end < spans.size() && spans[found.end].end_bytes < range.end_bytes) ++found.end;
+    const auto is_in = [&](size_t i) {
+        return i < spans.size() && spans[i].begin_bytes < range.end_bytes;
+    };
+    if (is_in(found.end)) ++found.end;
+    while (!first_of_last && is_in(found.end)) ++found.end;
+    // What a tokenizer puts behind the text goes with its end.
+    while (found.end < spans.size() && spans[found.end].begin_bytes == range.end_bytes &&
+           spans[found.end].end_bytes == range.end_bytes)
+        ++found.end;
+    return found;
+}
+
+bool holds(const std::vector<int32_t>& ids, int32_t id) {
+    return std::ranges::find(ids, id) != ids.end();
+}
+
+// Sets what is learned of MADE, whose tokens are those of ENCODED.
+void mark_answers(EncodedSample& made, const EncodedText& encoded, const SegmentedText& text,
+                  const EncodeRules& rules, EncodeOptions options) {
+    TokenDocument& document = made.document;
+    document.tokens = encoded.ids;
+    document.is_learned.assign(encoded.ids.size(), rules.learns_all);
+    size_t from = 0;
+    for (const TextRange& answer : text.answers) {
+        TokenRange range = tokens_of(encoded, answer, from, text.has_marks);
+        if (&answer == &text.answers.front() && text.prompt_bytes) {
+            const std::vector<int32_t> prompt = rules.tokenizer->encode(
+                std::string_view(text.text).substr(0, *text.prompt_bytes), options);
+            range.begin = static_cast<size_t>(std::ranges::mismatch(prompt, encoded.ids).in1 -
+                                              prompt.begin());
+            made.prompt_tokens = range.begin;
+        }
+        const auto is_end = [&](int32_t id) { return holds(rules.end_tokens, id); };
+        const auto at = [&](size_t i) { return encoded.ids.begin() + std::ptrdiff_t(i); };
+        const bool follows = range.end < encoded.ids.size() && is_end(encoded.ids[range.end]);
+        if (follows && !text.has_marks && std::none_of(at(range.begin), at(range.end), is_end))
+            ++range.end;
+        std::fill(document.is_learned.begin() + std::ptrdiff_t(range.begin),
+                  document.is_learned.begin() + std::ptrdiff_t(std::max(range.begin, range.end)),
+                  true);
+        // A token may hold the end of one answer and the beginning of the next.
+        from = range.end > 0 ? range.end - 1 : 0;
+    }
+}
+
+// Returns true if a call of a tool is all that an answer says which is learned.
+bool has_bare_call(const ChatSample& sample, PreferenceSide side) {
+    const bool is_rejected =
+        sample.format == ChatFormat::kPreference && side == PreferenceSide::kRejected;
+    return std::ranges::any_of(
+        is_rejected ? sample.rejected : sample.messages, [](const jinja::Value& message) {
+            const jinja::Value* calls = jinja::find_key(message.dict(), "tool_calls");
+            return calls != nullptr && jinja::is_true(*calls) && is_learned(message) &&
+                   trim(content_text(message)).empty();
+        });
+}
+
+}  // namespace
+
+EncodedSample encode_sample(const ChatSample& sample, const EncodeRules& rules,
+                            PreferenceSide side) {
+    EncodedSample made;
+    try {
+        const bool is_text =
+            sample.format == ChatFormat::kText || (sample.is_continued && !rules.makes_chats);
+        const ChatTemplate* chat = rules.chat == nullptr || is_text
+                                       ? nullptr
+                                       : &rules.chat->choose(!sample.tools.is(jinja::Kind::kNone));
+        const SegmentedText text = render_segments(sample, chat, {side, {}});
+        if (!text.ok()) {
+            made.reason = text.reason;
+            return made;
+        }
+        if (rules.learns_all && !std::ranges::all_of(sample.messages, is_learned))
+            made.reason = "a message says that it is not learned, and --learn-all learns all";
+        if (chat != nullptr) made.lost = lost_part(sample, *chat, side);
+        if (made.lost == "tool_calls" && has_bare_call(sample, side))
+            made.reason = "a call of a tool is the answer, and the chat template writes no calls";
+        if (!made.reason.empty()) return made;
+        // A template writes the special tokens itself.
+        const EncodeOptions options{.add_special_tokens = chat == nullptr};
+        mark_answers(made, rules.tokenizer->encode_spans(text.text, options), text, rules, options);
+        if (chat == nullptr) add_end(made.document, rules.end_tokens);
+        if (made.document.tokens.size() < 2) made.reason = "has fewer than two tokens";
+    } catch (const Error& error) {
+        made.reason = error.what();
+    }
+    return made;
+}
+
+void share_prompt(EncodedSample& chosen, EncodedSample& rejected) {
+    if (!chosen.prompt_tokens || !rejected.prompt_tokens) return;
+    const size_t shared = std::min(*chosen.prompt_tokens, *rejected.prompt_tokens);
+    for (EncodedSample* side : {&chosen, &rejected}) {
+        std::fill(side->document.is_learned.begin() + std::ptrdiff_t(shared),
+                  side->document.is_learned.begin() + std::ptrdiff_t(*side->prompt_tokens), true);
+        side->prompt_tokens = shared;
+    }
+}
+
+}  // namespace dslaunch::text

@@ -1,0 +1,118 @@
+#include "text/rows/lost_part.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/error.h"
+#include "text/chat/chat_messages.h"
+#include "text/chat_template/values/compare.h"
+
+namespace dslaunch::text {
+namespace {
+
+using jinja::Kind;
+using jinja::Value;
+
+constexpr std::array<std::string_view, 3> kReasoningKeys = {"reasoning_content", "reasoning",
+                                                            "thinking"};
+
+Value without(const Value& message, std::span<const std::string_view> keys) {
+    std::vector<jinja::Entry> entries;
+    for (const jinja::Entry& entry : message.dict().entries)
+        if (std::ranges::count(keys, entry.first.text()) == 0) entries.push_back(entry);
+    return jinja::new_dict(nullptr, std::move(entries));
+}
+
+bool has_one(const Value& message, std::span<const std::string_view> keys) {
+    for (const std::string_view key : keys) {
+        const Value* value = jinja::find_key(message.dict(), key);
+        if (value != nullptr && jinja::is_true(*value)) return true;
+    }
+    return false;
+}
+
+// The name of TOOL, of either of the two forms; "" without one.
+std::string name_of(const Value& tool) {
+    const Value* function = jinja::find_key(tool.dict(), "function");
+    const bool is_inner = function != nullptr && function->is(Kind::kDict);
+    const Value* name = jinja::find_key(is_inner ? function->dict() : tool.dict(), "name");
+    return name != nullptr && name->is(Kind::kText) ? name->text() : "";
+}
+
+class LossFinder {
+  public:
+    LossFinder(const ChatSample& sample, const ChatTemplate& chat, const jinja::Values& messages)
+        : chat_(chat), messages_(messages) {
+        whole_.messages = jinja::new_list(nullptr, messages);
+        whole_.tools = sample.tools;
+        whole_.documents = sample.documents;
+        whole_.more = sample.more;
+    }
+
+    std::string run() {
+        constexpr std::array<std::string_view, 1> kCalls = {"tool_calls"};
+        if (is_lost(0, kCalls)) return "tool_calls";
+        if (!whole_.tools.is(Kind::kNone)) {
+            ChatInput input = whole_;
+            input.tools = Value::none();
+            if (is_same(input)) return "tools";
+            for (const Value& tool : whole_.tools.items())
+                if (text().find(name_of(tool)) == std::string::npos) return "tools";
+        }
+        if (!whole_.documents.is(Kind::kNone)) {
+            ChatInput input = whole_;
+            input.documents = Value::none();
+            if (is_same(input)) return "documents";
+        }
+        size_t last = messages_.size();
+        while (last > 0 && role_of(messages_[last - 1]) != "assistant") --last;
+        if (last > 0 && is_lost(last - 1, kReasoningKeys)) return "reasoning";
+        return "";
+    }
+
+  private:
+    // True if messages from FIRST on have KEYS, and the text is the same without them.
+    [[nodiscard]] bool is_lost(size_t first, std::span<const std::string_view> keys) {
+        jinja::Values messages = messages_;
+        bool has_keys = false;
+        for (size_t i = first; i < messages.size(); ++i) {
+            if (!has_one(messages[i], keys)) continue;
+            has_keys = true;
+            messages[i] = without(messages[i], keys);
+        }
+        if (!has_keys) return false;
+        ChatInput input = whole_;
+        input.messages = jinja::new_list(nullptr, std::move(messages));
+        return is_same(input);
+    }
+
+    [[nodiscard]] bool is_same(const ChatInput& input) {
+        try {
+            return chat_.apply(input).text == text();
+        } catch (const Error&) {
+            // It needs the part.
+            return false;
+        }
+    }
+
+    [[nodiscard]] const std::string& text() {
+        if (text_.empty()) text_ = chat_.apply(whole_).text;
+        return text_;
+    }
+
+    const ChatTemplate& chat_;
+    const jinja::Values& messages_;
+    ChatInput whole_;
+    std::string text_;
+};
+
+}  // namespace
+
+std::string lost_part(const ChatSample& sample, const ChatTemplate& chat, PreferenceSide side) {
+    const bool is_rejected =
+        sample.format == ChatFormat::kPreference && side == PreferenceSide::kRejected;
+    return LossFinder(sample, chat, is_rejected ? sample.rejected : sample.messages).run();
+}
+
+}  // namespace dslaunch::text

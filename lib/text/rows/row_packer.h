@@ -1,0 +1,92 @@
+// Documents of tokens as rows of one length: each document whole in one row, several in a row if
+// they fit. Data path: encode_sample.h -> [here] -> a file of rows. Pure; one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <vector>
+
+#include "text/rows/encode_sample.h"
+
+namespace dslaunch::text {
+
+// A target that does not count: cross entropy leaves it out.
+inline constexpr int32_t kNotLearned = -100;
+
+// A row of training: the model reads `tokens` and is to say `targets`, of which kNotLearned do not
+// count.
+struct TokenRow {
+    std::vector<int32_t> tokens;     // [length]
+    std::vector<int32_t> targets;    // [length]; of the last token of a document kNotLearned
+    std::vector<int32_t> documents;  // [length]; 0, 1, …; padding has the number behind the last
+};
+
+// Tokens [begin, end) of a document, and its number in the row.
+struct DocumentPart {
+    size_t begin = 0, end = 0;
+    int32_t number = 0;
+};
+
+// Appends PART of DOCUMENT to ROW. Returns how many targets of it count.
+int64_t append_part(TokenRow& row, const TokenDocument& document, const DocumentPart& part);
+
+struct Filling {
+    int32_t token = 0;
+    int32_t number = 0;  // of the document that it stands for
+};
+
+// Fills ROW up to LENGTH with what is not learned.
+void fill_up(TokenRow& row, size_t length, const Filling& filling);
+
+// What becomes of a document that is longer than a row.
+enum class LongDocuments {
+    kSplit,  // goes on in a row of its own
+    kCut,    // loses its end
+    kDrop,   // is left out
+};
+
+struct PackRules {
+    int64_t length = 0;  // of a row
+    bool packs = false;  // several documents share a row
+    LongDocuments long_documents = LongDocuments::kSplit;
+    int32_t padding = 0;  // the token behind the last document of a row
+};
+
+struct PackCounts {
+    int64_t documents = 0, rows = 0;
+    int64_t cut = 0, dropped = 0, split = 0;  // documents longer than a row
+    int64_t longest = 0;                      // tokens of the longest document
+    int64_t tokens = 0, learned = 0;          // in rows, without padding; targets that count
+    int64_t unlearned_rows = 0;               // left out: nothing in them would be learned
+};
+
+class RowPacker {
+  public:
+    using Use = std::function<void(const TokenRow&)>;
+    // USE gets each row when it is full. Open rows are few: memory does not grow with the
+    // documents. REQUIRES: rules.length > 0.
+    RowPacker(PackRules rules, Use use) : rules_(rules), use_(std::move(use)) {}
+
+    // The same documents in the same order give the same rows. REQUIRES: at least two tokens.
+    void add(const TokenDocument& document);
+    // The rows that are still open.
+    void finish();
+
+    [[nodiscard]] const PackCounts& counts() const { return counts_; }
+
+  private:
+    struct OpenRow {
+        TokenRow row;
+        int32_t documents = 0;
+    };
+    void add_piece(const TokenDocument& document, size_t begin, size_t end);
+    void close(std::list<OpenRow>::iterator at);
+
+    PackRules rules_;
+    Use use_;
+    std::list<OpenRow> open_;  // the oldest first
+    PackCounts counts_;
+};
+
+}  // namespace dslaunch::text

@@ -1,0 +1,33 @@
+#include "text/subword/growth.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/error.h"
+
+namespace dslaunch::text {
+
+size_t grown_max(size_t bytes) {
+    // A character of three bytes becomes 33 in NFKD, whose bytes a byte-level step writes in two.
+    constexpr size_t kFactor = 64, kLeast = size_t{64} << 10, kMost = INT32_MAX;
+    if (bytes > kMost / kFactor) return kMost;
+    return std::min(kLeast + kFactor * bytes, kMost);
+}
+
+void refuse_growth(size_t bytes_max) {
+    fail(ExitCode::kInput,
+         "a text grows beyond {} bytes in the steps of the tokenizer (normalizer, pre_tokenizer or "
+         "decoder of tokenizer.json): they write far more than they are given; take the model's "
+         "own tokenizer.json, or cut a long text into lines",
+         bytes_max);
+}
+
+const std::string& short_text(const JsonPlace& place) {
+    const std::string& text = place.text();
+    if (text.size() > kTokenBytesMax)
+        place.refuse(
+            fmt::format("a text of {} bytes is longer than {}", text.size(), kTokenBytesMax));
+    return text;
+}
+
+}  // namespace dslaunch::text

@@ -1,0 +1,79 @@
+// The tokens that are looked for in the text before anything else: the `added_tokens` of a
+// tokenizer.json. Built once, then only read: any threads.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/text/json_place.h"
+#include "text/subword/token_trie.h"
+#include "text/subword/vocabulary.h"
+#include "text/tokenizer/normalizer.h"
+
+namespace dslaunch::text {
+
+struct AddedToken {
+    std::string text;
+    std::string normal;  // what it looks like in normalized text; the same if it is not normalized
+    int32_t id = kNoToken;
+    bool is_single_word = false;
+    bool strips_left = false;
+    bool strips_right = false;
+    bool is_normalized = false;
+    bool is_special = false;
+};
+
+// A part of a text: a token if `id` is one.
+struct TextPart {
+    size_t begin = 0;
+    size_t end = 0;
+    int32_t id = kNoToken;
+};
+
+// Of all tokens that begin at a place the longest is found, from left to right.
+class TokenFinder {
+  public:
+    // TOKENS: those to find; they must outlive the finder. NORMALIZED: by their normal form.
+    TokenFinder(const std::vector<AddedToken>& tokens, bool normalized);
+    // Appends the parts of TEXT, none of them empty.
+    void split(std::string_view text, std::vector<TextPart>& parts) const;
+    [[nodiscard]] bool is_empty() const { return is_empty_; }
+
+  private:
+    const std::vector<AddedToken>* tokens_;
+    TokenTrie trie_;  // numbers in `tokens_`
+    std::array<bool, 256> begins_{};
+    bool is_empty_ = true;
+};
+
+class AddedTokens {
+  public:
+    // The list PLACE, each with the number that the Python package would give it. Throws
+    // Error{kInput} that names the place, also where the file says another number.
+    AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
+                const std::vector<std::unique_ptr<const Normalizer>>& normalizers);
+    AddedTokens() = default;
+
+    // Null if there is none.
+    [[nodiscard]] const AddedToken* find(std::string_view text) const;
+    [[nodiscard]] const AddedToken* find(int32_t id) const;
+    // True if TEXT is that of a special token.
+    [[nodiscard]] bool is_special(std::string_view text) const {
+        return specials_.contains(std::string(text));
+    }
+    [[nodiscard]] const std::vector<AddedToken>& all() const { return tokens_; }
+
+  private:
+    std::vector<AddedToken> tokens_;  // in the order of the file, each text once
+    std::unordered_map<std::string, size_t> by_text_;
+    std::unordered_map<int32_t, size_t> by_id_;
+    std::unordered_set<std::string> specials_;
+};
+
+}  // namespace dslaunch::text

@@ -1,0 +1,22 @@
+// What a tokenizer puts around the tokens of a text: the `post_processor` of a tokenizer.json, for
+// single texts.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/text/json_place.h"
+#include "text/subword/vocabulary.h"
+
+namespace dslaunch::text {
+
+// The parts of the result in their order.
+struct PostPart {
+    bool is_text = false;      // the tokens of the text; else
+    std::vector<int32_t> ids;  // these, where special tokens are wanted
+};
+
+// Throws Error{kInput} that names the place of what is not known or wrong.
+[[nodiscard]] std::vector<PostPart> read_post_processor(const JsonPlace& place);
+
+}  // namespace dslaunch::text

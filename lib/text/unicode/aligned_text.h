@@ -1,0 +1,50 @@
+// Text that knows of each of its bytes from where in an original text it comes, through all that
+// rewrites it. One thread's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::text {
+
+struct AlignedText {
+    std::string text;
+    // Of each byte: where in the original the character begins that it stands for.
+    std::vector<uint32_t> from;
+
+    void clear() {
+        text.clear();
+        from.clear();
+    }
+    void reserve(size_t bytes) {
+        text.reserve(bytes);
+        from.reserve(bytes);
+    }
+    // Lets the bytes that `text` alone has been given stand for the character at PLACE.
+    void settle(uint32_t place) { from.resize(text.size(), place); }
+    void append(std::string_view bytes, uint32_t place) {
+        text += bytes;
+        settle(place);
+    }
+    // REQUIRES: one of PLACES for each of BYTES.
+    void append(std::string_view bytes, std::span<const uint32_t> places) {
+        text += bytes;
+        from.insert(from.end(), places.begin(), places.end());
+    }
+};
+
+// Appends to PLACES those of TEXT, which is valid UTF-8 and begins at BEGIN of the original.
+inline void append_places(std::string_view text, uint32_t begin, std::vector<uint32_t>& places) {
+    places.reserve(places.size() + text.size());
+    uint32_t place = begin;
+    for (size_t i = 0; i < text.size(); ++i) {
+        if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80)
+            place = begin + static_cast<uint32_t>(i);
+        places.push_back(place);
+    }
+}
+
+}  // namespace dslaunch::text

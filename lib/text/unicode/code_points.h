@@ -1,0 +1,151 @@
+// What the Python package `tokenizers` thinks of each code point: a category, the class of grapheme
+// clusters and twelve flags, found by asking it (make_code_point_runs.py), as its parts follow
+// different versions of Unicode. Threads: const, any.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::text {
+
+constexpr char32_t kCodePointLimit = 0x110000;
+constexpr char32_t kReplacement = 0xFFFD;
+
+// The general categories in the order of make_code_point_runs.py.
+enum class Category : uint8_t {
+    kCn,
+    kLu,
+    kLl,
+    kLt,
+    kLm,
+    kLo,
+    kMn,
+    kMc,
+    kMe,
+    kNd,
+    kNl,
+    kNo,
+    kPc,
+    kPd,
+    kPs,
+    kPe,
+    kPi,
+    kPf,
+    kPo,
+    kSm,
+    kSc,
+    kSk,
+    kSo,
+    kZs,
+    kZl,
+    kZp,
+    kCc,
+    kCf,
+    kCo
+};
+
+// The classes of grapheme clusters, in the order of make_code_point_runs.py. kLVT has LV in it.
+enum class Cluster : uint8_t {
+    kAny,
+    kCr,
+    kLf,
+    kControl,
+    kL,
+    kV,
+    kT,
+    kLVT,
+    kExtend,
+    kJoiner,
+    kSpacingMark,
+    kPrepend,
+    kConsonant,
+    kPictographic,
+    kRegional
+};
+
+// Flags of one code point.
+constexpr uint32_t kSpaceFlag = 1u << 9;           // White_Space
+constexpr uint32_t kNumericFlag = 1u << 10;        // Rust's char::is_numeric
+constexpr uint32_t kWordFlag = 1u << 11;           // \w of Rust's regex
+constexpr uint32_t kPunctuationFlag = 1u << 12;    // what the pre-tokenizer Punctuation takes
+constexpr uint32_t kDroppedFlag = 1u << 13;        // what BertNormalizer's clean_text drops
+constexpr uint32_t kCombiningFlag = 1u << 14;      // what StripAccents drops
+constexpr uint32_t kNonspacingFlag = 1u << 15;     // what BertNormalizer's strip_accents drops
+constexpr uint32_t kDecomposesFlag = 1u << 16;     // NFD changes it
+constexpr uint32_t kCompatiblyFlag = 1u << 17;     // NFKD changes it
+constexpr uint32_t kReordersFlag = 1u << 18;       // it has a combining class
+constexpr uint32_t kLinkerFlag = 1u << 19;         // InCB=Linker
+constexpr uint32_t kClusterExtendFlag = 1u << 20;  // InCB=Extend
+
+class CodePoints {
+  public:
+    // The one table, made on the first call.
+    [[nodiscard]] static const CodePoints& table();
+
+    // Code points with equal properties share a class. REQUIRES: POINT < kCodePointLimit.
+    [[nodiscard]] uint8_t class_of(char32_t point) const {
+        return blocks_[stages_[point >> 8]][point & 0xFF];
+    }
+    [[nodiscard]] uint32_t flags(char32_t point) const { return classes_[class_of(point)]; }
+    [[nodiscard]] size_t classes_count() const { return classes_.size(); }
+    [[nodiscard]] uint32_t class_flags(size_t index) const { return classes_[index]; }
+    // The first code point behind POINT that may be of another class.
+    [[nodiscard]] char32_t run_end(char32_t point) const;
+
+  private:
+    CodePoints();
+    std::vector<uint32_t> classes_;
+    std::vector<std::array<uint8_t, 256>> blocks_;
+    std::array<uint16_t, kCodePointLimit / 256> stages_;
+    std::vector<char32_t> run_ends_;  // of neighbours of one class, in order
+};
+
+[[nodiscard]] inline Category category_in(uint32_t flags) {
+    return static_cast<Category>(flags & 31);
+}
+[[nodiscard]] inline Cluster cluster_in(uint32_t flags) {
+    return static_cast<Cluster>(flags >> 5 & 15);
+}
+
+// The code point that begins at TEXT[I], and I behind it. REQUIRES: valid UTF-8, I < its length.
+[[nodiscard]] inline char32_t next_point(std::string_view text, size_t& i) {
+    const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
+    const char32_t first = byte(i);
+    if (first < 0x80) return ++i, first;
+    if (first < 0xE0) {
+        const char32_t point = (first & 0x1F) << 6 | (byte(i + 1) & 0x3F);
+        return i += 2, point;
+    }
+    if (first < 0xF0) {
+        const char32_t point =
+            (first & 0xF) << 12 | (byte(i + 1) & 0x3Fu) << 6 | (byte(i + 2) & 0x3Fu);
+        return i += 3, point;
+    }
+    const char32_t point = (first & 7) << 18 | (byte(i + 1) & 0x3Fu) << 12 |
+                           (byte(i + 2) & 0x3Fu) << 6 | (byte(i + 3) & 0x3Fu);
+    return i += 4, point;
+}
+
+// The beginning of the character that ends before I. REQUIRES: valid UTF-8, I > 0.
+[[nodiscard]] inline size_t previous_begin(std::string_view text, size_t i) {
+    do --i;
+    while (i > 0 && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80);
+    return i;
+}
+
+void append_point(std::string& text, char32_t point);
+[[nodiscard]] bool is_ascii(std::string_view text);
+// The beginning of the first byte that is no UTF-8, or the length.
+[[nodiscard]] size_t valid_utf8_prefix(std::string_view text);
+// TEXT with U+FFFD for each maximal part that is no UTF-8, as Python's errors="replace".
+[[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
+// The length of TEXT without a last character that is cut off and could still become valid.
+[[nodiscard]] size_t whole_characters(std::string_view text);
+// The simple lower case of POINT; U+0130 becomes two code points, which append_lower writes.
+[[nodiscard]] char32_t lower_point(char32_t point);
+void append_lower(std::string& text, char32_t point);
+
+}  // namespace dslaunch::text

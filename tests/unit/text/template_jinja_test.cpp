@@ -1,0 +1,93 @@
+// Templates against Jinja2: what tests/fixtures/chat/make_chat.py wrote with transformers' own
+// renderer.
+#include <nlohmann/json.hpp>
+
+#include "support/catch.h"
+#include "support/text_tools.h"
+#include "text/chat_template/chat_template.h"
+
+using namespace dslaunch;
+using namespace dslaunch::text;
+using namespace dslaunch::test;
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const Json& jinja_fixture() {
+    static const Json json =
+        Json::parse(content_of(std::string(source_dir()) + "/tests/fixtures/chat/chat.json"));
+    return json;
+}
+
+// The clock of make_chat.py: Saturday, 7 March 2026, 09:05:03.
+TemplateOptions fixture_clock() {
+    TemplateOptions options;
+    options.now.emplace();
+    options.now->tm_year = 126;
+    options.now->tm_mon = 2;
+    options.now->tm_mday = 7;
+    options.now->tm_hour = 9;
+    options.now->tm_min = 5;
+    options.now->tm_sec = 3;
+    options.now->tm_wday = 6;
+    options.now->tm_yday = 65;
+    return options;
+}
+
+size_t points_before(const std::string& text, size_t bytes) {
+    size_t points = 0;
+    for (size_t i = 0; i < bytes; ++i)
+        points += (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80 ? 1 : 0;
+    return points;
+}
+
+// The text, or null for an error, which must name the template and a line.
+Json outcome(const std::string& source, const Json& variables, Json* generated = nullptr) {
+    try {
+        const RenderedChat chat =
+            ChatTemplate::parse(source, "fixture").render(variables, fixture_clock());
+        if (generated != nullptr) {
+            *generated = Json::array();
+            for (const TextRange& range : chat.generated)
+                generated->push_back({points_before(chat.text, range.begin_bytes),
+                                      points_before(chat.text, range.end_bytes)});
+        }
+        return chat.text;
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kInput);
+        CHECK(std::string(error.what()).starts_with("fixture:"));
+        return nullptr;
+    }
+}
+
+}  // namespace
+
+TEST_CASE("expressions and tags print what Jinja2 prints, and fail where it fails") {
+    Json variables = jinja_fixture()["variables"];
+    variables["messages"] = Json::array();
+    variables["tools"] = variables["documents"] = nullptr;
+    variables["add_generation_prompt"] = false;
+    size_t rows = 0;
+    for (const Json& row : jinja_fixture()["expressions"]) {
+        INFO(row[0].get<std::string>());
+        CHECK(outcome(row[0], variables) == row[1]);
+        ++rows;
+    }
+    CHECK(rows > 100);
+}
+
+TEST_CASE("chat templates render as transformers renders them, with the assistant's marks") {
+    size_t rows = 0;
+    for (const Json& row : jinja_fixture()["chats"]) {
+        INFO(row["template"].get<std::string>() << " " << row["variables"].dump());
+        Json variables = row["variables"];
+        variables["documents"] = nullptr;
+        Json generated = Json::array();
+        const std::string source = jinja_fixture()["templates"][row["template"]];
+        CHECK(outcome(source, variables, &generated) == row["text"]);
+        CHECK(generated == row["generated"]);
+        ++rows;
+    }
+    CHECK(rows >= 50);
+}

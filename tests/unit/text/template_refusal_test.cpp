@@ -1,0 +1,135 @@
+// What a template may not do, and what its errors say.
+#include <nlohmann/json.hpp>
+
+#include <thread>
+
+#include "support/catch.h"
+#include "support/text_tools.h"
+#include "text/chat_template/chat_template.h"
+
+using namespace dslaunch;
+using namespace dslaunch::text;
+using namespace dslaunch::test;
+
+namespace {
+
+std::string rendering_error(const std::string& source) {
+    TemplateOptions options;
+    options.limits.steps_max = 3'000'000;
+    return error_of(ExitCode::kInput, [&] {
+        static_cast<void>(
+            ChatTemplate::parse(source, "t").render(nlohmann::ordered_json::object(), options));
+    });
+}
+
+std::string repeated_text(const std::string& text, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i) all += text;
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("an error of a template names its line") {
+    const std::pair<const char*, const char*> rows[] = {
+        {"a\n{% if x %}\nb", "t:3: not a valid template: the template ends before"},
+        {"a\n\n{{ 1 +\n}}", "t:4: not a valid template: `}}` stands where"},
+        {"a\n{{ 'x' }}\n{{ 1 / 0 }}", "t:3: a division by zero"},
+        {"{% macro f() %}\n{{ none.x.y }}\n{% endmacro %}\n\n{{ f() }}", "t:2: "},
+        {"\n{{ raise_exception('roles must alternate') }}",
+         "t:2: the template refuses it: roles must alternate"},
+        {"\n\n{{ missing.x }}", "t:3: 'missing' is undefined, and `x` is asked of it"},
+        {"{% include 'x' %}", "t:1: `include` asks for another template"},
+        {"{{ 9223372036854775808 + 1 }}", "does not fit 64 bits"},
+        {"{{ 2 ** 64 }}", "does not fit 64 bits"},
+        {"{{ range(9223372036854775808) }}", "does not fit 64 bits"},
+        {"{{ '%x' % 9223372036854775808 }}", "does not fit 64 bits"},
+        {"{{ 0xFFFFFFFFFFFFFFFFF }}", "does not fit 64 bits"},
+        {"{{ {}['content'] + 'x' }}", "'content' is undefined"},
+        {"{{ [].append(1) }}", "`append` would change a list"},
+        {"{{ 'x'.nosuch() }}", "a value of type str has no `nosuch`"},
+        {"{{ self }}", "a function is printed"},
+        {"{{ self() }}", "`self` is called"},
+        {"{{ '\\ud83d' }}", "half a pair of surrogates"},
+        {"{{ x | urlize }}", "the filter `urlize` is not supported"},
+        {"{{ grüße }}", "names are of ASCII's letters"},
+        {"{% autoescape true %}{% endautoescape %}", "only `autoescape false` is supported"},
+        {"\xFF", "t:1: a byte that is not UTF-8"},
+    };
+    for (const auto& [source, message] : rows) {
+        INFO(source);
+        CHECK_THAT(rendering_error(source), Catch::Contains(message));
+    }
+}
+
+TEST_CASE("a template can neither hang nor fill the memory nor overflow the stack") {
+    const std::pair<std::string, const char*> rows[] = {
+        {"{{ range(10 ** 12) }}", "a range of 1000000000000 elements"},
+        {"{{ 'a' * 10 ** 10 }}", "too much memory"},
+        {"{{ [1] * 10 ** 9 }}", "too much memory"},
+        {"{{ '%1000000d' % 1 }}", "too many characters"},
+        {"{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}"
+         "{% endfor %}",
+         ""},
+        {"{% set ns = namespace(x=[1]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}"
+         "{% endfor %}{{ ns.x }}",
+         ""},
+        {"{% set ns = namespace(x=[]) %}{% for i in range(999) %}{% set ns.x = [ns.x] %}"
+         "{% endfor %}",
+         "200 deep"},
+        {"{% set ns = namespace(x=[1]) %}{% for i in range(999) %}"
+         "{% set ns.x = ns.x | map('abs') %}{% endfor %}",
+         "200 deep"},
+        {"{% set ns = namespace() %}{% for i in range(999) %}{% set ns.x = [ns.x].count %}"
+         "{% endfor %}",
+         "200 deep"},
+        {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "too deep"},
+        {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+         "too many steps"},
+        {"{% for i in range(99999) %}{{ 'x' * 100000 }}{% endfor %}", ""},
+        {"{{ " + repeated_text("(", 1000) + "1" + repeated_text(")", 1000) + " }}", "too deep"},
+        {"{{ 1" + repeated_text(" + 1", 1000) + " }}", "more than 200 levels"},
+        {repeated_text("{% if 1 %}", 1000), "too deep"},
+    };
+    for (const auto& [source, message] : rows) {
+        INFO(source.substr(0, 100));
+        const std::string error = rendering_error(source);
+        CHECK(error != "accepted");
+        CHECK_THAT(error, Catch::Contains(message));
+    }
+}
+
+TEST_CASE("a namespace that holds itself is let go of") {
+    CHECK(ChatTemplate::parse(
+              "{% set n = namespace() %}{% set n.me = [n] %}{{ n.me[0].me | length }}", "t")
+              .render(nlohmann::ordered_json::object())
+              .text == "1");
+}
+
+TEST_CASE("a limit of steps is kept") {
+    TemplateOptions options;
+    options.limits.steps_max = 1000;
+    const ChatTemplate loop = ChatTemplate::parse("{% for i in range(n) %}x{% endfor %}", "t");
+    CHECK(loop.render({{"n", jinja::Value::integer(50)}}, options).text.size() == 50);
+    CHECK_THAT(
+        error_of(ExitCode::kInput,
+                 [&] {
+                     static_cast<void>(loop.render({{"n", jinja::Value::integer(5000)}}, options));
+                 }),
+        Catch::Contains("too many steps"));
+}
+
+TEST_CASE("several threads render one template") {
+    const ChatTemplate shared = ChatTemplate::parse(
+        "{% set x = {'k': ['é', 1.5]} %}{% for i in range(200) %}{{ x.k[0] ~ i }}{% endfor %}",
+        "t");
+    const std::string expected = shared.render(nlohmann::ordered_json::object()).text;
+    std::vector<std::string> texts(4);
+    {
+        std::vector<std::jthread> threads;
+        for (std::string& text : texts)
+            threads.emplace_back(
+                [&] { text = shared.render(nlohmann::ordered_json::object()).text; });
+    }
+    for (const std::string& text : texts) CHECK(text == expected);
+}

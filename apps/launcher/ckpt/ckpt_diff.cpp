@@ -1,6 +1,7 @@
 // dslaunch ckpt diff: the differences of two checkpoints.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "base/error.h"
@@ -12,10 +13,14 @@
 namespace dslaunch::launcher {
 namespace {
 
+// Two checkpoints of one run differ in each tensor: more lines than these say nothing new.
+constexpr size_t kLinesMax = 20;
+
 struct DiffArguments {
     std::string a, b;
     storage::DiffOptions options;
     bool json = false;
+    bool all = false;
 };
 
 const char* kind_word(storage::TensorDiff::Kind kind) {
@@ -86,9 +91,13 @@ void print_json(const storage::TensorSource& a, const storage::TensorSource& b,
 }
 
 void print_text(const storage::TensorSource& a, const storage::TensorSource& b,
-                const storage::SourceDiff& diff) {
+                const storage::SourceDiff& diff, bool all) {
     fmt::print("A: {}\nB: {}\n", printable(a.path()), printable(b.path()));
-    for (const storage::TensorDiff& one : diff.tensors) fmt::print("{}\n", text_of(one));
+    const size_t shown = all ? diff.tensors.size() : std::min(diff.tensors.size(), kLinesMax);
+    for (size_t i = 0; i < shown; ++i) fmt::print("{}\n", text_of(diff.tensors[i]));
+    if (const size_t left = diff.tensors.size() - shown; left > 0)
+        fmt::print("... and {} (--all lists them, --tensor GLOB chooses)\n",
+                   counted(static_cast<int64_t>(left), "more difference"));
     for (const storage::FieldDiff& field : diff.training)
         fmt::print("{}: {} | {}\n", field.name, printable(field.a), printable(field.b));
     for (const storage::FieldDiff& field : diff.about)
@@ -108,7 +117,7 @@ int compare(const DiffArguments& arguments) {
     const auto a = storage::open_tensor_source(*tree, arguments.a);
     const auto b = storage::open_tensor_source(*tree, arguments.b);
     const storage::SourceDiff diff = storage::diff_sources(*a, *b, arguments.options);
-    arguments.json ? print_json(*a, *b, diff) : print_text(*a, *b, diff);
+    arguments.json ? print_json(*a, *b, diff) : print_text(*a, *b, diff, arguments.all);
     return diff.equal() ? 0 : 1;
 }
 
@@ -125,6 +134,8 @@ int ckpt_diff(CommandLine& command, const Parse& parse) {
                 "only those of this name or pattern, as '*.bias'");
     command.add("--tolerance X", arguments.options.tolerance,
                 "values that differ by no more are equal, default 0");
+    command.add("--all", arguments.all,
+                fmt::format("list every difference, not the first {}", kLinesMax));
     command.add("--json", arguments.json, "one JSON object");
     return parse() ? compare(arguments) : 0;
 }

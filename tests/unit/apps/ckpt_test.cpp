@@ -17,6 +17,7 @@
 #include "support/sanitizer.h"
 #include "support/skip.h"
 #include "support/stored_model.h"
+#include "support/write_safetensors.h"
 
 using namespace dslaunch;
 using namespace dslaunch::storage;
@@ -152,6 +153,29 @@ TEST_CASE("diff ends with 0, 1 or the code of an error") {
     CHECK(run(made.folder, {"ckpt", "diff", made.steps[0], made.folder.path()}).code == kDamaged);
     made.damage(made.steps[1]);
     CHECK(run(made.folder, {"ckpt", "diff", made.steps[0], made.steps[1]}).code == kDamaged);
+}
+
+TEST_CASE("diff lists the first differences and counts the rest") {
+    const Run made;
+    std::vector<float> values(50);
+    std::vector<SafetensorsEntry> a, b;
+    for (size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<float>(i);
+        const std::string name = fmt::format("t{}", i);
+        a.push_back({name, DType::kF32, {1}, std::as_bytes(std::span(&values[0], 1))});
+        b.push_back({name, DType::kF32, {1}, std::as_bytes(std::span(&values[i], 1))});
+    }
+    const std::string path = made.folder.path();
+    write_safetensors(path + "/a.safetensors", a);
+    write_safetensors(path + "/b.safetensors", b);
+    std::vector<std::string> words = {"ckpt", "diff", path + "/a.safetensors",
+                                      path + "/b.safetensors"};
+    const Ran few = run(made.folder, words);
+    CHECK(few.code == 1);
+    CHECK_THAT(few.out, Catch::Contains("... and 29 more differences (--all lists them"));
+    CHECK(std::ranges::count(few.out, '\n') == 2 + 20 + 1 + 1);
+    words.emplace_back("--all");
+    CHECK(std::ranges::count(run(made.folder, words).out, '\n') == 2 + 49 + 1);
 }
 
 TEST_CASE("export and zero_to_fp32 write the weights, under the name of DeepSpeed's script too") {

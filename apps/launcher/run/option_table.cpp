@@ -12,7 +12,7 @@
 #include "base/text/byte_size.h"
 #include "base/text/json.h"
 #include "base/text/words.h"
-#include "config/resolve/lora_option.h"
+#include "config/resolve/option_overrides.h"
 #include "launch/machine/machine_topology.h"
 #include "launch/transport/join/join_endpoint.h"
 

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/option_name.h"
-#include "config/resolve/op_libraries.h"
+#include "config/resolve/option_overrides.h"
 #include "launcher/run/option_table.h"
 #include "storage/files/input_file.h"
 #include "storage/huggingface/named_place.h"

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/terminal/progress.h"
 #include "base/text.h"
-#include "config/resolve/op_libraries.h"
+#include "config/resolve/option_overrides.h"
 #include "graph/segment/compute_context.h"
 #include "job/predict/host_admission.h"
 #include "job/predict/job_forecast.h"

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/text.h"
-#include "config/resolve/resolver.h"
+#include "config/resolve/key_reader.h"
 #include "config/schema/schema.h"
 
 namespace dslaunch::config {

@@ -1,5 +1,5 @@
 // The run config's updates that lag: zero_optimization.zenflow.
-#include "config/resolve/resolver.h"
+#include "config/resolve/resolve_parts.h"
 
 #include <fmt/format.h>
 
@@ -18,75 +18,59 @@ std::string key(const char* name) {
     return fmt::format("{}.{}", kSection, name);
 }
 
-}  // namespace
-
-// REQUIRES: all sections that are looked at have been resolved.
-void Resolver::lagging() {
-    if (given(kSection) == nullptr) return;
-    LaggingConfig& lagging = run_config().lagging;
-    lagging.on = true;
-    lagging.topk_ratio = take_number(key("topk_ratio"));
-    if (lagging.topk_ratio <= 0 || lagging.topk_ratio >= 1)
-        problem(key("topk_ratio"),
-                "must be above 0 and below 1: the part that is updated in every step");
-    lagging.overlap = take_bool(key("overlap_step"));
-    lagging.warm_up_steps = take_integer(key("full_warm_up_rounds"));
-    lag_intervals();
-    check_lagging();
-}
-
 // The number given at NAME, else DERIVED.
-int64_t Resolver::lag_number(const std::string& name, int64_t derived, const std::string& formula) {
+int64_t lag_number(KeyReader& keys, const std::string& name, int64_t derived,
+                   const std::string& formula) {
     const std::string path = key(name.c_str());
-    const Value* const value = given(path);
+    const Value* const value = keys.given(path);
     if (value == nullptr || (value->is(Value::Kind::kString) && value->text == "auto")) {
-        derive(path, make_value(derived), formula);
+        keys.derive(path, make_value(derived), formula);
         return derived;
     }
-    record(path, *value, value->origin);
+    keys.record(path, *value, value->origin);
     if (value->is(Value::Kind::kInt) && value->integer >= 1) return value->integer;
-    problem(path, "must be a number of steps from 1 on, or auto");
+    keys.problem(path, "must be a number of steps from 1 on, or auto");
     return derived;
 }
 
-void Resolver::lag_intervals() {
-    LaggingConfig& lagging = run_config().lagging;
+void lag_intervals(KeyReader& keys, RunConfig& run) {
+    LaggingConfig& lagging = run.lagging;
     lagging.update_interval =
-        lag_number("update_interval", kUpdateInterval, "auto = 4, as in the paper's runs");
-    const std::string strategy = take_text(key("select_strategy"));
-    const Value* const epoch = given(key("steps_per_epoch"));
-    const int64_t steps = epoch == nullptr ? 0 : take_integer(key("steps_per_epoch"));
+        lag_number(keys, "update_interval", kUpdateInterval, "auto = 4, as in the paper's runs");
+    const std::string strategy = keys.take_text(key("select_strategy"));
+    const Value* const epoch = keys.given(key("steps_per_epoch"));
+    const int64_t steps = epoch == nullptr ? 0 : keys.take_integer(key("steps_per_epoch"));
     const int64_t interval = lagging.update_interval;
     const bool by_epoch = strategy == "epoch" || (strategy == "auto" && steps > 0);
     if (strategy == "epoch" && steps == 0)
-        problem(key("select_strategy"),
-                "epoch counts in steps_per_epoch, which is not given: give it, or take step");
+        keys.problem(key("select_strategy"),
+                     "epoch counts in steps_per_epoch, which is not given: give it, or take step");
     // Whole intervals, so that no gradient waits when what is important changes.
     const int64_t of_epoch = (std::max<int64_t>(1, steps) + interval - 1) / interval * interval;
     lagging.select_interval =
-        lag_number("select_interval", by_epoch ? of_epoch : kIntervalsOfChoice * interval,
+        lag_number(keys, "select_interval", by_epoch ? of_epoch : kIntervalsOfChoice * interval,
                    by_epoch ? "auto = steps_per_epoch, in whole update_intervals"
                             : "auto = 16 update_intervals");
-    const Value* const said = given(key("select_interval"));
+    const Value* const said = keys.given(key("select_interval"));
     if (by_epoch && said != nullptr && said->is(Value::Kind::kInt))
         lagging.select_interval *= of_epoch;
     if (lagging.select_interval % interval != 0)
-        problem(key("select_interval"),
-                fmt::format("{} is no multiple of update_interval, {}: what is important changes "
-                            "when no gradient waits, so take {}",
-                            lagging.select_interval, interval,
-                            (lagging.select_interval / interval + 1) * interval));
+        keys.problem(
+            key("select_interval"),
+            fmt::format("{} is no multiple of update_interval, {}: what is important changes "
+                        "when no gradient waits, so take {}",
+                        lagging.select_interval, interval,
+                        (lagging.select_interval / interval + 1) * interval));
 }
 
-void Resolver::check_lagging() {
-    const RunConfig& run = run_config();
+void check_lagging(KeyReader& keys, RunConfig& run) {
     const auto refuse = [&](const std::string& path, const char* what) {
-        problem(path, fmt::format("{}: remove it, or {}", what, kSection));
+        keys.problem(path, fmt::format("{}: remove it, or {}", what, kSection));
     };
     if (run.optimizer.kind != OptimizerKind::kAdam && run.optimizer.kind != OptimizerKind::kAdamW)
-        problem(kSection,
-                "is there for Adam and AdamW: an update of the rest takes the mean of "
-                "several gradients, which their moments are made for");
+        keys.problem(kSection,
+                     "is there for Adam and AdamW: an update of the rest takes the mean of "
+                     "several gradients, which their moments are made for");
     if (run.pipeline.stages > 1)
         refuse("dslaunch.pipeline.stages", "stages are not there beside zenflow in this version");
     if (run.tensor.size > 1)
@@ -110,6 +94,23 @@ void Resolver::check_lagging() {
     if (!run.precision.master_copies)
         refuse("bf16.bf16_master_weights_and_grads",
                "late updates need master weights to land from");
+}
+
+}  // namespace
+
+// REQUIRES: all sections that are looked at have been resolved.
+void resolve_lagging(KeyReader& keys, RunConfig& run) {
+    if (!keys.has(kSection)) return;
+    LaggingConfig& lagging = run.lagging;
+    lagging.on = true;
+    lagging.topk_ratio = keys.take_number(key("topk_ratio"));
+    if (lagging.topk_ratio <= 0 || lagging.topk_ratio >= 1)
+        keys.problem(key("topk_ratio"),
+                     "must be above 0 and below 1: the part that is updated in every step");
+    lagging.overlap = keys.take_bool(key("overlap_step"));
+    lagging.warm_up_steps = keys.take_integer(key("full_warm_up_rounds"));
+    lag_intervals(keys, run);
+    check_lagging(keys, run);
 }
 
 }  // namespace dslaunch::config

@@ -1,6 +1,6 @@
 // The run config's offload: which states leave memory, where to, and in what portions.
 #include "base/text.h"
-#include "config/resolve/resolver.h"
+#include "config/resolve/resolve_parts.h"
 
 #include <fmt/format.h>
 
@@ -75,255 +75,263 @@ std::string wrong_folders(const Value& value) {
     return "";
 }
 
-}  // namespace
-
-void Resolver::offload() {
-    OffloadConfig& offload = run_config().offload;
-    offload.optimizer = offload_device(kOptimizer);
-    offload.parameters = offload_device(kParameters);
-    for (const auto& [section, device] :
-         {std::pair{&kOptimizer, offload.optimizer}, {&kParameters, offload.parameters}})
-        if (device == OffloadDevice::kNvme && run_config().optimizer.needs_whole_tensors())
-            problem(section->key("device"),
-                    fmt::format("nvme brings states in chunks that cut tensors, and {} updates "
-                                "whole tensors: use cpu or none",
-                                find_path(root_, "optimizer.type")->text));
-    if ((offload.optimizer == OffloadDevice::kNvme || offload.parameters == OffloadDevice::kNvme) &&
-        !run_config().precision.master_copies)
-        problem("bf16.bf16_master_weights_and_grads",
-                "is not there with offload to NVMe, which moves master weights: leave out one");
-    if (offload.optimizer == OffloadDevice::kNvme && run_config().states != MomentFormat::kFp32)
-        problem("dslaunch.optimizer.states",
-                fmt::format("is for moments in memory, and {} has them on disk: use {}",
-                            kOptimizer.key("device"), kMoments));
-    offload_folders();
-    optimizer_portions();
-    parameter_portions();
-    placement();
-    cache();
-    pin_memory();
-    disk_requests();
-    transfer_formats();
-}
-
-OffloadDevice Resolver::offload_device(const OffloadSection& section) {
+OffloadDevice offload_device(KeyReader& keys, RunConfig& run, const OffloadSection& section) {
     const std::string path = section.key("device");
-    const Value* old = given(section.old_switch);
+    const Value* old = keys.given(section.old_switch);
     std::string written = path, device;
-    if (old != nullptr && given(path) == nullptr) {
+    if (old != nullptr && !keys.has(path)) {
         written = section.old_switch;
         device = old->boolean ? "cpu" : "none";
-        record(path, make_value(device), old->origin);
-        note(written, fmt::format("is deprecated, taken as {}: {}", path, device));
+        keys.record(path, make_value(device), old->origin);
+        keys.note(written, fmt::format("is deprecated, taken as {}: {}", path, device));
     } else {
         if (old != nullptr)
-            problem(section.old_switch,
-                    fmt::format("is the old form of {}, which is given too: remove it", path));
-        device = take_text(path);
+            keys.problem(section.old_switch,
+                         fmt::format("is the old form of {}, which is given too: remove it", path));
+        device = keys.take_text(path);
     }
     if (device != "cpu" && device != "nvme") return OffloadDevice::kNone;
-    const int64_t stage = run_config().zero.stage;
+    const int64_t stage = run.zero.stage;
     if (stage < section.stage_min && section.ignored_below) {
-        note(written,
-             fmt::format("has no effect at ZeRO stage {}: {}", stage, section.below_stage_min));
+        keys.note(written, fmt::format("has no effect at ZeRO stage {}: {}", stage,
+                                       section.below_stage_min));
         return OffloadDevice::kNone;
     }
     if (stage < section.stage_min)
-        problem(written,
-                fmt::format("is not there at ZeRO stage {}: {}", stage, section.below_stage_min));
+        keys.problem(written, fmt::format("is not there at ZeRO stage {}: {}", stage,
+                                          section.below_stage_min));
     if (device == "nvme") return OffloadDevice::kNvme;
-    note(written, "moves nothing on a CPU run: everything is in CPU memory already");
+    keys.note(written, "moves nothing on a CPU run: everything is in CPU memory already");
     return OffloadDevice::kCpu;
 }
 
 // The disks are one tier with one set of folders, whoever lies there.
-void Resolver::offload_folders() {
-    OffloadConfig& offload = run_config().offload;
+void offload_folders(KeyReader& keys, RunConfig& run) {
+    OffloadConfig& offload = run.offload;
     std::string first;
     for (const auto& [section, device] :
          {std::pair{&kOptimizer, offload.optimizer}, {&kParameters, offload.parameters}}) {
         const std::string path = section->key("nvme_path");
         if (device != OffloadDevice::kNvme) {
-            unread(path, kOnlyNvme);
+            keys.unread(path, kOnlyNvme);
             continue;
         }
-        const Value* value = given(path);
+        const Value* value = keys.given(path);
         if (value == nullptr) {
-            const Value* said = find_path(root_, path);
+            const Value* said = find_path(keys.root(), path);
             if (said == nullptr || said->is(Kind::kNull))
-                problem(path,
-                        "is not given: device nvme needs a folder on the disk, or a list of "
-                        "one folder on each disk");
+                keys.problem(path,
+                             "is not given: device nvme needs a folder on the disk, or a list of "
+                             "one folder on each disk");
             continue;
         }
         if (const std::string wrong = wrong_folders(*value); !wrong.empty()) {
-            problem(path, wrong);
+            keys.problem(path, wrong);
             continue;
         }
-        record(path, *value, value->origin);
+        keys.record(path, *value, value->origin);
         const std::vector<std::string> folders = texts_of(*value);
         if (first.empty()) {
             first = path;
             offload.nvme_paths = folders;
         } else if (std::set(folders.begin(), folders.end()) !=
                    std::set(offload.nvme_paths.begin(), offload.nvme_paths.end())) {
-            problem(path, fmt::format("is not {}: the folders are one striped tier, give the same "
-                                      "list in both",
-                                      first));
+            keys.problem(path,
+                         fmt::format("is not {}: the folders are one striped tier, give the same "
+                                     "list in both",
+                                     first));
         }
     }
 }
 
-void Resolver::optimizer_portions() {
-    OffloadConfig& offload = run_config().offload;
+void optimizer_portions(KeyReader& keys, RunConfig& run) {
+    OffloadConfig& offload = run.offload;
     const std::string ratio = kOptimizer.key("ratio"), buffers = kOptimizer.key("buffer_count");
     if (offload.optimizer != OffloadDevice::kNvme) {
-        unread(ratio, kOnlyNvme);
-        unread(buffers, kOnlyNvme);
-        unread(kChunk, kOnlyOptimizer);
-        return unread(kSubGroup, "the update goes bucket by bucket (reduce_bucket_size)");
+        keys.unread(ratio, kOnlyNvme);
+        keys.unread(buffers, kOnlyNvme);
+        keys.unread(kChunk, kOnlyOptimizer);
+        return keys.unread(kSubGroup, "the update goes bucket by bucket (reduce_bucket_size)");
     }
-    offload.optimizer_ratio = take_number(ratio);
-    offload.optimizer_buffer_count = take_integer(buffers);
+    offload.optimizer_ratio = keys.take_number(ratio);
+    offload.optimizer_buffer_count = keys.take_integer(buffers);
     if (offload.optimizer_buffer_count < 2)
-        problem(buffers, "must be at least 2: one chunk is updated while another one moves");
-    offload.sub_group_numel = take_integer(kSubGroup);
+        keys.problem(buffers, "must be at least 2: one chunk is updated while another one moves");
+    offload.sub_group_numel = keys.take_integer(kSubGroup);
     if (offload.sub_group_numel == 0) offload.sub_group_numel = OffloadConfig{}.sub_group_numel;
-    const Value* chunk = given(kChunk);
-    if (chunk == nullptr) return derive(kChunk, Value{}, "the plan chooses", /*unsaid=*/true);
-    offload.chunk_numel = take_integer(kChunk);
+    const Value* chunk = keys.given(kChunk);
+    if (chunk == nullptr) return keys.derive(kChunk, Value{}, "the plan chooses", /*unsaid=*/true);
+    offload.chunk_numel = keys.take_integer(kChunk);
     if (offload.chunk_numel > offload.sub_group_numel)
-        problem(kChunk, fmt::format("{} is above {} = {}, the most that is updated at once",
-                                    offload.chunk_numel, kSubGroup, offload.sub_group_numel));
+        keys.problem(kChunk, fmt::format("{} is above {} = {}, the most that is updated at once",
+                                         offload.chunk_numel, kSubGroup, offload.sub_group_numel));
 }
 
-void Resolver::parameter_portions() {
-    OffloadConfig& offload = run_config().offload;
+void parameter_portions(KeyReader& keys, RunConfig& run) {
+    OffloadConfig& offload = run.offload;
     const std::string resident = kParameters.key("max_in_cpu");
-    if (offload.parameters != OffloadDevice::kNvme) return unread(resident, kOnlyNvme);
-    if (given(resident) != nullptr) {
-        offload.parameters_in_memory_numel = take_integer(resident);
+    if (offload.parameters != OffloadDevice::kNvme) return keys.unread(resident, kOnlyNvme);
+    if (keys.has(resident)) {
+        offload.parameters_in_memory_numel = keys.take_integer(resident);
     } else {
-        derive(resident, make_value(int64_t{0}),
-               "0, a rank's shard is in memory only where the plan has it in use");
+        keys.derive(resident, make_value(int64_t{0}),
+                    "0, a rank's shard is in memory only where the plan has it in use");
     }
 }
 
-void Resolver::placement() {
-    OffloadConfig& offload = run_config().offload;
-    if (!offload.on_disk()) return unread(kPlacement, kOnlyOnDisk);
-    offload.adaptive = take_text(kPlacement) == "auto";
+void placement(KeyReader& keys, RunConfig& run) {
+    OffloadConfig& offload = run.offload;
+    if (!offload.on_disk()) return keys.unread(kPlacement, kOnlyOnDisk);
+    offload.adaptive = keys.take_text(kPlacement) == "auto";
     if (!offload.adaptive) return;
     if (offload.parameters_in_memory_numel > 0)
-        problem(kParameters.key("max_in_cpu"),
-                fmt::format("says what stays in memory, and so does {} auto: give one of them",
-                            kPlacement));
-    const Value* moments = given(kMoments);
+        keys.problem(kParameters.key("max_in_cpu"),
+                     fmt::format("says what stays in memory, and so does {} auto: give one of them",
+                                 kPlacement));
+    const Value* moments = keys.given(kMoments);
     if (offload.optimizer == OffloadDevice::kNvme && moments != nullptr && moments->text != "none")
-        problem(kPlacement,
-                fmt::format("auto with {} {}: only what goes to disk is rounded, so that the "
-                            "results would depend on how fast the disk is; give one of them",
-                            kMoments, moments->text));
+        keys.problem(kPlacement,
+                     fmt::format("auto with {} {}: only what goes to disk is rounded, so that the "
+                                 "results would depend on how fast the disk is; give one of them",
+                                 kMoments, moments->text));
 }
 
-void Resolver::cache() {
-    OffloadConfig& offload = run_config().offload;
-    if (!offload.on_disk()) return unread(kCache, kOnlyOnDisk);
-    const std::string rule = take_text(kCache);
+void cache(KeyReader& keys, RunConfig& run) {
+    OffloadConfig& offload = run.offload;
+    if (!offload.on_disk()) return keys.unread(kCache, kOnlyOnDisk);
+    const std::string rule = keys.take_text(kCache);
     offload.eviction = rule == "lru"   ? EvictionRule::kLru
                        : rule == "lfu" ? EvictionRule::kLfu
                                        : EvictionRule::kFifo;
     if (offload.eviction == EvictionRule::kLfu &&
         offload.optimizer_buffer_count <= kLfuPassingBuffers)
-        note(kCache,
-             fmt::format("lfu keeps no chunk with {} buffers: {} of them are for chunks that pass; "
-                         "a larger {} keeps some",
-                         offload.optimizer_buffer_count, kLfuPassingBuffers,
-                         kOptimizer.key("buffer_count")));
+        keys.note(
+            kCache,
+            fmt::format("lfu keeps no chunk with {} buffers: {} of them are for chunks that pass; "
+                        "a larger {} keeps some",
+                        offload.optimizer_buffer_count, kLfuPassingBuffers,
+                        kOptimizer.key("buffer_count")));
 }
 
 // The transfers to and from the disks share their buffers, so that one answer holds for all.
-void Resolver::pin_memory() {
-    OffloadConfig& offload = run_config().offload;
+void pin_memory(KeyReader& keys, RunConfig& run) {
+    OffloadConfig& offload = run.offload;
     std::vector<std::string> read, said;
     for (const auto& [section, device] :
          {std::pair{&kOptimizer, offload.optimizer}, {&kParameters, offload.parameters}}) {
         const std::string path = section->key("pin_memory");
         if (device != OffloadDevice::kNvme) {
-            unread(path, kOnlyNvme);
+            keys.unread(path, kOnlyNvme);
             continue;
         }
         read.push_back(path);
-        if (given(path) != nullptr) said.push_back(path);
+        if (keys.has(path)) said.push_back(path);
     }
-    if (!offload.on_disk()) return unread(kOldPinMemory, kOnlyOnDisk);
-    if (given(kOldPinMemory) != nullptr) {
+    if (!offload.on_disk()) return keys.unread(kOldPinMemory, kOnlyOnDisk);
+    if (keys.has(kOldPinMemory)) {
         if (said.empty()) {
-            note(kOldPinMemory, fmt::format("is deprecated, taken as {}", join(read, ", ")));
+            keys.note(kOldPinMemory, fmt::format("is deprecated, taken as {}", join(read, ", ")));
         } else {
-            problem(
+            keys.problem(
                 kOldPinMemory,
                 fmt::format("is the old form of {}, which is given too: remove it", said.front()));
         }
         said.push_back(kOldPinMemory);
     }
     if (said.empty()) {
-        for (const std::string& path : read) offload.pin_memory = take_bool(path);
+        for (const std::string& path : read) offload.pin_memory = keys.take_bool(path);
         return;
     }
-    const Value& first = *given(said.front());
+    const Value& first = *keys.given(said.front());
     offload.pin_memory = first.boolean;
-    if (said.size() == 2 && given(said[1])->boolean != first.boolean)
-        problem(said[1], fmt::format("is not what {} says: the two share their buffers, give both "
-                                     "the same",
-                                     said.front()));
-    for (const std::string& path : read) record(path, make_value(first.boolean), first.origin);
+    if (said.size() == 2 && keys.given(said[1])->boolean != first.boolean)
+        keys.problem(said[1],
+                     fmt::format("is not what {} says: the two share their buffers, give both "
+                                 "the same",
+                                 said.front()));
+    for (const std::string& path : read) keys.record(path, make_value(first.boolean), first.origin);
 }
 
-void Resolver::disk_requests() {
-    OffloadConfig& offload = run_config().offload;
+void disk_requests(KeyReader& keys, RunConfig& run) {
+    OffloadConfig& offload = run.offload;
     for (const AioNumber& number : kAioNumbers) {
         const std::string path = number.path;
         if (!offload.on_disk()) {
-            unread(path, kOnlyOnDisk);
+            keys.unread(path, kOnlyOnDisk);
             continue;
         }
-        if (given(path) == nullptr) {
-            derive(path, Value{}, "what `dslaunch io-bench` stored for the disk, else the engine's",
-                   /*unsaid=*/true);
+        if (!keys.has(path)) {
+            keys.derive(path, Value{},
+                        "what `dslaunch io-bench` stored for the disk, else the engine's",
+                        /*unsaid=*/true);
             continue;
         }
-        const int64_t value = take_integer(path);
+        const int64_t value = keys.take_integer(path);
         offload.aio.*number.field = value;
         if (value > number.most)
-            problem(path, fmt::format("{} is more than the most possible, {}", value, number.most));
+            keys.problem(path,
+                         fmt::format("{} is more than the most possible, {}", value, number.most));
     }
     if (offload.aio.block_bytes % kPageBytes != 0)
-        problem(kAioNumbers[0].path,
-                fmt::format("must be a multiple of {}: requests pass the page cache by, which "
-                            "takes whole pages",
-                            kPageBytes));
-    if (!offload.on_disk()) return unread(kEngine, kOnlyOnDisk);
-    const std::string engine = take_text(kEngine);
+        keys.problem(kAioNumbers[0].path,
+                     fmt::format("must be a multiple of {}: requests pass the page cache by, which "
+                                 "takes whole pages",
+                                 kPageBytes));
+    if (!offload.on_disk()) return keys.unread(kEngine, kOnlyOnDisk);
+    const std::string engine = keys.take_text(kEngine);
     if (engine == "io_uring")
-        unread(kAioNumbers[2].path, "read only by the thread engine (dslaunch.offload.engine)");
+        keys.unread(kAioNumbers[2].path,
+                    "read only by the thread engine (dslaunch.offload.engine)");
     offload.engine = engine == "io_uring"  ? OffloadEngine::kIoUring
                      : engine == "threads" ? OffloadEngine::kThreads
                                            : OffloadEngine::kAuto;
 }
 
-void Resolver::transfer_formats() {
-    OffloadConfig& offload = run_config().offload;
+void transfer_formats(KeyReader& keys, RunConfig& run) {
+    OffloadConfig& offload = run.offload;
     if (offload.optimizer == OffloadDevice::kNvme) {
-        const std::string moments = take_text(kMoments);
+        const std::string moments = keys.take_text(kMoments);
         offload.moments = moments == "bf16"   ? MomentFormat::kBf16
                           : moments == "int8" ? MomentFormat::kInt8
                                               : MomentFormat::kFp32;
     } else {
-        unread(kMoments, kOnlyOptimizer);
+        keys.unread(kMoments, kOnlyOptimizer);
     }
-    if (!offload.on_disk()) return unread(kLossless, kOnlyOnDisk);
-    offload.lossless = take_text(kLossless) == "zstd";
+    if (!offload.on_disk()) return keys.unread(kLossless, kOnlyOnDisk);
+    offload.lossless = keys.take_text(kLossless) == "zstd";
+}
+
+}  // namespace
+
+void resolve_offload(KeyReader& keys, RunConfig& run) {
+    OffloadConfig& offload = run.offload;
+    offload.optimizer = offload_device(keys, run, kOptimizer);
+    offload.parameters = offload_device(keys, run, kParameters);
+    for (const auto& [section, device] :
+         {std::pair{&kOptimizer, offload.optimizer}, {&kParameters, offload.parameters}})
+        if (device == OffloadDevice::kNvme && run.optimizer.needs_whole_tensors())
+            keys.problem(
+                section->key("device"),
+                fmt::format("nvme brings states in chunks that cut tensors, and {} updates "
+                            "whole tensors: use cpu or none",
+                            keys.optimizer_name()));
+    if ((offload.optimizer == OffloadDevice::kNvme || offload.parameters == OffloadDevice::kNvme) &&
+        !run.precision.master_copies)
+        keys.problem(
+            "bf16.bf16_master_weights_and_grads",
+            "is not there with offload to NVMe, which moves master weights: leave out one");
+    if (offload.optimizer == OffloadDevice::kNvme && run.states != MomentFormat::kFp32)
+        keys.problem("dslaunch.optimizer.states",
+                     fmt::format("is for moments in memory, and {} has them on disk: use {}",
+                                 kOptimizer.key("device"), kMoments));
+    offload_folders(keys, run);
+    optimizer_portions(keys, run);
+    parameter_portions(keys, run);
+    placement(keys, run);
+    cache(keys, run);
+    pin_memory(keys, run);
+    disk_requests(keys, run);
+    transfer_formats(keys, run);
 }
 
 }  // namespace dslaunch::config

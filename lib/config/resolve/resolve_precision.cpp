@@ -1,5 +1,5 @@
 // The run config's half precision: fp16 with its loss scale, bf16, and the types that are kept.
-#include "config/resolve/resolver.h"
+#include "config/resolve/resolve_parts.h"
 
 #include <fmt/format.h>
 
@@ -26,83 +26,54 @@ constexpr LossScaleConfig kGradScaler{.dynamic = true,
                                       .hysteresis = 1,
                                       .grows_in_window = true};
 
-}  // namespace
-
-void Resolver::precision() {
-    PrecisionConfig& precision = run_config().precision;
-    const bool fp16 = take_half("fp16.enabled", DType::kF16, "bf16.enabled");
-    const bool bf16 =
-        takes_weights_type() || take_half("bf16.enabled", DType::kBF16, "fp16.enabled");
-    if (fp16 && bf16) problem("bf16.enabled", "fp16.enabled is true too: give one of the two");
-    const std::string autocast = "torch_autocast.enabled";
-    if (take_bool(autocast)) {
-        if (fp16 || bf16)
-            problem(autocast, fmt::format("{} is true too, and has 16-bit weights where "
-                                          "torch_autocast keeps fp32 ones: give one of the two",
-                                          fp16 ? "fp16.enabled" : "bf16.enabled"));
-        torch_autocast();
-    } else if (fp16) {
-        precision.compute = DType::kF16;
-        precision.skip_nonfinite_steps = true;
-        loss_scale();
-    } else if (bf16) {
-        precision.compute = DType::kBF16;
-        precision.skip_nonfinite_steps = take_bool("bf16.check_grad_overflow");
-        without_masters();
-    }
-    kept_types();
-}
-
-void Resolver::torch_autocast() {
-    PrecisionConfig& precision = run_config().precision;
-    const std::string dtype = take_text("torch_autocast.dtype");
+void torch_autocast(KeyReader& keys, RunConfig& run) {
+    PrecisionConfig& precision = run.precision;
+    const std::string dtype = keys.take_text("torch_autocast.dtype");
     precision.compute = dtype == "float16" || dtype == "fp16" ? DType::kF16 : DType::kBF16;
     precision.fp32_weights = true;
     precision.skip_nonfinite_steps = precision.compute == DType::kF16;
     if (precision.compute == DType::kF16) precision.loss_scale = kGradScaler;
 }
 
-void Resolver::without_masters() {
+void without_masters(KeyReader& keys, RunConfig& run) {
     const std::string moments = "bf16.bf16_optimizer_states";
-    if (take_bool(moments)) {
-        if (run_config().states == MomentFormat::kInt8)
-            problem(moments, "asks for moments in bf16, and dslaunch.optimizer.states for int8");
-        if (run_config().optimizer.needs_whole_tensors())
-            problem(moments, "is not there for optimizers that update whole tensors");
-        run_config().states = MomentFormat::kBf16;
+    if (keys.take_bool(moments)) {
+        if (run.states == MomentFormat::kInt8)
+            keys.problem(moments,
+                         "asks for moments in bf16, and dslaunch.optimizer.states for int8");
+        if (run.optimizer.needs_whole_tensors())
+            keys.problem(moments, "is not there for optimizers that update whole tensors");
+        run.states = MomentFormat::kBf16;
     }
     const std::string path = "bf16.bf16_master_weights_and_grads";
-    run_config().precision.master_copies = !take_bool(path);
-    if (run_config().precision.master_copies) return;
-    const OptimizerConfig& optimizer = run_config().optimizer;
+    run.precision.master_copies = !keys.take_bool(path);
+    if (run.precision.master_copies) return;
+    const OptimizerConfig& optimizer = run.optimizer;
     if (optimizer.needs_whole_tensors())
-        problem(path, fmt::format("is not there for {}, which updates whole tensors",
-                                  find_path(root_, "optimizer.type")->text));
+        keys.problem(path, fmt::format("is not there for {}, which updates whole tensors",
+                                       keys.optimizer_name()));
     if (optimizer.decays_gradient())
-        problem(path,
-                "is not there with weight decay that is added to gradients: use AdamW, Lion, "
-                "or a weight_decay of 0");
+        keys.problem(path,
+                     "is not there with weight decay that is added to gradients: use AdamW, Lion, "
+                     "or a weight_decay of 0");
 }
 
 // True if nothing names a type and the model's weights are bf16: they are trained as they are. fp16
 // takes a loss scale, which skips steps: it is to be asked for.
-bool Resolver::takes_weights_type() {
-    const auto is_true = [this](const std::string& path) {
-        const Value* const value = given(path);
-        return value != nullptr && value->boolean;
-    };
+bool takes_weights_type(KeyReader& keys) {
     const std::string path = "bf16.enabled";
-    const bool named = given(path) != nullptr || is_auto(path) || is_auto("fp16.enabled") ||
-                       is_true("fp16.enabled") || is_true("torch_autocast.enabled") ||
-                       given("data_types.param_dtype") != nullptr;
+    const bool named = keys.has_or_auto(path) || keys.is_auto("fp16.enabled") ||
+                       keys.is_true("fp16.enabled") || keys.is_true("torch_autocast.enabled") ||
+                       keys.has("data_types.param_dtype");
     if (named) return false;
-    if (options_.model_dtype == DType::kF16)
-        result_.notes.emplace_back(
+    if (keys.options().model_dtype == DType::kF16)
+        keys.add_note(
             "the model's weights are float16 and nothing names a type: they are trained in fp32; "
             "fp16.enabled true (--fp16) trains in fp16, with a loss scale");
-    if (options_.model_dtype != DType::kBF16) return false;
-    derive(path, make_value(true), "the model's weights are bfloat16, and nothing names a type");
-    result_.notes.emplace_back(
+    if (keys.options().model_dtype != DType::kBF16) return false;
+    keys.derive(path, make_value(true),
+                "the model's weights are bfloat16, and nothing names a type");
+    keys.add_note(
         "the model's weights are bfloat16 and nothing names a type: they are trained in bf16, with "
         "fp32 master copies; bf16.enabled false trains in fp32");
     return true;
@@ -110,89 +81,120 @@ bool Resolver::takes_weights_type() {
 
 // Returns the switch at PATH; `auto` is on where the model's weights have DTYPE and OTHER is not
 // on.
-bool Resolver::take_half(const std::string& path, DType dtype, const std::string& other) {
-    if (!is_auto(path)) return take_bool(path);
-    const Value* const other_given = given(other);
+bool take_half(KeyReader& keys, const std::string& path, DType dtype, const std::string& other) {
+    if (!keys.is_auto(path)) return keys.take_bool(path);
+    const Value* const other_given = keys.given(other);
     const bool on =
-        options_.model_dtype == dtype && (other_given == nullptr || !other_given->boolean);
-    derive(path, make_value(on),
-           options_.model_dtype ? "auto = the type of the model's own weights"
-                                : "auto = fp32 unless the model's own weights are 16 bits wide");
-    autos_.push_back(fmt::format("{} {}", path, on));
+        keys.options().model_dtype == dtype && (other_given == nullptr || !other_given->boolean);
+    keys.derive(path, make_value(on),
+                keys.options().model_dtype
+                    ? "auto = the type of the model's own weights"
+                    : "auto = fp32 unless the model's own weights are 16 bits wide");
+    keys.note_auto(path, make_value(on));
     return on;
 }
 
-void Resolver::loss_scale() {
-    LossScaleConfig& scale = run_config().precision.loss_scale;
-    const double fixed = take_number("fp16.loss_scale");
+void dynamic_loss_scale(KeyReader& keys, RunConfig& run) {
+    LossScaleConfig& scale = run.precision.loss_scale;
+    const int64_t power = keys.take_integer("fp16.initial_scale_power");
+    scale.initial = std::ldexp(1.0, static_cast<int>(std::min(power, kScalePowerMax)));
+    if (power > kScalePowerMax) {
+        keys.problem("fp16.initial_scale_power",
+                     fmt::format("must be at most {0}: 2^{0} is the largest scale of an fp32 loss",
+                                 kScalePowerMax));
+    }
+    scale.window = keys.take_integer("fp16.loss_scale_window");
+    scale.hysteresis = keys.take_integer("fp16.hysteresis");
+    scale.consecutive_hysteresis = keys.take_bool("fp16.consecutive_hysteresis");
+    scale.minimum = static_cast<double>(keys.take_integer("fp16.min_loss_scale"));
+    if (scale.window == 0)
+        keys.problem("fp16.loss_scale_window", "must be above 0 with a dynamic loss scale");
+    if (scale.hysteresis == 0)
+        keys.problem("fp16.hysteresis",
+                     "must be above 0: with 0 the loss scale would never be lowered");
+    if (scale.minimum == 0) {
+        keys.problem("fp16.min_loss_scale", "must be above 0 with a dynamic loss scale");
+    } else if (scale.initial < scale.minimum) {
+        keys.problem("fp16.min_loss_scale",
+                     fmt::format("{} is above the first scale, 2^fp16.initial_scale_power = {}",
+                                 scale.minimum, scale.initial));
+    }
+}
+
+void loss_scale(KeyReader& keys, RunConfig& run) {
+    LossScaleConfig& scale = run.precision.loss_scale;
+    const double fixed = keys.take_number("fp16.loss_scale");
     scale.dynamic = fixed == 0;
-    if (scale.dynamic) return dynamic_loss_scale();
+    if (scale.dynamic) return dynamic_loss_scale(keys, run);
     scale.initial = fixed;
     if (fixed > std::ldexp(1.0, kScalePowerMax)) {
-        problem("fp16.loss_scale",
-                fmt::format("is above 2^{}, the largest scale of an fp32 loss", kScalePowerMax));
+        keys.problem(
+            "fp16.loss_scale",
+            fmt::format("is above 2^{}, the largest scale of an fp32 loss", kScalePowerMax));
     }
     for (const char* path :
          {"fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
           "fp16.consecutive_hysteresis", "fp16.min_loss_scale"}) {
-        unread(path, "fp16.loss_scale fixes the scale");
+        keys.unread(path, "fp16.loss_scale fixes the scale");
     }
-}
-
-void Resolver::dynamic_loss_scale() {
-    LossScaleConfig& scale = run_config().precision.loss_scale;
-    const int64_t power = take_integer("fp16.initial_scale_power");
-    scale.initial = std::ldexp(1.0, static_cast<int>(std::min(power, kScalePowerMax)));
-    if (power > kScalePowerMax) {
-        problem("fp16.initial_scale_power",
-                fmt::format("must be at most {0}: 2^{0} is the largest scale of an fp32 loss",
-                            kScalePowerMax));
-    }
-    scale.window = take_integer("fp16.loss_scale_window");
-    scale.hysteresis = take_integer("fp16.hysteresis");
-    scale.consecutive_hysteresis = take_bool("fp16.consecutive_hysteresis");
-    scale.minimum = static_cast<double>(take_integer("fp16.min_loss_scale"));
-    if (scale.window == 0)
-        problem("fp16.loss_scale_window", "must be above 0 with a dynamic loss scale");
-    if (scale.hysteresis == 0)
-        problem("fp16.hysteresis", "must be above 0: with 0 the loss scale would never be lowered");
-    if (scale.minimum == 0) {
-        problem("fp16.min_loss_scale", "must be above 0 with a dynamic loss scale");
-    } else if (scale.initial < scale.minimum) {
-        problem("fp16.min_loss_scale",
-                fmt::format("{} is above the first scale, 2^fp16.initial_scale_power = {}",
-                            scale.minimum, scale.initial));
-    }
-}
-
-void Resolver::kept_types() {
-    sum_type();
-    const char* compute = config_word(run_config().precision.weights());
-    const std::string param_dtype = "data_types.param_dtype";
-    const Value* value = given(param_dtype);
-    if (value == nullptr)
-        return derive(
-            param_dtype, make_value(std::string(compute)),
-            "the type that fp16.enabled and bf16.enabled choose; master weights are fp32");
-    if (value->text != compute) {
-        problem(param_dtype,
-                fmt::format("{} does not fit fp16.enabled and bf16.enabled, which choose {}: "
-                            "remove the key",
-                            value->text, compute));
-    }
-    record(param_dtype, *value, value->origin);
 }
 
 // Sums of gradients are fp32: null and fp32 ask for nothing, and a shorter type for less memory.
-void Resolver::sum_type() {
+void sum_type(KeyReader& keys) {
     const std::string path = "data_types.grad_accum_dtype";
-    const Value* value = given(path);
-    if (value != nullptr && value->text == "fp32") return record(path, *value, value->origin);
+    const Value* value = keys.given(path);
+    if (value != nullptr && value->text == "fp32") return keys.record(path, *value, value->origin);
     if (value != nullptr)
-        note(path,
-             "has no effect: gradients are summed in fp32, which is more exact and takes more "
-             "memory");
-    derive(path, make_value(std::string("fp32")), "gradients are summed and kept in fp32");
+        keys.note(path,
+                  "has no effect: gradients are summed in fp32, which is more exact and takes more "
+                  "memory");
+    keys.derive(path, make_value(std::string("fp32")), "gradients are summed and kept in fp32");
+}
+
+void kept_types(KeyReader& keys, RunConfig& run) {
+    sum_type(keys);
+    const char* compute = config_word(run.precision.weights());
+    const std::string param_dtype = "data_types.param_dtype";
+    const Value* value = keys.given(param_dtype);
+    if (value == nullptr)
+        return keys.derive(
+            param_dtype, make_value(std::string(compute)),
+            "the type that fp16.enabled and bf16.enabled choose; master weights are fp32");
+    if (value->text != compute) {
+        keys.problem(param_dtype,
+                     fmt::format("{} does not fit fp16.enabled and bf16.enabled, which choose {}: "
+                                 "remove the key",
+                                 value->text, compute));
+    }
+    keys.record(param_dtype, *value, value->origin);
+}
+
+}  // namespace
+
+void resolve_precision(KeyReader& keys, RunConfig& run) {
+    PrecisionConfig& precision = run.precision;
+    const bool fp16 = take_half(keys, "fp16.enabled", DType::kF16, "bf16.enabled");
+    const bool bf16 =
+        takes_weights_type(keys) || take_half(keys, "bf16.enabled", DType::kBF16, "fp16.enabled");
+    if (fp16 && bf16) keys.problem("bf16.enabled", "fp16.enabled is true too: give one of the two");
+    const std::string autocast = "torch_autocast.enabled";
+    if (keys.take_bool(autocast)) {
+        if (fp16 || bf16)
+            keys.problem(autocast,
+                         fmt::format("{} is true too, and has 16-bit weights where "
+                                     "torch_autocast keeps fp32 ones: give one of the two",
+                                     fp16 ? "fp16.enabled" : "bf16.enabled"));
+        torch_autocast(keys, run);
+    } else if (fp16) {
+        precision.compute = DType::kF16;
+        precision.skip_nonfinite_steps = true;
+        loss_scale(keys, run);
+    } else if (bf16) {
+        precision.compute = DType::kBF16;
+        precision.skip_nonfinite_steps = keys.take_bool("bf16.check_grad_overflow");
+        without_masters(keys, run);
+    }
+    kept_types(keys, run);
 }
 
 }  // namespace dslaunch::config

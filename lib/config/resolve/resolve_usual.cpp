@@ -6,16 +6,13 @@
 #include <array>
 
 #include "base/text.h"
-#include "config/resolve/resolver.h"
+#include "config/resolve/resolve_parts.h"
 
 namespace dslaunch::config {
 
 namespace {
 
 constexpr const char* kRate = "optimizer.params.lr";
-constexpr const char* kTotal = "train_batch_size";
-constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
-constexpr const char* kMicroSteps = "gradient_accumulation_steps";
 
 // TRL's scripts for SFT and its DPOConfig; adapters take ten times the rate of all weights.
 constexpr double kFullRate = 2e-5, kAdapterRate = 2e-4;
@@ -81,93 +78,86 @@ std::string pairs_loss(const Value& root) {
     return std::ranges::find(kLosses, loss->text) == kLosses.end() ? "" : loss->text;
 }
 
-}  // namespace
-
-bool Resolver::takes_usual_batch() {
-    return options_.is_pretrained &&
-           std::ranges::none_of(std::array{kTotal, kMicro, kMicroSteps}, [this](const char* path) {
-               return given(path) != nullptr || is_auto(path);
-           });
-}
-
-// The rows of a step hardly depend on the number of ranks, so that a run may go on with another.
-// The micro batch depends on the length of the samples alone, never on the machine.
-void Resolver::usual_batch(int64_t ranks) {
-    const int64_t wanted = std::clamp<int64_t>(options_.samples.value_or(kRows), 1, kRows);
-    const int64_t of_rank = (wanted + ranks - 1) / ranks;
-    const Value* const context = given("dslaunch.data.context");
-    const int64_t tokens = options_.sample_tokens ? *options_.sample_tokens
-                           : context != nullptr   ? as_integer(*context)
-                                                  : options_.context;
-    int64_t micro = 1;
-    // The stages of a pipeline work at the same time on micro batches alone.
-    const int64_t stages = run_config().pipeline.stages;
-    const int64_t rows_max = stages == 1 ? of_rank : of_rank / stages / kMicroStepsOfStage;
-    for (int64_t rows = 2; tokens > 0 && rows <= rows_max; ++rows)
-        if (of_rank % rows == 0 && tokens <= kMicroTokens / rows) micro = rows;
-    run_config().batch = {of_rank * ranks, micro, of_rank / micro, ranks};
-    derive(kTotal, make_value(of_rank * ranks),
-           fmt::format("usual for a pretrained model: {} rows, whatever the ranks", wanted), true);
-    derive(kMicro, make_value(micro),
-           fmt::format("usual: rows of at most {} tokens together", kMicroTokens), true);
-    derive(kMicroSteps, make_value(of_rank / micro),
-           fmt::format("usual: {} rows / {} ranks / {} rows a micro step", of_rank * ranks, ranks,
-                       micro),
-           true);
-    choose(
-        fmt::format("{} a step (--micro-batch, --accumulation)", counted(of_rank * ranks, "row")));
-}
-
 // REQUIRES: lora() has run.
-double Resolver::usual_rate() const {
-    const bool adapters = result_.config.lora.on();
-    if (pairs_loss(root_).empty()) return adapters ? kAdapterRate : kFullRate;
+double usual_rate(KeyReader& keys, RunConfig& run) {
+    const bool adapters = run.lora.on();
+    if (pairs_loss(keys.root()).empty()) return adapters ? kAdapterRate : kFullRate;
     return adapters ? kAdapterRateOfPairs : kFullRateOfPairs;
 }
 
 // Says what the usual rate is usual for.
-std::string Resolver::usual_text() const {
-    const std::string loss = pairs_loss(root_);
-    return fmt::format("for {} of a pretrained model{}",
-                       result_.config.lora.on() ? "adapters" : "all weights",
+std::string usual_text(KeyReader& keys, RunConfig& run) {
+    const std::string loss = pairs_loss(keys.root());
+    return fmt::format("for {} of a pretrained model{}", run.lora.on() ? "adapters" : "all weights",
                        loss.empty() ? "" : ", by " + loss);
 }
 
-double Resolver::take_rate() {
-    if (!options_.is_pretrained || given(kRate) != nullptr || is_auto(kRate))
-        return take_number(kRate);
-    const double rate = usual_rate();
-    derive(kRate, make_value(rate), "usual " + usual_text());
+}  // namespace
+
+bool takes_usual_batch(KeyReader& keys) {
+    return keys.options().is_pretrained &&
+           std::ranges::none_of(std::array{kTotal, kMicro, kMicroSteps},
+                                [&](const char* path) { return keys.has_or_auto(path); });
+}
+
+// The rows of a step hardly depend on the number of ranks, so that a run may go on with another.
+// The micro batch depends on the length of the samples alone, never on the machine.
+void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
+    const int64_t wanted = std::clamp<int64_t>(keys.options().samples.value_or(kRows), 1, kRows);
+    const int64_t of_rank = (wanted + ranks - 1) / ranks;
+    const Value* const context = keys.given("dslaunch.data.context");
+    const int64_t tokens = keys.options().sample_tokens ? *keys.options().sample_tokens
+                           : context != nullptr         ? as_integer(*context)
+                                                        : keys.options().context;
+    int64_t micro = 1;
+    // The stages of a pipeline work at the same time on micro batches alone.
+    const int64_t stages = run.pipeline.stages;
+    const int64_t rows_max = stages == 1 ? of_rank : of_rank / stages / kMicroStepsOfStage;
+    for (int64_t rows = 2; tokens > 0 && rows <= rows_max; ++rows)
+        if (of_rank % rows == 0 && tokens <= kMicroTokens / rows) micro = rows;
+    run.batch = {of_rank * ranks, micro, of_rank / micro, ranks};
+    keys.derive(kTotal, make_value(of_rank * ranks),
+                fmt::format("usual for a pretrained model: {} rows, whatever the ranks", wanted),
+                true);
+    keys.derive(kMicro, make_value(micro),
+                fmt::format("usual: rows of at most {} tokens together", kMicroTokens), true);
+    keys.derive(kMicroSteps, make_value(of_rank / micro),
+                fmt::format("usual: {} rows / {} ranks / {} rows a micro step", of_rank * ranks,
+                            ranks, micro),
+                true);
+    keys.choose(
+        fmt::format("{} a step (--micro-batch, --accumulation)", counted(of_rank * ranks, "row")));
+}
+
+double take_rate(KeyReader& keys, RunConfig& run) {
+    if (!keys.options().is_pretrained || keys.has_or_auto(kRate)) return keys.take_number(kRate);
+    const double rate = usual_rate(keys, run);
+    keys.derive(kRate, make_value(rate), "usual " + usual_text(keys, run));
     // A schedule may have its own rates.
-    if (given("scheduler.params.warmup_max_lr") == nullptr &&
-        given("scheduler.params.cycle_max_lr") == nullptr)
-        choose(fmt::format("lr {:.3g}, usual {} (--lr)", rate, usual_text()));
+    if (!keys.has("scheduler.params.warmup_max_lr") && !keys.has("scheduler.params.cycle_max_lr"))
+        keys.choose(fmt::format("lr {:.3g}, usual {} (--lr)", rate, usual_text(keys, run)));
     return rate;
 }
 
-void Resolver::usual_clipping() {
-    run_config().gradient_clipping = kClippingNorm;
-    derive("gradient_clipping", make_value(kClippingNorm),
-           "usual for a pretrained model, and Hugging Face's Trainer's");
-    choose(
+void usual_clipping(KeyReader& keys, RunConfig& run) {
+    run.gradient_clipping = kClippingNorm;
+    keys.derive("gradient_clipping", make_value(kClippingNorm),
+                "usual for a pretrained model, and Hugging Face's Trainer's");
+    keys.choose(
         fmt::format("gradients clipped at norm {:.3g} (--set gradient_clipping=N)", kClippingNorm));
 }
 
 // REQUIRES: everything about the rate has been resolved.
-void Resolver::check_rate() {
-    const HighestRate rate = highest_rate(run_config());
-    const double usual = usual_rate();
-    if (!options_.is_pretrained || !has_usual_rate(run_config().optimizer.kind) ||
+void check_rate(KeyReader& keys, RunConfig& run) {
+    const HighestRate rate = highest_rate(run);
+    const double usual = usual_rate(keys, run);
+    if (!keys.options().is_pretrained || !has_usual_rate(run.optimizer.kind) ||
         rate.value <= kFarAbove * usual * (1 + 1e-9))
         return;
-    result_.warnings.push_back(
+    keys.add_warning(
         fmt::format("a learning rate of {:.3g} is {:.3g} times the usual one {}: it may ruin what "
                     "the model has learned within a few steps; usual is {}{:.3g}",
-                    rate.value, rate.value / usual, usual_text(), rate.option, usual));
-}
-
-void Resolver::note_chosen() {
-    if (!chosen_.empty()) result_.chosen = "chosen, since nothing names it: " + join(chosen_, "; ");
+                    rate.value, rate.value / usual, usual_text(keys, run), rate.option, usual));
 }
 
 }  // namespace dslaunch::config

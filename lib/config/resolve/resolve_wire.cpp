@@ -1,6 +1,6 @@
 // What travels between hosts in fewer bits, what hosts keep so that it need not travel again, and
 // the log of both.
-#include "config/resolve/resolver.h"
+#include "config/resolve/resolve_parts.h"
 
 #include "base/text.h"
 
@@ -55,201 +55,210 @@ std::optional<TrafficKind> kind_of(const std::string& name) {
     return std::nullopt;
 }
 
-}  // namespace
+void autocast_modules(KeyReader& keys, RunConfig& run) {
+    WireConfig& wire = run.zero.wire;
+    const std::string path = "torch_autocast.lower_precision_safe_modules";
+    std::vector<std::string> modules(kSafeModules.begin(), kSafeModules.end());
+    const bool is_given = keys.has(path);
+    if (is_given && run.optimizer.compresses())
+        return keys.unread(path,
+                           "what hosts exchange in full makes the variance of the optimizer, and "
+                           "travels in fp32");
+    if (is_given) modules = keys.take_texts(path);
+    if (modules.empty()) return;
+    wire.modules_given = is_given;
+    wire.gradient_dtype = run.precision.compute;
+    wire.gradient_modules = std::move(modules);
+}
 
-void Resolver::wire() {
-    WireConfig& wire = run_config().zero.wire;
-    wire.parameters = take_packing(kWeights, 3);
-    wire.frozen = take_packing(kFrozen, 3);
-    gradient_type();
-    wire.gradients = take_packing(kGradients, 1);
-    host_copies();
-    error_feedback();
-    run_config().streams = take_integer(kStreams);
-    if (run_config().streams > kStreamsMost)
-        problem(kStreams, fmt::format("must be at most {}", kStreamsMost));
+// Takes the factor that gradients are divided by before they are rounded.
+void before_rounding(KeyReader& keys, RunConfig& run) {
+    WireConfig& wire = run.zero.wire;
+    const std::string prescale = "prescale_gradients", factor = "gradient_predivide_factor";
+    const char* reason = nullptr;
+    if (run.adds_ranks)
+        reason = "with gradient_allreduce_op sum nothing is divided";
+    else if (wire.gradient_dtype == DType::kF32)
+        reason = "gradients travel in fp32, where their sums do not overflow";
+    if (reason != nullptr) {
+        keys.unread(prescale, reason);
+        keys.unread(factor, reason);
+    } else if (keys.take_bool(prescale)) {
+        wire.predivide_factor = 0;
+        keys.unread(factor, "prescale_gradients divides by the number of ranks");
+    } else {
+        wire.predivide_factor = keys.take_number(factor);
+    }
 }
 
 // The type that gradients are rounded to on their way between hosts.
-void Resolver::gradient_type() {
-    RunConfig& run = run_config();
+void gradient_type(KeyReader& keys, RunConfig& run) {
     WireConfig& wire = run.zero.wire;
     const bool shares_positions = run.sequence.size > 1;
-    unread(shares_positions ? kGradientType : kSequenceType,
-           shares_positions ? "with dslaunch.sequence.size seq_parallel_communication_data_type "
-                              "says the type"
-                            : "dslaunch.sequence.size is 1; communication_data_type says the type");
+    keys.unread(shares_positions ? kGradientType : kSequenceType,
+                shares_positions
+                    ? "with dslaunch.sequence.size seq_parallel_communication_data_type "
+                      "says the type"
+                    : "dslaunch.sequence.size is 1; communication_data_type says the type");
     const std::string path = shares_positions ? kSequenceType : kGradientType;
-    const Value* value = given(path);
-    run.adds_ranks = take_text("gradient_allreduce_op") == "sum";
+    const Value* value = keys.given(path);
+    run.adds_ranks = keys.take_text("gradient_allreduce_op") == "sum";
     if (run.precision.fp32_weights) {
-        if (value != nullptr) unread(path, "torch_autocast says which gradients travel in 16 bits");
-        autocast_modules();
+        if (value != nullptr)
+            keys.unread(path, "torch_autocast says which gradients travel in 16 bits");
+        autocast_modules(keys, run);
     } else if (value == nullptr) {
-        derive(path, make_value(std::string("fp32")), "gradients travel with all bits");
+        keys.derive(path, make_value(std::string("fp32")), "gradients travel with all bits");
     } else {
-        record(path, *value, value->origin);
+        keys.record(path, *value, value->origin);
         wire.gradient_dtype = value->text == "fp16"   ? DType::kF16
                               : value->text == "bf16" ? DType::kBF16
                                                       : DType::kF32;
     }
     if (run.optimizer.compresses()) {
         if (wire.gradient_dtype != DType::kF32 && !run.precision.fp32_weights)
-            problem(path,
-                    "the optimizer exchanges momenta in 1 bit; what hosts exchange in full makes "
-                    "the variance that it then keeps, and travels in fp32: remove the key");
+            keys.problem(
+                path,
+                "the optimizer exchanges momenta in 1 bit; what hosts exchange in full makes "
+                "the variance that it then keeps, and travels in fp32: remove the key");
         wire.gradient_dtype = DType::kF32;
     }
     if (run.adds_ranks && run.optimizer.compresses())
-        problem("gradient_allreduce_op",
-                "hosts average what they exchange in 1 bit: use mean, or another optimizer");
-    before_rounding();
-}
-
-void Resolver::autocast_modules() {
-    WireConfig& wire = run_config().zero.wire;
-    const std::string path = "torch_autocast.lower_precision_safe_modules";
-    std::vector<std::string> modules(kSafeModules.begin(), kSafeModules.end());
-    const bool is_given = given(path) != nullptr;
-    if (is_given && run_config().optimizer.compresses())
-        return unread(path,
-                      "what hosts exchange in full makes the variance of the optimizer, and "
-                      "travels in fp32");
-    if (is_given) modules = take_texts(path);
-    if (modules.empty()) return;
-    wire.modules_given = is_given;
-    wire.gradient_dtype = run_config().precision.compute;
-    wire.gradient_modules = std::move(modules);
-}
-
-// Takes the factor that gradients are divided by before they are rounded.
-void Resolver::before_rounding() {
-    WireConfig& wire = run_config().zero.wire;
-    const std::string prescale = "prescale_gradients", factor = "gradient_predivide_factor";
-    const char* reason = nullptr;
-    if (run_config().adds_ranks)
-        reason = "with gradient_allreduce_op sum nothing is divided";
-    else if (wire.gradient_dtype == DType::kF32)
-        reason = "gradients travel in fp32, where their sums do not overflow";
-    if (reason != nullptr) {
-        unread(prescale, reason);
-        unread(factor, reason);
-    } else if (take_bool(prescale)) {
-        wire.predivide_factor = 0;
-        unread(factor, "prescale_gradients divides by the number of ranks");
-    } else {
-        wire.predivide_factor = take_number(factor);
-    }
+        keys.problem("gradient_allreduce_op",
+                     "hosts average what they exchange in 1 bit: use mean, or another optimizer");
+    before_rounding(keys, run);
 }
 
 // FIRST_STAGE is the lowest at which there is something to pack.
-WireChoice Resolver::take_packing(const std::string& path, int64_t first_stage) {
-    const ZeroConfig& zero = run_config().zero;
+WireChoice take_packing(KeyReader& keys, RunConfig& run, const std::string& path,
+                        int64_t first_stage) {
+    const ZeroConfig& zero = run.zero;
     const bool lacks_stage = zero.stage < first_stage;
     const bool rounds = path == kGradients && zero.wire.gradient_dtype != DType::kF32;
-    if (is_auto(path)) {
+    if (keys.is_auto(path)) {
         if (rounds) {
-            derive(path, make_value(std::string("false")),
-                   "auto = false, gradients travel in 16 bits as another key says");
+            keys.derive(path, make_value(std::string("false")),
+                        "auto = false, gradients travel in 16 bits as another key says");
             return WireChoice::kOff;
         }
         const bool packs = !lacks_stage && zero.shard_ranks == 0;
-        derive(path, make_value(std::string(packs ? "auto" : "false")),
-               packs ? "auto = as the link between hosts is measured"
-                     : "auto = false, no shards are sent between hosts");
+        keys.derive(path, make_value(std::string(packs ? "auto" : "false")),
+                    packs ? "auto = as the link between hosts is measured"
+                          : "auto = false, no shards are sent between hosts");
         return packs ? WireChoice::kAuto : WireChoice::kOff;
     }
-    if (!take_bool(path)) return WireChoice::kOff;
+    if (!keys.take_bool(path)) return WireChoice::kOff;
     if (lacks_stage && path == kGradients) {
-        problem(path,
-                "at ZeRO stage 0 every host gets all sums, which would be rounded twice: use "
-                "stages 1 to 3");
+        keys.problem(path,
+                     "at ZeRO stage 0 every host gets all sums, which would be rounded twice: use "
+                     "stages 1 to 3");
     } else if (lacks_stage) {
-        problem(path, fmt::format("at ZeRO stage {} updated parameters are gathered in place, and "
-                                  "rounding would change them: use stage 3",
-                                  zero.stage));
+        keys.problem(path,
+                     fmt::format("at ZeRO stage {} updated parameters are gathered in place, and "
+                                 "rounding would change them: use stage 3",
+                                 zero.stage));
     } else if (zero.shard_ranks > 0) {
-        problem(path,
-                "with mics_shard_size every host holds a copy: no parameters are sent between "
-                "hosts, and all hosts get all sums of gradients; use one of both");
+        keys.problem(path,
+                     "with mics_shard_size every host holds a copy: no parameters are sent between "
+                     "hosts, and all hosts get all sums of gradients; use one of both");
     } else if (rounds) {
-        problem(path,
-                "gradients travel in 4 bits, and communication_data_type or torch_autocast "
-                "asks for 16: use one of both");
+        keys.problem(path,
+                     "gradients travel in 4 bits, and communication_data_type or torch_autocast "
+                     "asks for 16: use one of both");
     }
     return WireChoice::kOn;
 }
 
-void Resolver::host_copies() {
-    const ZeroConfig& zero = run_config().zero;
-    int64_t& ranks = run_config().zero.wire.host_copy_ranks;
+void host_copies(KeyReader& keys, RunConfig& run) {
+    const ZeroConfig& zero = run.zero;
+    int64_t& ranks = run.zero.wire.host_copy_ranks;
     const bool gathers = zero.stage == 3 && zero.shard_ranks == 0;
-    if (is_auto(kHostCopy)) {
+    if (keys.is_auto(kHostCopy)) {
         ranks = gathers ? 0 : 1;
-        derive(kHostCopy, make_value(std::string(gathers ? "auto" : "1")),
-               gathers ? "auto = the ranks of a host, if there are several hosts"
-                       : "auto = 1, nothing is gathered between hosts");
+        keys.derive(kHostCopy, make_value(std::string(gathers ? "auto" : "1")),
+                    gathers ? "auto = the ranks of a host, if there are several hosts"
+                            : "auto = 1, nothing is gathered between hosts");
     } else {
-        ranks = take_integer(kHostCopy);
+        ranks = keys.take_integer(kHostCopy);
     }
     if (ranks == 1) return;
     if (zero.stage < 3) {
-        problem(kHostCopy, fmt::format("at ZeRO stage {} every host has all parameters: use stage "
-                                       "3, or leave it out",
-                                       zero.stage));
+        keys.problem(kHostCopy,
+                     fmt::format("at ZeRO stage {} every host has all parameters: use stage "
+                                 "3, or leave it out",
+                                 zero.stage));
     } else if (zero.shard_ranks > 0) {
-        problem(kHostCopy, "with mics_shard_size every host has all parameters: use one of both");
-    } else if (run_config().offload.parameters == OffloadDevice::kNvme) {
-        problem(kHostCopy,
-                "keeps all parameters in a host's memory, and offload_param keeps them on disk: "
-                "use one of both");
+        keys.problem(kHostCopy,
+                     "with mics_shard_size every host has all parameters: use one of both");
+    } else if (run.offload.parameters == OffloadDevice::kNvme) {
+        keys.problem(
+            kHostCopy,
+            "keeps all parameters in a host's memory, and offload_param keeps them on disk: "
+            "use one of both");
     }
 }
 
-void Resolver::error_feedback() {
-    bool& feedback = run_config().zero.wire.error_feedback;
-    feedback = take_bool(kFeedback);
+void error_feedback(KeyReader& keys, RunConfig& run) {
+    bool& feedback = run.zero.wire.error_feedback;
+    feedback = keys.take_bool(kFeedback);
     if (!feedback) return;
-    if (run_config().zero.wire.gradients == WireChoice::kOff)
-        problem(kFeedback,
-                fmt::format("keeps what {} rounds off, which is not on: give both", kGradients));
-    if (run_config().precision.loss_scale.dynamic)
-        problem(kFeedback,
-                "keeps what was rounded off gradients under another loss scale, which "
-                "fp16.loss_scale 0 changes: use bf16, or a fixed loss scale");
-}
-
-void Resolver::comms_logger() {
-    CommsLoggerConfig& logger = run_config().comms_logger;
-    logger.enabled = take_bool("comms_logger.enabled");
-    logger.verbose = take_bool("comms_logger.verbose");
-    logger.debug = take_bool("comms_logger.debug");
-    const bool all = take_bool("comms_logger.prof_all");
-    const std::string path = "comms_logger.prof_ops";
-    for (const std::string& name : take_texts(path)) {
-        const std::optional<TrafficKind> kind = kind_of(name);
-        if (!kind) unknown_operation(path, name);
-        if (kind && !all && std::ranges::count(logger.kinds, *kind) == 0)
-            logger.kinds.push_back(*kind);
-    }
-    if (!logger.enabled || all || !logger.kinds.empty()) return;
-    logger.enabled = false;
-    note("comms_logger", "logs nothing: prof_all is false, and prof_ops names no operation");
+    if (run.zero.wire.gradients == WireChoice::kOff)
+        keys.problem(kFeedback, fmt::format("keeps what {} rounds off, which is not on: give both",
+                                            kGradients));
+    if (run.precision.loss_scale.dynamic)
+        keys.problem(kFeedback,
+                     "keeps what was rounded off gradients under another loss scale, which "
+                     "fp16.loss_scale 0 changes: use bf16, or a fixed loss scale");
 }
 
 // DeepSpeed logs what a script calls by this name. A word near to one of ours is a mistake.
-void Resolver::unknown_operation(const std::string& path, const std::string& name) {
+void unknown_operation(KeyReader& keys, const std::string& path, const std::string& name) {
     std::vector<std::string> known = {"barrier", "monitored_barrier"};
     for (int kind = 0; kind < kTrafficKinds; ++kind)
         known.emplace_back(traffic_kind_name(static_cast<TrafficKind>(kind)));
     for (const OpName& op : kOpNames) known.emplace_back(op.deepspeed);
     const auto near = nearest(name, known);
     if (near && edit_distance(name, *near) <= 2)
-        return problem(path, fmt::format("`{}` is no operation, did you mean `{}`?", name, *near));
-    note(path,
-         fmt::format("names `{}`, which is no operation here: reduce, gather, norm, stage, tensor, "
-                     "control, or one of deepspeed.comm such as all_reduce",
-                     name));
+        return keys.problem(path,
+                            fmt::format("`{}` is no operation, did you mean `{}`?", name, *near));
+    keys.note(
+        path,
+        fmt::format("names `{}`, which is no operation here: reduce, gather, norm, stage, tensor, "
+                    "control, or one of deepspeed.comm such as all_reduce",
+                    name));
+}
+
+}  // namespace
+
+void resolve_wire(KeyReader& keys, RunConfig& run) {
+    WireConfig& wire = run.zero.wire;
+    wire.parameters = take_packing(keys, run, kWeights, 3);
+    wire.frozen = take_packing(keys, run, kFrozen, 3);
+    gradient_type(keys, run);
+    wire.gradients = take_packing(keys, run, kGradients, 1);
+    host_copies(keys, run);
+    error_feedback(keys, run);
+    run.streams = keys.take_integer(kStreams);
+    if (run.streams > kStreamsMost)
+        keys.problem(kStreams, fmt::format("must be at most {}", kStreamsMost));
+}
+
+void resolve_comms_logger(KeyReader& keys, RunConfig& run) {
+    CommsLoggerConfig& logger = run.comms_logger;
+    logger.enabled = keys.take_bool("comms_logger.enabled");
+    logger.verbose = keys.take_bool("comms_logger.verbose");
+    logger.debug = keys.take_bool("comms_logger.debug");
+    const bool all = keys.take_bool("comms_logger.prof_all");
+    const std::string path = "comms_logger.prof_ops";
+    for (const std::string& name : keys.take_texts(path)) {
+        const std::optional<TrafficKind> kind = kind_of(name);
+        if (!kind) unknown_operation(keys, path, name);
+        if (kind && !all && std::ranges::count(logger.kinds, *kind) == 0)
+            logger.kinds.push_back(*kind);
+    }
+    if (!logger.enabled || all || !logger.kinds.empty()) return;
+    logger.enabled = false;
+    keys.note("comms_logger", "logs nothing: prof_all is false, and prof_ops names no operation");
 }
 
 }  // namespace dslaunch::config

@@ -4,82 +4,100 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "config/read/train_config.h"
-#include "config/schema/schema_tables.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace dslaunch::config {
+
+// The text of keys.tsv, which the build makes a source of.
+extern const std::string_view kKeysTable;
+
 namespace {
 
-std::vector<KeySpec> joined_tables() {
-    std::vector<KeySpec> all;
-    for (const auto part : {training_keys(), zero_keys(), feature_keys(), service_keys(),
-                            compression_keys(), dslaunch_keys()}) {
-        all.insert(all.end(), part.begin(), part.end());
+constexpr std::array<std::string_view, 9> kTypeNames = {
+    "bool", "integer", "number", "number or list", "string", "string or list",
+    "list", "section", "any"};
+constexpr std::array<std::string_view, 3> kStatusNames = {"supported", "no effect", "refused"};
+
+std::string_view name_of(KeyType type) {
+    return kTypeNames[static_cast<size_t>(type)];
+}
+
+std::string_view name_of(KeyStatus status) {
+    return kStatusNames[static_cast<size_t>(status)];
+}
+
+// Returns the enumerator that NAMES has WORD for.
+template <typename Enum, size_t N>
+Enum named(const std::array<std::string_view, N>& names, std::string_view word) {
+    const auto found = std::ranges::find(names, word);
+    DSL_CHECK(found != names.end(), "`{}` in keys.tsv", word);
+    return static_cast<Enum>(found - names.begin());
+}
+
+KeySpec& row_of(std::vector<KeySpec>& keys, std::string_view path) {
+    const auto found = std::ranges::find(keys, path, &KeySpec::path);
+    DSL_CHECK(found != keys.end(), "{} is no key of the schema", path);
+    return *found;
+}
+
+KeySpec read_row(const std::string& line) {
+    constexpr std::string_view kOtherName = "as ";
+    std::vector<std::string> cells = split(line, '\t');
+    cells.resize(8);
+    KeySpec key;
+    key.path = cells[0];
+    if (cells[1].starts_with(kOtherName)) {
+        key.same_as = cells[1].substr(kOtherName.size());
+    } else {
+        key.type = named<KeyType>(kTypeNames, cells[1]);
     }
-    for (KeySpec& name : all) {
-        if (*name.same_as == '\0') continue;
-        const auto key = std::find_if(all.begin(), all.end(), [&](const KeySpec& other) {
-            return std::string_view(other.path) == name.same_as;
-        });
-        DSL_CHECK(key != all.end(), "{} is no key of the schema", name.same_as);
-        const KeySpec own = std::exchange(name, *key);
+    key.fallback = cells[2];
+    key.allowed = cells[3];
+    if (!cells[4].empty()) key.status = named<KeyStatus>(kStatusNames, cells[4]);
+    key.doc = cells[5];
+    key.only_for = cells[6];
+    key.note = cells[7];
+    return key;
+}
+
+std::string section_of(const std::string& path) {
+    std::string section = path.substr(0, path.rfind('.'));
+    if (section.ends_with(".[]")) section.resize(section.size() - 3);
+    return section;
+}
+
+std::vector<KeySpec> read_table() {
+    std::vector<KeySpec> keys;
+    for (const std::string& line : split(kKeysTable, '\n')) {
+        if (line.empty() || line.starts_with('#')) continue;
+        keys.push_back(read_row(line));
+        KeySpec& key = keys.back();
+        if (key.status != KeyStatus::kSupported && key.note.empty())
+            key.note = row_of(keys, section_of(key.path)).note;
+    }
+    for (KeySpec& name : keys) {
+        if (name.same_as.empty()) continue;
+        const KeySpec own = std::exchange(name, row_of(keys, name.same_as));
         name.path = own.path;
         name.doc = own.doc;
         name.same_as = own.same_as;
-        if (own.fallback != nullptr) name.fallback = own.fallback;
-        if (own.allowed != nullptr) name.allowed = own.allowed;
+        if (!own.fallback.empty()) name.fallback = own.fallback;
+        if (!own.allowed.empty()) name.allowed = own.allowed;
     }
-    return all;
+    return keys;
 }
 
 // True when the schema's PATTERN ("a.*.b") covers the concrete PATH. Exact names win over "*" in
 // find_key.
 bool covers(const std::vector<std::string>& pattern, const std::vector<std::string>& path) {
-    if (pattern.size() != path.size()) return false;
-    for (size_t i = 0; i < path.size(); ++i) {
-        if (pattern[i] != "*" && pattern[i] != path[i]) return false;
-    }
-    return true;
-}
-
-const char* type_name(KeyType type) {
-    switch (type) {
-        case KeyType::kBool:
-            return "bool";
-        case KeyType::kInt:
-            return "integer";
-        case KeyType::kFloat:
-            return "number";
-        case KeyType::kFloats:
-            return "number or list";
-        case KeyType::kString:
-            return "string";
-        case KeyType::kStrings:
-            return "string or list";
-        case KeyType::kList:
-            return "list";
-        case KeyType::kObject:
-            return "section";
-        case KeyType::kFree:
-            return "any";
-    }
-    return "";
-}
-
-const char* status_name(KeyStatus status) {
-    switch (status) {
-        case KeyStatus::kSupported:
-            return "supported";
-        case KeyStatus::kWithoutEffect:
-            return "no effect";
-        case KeyStatus::kNotYet:
-            return "refused";
-    }
-    return "";
+    return std::ranges::equal(pattern, path, [](const std::string& part, const std::string& name) {
+        return part == "*" || part == name;
+    });
 }
 
 std::string cell(std::string text) {
@@ -91,16 +109,16 @@ std::string cell(std::string text) {
 
 std::string meaning(const KeySpec& key) {
     std::string text = key.doc;
-    if (*key.only_for != '\0')
+    if (!key.only_for.empty())
         text += fmt::format(" (only {})", join(split(key.only_for, '|'), ", "));
-    if (*key.note != '\0') text += fmt::format(". {}: {}", status_name(key.status), key.note);
+    if (!key.note.empty()) text += fmt::format(". {}: {}", name_of(key.status), key.note);
     return text;
 }
 
 }  // namespace
 
 const std::vector<KeySpec>& schema() {
-    static const std::vector<KeySpec> keys = joined_tables();
+    static const std::vector<KeySpec> keys = read_table();
     return keys;
 }
 
@@ -110,7 +128,7 @@ const KeySpec* find_key(std::string_view path) {
     }
     std::vector<std::string> parts = split(path, '.');
     for (const KeySpec& key : schema()) {
-        if (std::string_view(key.path).find('*') == std::string_view::npos) continue;
+        if (key.path.find('*') == std::string::npos) continue;
         if (covers(split(key.path, '.'), parts)) return &key;
     }
     return nullptr;
@@ -130,7 +148,7 @@ std::vector<std::string> key_names(std::string_view path) {
 
 Value default_value(const KeySpec& key) {
     TrainConfig scratch = empty_config();
-    apply_override(scratch, std::string("default=") + key.fallback, "default");
+    apply_override(scratch, "default=" + key.fallback, "default");
     Value value = scratch.root.items.front();
     bool whole = value.is(Value::Kind::kFloat) && key.type == KeyType::kInt;
     if (whole) value = make_value(int64_t(value.number));
@@ -145,13 +163,6 @@ bool takes_auto(const KeySpec& key) {
            (words.size() > 1 && std::ranges::count(words, "auto") == 0);
 }
 
-bool is_strings(const Value& value) {
-    return value.is(Value::Kind::kString) ||
-           (value.is(Value::Kind::kList) &&
-            std::all_of(value.items.begin(), value.items.end(),
-                        [](const Value& item) { return item.is(Value::Kind::kString); }));
-}
-
 std::string schema_markdown() {
     std::string page =
         "# Config keys\n\n"
@@ -161,8 +172,8 @@ std::string schema_markdown() {
         "not enabled ask for nothing.\n\n"
         "| key | type | default | values | status | meaning |\n|---|---|---|---|---|---|\n";
     for (const KeySpec& key : schema()) {
-        page += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", key.path, type_name(key.type),
-                            cell(key.fallback), cell(key.allowed), status_name(key.status),
+        page += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", key.path, name_of(key.type),
+                            cell(key.fallback), cell(key.allowed), name_of(key.status),
                             cell(meaning(key)));
     }
     return page;
@@ -173,15 +184,14 @@ std::string schema_text(size_t width) {
     for (const KeySpec& key : schema()) {
         if (width > 0) {
             constexpr size_t kIndent = 4;
-            const std::string facts =
-                fmt::format("{}, {}, {}. {}", type_name(key.type), key.fallback,
-                            status_name(key.status), meaning(key));
+            const std::string facts = fmt::format("{}, {}, {}. {}", name_of(key.type), key.fallback,
+                                                  name_of(key.status), meaning(key));
             text += fmt::format("{}\n{:{}}{}\n", key.path, "", kIndent,
                                 wrapped(facts, {width, kIndent, kIndent}));
             continue;
         }
-        text += fmt::format("{:<60} {:<8} {:<10} {:<10} {}\n", key.path, type_name(key.type),
-                            key.fallback, status_name(key.status), meaning(key));
+        text += fmt::format("{:<60} {:<8} {:<10} {:<10} {}\n", key.path, name_of(key.type),
+                            key.fallback, name_of(key.status), meaning(key));
     }
     return text;
 }

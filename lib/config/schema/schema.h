@@ -1,17 +1,50 @@
-// The one table of config keys, DeepSpeed's documented ones and "dslaunch": each row has path,
-// type, default, meaning and status. Everything that knows keys reads it: the checker, the
-// defaults, `config keys`, docs/config-keys.md. No threads.
+// The one table of config keys, DeepSpeed's documented ones and "dslaunch": keys.tsv. Everything
+// that knows keys reads it: the checker, the defaults, `config keys`, docs/config-keys.md. No
+// threads.
 #pragma once
 
 #include "config/read/value.h"
-#include "config/schema/key_spec.h"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace dslaunch::config {
+
+// In the order of the names that the table has for them.
+enum class KeyType : uint8_t {
+    kBool,
+    kInt,
+    kFloat,
+    kFloats,  // a number, or a list of two
+    kString,
+    kStrings,  // one string, or a list of them
+    kList,
+    kObject,
+    kFree  // not looked into
+};
+
+enum class KeyStatus : uint8_t {
+    kSupported,
+    kWithoutEffect,  // accepted, checked, has no meaning here: note says why
+    kNotYet,         // refused when it asks for something: note names what is missing or what to
+                     // use instead
+};
+
+// A row of the table.
+struct KeySpec {
+    std::string path;
+    KeyType type = KeyType::kFree;
+    std::string fallback;  // the default as YAML text
+    std::string allowed;
+    KeyStatus status = KeyStatus::kSupported;
+    std::string doc;
+    std::string only_for;
+    std::string note;
+    std::string same_as;  // the key that PATH is another name of; empty: none
+};
 
 // Every key, sections before what is in them.
 [[nodiscard]] const std::vector<KeySpec>& schema();
@@ -35,6 +68,9 @@ namespace dslaunch::config {
 
 // A string or a list of nothing but strings.
 [[nodiscard]] bool is_strings(const Value& value);
+
+// Returns true if VALUE is of TYPE; 5e8 is an integer.
+[[nodiscard]] bool fits_type(KeyType type, const Value& value);
 
 // All problems of TREE against the schema: unknown keys with the nearest name, types, ranges, what
 // is not there yet.

@@ -37,55 +37,12 @@ bool is_auto(const Value& value) {
     return value.is(Kind::kString) && value.text == "auto";
 }
 
-bool fits_type(KeyType type, const Value& value) {
-    switch (type) {
-        case KeyType::kBool:
-            return value.is(Kind::kBool);
-        case KeyType::kInt:
-            // 5e8 is right for an integer; 9.2e18 is where doubles leave int64.
-            return value.is(Kind::kInt) ||
-                   (value.is(Kind::kFloat) && std::abs(value.number) < 9.2e18 &&
-                    std::floor(value.number) == value.number);
-        case KeyType::kFloat:
-            return value.is(Kind::kInt) || (value.is(Kind::kFloat) && std::isfinite(value.number));
-        case KeyType::kFloats:
-            if (!value.is(Kind::kList)) return fits_type(KeyType::kFloat, value);
-            return value.items.size() == 2 && fits_type(KeyType::kFloat, value.items[0]) &&
-                   fits_type(KeyType::kFloat, value.items[1]);
-        case KeyType::kString:
-            return value.is(Kind::kString);
-        case KeyType::kStrings:
-            return is_strings(value);
-        case KeyType::kList:
-            return value.is(Kind::kList);
-        case KeyType::kObject:
-            return value.is(Kind::kObject);
-        case KeyType::kFree:
-            return true;
-    }
-    return false;
-}
-
-const char* wanted(KeyType type) {
-    switch (type) {
-        case KeyType::kBool:
-            return "true or false";
-        case KeyType::kInt:
-            return "an integer";
-        case KeyType::kFloat:
-            return "a finite number";
-        case KeyType::kFloats:
-            return "a finite number, or a list of two";
-        case KeyType::kString:
-            return "a string";
-        case KeyType::kStrings:
-            return "a string or a list of strings";
-        case KeyType::kList:
-            return "a list";
-        default:
-            return "an object {…}";
-    }
-}
+// By KeyType.
+constexpr std::array kWanted = {"true or false",   "an integer",
+                                "a finite number", "a finite number, or a list of two",
+                                "a string",        "a string or a list of strings",
+                                "a list",          "an object {…}",
+                                "anything"};
 
 bool is_choice(const KeySpec& key) {
     std::string_view allowed = key.allowed;
@@ -122,7 +79,7 @@ std::string range_text(const KeySpec& key) {
 // DeepSpeed warns of a shape of the warm-up that it does not know and takes its default, log. A
 // word near to one that it knows is a mistake.
 bool falls_back(const KeySpec& key, const Value& value) {
-    return std::string_view(key.path) == "scheduler.params.warmup_type" &&
+    return key.path == "scheduler.params.warmup_type" &&
            !nearest(value.text, split(key.allowed, '|'));
 }
 
@@ -222,7 +179,8 @@ class Checker {
         if (is_auto(value) && key.type != KeyType::kObject && takes_auto(key)) return;
         if (!fits_type(key.type, value)) {
             return report(
-                path, fmt::format("must be {}, not {}", wanted(key.type), describe(value)), value);
+                path, fmt::format("must be {}, not {}", kWanted[size_t(key.type)], describe(value)),
+                value);
         }
         if (!in_range(key, value) && !falls_back(key, value)) {
             return report(path, fmt::format("{}, not {}", range_text(key), shown(value)), value);
@@ -237,9 +195,8 @@ class Checker {
 
     void elements(const std::string& path, const Value& value, bool quiet) {
         const std::string of_element = path + ".[].";
-        if (std::ranges::none_of(schema(), [&](const KeySpec& key) {
-                return std::string_view(key.path).starts_with(of_element);
-            }))
+        if (std::ranges::none_of(
+                schema(), [&](const KeySpec& key) { return key.path.starts_with(of_element); }))
             return;
         for (const Value& item : value.items) {
             if (item.is(Kind::kObject)) {
@@ -268,7 +225,7 @@ class Checker {
             return enabled == nullptr || !enabled->is(Kind::kBool) || !enabled->boolean;
         }
         const KeySpec* device_key = find_key(path + ".device");
-        if (device_key == nullptr || std::string_view(device_key->fallback) != "none") return false;
+        if (device_key == nullptr || device_key->fallback != "none") return false;
         const Value* device = find_path(value, "device");
         return device == nullptr || !device->is(Kind::kString) || device->text == "none" ||
                is_auto(*device);
@@ -303,7 +260,7 @@ class Checker {
     }
 
     bool wrong_type_of_owner(const KeySpec& key, const std::string& path, const Value& value) {
-        if (*key.only_for == '\0') return false;
+        if (key.only_for.empty()) return false;
         std::string type = owner_type(path);
         std::vector<std::string> owners = split(key.only_for, '|');
         bool known = false;
@@ -323,6 +280,42 @@ class Checker {
 };
 
 }  // namespace
+
+bool is_strings(const Value& value) {
+    return value.is(Kind::kString) ||
+           (value.is(Kind::kList) && std::ranges::all_of(value.items, [](const Value& item) {
+                return item.is(Kind::kString);
+            }));
+}
+
+bool fits_type(KeyType type, const Value& value) {
+    switch (type) {
+        case KeyType::kBool:
+            return value.is(Kind::kBool);
+        case KeyType::kInt:
+            // 5e8 is right for an integer; 9.2e18 is where doubles leave int64.
+            return value.is(Kind::kInt) ||
+                   (value.is(Kind::kFloat) && std::abs(value.number) < 9.2e18 &&
+                    std::floor(value.number) == value.number);
+        case KeyType::kFloat:
+            return value.is(Kind::kInt) || (value.is(Kind::kFloat) && std::isfinite(value.number));
+        case KeyType::kFloats:
+            if (!value.is(Kind::kList)) return fits_type(KeyType::kFloat, value);
+            return value.items.size() == 2 && fits_type(KeyType::kFloat, value.items[0]) &&
+                   fits_type(KeyType::kFloat, value.items[1]);
+        case KeyType::kString:
+            return value.is(Kind::kString);
+        case KeyType::kStrings:
+            return is_strings(value);
+        case KeyType::kList:
+            return value.is(Kind::kList);
+        case KeyType::kObject:
+            return value.is(Kind::kObject);
+        case KeyType::kFree:
+            return true;
+    }
+    return false;
+}
 
 const std::vector<std::string>& available_types(std::string_view section) {
     static const std::vector<std::string> optimizers = {

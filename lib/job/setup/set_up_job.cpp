@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "config/read/train_config.h"
 #include "config/resolve/begun_run.h"
-#include "config/resolve/op_libraries.h"
+#include "config/resolve/option_overrides.h"
 #include "config/resolve/resolve.h"
 #include "graph/archive/op_library.h"
 #include "graph/archive/scalar_types.h"

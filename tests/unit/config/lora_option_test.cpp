@@ -1,5 +1,5 @@
 // --lora as overrides of the config.
-#include "config/resolve/lora_option.h"
+#include "config/resolve/option_overrides.h"
 
 #include "support/catch.h"
 #include "support/text_tools.h"

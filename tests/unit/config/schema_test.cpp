@@ -49,7 +49,7 @@ std::optional<Value> other_value(const KeySpec& key) {
         value.boolean = !value.boolean;
         return value;
     }
-    if (std::string_view(key.path).ends_with(".betas")) {
+    if (key.path.ends_with(".betas")) {
         return *find_path(parse_config("betas: [0.25, 0.5]", "c").root, "betas");
     }
     if (key.type == KeyType::kInt) return make_value(int64_t{7});
@@ -78,14 +78,14 @@ TEST_CASE("each parameter of each optimizer and scheduler is used or refused, no
             INFO(text);
             REQUIRE(plain.problems.empty());
             for (const KeySpec& key : schema()) {
-                if (!std::string_view(key.path).starts_with(section + ".params.")) continue;
+                if (!key.path.starts_with(section + ".params.")) continue;
                 const auto value = other_value(key);
                 INFO(key.path);
                 REQUIRE(value);
                 TrainConfig config = parse_config(text, "c");
                 REQUIRE(set_path(config.root, key.path, *value));
                 // Nesterov's momentum needs one.
-                if (std::string_view(key.path).ends_with(".nesterov"))
+                if (key.path.ends_with(".nesterov"))
                     REQUIRE(set_path(config.root, "optimizer.params.momentum", make_value(0.5)));
                 const Resolved result = resolve(config);
                 if (!result.problems.empty()) {
@@ -102,14 +102,12 @@ TEST_CASE("each parameter of each optimizer and scheduler is used or refused, no
                     !(result.config.scheduler == plain.config.scheduler) ||
                     result.config.gradient_clipping != plain.config.gradient_clipping;
                 // AdamW decays decoupled whatever adam_w_mode says, as DeepSpeed's.
-                const bool is_mode = std::string_view(key.path).ends_with(".adam_w_mode");
+                const bool is_mode = key.path.ends_with(".adam_w_mode");
                 // 1-bit Adam and 0/1 Adam correct nothing, whatever is asked: a note says so.
                 const bool is_correction =
-                    std::string_view(key.path).ends_with(".bias_correction") &&
-                    result.config.optimizer.compresses();
+                    key.path.ends_with(".bias_correction") && result.config.optimizer.compresses();
                 // Muon's AdamW for the rest is torch.optim's anyway.
-                const bool is_torch =
-                    type == "Muon" && std::string_view(key.path).ends_with(".torch_adam");
+                const bool is_torch = type == "Muon" && key.path.ends_with(".torch_adam");
                 CHECK(changed != ((type == "AdamW" && is_mode) || is_correction || is_torch));
             }
         }
@@ -124,8 +122,7 @@ TEST_CASE("each key misspelled by one edit is caught, with the right suggestion 
     for (const KeySpec& key : schema()) {
         std::vector<std::string> parts = split(key.path, '.');
         std::string name = parts.back();
-        if (name == "*" || std::string_view(key.path).find("[]") != std::string_view::npos)
-            continue;
+        if (name == "*" || key.path.find("[]") != std::string_view::npos) continue;
         parts.pop_back();
         for (std::string& part : parts) {
             if (part == "*") part = "any";
@@ -162,8 +159,8 @@ TEST_CASE("the table is sound: unique paths, sections before their keys, default
         parts.pop_back();
         if (!parts.empty() && parts.back() == "[]") parts.pop_back();
         if (!parts.empty()) CHECK(seen.contains(join(parts, ".")));
-        CHECK((key.status == KeyStatus::kSupported || *key.note != '\0'));
-        CHECK(*key.doc != '\0');
+        CHECK((key.status == KeyStatus::kSupported || !key.note.empty()));
+        CHECK(!key.doc.empty());
         Value value = default_value(key);
         if (value.is(Value::Kind::kNull) ||
             (value.is(Value::Kind::kString) && value.text == "auto"))
@@ -193,21 +190,21 @@ TEST_CASE("the table is sound: unique paths, sections before their keys, default
 TEST_CASE("another name of a key is read as the key, and beside it is a problem") {
     int64_t names_count = 0;
     for (const KeySpec& name : schema()) {
-        if (*name.same_as == '\0') continue;
+        if (name.same_as.empty()) continue;
         ++names_count;
         CAPTURE(name.path);
         const KeySpec* const key = find_key(name.same_as);
         REQUIRE(key != nullptr);
-        CHECK(*key->same_as == '\0');
+        CHECK(key->same_as.empty());
         CHECK(name.type == key->type);
         CHECK(name.status == key->status);
         if (name.status != KeyStatus::kSupported) continue;
-        const auto resolved = [&](std::initializer_list<const char*> paths) {
+        const auto resolved = [&](std::initializer_list<std::string> paths) {
             TrainConfig config = parse_config(
                 "{zero_optimization: {stage: 3, offload_optimizer: {device: nvme, nvme_path: /d}}}",
                 "c");
             const bool is_switch = key->type == KeyType::kBool;
-            for (const char* path : paths)
+            for (const std::string& path : paths)
                 REQUIRE(set_path(config.root, path,
                                  is_switch ? make_value(true) : make_value(int64_t{2})));
             return resolve(config);
@@ -229,7 +226,7 @@ TEST_CASE("every key is accepted with its own default and with null") {
     for (const KeySpec& key : schema()) {
         std::string path = key.path;
         bool skip = path.find('*') != std::string::npos || path.find("[]") != std::string::npos ||
-                    *key.only_for != '\0';
+                    !key.only_for.empty();
         if (skip) continue;
         CAPTURE(path);
         for (const Value& value : {Value{}, default_value(key)}) {

@@ -1,4 +1,6 @@
-#include "config/resolve/lora_option.h"
+#include "config/resolve/option_overrides.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -13,7 +15,17 @@ namespace dslaunch::config {
 
 namespace {
 
-// The keys as PEFT and its users write them.
+constexpr const char* kLibraries = "dslaunch.op_libraries";
+
+std::string list_text(const std::vector<std::string>& values) {
+    JsonWriter json;
+    json.begin_array();
+    for (const std::string& value : values) json.value(value);
+    json.end_array();
+    return json.text();
+}
+
+// Returns the key that PEFT and its users write as KEY.
 std::string own_key(const std::string& key) {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kOthers = {
         {{"rank", "r"},
@@ -76,15 +88,26 @@ std::vector<std::string> lora_overrides(const std::string& spec) {
         std::string text = values.front();
         if (is_list(key)) {
             require_plain_names(key, values);
-            JsonWriter json;
-            json.begin_array();
-            for (const std::string& value : values) json.value(value);
-            json.end_array();
-            text = json.text();
+            text = list_text(values);
         }
         overrides.push_back("dslaunch.lora." + key + "=" + text);
     }
     return overrides;
+}
+
+std::string op_libraries_override(const std::vector<std::string>& files) {
+    return fmt::format("{}={}", kLibraries, list_text(files));
+}
+
+void require_named_libraries(const Resolved& resolved, bool is_named) {
+    if (is_named || resolved.config.op_libraries.empty()) return;
+    for (const ResolvedValue& value : resolved.values) {
+        if (value.path != kLibraries || value.origin.starts_with("--")) continue;
+        fail(ExitCode::kConfig,
+             "{}: {} names {}, which would run as a program, and this config came with the model; "
+             "if you trust it, say so with --op-library FILE or --config FILE",
+             value.origin, kLibraries, printable(resolved.config.op_libraries.front()));
+    }
 }
 
 }  // namespace dslaunch::config

@@ -1,6 +1,5 @@
-#include "config/resolve/resolver.h"
+#include "config/resolve/key_reader.h"
 #include "config/resolve/deepspeed_forms.h"
-#include "config/run/gpu_faults.h"
 
 #include "base/check.h"
 #include "base/text.h"
@@ -17,27 +16,6 @@ namespace dslaunch::config {
 namespace {
 
 using Kind = Value::Kind;
-
-bool fits(const KeySpec& key, const Value& value) {
-    switch (key.type) {
-        case KeyType::kBool:
-            return value.is(Kind::kBool);
-        case KeyType::kInt:
-            return value.is(Kind::kInt) ||
-                   (value.is(Kind::kFloat) && std::abs(value.number) < 9.2e18);
-        case KeyType::kFloat:
-            return value.is(Kind::kInt) || value.is(Kind::kFloat);
-        case KeyType::kFloats:
-            return value.is(Kind::kInt) || value.is(Kind::kFloat) ||
-                   (value.is(Kind::kList) && value.items.size() == 2);
-        case KeyType::kString:
-            return value.is(Kind::kString);
-        case KeyType::kStrings:
-            return is_strings(value);
-        default:
-            return true;
-    }
-}
 
 // The values that Hugging Face's Trainer puts in the place of `auto` where its command line says
 // nothing: the defaults of transformers.TrainingArguments (4.57). VALUE is YAML text.
@@ -59,45 +37,13 @@ constexpr std::array<TrainerValue, 8> kTrainerValues{{
 
 }  // namespace
 
-Resolver::Resolver(const TrainConfig& config, const ResolveOptions& options)
+KeyReader::KeyReader(const TrainConfig& config, const ResolveOptions& options)
     : name_(config.name),
       root_(config.root.is(Kind::kObject) ? in_one_form(config.root) : config.root),
       options_(options) {
     result_.problems = config.problems;
     std::vector<Problem> found = check_against_schema(root_);
     result_.problems.insert(result_.problems.end(), found.begin(), found.end());
-}
-
-Resolved Resolver::run() {
-    pipeline();
-    tensor();
-    lora();
-    batch();
-    steps();
-    optimizer();
-    parameter_groups();
-    scheduler();
-    precision();
-    zero();
-    offload();
-    wire();
-    compression();
-    lagging();
-    data();
-    training();
-    if (run_config().device == DeviceChoice::kCuda) {
-        for (const GpuFault& fault : gpu_faults(run_config())) problem(fault.path, fault.message);
-    }
-    check_rate();
-    // Both names may still be given for what was not read above.
-    for (const KeySpec& name : schema())
-        if (*name.same_as != '\0') static_cast<void>(written(name.same_as));
-    note_begun();
-    note_chosen();
-    note_autos();
-    if (!other_tool_problem(root_)) collect_notes("", root_);
-    note_unknown();
-    return std::move(result_);
 }
 
 std::vector<std::string> texts_of(const Value& value) {
@@ -107,38 +53,38 @@ std::vector<std::string> texts_of(const Value& value) {
     return texts;
 }
 
-void Resolver::problem(const std::string& path, std::string message) {
+void KeyReader::problem(const std::string& path, std::string message) {
     const std::string name = written(path);
     const Value* given = find_path(root_, name);
     result_.problems.push_back({name, std::move(message), given != nullptr ? given->origin : ""});
 }
 
-void Resolver::record(const std::string& path, Value value, Origin origin, bool unsaid) {
+void KeyReader::record(const std::string& path, Value value, Origin origin, bool unsaid) {
     value.origin = origin;
     result_.values.push_back({path, std::move(value), std::move(origin), unsaid});
 }
 
-void Resolver::derive(const std::string& path, Value value, const std::string& formula,
-                      bool unsaid) {
+void KeyReader::derive(const std::string& path, Value value, const std::string& formula,
+                       bool unsaid) {
     record(path, std::move(value), fmt::format("derived: {}", formula), unsaid);
 }
 
-const Value* Resolver::given(const std::string& path) {
+const Value* KeyReader::given(const std::string& path) {
     const Value* value = find_path(root_, written(path));
     if (value == nullptr || value->is(Kind::kNull) || is_auto(path)) return nullptr;
     const KeySpec* key = find_key(path);
     DSL_CHECK(key != nullptr, "{} is no key of the schema", path);
-    return fits(*key, *value) ? value : nullptr;
+    return fits_type(key->type, *value) ? value : nullptr;
 }
 
-bool Resolver::is_auto(const std::string& path) {
+bool KeyReader::is_auto(const std::string& path) {
     const Value* value = find_path(root_, written(path));
     const KeySpec* key = find_key(path);
     return value != nullptr && value->is(Kind::kString) && value->text == "auto" &&
            key != nullptr && takes_auto(*key);
 }
 
-std::string Resolver::written(const std::string& path) {
+std::string KeyReader::written(const std::string& path) {
     for (const KeySpec& name : schema()) {
         if (path != name.same_as) continue;
         const Value* other = find_path(root_, name.path);
@@ -153,7 +99,7 @@ std::string Resolver::written(const std::string& path) {
     return path;
 }
 
-Value Resolver::take(const std::string& path) {
+Value KeyReader::take(const std::string& path) {
     const KeySpec* key = find_key(path);
     DSL_CHECK(key != nullptr, "{} is no key of the schema", path);
     if (const Value* value = given(path)) {
@@ -167,17 +113,17 @@ Value Resolver::take(const std::string& path) {
     return default_value(*key);
 }
 
-std::optional<Value> Resolver::trainer_value(const std::string& path) {
+std::optional<Value> KeyReader::trainer_value(const std::string& path) {
     const auto* trainer = std::ranges::find(kTrainerValues, path, &TrainerValue::path);
     if (trainer == kTrainerValues.end()) return std::nullopt;
     KeySpec key = *find_key(path);
     key.fallback = trainer->value;
     Value value = default_value(key);
-    autos_.push_back(fmt::format("{} {}", path, to_json(value)));
+    note_auto(path, value);
     return value;
 }
 
-Value Resolver::take_auto(const std::string& path) {
+Value KeyReader::take_auto(const std::string& path) {
     if (const std::optional<Value> value = trainer_value(path)) {
         record(path, *value, kAutoOrigin);
         return *value;
@@ -188,9 +134,34 @@ Value Resolver::take_auto(const std::string& path) {
     return value;
 }
 
+bool KeyReader::is_true(const std::string& path) {
+    const Value* const value = given(path);
+    return value != nullptr && value->boolean;
+}
+
+const std::string& KeyReader::optimizer_name() const {
+    return find_path(root_, "optimizer.type")->text;
+}
+
+double KeyReader::number_or(const std::string& path, double value, const std::string& whose) {
+    if (has_or_auto(path)) return take_number(path);
+    derive(path, make_value(value), whose);
+    return value;
+}
+
+int64_t KeyReader::integer_or(const std::string& path, int64_t value, const std::string& whose) {
+    if (has_or_auto(path)) return take_integer(path);
+    derive(path, make_value(value), whose);
+    return value;
+}
+
+void KeyReader::note_auto(const std::string& path, const Value& value) {
+    autos_.push_back(fmt::format("{} {}", path, to_json(value)));
+}
+
 // Configs made for Hugging Face's Trainer leave to its command line what decides how well a model
 // learns: nothing of that is chosen in silence.
-void Resolver::note_autos() {
+void KeyReader::note_autos() {
     if (autos_.empty()) return;
     result_.notes.push_back(
         fmt::format("{}: `auto` is what Hugging Face's Trainer takes where nothing is said: {}; "
@@ -199,7 +170,7 @@ void Resolver::note_autos() {
                     printable(name_), join(autos_, ", ")));
 }
 
-void Resolver::note_begun() {
+void KeyReader::note_begun() {
     std::vector<std::string> begun;
     for (const ResolvedValue& entry : result_.values)
         if (entry.origin == kBegunOrigin)
@@ -207,33 +178,33 @@ void Resolver::note_begun() {
     if (!begun.empty()) choose("as the run that is resumed: " + join(begun, ", "));
 }
 
-int64_t Resolver::as_integer(const Value& value) {
+int64_t as_integer(const Value& value) {
     return value.is(Kind::kInt) ? value.integer : int64_t(value.number);
 }
 
-std::string Resolver::said_of(const std::string& path, const std::string& text) {
+std::string KeyReader::said_of(const std::string& path, const std::string& text) {
     const std::string name = written(path);
     const Value* value = find_path(root_, name);
     DSL_CHECK(value != nullptr, "{} is not given", path);
     return printable(fmt::format("{}: {} {}", value->origin, name, text));
 }
 
-void Resolver::note(const std::string& path, const std::string& text) {
+void KeyReader::note(const std::string& path, const std::string& text) {
     result_.notes.push_back(said_of(path, text));
 }
 
-void Resolver::warn(const std::string& path, const std::string& text) {
+void KeyReader::warn(const std::string& path, const std::string& text) {
     result_.warnings.push_back(said_of(path, text));
 }
 
-void Resolver::unread(const std::string& path, const std::string& reason) {
+void KeyReader::unread(const std::string& path, const std::string& reason) {
     const Value* value = given(path);
     if (value == nullptr || same_value(*value, default_value(*find_key(path)))) return;
     note(path, fmt::format("has no effect: {}", reason));
 }
 
 // A section without effect is one line, if it asks for something.
-void Resolver::note_section(const KeySpec& key, const std::string& path, const Value& value) {
+void KeyReader::note_section(const KeySpec& key, const std::string& path, const Value& value) {
     const Value* enabled = value.find("enabled");
     const bool has_switch = find_key(path + ".enabled") != nullptr;
     if (has_switch && (enabled == nullptr || !enabled->is(Kind::kBool) || !enabled->boolean))
@@ -245,7 +216,7 @@ void Resolver::note_section(const KeySpec& key, const std::string& path, const V
 
 // A name that speaks of the training is a warning of its own, and part of what is to be mended
 // where there are other problems. All other names share one note.
-void Resolver::note_ignored(const std::string& path, const std::string& name, const Value& value) {
+void KeyReader::note_ignored(const std::string& path, const std::string& name, const Value& value) {
     const std::string whole = path.empty() ? name : fmt::format("{}.{}", path, name);
     const auto meant = meant_key(path, name, value);
     if (!meant) {
@@ -266,7 +237,7 @@ void Resolver::note_ignored(const std::string& path, const std::string& name, co
     }
 }
 
-void Resolver::note_unknown() {
+void KeyReader::note_unknown() {
     if (unknown_names_.empty()) return;
     result_.notes.insert(result_.notes.begin(),
                          printable(fmt::format("{}: {} {} unknown and ignored, as by DeepSpeed",
@@ -276,7 +247,7 @@ void Resolver::note_unknown() {
 
 // A key that was said, asks for something and has no effect here is one printed line, never
 // silence.
-void Resolver::collect_notes(const std::string& path, const Value& value) {
+void KeyReader::collect_notes(const std::string& path, const Value& value) {
     for (size_t i = 0; i < value.keys.size(); ++i) {
         std::string inner =
             path.empty() ? value.keys[i] : fmt::format("{}.{}", path, value.keys[i]);
@@ -300,6 +271,19 @@ void Resolver::collect_notes(const std::string& path, const Value& value) {
                 printable(fmt::format("{}: {} has no effect: {}", item.origin, inner, key->note)));
         }
     }
+}
+
+Resolved KeyReader::finish(RunConfig run) {
+    // Both names may still be given for what was not read.
+    for (const KeySpec& name : schema())
+        if (!name.same_as.empty()) static_cast<void>(written(name.same_as));
+    note_begun();
+    if (!chosen_.empty()) result_.chosen = "chosen, since nothing names it: " + join(chosen_, "; ");
+    note_autos();
+    if (!other_tool_problem(root_)) collect_notes("", root_);
+    note_unknown();
+    result_.config = std::move(run);
+    return std::move(result_);
 }
 
 }  // namespace dslaunch::config

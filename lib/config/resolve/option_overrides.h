@@ -1,5 +1,4 @@
-// Libraries of operators (dslaunch.op_libraries): native code that a rank loads before its model.
-// Used by launcher and worker alike. No state; any thread.
+// What --lora and --op-library say, as overrides of the config. Pure.
 #pragma once
 
 #include <string>
@@ -8,6 +7,11 @@
 #include "config/resolve/resolved.h"
 
 namespace dslaunch::config {
+
+// The overrides that SPEC stands for: "r=16,alpha=32,targets=*.q_proj,*.v_proj" sets keys of
+// dslaunch.lora; a piece without `=` is one more name in the list before it. Throws Error{kUsage}
+// naming the piece.
+[[nodiscard]] std::vector<std::string> lora_overrides(const std::string& spec);
 
 // The override of the config that `--op-library FILE` of each of FILES is.
 [[nodiscard]] std::string op_libraries_override(const std::vector<std::string>& files);

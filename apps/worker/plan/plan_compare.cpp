@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "job/files/stored_rates.h"
-#include "plan/offload/swap_traffic.h"
-#include "plan/predict/shard_choice.h"
+#include "plan/choose/shard_choice.h"
+#include "plan/predict/swap_traffic.h"
 
 namespace dslaunch::worker {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "base/new_files.h"
+#include "plan/choose/pipeline_costs.h"
 #include "plan/mesh/mesh.h"
-#include "plan/predict/pipeline_costs.h"
 #include "plan/print/pipeline_text.h"
 #include "plan/print/pipeline_timeline.h"
 #include "storage/disk/output_place.h"

@@ -104,7 +104,7 @@ class HjsonReader {
         }
     }
 
-    // One value that is no object and has nothing behind it, as `3` or `"abc"`. False: nothing is
+    // Reads one value that is no object and ends the text, as `3` or `"abc"`. False: nothing is
     // read.
     bool lone_value() {
         const size_t begin = at_;
@@ -170,7 +170,7 @@ class HjsonReader {
         --depth_;
     }
 
-    // How far the line of AT is indented.
+    // Returns the indentation of the line of AT.
     [[nodiscard]] size_t indent(size_t at) const {
         const size_t line_begin = at == 0 ? 0 : text_.rfind('\n', at - 1) + 1;  // npos + 1 is 0
         return std::min(text_.find_first_not_of(" \t", line_begin), at) - line_begin;
@@ -272,7 +272,7 @@ class HjsonReader {
         }
     }
 
-    // AT is behind the backslash.
+    // AT is after the backslash.
     void escape(std::string& result) {
         static constexpr std::string_view kLetters = "\"'\\/bfnrt", kMeanings = "\"'\\/\b\f\n\r\t";
         const size_t begin = at_ - 1;
@@ -285,7 +285,7 @@ class HjsonReader {
         result += kMeanings[known];
     }
 
-    // AT is behind the `\u` of BEGIN. Characters beyond U+FFFF are written as two of these.
+    // AT is after the `\u` of BEGIN. Characters beyond U+FFFF are written as two of these.
     uint32_t code_point(size_t begin) {
         const auto high = hex4(text_, at_);
         if (!high) stop(begin, "four hexadecimal digits must stand behind \\u");

@@ -84,7 +84,7 @@ bool pairs(std::string_view text, std::string_view opening, std::string_view clo
     return depth == 0;
 }
 
-// A quote behind which, blanks aside, a colon stands: a key.
+// Returns true if a colon follows a quote, blanks aside: the quote ends a key.
 bool holds_key(std::string_view text) {
     for (size_t at = text.find_first_of("\"'"); at != std::string_view::npos;
          at = text.find_first_of("\"'", at + 1)) {
@@ -108,7 +108,7 @@ std::optional<Mistake> missing_quote(std::string_view text) {
     return Mistake{0, fmt::format("a quote is missing before {}", shown(text))};
 }
 
-// `name:` and no more, or a blank behind it.
+// Returns true for `name:`, alone or with a blank after it.
 bool looks_like_entry(std::string_view text) {
     const size_t colon = text.find(':');
     if (colon == std::string_view::npos || colon == 0 || is_digit(text[0])) return false;

@@ -1,6 +1,7 @@
 // Values without quotes: in JSON null, true, false and numbers, and in HJSON also text, which
 // reaches to the end of its line. So HJSON takes as text what in JSON is a mistake, as a quote or a
-// comma that is missing. What nobody means as text is told from what somebody may. No threads.
+// comma that is missing. The functions here find text that
+// nobody means. No threads.
 #pragma once
 
 #include "config/read/value.h"
@@ -11,7 +12,7 @@
 
 namespace dslaunch::config {
 
-// null, a bool or a number as JSON writes them; nothing: TEXT is none of them.
+// Returns null, a bool or a number that TEXT writes as JSON does; nothing: it writes no such value.
 [[nodiscard]] std::optional<Value> json_literal(std::string_view text);
 
 // Why TEXT, written as a number, is none that this machine has: 1e400. Nothing: it is one, or no

@@ -99,7 +99,7 @@ class KeyReader {
     std::set<std::string> named_twice_;       // reported
     std::vector<std::string> autos_;          // "KEY VALUE"
     std::vector<std::string> chosen_;         // "lr 2e-05 (--lr)"
-    std::vector<std::string> unknown_names_;  // ignored, and none of the training
+    std::vector<std::string> unknown_names_;  // ignored, and about no training
     Origin unknown_origin_;                   // of the first of them
 };
 

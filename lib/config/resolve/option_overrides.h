@@ -1,4 +1,4 @@
-// What --lora and --op-library say, as overrides of the config. Pure.
+// Overrides of the config that --lora and --op-library stand for. Pure.
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@ namespace dslaunch::config {
 namespace {
 
 constexpr const char* kSection = "zero_optimization.zenflow";
-// What `auto` gives: the interval of the paper's runs, and a choice after so many of them.
+// `auto` gives the interval of the paper's runs, and a choice after so many intervals.
 constexpr int64_t kUpdateInterval = 4;
 constexpr int64_t kIntervalsOfChoice = 16;
 

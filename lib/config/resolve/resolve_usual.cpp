@@ -26,17 +26,11 @@ constexpr int64_t kRows = 8;
 constexpr int64_t kMicroTokens = 1024;
 constexpr int64_t kMicroStepsOfStage = 4;
 
+// Lion's own rates are smaller still.
 bool has_usual_rate(OptimizerKind kind) {
-    switch (kind) {
-        case OptimizerKind::kAdam:
-        case OptimizerKind::kAdamW:
-        case OptimizerKind::kOneBitAdam:
-        case OptimizerKind::kZeroOneAdam:
-        case OptimizerKind::kLion:  // its own are smaller still
-            return true;
-        default:
-            return false;
-    }
+    return kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW ||
+           kind == OptimizerKind::kOneBitAdam || kind == OptimizerKind::kZeroOneAdam ||
+           kind == OptimizerKind::kLion;
 }
 
 struct HighestRate {

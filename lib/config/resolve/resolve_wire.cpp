@@ -1,5 +1,5 @@
-// What travels between hosts in fewer bits, what hosts keep so that it need not travel again, and
-// the log of both.
+// The run config's wire: values that travel between hosts in fewer bits, copies that hosts keep so
+// that values need not travel again, and the log of both.
 #include "config/resolve/resolve_parts.h"
 
 #include "base/text.h"

@@ -8,7 +8,7 @@
 
 namespace dslaunch::config {
 
-// How the model's own weights are held beside adapters.
+// The form in which the model's own weights are held beside adapters.
 enum class LoraBase : uint8_t { kAsIs, kInt8, kInt4, kNf4 };
 
 struct LoraConfig {

@@ -24,8 +24,8 @@ enum class OptimizerKind {
     kOneBitLamb
 };
 
-// How Muon makes a matrix orthogonal: by products of the matrix itself, or of its Gram matrix,
-// which is smaller unless the matrix is square.
+// Muon makes a matrix orthogonal by products of the matrix itself, or of its Gram matrix, which is
+// smaller unless the matrix is square.
 enum class NewtonSchulz { kStandard, kGram };
 
 // The phases of 1-bit Adam, 0/1 Adam and 1-bit LAMB, in updates

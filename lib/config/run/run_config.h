@@ -43,14 +43,14 @@ struct BatchConfig {
 // kAuto: the job decides, from the measured link.
 enum class WireChoice { kOff, kOn, kAuto };
 
-// What travels between hosts in fewer bits.
+// Values that travel between hosts in fewer bits.
 struct WireConfig {
     WireChoice parameters = WireChoice::kOff;  // zero_quantized_weights, stage 3
     WireChoice frozen = WireChoice::kOff;      // zero_quantized_nontrainable_weights, stage 3
     WireChoice gradients = WireChoice::kOff;   // zero_quantized_gradients, stages 1 to 3
     bool error_feedback = false;               // dslaunch.communication.error_feedback
-    // What gradients are rounded to: kF32, kBF16 or kF16. communication_data_type, or the type of
-    // torch_autocast.
+    // The type that gradients are rounded to: kF32, kBF16 or kF16. communication_data_type, or the
+    // type of torch_autocast.
     DType gradient_dtype = DType::kF32;
     // The classes of modules whose gradients are rounded so; not set: all.
     std::optional<std::vector<std::string>> gradient_modules;
@@ -71,7 +71,7 @@ struct ZeroConfig {
     int64_t reduce_bucket_numel = 500'000'000;  // reduce_bucket_size: gradient in one reduction
     // Stages 1 to 3 read these.
     ShardBy shard = ShardBy::kFlat;  // dslaunch.shard
-    bool shard_auto = false;  // the kind is chosen to suit the job (plan/predict/shard_choice.h)
+    bool shard_auto = false;  // the kind is chosen to suit the job (plan/choose/shard_choice.h)
     int64_t shard_ranks = 0;  // mics_shard_size: a host's ranks, which hold a copy; 0: all
     WireConfig wire;
     // Stage 3 reads these.

@@ -1,13 +1,13 @@
 // The places at which a lowered graph may be cut: those where no later node writes to a value alive
-// there. Data path: lower.h -> [here] -> plan/model/cut_choice.h, which picks among the places, and
-// segment.h, which builds the pieces.
+// there. Data path: lower.h -> [here] -> plan/choose/cut_choice.h, which picks among the places,
+// and segment.h, which builds the pieces.
 #pragma once
 
 #include <unordered_set>
 #include <vector>
 
 #include "graph/lower/lower.h"
-#include "plan/model/cut_choice.h"
+#include "plan/choose/cut_choice.h"
 
 namespace torch::jit {
 struct Node;

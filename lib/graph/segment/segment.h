@@ -20,7 +20,7 @@ namespace dslaunch::graph {
 class SegmentedModel {
   public:
     // Lowers MODEL and cuts it into about SEGMENTS pieces (0: by whole layers; see
-    // plan/model/cut_choice.h). MODEL must outlive the result.
+    // plan/choose/cut_choice.h). MODEL must outlive the result.
     [[nodiscard]] static SegmentedModel make(Model& model, const LowerOptions& options,
                                              int64_t segments);
     // Cuts LOWERED, a graph that MODEL was lowered to and that may have been rewritten.

@@ -11,7 +11,7 @@
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
 #include "job/setup/rank_comms.h"
-#include "plan/predict/memory_choice.h"
+#include "plan/choose/memory_choice.h"
 #include "runtime/comm/host/arena.h"
 #include "storage/checkpoint/disk_sink.h"
 #include "zero/zero_state.h"

@@ -26,7 +26,7 @@
 #include "job/setup/job_layout.h"
 #include "job/setup/job_tensor.h"
 #include "job/setup/trial_batch.h"
-#include "plan/predict/pipeline_costs.h"
+#include "plan/choose/pipeline_costs.h"
 #include "runtime/memory/lending_allocator.h"
 #include "runtime/train/process_usage.h"
 #include "zero/states/shard_optimizer.h"

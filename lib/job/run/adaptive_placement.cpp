@@ -91,11 +91,11 @@ const plan::StepPlan* AdaptivePlacement::after_step(const runtime::StepRun& run)
         ranks.push_back(decode(bytes));
     const int64_t before = control_.kept();
     const plan::PlacementChoice choice = control_.decide(plan::agreed_facts(ranks));
-    if (place_.rank() == 0) log_info("placement", "after step {}: {}", run.step, choice.reason);
-    if (choice.kept == before) return nullptr;
+    if (place_.rank() == 0) log_info("placement", "after step {}: {}", run.step, choice.why);
+    if (choice.value == before) return nullptr;
     plan::StepPlan& plan = plans_[next_];
     next_ = 1 - next_;
-    plan = plan::make_step_plan(setup_.info, setup_.layout, options_with(choice.kept));
+    plan = plan::make_step_plan(setup_.info, setup_.layout, options_with(choice.value));
     compare_plans(collectives_, plan);
     return &plan;
 }

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "job/setup/job_setup.h"
-#include "plan/offload/placement_control.h"
+#include "plan/choose/placement.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/train/between_steps.h"
 

@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "graph/segment/moved_buffers.h"
 #include "job/setup/job_tensor.h"
+#include "plan/choose/pipeline_costs.h"
+#include "plan/choose/schedule_choice.h"
 #include "plan/mesh/mesh.h"
-#include "plan/pipeline/schedule_choice.h"
-#include "plan/predict/pipeline_costs.h"
 #include "plan/step/recompute_groups.h"
 #include "plan/step/stage_model.h"
 

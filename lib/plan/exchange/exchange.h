@@ -1,5 +1,5 @@
-// What the hosts of a job tell each other in a step, where the optimizer is 1-bit Adam, 1-bit LAMB
-// or 0/1 Adam. Every other optimizer has kExact alone. Pure.
+// The values that the hosts of a job tell each other in a step if the optimizer is 1-bit Adam,
+// 1-bit LAMB or 0/1 Adam. Every other optimizer has kExact alone. Pure.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ inline constexpr int kExchanges = 5;
 // Returns "gradients in full" and the like.
 [[nodiscard]] std::string_view exchange_name(Exchange exchange);
 
-// What a compressing optimizer keeps beside its states.
+// The values that a compressing optimizer keeps beside its states.
 struct CompressionRoom {
     bool errors = false;   // what compression has lost so far
     bool meeting = false;  // the parameters when the hosts met last

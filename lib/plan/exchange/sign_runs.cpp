@@ -1,6 +1,7 @@
 #include "plan/exchange/sign_runs.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 #include "plan/exchange/exchange.h"
@@ -8,19 +9,9 @@
 namespace dslaunch::plan {
 
 std::string_view exchange_name(Exchange exchange) {
-    switch (exchange) {
-        case Exchange::kExact:
-            return "gradients in full";
-        case Exchange::kMomentum:
-            return "momenta in 1 bit";
-        case Exchange::kGradient:
-            return "gradients in 1 bit";
-        case Exchange::kNone:
-            return "nothing";
-        case Exchange::kMoves:
-            return "moves in 1 bit";
-    }
-    DSL_CHECK(false, "exchange {}", static_cast<int>(exchange));
+    constexpr std::array<std::string_view, kExchanges> kNames = {
+        "gradients in full", "momenta in 1 bit", "gradients in 1 bit", "nothing", "moves in 1 bit"};
+    return kNames[static_cast<size_t>(exchange)];
 }
 
 int64_t numel_of(std::span<const LayoutBlock> blocks) {

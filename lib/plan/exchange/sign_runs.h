@@ -24,7 +24,7 @@ class SignRuns {
     [[nodiscard]] std::span<const LayoutBlock> of_bridge(int bridge) const;
 
     // The bytes that host NODE sends to the others, to have its values averaged and to give back
-    // its averages; and those of all hosts together.
+    // its averages; and the bytes of all hosts together.
     [[nodiscard]] Bytes sent_by(int node) const;
     [[nodiscard]] Bytes sent_by_all() const;
 

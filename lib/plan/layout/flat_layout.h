@@ -46,7 +46,7 @@ struct Bucket {
     BucketKind kind = BucketKind::kTrained;
 };
 
-// Elements of the flags, one per slice, behind the gradients of a bucket. A flag is 1 if the rank
+// Elements of the flags, one per slice, after the gradients of a bucket. A flag is 1 if the rank
 // had a gradient. Flags are summed with the gradients, so all ranks know the parameters that no
 // rank used.
 [[nodiscard]] inline int64_t flag_numel(const Bucket& bucket) {
@@ -78,7 +78,7 @@ struct FlatLayoutOptions {
     int64_t persistent_numel_max = 0;        // trained parameters of at most this many elements are
                                              // persistent; 0: none
     // Shards are cut, and the gradient norm is summed, in blocks of this many elements that start
-    // anew at each parameter, so that the norm is the same however parameters are sharded.
+    // again at each parameter, so that the norm is the same however parameters are sharded.
     int64_t block_numel = int64_t{16} * 1024;
     // The largest number of elements of all persistent parameters; the first in the model's order
     // are taken.

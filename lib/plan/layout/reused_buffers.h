@@ -6,6 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "plan/layout/flat_layout.h"
+#include "plan/model/model_info.h"
+
 namespace dslaunch::plan {
 
 // A use from position BEGIN to position END of the step, both included.
@@ -24,5 +27,11 @@ struct ReusedBuffers {
 // buffers together small. The free buffer that was given back last is taken only if no other is
 // free, so that its readers have time to finish. REQUIRES: USES are sorted by begin.
 [[nodiscard]] ReusedBuffers assign_buffers(std::span<const BufferUse> uses);
+
+// A bucket holds its buffer from the first backward that adds to it to the last, a tied bucket
+// always. BUCKETS_OF[s] are the buckets that the backward of segment s adds to. The result's uses
+// are the trained buckets; -1: no backward adds to it. Buffers are in elements, flags included.
+[[nodiscard]] ReusedBuffers make_gradient_buffers(const ModelInfo& model, const FlatLayout& layout,
+                                                  std::span<const std::vector<int>> buckets_of);
 
 }  // namespace dslaunch::plan

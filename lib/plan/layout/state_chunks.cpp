@@ -7,7 +7,6 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "plan/layout/kept_chunks.h"
 
 namespace dslaunch::plan {
 
@@ -83,6 +82,76 @@ void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
             chunks.turns.push_back(c);
         }
     }
+}
+
+// 0 to COUNT - 1 so that the first ones, however many, lie about evenly in between: the numbers
+// below COUNT among those that count up with their bits reversed.
+std::vector<int> spread_order(int count) {
+    int bits = 0;
+    while ((1 << bits) < count) ++bits;
+    std::vector<int> order;
+    for (int i = 0; i < (1 << bits); ++i) {
+        int reversed = 0;
+        for (int bit = 0; bit < bits; ++bit)
+            if ((i & (1 << bit)) != 0) reversed |= 1 << (bits - 1 - bit);
+        if (reversed < count) order.push_back(reversed);
+    }
+    return order;
+}
+
+// Leaves parameters in memory as far as the config allows (parameter_numel_in_memory), those that
+// are trained first: they are written, too. The rank that has most of a chunk counts, so that all
+// ranks choose the same.
+void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
+    int64_t left = options.offload.parameter_numel_in_memory;
+    std::vector<int> order = options.update_order;
+    const auto buckets = static_cast<int>(chunks.first_of_bucket.size()) - 1;
+    for (int b = 0; b < buckets; ++b)
+        if (std::find(order.begin(), order.end(), b) == order.end()) order.push_back(b);
+    for (const int b : order) {
+        const auto i = static_cast<size_t>(b);
+        for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
+            StateChunk& chunk = chunks.all[c];
+            if (!chunk.parameters_on_disk() || chunk.numel_max > left) continue;
+            chunk.parameters = ChunkHome::kMemory;
+            left -= chunk.numel_max;
+        }
+    }
+}
+
+// Fills keep_order and keeps its first chunks where the placement is adaptive: those that are
+// updated spread over the step, frozen ones last.
+void keep_adaptive_chunks(StateChunks& chunks, const StateChunkOptions& options) {
+    if (!options.offload.adaptive) return;
+    std::vector<int> updated;
+    std::vector<char> seen(chunks.all.size(), 0);
+    for (const int b : options.update_order) {
+        const auto i = static_cast<size_t>(b);
+        for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
+            seen[c] = 1;
+            if (chunks.all[c].on_disk()) updated.push_back(c);
+        }
+    }
+    for (const int i : spread_order(static_cast<int>(updated.size())))
+        chunks.keep_order.push_back(updated[i]);
+    for (int c = 0; c < static_cast<int>(chunks.all.size()); ++c)
+        if (seen[c] == 0 && chunks.all[c].on_disk()) chunks.keep_order.push_back(c);
+    const auto count = static_cast<int64_t>(chunks.keep_order.size());
+    const auto left = std::floor(static_cast<double>(count) * (1 - options.offload.ratio) + 1e-9);
+    const int64_t kept =
+        options.offload.kept_chunks >= 0 ? options.offload.kept_chunks : static_cast<int64_t>(left);
+    for (int64_t i = 0; i < std::min(kept, count); ++i) {
+        StateChunk& chunk = chunks.all[chunks.keep_order[i]];
+        for (ChunkHome* const home : {&chunk.states, &chunk.parameters})
+            if (*home == ChunkHome::kDisk) *home = ChunkHome::kKept;
+    }
+}
+
+// The buffers that several turns share.
+int64_t shared_buffers(int64_t turns, int64_t buffers, EvictionRule rule) {
+    DSL_CHECK(buffers > 0 || turns == 0, "{} buffers for {} turns", buffers, turns);
+    const bool keeps = rule == EvictionRule::kLfu && turns > buffers;
+    return std::min(keeps ? std::min(buffers, kLfuPassingBuffers) : buffers, turns);
 }
 
 }  // namespace
@@ -204,6 +273,26 @@ StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partiti
     keep_adaptive_chunks(chunks, options);
     deal_turns(chunks, options);
     return chunks;
+}
+
+std::vector<int> deal_buffers(int64_t turns, int64_t buffers, EvictionRule rule) {
+    const int64_t shared = shared_buffers(turns, buffers, rule);
+    const int64_t own = std::min(buffers, turns) - shared;
+    std::vector<int> dealt;
+    int64_t passing = 0, staying = 0;
+    for (int64_t t = 0; t < turns; ++t) {
+        const bool stays = (t + 1) * own / turns > t * own / turns;
+        const int64_t buffer = stays ? shared + staying++ : passing++ % shared;
+        dealt.push_back(static_cast<int>(buffer));
+    }
+    return dealt;
+}
+
+int64_t passing_turns(int64_t turns, int64_t buffers, EvictionRule rule) {
+    const int64_t shared = shared_buffers(turns, buffers, rule);
+    const int64_t dealt = turns - (std::min(buffers, turns) - shared);
+    // A turn that goes round moves nothing if it is the only one of its buffer.
+    return dealt - std::max<int64_t>(0, std::min(dealt, 2 * shared - dealt));
 }
 
 }  // namespace dslaunch::plan

@@ -9,12 +9,96 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/kinds/eviction_rule.h"
 #include "base/kinds/state_packing.h"
+#include "base/range.h"
 #include "plan/layout/flat_layout.h"
 #include "plan/layout/partition.h"
-#include "plan/layout/state_chunk.h"
 
 namespace dslaunch::plan {
+
+struct OffloadPlan {
+    bool states = false;       // true: moments and master copies are on disk
+    bool parameters = false;   // true: parameters that are not persistent are on disk too (stage 3)
+    int64_t chunk_numel = 0;   // elements of the largest chunk; 0: chosen by the ranks' shares
+    int64_t swap_buffers = 4;  // buffers in memory for chunks that pass
+    double ratio = 1.0;        // share of the chunks whose states are on disk; the others stay in
+                               // memory
+    std::array<StatePacking, 2> packings = {};  // packings of the moments on disk
+    bool packed_in_memory = false;              // true: and of those in memory
+    bool lossless = false;                      // true: parts that are not packed are compressed on
+                                                // their way
+    int64_t parameter_numel_in_memory = 0;      // largest number of a rank's parameter elements
+                                                // kept in memory though parameters are on disk
+    int64_t chunk_numel_max = 1'000'000'000;    // limit of a chosen size
+    // True if whole chunks may move between memory and disk from step to step. The first
+    // kept_chunks of StateChunks::keep_order are in memory; -1: as many as `ratio` leaves.
+    bool adaptive = false;
+    int64_t kept_chunks = -1;
+    EvictionRule eviction = EvictionRule::kFifo;  // of chunks that pass
+
+    [[nodiscard]] bool any() const { return states || parameters; }
+};
+
+// The largest number of chunks of a rank: each chunk has extents, checksums and instructions in
+// every step, and a plan of some ten thousand is made and checked within a second or two.
+inline constexpr int64_t kChunksMax = int64_t{16} * 1024;
+
+// The place of a chunk's states, or of its parameters, on a rank.
+enum class ChunkHome {
+    kNone,    // nowhere: states of frozen parameters, parameters that the host's ranks share
+    kMemory,  // in memory under every plan
+    kKept,    // in memory because this plan keeps the chunk; on disk under another plan
+    kDisk,
+};
+
+struct StateChunk {
+    int bucket = 0;
+    // A range of this rank's states of the bucket: its pieces one after the other, each padded to
+    // kSliceAlignmentNumel. Empty if the rank has less than others.
+    Range range;
+    ChunkHome states = ChunkHome::kNone;
+    ChunkHome parameters = ChunkHome::kNone;
+    bool last = false;      // true: the last chunk of its bucket
+    int64_t numel_max = 0;  // elements on the rank that has most of the chunk
+    // Index among the chunks that pass through memory in each step, in the order of their updates;
+    // -1: its update reads and writes nothing on disk.
+    int turn = -1;
+
+    [[nodiscard]] bool trained() const { return states != ChunkHome::kNone; }
+    [[nodiscard]] bool states_on_disk() const { return states == ChunkHome::kDisk; }
+    [[nodiscard]] bool parameters_on_disk() const { return parameters == ChunkHome::kDisk; }
+    [[nodiscard]] bool on_disk() const { return states_on_disk() || parameters_on_disk(); }
+    [[nodiscard]] bool parameters_in_memory() const {
+        return parameters == ChunkHome::kMemory || kept_parameters();
+    }
+    [[nodiscard]] bool kept_states() const { return states == ChunkHome::kKept; }
+    [[nodiscard]] bool kept_parameters() const { return parameters == ChunkHome::kKept; }
+    [[nodiscard]] bool kept() const { return kept_states() || kept_parameters(); }
+    // True if an update reads and writes some of the chunk under a plan that does not keep it.
+    [[nodiscard]] bool passes() const { return trained() && (on_disk() || kept()); }
+    // The chunk as it is under a plan that does not keep it.
+    [[nodiscard]] StateChunk given_back() const;
+};
+
+struct StateChunks {
+    std::vector<StateChunk> all;       // by bucket, then by range
+    std::vector<int> first_of_bucket;  // [buckets + 1]
+    std::vector<int> turns;            // chunks that pass, in the order of their updates
+    // All chunks that may move between memory and disk, in the order in which they are kept. The
+    // first ones, however many, are spread over the step; frozen ones come last.
+    std::vector<int> keep_order;
+
+    // Elements of a bucket in the chunks of which HOLDS is true, padding included.
+    [[nodiscard]] int64_t numel_where(bool (StateChunk::*holds)() const, int bucket) const;
+};
+
+struct StateChunkOptions {
+    int rank = 0;
+    int stage = 0;  // ZeRO stage
+    OffloadPlan offload = {};
+    std::vector<int> update_order = {};  // trained buckets in the order of their updates
+};
 
 // Every rank has equally many chunks of a bucket. Without offload each trained bucket is one chunk.
 // PARTITION is given from stage 1 on. REQUIRES: offload.parameters only at stage 3, offload.states
@@ -35,7 +119,7 @@ struct ChunkLayout {
     std::array<int64_t, 2> moments = {-1, -1};
     int64_t bytes = 0;
     // An update writes the whole chunk and reads the bytes from here on: 16-bit parameters are made
-    // anew from their master copies.
+    // again from their master copies.
     int64_t read_from = 0;
     // Room on disk in bytes, whole pages, for the buffer packed by the format. Lossless compression
     // may use less of it.
@@ -98,5 +182,15 @@ struct PackingRoom {
 [[nodiscard]] PackingRoom packing_room(const StateChunks& chunks, const ChunkFormat& format);
 
 [[nodiscard]] ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format);
+
+// Returns the buffer of each of TURNS, from 0 to the smaller of TURNS and BUFFERS. A buffer holds
+// its turns' chunks one after the other, and the last one's until the next step: a chunk that has a
+// buffer of its own never moves. Under kFifo and kLru the turns go round all buffers, under kLfu
+// round kLfuPassingBuffers of them, and chunks that stay are spread over the step. REQUIRES:
+// BUFFERS > 0 if there are turns.
+[[nodiscard]] std::vector<int> deal_buffers(int64_t turns, int64_t buffers, EvictionRule rule);
+
+// Returns the number of turns whose chunks move in every step.
+[[nodiscard]] int64_t passing_turns(int64_t turns, int64_t buffers, EvictionRule rule);
 
 }  // namespace dslaunch::plan

@@ -6,9 +6,9 @@
 //   tensor    collectives in every layer, forward and backward, that nothing hides
 //   sequence  all-to-alls in every layer around attention
 //   shard     the ranks that together keep one copy of states (ZeRO): parameters gathered for
-//             every layer, gradients reduced after it, both hidden behind computation
+//             every layer, gradients reduced after it, both hidden by computation
 //   replica   copies of that: sums of this rank's shard of the gradients, once a step
-//   pipeline  two neighbours only, the live values at a cut, hidden behind computation
+//   pipeline  two neighbours only, the live values at a cut, hidden by computation
 // Data parallelism is shard x replica; with one replica it is plain ZeRO, with more it is hybrid
 // (hpZ, MiCS).
 #pragma once

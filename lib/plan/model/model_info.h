@@ -49,6 +49,14 @@ struct SegmentInfo {
     bool backward = true;       // true: there is a path to a trainable parameter
 };
 
+// Segments [begin, end), never empty.
+struct SegmentRange {
+    int begin = 0;
+    int end = 0;
+
+    bool operator==(const SegmentRange&) const = default;
+};
+
 struct ModelInfo {
     std::vector<ParameterInfo> parameters;
     std::vector<SegmentInfo> segments;

@@ -6,10 +6,16 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "plan/model/model_info.h"
 #include "plan/pipeline/pipeline_schedule.h"
-#include "plan/pipeline/stage_choice.h"
 
 namespace dslaunch::plan {
+
+// A parameter that several stages read: each has a copy, and their gradients are added.
+struct TiedParameter {
+    int parameter = 0;
+    std::vector<int> stages;  // ascending
+};
 
 // The place that live values come from or go to.
 struct StageSide {

@@ -19,25 +19,11 @@ struct RankNeed {
     Bytes device;
 };
 
+// Shared buffers are in the arena, which is counted whole.
 RankNeed need_of(const StepPlan& plan) {
-    RankNeed need;
     const auto peaks = peak_by_tier(plan);
-    for (size_t t = 0; t < peaks.size(); ++t) {
-        switch (static_cast<Tier>(t)) {
-            case Tier::kMemory:
-                need.memory = peaks[t].peak;
-                break;
-            case Tier::kShared:  // in the arena, which is counted whole
-                break;
-            case Tier::kDisk:
-                need.disk = peaks[t].peak;
-                break;
-            case Tier::kDevice:
-                need.device = peaks[t].peak;
-                break;
-        }
-    }
-    return need;
+    const auto peak = [&](Tier tier) { return peaks[static_cast<size_t>(tier)].peak; };
+    return {peak(Tier::kMemory), peak(Tier::kDisk), peak(Tier::kDevice)};
 }
 
 struct RankLimit {

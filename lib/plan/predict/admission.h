@@ -1,7 +1,7 @@
 // The admission of a job to a host, before its memory is taken: the need of the host's ranks by
 // their plans, by tier, beside the limits. Data path: step plans, limits
 // (base/machine/memory_limits.h, base/machine/disk_room.h) -> admission -> arena;
-// plan/predict/memory_choice.h searches a choice that fits. Pure.
+// plan/choose/memory_choice.h searches a choice that fits. Pure.
 #pragma once
 
 #include <optional>

@@ -62,6 +62,9 @@ DeviceRoom device_room_of(const std::string& text) {
     if (!bytes || *bytes < 1)
         fail(ExitCode::kUsage, "--device-memory: `{}` is neither a size, as 24GiB, nor one of {}",
              printable(text), known_devices());
+    if (*bytes < mib(1).value)
+        fail(ExitCode::kUsage, "--device-memory: `{0}` is {1}: write {0}GiB", printable(text),
+             counted(*bytes, "byte"));
     return {Bytes{*bytes}, "--device-memory"};
 }
 

@@ -73,7 +73,7 @@ class InstructionTimes {
     }
 
   private:
-    // Where updates lag, a step updates the important part and adds the rest up.
+    // If updates lag, a step updates the important part and adds the rest up.
     [[nodiscard]] double update_s(const Instruction& update) const {
         const int64_t numel = chunk_numel(update);
         if (plan_.lag.kind == Lag::kWhole) return rates_.update_s(static_cast<double>(numel));

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/text/json.h"
-#include "plan/mesh/mesh_search.h"
+#include "plan/choose/mesh_search.h"
 
 namespace dslaunch::plan {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/text/json.h"
+#include "plan/choose/pipeline_options.h"
 #include "plan/model/model_info.h"
-#include "plan/pipeline/pipeline_options.h"
 
 namespace dslaunch::plan {
 

@@ -5,19 +5,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// The colour of a kind; a whole backward has that of its first half.
-int colour_of(WorkKind kind) {
-    switch (kind) {
-        case WorkKind::kForward:
-            return 0;
-        case WorkKind::kBackward:
-        case WorkKind::kBackwardInput:
-            return 1;
-        case WorkKind::kBackwardWeight:
-            break;
-    }
-    return 2;
-}
+// The colours of works, by WorkKind; a whole backward has the colour of its first half.
+constexpr int kColourOfWork[] = {0, 1, 1, 2};
 
 }  // namespace
 
@@ -41,7 +30,8 @@ Timeline pipeline_timeline(const PipelineSchedule& schedule, const TimedRun& run
         for (size_t i = 0; i < schedule.stages[stage].size(); ++i) {
             const PipelineWork& work = schedule.stages[stage][i];
             const TimedSpan& span = run.spans[stage][i];
-            lane.spans.push_back({span.begin_s, span.end_s, colour_of(work.kind), work.chunk,
+            lane.spans.push_back({span.begin_s, span.end_s,
+                                  kColourOfWork[static_cast<size_t>(work.kind)], work.chunk,
                                   fmt::format("{}", work.micro_batch),
                                   fmt::format("{}, chunk {}, micro batch {}: {:.4g} to {:.4g} ms",
                                               work_name(work.kind), work.chunk, work.micro_batch,

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string_view>
 
@@ -35,33 +36,19 @@ void memory_json(const StepPlan& plan, JsonWriter& json) {
     json.end_object().end_object();
 }
 
-// Says what buffers of KIND hold where its name does not.
-std::string_view words_of(BufferKind kind) {
-    switch (kind) {
-        case BufferKind::kParameters:
-        case BufferKind::kGradients:
-            return "";
-        case BufferKind::kMaster:
-            return "fp32 copies of 16-bit parameters";
-        case BufferKind::kMoments:
-            return "the optimizer's states";
-        case BufferKind::kActivations:
-            return "values that backward needs, temporary values";
-        case BufferKind::kLiveValues:
-            return "values between segments, and their gradients";
-        case BufferKind::kBuffers:
-            return "the model's own, such as running averages";
-        case BufferKind::kStaging:
-            return "parameters gathered from other ranks";
-        case BufferKind::kBatch:
-            return "samples";
-        case BufferKind::kScalars:
-            return "norm and flags";
-        case BufferKind::kOffload:
-            return "chunks on their way from and to the disk";
-    }
-    return "";
-}
+// The contents of buffers, by kind, if the kind's name does not say them.
+constexpr std::array<std::string_view, kBufferKinds> kContents = {
+    "",
+    "",
+    "fp32 copies of 16-bit parameters",
+    "the optimizer's states",
+    "values that backward needs, temporary values",
+    "values between segments, and their gradients",
+    "the model's own, such as running averages",
+    "parameters gathered from other ranks",
+    "samples",
+    "norm and flags",
+    "chunks on their way from and to the disk"};
 
 // Returns "live values" for "live_values", its name in JSON.
 std::string title_of(BufferKind kind) {
@@ -75,7 +62,7 @@ std::string memory_table(const StepPlan& plan) {
     const auto kinds = peak_by_kind(plan);
     for (size_t k = 0; k < kinds.size(); ++k) {
         const auto kind = static_cast<BufferKind>(k);
-        const std::string_view words = words_of(kind);
+        const std::string_view words = kContents[k];
         if (kinds[k].value > 0)
             text += fmt::format("{:<14} {:>12}{}{}\n", title_of(kind), to_text(kinds[k]),
                                 words.empty() ? "" : "  ", words);
@@ -160,7 +147,7 @@ Moved moved(const StepPlan& plan) {
     return moved;
 }
 
-// What is sent by kind of instruction, if there are several.
+// Returns the bytes sent by kind of instruction, if there are several kinds.
 std::string kinds_text(const StepPlan& plan) {
     const auto sent = plan.sent_by_kind();
     std::string text;

@@ -29,27 +29,13 @@ constexpr double kBottom = 34;
 
 std::string escaped(std::string_view text) {
     std::string safe;
-    for (const char c : printable(text)) {
-        switch (c) {
-            case '&':
-                safe += "&amp;";
-                break;
-            case '<':
-                safe += "&lt;";
-                break;
-            case '>':
-                safe += "&gt;";
-                break;
-            case '"':
-                safe += "&quot;";
-                break;
-            case '\t':
-                safe += ' ';
-                break;
-            default:
-                safe += c;
-        }
-    }
+    for (const char c : printable(text))
+        safe += c == '&'    ? "&amp;"
+                : c == '<'  ? "&lt;"
+                : c == '>'  ? "&gt;"
+                : c == '"'  ? "&quot;"
+                : c == '\t' ? " "
+                            : std::string(1, c);
     return safe;
 }
 

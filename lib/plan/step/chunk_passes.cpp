@@ -3,25 +3,106 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
+
+#include "base/check.h"
 
 namespace dslaunch::plan {
 
-int ChunkPasses::add_buffer(PlanBuffer buffer) {
-    plan_.buffers.push_back(std::move(buffer));
-    return static_cast<int>(plan_.buffers.size()) - 1;
+namespace {
+
+// The buffers that take turns, if there are as many: one is added to, one read, one written, and
+// one is ahead.
+constexpr int64_t kBuffersInTurn = 4;
+
+class Assignment {
+  public:
+    Assignment(SumPasses& passes, int64_t buffers_max) : passes_(passes) {
+        std::map<int, int64_t> last;
+        next_.assign(passes.uses.size(), kNever);
+        for (int64_t i = 0; i < std::ssize(passes.uses); ++i) {
+            const auto [at, first] = last.try_emplace(use(i).chunk, i);
+            previous_.push_back(first ? -1 : at->second);
+            if (!first) next_[at->second] = i;
+            at->second = i;
+        }
+        passes.buffers = static_cast<int>(std::min<int64_t>(buffers_max, passes.chunks));
+        last_use_.assign(static_cast<size_t>(passes.buffers), -1);
+    }
+
+    void run() {
+        for (int64_t i = 0; i < std::ssize(passes_.uses); ++i) {
+            const int64_t before = previous_[i];
+            const auto held = before < 0 ? last_use_.end() : std::ranges::find(last_use_, before);
+            const bool there = held != last_use_.end();
+            const auto buffer = there ? held : choose(i);
+            if (!there) {
+                if (*buffer >= 0 && next_[*buffer] != kNever) use(*buffer).write = true;
+                use(i).read = before >= 0;
+            }
+            use(i).buffer = static_cast<int>(buffer - last_use_.begin());
+            *buffer = i;
+        }
+    }
+
+  private:
+    static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+    [[nodiscard]] SumUse& use(int64_t i) { return passes_.uses[i]; }
+
+    std::vector<int64_t>::iterator choose(int64_t i) {
+        const auto first_update = static_cast<int64_t>(passes_.first_update());
+        const int64_t in_turn = std::min<int64_t>(passes_.buffers, kBuffersInTurn);
+        auto best = last_use_.end();
+        const auto needed = [&](int64_t used) { return used < 0 ? kNever : next_[used]; };
+        for (auto buffer = last_use_.begin(); buffer != last_use_.end(); ++buffer) {
+            // Updates are read ahead by as many as there are buffers.
+            const bool may_go = i < first_update
+                                    ? *buffer <= i - in_turn
+                                    : *buffer < first_update || *buffer <= i - passes_.buffers;
+            if (*buffer >= 0 && !may_go) continue;
+            const bool better = best == last_use_.end() || needed(*buffer) > needed(*best) ||
+                                (needed(*buffer) == needed(*best) && *buffer < *best);
+            if (better) best = buffer;
+        }
+        DSL_CHECK(best != last_use_.end(), "no buffer for use {} of the sums", i);
+        return best;
+    }
+
+    SumPasses& passes_;
+    std::vector<int64_t> previous_;  // by use, the use before of the same chunk; -1: none
+    std::vector<int64_t> next_;
+    std::vector<int64_t> last_use_;  // by buffer; -1: none
+};
+
+// ADDED are the chunks in the order in which the step reduces them, each as often as it is reduced.
+// UPDATED are the same chunks, each once, in the order of their updates. BUFFERS_MAX bounds the
+// buffers. The sums needed last are evicted, but a few of those used last stay, so that reads and
+// writes go on beside the adding. Sums for up to BUFFERS_MAX - 1 later updates are read ahead.
+SumPasses make_sum_passes(std::span<const int> added, std::span<const int> updated,
+                          int64_t buffers_max) {
+    SumPasses passes;
+    passes.chunks = static_cast<int>(updated.size());
+    for (const int c : added) passes.uses.push_back({c});
+    for (const int c : updated) passes.uses.push_back({c});
+    Assignment(passes, buffers_max).run();
+    return passes;
 }
+
+}  // namespace
 
 void ChunkPasses::add_swap_buffers(std::vector<int>& buffers, const char* name, int64_t bytes,
                                    int count) {
     for (int k = 0; k < count; ++k)
-        buffers.push_back(add_buffer({fmt::format("{} buffer {}", name, k), BufferKind::kOffload,
-                                      Tier::kMemory, Bytes{bytes}, true}));
+        buffers.push_back(plan_.add({fmt::format("{} buffer {}", name, k), BufferKind::kOffload,
+                                     Tier::kMemory, Bytes{bytes}, true}));
 }
 
 void ChunkPasses::add_buffers(std::span<const int> reduce_order) {
     const auto add_extent = [&](const char* name, size_t c) {
-        return add_buffer({fmt::format("{} {} on disk", name, c), BufferKind::kScalars, Tier::kDisk,
-                           Bytes{}, true});
+        return plan_.add({fmt::format("{} {} on disk", name, c), BufferKind::kScalars, Tier::kDisk,
+                          Bytes{}, true});
     };
     for (size_t c = 0; c < plan_.chunks.all.size(); ++c) {
         extents_.push_back(add_extent("chunk", c));
@@ -39,7 +120,7 @@ void ChunkPasses::add_buffers(std::span<const int> reduce_order) {
     add_swap_buffers(sum_buffers_, "sum", sum_bytes, plan_.sum_buffers);
     const PackingRoom packing = packing_room(plan_.chunks, options_.chunk_format());
     if (const Bytes bytes{packing.total_bytes()}; bytes.value > 0)
-        add_buffer({"packed chunks", BufferKind::kOffload, Tier::kMemory, bytes, true});
+        plan_.add({"packed chunks", BufferKind::kOffload, Tier::kMemory, bytes, true});
     first_turn_.assign(swap_buffers_.size(), -1);
     last_turn_ = first_turn_;
     next_turn_.assign(static_cast<size_t>(turns()), -1);
@@ -71,11 +152,8 @@ void ChunkPasses::choose_sums(std::span<const int> reduce_order) {
 }
 
 Instruction& ChunkPasses::add(Op op, int c) {
-    plan_.instructions.push_back({});
-    Instruction& made = plan_.instructions.back();
-    made.op = op;
-    made.lane = op == Op::kRead ? Lane::kRead : Lane::kWrite;
-    made.bucket = chunk(c).bucket;
+    Instruction& made =
+        plan_.add(op, op == Op::kRead ? Lane::kRead : Lane::kWrite, chunk(c).bucket);
     made.chunk = c;
     return made;
 }

@@ -1,6 +1,6 @@
 // The part of a step plan that moves offloaded chunks: their extents, the buffers through which
-// they and the sums of their gradients pass, the reads and writes. Data path: state chunks,
-// sum passes -> chunk passes -> step plan builder. Used by one thread.
+// they and the sums of their gradients pass, the reads and writes. Data path: state chunks -> chunk
+// passes -> step plan builder. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,28 @@
 #include <vector>
 
 #include "plan/step/step_plan.h"
-#include "plan/step/sum_passes.h"
 
 namespace dslaunch::plan {
+
+// The reduced gradients of chunks that wait for the norm: the buffer that each passes through while
+// micro steps are added up and when its chunk is updated, with the reads and writes.
+struct SumUse {
+    int chunk = 0;  // index into StateChunks::all
+    int buffer = 0;
+    bool read = false;   // from disk, before the use
+    bool write = false;  // to disk, after the use: the buffer is needed before the chunk is used
+                         // again
+};
+
+struct SumPasses {
+    int chunks = 0;
+    int buffers = 0;
+    // One use for each time that a chunk's gradients are added to the sums, then one for each
+    // chunk's update; nothing is held before the first use.
+    std::vector<SumUse> uses;
+
+    [[nodiscard]] size_t first_update() const { return uses.size() - static_cast<size_t>(chunks); }
+};
 
 class ChunkPasses {
   public:
@@ -63,7 +82,6 @@ class ChunkPasses {
     [[nodiscard]] const SumUse& update_use(int c) const {
         return sums_.uses[sums_.first_update() + sum_turn_[c]];
     }
-    int add_buffer(PlanBuffer buffer);
     void add_swap_buffers(std::vector<int>& buffers, const char* name, int64_t bytes, int count);
     void choose_sums(std::span<const int> reduce_order);
     Instruction& add(Op op, int c);

@@ -216,7 +216,7 @@ StepGathers make_step_gathers(const ModelInfo& model, const FlatLayout& layout,
                               const StepPlanOptions& options) {
     StepGathers gathers;
     GatherLimits limits = options.gather;
-    // What is kept is gathered ahead as far as the prefetch limit allows; the others do not hold.
+    // Kept buckets are gathered ahead as far as the prefetch limit allows; no other limit holds.
     if (options.keeps_gathered()) limits.live_numel_max = std::numeric_limits<int64_t>::max();
     const auto schedule = [&](std::span<const int> positions) {
         GatherSchedule made = make_gather_schedule(layout, buckets_of, positions, limits);

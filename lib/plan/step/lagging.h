@@ -11,7 +11,7 @@
 
 namespace dslaunch::plan {
 
-// What a step does with the rest.
+// The step's work on the rest.
 enum class Lag : uint8_t {
     kWhole,    // it is updated, by the mean of what waited and this step's gradients; without
                // lagging, and where none wait, this is as the important units are
@@ -41,9 +41,9 @@ struct LagPlan {
     bool overlaps = false;   // some steps are kLate
     double important = 0.1;  // part of the units of a block that are important; at least one
     int64_t unit_numel = kUnitNumel;  // REQUIRES: divides the layout's block_numel
-    // What follows differs from step to step.
+    // The fields from here on differ from step to step.
     Lag kind = Lag::kWhole;
-    bool selects = false;  // important units are chosen anew, by this step's gradients
+    bool selects = false;  // important units are chosen again, by this step's gradients
     bool fills = false;    // this step's gradients are the last ones of a late update
 
     bool operator==(const LagPlan&) const = default;

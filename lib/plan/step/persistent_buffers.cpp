@@ -21,21 +21,16 @@ class Adder {
           StepPlan& plan)
         : model_(model), layout_(layout), options_(options), plan_(plan) {}
 
-    int add(PlanBuffer buffer) {
-        plan_.buffers.push_back(std::move(buffer));
-        return static_cast<int>(plan_.buffers.size()) - 1;
-    }
-
     void add_parameters(int b, PersistentBuffers& made) {
         const bool sharded = options_.stage == 3 && bucket(b).kind != BucketKind::kPersistent;
         const bool gathered = options_.is_gathered(bucket(b));
         const int64_t numel =
             sharded ? options_.partition->owned_numel(options_.shard_rank(), b) : bucket(b).numel;
         // A bucket is gathered again, into another buffer, only once it was released.
-        made.places.push_back(!gathered
-                                  ? -1
-                                  : add({fmt::format("place of bucket {}", b), BufferKind::kScalars,
-                                         Tier::kMemory, Bytes{8}, true}));
+        made.places.push_back(
+            !gathered ? -1
+                      : plan_.add({fmt::format("place of bucket {}", b), BufferKind::kScalars,
+                                   Tier::kMemory, Bytes{8}, true}));
         const bool on_disk = options_.offload.parameters && gathered;
         const int64_t kept =
             std::min(plan_.chunks.numel_where(&StateChunk::parameters_in_memory, b), numel);
@@ -43,16 +38,18 @@ class Adder {
         PlanBuffer all{fmt::format("parameters of bucket {}", b), BufferKind::kParameters,
                        on_disk ? Tier::kDisk : Tier::kShared,
                        Bytes{numel * options_.parameter_bytes} - in_memory, true};
-        if (kept > 0) add({all.name + " in memory", all.kind, Tier::kMemory, in_memory, true});
-        made.parameters.push_back(add(std::move(all)));
+        if (kept > 0)
+            plan_.add({all.name + " in memory", all.kind, Tier::kMemory, in_memory, true});
+        made.parameters.push_back(plan_.add(std::move(all)));
     }
 
     void add_states(int b, PersistentBuffers& made) {
         const Bytes whole{bucket(b).numel * 4};
         const Bytes owned{owned_numel(b) * 4};
         if (options_.stage < 2)
-            made.gradients.push_back(add({fmt::format("gradients of bucket {}", b),
-                                          BufferKind::kGradients, Tier::kShared, whole, true}));
+            made.gradients.push_back(
+                plan_.add({fmt::format("gradients of bucket {}", b), BufferKind::kGradients,
+                           Tier::kShared, whole, true}));
         const Bytes on_disk{numel_on_disk(b) * 4};
         if (options_.master)
             add_tiers(fmt::format("master copy of bucket {}", b), BufferKind::kMaster,
@@ -73,15 +70,15 @@ class Adder {
         const LagPlan& lag = options_.lag;
         const int64_t bytes = 4 + (lag.overlaps ? options_.parameter_bytes : 0);
         made.waiting.push_back(
-            add({fmt::format("waiting gradients of bucket {}", b), BufferKind::kGradients,
-                 Tier::kMemory, Bytes{owned_numel(b) * bytes}, true}));
+            plan_.add({fmt::format("waiting gradients of bucket {}", b), BufferKind::kGradients,
+                       Tier::kMemory, Bytes{owned_numel(b) * bytes}, true}));
         const int64_t states = options_.optimizer_states + (options_.master ? 1 : 0);
         const int64_t important = static_cast<int64_t>(
             static_cast<double>(important_numel(b)) * static_cast<double>(numel_on_disk(b)) /
             static_cast<double>(std::max<int64_t>(1, bucket(b).numel)));
         if (important > 0)
-            add({fmt::format("important states of bucket {}", b), BufferKind::kMoments,
-                 Tier::kMemory, Bytes{important * states * 4}, true});
+            plan_.add({fmt::format("important states of bucket {}", b), BufferKind::kMoments,
+                       Tier::kMemory, Bytes{important * states * 4}, true});
     }
 
     // The values of one bucket at a time, in memory that the host's ranks share.
@@ -89,12 +86,12 @@ class Adder {
         int64_t numel = 0;
         for (int b = 0; b < layout_.trained_buckets; ++b) numel = std::max(numel, bucket(b).numel);
         const PartOf part{options_.local_rank, options_.local_world_size};
-        made.exchange = add({"values that hosts exchange", BufferKind::kGradients, Tier::kShared,
-                             Bytes{part_range(numel, part).numel * 4}, true});
+        made.exchange = plan_.add({"values that hosts exchange", BufferKind::kGradients,
+                                   Tier::kShared, Bytes{part_range(numel, part).numel * 4}, true});
         for (int b = 0; b < layout_.trained_buckets; ++b)
             made.errors.push_back(
-                add({fmt::format("compression of bucket {}", b), BufferKind::kMoments,
-                     Tier::kMemory, Bytes{(error_numel(b) + meeting_numel(b)) * 4}, true}));
+                plan_.add({fmt::format("compression of bucket {}", b), BufferKind::kMoments,
+                           Tier::kMemory, Bytes{(error_numel(b) + meeting_numel(b)) * 4}, true}));
     }
 
   private:
@@ -159,8 +156,8 @@ class Adder {
     }
     // Adds a buffer for each tier that has bytes. Returns the buffer in memory.
     int add_tiers(const std::string& name, BufferKind kind, Bytes in_memory, Bytes on_disk) {
-        if (on_disk.value > 0) add({name + " on disk", kind, Tier::kDisk, on_disk, true});
-        return add({name, kind, Tier::kMemory, in_memory, true});
+        if (on_disk.value > 0) plan_.add({name + " on disk", kind, Tier::kDisk, on_disk, true});
+        return plan_.add({name, kind, Tier::kMemory, in_memory, true});
     }
 
     const ModelInfo& model_;
@@ -180,33 +177,33 @@ PersistentBuffers add_persistent_buffers(const ModelInfo& model, const FlatLayou
     const LinkBytes links(layout, options);
     for (int b = 0; b < layout.trained_buckets; ++b)
         if (const int64_t numel = links.error_numel(b); numel > 0)
-            adder.add({fmt::format("rounding errors of the gradients of bucket {}", b),
-                       BufferKind::kGradients, Tier::kMemory, Bytes{numel * 4}, true});
+            plan.add({fmt::format("rounding errors of the gradients of bucket {}", b),
+                      BufferKind::kGradients, Tier::kMemory, Bytes{numel * 4}, true});
     for (size_t k = 0; k < plan.gradient_buffer_numel.size(); ++k)
         made.gradient_buffers.push_back(
-            adder.add({fmt::format("gradient buffer {}", k), BufferKind::kGradients, Tier::kShared,
-                       Bytes{plan.gradient_buffer_numel[k] * 4}, true}));
+            plan.add({fmt::format("gradient buffer {}", k), BufferKind::kGradients, Tier::kShared,
+                      Bytes{plan.gradient_buffer_numel[k] * 4}, true}));
     for (size_t k = 0; k < plan.gather_buffer_numel.size(); ++k)
-        made.staging.push_back(adder.add(
-            {fmt::format("gathered parameters {}", k), BufferKind::kStaging, Tier::kShared,
-             Bytes{plan.gather_buffer_numel[k] * options.parameter_bytes}, true}));
+        made.staging.push_back(
+            plan.add({fmt::format("gathered parameters {}", k), BufferKind::kStaging, Tier::kShared,
+                      Bytes{plan.gather_buffer_numel[k] * options.parameter_bytes}, true}));
     if (model.buffer_bytes.value > 0)
-        adder.add({"buffers of the model", BufferKind::kBuffers, Tier::kMemory, model.buffer_bytes,
-                   true});
+        plan.add({"buffers of the model", BufferKind::kBuffers, Tier::kMemory, model.buffer_bytes,
+                  true});
     Bytes blocks;
     for (const SegmentInfo& segment : model.segments)
         blocks = std::max({blocks, segment.forward_blocks, segment.backward_blocks});
     if (blocks.value > 0)
-        adder.add({"blocks for momentary tensors", BufferKind::kActivations, Tier::kMemory, blocks,
-                   true});
+        plan.add({"blocks for momentary tensors", BufferKind::kActivations, Tier::kMemory, blocks,
+                  true});
     if (options.compression.errors) adder.add_exchange(made);
     if (options.lag.on) {
         for (int b = 0; b < layout.trained_buckets; ++b) adder.add_waiting(b, made);
-        made.choice = adder.add(
+        made.choice = plan.add(
             {"choice of important units", BufferKind::kScalars, Tier::kMemory,
              Bytes{layout.trained_numel / options.lag.unit_numel * kChoiceBytesPerUnit}, true});
     }
-    made.norm = adder.add({"gradient norm", BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
+    made.norm = plan.add({"gradient norm", BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
     return made;
 }
 

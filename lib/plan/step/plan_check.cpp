@@ -3,8 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string_view>
+
+#include "plan/time/timed_plan.h"
 
 namespace dslaunch::plan {
 
@@ -278,171 +281,161 @@ class Checker {
     std::vector<std::string> problems_;
 };
 
-// Runs the plans of one host's ranks with every duration zero.
+// The plans of one host's ranks as tasks that take no time. A task waits for what its instruction
+// waits for, in its own plan and in those of other ranks.
 class Rehearsal {
   public:
     Rehearsal(std::span<const StepPlan> plans, size_t ranks) : plans_(plans), ranks_(ranks) {
-        for (const StepPlan& plan : plans) {
-            std::vector<std::vector<size_t>> lanes(kLanes);
-            for (size_t i = 0; i < plan.instructions.size(); ++i)
-                lanes[static_cast<size_t>(plan.instructions[i].lane)].push_back(i);
-            lanes_.push_back(std::move(lanes));
-            done_.emplace_back(plan.instructions.size(), false);
-            next_.emplace_back(kLanes, 0);
+        timed_.lanes.resize(plans.size() * kLanes);
+        for (size_t r = 0; r < plans.size(); ++r) {
+            std::array<int, kLanes> counts{};
+            for (const Instruction& instruction : plans[r].instructions) {
+                const auto lane = static_cast<size_t>(instruction.lane);
+                places_.resize(r + 1);
+                places_[r].push_back({static_cast<int>(r * kLanes + lane), counts[lane]++});
+            }
         }
+        for (size_t r = 0; r < plans.size(); ++r)
+            for (size_t i = 0; i < plans[r].instructions.size(); ++i)
+                timed_.lanes[places_[r][i].lane].add({}, waits_of(r, i));
     }
 
-    std::vector<std::string> run() {
-        while (step()) {
-        }
+    [[nodiscard]] std::vector<std::string> run() const {
+        const TimedRun run = try_timed_plan(timed_);
         std::vector<std::string> stuck;
         for (size_t r = 0; r < plans_.size(); ++r)
-            for (size_t lane = 0; lane < kLanes; ++lane)
-                if (next_[r][lane] < lanes_[r][lane].size())
-                    stuck.push_back(fmt::format("rank {}'s {} lane never gets past {}",
-                                                plans_[r].rank, lane_name(static_cast<Lane>(lane)),
-                                                label(plans_[r], lanes_[r][lane][next_[r][lane]])));
+            for (size_t i = 0; i < places_[r].size(); ++i) {
+                const TaskRef& place = places_[r][i];
+                if (std::ssize(run.spans[place.lane]) != place.index) continue;
+                stuck.push_back(fmt::format("rank {}'s {} lane never gets past {}", plans_[r].rank,
+                                            lane_name(plans_[r].instructions[i].lane),
+                                            label(plans_[r], i)));
+            }
         return stuck;
     }
 
   private:
-    bool step() {
-        bool moved = false;
-        for (size_t r = 0; r < plans_.size(); ++r) {
-            for (size_t lane = 0; lane < kLanes; ++lane) {
-                while (next_[r][lane] < lanes_[r][lane].size() &&
-                       ready(r, lanes_[r][lane][next_[r][lane]])) {
-                    done_[r][lanes_[r][lane][next_[r][lane]]] = true;
-                    ++next_[r][lane];
-                    moved = true;
-                }
-            }
-        }
-        return moved;
-    }
+    using Waits = std::vector<TaskRef>;
 
-    bool ready(size_t r, size_t i) const {
+    [[nodiscard]] Waits waits_of(size_t r, size_t i) const {
         const Instruction& instruction = plans_[r].instructions[i];
-        for (const int wait : instruction.waits)
-            if (!done_[r][wait]) return false;
+        Waits waits = own_waits(r, i);
         switch (instruction.op) {
             case Op::kClaim:
-                return memory_is_free(r, i);
+                wait_for_readers(r, i, waits);
+                break;
             case Op::kGather:
-                return all_at(r, i);
-            case Op::kReduce:
-                return all_done(r, Op::kPost, instruction);
-            case Op::kAccumulate:
-                return !begins_bucket(plans_[r], instruction) ||
-                       all_done(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
-            case Op::kNorm:
-                return all_reduced();
+                meet_all(r, i, waits);
+                break;
             case Op::kExchange:
-                return all_at(r, i) && is_summed(r, instruction);
+                meet_all(r, i, waits);
+                wait_for_sums(r, instruction, waits);
+                break;
+            case Op::kReduce:
+                wait_for_all(r, Op::kPost, instruction, waits);
+                break;
+            case Op::kAccumulate:
+                if (begins_bucket(plans_[r], instruction)) wait_for_summed(r, instruction, waits);
+                break;
             case Op::kUpdate:
-                return is_summed(r, instruction);
+                wait_for_sums(r, instruction, waits);
+                break;
+            case Op::kNorm:
+                for (size_t other = 0; other < plans_.size(); ++other)
+                    for (size_t k = 0; k < places_[other].size(); ++k)
+                        if (plans_[other].instructions[k].op == Op::kReduce)
+                            waits.push_back(places_[other][k]);
+                break;
             case Op::kSend:
             case Op::kReceive:
-                return is_met(r, instruction);
+                meet_peer(r, i, waits);
+                break;
             default:
-                return true;
+                break;
         }
+        return waits;
     }
 
-    // True if an instruction that takes gradients of its bucket finds their sums.
-    [[nodiscard]] bool is_summed(size_t r, const Instruction& instruction) const {
-        return has(r, Op::kNorm) || !begins_bucket(plans_[r], instruction) ||
-               all_done(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
+    [[nodiscard]] Waits own_waits(size_t r, size_t i) const {
+        Waits waits;
+        for (const int wait : plans_[r].instructions[i].waits) waits.push_back(places_[r][wait]);
+        return waits;
+    }
+    // The task waits until instruction I of rank R may begin.
+    void meet(size_t r, size_t i, Waits& waits) const {
+        const TaskRef& place = places_[r][i];
+        if (place.index > 0) waits.push_back({place.lane, place.index - 1});
+        const Waits of_other = own_waits(r, i);
+        waits.insert(waits.end(), of_other.begin(), of_other.end());
+    }
+    void wait_for_ever(size_t r, size_t i, Waits& waits) const {
+        waits.push_back({places_[r][i].lane, std::numeric_limits<int>::max()});
     }
 
     // The first rank of the stage of R.
     [[nodiscard]] size_t stage_begin(size_t r) const { return r / ranks_ * ranks_; }
-
-    static bool is_same_message(const Instruction& a, const Instruction& b) {
-        return a.part == b.part && a.gradients == b.gradients && a.micro_step == b.micro_step;
+    // Every rank of the stage of R begins I, which ends it.
+    void meet_all(size_t r, size_t i, Waits& waits) const {
+        for (size_t other = stage_begin(r); other < stage_begin(r) + ranks_; ++other)
+            if (other != r) meet(other, i, waits);
     }
-
     // Messages are not buffered: a Send ends with its Receive, which waits for the Send only.
-    bool is_met(size_t r, const Instruction& instruction) const {
-        const size_t other = static_cast<size_t>(instruction.peer) * ranks_ + r % ranks_;
-        if (instruction.peer < 0 || other >= plans_.size()) return false;
-        const Op op = instruction.op == Op::kSend ? Op::kReceive : Op::kSend;
-        for (size_t i = 0; i < plans_[other].instructions.size(); ++i) {
-            const Instruction& end = plans_[other].instructions[i];
-            if (end.op != op || !is_same_message(end, instruction)) continue;
-            const auto lane = static_cast<size_t>(end.lane);
-            if (end.peer != static_cast<int>(r / ranks_) || end.lane != opposite(instruction.lane))
-                return false;
-            if (done_[other][i]) return true;
-            if (lanes_[other][lane][next_[other][lane]] != i) return false;
-            return std::ranges::all_of(end.waits, [&](int wait) { return done_[other][wait]; });
-        }
-        return false;
+    void meet_peer(size_t r, size_t i, Waits& waits) const {
+        const Instruction& own = plans_[r].instructions[i];
+        const size_t other = static_cast<size_t>(own.peer) * ranks_ + r % ranks_;
+        if (own.peer < 0 || other >= plans_.size()) return wait_for_ever(r, i, waits);
+        const std::vector<Instruction>& instructions = plans_[other].instructions;
+        const auto end = std::ranges::find_if(instructions, [&](const Instruction& one) {
+            return one.op == (own.op == Op::kSend ? Op::kReceive : Op::kSend) &&
+                   one.part == own.part && one.gradients == own.gradients &&
+                   one.micro_step == own.micro_step;
+        });
+        const bool meets = end != instructions.end() && end->peer == static_cast<int>(r / ranks_) &&
+                           end->lane == opposite(own.lane);
+        if (!meets) return wait_for_ever(r, i, waits);
+        meet(other, static_cast<size_t>(end - instructions.begin()), waits);
     }
-
-    // Returns true if every rank has read the gradients that the memory of a Claim held before.
-    bool memory_is_free(size_t of, size_t claim) const {
+    // Every rank has read the gradients that the memory of a Claim held before.
+    void wait_for_readers(size_t of, size_t claim, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const std::vector<Instruction>& instructions = plans_[r].instructions;
             const int memory = instructions[claim].writes.front();
             for (size_t i = 0; i < claim; ++i) {
                 const Instruction& earlier = instructions[i];
-                if (earlier.lane != Lane::kCommunication || done_[r][i]) continue;
-                for (const std::vector<int>* touched : {&earlier.reads, &earlier.writes})
-                    if (std::find(touched->begin(), touched->end(), memory) != touched->end())
-                        return false;
+                const bool touches = std::ranges::count(earlier.reads, memory) > 0 ||
+                                     std::ranges::count(earlier.writes, memory) > 0;
+                if (earlier.lane == Lane::kCommunication && touches) waits.push_back(places_[r][i]);
             }
         }
-        return true;
     }
-
-    // True if every rank has begun GATHER, which ends it.
-    bool all_at(size_t of, size_t gather) const {
-        const auto lane = static_cast<size_t>(Lane::kCommunication);
+    // Every rank has done OP for the bucket of LIKE, and for its micro step if it has one.
+    void wait_for_all(size_t of, Op op, const Instruction& like, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
-            if (done_[r][gather]) continue;
-            if (next_[r][lane] >= lanes_[r][lane].size() ||
-                lanes_[r][lane][next_[r][lane]] != gather)
-                return false;
-            for (const int wait : plans_[r].instructions[gather].waits)
-                if (!done_[r][wait]) return false;
+            const std::vector<Instruction>& instructions = plans_[r].instructions;
+            const auto found = std::ranges::find_if(instructions, [&](const Instruction& one) {
+                return one.op == op && one.bucket == like.bucket &&
+                       (like.micro_step < 0 || one.micro_step == like.micro_step);
+            });
+            if (found == instructions.end()) return wait_for_ever(of, 0, waits);
+            waits.push_back(places_[r][found - instructions.begin()]);
         }
-        return true;
     }
-
-    // Returns true if every rank has done OP for the bucket of LIKE, and for its micro step if it
-    // has one.
-    bool all_done(size_t of, Op op, const Instruction& like) const {
-        for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
-            bool found = false;
-            for (size_t i = 0; i < plans_[r].instructions.size(); ++i) {
-                const Instruction& other = plans_[r].instructions[i];
-                if (other.op != op || other.bucket != like.bucket) continue;
-                if (like.micro_step >= 0 && other.micro_step != like.micro_step) continue;
-                found = found || done_[r][i];
-            }
-            if (!found) return false;
-        }
-        return true;
+    void wait_for_summed(size_t r, const Instruction& instruction, Waits& waits) const {
+        wait_for_all(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction, waits);
     }
-
-    bool all_reduced() const {
-        for (size_t r = 0; r < plans_.size(); ++r)
-            for (size_t i = 0; i < plans_[r].instructions.size(); ++i)
-                if (plans_[r].instructions[i].op == Op::kReduce && !done_[r][i]) return false;
-        return true;
+    // An instruction that takes gradients of its bucket finds their sums.
+    void wait_for_sums(size_t r, const Instruction& instruction, Waits& waits) const {
+        if (!has(r, Op::kNorm) && begins_bucket(plans_[r], instruction))
+            wait_for_summed(r, instruction, waits);
     }
-
-    bool has(size_t r, Op op) const {
-        return std::any_of(plans_[r].instructions.begin(), plans_[r].instructions.end(),
-                           [op](const Instruction& instruction) { return instruction.op == op; });
+    [[nodiscard]] bool has(size_t r, Op op) const {
+        return std::ranges::count(plans_[r].instructions, op, &Instruction::op) > 0;
     }
 
     std::span<const StepPlan> plans_;
-    size_t ranks_;                                         // ranks of a stage
-    std::vector<std::vector<std::vector<size_t>>> lanes_;  // [rank][lane] instructions in order
-    std::vector<std::vector<char>> done_;
-    std::vector<std::vector<size_t>> next_;
+    size_t ranks_;                              // ranks of a stage
+    std::vector<std::vector<TaskRef>> places_;  // by rank, then instruction
+    TimedPlan timed_;
 };
 
 bool is_collective(Op op) {

@@ -2,18 +2,111 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/check.h"
-#include "plan/step/reduce_order.h"
+#include "plan/step/gather_schedule.h"
 
 namespace dslaunch::plan {
 
-Instruction& ReduceAndUpdate::add(Op op, Lane lane, int b, int m) {
-    Instruction& made = plan_.instructions.emplace_back();
-    made.op = op;
-    made.lane = lane;
-    made.bucket = b;
-    made.micro_step = m;
-    return made;
+void check_options(const StepPlanOptions& options) {
+    DSL_CHECK(options.stage == 0 || options.partition != nullptr, "stage {} without a partition",
+              options.stage);
+    const bool may_fuse = updates_early(options) && options.stage == 0 && options.sums_on_host();
+    DSL_CHECK(!options.fused_update || may_fuse,
+              "a fused update needs one host, no clipping and no accumulation after the reduction");
+    DSL_CHECK(!options.compression.errors || (options.node_count() > 1 &&
+                                              (options.stage == 0 || !options.shards_over_hosts())),
+              "compression over {} hosts, each of which must hold a copy", options.node_count());
+    DSL_CHECK(options.compression.errors || !is_compressed(options.exchange),
+              "{} without room for what compression loses", exchange_name(options.exchange));
+    const LagPlan& lag = options.lag;
+    DSL_CHECK(lag.on || (lag.kind == Lag::kWhole && !lag.selects),
+              "a plan whose updates do not lag");
+    DSL_CHECK(lag.overlaps || lag.kind != Lag::kLate, "no update of the rest is late");
+    const bool packs = options.offload.packings[0] != StatePacking::kNone ||
+                       options.offload.packings[1] != StatePacking::kNone;
+    DSL_CHECK(!lag.on || (options.exchange == Exchange::kExact && !options.offload.parameters &&
+                          !packs && !options.stage_work.in_pipeline() && !options.whole_tensors &&
+                          options.optimizer_states == 2),
+              "updates lag beside what moves or rounds states otherwise");
+    const std::vector<PipelineWork>& order = options.stage_work.order;
+    const auto forwards = std::ranges::count(order, WorkKind::kForward, &PipelineWork::kind);
+    const std::vector<StagePart>& parts = options.stage_work.parts;
+    DSL_CHECK(order.empty() || forwards == options.accumulation_steps * std::ssize(parts),
+              "{} forwards of {} parts for {} micro steps", forwards, parts.size(),
+              options.accumulation_steps);
+}
+
+bool updates_early(const StepPlanOptions& options) {
+    return !options.norm_first() && !options.keeps_reduced();
+}
+
+bool sums_itself(const StepPlanOptions& options) {
+    if (options.stage == 0) return options.fused_update;
+    return options.sums_on_host() && (updates_early(options) || options.keeps_reduced());
+}
+
+namespace {
+
+// The backwards that add to the gradients of parameters, in the order of the step.
+struct GradientWork {
+    size_t part = 0;
+    int micro_step = 0;
+};
+std::vector<GradientWork> gradient_works(const StepPlanOptions& options) {
+    std::vector<GradientWork> works;
+    for (const PipelineWork& work : options.stage_work.order)
+        if (work.kind == WorkKind::kBackward || work.kind == WorkKind::kBackwardWeight)
+            works.push_back({static_cast<size_t>(work.chunk), work.micro_batch});
+    if (!options.stage_work.in_pipeline())
+        for (int m = 0; m < options.accumulation_steps; ++m) works.push_back({0, m});
+    return works;
+}
+
+}  // namespace
+
+std::vector<int> reduce_order(const ModelInfo& model, const FlatLayout& layout,
+                              const StepPlanOptions& options) {
+    const std::vector<StagePart> parts = parts_of(options.stage_work, model.segments.size());
+    std::vector<int> order;
+    for (const GradientWork& work : gradient_works(options)) {
+        if (!options.reduces_each() && work.micro_step + 1 < options.accumulation_steps) continue;
+        const SegmentRange& range = parts[work.part].segments;
+        for (int s = range.end; s-- > range.begin;) {
+            if (!model.segments[s].backward) continue;
+            for (int b = layout.trained_buckets; b-- > 0;) {
+                const Bucket& bucket = layout.buckets[b];
+                if (bucket.ready_segment == s && bucket.kind != BucketKind::kTied)
+                    order.push_back(b);
+            }
+        }
+    }
+    for (const TiedParameter& tie : options.stage_work.ties)
+        order.push_back(layout.bucket_of(layout.slice_of(tie.parameter)));
+    return order;
+}
+
+std::vector<int> update_order(const ModelInfo& model, const FlatLayout& layout,
+                              const StepPlanOptions& options) {
+    if (updates_early(options)) return reduce_order(model, layout, options);
+    std::vector<int> order;
+    for (int b = layout.trained_buckets; b-- > 0;) order.push_back(b);
+    return order;
+}
+
+std::vector<std::vector<int>> gradient_buckets_of_segments(const ModelInfo& model,
+                                                           const FlatLayout& layout,
+                                                           const StepPlanOptions& options) {
+    const std::vector<StagePart> parts = parts_of(options.stage_work, model.segments.size());
+    std::vector<std::vector<int>> buckets_of = buckets_of_segments(model, layout);
+    for (size_t s = 0; s < buckets_of.size(); ++s)
+        std::erase_if(buckets_of[s], [&](int b) {
+            const int ready = layout.buckets[b].ready_segment;
+            return b >= layout.trained_buckets ||
+                   part_at(parts, ready) != part_at(parts, static_cast<int>(s));
+        });
+    return buckets_of;
 }
 
 int ReduceAndUpdate::gradients(int b) const {
@@ -39,9 +132,9 @@ void ReduceAndUpdate::begin_step(const ModelInfo& model) {
 
 void ReduceAndUpdate::add_rest_update(int c) {
     const int b = chunk(c).bucket;
-    Instruction& update = add(Op::kUpdateRest, Lane::kUpdate, b);
+    Instruction& update = plan_.add(Op::kUpdateRest, Lane::kUpdate, b);
     update.chunk = c;
-    // The parameters that it reads are this step's until Update, which comes behind it.
+    // The parameters that it reads are this step's until Update, which comes after it.
     update.reads = {kept_.choice};
     update.writes = {kept_.waiting[b], kept_.moments[b]};
     chunk_passes_.join_chunk(update);
@@ -64,9 +157,9 @@ void ReduceAndUpdate::add_reductions(int segment, int m) {
 
 void ReduceAndUpdate::add_reduction(int b, int m) {
     // Slices that got no gradient are zeroed.
-    add(Op::kPost, Lane::kCompute, b, m).writes = {gradients(b)};
+    plan_.add(Op::kPost, Lane::kCompute, b, m).writes = {gradients(b)};
     if (!sums_itself(options_)) {
-        Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
+        Instruction& reduce = plan_.add(Op::kReduce, Lane::kCommunication, b, m);
         reduce.writes = {gradients(b)};
         const int ranks =
             options_.exchange == Exchange::kExact ? options_.world_size : options_.local_world_size;
@@ -85,10 +178,9 @@ void ReduceAndUpdate::add_tie(const TiedParameter& tie) {
     const Bytes others{(std::ssize(tie.stages) - 1) * (bucket(b).numel + flag_numel(bucket(b))) *
                        4};
     const int m = static_cast<int>(options_.accumulation_steps) - 1;
-    const auto received = static_cast<int>(plan_.buffers.size());
-    plan_.buffers.push_back({fmt::format("gradients of bucket {} from other stages", b),
-                             BufferKind::kGradients, Tier::kMemory, others, false});
-    Instruction& sum = add(Op::kTie, Lane::kCompute, b, m);
+    const int received = plan_.add({fmt::format("gradients of bucket {} from other stages", b),
+                                    BufferKind::kGradients, Tier::kMemory, others, false});
+    Instruction& sum = plan_.add(Op::kTie, Lane::kCompute, b, m);
     sum.writes = {gradients(b)};
     sum.creates = {received};
     sum.frees = {received};
@@ -100,7 +192,7 @@ void ReduceAndUpdate::add_accumulates(int b, int m) {
     const auto i = static_cast<size_t>(b);
     for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1]; ++c) {
         chunk_passes_.before_accumulate(c);
-        Instruction& accumulate = add(Op::kAccumulate, Lane::kCommunication, b, m);
+        Instruction& accumulate = plan_.add(Op::kAccumulate, Lane::kCommunication, b, m);
         accumulate.chunk = c;
         accumulate.reads = {gradients(b)};
         if (chunk_passes_.sums_pass(c)) {
@@ -120,7 +212,7 @@ int ReduceAndUpdate::summed(int b) const {
 }
 
 void ReduceAndUpdate::add_norm() {
-    Instruction& norm = add(Op::kNorm, Lane::kCommunication);
+    Instruction& norm = plan_.add(Op::kNorm, Lane::kCommunication);
     for (int b = 0; b < layout_.trained_buckets; ++b) norm.reads.push_back(summed(b));
     // No rank updates before every rank's late updates have read the parameters.
     if (options_.lag.kind == Lag::kLate)
@@ -130,7 +222,7 @@ void ReduceAndUpdate::add_norm() {
 }
 
 void ReduceAndUpdate::add_select() {
-    Instruction& select = add(Op::kSelect, Lane::kCommunication);
+    Instruction& select = plan_.add(Op::kSelect, Lane::kCommunication);
     for (int b = 0; b < layout_.trained_buckets; ++b) select.reads.push_back(summed(b));
     select.reads.push_back(kept_.norm);
     select.writes = {kept_.choice};
@@ -138,7 +230,7 @@ void ReduceAndUpdate::add_select() {
 
 // The values are made of this rank's states, and the updates after it take their average.
 void ReduceAndUpdate::add_exchange(int b) {
-    Instruction& exchange = add(Op::kExchange, Lane::kCommunication, b);
+    Instruction& exchange = plan_.add(Op::kExchange, Lane::kCommunication, b);
     exchange.reads = {summed(b), kept_.norm};
     exchange.writes = {kept_.exchange, kept_.errors[b], kept_.moments[b]};
     if (options_.exchange == Exchange::kMoves) exchange.writes.push_back(kept_.parameters[b]);
@@ -153,7 +245,7 @@ void ReduceAndUpdate::add_updates(int b) {
         add_update(c);
     if (options_.stage == 0 || !options_.shards_over_hosts() || options_.is_gathered(bucket(b)))
         return;
-    Instruction& gather = add(Op::kGather, Lane::kCommunication, b);
+    Instruction& gather = plan_.add(Op::kGather, Lane::kCommunication, b);
     gather.writes = {kept_.parameters[i]};
     count_gather(gather);
 }
@@ -161,7 +253,7 @@ void ReduceAndUpdate::add_updates(int b) {
 void ReduceAndUpdate::add_update(int c) {
     const int b = chunk(c).bucket;
     const auto i = static_cast<size_t>(b);
-    Instruction& update = add(Op::kUpdate, Lane::kCommunication, b);
+    Instruction& update = plan_.add(Op::kUpdate, Lane::kCommunication, b);
     update.chunk = c;
     update.reads = {summed(b), kept_.norm};
     update.writes = {kept_.moments[i], kept_.parameters[i]};

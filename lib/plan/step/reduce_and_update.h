@@ -1,13 +1,40 @@
-// The part of a step plan that sums gradients over ranks and updates parameters. Data path:
+// The part of a step plan that sums gradients over ranks and updates parameters, and the order in
+// which it does. Data path:
 // flat layout, persistent buffers -> [here] -> step plan builder. Used by one thread.
 #pragma once
 
+#include <vector>
+
+#include "plan/layout/flat_layout.h"
+#include "plan/model/model_info.h"
 #include "plan/step/chunk_passes.h"
 #include "plan/step/link_bytes.h"
 #include "plan/step/persistent_buffers.h"
 #include "plan/step/step_plan.h"
 
 namespace dslaunch::plan {
+
+// Aborts on options that contradict each other.
+void check_options(const StepPlanOptions& options);
+
+// Returns true if a bucket may be updated as soon as it is reduced, before others are.
+[[nodiscard]] bool updates_early(const StepPlanOptions& options);
+// Returns true if there is no Reduce: the instruction that needs the sums reads every local rank's
+// gradients itself.
+[[nodiscard]] bool sums_itself(const StepPlanOptions& options);
+
+// Trained buckets in the order in which the step reduces them, each as often as it is reduced, tied
+// ones at the end; and, each once, in the order of their updates.
+[[nodiscard]] std::vector<int> reduce_order(const ModelInfo& model, const FlatLayout& layout,
+                                            const StepPlanOptions& options);
+[[nodiscard]] std::vector<int> update_order(const ModelInfo& model, const FlatLayout& layout,
+                                            const StepPlanOptions& options);
+
+// Returns by segment the trained buckets that its backward adds to. If several parts of the stage
+// read a parameter, the part of the bucket's ready segment adds to the bucket: the other parts'
+// sums wait beside it for the turn of the same micro step there.
+[[nodiscard]] std::vector<std::vector<int>> gradient_buckets_of_segments(
+    const ModelInfo& model, const FlatLayout& layout, const StepPlanOptions& options);
 
 class ReduceAndUpdate {
   public:
@@ -39,7 +66,6 @@ class ReduceAndUpdate {
     void count_gather(Instruction& gather) const;
 
   private:
-    Instruction& add(Op op, Lane lane, int b = -1, int m = -1);
     void add_reduction(int b, int m);
     void add_accumulates(int b, int m);
     [[nodiscard]] int summed(int b) const;

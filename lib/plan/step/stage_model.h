@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "plan/model/model_info.h"
-#include "plan/pipeline/stage_choice.h"
+#include "plan/pipeline/stage_work.h"
 #include "plan/step/step_plan.h"
 
 namespace dslaunch::plan {

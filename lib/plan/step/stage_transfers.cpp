@@ -9,11 +9,6 @@
 
 namespace dslaunch::plan {
 
-int StageTransfers::add_buffer(PlanBuffer buffer) {
-    plan_.buffers.push_back(std::move(buffer));
-    return static_cast<int>(plan_.buffers.size()) - 1;
-}
-
 namespace {
 
 Lane lane_of(bool sends, bool gradients, bool up) {
@@ -35,13 +30,13 @@ void StageTransfers::add_places() {
             const Lane lane = lane_of(/*sends=*/false, gradients, up);
             for (int k = 0; k < 2; ++k)
                 places_[static_cast<size_t>(lane)][k] =
-                    add_buffer({fmt::format("place {} of what comes by {}", k, lane_name(lane)),
-                                BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
+                    plan_.add({fmt::format("place {} of what comes by {}", k, lane_name(lane)),
+                               BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
         }
     }
     for (int k = 0; k < 2; ++k)
-        turns_[k] = add_buffer({fmt::format("turn of works, {}", k), BufferKind::kScalars,
-                                Tier::kMemory, Bytes{8}, true});
+        turns_[k] = plan_.add({fmt::format("turn of works, {}", k), BufferKind::kScalars,
+                               Tier::kMemory, Bytes{8}, true});
 }
 
 void StageTransfers::end_work() {
@@ -55,10 +50,9 @@ void StageTransfers::end_work() {
 Instruction& StageTransfers::add(const Transfer& transfer) {
     DSL_CHECK(transfer.other.stage >= 0, "part {} has no neighbour to send to or receive from",
               transfer.part);
-    Instruction& made = plan_.instructions.emplace_back();
     const bool sends = transfer.op == Op::kSend;
-    made.op = transfer.op;
-    made.lane = lane_of(sends, transfer.gradients, transfer.other.up);
+    Instruction& made =
+        plan_.add(transfer.op, lane_of(sends, transfer.gradients, transfer.other.up));
     made.gradients = transfer.gradients;
     made.part = transfer.part;
     made.peer = transfer.other.stage;
@@ -79,15 +73,15 @@ StageTransfers::Received StageTransfers::receive(const Transfer& transfer) {
 
 StageTransfers::Received StageTransfers::receive_values(const StagePart& part, int m) {
     const int buffer =
-        add_buffer({fmt::format("live values before part {}, micro step {}", part.part, m),
-                    BufferKind::kLiveValues, Tier::kMemory, part.received, false});
+        plan_.add({fmt::format("live values before part {}, micro step {}", part.part, m),
+                   BufferKind::kLiveValues, Tier::kMemory, part.received, false});
     return receive(
         {Op::kReceive, false, part.before, part.part - 1, part.segments.begin, m, buffer});
 }
 
 StageTransfers::Received StageTransfers::receive_gradients(const StagePart& part, int m) {
     const int last = part.segments.end - 1;
-    const int buffer = add_buffer(
+    const int buffer = plan_.add(
         {fmt::format("gradients of the live values behind part {}, micro step {}", part.part, m),
          BufferKind::kLiveValues, Tier::kMemory, model_.segments[last].output_bytes, false});
     return receive({Op::kReceive, true, part.behind, part.part, last, m, buffer});
@@ -99,8 +93,8 @@ void StageTransfers::send_values(const StagePart& part, int m, int values) {
 
 void StageTransfers::send_gradients(const StagePart& part, int m, int gradients) {
     if (gradients < 0) {
-        gradients = add_buffer({fmt::format("no gradients, micro step {}", m), BufferKind::kScalars,
-                                Tier::kMemory, Bytes{}, false});
+        gradients = plan_.add({fmt::format("no gradients, micro step {}", m), BufferKind::kScalars,
+                               Tier::kMemory, Bytes{}, false});
         plan_.instructions.back().creates.push_back(gradients);
     }
     add({Op::kSend, true, part.before, part.part - 1, part.segments.begin, m, gradients});

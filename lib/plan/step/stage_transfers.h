@@ -25,11 +25,11 @@ class StageTransfers {
         int place = -1;
     };
     // Adds the receive, for micro step M, of the live values before PART, or of the gradients of
-    // the live values behind it.
+    // the live values after it.
     [[nodiscard]] Received receive_values(const StagePart& part, int m);
     [[nodiscard]] Received receive_gradients(const StagePart& part, int m);
-    // Adds the send of VALUES behind PART, or of GRADIENTS of the live values before it. Both are
-    // freed once they are sent. GRADIENTS -1: nothing behind the cut needs any, which the message
+    // Adds the send of VALUES after PART, or of GRADIENTS of the live values before it. Both are
+    // freed once they are sent. GRADIENTS -1: nothing after the cut needs any, which the message
     // tells the stage before.
     void send_values(const StagePart& part, int m, int values);
     void send_gradients(const StagePart& part, int m, int gradients);
@@ -52,7 +52,6 @@ class StageTransfers {
     };
     Instruction& add(const Transfer& transfer);
     [[nodiscard]] Received receive(const Transfer& transfer);
-    int add_buffer(PlanBuffer buffer);
 
     const ModelInfo& model_;
     const StepPlanOptions& options_;

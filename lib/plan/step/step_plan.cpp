@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace dslaunch::plan {
 
@@ -109,6 +110,20 @@ void derive_waits(StepPlan& plan) {
             if (lane != static_cast<int>(instruction.lane) && newest[lane] >= 0)
                 instruction.waits.push_back(newest[lane]);
     }
+}
+
+int StepPlan::add(PlanBuffer buffer) {
+    buffers.push_back(std::move(buffer));
+    return static_cast<int>(buffers.size()) - 1;
+}
+
+Instruction& StepPlan::add(Op op, Lane lane, int bucket, int micro_step) {
+    Instruction& made = instructions.emplace_back();
+    made.op = op;
+    made.lane = lane;
+    made.bucket = bucket;
+    made.micro_step = micro_step;
+    return made;
 }
 
 uint64_t StepPlan::hash() const {

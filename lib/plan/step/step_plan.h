@@ -14,12 +14,10 @@
 #include "base/kinds/traffic_kind.h"
 #include "plan/exchange/exchange.h"
 #include "plan/layout/flat_layout.h"
-#include "plan/layout/partition.h"
 #include "plan/layout/state_chunks.h"
 #include "plan/model/model_info.h"
-#include "plan/pipeline/stage_work.h"
-#include "plan/step/between_hosts.h"
 #include "plan/step/lagging.h"
+#include "plan/step/step_options.h"
 
 namespace dslaunch::plan {
 
@@ -44,7 +42,7 @@ enum class Op : uint8_t {
     kRead,     // from disk: a chunk, its sums, or both into their buffers; or (bucket) this rank's
                // part of the parameters, into their gather buffer
     kWrite,    // chunk, or its sums: to disk
-    kSend,     // live values behind a part of the model to the stage of the next part, or gradients
+    kSend,     // live values after a part of the model to the stage of the next part, or gradients
                // of the live values before a part to the stage of the part before
     kReceive,  // the other end of a Send
     kBackwardInput,   // segment: the gradients of its inputs
@@ -99,7 +97,7 @@ enum class BufferKind : uint8_t {
 inline constexpr int kBufferKinds = 11;
 
 [[nodiscard]] std::string_view op_name(Op op);
-// What an instruction sends to other hosts for.
+// Returns the purpose for which an instruction sends to other hosts.
 [[nodiscard]] TrafficKind traffic_kind(Op op);
 [[nodiscard]] std::string_view lane_name(Lane lane);
 [[nodiscard]] std::string_view tier_name(Tier tier);
@@ -139,7 +137,7 @@ struct Instruction {
     std::vector<int> waits;  // instructions of other lanes that must be done first; derived
 };
 
-// What makes the steps of one job differ in their plans.
+// The facts by which the plans of one job's steps differ.
 struct StepKind {
     Exchange exchange = Exchange::kExact;
     LagPlan lag = {};
@@ -172,7 +170,7 @@ struct StepPlan {
     int swap_buffers = 0;
     std::vector<int> buffer_of_turn;
     // The number of other buffers, which reduced gradients of chunks that wait for the norm hold in
-    // turn (plan/step/sum_passes.h). They are empty before a step.
+    // turn (plan/step/chunk_passes.h). They are empty before a step.
     int sum_buffers = 0;
 
     // FNV-1a over the common parts of the plans of one data-parallel group: the instructions and
@@ -180,109 +178,11 @@ struct StepPlan {
     [[nodiscard]] uint64_t hash() const;
     [[nodiscard]] Bytes sent() const;  // by all instructions
     [[nodiscard]] std::array<Bytes, kTrafficKinds> sent_by_kind() const;
-};
 
-struct StepPlanOptions {
-    int rank = 0;
-    int world_size = 1;
-    int local_rank = 0;
-    int local_world_size = 1;
-    int64_t accumulation_steps = 1;
-    int64_t recompute_groups = 0;         // 0: keep every activation
-    bool clip = false;                    // kNorm must see every bucket before the first kUpdate
-    bool reduce_each_micro_step = false;  // always true at stages 2 and 3
-    bool fused_update = false;     // stage 0: kUpdate sums the local ranks' gradients itself: one
-                                   // host, no clip, no kReduce
-    int64_t optimizer_states = 2;  // fp32 values per parameter: Adam 2, SGD with momentum 1
-    // The fp32 values of each of the model's parameters that stand in no chunk: states of whole
-    // tensors, in memory. Empty: there are none.
-    std::vector<int64_t> tensor_states = {};
-    int stage = 0;                         // ZeRO stage
-    std::vector<int> node_sizes = {};      // ranks of each host; empty: all on one
-    int64_t parameter_bytes = 4;           // bytes of an element as segments read it
-    bool master = false;                   // true: 16-bit parameters have an fp32 copy
-    bool check_overflow = false;           // kNorm as with clip, for the loss scale
-    const Partition* partition = nullptr;  // owners of shards. REQUIRES: given from stage 1 on
-    GatherLimits gather = {};
-    OffloadPlan offload = {};
-    HostWire wire = {};
-    // The number of neighbouring ranks that shard one copy of the states, while other groups hold
-    // other copies (MiCS, arXiv:2205.00119); 0: all ranks shard one. `partition` is over them.
-    // REQUIRES: it divides world_size; a group is a whole host, or its ranks are on hosts of one
-    // rank each.
-    int shard_group = 0;
-    // True if updates take whole tensors, so that at stage 0 the local ranks share the writing
-    // tensor by tensor. REQUIRES, from stage 1 on: the partition cuts no tensor.
-    bool whole_tensors = false;
-    // True if all that is not on disk is in the memory of a GPU that the rank alone has. REQUIRES:
-    // hosts of one rank each.
-    bool on_device = false;
-    Exchange exchange = Exchange::kExact;  // what hosts tell each other in this step
-    // REQUIRES, if it is on: `exchange` is kExact, parameters are not offloaded, nothing is packed.
-    LagPlan lag = {};
-    // Kept by every plan of a job that compresses. REQUIRES then: each host holds a copy.
-    CompressionRoom compression = {};
-    StageWork stage_work = {};  // REQUIRES: `order` has each part and micro step once forward and
-                                // once backward, whole or in both halves
-
-    [[nodiscard]] int64_t tensor_states_of(int parameter) const {
-        return tensor_states.empty() ? 0 : tensor_states[static_cast<size_t>(parameter)];
-    }
-    [[nodiscard]] int node_count() const {
-        return node_sizes.empty() ? 1 : static_cast<int>(node_sizes.size());
-    }
-    // The number of ranks that shard one copy, this rank among them, and the number of copies.
-    [[nodiscard]] int shard_ranks() const { return shard_group > 0 ? shard_group : world_size; }
-    [[nodiscard]] int shard_rank() const { return rank % shard_ranks(); }
-    [[nodiscard]] int copies() const { return world_size / shard_ranks(); }
-    // Returns true if the ranks that shard one copy are on several hosts.
-    [[nodiscard]] bool shards_over_hosts() const {
-        return node_count() > 1 && shard_ranks() > local_world_size;
-    }
-    // Returns true if gradients are summed in full over the ranks of a host alone.
-    [[nodiscard]] bool sums_on_host() const;
-    // The host of this rank, and the bridges of a host (Topology::bridge_count).
-    [[nodiscard]] int node_rank() const;
-    [[nodiscard]] int bridge_count() const;
-    // Returns true if no update may begin before every gradient of the step has been seen. Where
-    // updates lag, important units are chosen by all of them.
-    [[nodiscard]] bool norm_first() const { return clip || check_overflow || lag.on; }
-    // Returns true if the reduced gradients of a step are added up, or kept, beside the buckets.
-    // Their sums are in the place of the states, in memory or on disk.
-    [[nodiscard]] bool keeps_reduced() const {
-        return (reduces_each() && accumulation_steps > 1) || (stage >= 2 && norm_first());
-    }
-    [[nodiscard]] ChunkFormat chunk_format() const {
-        return {parameter_bytes,  master,          optimizer_states,        offload.packings,
-                offload.lossless, keeps_reduced(), offload.packed_in_memory};
-    }
-    // Returns true if parameters, or those of a bucket, are whole only while they are gathered.
-    [[nodiscard]] bool gathers() const {
-        return stage == 3 && (shards_over_hosts() || offload.parameters);
-    }
-    [[nodiscard]] bool is_gathered(const Bucket& bucket) const {
-        return gathers() && bucket.kind != BucketKind::kPersistent;
-    }
-    // Returns how the parameters of a gathered bucket travel in a step.
-    [[nodiscard]] WirePacking gather_packing(const Bucket& bucket) const {
-        if (!shards_over_hosts() || !is_gathered(bucket)) return WirePacking::kNone;
-        return bucket.kind == BucketKind::kFrozen ? wire.frozen : wire.parameters;
-    }
-    [[nodiscard]] WirePacking reduce_packing() const {
-        const bool travel = is_half(wire.gradients) ? node_count() > 1 && !sums_on_host()
-                                                    : stage > 0 && shards_over_hosts();
-        return travel ? wire.gradients : WirePacking::kNone;
-    }
-    [[nodiscard]] bool keeps_errors() const {
-        return wire.error_feedback && reduce_packing() != WirePacking::kNone;
-    }
-    // Returns true if each host keeps what it has gathered until the step's last use.
-    [[nodiscard]] bool keeps_gathered() const { return wire.host_copy && gathers(); }
-    [[nodiscard]] bool reduces_each() const { return reduce_each_micro_step || stage >= 2; }
-    // The gradients of a tied bucket are added up over micro steps, until its stages add up theirs.
-    [[nodiscard]] bool reduces_each(const Bucket& bucket) const {
-        return reduces_each() && bucket.kind != BucketKind::kTied;
-    }
+    // Adds a buffer and returns its index.
+    int add(PlanBuffer buffer);
+    // Adds an instruction. The reference holds until the next one is added.
+    Instruction& add(Op op, Lane lane, int bucket = -1, int micro_step = -1);
 };
 
 // Stage 0: parameters in the host's shared arena, gradients per rank in it, optimizer states

@@ -7,15 +7,13 @@
 #include <utility>
 
 #include "base/check.h"
-#include "plan/layout/gradient_buffers.h"
-#include "plan/layout/turn_buffers.h"
+#include "plan/layout/reused_buffers.h"
 #include "plan/step/chunk_passes.h"
 #include "plan/step/gather_schedule.h"
 #include "plan/step/persistent_buffers.h"
 #include "plan/step/plan_check.h"
 #include "plan/step/recompute_groups.h"
 #include "plan/step/reduce_and_update.h"
-#include "plan/step/reduce_order.h"
 #include "plan/step/stage_transfers.h"
 #include "plan/step/step_plan.h"
 
@@ -139,21 +137,6 @@ class PlanBuilder {
                                             options_.offload.eviction);
     }
 
-    int add_buffer(PlanBuffer buffer) {
-        plan_.buffers.push_back(std::move(buffer));
-        return static_cast<int>(plan_.buffers.size()) - 1;
-    }
-
-    Instruction& add(Op op, Lane lane, int b = -1, int m = -1) {
-        plan_.instructions.push_back({});
-        Instruction& made = plan_.instructions.back();
-        made.op = op;
-        made.lane = lane;
-        made.bucket = b;
-        made.micro_step = m;
-        return made;
-    }
-
     [[nodiscard]] const std::vector<int>& buckets_of(int segment) const {
         return buckets_of_[segment];
     }
@@ -249,9 +232,9 @@ class PlanBuilder {
     void add_forwards(const StagePart& part, int m) {
         int& first = micro_step(m).live[before(part.segments.begin)];
         if (part.before.stage < 0) {
-            first = add_buffer({fmt::format("batch of micro step {}", m), BufferKind::kBatch,
-                                Tier::kMemory, model_.batch_bytes, false});
-            add(Op::kLoad, Lane::kCompute, -1, m).creates = {first};
+            first = plan_.add({fmt::format("batch of micro step {}", m), BufferKind::kBatch,
+                               Tier::kMemory, model_.batch_bytes, false});
+            plan_.add(Op::kLoad, Lane::kCompute, -1, m).creates = {first};
         } else if (is_elsewhere(part.before)) {
             received_ = transfers_.receive_values(part, m);
             first = received_.buffer;
@@ -271,13 +254,13 @@ class PlanBuilder {
             char& awaited = awaited_[b];
             if (awaited != 0 || is_gathered(b) || b >= layout_.trained_buckets) continue;
             awaited = 1;
-            add(Op::kAwait, Lane::kCompute, b).writes = {kept_.parameters[b]};
+            plan_.add(Op::kAwait, Lane::kCompute, b).writes = {kept_.parameters[b]};
         }
     }
 
     // Adds the read of this rank's part of a bucket's parameters into its gather buffer.
     void add_bucket_read(const GatherUse& use, int m) {
-        Instruction& read = add(Op::kRead, Lane::kRead, use.bucket, m);
+        Instruction& read = plan_.add(Op::kRead, Lane::kRead, use.bucket, m);
         read.buffer = use.buffer;
         chunk_passes_.join_bucket_read(read);
         read.writes = {kept_.staging[use.buffer]};
@@ -288,7 +271,7 @@ class PlanBuilder {
         for (const GatherUse& use : at_gathers_->uses) {
             if (use.issue != position_ || is_kept(use)) continue;
             if (options_.offload.parameters) add_bucket_read(use, m);
-            Instruction& gather = add(Op::kGather, Lane::kCommunication, use.bucket, m);
+            Instruction& gather = plan_.add(Op::kGather, Lane::kCommunication, use.bucket, m);
             gather.buffer = use.buffer;
             gather.reads = {kept_.parameters[use.bucket]};
             gather.writes = {kept_.staging[use.buffer], kept_.places[use.bucket]};
@@ -307,7 +290,7 @@ class PlanBuilder {
     }
 
     void add_release(const GatherUse& use, int m) {
-        Instruction& release = add(Op::kRelease, Lane::kCompute, use.bucket, m);
+        Instruction& release = plan_.add(Op::kRelease, Lane::kCompute, use.bucket, m);
         release.buffer = use.buffer;
         release.writes = {kept_.staging[use.buffer], kept_.places[use.bucket]};
     }
@@ -326,9 +309,9 @@ class PlanBuilder {
     void add_forward(const StagePart& part, int s, int m) {
         const RecomputeGroup* group = group_of(s);
         const int live =
-            add_buffer({fmt::format("live values after segment {}, micro step {}", s, m),
-                        BufferKind::kLiveValues, Tier::kMemory, info(s).output_bytes, false});
-        Instruction& forward = add(Op::kForward, Lane::kCompute, -1, m);
+            plan_.add({fmt::format("live values after segment {}, micro step {}", s, m),
+                       BufferKind::kLiveValues, Tier::kMemory, info(s).output_bytes, false});
+        Instruction& forward = plan_.add(Op::kForward, Lane::kCompute, -1, m);
         forward.segment = s;
         forward.flops = info(s).forward_flops;
         MicroStep& held = micro_step(m);
@@ -357,7 +340,7 @@ class PlanBuilder {
     void add_momentary(Bytes peak, Bytes counted) {
         if (peak <= counted) return;
         Instruction& instruction = plan_.instructions.back();
-        const int made = add_buffer(
+        const int made = plan_.add(
             {fmt::format("momentary tensors of {} of segment {}, micro step {}",
                          op_name(instruction.op), instruction.segment, instruction.micro_step),
              BufferKind::kActivations, Tier::kMemory, peak - counted, false});
@@ -366,9 +349,9 @@ class PlanBuilder {
     }
 
     int add_activations(int s, int m) {
-        return add_buffer({fmt::format("activations of segment {}, micro step {}", s, m),
-                           BufferKind::kActivations, Tier::kMemory, info(s).activation_bytes,
-                           false});
+        return plan_.add({fmt::format("activations of segment {}, micro step {}", s, m),
+                          BufferKind::kActivations, Tier::kMemory, info(s).activation_bytes,
+                          false});
     }
 
     // Lets INSTRUCTION free a held buffer.
@@ -406,7 +389,7 @@ class PlanBuilder {
             if (!info(s).backward) continue;
             add_gathers(m);
             add_claims(s, m);
-            Instruction& weights = add(Op::kBackwardWeight, Lane::kCompute, -1, m);
+            Instruction& weights = plan_.add(Op::kBackwardWeight, Lane::kCompute, -1, m);
             weights.segment = s;
             weights.flops = info(s).forward_flops;
             read_parameters(s, weights);
@@ -429,10 +412,10 @@ class PlanBuilder {
             held.activations[s] = add_activations(s, m);
             int live = -1;
             if (s + 1 < group.end)
-                live = add_buffer(
+                live = plan_.add(
                     {fmt::format("live values after segment {}, micro step {}, again", s, m),
                      BufferKind::kLiveValues, Tier::kMemory, info(s).output_bytes, false});
-            Instruction& again = add(Op::kRecompute, Lane::kCompute, -1, m);
+            Instruction& again = plan_.add(Op::kRecompute, Lane::kCompute, -1, m);
             again.segment = s;
             again.flops = info(s).forward_flops;
             again.reads = {held.live[before(s)]};
@@ -454,7 +437,7 @@ class PlanBuilder {
             const bool fresh = claimed < 0 || (options_.reduces_each(bucket(b)) && claimed != m);
             if (!fresh) continue;
             claimed = m;
-            add(Op::kClaim, Lane::kCompute, b, m).writes = {sums_.gradients(b)};
+            plan_.add(Op::kClaim, Lane::kCompute, b, m).writes = {sums_.gradients(b)};
         }
     }
 
@@ -467,17 +450,17 @@ class PlanBuilder {
         const Bytes inputs = first ? part.received : info(s - 1).output_bytes;
         int upstream = -1;
         if (has_upstream)
-            upstream = add_buffer(
+            upstream = plan_.add(
                 {fmt::format("gradients of the live values before segment {}, micro step {}", s, m),
                  BufferKind::kLiveValues, Tier::kMemory, inputs, false});
         const bool split = op == Op::kBackwardInput;
         int half = -1;
         if (split)
-            half = add_buffer(
+            half = plan_.add(
                 {fmt::format("what the weights of segment {} wait with, micro step {}", s, m),
                  BufferKind::kActivations, Tier::kMemory, info(s).weight_half_bytes + inputs,
                  false});
-        Instruction& backward = add(op, Lane::kCompute, -1, m);
+        Instruction& backward = plan_.add(op, Lane::kCompute, -1, m);
         backward.segment = s;
         backward.flops = (split ? 1 : 2) * info(s).forward_flops;
         backward.reads = {held.live[before(s)]};
@@ -517,7 +500,7 @@ class PlanBuilder {
             if (parameter.element_bytes == 4 && fresh && !slice.over_parts) continue;
             std::map<int, int>& sums = micro_step(m).sums;
             if (s == slice.last_segment) {
-                sums[i] = add_buffer(
+                sums[i] = plan_.add(
                     {fmt::format("sum of the gradients of {}, micro step {}", parameter.name, m),
                      BufferKind::kActivations, Tier::kMemory,
                      Bytes{parameter.numel * parameter.element_bytes}, false});

@@ -16,8 +16,8 @@ namespace dslaunch::plan {
 
 namespace {
 
-constexpr std::array<TensorRule, 4> kRules = {TensorRule::kColumn, TensorRule::kRow,
-                                              TensorRule::kVocabulary, TensorRule::kReplicated};
+constexpr std::array<std::string_view, 4> kRuleNames = {"column", "row", "vocabulary",
+                                                        "replicated"};
 
 // "blocks.3.qkv.weight" -> "blocks.*.qkv.weight": the same for equal layers.
 std::string layer_name(const std::string& name) {
@@ -61,16 +61,8 @@ std::string share_text(const TensorParameter& parameter) {
 }
 
 std::string_view gradient_text(const TensorParameter& parameter) {
-    if (!parameter.trainable) return "none";
-    switch (parameter.gradient) {
-        case TensorGradient::kOwn:
-            return "own";
-        case TensorGradient::kComplete:
-            return "complete";
-        case TensorGradient::kSummand:
-            return "to be summed";
-    }
-    return "";
+    constexpr std::array<std::string_view, 3> kTexts = {"own", "complete", "to be summed"};
+    return parameter.trainable ? kTexts[static_cast<size_t>(parameter.gradient)] : "none";
 }
 
 using Row = std::vector<std::string>;
@@ -96,41 +88,14 @@ std::vector<Row> count_equal(const std::vector<Row>& rows) {
 }  // namespace
 
 std::string_view tensor_rule_name(TensorRule rule) {
-    switch (rule) {
-        case TensorRule::kColumn:
-            return "column";
-        case TensorRule::kRow:
-            return "row";
-        case TensorRule::kVocabulary:
-            return "vocabulary";
-        case TensorRule::kReplicated:
-            return "replicated";
-    }
-    return "";
+    return kRuleNames[static_cast<size_t>(rule)];
 }
 
 std::string_view tensor_collective_name(TensorCollectiveKind kind) {
-    switch (kind) {
-        case TensorCollectiveKind::kCopy:
-            return "copy";
-        case TensorCollectiveKind::kReduce:
-            return "reduce";
-        case TensorCollectiveKind::kGather:
-            return "gather";
-        case TensorCollectiveKind::kReduceScatter:
-            return "reduce-scatter";
-        case TensorCollectiveKind::kAllGather:
-            return "all-gather";
-        case TensorCollectiveKind::kScatter:
-            return "scatter";
-        case TensorCollectiveKind::kExchange:
-            return "exchange";
-        case TensorCollectiveKind::kRing:
-            return "ring";
-        case TensorCollectiveKind::kLoss:
-            return "loss";
-    }
-    return "";
+    constexpr std::array<std::string_view, 9> kNames = {"copy",    "reduce",         "gather",
+                                                        "loss",    "reduce-scatter", "all-gather",
+                                                        "scatter", "exchange",       "ring"};
+    return kNames[static_cast<size_t>(kind)];
 }
 
 std::vector<Range> shard_ranges(const TensorShard& shard, PartOf part) {
@@ -164,8 +129,8 @@ Bytes TensorPlan::backward_bytes() const {
 }
 
 TensorRule parse_tensor_rule(std::string_view pattern, std::string_view word) {
-    for (const TensorRule rule : kRules)
-        if (tensor_rule_name(rule) == word) return rule;
+    if (const auto* found = std::ranges::find(kRuleNames, word); found != kRuleNames.end())
+        return static_cast<TensorRule>(found - kRuleNames.begin());
     fail(ExitCode::kConfig,
          "tensor rule of `{}`: `{}` is none of column, row, vocabulary, replicated",
          printable(pattern), printable(word));

@@ -54,7 +54,7 @@ class PlanRun {
         double free_s = 0;
         Holding held;
         std::vector<int> waiting;  // lanes whose next task waits for a task of this lane
-        // The fields below are those of a task that goes through the clock.
+        // The fields below are for a task that goes through the clock.
         double begin_s = 0;
         double since_s = 0;  // time of the last change of speed
         double left_s = 0;   // seconds left at that time, if alone on its processors
@@ -106,7 +106,7 @@ class PlanRun {
 
     void expect(int lane, double at_s) { events_.push({at_s, lane, ++lanes_[lane].event}); }
 
-    // Sets the speeds anew when a task of LANE has begun or ended.
+    // Sets the speeds again when a task of LANE has begun or ended.
     void change_speeds(int lane, double now_s) {
         const std::vector<int>& all = sharing_[plan_.lanes[lane].processors];
         const auto running =

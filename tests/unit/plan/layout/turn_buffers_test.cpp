@@ -1,4 +1,4 @@
-#include "plan/layout/turn_buffers.h"
+#include "plan/layout/state_chunks.h"
 
 #include <map>
 #include <set>

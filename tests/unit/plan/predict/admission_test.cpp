@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "plan/predict/memory_choice.h"
+#include "plan/choose/memory_choice.h"
 #include "support/catch.h"
 
 using namespace dslaunch;

@@ -1,11 +1,12 @@
 // The memory of GPUs in plans and in admission.
 #include "base/error.h"
+#include "plan/choose/memory_choice.h"
 #include "plan/predict/admission.h"
 #include "plan/predict/known_devices.h"
-#include "plan/predict/memory_choice.h"
 #include "plan/step/plan_check.h"
 #include "plan/step/step_plan.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
@@ -126,6 +127,8 @@ TEST_CASE("the advice for a GPU job whose host is too small is what the host nee
 }
 
 TEST_CASE("a GPU's memory is a size or the name of one that is known") {
+    CHECK_THAT(test::error_of(ExitCode::kUsage, [] { (void)device_room_of("24"); }),
+               Catch::Contains("`24` is 24 bytes: write 24GiB"));
     CHECK(device_room_of("24GiB").left == gib(24));
     CHECK(device_room_of("24G").left == gib(24));
     CHECK(device_room_of("512m").left == mib(512));

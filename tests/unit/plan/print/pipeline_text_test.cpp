@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
-#include "plan/pipeline/pipeline_options.h"
-#include "plan/predict/pipeline_costs.h"
+#include "plan/choose/pipeline_costs.h"
+#include "plan/choose/pipeline_options.h"
 #include "support/catch.h"
 
 namespace dslaunch {

@@ -1,0 +1,86 @@
+// The choice of the segments that each stage of a pipeline gets. Data path: costs of segments
+// and a schedule -> [here] -> costs of parts for the simulator, step plans. Pure; ranks that are
+// given the same costs choose alike (measured times are one rank's, and must be sent to the
+// others).
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "base/bytes.h"
+#include "plan/pipeline/stage_work.h"
+#include "plan/pipeline/timed_schedule.h"
+
+namespace dslaunch::plan {
+
+// The cost of one segment and one micro batch. UNITS: seconds.
+struct SegmentCost {
+    double forward_s = 0;
+    double backward_input_s = 0;  // with recomputation
+    double backward_weight_s = 0;
+    Bytes activations = {};      // see PartCost, inputs included
+    Bytes kept_for_weight = {};  // see PartCost
+    Bytes backward_takes = {};   // see PartCost
+    Bytes outputs = {};          // bytes sent by a cut after it; their gradients come back
+};
+
+struct StageRequest {
+    ScheduleKind schedule = ScheduleKind::k1F1B;
+    PipelineShape shape;
+    std::vector<SegmentCost> segments;
+    std::vector<std::vector<int>> parameters;  // by segment, indices into state_bytes
+    // The bytes of each parameter that a rank of its stage holds all the time: weights, gradients,
+    // states.
+    std::vector<Bytes> state_bytes;
+    std::optional<Bytes> memory_max;  // limit of a rank
+    double link_bytes_per_s = 0;      // rate between stages; 0: not known, transfers take no time
+};
+
+struct StageLoad {
+    double micro_batch_s = 0;  // forward and backward of all its parts
+    Bytes states;              // a parameter that several segments read counts once
+    Bytes activations;         // the most, as the simulator counts them
+
+    [[nodiscard]] Bytes memory() const { return states + activations; }
+};
+
+struct StageChoice {
+    std::vector<SegmentRange> parts;  // by part of the model; parts tile the segments
+    std::vector<PartCost> costs;      // by part of the model
+    std::vector<StageLoad> stages;
+    std::vector<TiedParameter> tied;  // by parameter
+};
+
+// The moments of a schedule in which a stage can hold most activations, whatever the costs of its
+// parts, so that many choices of parts are compared without running through the schedule for each.
+class LiveFront {
+  public:
+    // REQUIRES: SCHEDULE comes from make_schedule.
+    LiveFront(const PipelineSchedule& schedule, int stage);
+
+    // Returns the most that the stage holds, LaneUse::live_bytes_max. COSTS are those of its
+    // chunks.
+    [[nodiscard]] Bytes peak(const std::vector<PartCost>& costs) const;
+
+  private:
+    // Three counts per chunk, one after the other: forwards whose activations are held,
+    // backward_weights that are still to come, and backwards that run.
+    using Moment = std::vector<int>;
+
+    std::vector<Moment> moments_;  // no moment has less of everything than another
+};
+
+// The slowest stage decides the time of a step. With one chunk a stage, of all choices that fit in
+// memory_max those whose slowest stage is within kSlowestSlack of the best are taken, and of them
+// the one that sends least: exactly. With several, parts of even time come first, then borders are
+// moved one segment at a time while the slowest stage gets faster, or stays so and less is sent.
+// Throws Error{kConfig} if there are fewer segments than parts, or nothing fits.
+[[nodiscard]] StageChoice choose_stages(const StageRequest& request);
+inline constexpr double kSlowestSlack = 1.02;
+
+// The parts that begin at segment 0 and at FIRST_SEGMENTS. Throws Error{kConfig} if these are not
+// parts - 1 ascending numbers of segments, or if the parts do not fit.
+[[nodiscard]] StageChoice given_stages(const StageRequest& request,
+                                       const std::vector<int>& first_segments);
+
+}  // namespace dslaunch::plan

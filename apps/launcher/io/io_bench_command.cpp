@@ -1,5 +1,4 @@
-#include "launcher/io/io_bench_command.h"
-
+// `dslaunch io-bench PATH`: measures the disk under PATH and stores the best settings for it.
 #include <fmt/core.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "launch/process/standard_streams.h"
 #include "launch/supervise/job.h"
 #include "launcher/io/io_bench.h"
+#include "launcher/run/commands.h"
 #include "storage/disk/block_file.h"
 
 namespace dslaunch::launcher {
@@ -38,6 +38,9 @@ struct IoBenchArguments {
 
 Bytes parse_bytes(const std::string& text, const char* option) {
     const auto bytes = parse_byte_size(text);
+    if (bytes && *bytes > kLengthMax)
+        fail(ExitCode::kUsage, "{}: `{}` is more than the {} that are measured at most", option,
+             printable(text), to_text(Bytes{kLengthMax}));
     if (!bytes || *bytes < 1 || *bytes > kLengthMax || *bytes % storage::kBlockAlignment != 0) {
         fail(ExitCode::kUsage, "{}: `{}` is not a multiple of 4K, as 128K, 1M or 2G", option,
              printable(text));

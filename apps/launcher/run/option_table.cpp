@@ -19,6 +19,16 @@
 namespace dslaunch::launcher {
 namespace {
 
+// "; the dash in it is no minus sign" and the like: what is foreign in VALUE, a number to be.
+std::string foreign_number_advice(const std::string& value) {
+    for (const char* dash : {"\u2010", "\u2011", "\u2012", "\u2013", "\u2014", "\u2212"})
+        if (value.find(dash) != std::string::npos)
+            return "; the dash in it is no minus sign: type `-`";
+    if (value.find(',') != std::string::npos)
+        return "; a number has a point, and nothing between thousands: 2.5e-4, 1000";
+    return "";
+}
+
 // "; write 10": VALUE is a whole number from LEAST to MOST in another spelling, as 1e1 or 10.0.
 std::string plain_advice(const std::string& value, int64_t least, int64_t most) {
     constexpr double kExactMax = 9e15;
@@ -33,7 +43,7 @@ int64_t number(const std::string& value, int64_t least, int64_t most) {
     if (!parsed || *parsed < least || *parsed > most) {
         fail(ExitCode::kUsage, "`{}` is not a number from {} {}{}", printable(value), least,
              most == std::numeric_limits<int64_t>::max() ? "on" : fmt::format("to {}", most),
-             parsed ? "" : plain_advice(value, least, most));
+             parsed ? "" : plain_advice(value, least, most) + foreign_number_advice(value));
     }
     return *parsed;
 }
@@ -78,6 +88,12 @@ std::string seconds_advice(const std::string& value) {
          seconds_advice(value));
 }
 
+double seconds(const std::string& value, double least, double most, std::string_view range) {
+    const auto parsed = parse_double(value);
+    if (!parsed || !(*parsed >= least && *parsed <= most)) fail_seconds(value, range);
+    return *parsed;
+}
+
 // Two options for one thing, or one of them given again as the other, must say the same.
 template <typename Setting, typename Value>
 void agree(Setting& setting, const std::type_identity_t<Setting>& unset, const Value& value,
@@ -109,10 +125,18 @@ void set_number_or_none(RunOptions& o, const char* key, const std::string& value
     o.set.push_back(fmt::format("{}={}", key, chosen == 0 ? "null" : std::to_string(chosen)));
 }
 
+// `latest` is DeepSpeed's word for the newest checkpoint, and `true` Trainer's.
+void set_resume(RunOptions& o, const std::string& value) {
+    constexpr std::array<std::string_view, 4> kNewest = {"", "latest", "last", "true"};
+    const bool is_newest = std::ranges::find(kNewest, lower(value)) != kNewest.end();
+    o.resume = is_newest ? "auto" : value;
+}
+
 void set_positive(RunOptions& o, const char* key, const std::string& value) {
     const auto parsed = parse_double(value);
     if (!parsed || !std::isfinite(*parsed) || *parsed <= 0)
-        fail(ExitCode::kUsage, "`{}` is not a number above 0", printable(value));
+        fail(ExitCode::kUsage, "`{}` is not a number above 0{}", printable(value),
+             foreign_number_advice(value));
     o.set.push_back(fmt::format("{}={}", key, value));
 }
 
@@ -172,10 +196,8 @@ void set_listen(RunOptions& o, const std::string& value) {
 }
 
 void set_connect_timeout(RunOptions& o, const std::string& value) {
-    const auto seconds = parse_double(value);
-    if (!seconds || !(*seconds >= 0.1 && *seconds <= 604'800.0))
-        fail_seconds(value, "0.1 to 604800");
-    o.connect_timeout = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000.0));
+    const double time = seconds(value, 0.1, 604'800.0, "0.1 to 604800");
+    o.connect_timeout = std::chrono::milliseconds(static_cast<int64_t>(time * 1000.0));
 }
 
 void set_node_rank(RunOptions& o, const std::string& value) {
@@ -228,15 +250,11 @@ void set_fanout(RunOptions& o, const std::string& value) {
 }
 
 void set_grace(RunOptions& o, const std::string& value) {
-    const auto seconds = parse_double(value);
-    if (!seconds || !(*seconds >= 0.0 && *seconds <= 86'400.0)) fail_seconds(value, "0 to 86400");
-    o.grace_s = *seconds;
+    o.grace_s = seconds(value, 0.0, 86'400.0, "0 to 86400");
 }
 
 void set_timeout(RunOptions& o, const std::string& value) {
-    const auto seconds = parse_double(value);
-    if (!seconds || !(*seconds >= 0.1 && *seconds <= 86'400.0)) fail_seconds(value, "0.1 to 86400");
-    o.timeout_s = seconds;
+    o.timeout_s = seconds(value, 0.1, 86'400.0, "0.1 to 86400");
 }
 
 void set_nproc(RunOptions& o, const std::string& value) {
@@ -378,7 +396,7 @@ constexpr OptionRow kRows[] = {
     {"set", Group::kTraining, "KEY=VALUE", "override one value of the config, as optimizer.params.lr=1e-4; repeatable", [](O& o, V& v) {
          if (v.find('=') == std::string::npos || v.front() == '=') fail(ExitCode::kUsage, "`{}` is not KEY=VALUE, as train_batch_size=8", printable(v));
          o.set.push_back(v); }, true},
-    {"resume", Group::kTraining, "[DIR]", "continue from the newest complete checkpoint in --output, or from the one in DIR", [](O& o, V& v) { o.resume = v.empty() ? "auto" : v; }},
+    {"resume", Group::kTraining, "[DIR]", "continue from the newest complete checkpoint in --output, or from the one in DIR", [](O& o, V& v) { set_resume(o, v); }},
     {"new-data", Group::kTraining, "", "with --resume: continue with other data than the checkpoint's, from their first sample", [](O& o, V&) { o.new_data = true; }},
     {"save-interval,save-steps", Group::kTraining, "N", "steps between checkpoints; 0: only at the end", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.interval", v); }},
     {"keep,save-total-limit", Group::kTraining, "N", "number of checkpoints kept; 0: all", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.keep", v); }},

@@ -5,15 +5,18 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/option_name.h"
+#include "base/text/words.h"
 #include "config/resolve/option_overrides.h"
 #include "launcher/run/option_table.h"
 #include "storage/files/input_file.h"
+#include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/named_place.h"
 
 namespace dslaunch::launcher {
@@ -120,6 +123,11 @@ void check_target(const RunOptions& o) {
              "no target: name a Hugging Face folder, another model (train.pt2, train.pt), a Python "
              "script or a program; see dslaunch --help");
     }
+    if (o.target.ends_with(".ipynb"))
+        fail(ExitCode::kUsage,
+             "{} is a notebook, which nothing starts as a program: jupyter nbconvert --to script "
+             "{} writes the script",
+             printable(o.target), shell_word(o.target));
     const launch::TargetKind kind = target_kind_of(o);
     require_model_here(o, kind);
     if (kind != launch::TargetKind::kModel && !o.first_training_option.empty()) {
@@ -166,17 +174,14 @@ void check_set(const RunOptions& o) {
         std::erase_if(value, [](char c) { return c == '"' || c == '\'' || c == ' '; });
         return std::pair{assignment.substr(0, equals), value};
     };
-    for (const std::string& by_option : o.set_by_options) {
-        const auto [key, value] = halves(by_option);
-        for (const std::string& other : o.set) {
-            const auto [other_key, other_value] = halves(other);
-            if (other_key != key || other_value == value) continue;
-            const auto number = parse_double(value), other_number = parse_double(other_value);
-            if (number && other_number && *number == *other_number) continue;
-            fail(ExitCode::kUsage,
-                 "--set {} contradicts another option, which says {}: give one of them",
-                 printable(other), printable(value));
-        }
+    std::map<std::string, std::string> values;
+    for (const std::string& assignment : o.set) {
+        const auto [key, value] = halves(assignment);
+        const auto [said, is_new] = values.emplace(key, value);
+        const auto number = parse_double(value), earlier = parse_double(said->second);
+        if (is_new || said->second == value || (number && earlier && *number == *earlier)) continue;
+        fail(ExitCode::kUsage, "{} is given as {} and as {}: give one of them", printable(key),
+             printable(said->second), printable(value));
     }
 }
 
@@ -186,6 +191,19 @@ bool is_config_name(std::string_view word) {
 }
 
 }  // namespace
+
+launch::TargetKind target_kind_of(const RunOptions& options) {
+    if (options.target.ends_with(".pt") || options.target.ends_with(".pt2"))
+        return launch::TargetKind::kModel;
+    const std::filesystem::path place =
+        std::filesystem::path(options.working_directory) / options.target;
+    std::error_code unreadable;
+    if (std::filesystem::is_directory(place, unreadable) && storage::model_folder_of(place))
+        return launch::TargetKind::kModel;
+    if (options.no_python) return launch::TargetKind::kProgram;
+    if (options.module || options.target.ends_with(".py")) return launch::TargetKind::kPython;
+    return launch::TargetKind::kProgram;
+}
 
 // Two steps are the fewest in which a wrong update shows in the next gradients.
 void settle_verify(RunOptions& options) {

@@ -13,6 +13,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
+#include "base/text/words.h"
 #include "config/resolve/begun_run.h"
 #include "config/resolve/option_overrides.h"
 #include "config/resolve/resolve.h"
@@ -92,6 +93,11 @@ std::string find_data(const std::string& path, const DataOption& named_by, const
     const std::string here = placed(path, spec.working_directory);
     if (access(here.c_str(), R_OK) == 0) return here;
     const int error_number = errno;
+    if (const auto pieces = split(path, ',');
+        pieces.size() > 1 && exists(placed(pieces.front(), spec.working_directory)))
+        fail(ExitCode::kInput,
+             "{} {}: is one file; `dslaunch data prepare` makes one of texts and chats in several",
+             named_by.option, printable(path));
     const bool one_place = beside == here;
     const std::string near = near_file_text(here);
     fail(ExitCode::kInput, "data file {}: {}{}{}", here, errno_text(error_number),
@@ -255,9 +261,34 @@ int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, in
     return 0;
 }
 
+// Refuses a --resume=DIR that is no checkpoint but what others call one, with the way to begin
+// from it.
+void refuse_foreign_resume(const RunOptions& options, const launch::JobSpec& spec) {
+    if (options.resume.empty() || options.resume == "auto") return;
+    const std::string path = placed(options.resume, spec.working_directory);
+    const std::string word = shell_word(options.resume);
+    if (exists(fmt::format("{}/{}", path, storage::kAdapterConfig)))
+        fail(
+            ExitCode::kCheckpoint,
+            "--resume: {} is an adapter, not a checkpoint: --lora init={} begins with it; --resume "
+            "with --output RUN goes on with its run",
+            printable(path), word);
+    if (exists(path + "/trainer_state.json"))
+        fail(ExitCode::kCheckpoint,
+             "--resume: {} is a checkpoint of Hugging Face's Trainer: its weights train as a model "
+             "(dslaunch {} --data FILE), its optimizer states are not read",
+             printable(path), word);
+    if (path.ends_with(".safetensors") && exists(path))
+        fail(ExitCode::kCheckpoint,
+             "--resume: {} has weights alone: the folder that it is in trains as a model (dslaunch "
+             "FOLDER --data FILE)",
+             printable(path));
+}
+
 }  // namespace
 
 TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
+    refuse_foreign_resume(options, spec);
     // Hosts with disks of their own look again.
     if (!spec.output_directory.empty())
         storage::require_unused_output(*storage::make_disk_tree(), spec.output_directory,

@@ -1,5 +1,6 @@
 // The names that Trainer, TRL, PEFT, axolotl, LLaMA-Factory and accelerate have for settings, and
-// the names here: as keys of the config and on the command line. No threads: pure.
+// llama.cpp, vLLM and lm-eval for options, and the names here: as keys of the config and on the
+// command lines. No threads: pure.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +15,12 @@ struct ForeignName {
     std::string_view name;  // in small letters, with `-` for `_`
     std::string_view key;   // the key of the config; empty: it has none
     std::string_view here;  // what to give on the command line
+    // The row is for the commands that have this option; that of training has `set`.
+    std::string_view command = "set";
 };
 
 // clang-format off
-inline constexpr std::array<ForeignName, 112> kForeignNames = {{
+inline constexpr auto kForeignNames = std::to_array<ForeignName>({
     {"learning-rate", "optimizer.params.lr", "--lr X"},
     {"lr", "optimizer.params.lr", "--lr X"},
     {"qlora", "dslaunch.lora.base", "--lora r=16,alpha=32,base=nf4"},
@@ -119,6 +122,7 @@ inline constexpr std::array<ForeignName, 112> kForeignNames = {{
     {"quantization-bit", "dslaunch.lora.base", "--lora r=16,base=nf4"},
     {"base-model", "", "the folder of the model as the first word"},
     {"model-name-or-path", "", "the folder of the model as the first word"},
+    {"model", "", "the folder or file of the model as the first word: dslaunch MODEL --data FILE"},
     {"datasets", "dslaunch.data.train", "--data FILE, which `dslaunch data prepare` writes"},
     {"train-dataset", "dslaunch.data.train", "--data FILE, which `dslaunch data prepare` writes"},
     {"dataset-name", "dslaunch.data.train", "--data FILE, which `dslaunch data prepare` writes"},
@@ -130,7 +134,34 @@ inline constexpr std::array<ForeignName, 112> kForeignNames = {{
     {"train-on-inputs", "", "`dslaunch data prepare --learn-all`"},
     {"do-train", "", "nothing: a run trains"},
     {"do-eval", "", "--eval-data FILE"},
-}};
+
+    {"m", "", "--model DIR", "model"},
+    {"m", "", "the folder of the model as the first word", "weights"},
+    {"model", "", "the folder of the model as the first word", "weights"},
+    {"p", "", "--prompt TEXT", "prompt"},
+    {"n", "", "--tokens N", "tokens"},
+    {"e", "", "nothing: a shell writes the end of a line as $'\\n'", "prompt"},
+    {"prompt-file", "", "--prompt \"$(cat FILE)\", or --file FILE for lines of JSON", "prompt"},
+    {"f", "", "--prompt \"$(cat FILE)\", or --file FILE for lines of JSON", "prompt"},
+    {"c", "", "--context N", "context"},
+    {"t", "", "--threads N", "threads"},
+    {"np", "", "--sequences N", "sequences"},
+    {"parallel", "", "--sequences N", "sequences"},
+    {"max-num-seqs", "", "--sequences N", "sequences"},
+    {"ngl", "", "--device cuda, where the command has it; all layers are computed there", "weights"},
+    {"n-gpu-layers", "", "--device cuda, where the command has it; all layers are computed there", "weights"},
+    {"gpu-layers", "", "--device cuda, where the command has it; all layers are computed there", "weights"},
+    {"tensor-parallel-size", "", "--tensor-ranks N, with N workers (--num-gpus N)", "tensor-ranks"},
+    {"tp", "", "--tensor-ranks N, with N workers (--num-gpus N)", "tensor-ranks"},
+    {"gpu-memory-utilization", "", "--cache-tokens N", "cache-tokens"},
+    {"dtype", "", "--weights f32, bf16 or int8", "weights"},
+    {"api-key", "", "--api-key-file FILE", "api-key-file"},
+    {"tasks", "", "--choices FILE, a question in each line", "choices"},
+    {"limit", "", "--samples N", "samples"},
+    {"num-fewshot", "", "nothing: write the examples into each prompt", "choices"},
+    {"batch-size", "", "nothing: leave it out", "samples"},
+    {"max-length", "", "--tokens N", "tokens"},
+});
 // clang-format on
 
 // NAME as the table has it: "maxSteps", "Max_Steps" -> "max-steps".
@@ -147,10 +178,20 @@ inline constexpr std::array<ForeignName, 112> kForeignNames = {{
     return folded;
 }
 
-// Returns the row of NAME, in any spelling; nullptr: there is none.
-[[nodiscard]] inline const ForeignName* find_foreign(std::string_view name) {
-    const auto* const row = std::ranges::find(kForeignNames, folded_name(name), &ForeignName::name);
+// Returns the row of NAME, in any spelling, for a command that HAS_OPTION says the options of;
+// nullptr: there is none.
+template <typename HasOption>
+[[nodiscard]] const ForeignName* find_foreign(std::string_view name, const HasOption& has_option) {
+    const std::string folded = folded_name(name);
+    const auto* const row = std::ranges::find_if(kForeignNames, [&](const ForeignName& one) {
+        return one.name == folded && has_option(one.command);
+    });
     return row == kForeignNames.end() ? nullptr : row;
+}
+
+// Returns the row of NAME for the config of a training, and its command.
+[[nodiscard]] inline const ForeignName* find_foreign(std::string_view name) {
+    return find_foreign(name, [](std::string_view option) { return option == "set"; });
 }
 
 }  // namespace dslaunch

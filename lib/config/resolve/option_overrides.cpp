@@ -69,18 +69,25 @@ void require_plain_names(const std::string& key, const std::vector<std::string>&
 }  // namespace
 
 std::vector<std::string> lora_overrides(const std::string& spec) {
-    std::vector<std::pair<std::string, std::vector<std::string>>> keys;
+    using Setting = std::pair<std::string, std::vector<std::string>>;
+    std::vector<Setting> keys;
     for (const std::string& piece : split(spec, ',')) {
         const size_t equals = piece.find('=');
         if (equals != std::string::npos && equals > 0) {
+            if (std::ranges::find(keys, own_key(piece.substr(0, equals)), &Setting::first) !=
+                keys.end())
+                fail(ExitCode::kUsage, "`{}` is given twice", piece.substr(0, equals));
             keys.emplace_back(own_key(piece.substr(0, equals)),
                               std::vector{piece.substr(equals + 1)});
         } else if (!piece.empty() && !keys.empty() && is_list(keys.back().first)) {
             keys.back().second.push_back(piece);
         } else {
             fail(ExitCode::kUsage,
-                 "`{}` is no KEY=VALUE; write 'r=16,alpha=32,targets=*.q_proj,*.v_proj'",
-                 printable(piece));
+                 "`{}` is no KEY=VALUE; write 'r=16,alpha=32,targets=*.q_proj,*.v_proj'{}",
+                 printable(piece),
+                 piece.find('/') == std::string::npos
+                     ? ""
+                     : fmt::format("; an adapter to begin with is init={}", printable(piece)));
         }
     }
     std::vector<std::string> overrides;

@@ -135,11 +135,15 @@ void solve_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
     int64_t micro_rows = micro != nullptr ? as_integer(*micro) : 0;
     int64_t micro_steps = steps != nullptr ? as_integer(*steps) : 0;
     auto relation = [&](const std::string& cause) {
+        const auto is_option = [](const Value* value) {
+            return value != nullptr && value->origin.starts_with("--");
+        };
+        const bool adapts =
+            total != nullptr && !is_option(total) && (is_option(micro) || is_option(steps));
         keys.problem(total != nullptr ? kTotal : kMicro,
                      fmt::format("{}; train_batch_size = train_micro_batch_size_per_gpu x "
-                                 "gradient_accumulation_steps x "
-                                 "ranks",
-                                 cause));
+                                 "gradient_accumulation_steps x ranks{}",
+                                 cause, adapts ? " (--set train_batch_size=auto takes that)" : ""));
     };
     double product = double(std::max<int64_t>(micro_rows, 1)) *
                      double(std::max<int64_t>(micro_steps, 1)) * double(ranks);

@@ -342,6 +342,12 @@ void resolve_parameter_groups(KeyReader& keys, RunConfig& run) {
             fmt::format("ranks that share layers have parts of tensors, and {} updates whole "
                         "tensors: use another optimizer, or dslaunch.sequence.size",
                         keys.optimizer_name()));
+    if (run.optimizer.weight_decay >= 1)
+        keys.warn(
+            "optimizer.params.weight_decay",
+            fmt::format("{:g} takes {:g} times each weight away in every step (usual are 0.01 "
+                        "to 0.1)",
+                        run.optimizer.weight_decay, run.optimizer.weight_decay * run.optimizer.lr));
     moments_in_memory(keys, run);
     run.decays_matrices_only = keys.take_text("dslaunch.optimizer.decay") == "matrices";
     const std::string path = "dslaunch.optimizer.groups";

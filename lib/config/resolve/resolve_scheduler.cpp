@@ -164,7 +164,9 @@ void resolve_scheduler(KeyReader& keys, RunConfig& run) {
     if (type == nullptr) {
         if (section != nullptr && section->is(Value::Kind::kObject) && !section->items.empty()) {
             keys.problem("scheduler",
-                         fmt::format("has no `type`: give {}", types_text("scheduler")));
+                         fmt::format("has no `type`, and warms nothing up: give {}, as "
+                                     "--set scheduler.type=WarmupLR",
+                                     types_text("scheduler")));
         }
         return;
     }

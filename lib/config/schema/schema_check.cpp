@@ -24,6 +24,8 @@ constexpr std::array kPresenceAsks = {"sparse_attention", "datastates_ckpt",
                                       "zero_optimization.zeropp_loco_param"};
 
 constexpr size_t kSuggestedNameMax = 100;
+// A section with more keys is named by docs/config-keys.md.
+constexpr size_t kSiblingsShownMax = 16;
 
 std::string child_path(const std::string& path, const std::string& name) {
     return path.empty() ? name : path + "." + name;
@@ -170,6 +172,8 @@ class Checker {
         } else if (const ForeignName* inner = path.empty() ? foreign_inside(value) : nullptr) {
             message +=
                 fmt::format(" with `{}` in it, did you mean {}?", inner->name, place_text(*inner));
+        } else if (!path.empty() && siblings.size() <= kSiblingsShownMax) {
+            message += fmt::format("; `{}` has {}", path, join(siblings, ", "));
         }
         report(child_path(path, name), std::move(message), value);
     }
@@ -389,6 +393,11 @@ std::optional<Problem> other_tool_problem(const Value& tree) {
                 "the model as the first word, prepare the data with `dslaunch data prepare` and "
                 "give the rest as options; docs/help/cheat-sheet.md has their names",
                 model->origin};
+    if (const Value* model = tree.find("model_type"); model && tree.find("architectures"))
+        return Problem{"model_type",
+                       "this is the config.json of a model, not a ds_config.json: name its folder "
+                       "as the first word, and leave --config out",
+                       model->origin};
     return std::nullopt;
 }
 

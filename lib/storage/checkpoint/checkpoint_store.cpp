@@ -1,6 +1,10 @@
 #include "storage/checkpoint/checkpoint_store.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <thread>
@@ -11,8 +15,9 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "base/text/words.h"
 #include "base/text_bytes.h"
-#include "storage/checkpoint/manifest_words.h"
+#include "storage/checkpoint/manifest.h"
 #include "storage/checkpoint/step_folder.h"
 
 namespace dslaunch::storage {
@@ -289,9 +294,69 @@ void CheckpointStore::abandon(int64_t step, const std::string& id) noexcept {
     }
 }
 
+namespace {
+
+constexpr std::string_view kCheckpointsFolder = "checkpoints";
+
+// Returns whether a file of this name in an output folder would be replaced by a run's result.
+bool is_result(std::string_view name) {
+    constexpr std::array<std::string_view, 8> kNames = {
+        "adapter",    "config.json",       "generation_config.json",  "merges.txt",
+        "vocab.json", "added_tokens.json", "special_tokens_map.json", "model.pt"};
+    const auto begins = [&](std::string_view beginning) { return name.starts_with(beginning); };
+    return std::ranges::find(kNames, name) != kNames.end() || begins("tokenizer") ||
+           begins("chat_template.") || begins("pytorch_model") ||
+           (begins("model") && name.find(".safetensors") != name.npos);
+}
+
+// Returns whether OUTPUT's run.json is a run's of dslaunch.
+bool has_own_record(const FileTree& tree, const std::string& output) {
+    const auto bytes = tree.open(output + "/run.json");
+    const auto seen = bytes->bytes();
+    const std::string_view text(reinterpret_cast<const char*>(seen.data()), seen.size());
+    return text.empty() || text.starts_with("{\"dslaunch\"");
+}
+
+// Refuses an OUTPUT that is inside a run, or, where it RESUMES, one that only holds runs.
+void require_run_folder(const FileTree& tree, const std::string& output, bool resumes) {
+    namespace fs = std::filesystem;
+    const auto refuse = [&](const char* what, const fs::path& run) {
+        fail(ExitCode::kCheckpoint, "{} is {} of a run, not the run's folder: --output {}",
+             printable(output), what, shell_word(run.string()));
+    };
+    fs::path path = fs::path(output).lexically_normal();
+    if (path.filename().empty()) path = path.parent_path();
+    const auto entries = tree.list(output).value_or(std::vector<FolderEntry>{});
+    const auto has = [&](std::string_view name) {
+        return std::ranges::find(entries, name, &FolderEntry::name) != entries.end();
+    };
+    if (parse_step_folder(path.filename().string()) && has(kManifestName))
+        refuse("a checkpoint", path.parent_path().parent_path());
+    if (path.filename() == kCheckpointsFolder)
+        for (const FolderEntry& entry : entries)
+            if (entry.is_folder && parse_step_folder(entry.name))
+                refuse("the folder of checkpoints", path.parent_path());
+    if (!resumes || has(kCheckpointsFolder)) return;
+    std::vector<std::string> runs;
+    for (const FolderEntry& entry : entries)
+        if (entry.is_folder &&
+            tree.list(fmt::format("{}/{}/{}", output, entry.name, kCheckpointsFolder)))
+            runs.push_back(shell_word((path / entry.name).string()));
+    if (runs.empty()) return;
+    std::ranges::sort(runs);
+    const size_t count = runs.size();
+    if (count > 3) runs.resize(3);
+    fail(ExitCode::kCheckpoint, "{} has no checkpoints, but holds {}: name one with --output: {}{}",
+         printable(output), counted(static_cast<int64_t>(count), "run"), join(runs, ", "),
+         count > 3 ? ", ..." : "");
+}
+
+}  // namespace
+
 void require_unused_output(FileTree& tree, const std::string& output, bool resumes) {
+    require_run_folder(tree, output, resumes);
     for (const StoredCheckpoint& stored :
-         CheckpointStore(tree, output + "/checkpoints", 0).list()) {
+         CheckpointStore(tree, fmt::format("{}/{}", output, kCheckpointsFolder), 0).list()) {
         if (!stored.complete) continue;
         if (resumes) return;
         fail(ExitCode::kCheckpoint,
@@ -299,18 +364,18 @@ void require_unused_output(FileTree& tree, const std::string& output, bool resum
              "--resume, or name another folder with --output (or remove this one)",
              output, stored.step);
     }
-    std::string model;
+    std::string found;
     for (const FolderEntry& entry : tree.list(output).value_or(std::vector<FolderEntry>{})) {
         if (resumes && entry.name == "metrics.jsonl") return;
-        if (entry.name == "model.safetensors" || entry.name == "model.pt" ||
-            entry.name == "adapter")
-            model = entry.name;
+        if (is_result(entry.name) ||
+            (entry.name == "run.json" && !entry.is_folder && !has_own_record(tree, output)))
+            found = found.empty() ? entry.name : std::min(found, entry.name);
     }
-    if (!model.empty())
+    if (!found.empty())
         fail(ExitCode::kCheckpoint,
-             "{}/{}: is there already, and the trained weights would replace it: name another "
-             "folder with --output (or remove this one)",
-             printable(output), model);
+             "{}/{}: is there already, and the run would replace it: name another folder with "
+             "--output (or remove this one)",
+             printable(output), found);
 }
 
 std::vector<StoredCheckpoint> CheckpointStore::list() const {

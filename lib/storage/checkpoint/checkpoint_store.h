@@ -43,9 +43,10 @@ struct CheckpointClaim {
 [[nodiscard]] std::unique_ptr<FileLock> claim_checkpoints(FileTree& tree, const std::string& root,
                                                           const CheckpointClaim& claim = {});
 
-// Throws Error{kCheckpoint} if OUTPUT/checkpoints has complete ones, which a run that begins anew
-// there would mix its own with, or if OUTPUT has a model or an adapter without any, which the
-// trained weights would replace. RESUMES: checkpoints are welcome, and so is what a run has left.
+// Refuses an OUTPUT that a run would spoil, with Error{kCheckpoint}: one with complete checkpoints,
+// one with files that the result would replace (weights, an adapter, config.json, a tokenizer, a
+// run.json that is not dslaunch's), and a folder inside a run. RESUMES: checkpoints and what their
+// run has left are welcome; a folder that only holds runs is refused with their names.
 void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false);
 
 class CheckpointStore {

@@ -173,9 +173,9 @@ TEST_CASE("diff lists the first differences and counts the rest") {
     const Ran few = run(made.folder, words);
     CHECK(few.code == 1);
     CHECK_THAT(few.out, Catch::Contains("... and 29 more differences (--all lists them"));
-    CHECK(std::ranges::count(few.out, '\n') == 2 + 20 + 1 + 1);
+    CHECK(std::ranges::count(few.out, '\n') == 2 + 20 + 1 + 2);
     words.emplace_back("--all");
-    CHECK(std::ranges::count(run(made.folder, words).out, '\n') == 2 + 49 + 1);
+    CHECK(std::ranges::count(run(made.folder, words).out, '\n') == 2 + 49 + 2);
 }
 
 TEST_CASE("export and zero_to_fp32 write the weights, under the name of DeepSpeed's script too") {

@@ -173,7 +173,7 @@ TEST_CASE("a bad command line is refused with what to do") {
         {"--device tpu train.pt", "none of auto, cpu, cuda"},
         {"--device cpu --set dslaunch.device=cuda train.pt", "contradicts --device cpu"},
         {"--set dslaunch.device=\"cpu\" train.pt --device cuda", "contradicts --device cuda"},
-        {"--set dslaunch.device=cpu --set dslaunch.device=cuda t.pt", "contradicts"},
+        {"--set dslaunch.device=cpu --set dslaunch.device=cuda t.pt", "give one of them"},
         {"--nnodes 1:4:5 train.py", "neither N nor MIN:MAX"},
         {"--nnodes 4:1 train.py", "begins with more"},
         {"--nnodes 0:1 train.py", "not a number from 1"},

@@ -97,11 +97,81 @@ TEST_CASE("a folder with a model that no run made there is not trained into") {
         write_file(model, "weights");
         for (const Words& options : {begins, resumes})
             CHECK_THAT(refusal(folder, options, ExitCode::kCheckpoint),
-                       Catch::Contains("the trained weights would replace it"));
+                       Catch::Contains("is there already, and the run would replace it"));
         // What a run has left is looked at by the ranks.
         write_file(folder.path() + "/out/metrics.jsonl", "{}");
         CHECK_NOTHROW(looked_into(folder, resumes));
     }
+}
+
+TEST_CASE("a folder with files that the result would replace is no output folder") {
+    for (const char* name : {"config.json", "tokenizer.json", "tokenizer.model", "run.json",
+                             "chat_template.jinja", "model-00001-of-00002.safetensors"}) {
+        CAPTURE(name);
+        TemporaryFolder folder;
+        copy_model(folder);
+        write_file(folder.path() + "/text.bin", "tokens");
+        write_file(folder.path() + "/models/ds_config.json", kConfig);
+        std::filesystem::create_directories(folder.path() + "/out");
+        write_file(folder.path() + "/out/" + name, "{\"mine\": 1}");
+        CHECK_THAT(refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
+                   Catch::Contains(std::string(name) + ": is there already"));
+    }
+    TemporaryFolder folder;
+    copy_model(folder);
+    write_file(folder.path() + "/text.bin", "tokens");
+    write_file(folder.path() + "/models/ds_config.json", kConfig);
+    std::filesystem::create_directories(folder.path() + "/out/logs");
+    write_file(folder.path() + "/out/run.json", "{\"dslaunch\": \"0.1.0\"}");
+    CHECK_NOTHROW(looked_into(folder, {"--output", "out"}));  // a run that ended before it trained
+}
+
+TEST_CASE("what others call a checkpoint is refused, with the way to begin from it") {
+    TemporaryFolder folder;
+    copy_model(folder);
+    write_file(folder.path() + "/models/ds_config.json", kConfig);
+    const std::vector<std::pair<const char*, const char*>> cases = {
+        {"adapter_config.json", "is an adapter, not a checkpoint: --lora init=found begins"},
+        {"trainer_state.json", "is a checkpoint of Hugging Face's Trainer"}};
+    for (const auto& [file, text] : cases) {
+        std::filesystem::create_directories(folder.path() + "/found");
+        write_file(fmt::format("{}/found/{}", folder.path(), file), "{}");
+        CHECK_THAT(refusal(folder, {"--resume=found"}, ExitCode::kCheckpoint),
+                   Catch::Contains(text));
+        std::filesystem::remove_all(folder.path() + "/found");
+    }
+    write_file(folder.path() + "/w.safetensors", "weights");
+    CHECK_THAT(refusal(folder, {"--resume=w.safetensors"}, ExitCode::kCheckpoint),
+               Catch::Contains("has weights alone"));
+    CHECK_THAT(refusal(folder, {"--data", "models/m.pt,b"}, ExitCode::kInput),
+               Catch::Contains("is one file; `dslaunch data prepare`"));
+}
+
+TEST_CASE("a folder inside a run is no output folder, nor is one that only holds runs") {
+    TemporaryFolder folder;
+    copy_model(folder);
+    write_file(folder.path() + "/text.bin", "tokens");
+    write_file(folder.path() + "/models/ds_config.json", kConfig);
+    for (const char* run : {"a", "b"})
+        std::filesystem::create_directories(
+            fmt::format("{}/runs/{}/checkpoints/step-2", folder.path(), run));
+    write_file(folder.path() + "/runs/a/checkpoints/step-2/manifest.json", "{}");
+    const auto refused = [&](const std::string& output, bool resumes) {
+        Words words = {"--output", output};
+        if (resumes) words.emplace_back("--resume");
+        return refusal(folder, words, ExitCode::kCheckpoint);
+    };
+    for (const bool resumes : {false, true}) {
+        CHECK_THAT(refused("runs/a/checkpoints/", resumes),
+                   Catch::Contains("is the folder of checkpoints of a run") &&
+                       Catch::EndsWith("--output " + folder.path() + "/runs/a"));
+        CHECK_THAT(refused("runs/a/checkpoints/step-2", resumes),
+                   Catch::Contains("is a checkpoint of a run") &&
+                       Catch::EndsWith("--output " + folder.path() + "/runs/a"));
+    }
+    CHECK_THAT(refused("runs", true),
+               Catch::Contains("holds 2 runs") && Catch::Contains(folder.path() + "/runs/a, "));
+    CHECK_NOTHROW(looked_into(folder, {"--output", "runs"}));
 }
 
 TEST_CASE("what is wrong with model, config or data is said before anything starts") {

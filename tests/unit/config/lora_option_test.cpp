@@ -26,6 +26,11 @@ TEST_CASE("--lora sets keys one by one, and lists go on without a key") {
         CHECK_THAT(
             test::error_of(ExitCode::kUsage, [&] { static_cast<void>(lora_overrides(bad)); }),
             Catch::Contains("no brackets, quotes or blanks: targets=q_proj,v_proj"));
+    const auto refused = [](const char* text) {
+        return test::error_of(ExitCode::kUsage, [&] { static_cast<void>(lora_overrides(text)); });
+    };
+    CHECK_THAT(refused("r=4,rank=8"), Catch::Contains("is given twice"));
+    CHECK_THAT(refused("run/adapter"), Catch::Contains("to begin with is init=run/adapter"));
 }
 
 }  // namespace dslaunch

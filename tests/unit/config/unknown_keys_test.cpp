@@ -66,6 +66,18 @@ TEST_CASE("ignored names that speak of the training are warnings with the right 
         REQUIRE(refused.problems.size() == 1);
         CHECK(refused.problems.front().message.find("recipe of axolotl") != std::string::npos);
     }
+    const Resolved model = resolve(
+        parse_config(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama"})", "c"), {});
+    REQUIRE(model.problems.size() == 1);
+    CHECK_THAT(model.problems.front().message, Catch::Contains("the config.json of a model"));
+    const Resolved place = resolve(parse_config("{dslaunch: {data: {folder: x}}}", "c"), {});
+    REQUIRE(place.problems.size() == 1);
+    CHECK_THAT(place.problems.front().message,
+               Catch::Contains("`dslaunch.data` has ") && Catch::Contains("train"));
+    const Resolved decay = resolve(
+        parse_config("{optimizer: {type: AdamW, params: {lr: 0.001, weight_decay: 10}}}", "c"), {});
+    REQUIRE(decay.warnings.size() == 1);
+    CHECK_THAT(decay.warnings.front(), Catch::Contains("takes 0.01 times each weight away"));
     for (const auto& [set, meant] : {std::pair{"learning_rate=1e-4", "optimizer.params.lr"},
                                      {"training.max_steps=3", "dslaunch.steps"},
                                      {"weight_decay=0.1", "optimizer.params.weight_decay"}}) {

@@ -1,4 +1,5 @@
-#include "launcher/run_command.h"
+// `dslaunch [run] [options] TARGET [arguments]` and `dslaunch verify`: from the command line to the
+// job's exit code.
 #include "launcher/run/parse_run.h"
 
 #include <fmt/core.h>
@@ -18,23 +19,21 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
-#include "launch/agent/agent_command.h"
+#include "launch/agent/agent.h"
 #include "launch/machine/held_name.h"
 #include "launch/plan/join_token.h"
 #include "launch/process/standard_streams.h"
 #include "launch/supervise/job.h"
-#include "launcher/hosts/push_command.h"
 #include "launcher/jobs/known_jobs.h"
 #include "launcher/jobs/next_command.h"
 #include "launcher/run/build_job.h"
+#include "launcher/run/commands.h"
 #include "launcher/run/dry_run.h"
 #include "launcher/run/host_source.h"
 #include "launcher/run/mpi_copies.h"
 #include "launcher/run/own_output.h"
 #include "launcher/run/run_options.h"
-#include "launcher/run/slurm_copies.h"
 #include "launcher/run/training_job_checks.h"
-#include "launcher/run/worker_program.h"
 #include "storage/files/file_kind.h"
 #include "storage/files/input_file.h"
 #include "storage/files/mapped_file.h"

@@ -8,45 +8,26 @@
 
 #include "base/error.h"
 #include "base/text/help_page.h"
-#include "launch/agent/agent_command.h"
-#include "launch/transport/tree/relay.h"
-#include "launcher/ckpt/ckpt_command.h"
-#include "launcher/hosts/bundle_command.h"
-#include "launcher/hosts/exec_command.h"
-#include "launcher/hosts/health_command.h"
-#include "launcher/hosts/hosts_command.h"
-#include "launcher/hosts/push_command.h"
-#include "launcher/inputs/completion_command.h"
-#include "launcher/inputs/config_command.h"
-#include "launcher/inputs/pack_command.h"
-#include "launcher/inputs/tokens_command.h"
-#include "launcher/io/io_bench_command.h"
-#include "launcher/jobs/logs_command.h"
-#include "launcher/jobs/ps_command.h"
-#include "launcher/jobs/report_command.h"
-#include "launcher/jobs/stop_command.h"
+#include "launch/agent/agent.h"
+#include "launch/transport/tree/tree_transport.h"
 #include "launcher/run/parse_run.h"
-#include "launcher/run/worker_program.h"
-#include "launcher/run_command.h"
 
 namespace dslaunch::launcher {
 namespace {
 
-using Words = std::span<const std::string>;
-
 // Runs COMMAND with the words behind its name.
-template <int (*Command)(Words)>
-int own(Words words) {
+template <int (*Command)(CommandWords)>
+int own(CommandWords words) {
     return Command(words.subspan(1));
 }
 
 // The name is that of a role of dsworker, which reads models.
-int worker_role(Words words) {
+int worker_role(CommandWords words) {
     become_worker(words);
 }
 
 // The same, and it may be shared by the ranks of a job.
-int shared_role(Words words) {
+int shared_role(CommandWords words) {
     if (chooses_ranks(words)) return run_role(words);
     become_worker(words);
 }
@@ -59,11 +40,11 @@ std::vector<std::string> offered_names() {
     return offered;
 }
 
-int completion(Words words) {
+int completion(CommandWords words) {
     return completion_command(words.subspan(1), offered_names());
 }
 
-int run(Words words) {
+int run(CommandWords words) {
     const std::vector<std::string> offered = offered_names();
     const RunAs as = words.front() == "run"      ? RunAs::kRun
                      : words.front() == "verify" ? RunAs::kVerify
@@ -71,7 +52,7 @@ int run(Words words) {
     return run_command(words.subspan(as == RunAs::kUnnamed ? 0 : 1), as, offered);
 }
 
-int relay(Words words) {
+int relay(CommandWords words) {
     const bool same_machine = words.size() == 3 && words[2] == "--same-machine";
     if (words.size() < 2 || words[1] != "--stdio" || (words.size() > 2 && !same_machine)) {
         fail(ExitCode::kUsage,

@@ -6,13 +6,15 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/run/commands.h"
+
 namespace dslaunch::launcher {
 
 struct Subcommand {
     const char* name;
     const char* help;  // what it does, in `dslaunch --help`; empty: not listed
     // Runs the subcommand. WORDS begin with its name. The result is the exit code. Throws Error.
-    int (*run)(std::span<const std::string> words);
+    int (*run)(CommandWords words);
     bool drops_token = false;  // true: neither ssh nor a command on a host inherits the token
                                // variable
     bool is_offered = true;    // true: it is suggested for a mistyped word

@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "base/text/torch_reason.h"
 #include "config/run/run_config.h"
-#include "launch/machine/gpu_count.h"
 #include "launch/machine/gpu_use.h"
 #include "launch/machine/machine_name.h"
 #include "launch/plan/worker_environment.h"

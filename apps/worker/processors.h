@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "launch/machine/control_group.h"
+#include "launch/machine/machine_topology.h"
 
 namespace dslaunch::worker {
 

@@ -25,6 +25,10 @@ inline constexpr HealthOp kHealthOps[] = {
     HealthOp::kBroadcast, HealthOp::kSendReceive,   HealthOp::kBarrier, HealthOp::kAllReduce,
     HealthOp::kAllGather, HealthOp::kReduceScatter, HealthOp::kAllToAll};
 
+inline bool is_known(HealthOp op) {
+    return op <= HealthOp::kAllToAll;
+}
+
 // "all_reduce"
 [[nodiscard]] const char* health_op_name(HealthOp op);
 // Bus bandwidth over algorithm bandwidth, as nccl-tests reckons it: what each link must carry at

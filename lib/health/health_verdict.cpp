@@ -424,19 +424,8 @@ bool any_broken(const HealthSamples& samples) {
 }
 
 const char* subject_name(HealthFinding::Subject subject) {
-    switch (subject) {
-        case HealthFinding::Subject::kHost:
-            return "host";
-        case HealthFinding::Subject::kLink:
-            return "link";
-        case HealthFinding::Subject::kDirection:
-            return "direction";
-        case HealthFinding::Subject::kRank:
-            return "rank";
-        case HealthFinding::Subject::kEverything:
-            return "everything";
-    }
-    DSL_CHECK(false, "subject {}", static_cast<int>(subject));
+    static constexpr const char* kNames[] = {"host", "link", "direction", "rank", "everything"};
+    return kNames[static_cast<size_t>(subject)];
 }
 
 }  // namespace dslaunch::health

@@ -9,7 +9,6 @@
 #include <map>
 
 #include "launch/files/file_facts.h"
-#include "launch/files/hash_cache.h"
 #include "support/catch.h"
 #include "support/saving_job.h"
 #include "support/text_tools.h"

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "fuzz/error_checks.h"
-#include "launcher/hosts/bundle_manifest.h"
+#include "launcher/hosts/bundle_archive.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "fuzz/error_checks.h"
-#include "launch/hosts/filter.h"
+#include "launch/hosts/hostfile.h"
 
 namespace {
 

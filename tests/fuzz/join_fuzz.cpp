@@ -62,7 +62,7 @@ void play_stranger(std::string_view text, size_t piece, bool has_token) {
     DSL_CHECK(!has_token || heard != LauncherHandshake::State::kProven,
               "nobody is proven without the token");
     if (heard == LauncherHandshake::State::kProven) {
-        DSL_CHECK(decode_join_identity(encode(launcher.identity())) == launcher.identity(),
+        DSL_CHECK(decode<JoinIdentity>(encode(launcher.identity())) == launcher.identity(),
                   "an identity is what its bytes say");
     }
     AgentHandshake agent(used, {});

@@ -10,10 +10,8 @@
 #include "base/check.h"
 #include "health/health_record.h"
 #include "launch/agent/device_report.h"
-#include "launch/agent/leftover_processes.h"
 #include "launch/agent/machine_facts.h"
-#include "launch/agent/node_report.h"
-#include "launch/network/network_messages.h"
+#include "launch/network/network.h"
 #include "launch/protocol/control.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
@@ -30,10 +28,6 @@ template <auto Decode>
 void read_twice(std::string_view bytes) {
     const std::string once = encode(Decode(bytes));
     DSL_CHECK(encode(Decode(once)) == once, "what is written is read back");
-}
-
-inline Heartbeat decode_heartbeat_bytes(std::string_view bytes) {
-    return decode_heartbeat(std::string(bytes));
 }
 
 inline void read_health_records(std::string_view bytes) {
@@ -67,48 +61,49 @@ inline constexpr MessageDecoder kAgentMessages[] = {
     row(FrameKind::kControl, read_twice<decode<WorkerControl>>),
     row(FrameKind::kProblem, read_twice<decode<AgentProblem>>),
     row(FrameKind::kAskedToEnd, read_twice<decode<SignalRequest>>),
-    row(FrameKind::kListen, read_twice<decode_listen_request>),
-    row(FrameKind::kListening, read_twice<decode_listen_reply>),
-    row(FrameKind::kProbe, read_twice<decode_probe_request>),
-    row(FrameKind::kProbed, read_twice<decode_probe_reply>),
-    row(FrameKind::kChooseNetwork, read_twice<decode_choose_request>),
-    row(FrameKind::kMachineFacts, read_twice<decode_machine_facts>),
-    row(FrameKind::kReportRequest, read_twice<decode_report_request>),
-    row(FrameKind::kNodeReport, read_twice<decode_node_report>),
-    row(FrameKind::kPushOffer, read_twice<decode_push_offer>),
-    row(FrameKind::kPushChunks, read_twice<decode_push_chunks>),
-    row(FrameKind::kPushPiece, read_twice<decode_push_piece>),
-    row(FrameKind::kPushAnswer, read_twice<decode_push_answer>),
-    row(FrameKind::kFetch, read_twice<decode_fetch_request>),
-    row(FrameKind::kFetched, read_twice<decode_fetch_reply>),
-    row(FrameKind::kStopJob, read_twice<decode_stop_request>),
-    row(FrameKind::kJobStopped, read_twice<decode_stop_reply>),
-    row(FrameKind::kDevices, read_twice<decode_device_request>),
-    row(FrameKind::kDeviceReport, read_twice<decode_device_report>),
-    row(FrameKind::kEndProcess, read_twice<decode_end_request>),
-    row(FrameKind::kProcessEnded, read_twice<decode_end_reply>),
+    row(FrameKind::kListen, read_twice<decode<ListenRequest>>),
+    row(FrameKind::kListening, read_twice<decode<ListenReply>>),
+    row(FrameKind::kProbe, read_twice<decode<ProbeRequest>>),
+    row(FrameKind::kProbed, read_twice<decode<ProbeReply>>),
+    row(FrameKind::kChooseNetwork, read_twice<decode<ChooseRequest>>),
+    row(FrameKind::kMachineFacts, read_twice<decode<MachineFacts>>),
+    row(FrameKind::kReportRequest, read_twice<decode<ReportRequest>>),
+    row(FrameKind::kNodeReport, read_twice<decode<NodeReport>>),
+    row(FrameKind::kPushOffer, read_twice<decode<PushOffer>>),
+    row(FrameKind::kPushChunks, read_twice<decode<PushChunks>>),
+    row(FrameKind::kPushPiece, read_twice<decode<PushPiece>>),
+    row(FrameKind::kPushAnswer, read_twice<decode<PushAnswer>>),
+    row(FrameKind::kFetch, read_twice<decode<FetchRequest>>),
+    row(FrameKind::kFetched, read_twice<decode<FetchReply>>),
+    row(FrameKind::kStopJob, read_twice<decode<StopJobRequest>>),
+    row(FrameKind::kJobStopped, read_twice<decode<StopJobReply>>),
+    row(FrameKind::kDevices, read_twice<decode<DeviceUseRequest>>),
+    row(FrameKind::kDeviceReport, read_twice<decode<DeviceUseReport>>),
+    row(FrameKind::kEndProcess, read_twice<decode<EndProcessRequest>>),
+    row(FrameKind::kProcessEnded, read_twice<decode<EndProcessReply>>),
 };
 
 inline constexpr MessageDecoder kRelayMessages[] = {
-    row(RelayFrameKind::kHello, read_twice<decode_relay<RelayHello>>),
-    row(RelayFrameKind::kHosts, read_twice<decode_relay<RelayHosts>>),
-    row(RelayFrameKind::kInput, read_twice<decode_relay<RelayBytes>>),
-    row(RelayFrameKind::kCredit, read_twice<decode_relay<RelayCredit>>),
-    row(RelayFrameKind::kCloseInput, read_twice<decode_relay<RelayPlace>>),
-    row(RelayFrameKind::kAbandon, read_twice<decode_relay<RelayPlace>>),
-    row(RelayFrameKind::kOutput, read_twice<decode_relay<RelayBytes>>),
-    row(RelayFrameKind::kDiagnostic, read_twice<decode_relay<RelayBytes>>),
-    row(RelayFrameKind::kEnded, read_twice<decode_relay<RelayEnded>>),
+    row(RelayFrameKind::kHello, read_twice<decode<RelayHello>>),
+    row(RelayFrameKind::kHosts, read_twice<decode<RelayHosts>>),
+    row(RelayFrameKind::kInput, read_twice<decode<RelayBytes>>),
+    row(RelayFrameKind::kCredit, read_twice<decode<RelayCredit>>),
+    row(RelayFrameKind::kCloseInput, read_twice<decode<RelayPlace>>),
+    row(RelayFrameKind::kAbandon, read_twice<decode<RelayPlace>>),
+    row(RelayFrameKind::kOutput, read_twice<decode<RelayBytes>>),
+    row(RelayFrameKind::kDiagnostic, read_twice<decode<RelayBytes>>),
+    row(RelayFrameKind::kEnded, read_twice<decode<RelayEnded>>),
 };
 
 inline constexpr MessageDecoder kWorkerMessages[] = {
-    row(ControlKind::kHeartbeat, read_twice<decode_heartbeat_bytes>),
+    row(ControlKind::kHeartbeat, read_twice<decode<Heartbeat>>),
+    row(ControlKind::kFailure, read_twice<decode<AgentProblem>>),
     row(ControlKind::kHealth, read_twice<decode_health>),
 };
 
 inline constexpr MessageDecoder kOtherMessages[] = {
     {-1, read_health_records},
-    {-1, read_twice<decode_join_identity>},
+    {-1, read_twice<decode<JoinIdentity>>},
 };
 
 }  // namespace dslaunch::fuzz

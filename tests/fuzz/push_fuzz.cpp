@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "fuzz/error_checks.h"
 #include "launch/agent/push_receiver.h"
-#include "launch/files/sha256.h"
+#include "launch/files/file_facts.h"
 
 namespace {
 
@@ -88,11 +88,11 @@ class Session {
             case 2:
                 return receiver_.take_piece(next_piece(bytes));
             case 3:
-                return offer(inside(decode_push_offer(bytes)));
+                return offer(inside(decode<PushOffer>(bytes)));
             case 4:
-                return receiver_.take_chunks(decode_push_chunks(bytes));
+                return receiver_.take_chunks(decode<PushChunks>(bytes));
             default:
-                return receiver_.take_piece(decode_push_piece(bytes));
+                return receiver_.take_piece(decode<PushPiece>(bytes));
         }
     }
 

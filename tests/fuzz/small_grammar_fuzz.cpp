@@ -24,7 +24,7 @@
 #include "base/text/words.h"
 #include "fuzz/error_checks.h"
 #include "launch/hosts/hostfile.h"
-#include "launch/machine/connection_signs.h"
+#include "launch/machine/launcher_lease.h"
 #include "launch/machine/gpu_use.h"
 #include "launch/machine/machine_topology.h"
 #include "launch/plan/secrets.h"

@@ -20,7 +20,6 @@
 #include "base/fd.h"
 #include "fuzz/error_checks.h"
 #include "launch/transport/ssh/ssh_config.h"
-#include "launch/transport/ssh/ssh_keywords.h"
 #include "launch/transport/ssh/ssh_target.h"
 
 namespace {

@@ -1,5 +1,3 @@
-#include "launcher/ckpt/ckpt_command.h"
-
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <fnmatch.h>
@@ -13,6 +11,7 @@
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "launcher/ckpt/ckpt_parts.h"
+#include "launcher/run/commands.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 
 namespace dslaunch::launcher {
@@ -86,17 +85,8 @@ std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
 }
 
 std::string_view kind_name(storage::TensorKind kind) {
-    switch (kind) {
-        case storage::TensorKind::kTrained:
-            return "trained";
-        case storage::TensorKind::kFrozen:
-            return "frozen";
-        case storage::TensorKind::kBuffer:
-            return "buffer";
-        case storage::TensorKind::kRankBuffer:
-            return "rank-buffer";
-    }
-    return "";
+    static constexpr std::string_view kNames[] = {"trained", "frozen", "buffer", "rank-buffer"};
+    return kNames[static_cast<size_t>(kind)];
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

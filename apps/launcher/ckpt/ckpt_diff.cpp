@@ -24,22 +24,9 @@ struct DiffArguments {
 };
 
 const char* kind_word(storage::TensorDiff::Kind kind) {
-    using Kind = storage::TensorDiff::Kind;
-    switch (kind) {
-        case Kind::kOnlyInA:
-            return "only-in-a";
-        case Kind::kOnlyInB:
-            return "only-in-b";
-        case Kind::kShape:
-            return "shape";
-        case Kind::kDType:
-            return "dtype";
-        case Kind::kUpdates:
-            return "updates";
-        case Kind::kValues:
-            return "values";
-    }
-    return "";
+    static constexpr const char* kWords[] = {"only-in-a", "only-in-b", "shape",
+                                             "dtype",     "updates",   "values"};
+    return kWords[static_cast<size_t>(kind)];
 }
 
 std::string text_of(const storage::TensorDiff& diff) {

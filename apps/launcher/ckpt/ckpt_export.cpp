@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "base/error.h"
@@ -10,9 +11,11 @@
 #include "base/terminal/progress.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
-#include "launcher/run/worker_program.h"
+#include "launcher/run/commands.h"
 #include "storage/export/source_of_path.h"
 #include "storage/export/weight_export.h"
+#include "storage/huggingface/model_folder.h"
+#include "storage/huggingface/named_place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -88,15 +91,44 @@ void require_whole_model(const storage::TensorSource& source, const ExportArgume
          printable(source.path()), printable(arguments.path), printable(arguments.options.out));
 }
 
+// True if the run with the checkpoint at PATH wrote an archive and no folder of Hugging Face.
+bool trained_archive(const std::string& path) {
+    std::filesystem::path place = std::filesystem::absolute(path).lexically_normal();
+    for (int above = 0; above < 3; ++above, place = place.parent_path())
+        if (storage::archive_of_job(place.string())) return true;
+    return false;
+}
+
+// Refuses the config of a model with another number of tokens than SOURCE has an embedding for.
+void require_own_config(const storage::TensorSource& source, const std::string& folder) {
+    storage::TransformerConfig config;
+    try {
+        config = storage::open_model_folder(folder).config;
+    } catch (const Error&) {
+        return;  // a family that is not read here
+    }
+    for (const storage::CheckpointTensor& tensor : source.tensors())
+        if (tensor.shape.size() == 2 && tensor.shape.front() == config.vocabulary) return;
+    fail(ExitCode::kInput,
+         "--config-from {}: is of another model: it has {}, and {} has no embedding of as many",
+         printable(folder), counted(config.vocabulary, "token"), printable(source.path()));
+}
+
 void warn_without_config(const ExportArguments& arguments) {
     const std::string& out = arguments.options.out;
     if (arguments.format != "hf" || out.ends_with(".safetensors") ||
         access((out + "/config.json").c_str(), F_OK) == 0)
         return;
+    const std::string way =
+        trained_archive(arguments.path)
+            ? fmt::format("the run trained an archive, which has none; as an archive it is written "
+                          "by: dslaunch ckpt export {} NEW.pt --format torchscript --model "
+                          "TRAINED.pt",
+                          printable(arguments.path))
+            : "--config-from DIR copies it from the folder of the model that was trained";
     print_message(
-        fmt::format("dslaunch: warning: {} has no config.json, so nothing loads it as a model: "
-                    "--config-from DIR copies it from the folder of the model that was trained",
-                    printable(out)));
+        fmt::format("dslaunch: warning: {} has no config.json, so nothing loads it as a model: {}",
+                    printable(out), way));
 }
 
 storage::ExportOptions options_of(const ExportArguments& arguments) {
@@ -159,7 +191,11 @@ void run_export(const ExportArguments& arguments) {
         fail(ExitCode::kUsage, "{}: --config-from needs a folder to copy to, this is a file",
              options.out);
     // The check comes before the weights, so that a wrong folder is reported at once.
-    if (with_config) storage::check_model_config(arguments.config_from);
+    if (with_config) {
+        storage::check_model_config(arguments.config_from);
+        require_own_config(*source, arguments.config_from);
+        storage::require_new_config(arguments.config_from, options.out, options.force);
+    }
     Progress progress("ckpt", "writing the weights");
     const storage::ExportReport report = storage::export_weights(*source, options);
     progress.end();

@@ -17,7 +17,6 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
-#include "launch/files/sha256.h"
 #include "launch/files/ustar.h"
 #include "storage/files/atomic_file.h"
 

@@ -1,5 +1,4 @@
-#include "launcher/hosts/bundle_command.h"
-
+// `dslaunch bundle OUT.tar.zst [FILE…]`: the installation and files as one archive.
 #include <fmt/core.h>
 
 #include <vector>
@@ -8,9 +7,10 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
-#include "launch/push/installation.h"
+#include "launch/push/push_sender.h"
 #include "launcher/hosts/bundle_archive.h"
 #include "launcher/hosts/push_files.h"
+#include "launcher/run/commands.h"
 #include "storage/disk/output_place.h"
 
 namespace dslaunch::launcher {

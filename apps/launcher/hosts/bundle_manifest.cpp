@@ -1,4 +1,4 @@
-#include "launcher/hosts/bundle_manifest.h"
+#include "launcher/hosts/bundle_archive.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

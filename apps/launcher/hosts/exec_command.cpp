@@ -1,5 +1,4 @@
-#include "launcher/hosts/exec_command.h"
-
+// `dslaunch exec [options] -- COMMAND…`: one program on all hosts, equal outputs shown once.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,14 +11,15 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "base/text/json.h"
+#include "launch/fleet/fleet.h"
 #include "launch/fleet/fleet_exec.h"
-#include "launch/fleet/output_groups.h"
 #include "launch/hosts/host_list.h"
 #include "launch/process/spawn.h"
 #include "launch/process/standard_streams.h"
 #include "launch/supervise/job.h"
 #include "launch/transport/tree/tree_transport.h"
 #include "launcher/hosts/host_command.h"
+#include "launcher/run/commands.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -81,7 +81,7 @@ void print_groups(const HostTargets& targets, const std::vector<launch::ExecResu
         texts.push_back(std::move(text));
         who.push_back(i);
     }
-    for (launch::OutputGroup& group : launch::group_equal(texts)) {
+    for (launch::EqualTexts& group : launch::group_equal(texts)) {
         for (size_t& host : group.hosts) host = who[host];
         fmt::print("{}:\n{}", names_of(targets, group.hosts), lines_of(group.text, ""));
     }
@@ -108,7 +108,7 @@ void print_failures(const HostTargets& targets, const std::vector<launch::ExecRe
     if (who.empty()) return;
     print_message(fmt::format("dslaunch: failed on {} of {}:", who.size(),
                               counted(std::ssize(results), "host")));
-    for (launch::OutputGroup& group : launch::group_equal(texts)) {
+    for (launch::EqualTexts& group : launch::group_equal(texts)) {
         for (size_t& host : group.hosts) host = who[host];
         print_message(fmt::format("  {}: {}", names_of(targets, group.hosts), group.text));
     }

@@ -1,5 +1,6 @@
-#include "launcher/hosts/health_command.h"
-
+// `dslaunch health [options]`: starts `dsworker health` on every slot as a job is started, collects
+// the measurements of the ranks, and prints which ranks, links or hosts are at fault. See
+// docs/guide/health.md.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -19,14 +20,13 @@
 #include "launch/supervise/job.h"
 #include "launcher/hosts/host_command.h"
 #include "launcher/run/build_job.h"
+#include "launcher/run/commands.h"
 #include "launcher/run/dry_run.h"
 #include "launcher/run/host_source.h"
 #include "launcher/run/mpi_copies.h"
 #include "launcher/run/option_table.h"
 #include "launcher/run/parse_run.h"
 #include "launcher/run/run_options.h"
-#include "launcher/run/slurm_copies.h"
-#include "launcher/run/worker_program.h"
 
 namespace dslaunch::launcher {
 namespace {

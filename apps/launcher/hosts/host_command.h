@@ -1,12 +1,15 @@
 // The command lines of commands on hosts (exec, health, hosts, push): options of `run`, from the
-// same table, and the command's own options.
+// same table, and the command's own options. And a host's GPUs as JSON.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/text/json.h"
+#include "launch/agent/device_report.h"
 #include "launch/plan/job_spec.h"
 #include "launch/transport/transport.h"
 #include "launcher/run/options.h"
@@ -45,5 +48,13 @@ struct HostTargets {
 // The hosts that OPTIONS name; without a hostfile this machine. Notes go to stderr. Throws
 // Error{kUsage} as build_job().
 [[nodiscard]] HostTargets find_hosts(const RunOptions& options);
+
+// Writes these fields into the open object: "note", "gpus": [{"index", "name", "memory_bytes",
+// "used_bytes", "uuid", "driver", "ecc_errors", "nvlinks", "pcie_generation", "pcie_lanes",
+// "pcie_lanes_max"}], "processes": [{"pid", "user", "own", "command", "age_s", "job_id", "rank",
+// "gpus": [{"index", "bytes"}]}]; -1: not known. JOB_OF names the job of a process, or nothing.
+void device_report_fields(const launch::DeviceUseReport& report,
+                          const std::function<std::string(const launch::DeviceProcess&)>& job_of,
+                          JsonWriter& json);
 
 }  // namespace dslaunch::launcher

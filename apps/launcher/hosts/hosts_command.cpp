@@ -1,5 +1,4 @@
-#include "launcher/hosts/hosts_command.h"
-
+// `dslaunch hosts check`: the state of all hosts in one table.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,12 +12,11 @@
 #include "base/text/json.h"
 #include "base/text/text_table.h"
 #include "launch/files/file_facts.h"
-#include "launch/fleet/host_check.h"
+#include "launch/fleet/host_question.h"
 #include "launch/supervise/job.h"
 #include "launch/transport/tree/tree_transport.h"
-#include "launcher/hosts/device_report_json.h"
 #include "launcher/hosts/host_command.h"
-#include "launcher/hosts/trust_command.h"
+#include "launcher/run/commands.h"
 
 namespace dslaunch::launcher {
 namespace {

@@ -1,5 +1,4 @@
-#include "launcher/hosts/push_command.h"
-
+// `dslaunch push`: dslaunch, its libraries, models and data to all hosts; and `run --push`.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -15,17 +14,17 @@
 #include "base/text.h"
 #include "base/text/json.h"
 #include "launch/files/file_facts.h"
-#include "launch/fleet/output_groups.h"
+#include "launch/fleet/fleet.h"
 #include "launch/hosts/host_list.h"
 #include "launch/process/standard_streams.h"
-#include "launch/push/installation.h"
-#include "launch/push/push_job.h"
+#include "launch/push/push_sender.h"
 #include "launch/supervise/job.h"
-#include "launch/transport/host_addresses.h"
+#include "launch/transport/transport.h"
 #include "launch/transport/tree/tree_transport.h"
 #include "launcher/hosts/bundle_archive.h"
 #include "launcher/hosts/host_command.h"
 #include "launcher/hosts/push_files.h"
+#include "launcher/run/commands.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -107,7 +106,7 @@ std::string summary(const launch::PushJob& job, const std::vector<launch::Pushed
         who.push_back(i);
     }
     std::string text;
-    for (const launch::OutputGroup& group : launch::group_equal(texts)) {
+    for (const launch::EqualTexts& group : launch::group_equal(texts)) {
         std::vector<std::string> names;
         for (const size_t host : group.hosts) names.push_back(job.hosts[who[host]].name);
         text += fmt::format("{}{}{}: {}\n", of_failures ? "  " : "", launch::fold_names(names),

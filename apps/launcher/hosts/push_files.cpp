@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "launch/process/standard_streams.h"
-#include "launch/push/installation.h"
+#include "launch/push/push_sender.h"
 
 namespace dslaunch::launcher {
 

@@ -1,5 +1,4 @@
-#include "launcher/inputs/completion_command.h"
-
+// `dslaunch completion bash|zsh`: a script for the shell, and the words that it offers.
 #include <fmt/core.h>
 
 #include <string>
@@ -7,6 +6,7 @@
 
 #include "base/text.h"
 #include "base/text/command_line.h"
+#include "launcher/run/commands.h"
 
 namespace dslaunch::launcher {
 namespace {

@@ -1,5 +1,5 @@
-#include "launcher/inputs/config_command.h"
-
+// `dslaunch config check FILE` and `dslaunch config keys`: the meaning of a config, before anything
+// runs.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include "base/text/command_line.h"
 #include "config/resolve/resolve.h"
 #include "config/schema/schema.h"
+#include "launcher/run/commands.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::launcher {

@@ -1,5 +1,5 @@
-#include "launcher/inputs/pack_command.h"
-
+// `dslaunch pack ARCHIVE …`: puts a config, data references and other files into the archive, so
+// that the archive alone is the job. Reads no tensor.
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +17,7 @@
 #include "base/text/file_faults.h"
 #include "config/resolve/resolve.h"
 #include "launcher/inputs/packed_config.h"
+#include "launcher/run/commands.h"
 #include "storage/disk/output_place.h"
 #include "storage/files/zip_archive.h"
 

@@ -1,5 +1,4 @@
-#include "launcher/inputs/tokens_command.h"
-
+// `dslaunch tokens bytes TEXT -o FILE`: text as a token file, one uint16 token a byte.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
+#include "launcher/run/commands.h"
 #include "storage/disk/output_place.h"
 #include "storage/files/atomic_file.h"
 

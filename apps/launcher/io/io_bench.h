@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "launcher/io/fio_run.h"
 #include "launcher/io/io_measure.h"
 #include "storage/disk/disk_facts.h"
 #include "storage/swap/io_settings.h"

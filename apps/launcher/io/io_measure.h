@@ -1,10 +1,13 @@
 // One figure of a disk: the rate at which a block file moves bytes with one setting, and the
 // processor time for them. Data path: io-bench -> measurement -> block file. Threads: the caller's,
-// and those of the engine.
+// and those of the engine. The figure of fio, if it is installed, is there to compare with.
 #pragma once
 
 #include <functional>
+#include <initializer_list>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "base/clock.h"
 #include "storage/disk/backing_files.h"
@@ -43,5 +46,28 @@ struct IoFigure {
 [[nodiscard]] IoFigure measure_io_both(const storage::BackingFiles& files, const IoCell& cell,
                                        std::span<std::byte> memory, Duration duration,
                                        const std::function<void()>& check);
+
+struct FioRequest {
+    std::string program;  // fio's path
+    std::string engine;   // fio's name for it: "io_uring", "libaio"
+    std::string file;     // an existing file of at least LENGTH
+    Bytes length;
+    IoCell cell;        // the cell's engine is ignored
+    bool both = false;  // read the first half and write the second at once, whatever CELL says
+    Duration duration{};
+};
+
+// The path of fio by the variable PATH; nullopt if fio is not installed.
+[[nodiscard]] std::optional<std::string> find_fio();
+
+// Runs fio and waits for it; with io_uring its files and memory are registered and in huge pages,
+// as in measure_io(). If CHECK throws, ends fio and throws the same. Throws Error{kSetup} with
+// fio's output if fio fails.
+[[nodiscard]] IoFigure run_fio(const FioRequest& request, const std::function<void()>& check);
+
+// The figure in fio's JSON for its only job or group of jobs, in DIRECTIONS together. Throws
+// Error{kSetup}.
+[[nodiscard]] IoFigure parse_fio(const std::string& json,
+                                 std::initializer_list<storage::IoDirection> directions);
 
 }  // namespace dslaunch::launcher

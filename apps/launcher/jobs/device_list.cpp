@@ -14,7 +14,6 @@
 #include "base/text/text_table.h"
 #include "launch/supervise/job.h"
 #include "launch/transport/tree/tree_transport.h"
-#include "launcher/hosts/device_report_json.h"
 #include "launcher/hosts/host_command.h"
 
 namespace dslaunch::launcher {
@@ -61,7 +60,8 @@ std::vector<HostDevices> decode_devices(const std::vector<launch::HostAnswer>& a
     std::vector<HostDevices> hosts;
     for (const launch::HostAnswer& answer : answers) {
         hosts.push_back({answer.host, answer.error, {}});
-        if (answer.payload) hosts.back().report = launch::decode_device_report(*answer.payload);
+        if (answer.payload)
+            hosts.back().report = launch::decode<launch::DeviceUseReport>(*answer.payload);
     }
     return hosts;
 }

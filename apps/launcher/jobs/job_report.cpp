@@ -1,5 +1,5 @@
-#include "launcher/jobs/job_report.h"
-
+// The facts of one job for a bug report: its record, its output folder, dslaunch's messages at its
+// end, the last lines of its ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/text/text_table.h"
+#include "launcher/jobs/report.h"
 
 namespace dslaunch::launcher {
 namespace {

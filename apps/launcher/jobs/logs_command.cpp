@@ -1,5 +1,4 @@
-#include "launcher/jobs/logs_command.h"
-
+// `dslaunch logs JOB`: the output of a job's ranks, from its output folder or from its record.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -20,6 +19,7 @@
 #include "base/text/json.h"
 #include "launch/process/line_splitter.h"
 #include "launcher/jobs/known_jobs.h"
+#include "launcher/run/commands.h"
 
 namespace dslaunch::launcher {
 namespace {

@@ -1,5 +1,5 @@
-#include "launcher/jobs/machine_report.h"
-
+// The facts of this machine for a bug report: system, processor, memory, GPUs, libraries, limits,
+// cgroup, programs, variables.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -11,14 +11,14 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/fd.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
 #include "launch/hosts/hostfile.h"
-#include "launch/machine/gpu_count.h"
+#include "launch/machine/gpu_use.h"
 #include "launch/plan/environment_file.h"
-#include "launch/process/program_output.h"
 #include "launch/process/spawn.h"
+#include "launch/process/text_or_empty.h"
+#include "launcher/jobs/report.h"
 #include "launcher/run/build_job.h"
 
 namespace dslaunch::launcher {
@@ -28,23 +28,15 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kProgramMax{5'000};
 
-std::string read_or(const std::string& path, const std::string& otherwise) {
-    try {
-        return read_file(path, 4U << 20);
-    } catch (const Error&) {
-        return otherwise;
-    }
-}
-
 std::string output_of(const std::vector<std::string>& command) {
     return launch::program_output(command, kProgramMax);
 }
 
-std::string first_line(const std::string& text) {
+std::string first_line(const std::string& text, const std::string& otherwise = "") {
     for (const std::string& line : split(text, '\n')) {
         if (!trim(line).empty()) return std::string(trim(line));
     }
-    return "";
+    return otherwise;
 }
 
 // The value of the first line of TEXT that begins with KEY and SEPARATOR.
@@ -69,15 +61,15 @@ std::string space_text(const std::string& path) {
 ReportSection system_section() {
     struct utsname system {};
     ::uname(&system);
-    const std::string cpu = read_or("/proc/cpuinfo", "");
-    const std::string memory = read_or("/proc/meminfo", "");
+    const std::string cpu = launch::text_or_empty("/proc/cpuinfo");
+    const std::string memory = launch::text_or_empty("/proc/meminfo");
     const std::string flags = fmt::format(" {} ", field(cpu, "flags", ':'));
     std::string isa;
     for (const char* name : {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16"}) {
         if (flags.find(fmt::format(" {} ", name)) != std::string::npos)
             isa += fmt::format("{}{}", isa.empty() ? "" : " ", name);
     }
-    std::string os = field(read_or("/etc/os-release", ""), "PRETTY_NAME", '=');
+    std::string os = field(launch::text_or_empty("/etc/os-release"), "PRETTY_NAME", '=');
     std::erase(os, '"');
     ReportSection section{"system", {}, ""};
     section.facts = {
@@ -88,8 +80,8 @@ ReportSection system_section() {
         {"instructions", isa},
         {"processors",
          fmt::format("{} online, {} in this process's set", ::sysconf(_SC_NPROCESSORS_ONLN),
-                     field(read_or("/proc/self/status", ""), "Cpus_allowed_list", ':'))},
-        {"load", first_line(read_or("/proc/loadavg", "unknown"))},
+                     field(launch::text_or_empty("/proc/self/status"), "Cpus_allowed_list", ':'))},
+        {"load", first_line(launch::text_or_empty("/proc/loadavg"), "unknown")},
         {"memory", fmt::format("{}, {} available", field(memory, "MemTotal", ':'),
                                field(memory, "MemAvailable", ':'))},
         {"swap", field(memory, "SwapTotal", ':')},
@@ -105,7 +97,8 @@ ReportSection system_section() {
 ReportSection gpu_section() {
     ReportSection section{"GPUs", {{"devices", std::to_string(launch::count_gpus())}}, ""};
     section.facts.emplace_back(
-        "driver", first_line(read_or("/proc/driver/nvidia/version", "no NVIDIA driver")));
+        "driver",
+        first_line(launch::text_or_empty("/proc/driver/nvidia/version"), "no NVIDIA driver"));
     if (launch::count_gpus() > 0) {
         section.text =
             output_of({"nvidia-smi", "--query-gpu=index,name,memory.total,driver_version",
@@ -164,15 +157,17 @@ ReportSection limit_section() {
         section.facts.emplace_back(
             name, fmt::format("{}, at most {}", text(limit.rlim_cur), text(limit.rlim_max)));
     }
-    const std::string own = first_line(read_or("/proc/self/cgroup", "none"));
+    const std::string own = first_line(launch::text_or_empty("/proc/self/cgroup"), "none");
     section.facts.emplace_back("cgroup", own);
     const std::string folder =
         fmt::format("/sys/fs/cgroup{}", own.substr(std::min(own.size(), own.rfind(':') + 1)));
     for (const char* file : {"memory.max", "memory.current", "cpu.max", "pids.max"}) {
-        const std::string value = first_line(read_or(fmt::format("{}/{}", folder, file), ""));
+        const std::string value =
+            first_line(launch::text_or_empty(fmt::format("{}/{}", folder, file)));
         if (!value.empty()) section.facts.emplace_back(fmt::format("cgroup {}", file), value);
     }
-    const std::string v1 = first_line(read_or("/sys/fs/cgroup/memory/memory.limit_in_bytes", ""));
+    const std::string v1 =
+        first_line(launch::text_or_empty("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
     // The kernel's "no limit" is the largest number of whole pages.
     const bool is_limited = parse_int(v1).value_or(0) < (int64_t{1} << 62);
     if (!v1.empty()) section.facts.emplace_back("cgroup v1 memory", is_limited ? v1 : "unlimited");

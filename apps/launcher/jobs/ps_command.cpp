@@ -1,5 +1,4 @@
-#include "launcher/jobs/ps_command.h"
-
+// `dslaunch ps`: the jobs of this user.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "base/text/text_table.h"
 #include "launcher/jobs/device_list.h"
 #include "launcher/jobs/known_jobs.h"
+#include "launcher/run/commands.h"
 
 namespace dslaunch::launcher {
 namespace {

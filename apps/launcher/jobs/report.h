@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/jobs/known_jobs.h"
+
 namespace dslaunch::launcher {
 
 struct ReportSection {
@@ -34,5 +36,20 @@ class NameMask {
                                       const NameMask& mask);
 [[nodiscard]] std::string report_json(const std::vector<ReportSection>& sections,
                                       const NameMask& mask);
+
+// The report of JOB from its record; names of hosts and users go to MASK.
+[[nodiscard]] std::vector<ReportSection> job_report(const KnownJob& job, NameMask& mask);
+
+// The report of an --output folder, whose job need not be recorded here. Throws Error{kInput} when
+// FOLDER has no run.json.
+[[nodiscard]] std::vector<ReportSection> folder_report(const std::string& folder, NameMask& mask);
+
+// Reads /proc and /sys and runs a few programs, such as `ssh -V`, `nvidia-smi`, `ldd` of dsworker,
+// each for 5 s at most. Missing parts are reported as missing.
+[[nodiscard]] std::vector<ReportSection> machine_report();
+
+// Number of hosts and slots, and the fields that the hostfile's lines use; no names. Throws as
+// read_hostfile.
+[[nodiscard]] ReportSection hostfile_report(const std::string& path, NameMask& mask);
 
 }  // namespace dslaunch::launcher

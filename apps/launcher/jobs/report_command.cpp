@@ -1,5 +1,4 @@
-#include "launcher/jobs/report_command.h"
-
+// `dslaunch report [JOB|DIR]`: prints a text to paste into a bug report.
 #include <fmt/core.h>
 
 #include <cstdlib>
@@ -12,9 +11,9 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
-#include "launcher/jobs/job_report.h"
-#include "launcher/jobs/machine_report.h"
+#include "launcher/jobs/report.h"
 #include "launcher/run/build_job.h"
+#include "launcher/run/commands.h"
 
 namespace dslaunch::launcher {
 namespace {

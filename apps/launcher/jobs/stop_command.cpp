@@ -1,5 +1,4 @@
-#include "launcher/jobs/stop_command.h"
-
+// `dslaunch stop JOB`: ends a job through its launcher or, if the launcher is dead, on its hosts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,12 +13,12 @@
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "base/text/json.h"
-#include "launch/agent/leftover_processes.h"
+#include "launch/agent/device_report.h"
 #include "launch/fleet/host_question.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/frame.h"
 #include "launcher/jobs/known_jobs.h"
-#include "launcher/jobs/stop_process.h"
+#include "launcher/run/commands.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -92,7 +91,7 @@ std::vector<LeftOnHost> end_leftovers(const KnownJob& job) {
               launch::FrameKind::kJobStopped, kHostsMax, kHostsMax})) {
         left.push_back({answer.host, answer.error, {}});
         if (answer.payload)
-            left.back().processes = launch::decode_stop_reply(*answer.payload).processes;
+            left.back().processes = launch::decode<launch::StopJobReply>(*answer.payload).processes;
     }
     return left;
 }

@@ -1,5 +1,4 @@
-#include "launcher/jobs/stop_process.h"
-
+// `dslaunch stop --pid HOST:PID`: ends one process of the user's own on a host, after asking.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "launch/transport/tree/tree_transport.h"
 #include "launcher/hosts/host_command.h"
 #include "launcher/jobs/device_list.h"
+#include "launcher/run/commands.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -81,7 +81,7 @@ std::string ask(const HostTargets& targets, launch::HostQuestion question) {
 }
 
 launch::DeviceProcess look_at(const HostTargets& targets, const ProcessPlace& place) {
-    const launch::DeviceUseReport report = launch::decode_device_report(ask(
+    const launch::DeviceUseReport report = launch::decode<launch::DeviceUseReport>(ask(
         targets, {launch::FrameKind::kDevices, launch::encode(launch::DeviceUseRequest{place.pid}),
                   launch::FrameKind::kDeviceReport}));
     const auto process = std::ranges::find_if(report.processes, [&](const auto& one) {
@@ -103,7 +103,8 @@ int end_it(const HostTargets& targets, const Arguments& arguments, const Process
         launch::encode(launch::EndProcessRequest{process.name, grace_s * 1000}),
         launch::FrameKind::kProcessEnded};
     question.answer_max = std::chrono::seconds(grace_s) + kAnswerMore;
-    const launch::EndProcessReply reply = launch::decode_end_reply(ask(targets, question));
+    const launch::EndProcessReply reply =
+        launch::decode<launch::EndProcessReply>(ask(targets, question));
     const std::string outcome = !reply.error.empty() ? printable(reply.error)
                                 : reply.was_killed   ? "killed"
                                                      : "ended as asked";

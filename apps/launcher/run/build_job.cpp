@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "launch/jobs/job_record.h"
 #include "launch/machine/elf_needs.h"
-#include "launch/machine/gpu_count.h"
+#include "launch/machine/gpu_use.h"
 #include "launch/plan/environment_file.h"
 #include "launch/plan/join_token.h"
 #include "launch/plan/launch_plan.h"

@@ -16,23 +16,9 @@ namespace dslaunch::launcher {
 namespace {
 
 const char* name_of(launch::TransportKind kind) {
-    switch (kind) {
-        case launch::TransportKind::kLocal:
-            return "local";
-        case launch::TransportKind::kSsh:
-            return "ssh";
-        case launch::TransportKind::kOpenSsh:
-            return "openssh";
-        case launch::TransportKind::kJoin:
-            return "join";
-        case launch::TransportKind::kSlurm:
-            return "slurm";
-        case launch::TransportKind::kPdsh:
-            return "pdsh";
-        case launch::TransportKind::kOpenMpi:
-            return "openmpi";
-    }
-    return "unknown";
+    static constexpr const char* kNames[] = {"local", "ssh",  "openssh", "join",
+                                             "slurm", "pdsh", "openmpi"};
+    return kNames[static_cast<size_t>(kind)];
 }
 
 // The variables that dslaunch gives the worker; later values replace earlier ones in place.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launch/plan/job_spec.h"
-#include "launch/plan/rank_processors.h"
+#include "launch/plan/launch_plan.h"
 
 namespace dslaunch::launcher {
 

@@ -47,22 +47,13 @@ std::vector<std::string> own_addresses() {
 
 // A free port of ADDRESS, kept from others while SOCKET lives: bound, but not listening.
 int hold_port(const std::string& address, UniqueFd& socket) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-    addrinfo* list = nullptr;
-    if (::getaddrinfo(address.c_str(), "0", &hints, &list) != 0) {
-        fail(ExitCode::kSetup, "`{}` is no address to listen on", printable(address));
-    }
+    const auto list = launch::look_up(address, 0, AI_NUMERICHOST);
+    if (!list) fail(ExitCode::kSetup, "`{}` is no address to listen on", printable(address));
     socket = UniqueFd(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int on = 1;
     ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    const int bound = ::bind(socket.get(), list->ai_addr, list->ai_addrlen);
-    const int error_number = errno;
-    ::freeaddrinfo(list);
-    if (bound != 0) {
-        fail(ExitCode::kSetup, "no port of {} is free: {}", address, errno_text(error_number));
-    }
+    if (::bind(socket.get(), list->ai_addr, list->ai_addrlen) != 0)
+        fail(ExitCode::kSetup, "no port of {} is free: {}", address, errno_text(errno));
     int64_t port = 0;
     static_cast<void>(launch::local_address(socket.get(), &port));
     return static_cast<int>(port);
@@ -169,7 +160,6 @@ int MpiCopies::serve() {
         agent.command = {"/proc/self/exe",    "agent",  "--join",
                          joining_.listen,     "--node", std::to_string(*node_),
                          "--connect-timeout", "60"};
-        agent.environment = launch::own_environment();
         launch::set_variable(agent.environment, launch::kTokenVariable, token_);
         agent.stdout_fd = STDOUT_FILENO;
         agent.stderr_fd = STDERR_FILENO;
@@ -179,7 +169,7 @@ int MpiCopies::serve() {
         int status = 0;
         while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
         }
-        code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        code = launch::exit_code_of(status);
     }
     session_.meet();
     session_.finish();

@@ -101,9 +101,8 @@ const Option& OptionParser::find(const std::string& typed) const {
     if (is_long && !key.empty()) {
         if (const Option* option = find_beginning(key, typed)) return *option;
     }
-    // Settings of a training can be given where there is --set.
-    if (const ForeignName* foreign = find_foreign(key);
-        is_long && foreign != nullptr && by_name_.contains("set"))
+    const auto has_option = [&](std::string_view name) { return by_name_.contains(name); };
+    if (const ForeignName* foreign = find_foreign(key, has_option); foreign != nullptr)
         fail(ExitCode::kUsage, "unknown option `{}`; here it is {}", printable(typed),
              foreign->here);
     std::vector<std::string> known;

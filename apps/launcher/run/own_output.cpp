@@ -57,7 +57,7 @@ std::string newest_run(const std::string& runs, const std::string& name) {
                                       newest, kRuns, newest));
 }
 
-// Ends that the job's message explains: its few log lines say no more (failure_report.cpp).
+// Ends that the job's message explains: its few log lines say no more (rank_record.cpp).
 bool is_told_whole(int code) {
     constexpr ExitCode kTold[] = {ExitCode::kUsage,      ExitCode::kConfig,     ExitCode::kInput,
                                   ExitCode::kHosts,      ExitCode::kSetup,      ExitCode::kDisk,

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/hosts/filter.h"
+#include "launch/hosts/hostfile.h"
 #include "launch/plan/job_spec.h"
 
 namespace dslaunch::launcher {

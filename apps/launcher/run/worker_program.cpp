@@ -1,5 +1,5 @@
-#include "launcher/run/worker_program.h"
-
+// dsworker, the program with LibTorch: the check that it is there, and running it in place of this
+// process.
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "launch/plan/worker_environment.h"
 #include "launcher/run/build_job.h"
+#include "launcher/run/commands.h"
 
 namespace dslaunch::launcher {
 

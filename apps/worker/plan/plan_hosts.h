@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/text/command_line.h"
-#include "launch/hosts/filter.h"
+#include "launch/hosts/hostfile.h"
 
 namespace dslaunch::worker {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "launch/files/file_identity.h"
+#include "launch/files/file_facts.h"
 
 namespace dslaunch::job {
 

@@ -65,7 +65,6 @@ void MeasuringNeighbours::start(const std::vector<std::string>& command) {
     Pipe orders = make_pipe(), answers = make_pipe();
     launch::SpawnRequest request;
     request.command = command;
-    request.environment = launch::own_environment();
     launch::set_variable(request.environment, launch::kLogLevelVariable, "error");  // this process
                                                                                     // has logged
                                                                                     // the rest

@@ -25,19 +25,15 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/agent/agent_worker.h"
-#include "launch/agent/command_answers.h"
-#include "launch/agent/leftover_processes.h"
+#include "launch/agent/device_report.h"
 #include "launch/agent/machine_facts.h"
-#include "launch/agent/port_watch.h"
 #include "launch/agent/push_receiver.h"
 #include "launch/files/file_facts.h"
-#include "launch/machine/oom_kills.h"
+#include "launch/machine/machine_topology.h"
+#include "launch/machine/port_owner.h"
 #include "launch/network/network_probe.h"
-#include "launch/network/node_facts.h"
 #include "launch/plan/launch_plan.h"
-#include "launch/process/attention.h"
-#include "launch/process/blocking.h"
-#include "launch/process/guardian.h"
+#include "launch/process/kill_group.h"
 #include "launch/process/process_tree.h"
 #include "launch/process/spawn.h"
 #include "launch/process/timing.h"
@@ -86,7 +82,6 @@ class Agent {
     void say_alive();
     void check_files(const CheckRequest& request);
     void start_workers(const StartRequest& request);
-    void watch_port(const StartRequest& request);
     void start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
                       const SharedDescriptors& shared);
     void report_not_started(int64_t rank, const std::string& cause, int exit_code = 127);
@@ -139,18 +134,10 @@ void Agent::send(FrameKind kind, std::string payload) {
 }
 
 void Agent::flush() {
-    while (out_fd_ >= 0 && !outbox_.empty()) {
-        const ssize_t n = ::write(out_fd_, outbox_.data(), outbox_.size());
-        if (n > 0) {
-            outbox_.erase(0, static_cast<size_t>(n));
-        } else if (errno == EAGAIN) {
-            return;
-        } else if (errno != EINTR) {
-            out_fd_ = -1;  // nobody listens any more
-            outbox_.clear();
-            begin_end();
-        }
-    }
+    if (out_fd_ < 0 || send_now(out_fd_, outbox_) != Sending::kGone) return;
+    out_fd_ = -1;  // nobody listens any more
+    outbox_.clear();
+    begin_end();
 }
 
 void Agent::read_input() {
@@ -213,11 +200,11 @@ void Agent::handle(const Frame& frame) {
             return send(FrameKind::kPrepared, encode(rendezvous_.where));
         case FrameKind::kListen:
             return send(FrameKind::kListening,
-                        encode(network_.listen(decode_listen_request(frame.payload))));
+                        encode(network_.listen(decode<ListenRequest>(frame.payload))));
         case FrameKind::kProbe:
-            return network_.begin(decode_probe_request(frame.payload), steady_clock::now());
+            return network_.begin(decode<ProbeRequest>(frame.payload), steady_clock::now());
         case FrameKind::kChooseNetwork:
-            rendezvous_ = network_.keep(decode_choose_request(frame.payload).address);
+            rendezvous_ = network_.keep(decode<ChooseRequest>(frame.payload).address);
             return;
         case FrameKind::kStart:
             return start_workers(decode<StartRequest>(frame.payload));
@@ -235,11 +222,11 @@ void Agent::handle(const Frame& frame) {
         case FrameKind::kPing:
             return send(FrameKind::kPong);
         case FrameKind::kPushOffer:
-            return push_.offer(decode_push_offer(frame.payload));
+            return push_.offer(decode<PushOffer>(frame.payload));
         case FrameKind::kPushChunks:
-            return push_.take_chunks(decode_push_chunks(frame.payload));
+            return push_.take_chunks(decode<PushChunks>(frame.payload));
         case FrameKind::kPushPiece:
-            return push_.take_piece(decode_push_piece(frame.payload));
+            return push_.take_piece(decode<PushPiece>(frame.payload));
         default:
             if (const auto answer = answer_command(frame, [this] { say_alive(); }))
                 return send(answer->kind, answer->payload);
@@ -268,7 +255,11 @@ void Agent::check_files(const CheckRequest& request) {
 void Agent::start_workers(const StartRequest& request) {
     if (!workers_.empty()) fail(ExitCode::kInternal, "a second request to start workers");
     if (state_ != State::kServing || request.workers.empty()) return;
-    begin_attempt(request.workers.front().environment);
+    const WorkerEnvironment& first = request.workers.front().place;
+    if (request.workers.front().is_rank)
+        log_debug(
+            "agent", "a control group of its own: {}",
+            enter_kill_group(first.launch_id, first.attempt) ? "yes" : "no, it may not make one");
     if (request.target_kind == TargetKind::kModel) {
         arena_ = UniqueFd(::memfd_create("dslaunch-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
         if (!arena_.valid()) {
@@ -276,7 +267,9 @@ void Agent::start_workers(const StartRequest& request) {
         }
     } else {
         rendezvous_.socket.reset();  // these programs bind the port themselves
-        watch_port(request);
+        // Rank 0 is to have the port that all ranks were told.
+        if (request.workers.front().is_rank && first.rank == 0)
+            port_watch_.begin(first.master_port, steady_clock::now());
     }
     oom_before_ = count_oom_kills();
     std::vector<RankPlace> places;
@@ -284,7 +277,7 @@ void Agent::start_workers(const StartRequest& request) {
         places = place_workers(request);
     } catch (const Error& error) {
         for (const StartRequest::Worker& wanted : request.workers) {
-            report_not_started(wanted.rank, error.what());
+            report_not_started(wanted.place.rank, error.what());
         }
         return;
     }
@@ -296,26 +289,14 @@ void Agent::start_workers(const StartRequest& request) {
         if (wanted.command.empty()) fail(ExitCode::kInternal, "a worker without a command");
         StartRequest::Worker worker = wanted;
         if (settings_.visible_devices) {
-            const auto visible = visible_device_list(settings_.visible_devices, 0);
-            for (auto& [name, value] : worker.environment) {
-                if (name == "CUDA_VISIBLE_DEVICES") value = devices_seen_through(value, visible);
-            }
+            worker.place.devices = devices_seen_through(
+                worker.place.devices, visible_device_list(settings_.visible_devices, 0));
         }
         start_worker(request, worker, shared);
     }
     // From here on only the workers hold them.
     rendezvous_.socket.reset();
     arena_.reset();
-}
-
-// Rank 0 is to have the port that all ranks were told.
-void Agent::watch_port(const StartRequest& request) {
-    for (const StartRequest::Worker& worker : request.workers) {
-        const std::string* port = find_variable(worker.environment, "MASTER_PORT");
-        const auto number = port == nullptr ? std::nullopt : parse_int(*port);
-        if (worker.rank == 0 && number)
-            port_watch_.begin(static_cast<int>(*number), steady_clock::now());
-    }
 }
 
 void Agent::report_not_started(int64_t rank, const std::string& cause, int exit_code) {
@@ -330,7 +311,7 @@ void Agent::start_worker(const StartRequest& request, const StartRequest::Worker
                          const SharedDescriptors& shared) {
     WorkerLaunch launch = launch_worker(request, wanted, shared);
     if (!launch.error.empty()) {
-        return report_not_started(wanted.rank, launch.error, launch.exit_code);
+        return report_not_started(wanted.place.rank, launch.error, launch.exit_code);
     }
     workers_.push_back(std::move(launch.worker));
     send(FrameKind::kStarted, encode(launch.started));

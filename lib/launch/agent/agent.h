@@ -4,12 +4,18 @@
 // forks only from there.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "launch/agent/agent_worker.h"
 #include "launch/machine/launcher_lease.h"
+#include "launch/protocol/frame.h"
+#include "launch/protocol/push_messages.h"
 #include "launch/transport/join/join_channel.h"
+#include "launch/transport/join/join_handshake.h"
 
 namespace dslaunch::launch {
 
@@ -35,5 +41,37 @@ struct AgentSettings {
 // itself be killed. REQUIRES: called before any thread starts.
 [[nodiscard]] int run_agent(int in_fd, int out_fd, JoinChannel channel,
                             const AgentSettings& settings = {});
+
+// Returns the answer to FRAME, or nullopt if it asks no such thing. WHILE_WAITING is called every
+// few milliseconds by what takes seconds. Throws Error{kInternal} on malformed payloads.
+[[nodiscard]] std::optional<Frame> answer_command(const Frame& frame,
+                                                  const std::function<void()>& while_waiting);
+
+// ALIVE is called every few megabytes while files are read. A file that cannot be read is told in
+// FetchReply::error.
+[[nodiscard]] FetchReply answer_fetch(const FetchRequest& request,
+                                      const std::function<void()>& alive);
+
+struct AgentArguments {
+    bool help = false;  // true: the help was printed on stdout
+    bool stdio = false;
+    bool same_machine = false;  // the launcher or the relay at the other end is on this machine
+    WorkerStdin worker_stdin;
+    std::string token_file;  // empty: DSLAUNCH_TOKEN
+    JoinRequest join;        // without stdio; the token is not yet in it
+};
+
+// ARGUMENTS without `agent`. VARIABLE gives the environment: --node-from and --node-name-from name
+// what a scheduler sets on each node (OMPI_COMM_WORLD_RANK, SLURMD_NODENAME). Throws Error{kUsage}.
+[[nodiscard]] AgentArguments parse_agent_arguments(
+    std::span<const std::string> arguments,
+    const std::function<std::optional<std::string>(const std::string&)>& variable);
+
+// Serves one launcher until its job is over. The result is the exit code of the process. REQUIRES:
+// no other thread yet.
+[[nodiscard]] int run_agent_command(std::span<const std::string> arguments);
+
+// Joins as REQUEST says and serves that launcher, again for each further attempt of its job.
+[[nodiscard]] int run_joining_agent(JoinRequest request, WorkerStdin worker_stdin = {});
 
 }  // namespace dslaunch::launch

@@ -1,5 +1,9 @@
-#include "launch/agent/agent_command.h"
-
+// `dslaunch agent …`: its arguments, and how it comes to its launcher: as its child or over ssh
+// with --stdio, or by calling back with --join.
+//
+//     agent --stdio
+//     agent --join HOST:PORT|unix:PATH [--node N | --node-name NAME | --node-from VARIABLE |
+//           --node-name-from VARIABLE] [--token-file FILE] [--connect-timeout SECONDS]
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/eventfd.h>

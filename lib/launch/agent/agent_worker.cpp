@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "launch/machine/machine_topology.h"
 #include "launch/plan/environment_file.h"
-#include "launch/process/blocking.h"
 #include "launch/process/spawn.h"
 
 namespace dslaunch::launch {
@@ -23,8 +22,8 @@ namespace {
 constexpr const char* kRemoteVariables[] = {"PATH",  "HOME", "USER",  "LOGNAME",
                                             "SHELL", "LANG", "TMPDIR"};
 
-EnvironmentList worker_environment(const StartRequest& request,
-                                   const StartRequest::Worker& wanted) {
+EnvironmentList worker_environment(const StartRequest& request, const StartRequest::Worker& wanted,
+                                   const WorkerEnvironment& place) {
     EnvironmentList environment;
     const EnvironmentList own = own_environment();
     if (request.inherit_all) {
@@ -46,6 +45,8 @@ EnvironmentList worker_environment(const StartRequest& request,
         const bool expands = std::ranges::count(wanted.expanded, static_cast<int64_t>(i)) > 0;
         set_variable(environment, name, expands ? expand_variables(value, value_of) : value);
     }
+    if (wanted.is_rank)
+        for (const auto& [name, value] : place.variables()) set_variable(environment, name, value);
     for (const auto& [name, value] : request.defaults) {
         if (find_variable(environment, name) == nullptr) environment.emplace_back(name, value);
     }
@@ -127,9 +128,7 @@ bool read_control_frames(AgentWorker& worker,
 std::vector<RankPlace> place_workers(const StartRequest& request) {
     const BindMode mode = request.binding.mode;
     if (mode == BindMode::kAuto || mode == BindMode::kNone) return {};
-    const std::string* devices =
-        find_variable(request.workers.front().environment, "CUDA_VISIBLE_DEVICES");
-    const auto gpus = rank_gpus(devices == nullptr ? "" : *devices, request.workers.size());
+    const auto gpus = rank_gpus(request.workers.front().place.devices, request.workers.size());
     std::vector<RankPlace> places =
         place_ranks(read_machine_topology("", allowed_processors()), {request.binding, gpus});
     const bool binds_memory = std::any_of(places.begin(), places.end(), [](const RankPlace& place) {
@@ -148,10 +147,10 @@ std::vector<RankPlace> place_workers(const StartRequest& request) {
 WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Worker& wanted,
                            const SharedDescriptors& shared) {
     WorkerLaunch launch;
-    launch.worker.rank = wanted.rank;
+    WorkerEnvironment place = wanted.place;
+    launch.worker.rank = place.rank;
     SpawnRequest spawn_request;
     spawn_request.command = wanted.command;
-    spawn_request.environment = worker_environment(request, wanted);
     spawn_request.working_directory = request.working_directory;
     spawn_request.die_with_parent = true;
     Pipe out = make_pipe();
@@ -160,7 +159,7 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     spawn_request.stderr_fd = err.write_end.get();
     // Who reads a terminal in a group that is not the one in front is stopped; in a session of its
     // own it is not.
-    const WorkerStdin input = wanted.rank == 0 ? shared.stdin_of_rank_0 : WorkerStdin();
+    const WorkerStdin input = place.rank == 0 ? shared.stdin_of_rank_0 : WorkerStdin();
     spawn_request.stdin_fd = input.fd;
     spawn_request.new_session = input.fd >= 0 && ::isatty(input.fd) == 1;
     const bool asks = input.asks || spawn_request.new_session;
@@ -169,10 +168,6 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
         launch.worker.stdout_lines = launch.worker.stderr_lines = LineSplitter(open_lines);
     }
     UniqueFd worker_end;
-    const auto hand_over = [&](const char* name, int fd) {
-        set_variable(spawn_request.environment, name, std::to_string(fd));
-        spawn_request.kept_fds.push_back(fd);
-    };
     if (request.target_kind == TargetKind::kModel) {
         int pair[2];
         if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
@@ -182,12 +177,13 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
         launch.worker.control = UniqueFd(pair[0]);
         worker_end = UniqueFd(pair[1]);
         set_blocking(pair[0], false);
-        hand_over("DSL_CONTROL_FD", worker_end.get());
-        if (shared.arena_fd >= 0) hand_over("DSL_ARENA_FD", shared.arena_fd);
-        if (wanted.takes_rendezvous && shared.rendezvous_fd >= 0) {
-            hand_over("DSL_RENDEZVOUS_FD", shared.rendezvous_fd);
-        }
+        place.control_fd = worker_end.get();
+        place.arena_fd = shared.arena_fd;
+        if (place.rank == 0) place.rendezvous_fd = shared.rendezvous_fd;
+        for (const int fd : {place.control_fd, place.arena_fd, place.rendezvous_fd})
+            if (fd >= 0) spawn_request.kept_fds.push_back(fd);
     }
+    spawn_request.environment = worker_environment(request, wanted, place);
     set_threads(request, shared, spawn_request.environment);
     if (shared.place != nullptr) {
         spawn_request.processors = shared.place->processors;
@@ -205,7 +201,7 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     launch.error = result.error;
     launch.exit_code = result.exit_code;
     launch.worker.pid = result.pid;
-    launch.started = {wanted.rank, result.pid, spawn_request.environment};
+    launch.started = {place.rank, result.pid, spawn_request.environment};
     launch.worker.stdout_pipe = std::move(out.read_end);
     launch.worker.stderr_pipe = std::move(err.read_end);
     set_blocking(launch.worker.stdout_pipe.get(), false);

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/fd.h"
-#include "launch/plan/rank_processors.h"
+#include "launch/plan/launch_plan.h"
 #include "launch/process/line_splitter.h"
 #include "launch/protocol/control.h"
 #include "launch/protocol/messages.h"

@@ -1,34 +1,90 @@
-#include "launch/agent/command_answers.h"
+// An agent's answers to who asks a host one thing: `hosts check`, `ps --devices`, `stop`, a
+// launcher that fetches a file or begins a further attempt.
+#include <unistd.h>
 
+#include <cerrno>
+
+#include "base/error.h"
+#include "launch/agent/agent.h"
 #include "launch/agent/device_report.h"
-#include "launch/agent/fetch_answer.h"
-#include "launch/agent/leftover_processes.h"
-#include "launch/agent/node_report.h"
+#include "launch/agent/machine_facts.h"
+#include "launch/files/file_facts.h"
+#include "launch/files/sent_file.h"
 
 namespace dslaunch::launch {
+namespace {
+
+// True: there is no file at PATH.
+bool is_missing(const std::string& path) {
+    return ::access(path.c_str(), F_OK) != 0 && errno == ENOENT;
+}
+
+std::string payload_of(const FetchRequest& request, const std::function<void()>& alive) {
+    if (request.part == FetchPart::kSize && is_missing(request.path)) {
+        PushOffer none;
+        none.bytes = -1;
+        return encode(none);
+    }
+    const SentFile file(request.path);
+    switch (request.part) {
+        case FetchPart::kSize:
+            return encode(file.facts());
+        case FetchPart::kOffer: {
+            PushOffer offer = file.facts();
+            offer.id = request.id;
+            offer.path = request.path;
+            HashCache cache(HashCache::default_path());
+            offer.hash = file.hash(cache, alive);
+            cache.save();
+            return encode(offer);
+        }
+        case FetchPart::kChunks:
+            return encode(PushChunks{request.id, file.chunk_hashes(alive)});
+        case FetchPart::kPiece:
+            break;
+    }
+    if (request.offset < 0 || request.bytes < 1 || request.bytes > kPushPieceBytes)
+        fail(ExitCode::kInternal, "no piece of a file has {} bytes at {}", request.bytes,
+             request.offset);
+    return encode(PushPiece{request.id, request.offset, file.read(request.offset, request.bytes)});
+}
+
+}  // namespace
 
 std::optional<Frame> answer_command(const Frame& frame,
                                     const std::function<void()>& while_waiting) {
     switch (frame.kind) {
         case FrameKind::kReportRequest:
             return Frame{FrameKind::kNodeReport,
-                         encode(report_node(decode_report_request(frame.payload)))};
+                         encode(report_node(decode<ReportRequest>(frame.payload)))};
         case FrameKind::kStopJob:
             return Frame{FrameKind::kJobStopped,
                          encode(StopJobReply{
-                             end_leftovers(decode_stop_request(frame.payload), while_waiting)})};
+                             end_leftovers(decode<StopJobRequest>(frame.payload), while_waiting)})};
         case FrameKind::kDevices:
             return Frame{FrameKind::kDeviceReport,
-                         encode(report_devices(decode_device_request(frame.payload)))};
+                         encode(report_devices(decode<DeviceUseRequest>(frame.payload)))};
         case FrameKind::kEndProcess:
-            return Frame{FrameKind::kProcessEnded,
-                         encode(end_process(decode_end_request(frame.payload), while_waiting))};
+            return Frame{
+                FrameKind::kProcessEnded,
+                encode(end_process(decode<EndProcessRequest>(frame.payload), while_waiting))};
         case FrameKind::kFetch:
             return Frame{FrameKind::kFetched,
-                         encode(answer_fetch(decode_fetch_request(frame.payload), while_waiting))};
+                         encode(answer_fetch(decode<FetchRequest>(frame.payload), while_waiting))};
         default:
             return std::nullopt;
     }
+}
+
+FetchReply answer_fetch(const FetchRequest& request, const std::function<void()>& alive) {
+    FetchReply reply{request.id, request.part, {}, {}};
+    try {
+        reply.payload = payload_of(request, alive);
+    } catch (const Error& error) {
+        if (error.code() == ExitCode::kInternal) throw;
+        reply.error = error.what();
+    }
+    return reply;
 }
 
 }  // namespace dslaunch::launch

@@ -3,72 +3,36 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <map>
 #include <optional>
+#include <set>
 #include <thread>
 
+#include "base/log.h"
 #include "base/text.h"
-#include "launch/machine/user_name.h"
+#include "launch/machine/gpu_use.h"
 #include "launch/plan/worker_environment.h"
-#include "launch/process/process_facts.h"
+#include "launch/process/kill_group.h"
+#include "launch/process/process_tree.h"
 #include "launch/process/spawn.h"
 #include "launch/process/text_or_empty.h"
-#include "launch/protocol/field_visitor.h"
+#include "launch/process/timing.h"
 
 namespace dslaunch::launch {
-
-template <typename Visitor, Is<ProcessName> M>
-void fields(Visitor& visit, M& m) {
-    visit(m.pid), visit(m.start_time);
-}
-template <typename Visitor, Is<Gpu> M>
-void fields(Visitor& visit, M& m) {
-    visit(m.index), visit(m.name), visit(m.memory_bytes), visit(m.used_bytes), visit(m.uuid);
-    visit(m.driver), visit(m.ecc_errors), visit(m.pcie_generation), visit(m.pcie_lanes);
-    visit(m.pcie_lanes_max), visit(m.nvlinks);
-}
-template <typename Visitor, Is<GpuHold> M>
-void fields(Visitor& visit, M& m) {
-    visit(m.gpu), visit(m.pid), visit(m.bytes);
-}
-template <typename Visitor, Is<DeviceProcess> M>
-void fields(Visitor& visit, M& m) {
-    fields(visit, m.name);
-    visit(m.user), visit(m.is_own), visit(m.command), visit(m.age_s), visit(m.launch_id);
-    visit(m.rank), visit(m.holds);
-}
-template <typename Visitor, Is<DeviceUseRequest> M>
-void fields(Visitor& visit, M& m) {
-    visit(m.pid);
-}
-template <typename Visitor, Is<DeviceUseReport> M>
-void fields(Visitor& visit, M& m) {
-    visit(m.gpus), visit(m.processes), visit(m.note);
-}
-template <typename Visitor, Is<EndProcessRequest> M>
-void fields(Visitor& visit, M& m) {
-    fields(visit, m.name);
-    visit(m.grace_ms);
-}
-template <typename Visitor, Is<EndProcessReply> M>
-void fields(Visitor& visit, M& m) {
-    visit(m.has_ended), visit(m.was_killed), visit(m.error);
-}
-
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr size_t kUptimeBytesMax = 256;
 constexpr milliseconds kDeathMax{2'000};  // from KILL on
 constexpr milliseconds kEndLook{10};
 constexpr int64_t kGraceMax{600'000};
 
 int64_t age_of(const ProcessName& name) {
-    const std::string uptime = text_or_empty("/proc/uptime", kUptimeBytesMax);
+    const std::string uptime = text_or_empty("/proc/uptime");
     const auto seconds = parse_double(uptime.substr(0, uptime.find(' ')));
     if (name.start_time == 0 || !seconds) return -1;
     const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
@@ -106,32 +70,24 @@ std::string objection(const ProcessName& name) {
     return "";
 }
 
-}  // namespace
+constexpr milliseconds kLook{10};
 
-std::string encode(const DeviceUseRequest& message) {
-    return write_fields(message);
+bool is_named(const EnvironmentList& environment, const StopJobRequest& request) {
+    const std::string* launch_id = find_variable(environment, kLaunchIdVariable);
+    if (launch_id == nullptr || *launch_id != request.launch_id) return false;
+    if (request.before_attempt == kAllAttempts) return true;
+    const std::string* attempt = find_variable(environment, kAttemptVariable);
+    const auto number = attempt == nullptr ? std::nullopt : parse_int(*attempt);
+    return number && *number < request.before_attempt;
 }
-std::string encode(const DeviceUseReport& message) {
-    return write_fields(message);
+
+std::string gpus_of(pid_t pid) {
+    std::vector<std::string> names;
+    for (const int64_t gpu : open_gpus(pid)) names.push_back(std::to_string(gpu));
+    return join(names, ",");
 }
-std::string encode(const EndProcessRequest& message) {
-    return write_fields(message);
-}
-std::string encode(const EndProcessReply& message) {
-    return write_fields(message);
-}
-DeviceUseRequest decode_device_request(std::string_view payload) {
-    return read_fields<DeviceUseRequest>(payload, "a question about devices");
-}
-DeviceUseReport decode_device_report(std::string_view payload) {
-    return read_fields<DeviceUseReport>(payload, "an answer about devices");
-}
-EndProcessRequest decode_end_request(std::string_view payload) {
-    return read_fields<EndProcessRequest>(payload, "a request to end a process");
-}
-EndProcessReply decode_end_reply(std::string_view payload) {
-    return read_fields<EndProcessReply>(payload, "an answer about an ended process");
-}
+
+}  // namespace
 
 DeviceUseReport report_devices(const DeviceUseRequest& request) {
     GpuUse use = look_at_gpus();
@@ -171,6 +127,52 @@ EndProcessReply end_process(const EndProcessRequest& request,
     if (!reply.has_ended)
         reply.error = fmt::format("it does not die: {}", describe_process(request.name.pid));
     return reply;
+}
+
+std::vector<LeftProcess> find_leftovers(const StopJobRequest& request) {
+    if (request.launch_id.empty()) return {};
+    std::vector<LeftProcess> found;
+    const std::set<pid_t> spared = own_line();
+    const std::set<pid_t> grouped = kill_group_members(request.launch_id, request.before_attempt);
+    for (const pid_t pid : all_processes()) {
+        if (process_owner(pid) != ::geteuid()) continue;
+        const ProcessName name = name_process(pid);
+        if (name.start_time == 0 || spared.contains(pid)) continue;
+        if (grouped.contains(pid) || is_named(process_environment(pid), request))
+            found.push_back({name, process_command(pid), gpus_of(pid), false});
+    }
+    return found;
+}
+
+std::vector<LeftProcess> end_leftovers(const StopJobRequest& request,
+                                       const std::function<void()>& while_waiting) {
+    std::vector<LeftProcess> all;
+    const auto began = steady_clock::now();
+    for (;;) {
+        const std::vector<LeftProcess> living = find_leftovers(request);
+        const auto lives = [&](const LeftProcess& process) {
+            return std::any_of(living.begin(), living.end(), [&](const LeftProcess& other) {
+                return other.name == process.name;
+            });
+        };
+        const auto time = steady_clock::now() - began;
+        for (const LeftProcess& process : living) {
+            const bool known = std::any_of(all.begin(), all.end(), [&](const LeftProcess& other) {
+                return other.name == process.name;
+            });
+            if (!known) {
+                all.push_back(process);
+                signal_process(process.name, SIGTERM);
+                signal_process(process.name, SIGCONT);  // a stopped one must be able to end
+            }
+            if (time >= kTermToKill) signal_process(process.name, SIGKILL);
+        }
+        if (time >= kTermToKill) kill_groups(request.launch_id, request.before_attempt);
+        for (LeftProcess& process : all) process.ended = !lives(process);
+        if (living.empty() || time > kLeftoversMax) return all;
+        while_waiting();
+        std::this_thread::sleep_for(kLook);
+    }
 }
 
 }  // namespace dslaunch::launch

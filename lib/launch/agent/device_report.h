@@ -1,15 +1,17 @@
-// The processes that hold GPUs of a host, and the end of one of them. Data path: `dslaunch ps
-// --devices`, `dslaunch stop --pid` -> agent -> here. One thread.
+// The processes that hold GPUs of a host, and the end of one of them; and what a launch left on
+// this machine. Data path: `dslaunch ps --devices`, `dslaunch stop` -> agent -> here. One thread.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "base/text/message.h"
 #include "launch/machine/gpu_use.h"
 #include "launch/process/process_tree.h"
+#include "launch/process/spawn.h"
 
 namespace dslaunch::launch {
 
@@ -26,34 +28,29 @@ struct DeviceProcess {
 
 // Payload of FrameKind::kDevices. PID: this process besides, whatever it holds; 0: none.
 struct DeviceUseRequest {
+    static constexpr const char* kWhat = "a question about devices";
     int64_t pid = 0;
 };
 // Payload of FrameKind::kDeviceReport.
 struct DeviceUseReport {
+    static constexpr const char* kWhat = "an answer about devices";
     std::vector<Gpu> gpus;
     std::vector<DeviceProcess> processes;  // by pid
     std::string note;                      // GpuUse::note
 };
 // Payload of FrameKind::kEndProcess.
 struct EndProcessRequest {
+    static constexpr const char* kWhat = "a request to end a process";
     ProcessName name;
     int64_t grace_ms = 0;  // from TERM to KILL
 };
 // Payload of FrameKind::kProcessEnded.
 struct EndProcessReply {
+    static constexpr const char* kWhat = "an answer about an ended process";
     bool has_ended = false;
     bool was_killed = false;  // true: it needed KILL
     std::string error;        // the reason why nothing was done, or why it does not die
 };
-[[nodiscard]] std::string encode(const DeviceUseRequest& message);
-[[nodiscard]] std::string encode(const DeviceUseReport& message);
-[[nodiscard]] std::string encode(const EndProcessRequest& message);
-[[nodiscard]] std::string encode(const EndProcessReply& message);
-// Throw Error{kInternal} on malformed bytes.
-[[nodiscard]] DeviceUseRequest decode_device_request(std::string_view payload);
-[[nodiscard]] DeviceUseReport decode_device_report(std::string_view payload);
-[[nodiscard]] EndProcessRequest decode_end_request(std::string_view payload);
-[[nodiscard]] EndProcessReply decode_end_reply(std::string_view payload);
 
 // Blocks as look_at_gpus().
 [[nodiscard]] DeviceUseReport report_devices(const DeviceUseRequest& request);
@@ -63,5 +60,39 @@ struct EndProcessReply {
 // calls WHILE_WAITING every few milliseconds.
 [[nodiscard]] EndProcessReply end_process(const EndProcessRequest& request,
                                           const std::function<void()>& while_waiting);
+
+// A process that a launch left on this machine.
+struct LeftProcess {
+    ProcessName name;
+    std::string command;  // the name of its program; its arguments may hold secrets
+    std::string gpus;     // "0,1": devices /dev/nvidiaN that it has open; empty: none
+    bool ended = false;
+};
+
+// Those without a number too.
+inline constexpr int64_t kAllAttempts = std::numeric_limits<int64_t>::max();
+
+// Payload of FrameKind::kStopJob.
+struct StopJobRequest {
+    static constexpr const char* kWhat = "a request to end a job";
+    std::string launch_id;  // DSL_LAUNCH_ID; empty: no process
+    // Only processes of attempts with a smaller number (DSL_ATTEMPT).
+    int64_t before_attempt = kAllAttempts;
+};
+// Payload of FrameKind::kJobStopped.
+struct StopJobReply {
+    static constexpr const char* kWhat = "an answer about an ended job";
+    std::vector<LeftProcess> processes;
+};
+
+// The living processes of this user that REQUEST names, by their environment at their start or by
+// the control group that they are in. This process and those above it are never among them.
+[[nodiscard]] std::vector<LeftProcess> find_leftovers(const StopJobRequest& request);
+
+// Sends TERM to all of them, KILL after 0.25 s, again to what they started meanwhile. Blocks until
+// they are gone, kLeftoversMax at most, and calls WHILE_WAITING every few milliseconds. The result
+// is what was found, and which of it is gone.
+[[nodiscard]] std::vector<LeftProcess> end_leftovers(const StopJobRequest& request,
+                                                     const std::function<void()>& while_waiting);
 
 }  // namespace dslaunch::launch

@@ -9,46 +9,32 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 
+#include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "launch/machine/elf_needs.h"
 #include "launch/network/interfaces.h"
-#include "launch/process/resource_limit.h"
+#include "launch/process/spawn.h"
 #include "launch/process/text_or_empty.h"
-#include "launch/protocol/field_visitor.h"
+#include "launch/process/timing.h"
 
 namespace dslaunch::launch {
-
-template <typename Visitor, Is<InterfaceAddress> M>
-void fields(Visitor& visit, M& m) {
-    visit(m.interface), visit(m.address), visit(m.speed_mbit);
-    visit(m.up), visit(m.loopback), visit(m.for_guests);
-}
-template <typename Visitor, Is<MachineFacts> M>
-void fields(Visitor& visit, M& m) {
-    visit(m.machine_id), visit(m.process_namespace), visit(m.cpu_model), visit(m.isa_level);
-    visit(m.glibc);
-    visit(m.driver_version), visit(m.gpu_names), visit(m.page_bytes), visit(m.huge_pages_bytes);
-    visit(m.memlock_bytes_max), visit(m.open_files_max), visit(m.shared_memory_bytes);
-    visit(m.addresses);
-}
-
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono::nanoseconds;
 
-constexpr size_t kFactBytesMax = 1U << 20;
 // The first processor's lines; the kernel needs a millisecond for those of a large machine.
 constexpr size_t kCpuInfoBytes = 8192;
-
-std::string facts_text(const std::string& path) {
-    return text_or_empty(path, kFactBytesMax);
-}
 
 std::string beginning_of(const std::string& path) {
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -57,16 +43,6 @@ std::string beginning_of(const std::string& path) {
     const ssize_t n = read_full(file.get(), std::as_writable_bytes(std::span(text)));
     text.resize(n > 0 ? static_cast<size_t>(n) : 0);
     return text;
-}
-
-// The value of the first "NAME : value" line.
-std::string value_of(const std::string& text, std::string_view name) {
-    for (const std::string& line : split(text, '\n')) {
-        const size_t colon = line.find(':');
-        if (colon == std::string::npos || trim(line.substr(0, colon)) != name) continue;
-        return std::string(trim(line.substr(colon + 1)));
-    }
-    return {};
 }
 
 IsaLevel level_of_flags(const std::string& flags_line) {
@@ -114,7 +90,7 @@ std::vector<std::string> gpu_names_in(const std::string& folder) {
     fs::directory_iterator entry(folder, error);
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
         names[entry->path().filename().string()] =
-            value_of(facts_text(entry->path().string() + "/information"), "Model");
+            value_in(text_or_empty(entry->path() / "information"), "Model");
     }
     std::vector<std::string> list;
     for (const auto& [address, name] : names) list.push_back(name);
@@ -132,17 +108,8 @@ std::string namespace_of(const std::string& root, const char* kind) {
 }
 
 std::string machine_id(const std::string& root) {
-    const std::string boot(trim(facts_text(root + "/proc/sys/kernel/random/boot_id")));
+    const std::string boot(trim(text_or_empty(root + "/proc/sys/kernel/random/boot_id")));
     return boot.empty() ? std::string() : boot + " " + namespace_of(root, "net");
-}
-
-// "2.36" as numbers, comparable.
-std::vector<int64_t> version_numbers(const std::string& version) {
-    std::vector<int64_t> numbers;
-    for (const std::string& piece : split(version, '.')) {
-        numbers.push_back(parse_int(piece).value_or(0));
-    }
-    return numbers;
 }
 
 // The driver that most machines have.
@@ -156,6 +123,27 @@ std::string usual_driver(const std::vector<MachineFacts>& machines) {
     return best->driver_version;
 }
 
+// "MemAvailable:   123 kB" -> bytes; -1 when there is no such line.
+int64_t memory_bytes(const std::string& text, std::string_view name) {
+    const std::string value = value_in(text, name);
+    const auto kibibytes = parse_int(value.substr(0, value.find(' ')));
+    return kibibytes ? *kibibytes * 1024 : -1;
+}
+
+struct Space {
+    int64_t free_bytes = -1;
+    int64_t all_bytes = -1;
+    int error_number = 0;
+};
+
+Space space_at(const std::string& path) {
+    struct statvfs facts {};
+    if (::statvfs(path.c_str(), &facts) != 0) return {-1, -1, errno};
+    const auto block = static_cast<int64_t>(facts.f_frsize);
+    return {static_cast<int64_t>(facts.f_bavail) * block,
+            static_cast<int64_t>(facts.f_blocks) * block, 0};
+}
+
 }  // namespace
 
 MachineFacts look_at_machine(const std::string& root) {
@@ -163,31 +151,20 @@ MachineFacts look_at_machine(const std::string& root) {
     facts.machine_id = machine_id(root);
     facts.process_namespace = namespace_of(root, "pid");
     const std::string cpu = beginning_of(root + "/proc/cpuinfo");
-    facts.cpu_model = value_of(cpu, "model name");
-    facts.isa_level = level_of_flags(value_of(cpu, "flags"));
+    facts.cpu_model = value_in(cpu, "model name");
+    facts.isa_level = level_of_flags(value_in(cpu, "flags"));
     facts.glibc = ::gnu_get_libc_version();
-    facts.driver_version = driver_version_in(facts_text(root + "/proc/driver/nvidia/version"));
+    facts.driver_version = driver_version_in(text_or_empty(root + "/proc/driver/nvidia/version"));
     facts.gpu_names = gpu_names_in(root + "/proc/driver/nvidia/gpus");
     facts.page_bytes = ::sysconf(_SC_PAGESIZE);
-    const std::string memory = facts_text(root + "/proc/meminfo");
-    facts.huge_pages_bytes = first_number(value_of(memory, "HugePages_Total")) *
-                             first_number(value_of(memory, "Hugepagesize")) * 1024;
+    const std::string memory = text_or_empty(root + "/proc/meminfo");
+    facts.huge_pages_bytes = first_number(value_in(memory, "HugePages_Total")) *
+                             first_number(value_in(memory, "Hugepagesize")) * 1024;
     facts.memlock_bytes_max = soft_limit(RLIMIT_MEMLOCK);
     facts.open_files_max = soft_limit(RLIMIT_NOFILE);
-    struct statvfs shared {};
-    if (::statvfs((root + "/dev/shm").c_str(), &shared) == 0) {
-        facts.shared_memory_bytes = static_cast<int64_t>(shared.f_blocks * shared.f_frsize);
-    }
+    facts.shared_memory_bytes = std::max<int64_t>(space_at(root + "/dev/shm").all_bytes, 0);
     facts.addresses = list_interfaces();
     return facts;
-}
-
-std::string encode(const MachineFacts& facts) {
-    return write_fields(facts);
-}
-
-MachineFacts decode_machine_facts(std::string_view bytes) {
-    return read_fields<MachineFacts>(bytes, "the facts about a machine");
 }
 
 std::string machine_json(const MachineFacts& facts) {
@@ -228,7 +205,7 @@ std::vector<std::string> check_machines(const std::vector<MachineFacts>& machine
                             printable(machine.cpu_model), machine.isa_level, needs.isa_level));
         }
         if (!machine.glibc.empty() && !needs.glibc.empty() &&
-            version_numbers(machine.glibc) < version_numbers(needs.glibc)) {
+            ::strverscmp(machine.glibc.c_str(), needs.glibc.c_str()) < 0) {
             words.push_back(fmt::format(
                 "its C library is {}, dsworker needs {}; build on the oldest of the hosts",
                 printable(machine.glibc), needs.glibc));
@@ -244,6 +221,38 @@ std::vector<std::string> check_machines(const std::vector<MachineFacts>& machine
         problems[i] = join(words, "; ");
     }
     return problems;
+}
+
+NodeReport report_node(const ReportRequest& request) {
+    NodeReport report;
+    const std::string memory = text_or_empty("/proc/meminfo");
+    report.memory_bytes = memory_bytes(memory, "MemTotal");
+    report.memory_free_bytes = memory_bytes(memory, "MemAvailable");
+    const Space disk = space_at(request.directory);
+    report.disk_free_bytes = disk.free_bytes;
+    if (disk.error_number != 0) report.disk_error = errno_text(disk.error_number);
+    report.shared_memory_bytes = space_at("/dev/shm").all_bytes;
+    report.locked_memory_max = soft_limit(RLIMIT_MEMLOCK);
+    report.open_files_max = soft_limit(RLIMIT_NOFILE);
+    report.clock_ns = wall_clock().count();
+    return report;
+}
+
+ClockOffset clock_offset(nanoseconds asked, nanoseconds answered, nanoseconds theirs) {
+    const nanoseconds half = (answered - asked) / 2;
+    return {theirs - (asked + half), half + nanoseconds(1)};
+}
+
+std::string describe_clock(const ClockOffset& clock) {
+    const nanoseconds distance = std::max(clock.offset, -clock.offset);
+    if (clock.bound < nanoseconds(0) || distance - clock.bound <= kClockOffsetMax) return {};
+    const auto seconds = [](nanoseconds time) {
+        return std::chrono::duration<double>(time).count();
+    };
+    return fmt::format(
+        "its clock is {:.1f} s {} this machine's (give or take {:.1f} s): times of logs and files "
+        "do not compare, and certificates may be refused; set it, as with chrony or ntp",
+        seconds(distance), clock.offset.count() > 0 ? "before" : "behind", seconds(clock.bound));
 }
 
 }  // namespace dslaunch::launch

@@ -1,14 +1,15 @@
-// The facts that a host's agent tells of its machine beyond its hello, and the differences between
-// hosts that break a job. On the way: hello -> machine facts -> check_machines -> start. No
-// threads.
+// The facts that a host's agent tells of its machine. On the way: hello -> machine facts ->
+// check_machines, which finds the differences between hosts that break a job -> start; and `hosts
+// check` -> the state of a host, measured when asked. No threads.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "launch/network/network_messages.h"
+#include "base/text/message.h"
+#include "launch/network/network.h"
 
 namespace dslaunch::launch {
 
@@ -17,6 +18,7 @@ namespace dslaunch::launch {
 using IsaLevel = int;
 
 struct MachineFacts {
+    static constexpr const char* kWhat = "the facts about a machine";
     std::string machine_id;  // boot id and network namespace: equal for two names of one machine
     // Its agents see and end only processes in the same one: two pods on their host's network are
     // one machine by its addresses, and not by its processes.
@@ -40,10 +42,6 @@ struct MachineFacts {
 // stays empty. Takes under a millisecond.
 [[nodiscard]] MachineFacts look_at_machine(const std::string& root);
 
-[[nodiscard]] std::string encode(const MachineFacts& facts);
-// Throws Error{kInternal} on malformed bytes.
-[[nodiscard]] MachineFacts decode_machine_facts(std::string_view bytes);
-
 // One JSON object with every member, for run.json and --json.
 [[nodiscard]] std::string machine_json(const MachineFacts& facts);
 
@@ -62,5 +60,49 @@ struct WorkerNeeds {
 // is not what most have (what the first of them has, when there are as many).
 [[nodiscard]] std::vector<std::string> check_machines(const std::vector<MachineFacts>& machines,
                                                       const WorkerNeeds& needs);
+
+struct ReportRequest {
+    static constexpr const char* kWhat = "a request for a report";
+    std::string directory;  // whose free space is wanted
+
+    bool operator==(const ReportRequest&) const = default;
+};
+
+// Bytes and counts are -1 where the host does not say; limits are -1 for "unlimited".
+struct NodeReport {
+    static constexpr const char* kWhat = "a host's report";
+    int64_t clock_ns = 0;  // CLOCK_REALTIME when the answer was written
+    int64_t memory_bytes = -1;
+    int64_t memory_free_bytes = -1;    // for new processes, without swapping
+    int64_t disk_free_bytes = -1;      // for this user, at ReportRequest::directory
+    std::string disk_error;            // the reason why the directory cannot be examined; empty:
+                                       // none
+    int64_t shared_memory_bytes = -1;  // size of /dev/shm
+    int64_t locked_memory_max = -1;    // RLIMIT_MEMLOCK, bytes
+    int64_t open_files_max = -1;       // RLIMIT_NOFILE
+
+    bool operator==(const NodeReport&) const = default;
+};
+
+[[nodiscard]] NodeReport report_node(const ReportRequest& request);
+
+// The distance of another machine's clock from ours, as one question and its answer tell it: the
+// true difference lies within BOUND of OFFSET.
+struct ClockOffset {
+    std::chrono::nanoseconds offset{0};  // the host's clock minus this one
+    std::chrono::nanoseconds bound{0};
+};
+
+// Clocks further apart than this, by more than the bound, are a fault: TLS, logs and file times
+// stop making sense.
+inline constexpr std::chrono::seconds kClockOffsetMax{2};
+
+// The offset by one question sent at ASKED and its answer that came at ANSWERED, both by our clock.
+[[nodiscard]] ClockOffset clock_offset(std::chrono::nanoseconds asked,
+                                       std::chrono::nanoseconds answered,
+                                       std::chrono::nanoseconds theirs);
+
+// The fault of that clock, in words; empty when it may be right within kClockOffsetMax.
+[[nodiscard]] std::string describe_clock(const ClockOffset& clock);
 
 }  // namespace dslaunch::launch

@@ -17,7 +17,6 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "launch/files/file_facts.h"
-#include "launch/files/file_identity.h"
 
 namespace dslaunch::launch {
 namespace {

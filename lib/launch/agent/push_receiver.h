@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "launch/files/hash_cache.h"
-#include "launch/files/sha256.h"
+#include "launch/files/file_facts.h"
 #include "launch/protocol/push_messages.h"
 
 namespace dslaunch::launch {

@@ -1,13 +1,97 @@
-// The facts that two hosts compare to know that they hold the same file.
+// The facts that two hosts compare to know that they hold the same file, and hashes that are kept.
 #pragma once
 
-#include <functional>
-#include <string>
+#include <openssl/evp.h>
+#include <sys/stat.h>
 
-#include "launch/files/hash_cache.h"
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
 #include "launch/protocol/messages.h"
 
 namespace dslaunch::launch {
+
+inline constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
+
+// A file as the system tells it from others and from itself at another time: different once its
+// bytes or its name have changed.
+struct FileIdentity {
+    uint64_t device = 0;
+    uint64_t inode = 0;
+    int64_t bytes = 0;
+    int64_t modified_ns = 0;
+    int64_t changed_ns = 0;  // a rename, and a write that sets the time back, change it too
+
+    auto operator<=>(const FileIdentity&) const = default;  // NOLINT(modernize-use-nullptr): no
+                                                            // pointer
+};
+
+[[nodiscard]] inline int64_t in_nanoseconds(const timespec& time) {
+    return int64_t{time.tv_sec} * kNanosecondsPerSecond + time.tv_nsec;
+}
+
+[[nodiscard]] inline FileIdentity identity_of(const struct stat& status) {
+    return {status.st_dev, status.st_ino, status.st_size, in_nanoseconds(status.st_mtim),
+            in_nanoseconds(status.st_ctim)};
+}
+
+// Hashes of files that were read before, so that a second start of a job does not read them again.
+// One small text file per user. One thread; several processes may use it at once, the last to save
+// wins.
+class HashCache {
+  public:
+    // PATH is read at the first find(). Empty: nothing is remembered.
+    explicit HashCache(std::string path) : path_(std::move(path)) {}
+
+    // $XDG_CACHE_HOME/dslaunch/hashes, else ~/.cache/dslaunch/hashes, empty without a home.
+    [[nodiscard]] static std::string default_path();
+
+    // The hash that add() was given for a file with this device, inode, size and times; empty when
+    // there is none.
+    [[nodiscard]] std::string find(const struct stat& status, bool sampled);
+    // STATUS is from before the file was read. A file that changed within the last two seconds is
+    // not remembered: a later change may leave equal times.
+    void add(const struct stat& status, bool sampled, std::string_view hash);
+    // Writes what add() brought, mode 0600, at most kEntriesMax entries, the oldest go first. A
+    // cache that cannot be written is not a failure of the job: it is logged at level debug.
+    void save();
+
+    static constexpr size_t kEntriesMax = 1024;
+
+  private:
+    using Key = std::pair<FileIdentity, bool>;  // true: the hash is of samples
+    void load();
+    void remember(const Key& key, std::string_view hash);
+
+    std::string path_;
+    bool loaded_ = false;
+    bool changed_ = false;
+    std::map<Key, std::string> hashes_;
+    std::deque<Key> order_;  // the oldest first
+};
+
+// SHA-256 over bytes that come in pieces.
+class Sha256 {
+  public:
+    Sha256();
+    void add(const void* data, size_t length);
+    void add(std::string_view bytes) { add(bytes.data(), bytes.size()); }
+    // The hash of what was added, 32 bytes; begins anew.
+    [[nodiscard]] std::string raw();
+    // The hash as 64 hexadecimal digits.
+    [[nodiscard]] std::string hex();
+
+  private:
+    std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
+};
 
 // Size and SHA-256 of PATH; over 1 GiB, unless ALL_BYTES, of 64 evenly spread blocks of 1 MiB.
 // ALIVE is called every few megabytes. Blocks while it reads; a failure is told in

@@ -10,8 +10,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "launch/files/file_facts.h"
-#include "launch/files/file_identity.h"
-#include "launch/files/sha256.h"
+#include "launch/protocol/push_messages.h"
 
 namespace dslaunch::launch {
 
@@ -60,6 +59,24 @@ std::string SentFile::read(int64_t offset, int64_t length) const {
         done += static_cast<size_t>(n);
     }
     return bytes;
+}
+
+bool FilePieces::has_all(const std::vector<uint32_t>& chunks, int64_t file_bytes) {
+    return std::ranges::all_of(
+        chunks, [&](uint32_t chunk) { return int64_t{chunk} * kPushChunkBytes < file_bytes; });
+}
+
+std::optional<FilePieces::Piece> FilePieces::next() {
+    if (chunk_ == missing_.size()) return std::nullopt;
+    const int64_t begin = int64_t{missing_[chunk_]} * kPushChunkBytes;
+    const int64_t end = std::min(begin + kPushChunkBytes, file_bytes_);
+    const Piece piece{begin + done_, std::min(kPushPieceBytes, end - begin - done_)};
+    done_ += piece.bytes;
+    if (begin + done_ == end) {
+        ++chunk_;
+        done_ = 0;
+    }
+    return piece;
 }
 
 }  // namespace dslaunch::launch

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <csignal>
+#include <map>
 #include <string_view>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "launch/fleet/agent_end.h"
 #include "launch/process/spawn.h"
 #include "launch/process/timing.h"
 
@@ -26,7 +26,25 @@ constexpr milliseconds kTick{500};
 constexpr milliseconds kSameWishMax{3'000};
 constexpr size_t kKeptDiagnostics = 20;
 constexpr size_t kSaidMax = 300;
-constexpr size_t kProblemIndent = 6;
+
+// Returns why an agent is gone, in words for people. EVENT: the kEnded of a host. GREETED: its
+// agent had said hello. DIAGNOSTICS: its last lines on stderr, printable. Never empty.
+std::string describe_agent_end(const TransportEvent& event, bool greeted,
+                               const std::vector<std::string>& diagnostics) {
+    std::string cause = printable_lines(event.text, kCauseIndent);
+    if (cause.empty() && event.exit_status == kNoProgram && !diagnostics.empty()) {
+        cause = diagnostics.back();  // the shell's or the loader's
+    }
+    if (!greeted && event.exit_status == kNoProgram) {
+        return fmt::format(
+            "there is no dslaunch at {}, or a library that it needs is missing (exit 127{}{}); "
+            "`dslaunch push` with the same host options sends both",
+            launcher_path(), cause.empty() ? "" : ": ", cause);
+    }
+    if (!cause.empty()) return cause;
+    return fmt::format("its agent ended with {}{}", event.exit_status,
+                       diagnostics.empty() ? "" : ": " + diagnostics.back());
+}
 
 }  // namespace
 
@@ -51,21 +69,15 @@ size_t Fleet::bad_count() const {
 void Fleet::fail_if_bad(const std::string& what, ExitCode code, const std::string& advice) const {
     const size_t count = bad_count();
     if (count == 0 || interrupted()) return;
-    // Equal causes are told once, in the order of their first hosts.
-    std::vector<std::pair<std::string, std::vector<std::string>>> causes;
-    for (const Node& node : nodes_) {
-        if (node.error.empty()) continue;
-        const auto known = std::ranges::find_if(
-            causes, [&](const auto& cause) { return cause.first == node.error; });
-        if (known == causes.end()) {
-            causes.push_back({node.error, {node.address.name}});
-        } else {
-            known->second.push_back(node.address.name);
-        }
-    }
+    std::vector<std::string> causes;
+    for (const Node& node : nodes_) causes.push_back(node.error);
     std::string message;
-    for (const auto& [cause, hosts] : causes)
-        message += fmt::format("\n  {}: {}", join(hosts, ", "), cause);
+    for (const EqualTexts& cause : group_equal(causes)) {
+        if (cause.text.empty()) continue;
+        std::vector<std::string> names;
+        for (const size_t host : cause.hosts) names.push_back(nodes_[host].address.name);
+        message += fmt::format("\n  {}: {}", join(names, ", "), cause.text);
+    }
     if (!advice.empty()) message += "\n" + advice;
     fail(code, "{} {} of {}:{}", what, count, counted(std::ssize(nodes_), "host"), message);
 }
@@ -205,7 +217,7 @@ void Fleet::handle_hello(size_t host, const Frame& frame) {
 
 void Fleet::handle_problem(size_t host, const Frame& frame) {
     const auto problem = decode<AgentProblem>(frame.payload);
-    const std::string message = printable_lines(problem.message, kProblemIndent);
+    const std::string message = printable_lines(problem.message, kCauseIndent);
     blame(host, message);
     Node& node = nodes_[host];
     if (!node.problem_code) node.problem_code = static_cast<ExitCode>(problem.code);
@@ -224,7 +236,7 @@ void Fleet::handle_end(const TransportEvent& event) {
     // Another program may have answered, or a login shell that says why it does not run ours.
     const std::string_view said = trim(std::string_view(node.frames.noise()).substr(0, kSaidMax));
     if (!node.greeted && !said.empty()) {
-        cause += fmt::format("; it said: {}", printable_lines(said, kProblemIndent));
+        cause += fmt::format("; it said: {}", printable_lines(said, kCauseIndent));
     }
     lose(event.host, cause);
 }
@@ -282,6 +294,17 @@ void Fleet::stop(const StopRules& rules) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (!over(nodes_[i])) lose(i, "its agent did not end");
     }
+}
+
+std::vector<EqualTexts> group_equal(const std::vector<std::string>& texts) {
+    std::vector<EqualTexts> groups;
+    std::map<std::string, size_t> group_of;
+    for (size_t i = 0; i < texts.size(); ++i) {
+        const auto [found, is_new] = group_of.emplace(texts[i], groups.size());
+        if (is_new) groups.push_back({{}, texts[i]});
+        groups[found->second].hosts.push_back(i);
+    }
+    return groups;
 }
 
 }  // namespace dslaunch::launch

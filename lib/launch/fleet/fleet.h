@@ -4,13 +4,14 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "launch/process/attention.h"
+#include "launch/process/timing.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
 #include "launch/transport/transport.h"
@@ -136,5 +137,19 @@ class Fleet {
     bool given_up_ = false;               // since the call of pump(), which waits for it
     bool stopping_ = false;
 };
+
+// The exit code of a shell and of a dynamic loader when there is no such program, or a library of
+// it is missing.
+inline constexpr int kNoProgram = 127;
+// The columns before the further lines of a cause.
+inline constexpr size_t kCauseIndent = 6;
+
+struct EqualTexts {
+    std::vector<size_t> hosts;  // ascending
+    std::string text;
+};
+
+// Returns the indices of equal TEXTS together, in the order of the first of each.
+[[nodiscard]] std::vector<EqualTexts> group_equal(const std::vector<std::string>& texts);
 
 }  // namespace dslaunch::launch

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "launch/fleet/agent_end.h"
-#include "launch/process/line_pieces.h"
+#include "launch/fleet/fleet.h"
+#include "launch/process/line_splitter.h"
 
 namespace dslaunch::launch {
 namespace {

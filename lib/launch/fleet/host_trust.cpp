@@ -8,15 +8,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <functional>
 #include <memory>
-#include <thread>
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/loop_on_threads.h"
 #include "base/text.h"
+#include "launch/network/interfaces.h"
 #include "launch/transport/ssh/ssh_known_hosts.h"
 
 namespace dslaunch::launch {
@@ -51,12 +51,9 @@ void close_session(ssh_session session) {
 
 // A connected socket to ADDRESS, which the hostfile names beside the host's name.
 UniqueFd connect_to(const std::string& address, int port) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* list = nullptr;
-    const int status = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list);
-    if (status != 0) fail(ExitCode::kHosts, "{}: {}", address, ::gai_strerror(status));
-    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+    std::string error;
+    const auto list = look_up(address, port, 0, &error);
+    if (!list) fail(ExitCode::kHosts, "{}: {}", address, error);
     UniqueFd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const timeval limit{kSessionSeconds, 0};
     ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
@@ -206,19 +203,14 @@ void install_on(const HostAddress& host, const std::string& config_path,
 void for_hosts(size_t count, const std::vector<bool>& which,
                const std::function<void(size_t)>& work,
                const std::function<void(size_t, const char*)>& failed) {
-    std::atomic<size_t> next{0};
-    const auto serve = [&] {
-        for (size_t i = next++; i < count; i = next++) {
-            if (!which.empty() && !which[i]) continue;
-            try {
-                work(i);
-            } catch (const Error& error) {
-                failed(i, error.what());
-            }
+    loop_on_threads(count, kThreadsMax, [&](size_t i) {
+        if (!which.empty() && !which[i]) return;
+        try {
+            work(i);
+        } catch (const Error& error) {
+            failed(i, error.what());
         }
-    };
-    std::vector<std::jthread> threads;
-    for (size_t i = 0; i < std::min(count, kThreadsMax); ++i) threads.emplace_back(serve);
+    });
 }
 
 }  // namespace

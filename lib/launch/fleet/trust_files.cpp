@@ -126,7 +126,6 @@ void forget_known_host(const std::string& file, const std::string& name) {
     static_cast<void>(read_file(file, kKnownHostsBytesMax));
     SpawnRequest request;
     request.command = {"ssh-keygen", "-q", "-R", name, "-f", file};
-    request.environment = own_environment();
     const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
     request.stdout_fd = nowhere.get();
     request.stderr_fd = nowhere.get();

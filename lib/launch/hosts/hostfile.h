@@ -8,6 +8,7 @@
 //     gw slots=2 addr=10.0.0.7          connect to 10.0.0.7, call it `gw` everywhere
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,5 +45,30 @@ struct Host {
 
 // localhost, 127.*, [::1], or MACHINE_NAME (with or without its domain).
 [[nodiscard]] bool is_this_machine(std::string_view host, std::string_view machine_name);
+
+struct HostFilter {
+    std::string include;           // NODE[:SLOT[,SLOT]][@NODE…]; empty: all
+    std::string exclude;           // in the form of `include`; empty: none
+    std::optional<int> num_nodes;  // the first N hosts
+    std::optional<int> num_gpus;   // the first N slots of each host
+};
+
+struct HostSlots {
+    Host host;
+    // Slot numbers in ascending order, never empty. Of a host with gpus= a slot's number is the
+    // GPU's number as written (node2 gpus=2,3 has the slots 2 and 3), else 0..slots-1.
+    std::vector<int> slots;
+};
+
+// The chosen hosts in the order of HOSTS. Throws Error{kUsage}: options that exclude each other, an
+// unknown host (with the nearest name) or slot, one named twice, more than there is, or nothing
+// left.
+[[nodiscard]] std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts,
+                                                  const HostFilter& filter);
+
+// The slots that HOST has if INCLUDE (an --include) names one of its own: from 0 to the last one
+// named. 0: it names none. So many has a host whose slots are nothing but numbers: one without GPUs
+// of which nobody said how many workers it is to have. Throws as apply_filter on malformed text.
+[[nodiscard]] int named_slots(const std::string& include, const std::string& host);
 
 }  // namespace dslaunch::launch

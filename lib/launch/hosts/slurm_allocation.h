@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launch/hosts/hostfile.h"
-#include "launch/process/environment_list.h"
+#include "launch/process/spawn.h"
 
 namespace dslaunch::launch {
 

@@ -20,6 +20,8 @@
 #include "launch/machine/machine_name.h"
 #include "launch/process/process_tree.h"
 #include "launch/process/spawn.h"
+#include "launch/process/text_or_empty.h"
+#include "launch/process/timing.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -62,11 +64,7 @@ std::string recorded_machine() {
 }
 
 std::string boot_id() {
-    try {
-        return std::string(trim(read_file("/proc/sys/kernel/random/boot_id", 256)));
-    } catch (const Error&) {
-        return "";
-    }
+    return std::string(trim(text_or_empty("/proc/sys/kernel/random/boot_id")));
 }
 
 // Only the writer's thread touches it, but for what open() has found, once that is over.
@@ -125,11 +123,7 @@ struct JobRecord::Folder {
 };
 
 JobRecord::JobRecord(const JobSpec& spec, std::function<void(std::string_view)> warn)
-    : spec_(spec),
-      warn_(std::move(warn)),
-      started_at_ns_(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                         std::chrono::system_clock::now().time_since_epoch())
-                         .count()) {
+    : spec_(spec), warn_(std::move(warn)), started_at_ns_(wall_clock().count()) {
     if (spec.state_directory.empty()) {
         warn_(
             "dslaunch: warning: neither XDG_STATE_HOME nor HOME is an absolute path: this job is "

@@ -1,5 +1,5 @@
-// The needs of a program or shared library at its start, read from its ELF headers: nothing is
-// loaded. No threads.
+// The needs of a program or shared library at its start, read from its ELF headers, and the
+// libraries that its dynamic loader finds here (what ldd shows): nothing is loaded. No threads.
 #pragma once
 
 #include <string>
@@ -22,5 +22,18 @@ struct ElfNeeds {
 // LibTorch and what came with it. Absolute paths, sorted, each once; PATH itself is not among them.
 // Throws as read_elf_needs().
 [[nodiscard]] std::vector<std::string> own_libraries(const std::string& path);
+
+struct SharedLibrary {
+    std::string name;  // name that the program asks for
+    std::string path;  // path that the loader finds; empty: none
+};
+
+// The libraries of FILE, a program or a library, and theirs, without the C library's own, which
+// belong to each host's kernel and loader, and without the GPU driver's (libcuda, libnvidia-*).
+// Throws Error{kSetup} when the loader cannot be asked.
+[[nodiscard]] std::vector<SharedLibrary> list_libraries(const std::string& file);
+
+// TEXT is what the loader prints.
+[[nodiscard]] std::vector<SharedLibrary> parse_library_list(const std::string& text);
 
 }  // namespace dslaunch::launch

@@ -6,14 +6,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <memory>
 
 #include "base/bytes.h"
 #include "base/text.h"
-#include "launch/machine/gpu_count.h"
-#include "launch/process/process_facts.h"
-#include "launch/process/program_output.h"
+#include "launch/process/process_tree.h"
+#include "launch/process/spawn.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -49,7 +49,36 @@ void add_open_devices(GpuUse& use) {
         for (const int64_t gpu : open_gpus(pid)) use.holds.push_back({gpu, pid, -1});
 }
 
+// The lines of `nvidia-smi nvlink --status`: "GPU 0: NAME (UUID: …)", and below it "Link 3: 26.562
+// GB/s" or "Link 3: <inactive>".
+void add_nvlinks(std::vector<Gpu>& gpus, std::string_view links) {
+    Gpu* of = nullptr;
+    for (const std::string& line : split(links, '\n')) {
+        const std::string text(trim(line));
+        if (text.starts_with("GPU ")) {
+            const auto index = parse_int(text.substr(4, text.find(':') - 4));
+            const auto gpu = std::ranges::find(gpus, index.value_or(-1), &Gpu::index);
+            of = gpu == gpus.end() ? nullptr : &*gpu;
+        } else if (of != nullptr && text.starts_with("Link ") && text.ends_with("GB/s")) {
+            of->nvlinks = std::max<int64_t>(of->nvlinks, 0) + 1;
+        }
+    }
+}
+
 }  // namespace
+
+int64_t count_gpus(const std::string& directory) {
+    constexpr std::string_view kPrefix = "nvidia";
+    std::error_code error;
+    int64_t count = 0;
+    std::filesystem::directory_iterator entry(directory, error);
+    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+        const std::string name = entry->path().filename().string();
+        // Beside them lie nvidiactl, nvidia-uvm, nvidia-caps.
+        if (name.starts_with(kPrefix) && parse_int(name.substr(kPrefix.size()))) ++count;
+    }
+    return count;
+}
 
 std::set<int64_t> open_gpus(pid_t pid) {
     const std::string path = fmt::format("/proc/{}/fd", pid);
@@ -128,26 +157,6 @@ std::string facts_of_gpu(const GpuUse& use, std::string_view name, int64_t own_p
     }
     return join(facts, ", ");
 }
-
-namespace {
-
-// The lines of `nvidia-smi nvlink --status`: "GPU 0: NAME (UUID: …)", and below it "Link 3: 26.562
-// GB/s" or "Link 3: <inactive>".
-void add_nvlinks(std::vector<Gpu>& gpus, std::string_view links) {
-    Gpu* of = nullptr;
-    for (const std::string& line : split(links, '\n')) {
-        const std::string text(trim(line));
-        if (text.starts_with("GPU ")) {
-            const auto index = parse_int(text.substr(4, text.find(':') - 4));
-            const auto gpu = std::ranges::find(gpus, index.value_or(-1), &Gpu::index);
-            of = gpu == gpus.end() ? nullptr : &*gpu;
-        } else if (of != nullptr && text.starts_with("Link ") && text.ends_with("GB/s")) {
-            of->nvlinks = std::max<int64_t>(of->nvlinks, 0) + 1;
-        }
-    }
-}
-
-}  // namespace
 
 void add_gpu_facts(std::vector<Gpu>& gpus, std::string_view facts, std::string_view links) {
     const auto count = [](const std::string& field) {

@@ -1,6 +1,6 @@
-// The GPUs of a machine and the processes that hold them, of every user. Sources: `nvidia-smi` (all
-// processes of the machine, with their memory), /proc (this user's processes that have a device
-// open). No state.
+// The GPUs of a machine and the processes that hold them, of every user, without any CUDA library.
+// Sources: device nodes, `nvidia-smi` (all processes of the machine, with their memory), /proc
+// (this user's processes that have a device open). No state.
 #pragma once
 
 #include <sys/types.h>
@@ -12,6 +12,12 @@
 #include <vector>
 
 namespace dslaunch::launch {
+
+inline constexpr const char* kGpuDevicePattern = "/dev/nvidia0, /dev/nvidia1, …";
+
+// Device nodes nvidiaN below DIRECTORY: a container shows those it was given, the driver's own list
+// in /proc all of the host's. 0 when the folder cannot be read.
+[[nodiscard]] int64_t count_gpus(const std::string& directory = "/dev");
 
 // UNITS: bytes; -1: not known.
 struct Gpu {

@@ -1,12 +1,22 @@
 #include "launch/machine/launcher_lease.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <vector>
 
 #include "base/clock.h"
-#include "launch/machine/connection_signs.h"
+#include "base/fd.h"
+#include "base/text.h"
 #include "launch/process/timing.h"
 
 namespace dslaunch::launch {
@@ -14,7 +24,80 @@ namespace {
 
 using std::chrono::milliseconds;
 
+ConnectionSigns signs_in(const tcp_info& info) {
+    return {std::chrono::milliseconds(info.tcpi_last_ack_recv), info.tcpi_unacked,
+            info.tcpi_probes};
+}
+
+// The address family of TEXT, whose bytes it writes to ADDRESS; 0: no address.
+int read_address(std::string text, void* address) {
+    text.resize(std::min(text.size(), text.find('%')));  // fe80::1%eth0
+    if (::inet_pton(AF_INET, text.c_str(), address) == 1) return AF_INET;
+    return ::inet_pton(AF_INET6, text.c_str(), address) == 1 ? AF_INET6 : 0;
+}
+
 }  // namespace
+
+std::optional<DiagRequest> diag_request(std::string_view ssh_connection) {
+    const std::vector<std::string> words = split(trim(ssh_connection), ' ');
+    if (words.size() != 4) return std::nullopt;
+    const auto client_port = parse_int(words[1]);
+    const auto server_port = parse_int(words[3]);
+    DiagRequest request{};
+    inet_diag_sockid& id = request.body.id;
+    const int family = read_address(words[0], id.idiag_dst);
+    const auto is_port = [](const auto& port) { return port && *port >= 1 && *port <= 65'535; };
+    if (family == 0 || read_address(words[2], id.idiag_src) != family || !is_port(client_port) ||
+        !is_port(server_port)) {
+        return std::nullopt;
+    }
+    id.idiag_dport = htons(static_cast<uint16_t>(*client_port));
+    id.idiag_sport = htons(static_cast<uint16_t>(*server_port));
+    id.idiag_cookie[0] = id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+    request.body.sdiag_family = static_cast<uint8_t>(family);
+    request.body.sdiag_protocol = IPPROTO_TCP;
+    request.body.idiag_ext = 1U << (INET_DIAG_INFO - 1);
+    request.body.idiag_states = ~0U;
+    request.header.nlmsg_len = sizeof request;
+    request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    request.header.nlmsg_flags = NLM_F_REQUEST;
+    return request;
+}
+
+std::optional<ConnectionSigns> signs_in_answer(const nlmsghdr* header, size_t bytes) {
+    if (!NLMSG_OK(header, bytes) || header->nlmsg_type != SOCK_DIAG_BY_FAMILY) return std::nullopt;
+    const auto* body = static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
+    auto left = static_cast<int>(header->nlmsg_len - NLMSG_LENGTH(sizeof *body));
+    for (const auto* item = reinterpret_cast<const rtattr*>(body + 1); RTA_OK(item, left);
+         item = RTA_NEXT(item, left)) {
+        if (item->rta_type != INET_DIAG_INFO) continue;
+        // A kernel tells as much of it as it knows.
+        tcp_info info{};
+        std::memcpy(&info, RTA_DATA(item), std::min<size_t>(sizeof info, RTA_PAYLOAD(item)));
+        return signs_in(info);
+    }
+    return std::nullopt;
+}
+
+std::optional<ConnectionSigns> signs_of_socket(int fd) {
+    tcp_info info{};
+    socklen_t bytes = sizeof info;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return std::nullopt;
+    return signs_in(info);
+}
+
+std::optional<ConnectionSigns> signs_of_ssh(std::string_view ssh_connection) {
+    const auto request = diag_request(ssh_connection);
+    if (!request) return std::nullopt;
+    const UniqueFd socket(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+    if (!socket.valid()) return std::nullopt;
+    // The kernel answers within the call that asks.
+    if (::send(socket.get(), &*request, sizeof *request, 0) != sizeof *request) return std::nullopt;
+    alignas(nlmsghdr) char answer[4096];
+    const ssize_t n = ::recv(socket.get(), answer, sizeof answer, MSG_DONTWAIT);
+    if (n < static_cast<ssize_t>(sizeof(nlmsghdr))) return std::nullopt;
+    return signs_in_answer(reinterpret_cast<const nlmsghdr*>(answer), static_cast<size_t>(n));
+}
 
 LauncherLease LauncherLease::same_machine() {
     return {Way::kSameMachine, -1, ""};

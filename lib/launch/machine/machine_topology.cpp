@@ -6,38 +6,82 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <vector>
 
-#include "base/error.h"
-#include "base/fd.h"
 #include "base/text.h"
-#include "launch/machine/control_group.h"
+#include "launch/process/text_or_empty.h"
 
 namespace dslaunch::launch {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kFileBytesMax = 1U << 20;
+constexpr int64_t kProcessorsMax = 65'536;
+
+struct Group {
+    bool version_1 = false;
+    std::vector<std::string> folders;  // the group's own folder first, then those above it, as far
+                                       // as visible here
+};
+
+// A container often sees its group as the top, whatever /proc says.
+Group find_group(const std::string& root, std::string_view controller) {
+    Group group;
+    std::string top;
+    std::string path;
+    for (const std::string& line : split(text_or_empty(root + "/proc/self/cgroup"), '\n')) {
+        const size_t first = line.find(':');
+        const size_t second = line.find(':', first + 1);
+        if (first == std::string::npos || second == std::string::npos) continue;
+        const auto controllers = split(line.substr(first + 1, second - first - 1), ',');
+        const bool named =
+            std::find(controllers.begin(), controllers.end(), controller) != controllers.end();
+        if (!named && !(line.starts_with("0::") && top.empty())) continue;
+        group.version_1 = named;
+        top = root + "/sys/fs/cgroup";
+        if (named) top.append("/").append(controller);
+        path = line.substr(second + 1);
+        if (named) break;
+    }
+    if (top.empty()) return group;
+    for (fs::path below(path); below != below.root_path() && !below.empty();
+         below = below.parent_path()) {
+        std::error_code error;
+        if (fs::is_directory(top + below.string(), error)) {
+            group.folders.push_back(top + below.string());
+        }
+    }
+    group.folders.push_back(top);
+    return group;
+}
+
+// The processors that one folder grants; 0: no limit.
+int64_t granted_in(const std::string& folder, bool version_1) {
+    std::vector<std::string> words;
+    if (version_1) {
+        words = {std::string(trim(text_or_empty(folder + "/cpu.cfs_quota_us"))),
+                 std::string(trim(text_or_empty(folder + "/cpu.cfs_period_us")))};
+    } else {
+        words = split(trim(text_or_empty(folder + "/cpu.max")), ' ');
+    }
+    if (words.size() != 2) return 0;
+    const auto quota = parse_int(words[0]);
+    const auto period = parse_int(words[1]);
+    if (!quota || !period || *quota <= 0 || *period <= 0) return 0;
+    return std::min((*quota + *period - 1) / *period, kProcessorsMax);
+}
+
 constexpr int64_t kProcessorMax = 65'535;
 constexpr int kCachesMax = 16;
 
-// The line that is the file PATH, without its newline; empty when it cannot be read.
-std::string line_of(const std::string& path) {
-    try {
-        return std::string(trim(read_file(path, kFileBytesMax)));
-    } catch (const Error&) {
-        return {};
-    }
-}
-
 int number_of(const std::string& path, int otherwise) {
-    const auto number = parse_int(line_of(path));
+    const auto number = parse_int(trim(text_or_empty(path)));
     return number && *number >= 0 && *number <= kProcessorMax ? static_cast<int>(*number)
                                                               : otherwise;
 }
 
 int first_of_list(const std::string& path, int otherwise) {
-    const auto list = parse_processor_list(line_of(path));
+    const auto list = parse_processor_list(trim(text_or_empty(path)));
     return list ? list->front() : otherwise;
 }
 
@@ -66,7 +110,7 @@ std::map<int, int> read_nodes(const std::string& root) {
         const std::string name = entry->path().filename().string();
         if (!name.starts_with(kPrefix)) continue;
         const auto node = parse_int(name.substr(kPrefix.size()));
-        const auto list = parse_processor_list(line_of(entry->path().string() + "/cpulist"));
+        const auto list = parse_processor_list(trim(text_or_empty(entry->path() / "cpulist")));
         if (!node || !list) continue;
         for (const int number : *list) nodes[number] = static_cast<int>(*node);
     }
@@ -80,14 +124,9 @@ std::vector<int> read_gpu_nodes(const std::string& root) {
     std::error_code error;
     fs::directory_iterator entry(root + "/proc/driver/nvidia/gpus", error);
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-        std::string minor;
-        for (const std::string& line :
-             split(line_of(entry->path().string() + "/information"), '\n')) {
-            if (line.starts_with("Device Minor:")) minor = trim(line.substr(line.find(':') + 1));
-        }
-        if (fs::exists(root + "/dev/nvidia" + minor)) {
+        const std::string facts = text_or_empty(entry->path() / "information");
+        if (fs::exists(root + "/dev/nvidia" + value_in(facts, "Device Minor")))
             addresses.push_back(entry->path().filename().string());
-        }
     }
     std::sort(addresses.begin(), addresses.end());
     std::vector<int> nodes;
@@ -99,6 +138,50 @@ std::vector<int> read_gpu_nodes(const std::string& root) {
 }
 
 }  // namespace
+
+int64_t read_counter(const std::string& path, const std::string& name) {
+    for (const std::string& line : split(text_or_empty(path), '\n')) {
+        const auto words = split(line, ' ');
+        if (words.size() == 2 && words[0] == name) return parse_int(words[1]).value_or(-1);
+    }
+    return -1;
+}
+
+int processors_granted(const std::string& root) {
+    const Group group = find_group(root, "cpu");
+    int64_t least = 0;
+    for (const std::string& folder : group.folders) {
+        const int64_t granted = granted_in(folder, group.version_1);
+        if (granted > 0 && (least == 0 || granted < least)) least = granted;
+    }
+    return static_cast<int>(least);
+}
+
+int64_t group_oom_kills(const std::string& root) {
+    const Group group = find_group(root, "memory");
+    const char* const file = group.version_1 ? "/memory.oom_control" : "/memory.events";
+    // A group of version 2 without limits of its own counts nothing: the one above it does.
+    for (const std::string& folder : group.folders) {
+        if (const int64_t kills = read_counter(folder + file, "oom_kill"); kills >= 0) return kills;
+    }
+    return -1;
+}
+
+OomCount count_oom_kills(const std::string& root) {
+    return {read_counter(root + "/proc/vmstat", "oom_kill"), group_oom_kills(root)};
+}
+
+std::string describe_oom(const OomCount& before, const OomCount& now) {
+    if (before.group >= 0 && now.group > before.group) {
+        return fmt::format("the memory limit of its control group ended {} process(es) meanwhile",
+                           now.group - before.group);
+    }
+    if (before.machine >= 0 && now.machine > before.machine) {
+        return fmt::format("the kernel's out-of-memory killer ended {} process(es) meanwhile",
+                           now.machine - before.machine);
+    }
+    return {};
+}
 
 MachineTopology read_machine_topology(const std::string& root, const std::vector<int>& allowed) {
     MachineTopology topology;

@@ -1,4 +1,5 @@
-// The processors of this machine and how they hang together, as the kernel tells in /sys and /proc.
+// The processors of this machine and how they hang together, as the kernel tells in /sys and /proc,
+// and what its control groups grant.
 // Data path: node facts -> topology -> placement. No threads. Reading costs about 20 us for
 // each processor; nothing is read unless ranks are to be bound.
 #pragma once
@@ -10,6 +11,28 @@
 #include <vector>
 
 namespace dslaunch::launch {
+
+// The processors' worth of time that the group or one above it grants, rounded up; 0: no limit.
+// ROOT: "" for this machine, else the folder of a test that holds proc/ and sys/.
+[[nodiscard]] int processors_granted(const std::string& root);
+
+// The number of processes of the group that were ended because its memory was used up; -1 where it
+// does not say.
+[[nodiscard]] int64_t group_oom_kills(const std::string& root);
+
+// The number behind NAME in a file of "name number" lines; -1 when there is none.
+[[nodiscard]] int64_t read_counter(const std::string& path, const std::string& name);
+
+// The number of processes that the kernel's out-of-memory killer has ended, on this machine and in
+// our control group; -1 where it does not say.
+struct OomCount {
+    int64_t machine = -1;
+    int64_t group = -1;
+};
+// ROOT: "" for this machine, else the folder of a test that holds proc/ and sys/.
+[[nodiscard]] OomCount count_oom_kills(const std::string& root = "");
+// The kills that were added between the two, in words; empty when there is none.
+[[nodiscard]] std::string describe_oom(const OomCount& before, const OomCount& now);
 
 // One logical processor.
 struct Processor {

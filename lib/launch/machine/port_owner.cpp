@@ -1,6 +1,7 @@
 #include "launch/machine/port_owner.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -8,8 +9,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "launch/machine/user_name.h"
-#include "launch/process/process_facts.h"
+#include "launch/process/process_tree.h"
 #include "launch/process/text_or_empty.h"
 
 namespace dslaunch::launch {
@@ -17,13 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kProcessTableBytesMax = 64U << 20;
+constexpr size_t kSocketTableBytesMax = 64U << 20;
 constexpr size_t kCommandBytesShown = 120;
-
-// Empty when it cannot be read: the process ended meanwhile, or belongs to somebody else.
-std::string process_text(const std::string& path) {
-    return text_or_empty(path, kProcessTableBytesMax);
-}
 
 // Every socket that listens on PORT, as "socket:[INODE]", with its user. A line of the table:
 // number, local address:port in hexadecimal, remote one, state (0A listens), queues, timer,
@@ -32,7 +27,7 @@ std::map<std::string, std::string> listening_sockets(int port) {
     const std::string ending = fmt::format(":{:04X}", port);
     std::map<std::string, std::string> sockets;
     for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
-        for (const std::string& line : split(process_text(table), '\n')) {
+        for (const std::string& line : split(text_or_empty(table, kSocketTableBytesMax), '\n')) {
             std::vector<std::string> fields = split(line, ' ');
             std::erase(fields, "");
             if (fields.size() < 10 || fields[3] != "0A" || !fields[1].ends_with(ending)) continue;
@@ -52,6 +47,12 @@ bool holds_one_of(const fs::path& process, const std::map<std::string, std::stri
     return false;
 }
 
+// A look reads the table of all sockets, which takes the kernel some 10 ms: most ranks listen soon,
+// and those that never do are looked for less and less.
+constexpr std::chrono::milliseconds kFirstPause{100};
+constexpr std::chrono::milliseconds kLongestPause{1000};
+constexpr std::chrono::seconds kPortWatchMax{60};
+
 }  // namespace
 
 std::set<int64_t> port_users(int port) {
@@ -68,7 +69,7 @@ std::string describe_port_owner(int port) {
     for (const pid_t pid : all_processes()) {
         const std::string process = fmt::format("/proc/{}", pid);
         if (!holds_one_of(process, sockets)) continue;
-        std::string command = process_text(process + "/cmdline");
+        std::string command = text_or_empty(process + "/cmdline");
         while (command.ends_with('\0')) command.pop_back();
         std::replace(command.begin(), command.end(), '\0', ' ');
         return fmt::format("process {} ({})", pid,
@@ -76,6 +77,26 @@ std::string describe_port_owner(int port) {
     }
     const auto user = parse_int(sockets.begin()->second);
     return "a process of user " + (user ? user_name(static_cast<uid_t>(*user)) : "unknown");
+}
+
+void PortWatch::begin(int port, Time now) {
+    port_ = port;
+    pause_ = kFirstPause;
+    next_look_ = now + pause_;
+    end_ = now + kPortWatchMax;
+}
+
+std::string PortWatch::look(Time now) {
+    if (now < next_look_) return "";
+    const std::set<int64_t> users = port_users(port_);
+    pause_ = std::min(2 * pause_, kLongestPause);
+    next_look_ = users.empty() && now < end_ ? now + pause_ : Time::max();
+    if (users.empty() || users.contains(::geteuid())) return "";
+    return fmt::format(
+        "port {} (MASTER_PORT) was taken by user {} before rank 0 had it: the ranks would have met "
+        "in that user's store. Nothing that they sent there is secret any more; start again with "
+        "another --master_port",
+        port_, user_name(static_cast<uid_t>(*users.begin())));
 }
 
 }  // namespace dslaunch::launch

@@ -2,35 +2,26 @@
 
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
-#include <memory>
+#include <cerrno>
 
-#include "base/fd.h"
+#include "base/error.h"
 #include "base/text.h"
+#include "launch/machine/port_owner.h"
 #include "launch/process/text_or_empty.h"
 
 namespace dslaunch::launch {
 namespace {
 
-constexpr size_t kSpeedBytesMax = 4096;
-
-std::string digits(const sockaddr* address, socklen_t length) {
-    char text[NI_MAXHOST] = {};
-    if (::getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) {
-        return {};
-    }
-    return std::string(text).substr(0, std::string_view(text).find('%'));
-}
+constexpr int kBacklog = 4096;
 
 // -1: virtual links have none, and a link that is down does not say.
 int64_t speed_of(const std::string& interface) {
-    const std::string text =
-        text_or_empty("/sys/class/net/" + interface + "/speed", kSpeedBytesMax);
+    const std::string text = text_or_empty("/sys/class/net/" + interface + "/speed");
     return parse_int(trim(text)).value_or(-1);
 }
 
@@ -47,8 +38,7 @@ std::vector<InterfaceAddress> list_interfaces() {
         if (family != AF_INET && family != AF_INET6) continue;
         InterfaceAddress address;
         address.interface = entry->ifa_name;
-        address.address =
-            digits(entry->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+        address.address = address_text(*entry->ifa_addr);
         address.up = (entry->ifa_flags & IFF_UP) != 0;
         address.loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
         address.for_guests = is_for_guests(address.interface);
@@ -75,12 +65,8 @@ bool is_for_guests(const std::string& interface) {
 }
 
 bool is_own_address(const std::string& host) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_DGRAM;
-    addrinfo* list = nullptr;
-    if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return false;
-    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
-    for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    const std::shared_ptr<addrinfo> list = look_up(host, 0);
+    for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
         // Only an address of an interface can be bound.
         const UniqueFd socket(::socket(entry->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
         if (socket.valid() && ::bind(socket.get(), entry->ai_addr, entry->ai_addrlen) == 0)
@@ -89,18 +75,55 @@ bool is_own_address(const std::string& host) {
     return false;
 }
 
+std::shared_ptr<addrinfo> look_up(const std::string& host, int64_t port, int flags,
+                                  std::string* error, int family) {
+    addrinfo hints{};
+    hints.ai_family = family;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = flags | AI_NUMERICSERV;
+    addrinfo* list = nullptr;
+    const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+    if (status == 0) return {list, ::freeaddrinfo};
+    if (error != nullptr) *error = ::gai_strerror(status);
+    return nullptr;
+}
+
+UniqueFd listen_at(const addrinfo& place, int64_t port, std::string& error) {
+    UniqueFd socket(::socket(place.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (socket.valid() && ::bind(socket.get(), place.ai_addr, place.ai_addrlen) == 0 &&
+        ::listen(socket.get(), kBacklog) == 0)
+        return socket;
+    const int error_number = errno;
+    error = errno_text(error_number);
+    const std::string holder =
+        error_number == EADDRINUSE ? describe_port_owner(static_cast<int>(port)) : std::string();
+    if (!holder.empty()) error += ", by " + holder;
+    return {};
+}
+
+std::string address_text(const sockaddr& address, int64_t* port) {
+    constexpr std::string_view kMapped = "::ffff:";
+    const bool is_ipv4 = address.sa_family == AF_INET;
+    if (!is_ipv4 && address.sa_family != AF_INET6) return {};
+    char host[NI_MAXHOST] = {}, service[NI_MAXSERV] = {};
+    if (::getnameinfo(&address, is_ipv4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6), host,
+                      sizeof host, service, sizeof service, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        return {};
+    if (port != nullptr) *port = parse_int(service).value_or(0);
+    std::string text(host);
+    text.resize(std::min(text.find('%'), text.size()));
+    const bool is_mapped = text.starts_with(kMapped) && text.find('.') != std::string::npos;
+    return is_mapped ? text.substr(kMapped.size()) : text;
+}
+
 std::string local_address(int socket, int64_t* port) {
     sockaddr_storage address{};
     socklen_t length = sizeof address;
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
     if (::getsockname(socket, generic, &length) != 0) return {};
-    if (address.ss_family != AF_INET && address.ss_family != AF_INET6) return {};
-    if (port != nullptr) {
-        *port = ntohs(address.ss_family == AF_INET6
-                          ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
-                          : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
-    }
-    const std::string text = digits(generic, length);
+    const std::string text = address_text(*generic, port);
     return text == "0.0.0.0" || text == "::" ? "" : text;
 }
 

@@ -1,10 +1,15 @@
-// The network interfaces of this machine and their addresses. No threads.
+// The network interfaces of this machine and their addresses; names looked up, and sockets that
+// listen. No threads.
 #pragma once
 
+#include <netdb.h>
+
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "launch/network/network_messages.h"
+#include "base/fd.h"
+#include "launch/network/network.h"
 
 namespace dslaunch::launch {
 
@@ -22,7 +27,22 @@ namespace dslaunch::launch {
 // does.
 [[nodiscard]] bool is_own_address(const std::string& host);
 
-// The local address of a socket in digits, without scope; empty: none. PORT may be null.
+// The socket addresses of HOST, a name or an address, for streams; null, with the reason in ERROR,
+// when there are none. FLAGS: of getaddrinfo(). Blocks as DNS does, unless they ask for digits
+// alone. ERROR may be null.
+[[nodiscard]] std::shared_ptr<addrinfo> look_up(const std::string& host, int64_t port,
+                                                int flags = 0, std::string* error = nullptr,
+                                                int family = AF_UNSPEC);
+
+// A socket that listens at PLACE, close-on-exec. Not valid: ERROR says why, and by whom PORT is
+// taken where that can be seen.
+[[nodiscard]] UniqueFd listen_at(const addrinfo& place, int64_t port, std::string& error);
+
+// An address of the internet families in digits, without scope, an IPv4 address within IPv6 as
+// itself; empty: it is none. PORT may be null.
+[[nodiscard]] std::string address_text(const sockaddr& address, int64_t* port = nullptr);
+
+// The local address of a socket, as address_text(); empty also when every address is meant.
 [[nodiscard]] std::string local_address(int socket, int64_t* port = nullptr);
 
 }  // namespace dslaunch::launch

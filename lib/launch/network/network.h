@@ -4,13 +4,86 @@
 // launch/network/network_probe.h.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "launch/network/network_messages.h"
+#include "base/text/message.h"
 
 namespace dslaunch::launch {
+
+using dslaunch::decode;
+using dslaunch::encode;
+
+// One address of one interface of a host.
+struct InterfaceAddress {
+    std::string interface;    // "eth0"
+    std::string address;      // digits
+    int64_t speed_mbit = -1;  // -1: the kernel does not say
+    bool up = false;
+    bool loopback = false;
+    bool for_guests = false;  // a bridge or tunnel that containers or virtual machines bring along
+
+    bool operator==(const InterfaceAddress&) const = default;
+};
+
+// Frame kListen: to wait for the other hosts at these addresses.
+struct ListenRequest {
+    static constexpr const char* kWhat = "a request to listen";
+    std::vector<std::string> addresses;  // or one name, which the host looks up
+    int64_t port = 0;                    // 0: a free one for each
+    int64_t node = 0;                    // node number that this host answers with
+    std::string key;                     // a question that does not begin with it gets no answer
+};
+
+struct ListenReply {
+    static constexpr const char* kWhat = "an answer about listening";
+    struct Place {
+        std::string address;    // address in the request
+        std::string numeric;    // bound address in digits
+        std::string interface;  // interface with that address; empty: none
+        int64_t port = 0;
+        std::string error;  // reason why nothing listens there; empty: none
+    };
+    std::vector<Place> places;
+    int64_t clock_ns = 0;  // clock of this host, since 1970
+};
+
+// An agent has descriptors for as many at once, whatever its limit.
+inline constexpr size_t kProbeTargetsMax = 512;
+
+// Frame kProbe: to connect to these places of other hosts, at most kProbeTargetsMax.
+struct ProbeRequest {
+    static constexpr const char* kWhat = "a request to probe";
+    struct Target {
+        int64_t node = 0;
+        std::string address;  // in digits
+        int64_t port = 0;
+    };
+    std::vector<Target> targets;
+    int64_t time_max_ms = 0;  // for all of them together
+    std::string key;
+};
+
+struct ProbeReply {
+    static constexpr const char* kWhat = "an answer about probes";
+    struct Result {
+        int64_t node = 0;
+        std::string address;      // address in the request
+        std::string own_address;  // own address on the way there; empty: no way
+        std::string interface;    // interface with own_address
+        std::string error;        // empty: the right host answered
+    };
+    std::vector<Result> results;  // in the order of the targets
+};
+
+// Frame kChooseNetwork: the socket at ADDRESS (as in ListenRequest) is the rendezvous, every other
+// one is closed. Empty: all are.
+struct ChooseRequest {
+    static constexpr const char* kWhat = "the choice of a network";
+    std::string address;
+};
 
 // Up to this many hosts every host must reach every other; beyond, each must reach node 0 and the
 // next host in the ring, and be reached by node 0 and the one before.

@@ -1,22 +1,60 @@
 #include "launch/network/network_probe.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
+#include <cstdlib>
 
 #include "base/error.h"
+#include "base/text.h"
+#include "launch/machine/gpu_use.h"
+#include "launch/machine/machine_topology.h"
 #include "launch/network/interfaces.h"
-#include "launch/process/blocking.h"
+#include "launch/process/spawn.h"
+#include "launch/process/timing.h"
 
 namespace dslaunch::launch {
 namespace {
 
 using std::chrono::milliseconds;
+
+// sshd sets SSH_CONNECTION to "client port server port".
+std::string arrival_address() {
+    const char* connection = std::getenv("SSH_CONNECTION");
+    if (connection == nullptr) return {};
+    const auto words = split(connection, ' ');
+    return words.size() == 4 ? words[2] : std::string();
+}
+
+bool is_loopback(const std::string& address) {
+    return address.starts_with("127.") || address == "::1" || address == "localhost";
+}
+
+// The first IPv4 address of this machine that others can reach.
+std::string outward_address() {
+    for (const InterfaceAddress& entry : list_interfaces()) {
+        const bool is_ipv4 = entry.address.find(':') == std::string::npos;
+        if (is_ipv4 && !is_loopback(entry.address)) return entry.address;
+    }
+    return {};
+}
+
+std::string choose_address(const PrepareRequest& request, const std::string& arrival) {
+    if (!request.address.empty()) return request.address;
+    if (request.loopback_only) return "127.0.0.1";
+    if (!arrival.empty() && !is_loopback(arrival)) return arrival;
+    const std::string outward = outward_address();
+    if (outward.empty()) {
+        fail(ExitCode::kSetup,
+             "this node has no address that other nodes reach; name one with --master_addr");
+    }
+    return outward;
+}
 
 // The answer of host NODE to one that knows the key.
 std::string answer_of(const std::string& key, int64_t node) {
@@ -32,6 +70,42 @@ std::string changed_text(bool there) {
 }
 
 }  // namespace
+
+AgentHello look_at_node() {
+    AgentHello hello;
+    utsname names{};
+    ::uname(&names);
+    hello.version = DSL_VERSION;
+    hello.host_name = names.nodename;
+    hello.kernel = names.release;
+    hello.pid = ::getpid();
+    hello.cores = static_cast<int64_t>(allowed_processors().size());
+    if (hello.cores == 0) hello.cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+    if (const int granted = processors_granted(""); granted > 0) {
+        hello.cores = std::min<int64_t>(hello.cores, granted);
+    }
+    hello.gpus = count_gpus();
+    hello.arrival_address = arrival_address();
+    return hello;
+}
+
+Rendezvous open_rendezvous(const PrepareRequest& request, const std::string& arrival) {
+    const std::string address = choose_address(request, arrival);
+    std::string error;
+    const auto list = look_up(address, request.port, AI_PASSIVE, &error);
+    if (!list)
+        fail(ExitCode::kSetup, "the rendezvous address `{}` does not resolve: {}",
+             printable(address), error);
+    UniqueFd socket = listen_at(*list, request.port, error);
+    if (!socket.valid())
+        fail(ExitCode::kSetup,
+             "cannot listen on {}:{} where the ranks meet: {}; choose with --master_addr and "
+             "--master_port, or leave them out",
+             printable(address), request.port, error);
+    int64_t chosen = 0;
+    static_cast<void>(local_address(socket.get(), &chosen));
+    return {std::move(socket), {address, chosen}};
+}
 
 ListenReply NetworkProbe::listen(const ListenRequest& request) {
     if (request.key.empty() || request.key.size() > kGuestKeyBytesMax) {
@@ -60,9 +134,7 @@ ListenReply NetworkProbe::listen(const ListenRequest& request) {
         }
         reply.places.push_back(std::move(place));
     }
-    reply.clock_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                         std::chrono::system_clock::now().time_since_epoch())
-                         .count();
+    reply.clock_ns = wall_clock().count();
     return reply;
 }
 
@@ -89,15 +161,8 @@ void NetworkProbe::open(Attempt& attempt) {
     ++attempt.openings;
     attempt.connected = false;
     attempt.received.clear();
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-    addrinfo* list = nullptr;
-    const std::string port = std::to_string(target.port);
-    if (::getaddrinfo(target.address.c_str(), port.c_str(), &hints, &list) != 0) {
-        return decide(attempt, "it is no address");
-    }
-    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+    const auto list = look_up(target.address, target.port, AI_NUMERICHOST);
+    if (!list) return decide(attempt, "it is no address");
     attempt.socket =
         UniqueFd(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!attempt.socket.valid()) return decide(attempt, errno_text(errno));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <list>
 #include <optional>
 #include <string>
@@ -12,10 +13,22 @@
 
 #include "base/fd.h"
 #include "launch/network/guests.h"
-#include "launch/network/network_messages.h"
-#include "launch/network/node_facts.h"
+#include "launch/network/network.h"
+#include "launch/protocol/messages.h"
 
 namespace dslaunch::launch {
+
+// Version, host name, cores, GPUs, kernel, the address at which sshd was reached. No hash.
+[[nodiscard]] AgentHello look_at_node();
+
+struct Rendezvous {
+    UniqueFd socket;  // listening, close-on-exec
+    PrepareReply where;
+};
+
+// Binds and listens. Throws Error{kSetup} naming address and port when that does not work.
+[[nodiscard]] Rendezvous open_rendezvous(const PrepareRequest& request,
+                                         const std::string& arrival_address);
 
 class NetworkProbe {
   public:

@@ -4,14 +4,40 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "launch/plan/binding.h"
 #include "launch/plan/worker_environment.h"
 
 namespace dslaunch::launch {
+
+enum class BindMode : uint8_t {
+    kAuto,         // threads are divided among the ranks; a dsworker pins itself when that uses up
+                   // all processors of the host
+    kNone,         // nobody is bound
+    kCore,         // each rank has its own share of the cores, in order
+    kNuma,         // all processors of a NUMA node: that of the rank's GPU, else ranks are spread
+    kSocket,       // all processors of a package, chosen like kNuma's node
+    kExclusive,    // each rank has its own share of the cores of its NUMA node
+    kCoreComplex,  // each rank has one group of cores with a last-level cache of their own, in its
+                   // NUMA node
+};
+
+inline bool is_known(BindMode mode) {
+    return mode <= BindMode::kCoreComplex;
+}
+
+struct BindingRequest {
+    BindMode mode = BindMode::kAuto;
+    std::string core_list;  // "0-3,8": only these processors of each host; empty: all
+
+    bool operator==(const BindingRequest&) const = default;
+};
+
+// "core", "core-complex", …: as --bind and messages write it.
+[[nodiscard]] const char* bind_mode_name(BindMode mode);
 
 enum class TransportKind {
     kLocal,    // agents as children of this process; several nodes are pretended hosts on this
@@ -34,6 +60,9 @@ enum class TargetKind {
     kPython,   // the job ends with the first failing rank's own code, 128+n for a signal
     kProgram,  // the job ends like kPython
 };
+inline bool is_known(TargetKind kind) {
+    return kind <= TargetKind::kProgram;
+}
 
 // The device that the ranks use. kAuto stays only in a job over ssh, where the agents report their
 // GPUs: cuda when every node has the devices that its workers name, cpu when no node has any GPU

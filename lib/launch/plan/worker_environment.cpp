@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "launch/machine/gpu_count.h"
+#include "launch/machine/gpu_use.h"
 
 namespace dslaunch::launch {
 namespace {

@@ -1,15 +1,16 @@
 // The environment of one rank: the only place where its variable names are written and parsed. The
-// launch plan fills it, the agent adds the descriptors and starts the worker with it, dsworker
-// reads it back.
+// launch plan fills it, the agent adds the descriptors and makes it text as it starts the worker,
+// dsworker reads it back.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "launch/process/environment_list.h"
+#include "launch/process/spawn.h"
 
 namespace dslaunch::launch {
 
@@ -38,6 +39,13 @@ inline constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
 [[nodiscard]] int64_t first_threads(std::string_view value);
 
 struct WorkerEnvironment {
+    // The members that an agent is told (base/text/message.h).
+    static auto wire_members(auto& m) {
+        return std::tie(m.rank, m.world_size, m.local_rank, m.local_world_size, m.node_rank,
+                        m.node_sizes, m.master_address, m.master_port, m.devices, m.job_id,
+                        m.launch_id, m.attempt, m.restart_count, m.max_restarts);
+    }
+
     int rank = 0;
     int world_size = 1;
     int local_rank = 0;

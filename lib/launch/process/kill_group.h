@@ -2,12 +2,13 @@
 // ends it in one stroke (cgroup.kill), whatever became of parents, sessions and environments. They
 // are made below the agent's own group, if it may: root's, or one that systemd or a scheduler has
 // delegated. Elsewhere there is none, and the launch's id in the environment of processes is all
-// that names them (launch/agent/leftover_processes.h). One thread.
+// that names them (launch/agent/device_report.h). One thread.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -40,5 +41,17 @@ void kill_groups(const std::string& launch_id, int64_t attempt);
 // Removes the group that process AGENT had entered, if nothing lives there. REQUIRES: this process
 // is in the group that AGENT was in before.
 void remove_kill_group_of(pid_t agent);
+
+// Lets a guardian stay above the agent, which ends what the agent left: killing the agent ends its
+// workers (parent-death signal) but not their descendants, which are adopted and killed here.
+// Forks: BODY runs in the child, with SIGCHLD, SIGTERM, SIGINT, SIGHUP and SIGUSR1 arriving at the
+// descriptor it is given; this process waits for it, passes those signals on, and kills every
+// descendant once the child is gone. The result is the child's exit code, 128+n for a signal. The
+// child is told by SIGTERM when this process is killed.
+[[nodiscard]] int run_guarded(const std::function<int(int signal_fd)>& body);
+
+// Kills every descendant of this process again and again until none is left or LIMIT ms have
+// passed; true when none is. REQUIRES: this process is a subreaper.
+bool kill_descendants(int limit_ms);
 
 }  // namespace dslaunch::launch

@@ -1,9 +1,10 @@
-// Cuts the bytes that a worker writes into lines. A line is never longer than kLineBytesMax: a
-// longer one is cut there and goes on as the next. Whoever puts the lines of a program together
-// again uses line_pieces.h.
+// Cuts the bytes that a worker writes into lines, and puts the lines of a program together again
+// that come in pieces. A line is never longer than kLineBytesMax: a longer one is cut there and
+// goes on as the next. Pure.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -32,6 +33,21 @@ class LineSplitter {
     OpenLines open_lines_;
     std::string rest_;
     bool is_open_ = false;  // the beginning of the line was given out
+};
+
+// A carriage return ends a piece of a line, which the next piece replaces, as on a terminal.
+class LinePieces {
+  public:
+    using Take = std::function<void(std::string_view text)>;
+
+    // Tells LINE each line that BYTES ends, as a terminal would show it: its last piece, without
+    // the newline. Tells PIECE what is to be seen before a line ends.
+    void add(std::string_view bytes, const Take& line, const Take& piece);
+
+  private:
+    std::string piece_;     // what came after the last return or newline
+    bool is_told_ = false;  // all of piece_ was told
+    std::string ended_;     // the last piece of this line that a return ended
 };
 
 }  // namespace dslaunch::launch

@@ -1,21 +1,30 @@
 #include "launch/process/process_tree.h"
 
+#include <dirent.h>
 #include <fmt/format.h>
+#include <pwd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "launch/process/process_facts.h"
+#include "launch/process/text_or_empty.h"
 
 namespace dslaunch::launch {
 namespace {
+
+std::string process_file(pid_t pid, const char* name) {
+    return text_or_empty(fmt::format("/proc/{}/{}", pid, name));
+}
 
 struct Stat {
     ProcessName name;
@@ -24,12 +33,7 @@ struct Stat {
 
 // Fields behind the last ')': the command's name may hold spaces and brackets.
 std::optional<Stat> read_stat(pid_t pid) {
-    std::string text;
-    try {
-        text = read_file(fmt::format("/proc/{}/stat", pid), 64U << 10);
-    } catch (const Error&) {
-        return std::nullopt;  // the process ended meanwhile
-    }
+    const std::string text = process_file(pid, "stat");  // empty: the process ended meanwhile
     const size_t end = text.rfind(')');
     if (end == std::string::npos || end + 2 > text.size()) return std::nullopt;
     const auto fields = split(std::string_view(text).substr(end + 2), ' ');
@@ -85,19 +89,11 @@ ProcessName name_process(pid_t pid) {
 }
 
 std::string describe_process(pid_t pid) {
-    const auto read = [&](const char* name) {
-        try {
-            return read_file(fmt::format("/proc/{}/{}", pid, name), 64U << 10);
-        } catch (const Error&) {
-            return std::string();
-        }
-    };
-    const std::string stat = read("stat");
+    const std::string stat = process_file(pid, "stat");
     const size_t end = stat.rfind(')');
-    const std::string name(trim(read("comm")));
     const char state = end != std::string::npos && end + 2 < stat.size() ? stat[end + 2] : '?';
-    const std::string place(trim(read("wchan")));
-    return fmt::format("{} ({}, state {}{})", pid, printable(name), state,
+    const std::string place(trim(process_file(pid, "wchan")));
+    return fmt::format("{} ({}, state {}{})", pid, printable(process_command(pid)), state,
                        place.empty() || place == "0" ? "" : " in " + printable(place));
 }
 
@@ -105,6 +101,44 @@ bool signal_process(const ProcessName& process, int signal_number) {
     const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
     if (!handle.valid() || name_process(process.pid) != process) return false;
     return ::syscall(SYS_pidfd_send_signal, handle.get(), signal_number, nullptr, 0) == 0;
+}
+
+std::vector<pid_t> all_processes() {
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
+    std::vector<pid_t> pids;
+    while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr)
+        if (const auto pid = parse_int(entry->d_name)) pids.push_back(static_cast<pid_t>(*pid));
+    return pids;
+}
+
+std::optional<uid_t> process_owner(pid_t pid) {
+    struct stat facts {};
+    if (::stat(fmt::format("/proc/{}", pid).c_str(), &facts) != 0) return std::nullopt;
+    return facts.st_uid;
+}
+
+std::string process_command(pid_t pid) {
+    return std::string(trim(process_file(pid, "comm")));
+}
+
+EnvironmentList process_environment(pid_t pid) {
+    EnvironmentList environment;
+    for (const std::string& entry : split(process_file(pid, "environ"), '\0')) {
+        const size_t equals = entry.find('=');
+        if (equals != std::string::npos)
+            environment.emplace_back(entry.substr(0, equals), entry.substr(equals + 1));
+    }
+    return environment;
+}
+
+std::string user_name(uid_t user) {
+    constexpr size_t kEntryBytes = 16'384;
+    passwd entry{};
+    passwd* found = nullptr;
+    std::vector<char> strings(kEntryBytes);
+    if (::getpwuid_r(user, &entry, strings.data(), strings.size(), &found) == 0 && found != nullptr)
+        return printable(entry.pw_name);
+    return std::to_string(user);
 }
 
 }  // namespace dslaunch::launch

@@ -1,13 +1,18 @@
-// Everything that descends from a process, found in /proc. A process is named by id and start time,
-// so that an id that was given to somebody else is never signalled.
+// Processes of this machine, as /proc tells of them: who they are, and everything that descends
+// from one. A process is named by id and start time, so that an id that was given to somebody else
+// is never signalled. Facts are empty where a process has ended meanwhile or may not be looked
+// into. No state.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "launch/process/spawn.h"
 
 namespace dslaunch::launch {
 
@@ -31,5 +36,17 @@ bool signal_process(const ProcessName& process, int signal_number);
 
 // "PID (NAME, state D in WCHAN)": what it does, or why it does not die.
 [[nodiscard]] std::string describe_process(pid_t pid);
+
+// Returns the ids of all processes, zombies included; empty where /proc cannot be read.
+[[nodiscard]] std::vector<pid_t> all_processes();
+
+[[nodiscard]] std::optional<uid_t> process_owner(pid_t pid);
+// Returns the name of the program, without its arguments: they may hold secrets.
+[[nodiscard]] std::string process_command(pid_t pid);
+// Returns the environment that the process was started with.
+[[nodiscard]] EnvironmentList process_environment(pid_t pid);
+
+// Returns the name of USER, or its number where it has none; printable.
+[[nodiscard]] std::string user_name(uid_t user);
 
 }  // namespace dslaunch::launch

@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/mempolicy.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -15,16 +17,21 @@
 #include <climits>
 #include <csignal>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/text.h"
 
 extern char** environ;
 
 namespace dslaunch::launch {
 namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
 enum class Stage : int { kParent, kFolder, kDescriptors, kProcessors, kExec };
 
@@ -158,6 +165,15 @@ std::string failure_text(const SpawnRequest& request, const Prepared& prepared,
     return fmt::format("cannot execute {}: {}", prepared.path, errno_text(failure.error_number));
 }
 
+constexpr size_t kOutputBytesMax = 1U << 20;
+constexpr milliseconds kDeathMax{100};
+
+void reap(pid_t pid) {
+    ::kill(-pid, SIGKILL);  // the process group, which has ended or has used up its time
+    const auto limit = steady_clock::now() + kDeathMax;
+    while (::waitpid(pid, nullptr, WNOHANG) == 0 && steady_clock::now() < limit) ::usleep(1'000);
+}
+
 }  // namespace
 
 std::string find_program(const std::string& name, const EnvironmentList& environment,
@@ -232,11 +248,85 @@ const std::string* find_variable(const EnvironmentList& environment, const std::
     return nullptr;
 }
 
+int exit_code_of(int status) {
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+std::optional<int> wait_or_kill(pid_t pid, milliseconds limit, bool is_group) {
+    const auto end = steady_clock::now() + limit;
+    int status = 0;
+    while (::waitpid(pid, &status, WNOHANG) == 0) {
+        if (steady_clock::now() > end) {
+            ::kill(is_group ? -pid : pid, SIGKILL);
+            ::waitpid(pid, nullptr, 0);
+            return std::nullopt;
+        }
+        ::usleep(1'000);
+    }
+    return exit_code_of(status);
+}
+
+Sending send_now(int fd, std::string& outbox) {
+    Sending sending = Sending::kDone;
+    std::string_view left = outbox;
+    while (sending == Sending::kDone && !left.empty()) {
+        ssize_t n = ::send(fd, left.data(), left.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && errno == ENOTSOCK) n = ::write(fd, left.data(), left.size());
+        if (n > 0) left.remove_prefix(static_cast<size_t>(n));
+        if (n < 0 && errno != EINTR) sending = errno == EAGAIN ? Sending::kLater : Sending::kGone;
+    }
+    outbox.erase(0, outbox.size() - left.size());
+    return sending;
+}
+
 std::string signal_text(int signal_number) {
     const char* name = ::sigabbrev_np(signal_number);
     const char* words = ::sigdescr_np(signal_number);
     if (name == nullptr || words == nullptr) return fmt::format("signal {}", signal_number);
     return fmt::format("SIG{} ({})", name, words);
+}
+
+std::string program_output(const std::vector<std::string>& command, milliseconds limit) {
+    Pipe pipe = make_pipe();
+    SpawnRequest request;
+    request.command = command;
+    request.stdout_fd = request.stderr_fd = pipe.write_end.get();
+    request.die_with_parent = true;
+    const SpawnResult started = spawn(request);
+    pipe.write_end.reset();
+    if (!started.error.empty()) return "";
+    const auto end = steady_clock::now() + limit;
+    std::string text;
+    bool has_ended = false;
+    while (!has_ended && text.size() < kOutputBytesMax) {
+        const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now()).count();
+        pollfd entry{pipe.read_end.get(), POLLIN, 0};
+        if (left <= 0 || ::poll(&entry, 1, static_cast<int>(left)) <= 0) break;
+        char block[4096];
+        const ssize_t n = ::read(pipe.read_end.get(), block, sizeof block);
+        has_ended = n <= 0;
+        if (!has_ended) text.append(block, static_cast<size_t>(n));
+    }
+    reap(started.pid);
+    return has_ended || text.size() >= kOutputBytesMax ? text : "";
+}
+
+int64_t soft_limit(decltype(RLIMIT_NOFILE) resource) {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return -1;
+    return static_cast<int64_t>(limit.rlim_cur);
+}
+
+size_t raise_descriptor_limit(size_t wanted) {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::numeric_limits<size_t>::max();
+    if (limit.rlim_cur >= wanted || limit.rlim_cur == limit.rlim_max) return limit.rlim_cur;
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return before;
+    log_info("launch", "open files: the limit of {} is raised to {}, {} may be needed", before,
+             limit.rlim_cur, wanted);
+    return limit.rlim_cur;
 }
 
 }  // namespace dslaunch::launch

@@ -1,22 +1,33 @@
-// Starting a program with nothing inherited but what is named. Fork and exec happen in the calling
-// thread.
+// Starting a program with nothing inherited but what is named, its descriptors and its end. Fork
+// and exec happen in the calling thread.
 #pragma once
 
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "launch/process/environment_list.h"
-
 namespace dslaunch::launch {
+
+// Names and values, in order; a later value of a name wins.
+using EnvironmentList = std::vector<std::pair<std::string, std::string>>;
+
+// The environment of this process.
+[[nodiscard]] EnvironmentList own_environment();
 
 struct SpawnRequest {
     std::vector<std::string> command;  // argv[0] is looked up in PATH of `environment` unless it
                                        // holds a slash
-    EnvironmentList environment;       // all of it; nothing else is inherited
-    std::string working_directory;     // empty: the caller's
-    int stdin_fd = -1;                 // -1: /dev/null
+    EnvironmentList environment = own_environment();  // all of it; nothing else is inherited
+    std::string working_directory;                    // empty: the caller's
+    int stdin_fd = -1;                                // -1: /dev/null
     int stdout_fd = -1;
     int stderr_fd = -1;
     std::vector<int> kept_fds;     // keep their numbers in the child; all others are close-on-exec
@@ -43,9 +54,6 @@ struct SpawnResult {
 [[nodiscard]] std::string find_program(const std::string& name, const EnvironmentList& environment,
                                        const std::string& working_directory);
 
-// The environment of this process.
-[[nodiscard]] EnvironmentList own_environment();
-
 // Sets NAME, replacing an earlier value in place.
 void set_variable(EnvironmentList& environment, const std::string& name, const std::string& value);
 
@@ -53,7 +61,40 @@ void set_variable(EnvironmentList& environment, const std::string& name, const s
 [[nodiscard]] const std::string* find_variable(const EnvironmentList& environment,
                                                const std::string& name);
 
+// The exit code that a shell shows for STATUS of waitpid(): 128+n for a signal.
+[[nodiscard]] int exit_code_of(int status);
+
+// Waits until PID, a child, has ended, and returns its exit code. After LIMIT it kills the child,
+// or with IS_GROUP its process group, and returns nothing.
+std::optional<int> wait_or_kill(pid_t pid, std::chrono::milliseconds limit, bool is_group = false);
+
+// What became of bytes that a descriptor was to take.
+enum class Sending { kDone, kLater, kGone };
+// Writes to FD, a pipe or a socket that does not block, what it takes now of OUTBOX, and removes
+// that. kLater: there is more; kGone: nobody reads any more. REQUIRES: SIGPIPE is ignored, or FD is
+// a socket.
+[[nodiscard]] Sending send_now(int fd, std::string& outbox);
+
 // "SIGSEGV (segmentation fault)".
 [[nodiscard]] std::string signal_text(int signal_number);
+
+// Returns what COMMAND writes on both streams, at most 1 MiB of it; empty if it cannot be run or
+// does not end within LIMIT. COMMAND is found by this process's PATH and killed at the limit; one
+// that does not die (a hanging driver) is not waited for.
+[[nodiscard]] std::string program_output(const std::vector<std::string>& command,
+                                         std::chrono::milliseconds limit);
+
+// RESOURCE: RLIMIT_MEMLOCK, RLIMIT_NOFILE, … The soft limit; -1: none, or not known.
+[[nodiscard]] int64_t soft_limit(decltype(RLIMIT_NOFILE) resource);
+
+// Raises the soft limit of open descriptors to the hard one when it is below WANTED, which programs
+// that this one starts inherit, and logs it. One connection to a host takes one to four. Returns
+// the limit that holds now.
+[[nodiscard]] size_t raise_descriptor_limit(size_t wanted);
+
+inline void set_blocking(int fd, bool blocking) {
+    const int flags = ::fcntl(fd, F_GETFL);
+    ::fcntl(fd, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
+}
 
 }  // namespace dslaunch::launch

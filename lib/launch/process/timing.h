@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 
 namespace dslaunch::launch {
 
@@ -40,5 +41,29 @@ inline constexpr std::chrono::milliseconds kCulpritWait{50};
 inline constexpr std::chrono::milliseconds kCulpritWaitMax{5'000};
 // The time from the first process of a Slurm step that slurmd kills to the last.
 inline constexpr std::chrono::milliseconds kStepEndMax{500};
+
+// Our clock, since 1970.
+[[nodiscard]] inline std::chrono::nanoseconds wall_clock() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::system_clock::now().time_since_epoch());
+}
+
+// A process that was stopped (Ctrl-Z, SIGSTOP, a debugger) has heard nobody meanwhile: the others'
+// silence counts from the moment it listens again.
+class Attention {
+  public:
+    // Called whenever the process listens, several times a second. Returns the time for which it
+    // has not listened: 0 within kLookMax.
+    [[nodiscard]] std::chrono::steady_clock::duration look(
+        std::chrono::steady_clock::time_point now) {
+        const auto away = now - looked_at_.value_or(now);
+        looked_at_ = now;
+        return away > kLookMax ? away : away.zero();
+    }
+
+  private:
+    static constexpr std::chrono::milliseconds kLookMax{2'000};
+    std::optional<std::chrono::steady_clock::time_point> looked_at_;
+};
 
 }  // namespace dslaunch::launch

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <string_view>
 
-#include "launch/process/blocking.h"
+#include "launch/process/spawn.h"
 
 namespace dslaunch::launch {
 

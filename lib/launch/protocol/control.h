@@ -4,22 +4,19 @@
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/fd.h"
+#include "launch/protocol/frame.h"
 
 namespace dslaunch::launch {
 
 enum class ControlKind : uint16_t {
     // worker -> agent -> launcher
-    kMetrics = 1,   // one line of metrics.jsonl, without newline
-    kRunInfo = 2,   // the JSON object of run.json's "run" member (rank 0, once)
-    kProgress = 3,  // one line for the terminal's progress line (rank 0)
-    kFailure = 4,  // why this rank fails: exit code u32, then the message; the last frame before it
-                   // ends
+    kMetrics = 1,    // one line of metrics.jsonl, without newline
+    kRunInfo = 2,    // the JSON object of run.json's "run" member (rank 0, once)
+    kProgress = 3,   // one line for the terminal's progress line (rank 0)
+    kFailure = 4,    // AgentProblem: why this rank fails; the last frame before it ends
     kHeartbeat = 5,  // a Heartbeat with this rank's place in its work, each second
     kReady = 6,      // the first step has begun
     kHealth = 7,     // one record of `dslaunch health` (health/health_record.h)
@@ -27,10 +24,20 @@ enum class ControlKind : uint16_t {
     kSaveAndEnd = 64,  // save, then end with kOk
 };
 
-struct ControlFrame {
-    ControlKind kind = ControlKind::kHeartbeat;
-    std::string payload;
-};
+// The longest payload: a longer frame is an error on both sides.
+inline constexpr uint32_t kControlPayloadBytesMax = 16U << 20;
+
+using ControlFrame = BasicFrame<ControlKind>;
+using ControlDecoder = BasicFrameDecoder<ControlKind>;
+[[nodiscard]] inline const FrameRules& frame_rules(ControlKind) {
+    static constexpr FrameRules kRules{
+        "a control frame", kControlPayloadBytesMax, [](uint16_t number) {
+            const auto kind = static_cast<ControlKind>(number);
+            return (kind >= ControlKind::kMetrics && kind <= ControlKind::kHealth) ||
+                   kind == ControlKind::kSaveAndEnd;
+        }};
+    return kRules;
+}
 
 // The time that a lane of a rank has worked since its start, waits for other ranks not counted.
 struct LaneTime {
@@ -40,9 +47,10 @@ struct LaneTime {
 
 // The point to which a rank has come.
 struct Heartbeat {
+    static constexpr const char* kWhat = "a heartbeat";
     uint64_t instructions_done = 0;  // since its start, over all lanes
     uint64_t instructions_per_step = 1;
-    std::string where;              // step and instruction of each lane, in words; no NUL
+    std::string where;              // step and instruction of each lane, in words
     std::vector<LaneTime> lanes{};  // empty: not measured
     // How far the job is, for the terminal: fields that two blanks part, the last ones left out
     // first. Rank 0's; empty: nothing is to be told.
@@ -52,26 +60,11 @@ struct Heartbeat {
     [[nodiscard]] double steps_done() const {
         return static_cast<double>(instructions_done) / static_cast<double>(instructions_per_step);
     }
-};
-[[nodiscard]] std::string encode(const Heartbeat& heartbeat);
-// Throws Error{kInternal} for a payload that is none.
-[[nodiscard]] Heartbeat decode_heartbeat(const std::string& payload);
-
-// The longest payload: a longer frame is an error on both sides.
-inline constexpr uint32_t kControlPayloadBytesMax = 16U << 20;
-
-[[nodiscard]] std::string encode(const ControlFrame& frame);
-
-// Takes whole frames out of a byte stream that arrives in pieces.
-class ControlDecoder {
-  public:
-    void append(std::string_view bytes) { buffer_.append(bytes); }
-    // The next whole frame; throws Error{kInternal} on a length over the limit or an unknown kind.
-    [[nodiscard]] std::optional<ControlFrame> next();
-
-  private:
-    std::string buffer_;
-    size_t used_ = 0;
+    // Throws Error{kInternal} for a plan without instructions.
+    void check() const {
+        if (instructions_per_step == 0)
+            fail(ExitCode::kInternal, "a heartbeat of a plan without instructions");
+    }
 };
 
 }  // namespace dslaunch::launch

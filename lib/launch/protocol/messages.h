@@ -1,26 +1,38 @@
-// The messages that the frames between launcher and agent carry. Each is a plain value with an
-// encoder and a decoder; decoders throw Error{kInternal} on malformed bytes and accept no rest.
+// The messages that the frames between launcher and agent carry (base/text/message.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <string_view>
+#include <tuple>
 #include <vector>
 
+#include "base/text/message.h"
 #include "launch/plan/job_spec.h"
 
 namespace dslaunch::launch {
 
-// Both sides must agree; a hello begins with it, so that any other version can be named.
+using dslaunch::decode;
+using dslaunch::encode;
+
+// Both sides must agree. A hello begins with it, so that a side can name any other version, whose
+// hello may have more members.
 inline constexpr uint32_t kAgentProtocolVersion = 1;
 
 struct Hello {
+    static constexpr const char* kWhat = "hello";
+    static constexpr uint32_t kVersion = kAgentProtocolVersion;
+    static auto wire_beginning(Hello& m) { return std::tie(m.protocol_version); }
+
     uint32_t protocol_version = kAgentProtocolVersion;
     bool want_binary_hash = false;
     std::string node_name;  // the launcher's name for this node, for log lines
 };
 
 struct AgentHello {
+    static constexpr const char* kWhat = "the agent's hello";
+    static constexpr uint32_t kVersion = kAgentProtocolVersion;
+    static auto wire_beginning(AgentHello& m) { return std::tie(m.protocol_version, m.version); }
+
     uint32_t protocol_version = kAgentProtocolVersion;
     std::string version;      // DSL_VERSION
     std::string binary_hash;  // SHA-256 of the executable in hex, empty unless asked for
@@ -33,6 +45,7 @@ struct AgentHello {
 };
 
 struct CheckRequest {
+    static constexpr const char* kWhat = "a request to check files";
     std::vector<std::string> paths;
     bool all_bytes = false;  // false: files over 1 GiB by size and 64 sampled blocks
 };
@@ -47,63 +60,77 @@ struct FileFacts {
 };
 
 struct CheckReply {
+    static constexpr const char* kWhat = "an answer about files";
     std::vector<FileFacts> files;
 };
 
 struct PrepareRequest {
+    static constexpr const char* kWhat = "a request for the rendezvous socket";
     std::string address;  // to bind, empty: the agent chooses one that the other nodes reach
     int64_t port = 0;     // 0: a free one
     bool loopback_only = false;
 };
 
 struct PrepareReply {
+    static constexpr const char* kWhat = "an answer about the rendezvous socket";
     std::string address;
     int64_t port = 0;
 };
 
 struct StartRequest {
+    static constexpr const char* kWhat = "a request to start workers";
+
+    struct Worker {
+        bool is_rank = false;     // false: a command, which has no place
+        WorkerEnvironment place;  // without descriptors; rank 0 gets the socket of PrepareRequest
+        std::vector<std::string> command;
+        EnvironmentList environment;    // set before the variables of `place`
+        std::vector<int64_t> expanded;  // as in EnvironmentRules, places in `environment`
+    };
+
     TargetKind target_kind = TargetKind::kProgram;
     bool inherit_all = true;
     std::string working_directory;
+    std::vector<Worker> workers;
     EnvironmentList defaults;  // for a worker that has these variables from nowhere else
     BindingRequest binding;
     int64_t machine_ranks = 1;  // that share this machine's processors, those of other hosts of the
                                 // job that are this machine too among them
-    struct Worker {
-        int64_t rank = 0;
-        bool takes_rendezvous = false;  // gets the socket of PrepareRequest
-        std::vector<std::string> command;
-        EnvironmentList environment;
-        std::vector<int64_t> expanded;  // as in EnvironmentRules, places in `environment`
-    };
-    std::vector<Worker> workers;
 };
 
 struct SignalRequest {
+    static constexpr const char* kWhat = "a request to signal workers";
     int64_t signal_number = 0;
 };
 
 struct StopRequest {
+    static constexpr const char* kWhat = "a request to end";
     // The job starts again: an agent that came by itself is to come once more.
     bool come_again = false;
 };
 
 struct WorkerStarted {
+    static constexpr const char* kWhat = "the report of a started worker";
     int64_t rank = 0;
     int64_t pid = 0;
     EnvironmentList environment;  // environment of the rank
 };
 
 enum class OutputStream : uint8_t { kStdout = 1, kStderr = 2 };
+inline bool is_known(OutputStream stream) {
+    return stream == OutputStream::kStdout || stream == OutputStream::kStderr;
+}
 
 struct WorkerOutput {
+    static constexpr const char* kWhat = "output of a worker";
     int64_t rank = 0;
     OutputStream stream = OutputStream::kStdout;
     std::string lines;  // whole lines, each with its newline; of a program the last one may have no
-                        // end yet (line_pieces.h)
+                        // end yet (process/line_splitter.h)
 };
 
 struct WorkerExited {
+    static constexpr const char* kWhat = "the report of an ended worker";
     int64_t rank = 0;
     int64_t pid = 0;
     int64_t exit_status = 0;    // when signal_number is 0
@@ -115,33 +142,16 @@ struct WorkerExited {
 };
 
 struct WorkerControl {
+    static constexpr const char* kWhat = "a worker's control frame";
     int64_t rank = 0;
     uint32_t kind = 0;  // ControlKind
     std::string payload;
 };
 
 struct AgentProblem {
+    static constexpr const char* kWhat = "an agent's report of a problem";
     uint32_t code = 0;  // ExitCode
     std::string message;
 };
-
-[[nodiscard]] std::string encode(const Hello& message);
-[[nodiscard]] std::string encode(const AgentHello& message);
-[[nodiscard]] std::string encode(const CheckRequest& message);
-[[nodiscard]] std::string encode(const CheckReply& message);
-[[nodiscard]] std::string encode(const PrepareRequest& message);
-[[nodiscard]] std::string encode(const PrepareReply& message);
-[[nodiscard]] std::string encode(const StartRequest& message);
-[[nodiscard]] std::string encode(const SignalRequest& message);
-[[nodiscard]] std::string encode(const StopRequest& message);
-[[nodiscard]] std::string encode(const WorkerStarted& message);
-[[nodiscard]] std::string encode(const WorkerOutput& message);
-[[nodiscard]] std::string encode(const WorkerExited& message);
-[[nodiscard]] std::string encode(const WorkerControl& message);
-[[nodiscard]] std::string encode(const AgentProblem& message);
-
-// decode<Hello>(bytes), …
-template <typename Message>
-[[nodiscard]] Message decode(std::string_view bytes);
 
 }  // namespace dslaunch::launch

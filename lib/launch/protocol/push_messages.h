@@ -9,10 +9,14 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "base/text/message.h"
+
 namespace dslaunch::launch {
+
+using dslaunch::decode;
+using dslaunch::encode;
 
 inline constexpr int64_t kPushChunkBytes = 4 << 20;             // unit of hashing, comparing and
                                                                 // keeping
@@ -22,6 +26,7 @@ inline constexpr int64_t kPushFileBytesMax = int64_t{2} << 40;  // the PushChunk
                                                                 // fill one frame
 
 struct PushOffer {
+    static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;           // id of the file in all messages about it
     std::string path;         // absolute path of the target
     std::string source_path;  // not empty: a file there with the same content serves as well,
@@ -35,6 +40,7 @@ struct PushOffer {
 };
 
 struct PushChunks {
+    static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;
     std::string hashes;  // kPushHashBytes for each chunk, in order
 
@@ -42,6 +48,7 @@ struct PushChunks {
 };
 
 struct PushPiece {
+    static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;
     int64_t offset = 0;
     std::string bytes;
@@ -58,8 +65,12 @@ enum class PushState : uint8_t {
     kBusy,         // another job pushes the same file; offer it again soon
     kFailed,       // the reason is in `error`
 };
+inline bool is_known(PushState state) {
+    return state >= PushState::kEqual && state <= PushState::kFailed;
+}
 
 struct PushAnswer {
+    static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;
     PushState state = PushState::kFailed;
     std::vector<uint32_t> missing;
@@ -75,8 +86,12 @@ enum class FetchPart : uint8_t {
     kChunks,    // PushChunks
     kPiece,     // PushPiece: `bytes` at `offset`
 };
+inline bool is_known(FetchPart part) {
+    return part >= FetchPart::kSize && part <= FetchPart::kPiece;
+}
 
 struct FetchRequest {
+    static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;
     std::string path;
     FetchPart part = FetchPart::kSize;
@@ -87,6 +102,7 @@ struct FetchRequest {
 };
 
 struct FetchReply {
+    static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;
     FetchPart part = FetchPart::kSize;
     std::string payload;  // the encoded message
@@ -95,20 +111,9 @@ struct FetchReply {
     bool operator==(const FetchReply&) const = default;
 };
 
-[[nodiscard]] int64_t push_chunk_count(int64_t file_bytes);
-
-[[nodiscard]] std::string encode(const PushOffer& message);
-[[nodiscard]] std::string encode(const PushChunks& message);
-[[nodiscard]] std::string encode(const PushPiece& message);
-[[nodiscard]] std::string encode(const PushAnswer& message);
-[[nodiscard]] std::string encode(const FetchRequest& message);
-[[nodiscard]] std::string encode(const FetchReply& message);
-// Throw Error{kInternal} on malformed bytes and on bytes left over.
-[[nodiscard]] PushOffer decode_push_offer(std::string_view bytes);
-[[nodiscard]] PushChunks decode_push_chunks(std::string_view bytes);
-[[nodiscard]] PushPiece decode_push_piece(std::string_view bytes);
-[[nodiscard]] PushAnswer decode_push_answer(std::string_view bytes);
-[[nodiscard]] FetchRequest decode_fetch_request(std::string_view bytes);
-[[nodiscard]] FetchReply decode_fetch_reply(std::string_view bytes);
+// Returns the number of chunks of a file of FILE_BYTES.
+[[nodiscard]] constexpr int64_t push_chunk_count(int64_t file_bytes) {
+    return (file_bytes + kPushChunkBytes - 1) / kPushChunkBytes;
+}
 
 }  // namespace dslaunch::launch

@@ -1,13 +1,26 @@
 #include "launch/push/push_sender.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <random>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "base/fd.h"
+#include "base/terminal/progress.h"
 #include "base/text.h"
-#include "launch/files/hash_cache.h"
+#include "launch/files/file_facts.h"
+#include "launch/files/ustar.h"
+#include "launch/fleet/fleet.h"
+#include "launch/fleet/fleet_exec.h"
+#include "launch/machine/elf_needs.h"
 #include "launch/process/timing.h"
 
 namespace dslaunch::launch {
@@ -16,11 +29,282 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+class FileList {
+  public:
+    // Names of libraries that are missing here; nothing is added then.
+    std::string add_program(const std::string& path, bool needs_gpu) {
+        const std::vector<SharedLibrary> libraries = list_libraries(path);
+        std::string missing;
+        for (const SharedLibrary& library : libraries) {
+            if (library.path.empty()) missing += " " + library.name;
+        }
+        if (!missing.empty()) return missing;
+        files_.push_back({path, path, {}, needs_gpu});
+        for (const SharedLibrary& library : libraries) {
+            if (!names_.insert(library.name).second) continue;
+            files_.push_back(
+                {library.path, paths_.libraries + "/" + library.name, library.path, needs_gpu});
+        }
+        return {};
+    }
+    void require_program(const std::string& path) {
+        const std::string missing = add_program(path, false);
+        if (missing.empty()) return;
+        fail(ExitCode::kSetup, "{} needs libraries that are not on this machine:{}", path, missing);
+    }
+    [[nodiscard]] std::vector<PushFile> take() { return std::move(files_); }
+
+  private:
+    InstallationPaths paths_ = installation_paths();
+    std::vector<PushFile> files_;
+    std::set<std::string> names_;
+};
+
+bool exists(const std::string& path) {
+    return ::access(path.c_str(), F_OK) == 0;
+}
+
+constexpr size_t kHostsAtOnce = 8;
+constexpr std::chrono::minutes kHostMax{5};
+constexpr milliseconds kTick{500};
+constexpr size_t kSentFileBytesMax = size_t{1} << 30;
+constexpr size_t kKeptLines = 5;
+
+struct HostSetUp {
+    bool ended = false;
+    std::string error;
+    std::vector<std::string> lines;
+};
+
+void take(const TransportEvent& event, HostSetUp& host) {
+    if (event.kind == TransportEvent::Kind::kDiagnostic) {
+        if (host.lines.size() < kKeptLines) host.lines.push_back(printable(event.text));
+        return;
+    }
+    if (event.kind != TransportEvent::Kind::kEnded) return;
+    host.ended = true;
+    if (event.exit_status == 0) return;
+    const std::string said = host.lines.empty() ? printable(event.text) : join(host.lines, " / ");
+    host.error =
+        event.exit_status < 0
+            ? said
+            : fmt::format("dslaunch could not be put there (exit {}): {}", event.exit_status, said);
+}
+
+bool is_readable(int fd) {
+    pollfd entry{fd, POLLIN, 0};
+    return ::poll(&entry, 1, 0) > 0;
+}
+
+// Serves HOSTS at once; what they hold is released before the next ones.
+std::vector<std::string> serve(const std::vector<HostAddress>& hosts, std::string_view archive,
+                               Transport& transport, int signal_fd) {
+    std::vector<HostSetUp> progress(hosts.size());
+    transport.start(hosts);
+    for (size_t i = 0; i < hosts.size(); ++i) {
+        transport.send(i, archive);
+        transport.close_input(i);
+    }
+    const auto limit = steady_clock::now() + kHostMax;
+    const auto all_ended = [&] {
+        return std::all_of(progress.begin(), progress.end(), [](const auto& p) { return p.ended; });
+    };
+    while (!all_ended() && steady_clock::now() < limit) {
+        for (const TransportEvent& event : transport.wait(kTick, signal_fd)) {
+            take(event, progress[event.host]);
+        }
+        if (is_readable(signal_fd)) fail(ExitCode::kInterrupted, "interrupted");
+    }
+    std::vector<std::string> errors;
+    for (size_t i = 0; i < hosts.size(); ++i) {
+        if (!progress[i].ended) {
+            transport.abandon(i);
+            progress[i].error =
+                fmt::format("dslaunch did not get there within {} minutes", kHostMax.count());
+        }
+        errors.push_back(progress[i].error);
+    }
+    return errors;
+}
+
 constexpr milliseconds kBusyWait{200};
 constexpr std::chrono::minutes kBusyMax{30};  // for a large file that another job pushes
 constexpr milliseconds kAlive{100};
 
+constexpr int64_t kMib = int64_t{1} << 20;
+
+class PushRun {
+  public:
+    explicit PushRun(const PushJob& job)
+        : job_(job),
+          hosts_(job.hosts.size()),
+          progress_("push", "reaching " + counted(std::ssize(job.hosts), "host")) {}
+
+    std::vector<PushedHost> run() {
+        for (size_t i = 0; i < hosts_.size(); ++i) all_.push_back(i);
+        if (send_to(all_, true)) return std::move(hosts_);
+        install();
+        std::vector<size_t> good;
+        for (const size_t i : all_) {
+            if (hosts_[i].result.error.empty()) good.push_back(i);
+        }
+        static_cast<void>(send_to(good, false));
+        return std::move(hosts_);
+    }
+
+  private:
+    // False: nothing was sent, since some hosts (needy_) need dslaunch first.
+    bool send_to(const std::vector<size_t>& which, bool may_install) {
+        if (which.empty()) return true;
+        std::vector<HostAddress> addresses;
+        for (const size_t i : which) addresses.push_back(job_.hosts[i]);
+        const auto transport = job_.make_transport();
+        Fleet fleet(addresses, *transport, job_.signal_fd);
+        fleet.connect(job_.connect_max, true);
+        if (fleet.interrupted()) fail(ExitCode::kInterrupted, "interrupted");
+        const std::string own_hash = own_binary_hash();
+        for (size_t k = 0; k < which.size(); ++k) {
+            const Fleet::Node& node = fleet.nodes()[k];
+            if (lacks_dslaunch(node, own_hash)) {
+                needy_.push_back(which[k]);
+                // A host with an error keeps it: this one counts only where there is none.
+                if (!may_install) fleet.lose(k, "its dslaunch is still another one");
+            } else if (!node.error.empty()) {
+                hosts_[which[k]].result.error = node.error;
+            }
+        }
+        if (may_install && !needy_.empty()) {
+            fleet.stop();
+            return false;
+        }
+        PushSender sender(fleet, job_.files);
+        progress_.begin("sending", 0, "MiB");
+        sender.tell_progress_to([this](int64_t done, int64_t total) {
+            progress_.total(total / kMib);
+            progress_.done(done / kMib);
+        });
+        std::vector<PushResult> results = sender.run();
+        progress_.begin("checking what the hosts have");
+        if (!job_.check_program.empty()) check(fleet, results);
+        for (size_t k = 0; k < which.size(); ++k) hosts_[which[k]].result = std::move(results[k]);
+        fleet.stop();
+        return true;
+    }
+
+    static bool lacks_dslaunch(const Fleet::Node& node, const std::string& own_hash) {
+        if (node.greeted) return !node.error.empty() || node.hello.binary_hash != own_hash;
+        return node.misunderstood || node.exit_status == kNoProgram;
+    }
+
+    void install() {
+        progress_.begin("installing dslaunch on " + counted(std::ssize(needy_), "host"));
+        std::vector<HostAddress> addresses;
+        for (const size_t i : needy_) addresses.push_back(job_.hosts[i]);
+        const std::vector<std::string> errors =
+            bootstrap_hosts(addresses, agent_files(), job_.make_transport, job_.signal_fd);
+        for (size_t k = 0; k < needy_.size(); ++k) {
+            hosts_[needy_[k]].result.error = errors[k];
+            hosts_[needy_[k]].got_dslaunch = errors[k].empty();
+        }
+    }
+
+    void check(Fleet& fleet, std::vector<PushResult>& results) const {
+        ExecRequest request;
+        request.command = {job_.check_program, "--help"};
+        request.environment.inherit_all = false;
+        const std::vector<ExecResult> ends = exec_on(fleet, request);
+        for (size_t i = 0; i < ends.size(); ++i) {
+            if (!results[i].error.empty() || ends[i].code() == 0) continue;
+            const std::string said =
+                ends[i].error.empty() ? printable(trim(ends[i].output)) : ends[i].error;
+            results[i].error = fmt::format("everything is there, but {} does not start: {}",
+                                           job_.check_program, said);
+        }
+    }
+
+    const PushJob& job_;
+    std::vector<PushedHost> hosts_;
+    std::vector<size_t> all_;
+    std::vector<size_t> needy_;
+    Progress progress_;
+};
+
 }  // namespace
+
+InstallationPaths installation_paths() {
+    const std::filesystem::path programs = std::filesystem::path(launcher_path()).parent_path();
+    const std::filesystem::path prefix = programs.parent_path();
+    return {prefix.string(), programs.string(), (prefix / "lib/dslaunch").string()};
+}
+
+std::vector<PushFile> agent_files() {
+    FileList list;
+    list.require_program(launcher_path());
+    return list.take();
+}
+
+std::vector<PushFile> installation_files(std::string& note) {
+    const std::string folder = installation_paths().programs;
+    const std::string worker = folder + "/dsworker", plugin = folder + "/libdsl_cuda.so";
+    FileList list;
+    list.require_program(launcher_path());
+    if (exists(worker)) list.require_program(worker);
+    if (exists(plugin)) {
+        const std::string missing = list.add_program(plugin, true);
+        if (!missing.empty()) {
+            note = "libdsl_cuda.so, the part for GPUs, is not sent: this machine lacks" + missing;
+        }
+    }
+    return list.take();
+}
+
+std::string bootstrap_command(const InstallationPaths& paths, const std::string& id) {
+    const std::string own = launcher_path();  // checked: nothing in it means anything to a shell
+    const std::string temporary = paths.prefix + "/.dslaunch-" + id;
+    // The libraries go first: the program must never be there without them.
+    return fmt::format(
+        "exec sh -c 'umask 022; mkdir -p {0} {1} {2} && cd {0} && tar -xof - && mv -f l/* {2}/ && "
+        "mv -f p/dslaunch {3}; s=$?; cd /; rm -rf {0}; exit $s'",
+        temporary, paths.programs, paths.libraries, own);
+}
+
+std::string bootstrap_archive(const InstallationPaths& paths, const std::vector<PushFile>& files) {
+    std::string archive;
+    for (const PushFile& file : files) {
+        const std::string content = read_file(file.local_path, kSentFileBytesMax);
+        UstarEntry entry;
+        const bool is_library = file.target_path.starts_with(paths.libraries + "/");
+        entry.name = is_library ? "l/" + file.target_path.substr(paths.libraries.size() + 1)
+                                : std::string("p/dslaunch");
+        entry.bytes = static_cast<int64_t>(content.size());
+        entry.mode = is_library ? 0644 : 0755;
+        archive += ustar_header(entry) + content;
+        archive.append(ustar_padding(entry.bytes), '\0');
+    }
+    return archive + ustar_end();
+}
+
+std::vector<std::string> bootstrap_hosts(
+    const std::vector<HostAddress>& hosts, const std::vector<PushFile>& files,
+    const std::function<std::unique_ptr<Transport>()>& make_transport, int signal_fd) {
+    const InstallationPaths paths = installation_paths();
+    const std::string archive = bootstrap_archive(paths, files);
+    std::random_device device;
+    const std::string command =
+        bootstrap_command(paths, fmt::format("{:08x}{:08x}", device(), device()));
+    std::vector<std::string> errors;
+    for (size_t begin = 0; begin < hosts.size(); begin += kHostsAtOnce) {
+        std::vector<HostAddress> some(hosts.begin() + static_cast<std::ptrdiff_t>(begin),
+                                      hosts.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                          begin + kHostsAtOnce, hosts.size())));
+        for (HostAddress& host : some) host.command = command;
+        const auto transport = make_transport();
+        for (std::string& error : serve(some, archive, *transport, signal_fd)) {
+            errors.push_back(std::move(error));
+        }
+    }
+    return errors;
+}
 
 PushSender::PushSender(Fleet& fleet, const std::vector<PushFile>& files)
     : fleet_(fleet), files_(files), hosts_(fleet.nodes().size()) {}
@@ -143,7 +427,7 @@ void PushSender::take_frame(size_t host, const Frame& frame) {
     if (frame.kind != FrameKind::kPushAnswer) {
         fail(ExitCode::kInternal, "an unexpected answer to a push");
     }
-    answers_.emplace_back(host, decode_push_answer(frame.payload));
+    answers_.emplace_back(host, decode<PushAnswer>(frame.payload));
 }
 
 void PushSender::handle(size_t index, const PushAnswer& answer) {
@@ -201,6 +485,10 @@ void PushSender::send_pieces(size_t index) {
         host.bytes_of_file += std::ssize(piece.bytes);
         fleet_.send(index, FrameKind::kPushPiece, encode(piece));
     }
+}
+
+std::vector<PushedHost> run_push(const PushJob& job) {
+    return PushRun(job).run();
 }
 
 }  // namespace dslaunch::launch

@@ -1,23 +1,22 @@
-// The launcher's half of a push: files to all hosts of a Fleet at once, each host at its own pace,
-// only what differs. At most kPushWindowBytes are on their way to one host, and kPushHostsAtOnce
-// hosts are served at a time; the rest wait. One thread: the caller's.
+// The launcher's half of a push, and the parts of dslaunch on a host: the programs, at the paths
+// that they have here, and the libraries that they need, in ../lib/dslaunch beside the programs'
+// folder, where they look first. At most kPushWindowBytes are on their way to one host, and
+// kPushHostsAtOnce hosts are served at a time; the rest wait. One thread: the caller's.
 #pragma once
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "launch/files/file_pieces.h"
 #include "launch/files/sent_file.h"
 #include "launch/fleet/fleet.h"
 #include "launch/protocol/push_messages.h"
+#include "launch/transport/transport.h"
 
 namespace dslaunch::launch {
-
-inline constexpr int64_t kPushWindowBytes = 1 << 20;
-inline constexpr size_t kPushHostsAtOnce = 256;
 
 struct PushFile {
     std::string local_path;
@@ -26,6 +25,39 @@ struct PushFile {
     bool needs_gpu = false;   // true: only for hosts with a GPU
 };
 
+// The folders of the installation that this program belongs to.
+struct InstallationPaths {
+    std::string prefix;     // /opt/x of /opt/x/bin/dslaunch
+    std::string programs;   // /opt/x/bin
+    std::string libraries;  // /opt/x/lib/dslaunch
+};
+[[nodiscard]] InstallationPaths installation_paths();
+
+// dslaunch itself and its libraries: what an agent needs. Throws Error{kSetup}: a library is
+// missing here.
+[[nodiscard]] std::vector<PushFile> agent_files();
+// The agent's files and dsworker, its plugin for GPUs, and their libraries, as far as they are
+// built. The plugin is for hosts with GPUs. If this machine lacks libraries of the plugin, it is
+// left out, and NOTE tells that.
+[[nodiscard]] std::vector<PushFile> installation_files(std::string& note);
+
+// The command that the hosts' shells are given; ID (hexadecimal digits) makes its temporary folder
+// its own. Throws Error{kUsage} as launcher_path().
+[[nodiscard]] std::string bootstrap_command(const InstallationPaths& paths, const std::string& id);
+
+// The archive of FILES, all of which lie below the prefix. Throws Error{kInput}.
+[[nodiscard]] std::string bootstrap_archive(const InstallationPaths& paths,
+                                            const std::vector<PushFile>& files);
+
+// Sends FILES to HOSTS, eight at a time. One entry a host: why it failed, empty when it did not.
+// SIGNAL_FD as in Fleet: Error{kInterrupted} after a signal. MAKE_TRANSPORT: a new one each time.
+[[nodiscard]] std::vector<std::string> bootstrap_hosts(
+    const std::vector<HostAddress>& hosts, const std::vector<PushFile>& files,
+    const std::function<std::unique_ptr<Transport>()>& make_transport, int signal_fd);
+
+inline constexpr int64_t kPushWindowBytes = 1 << 20;
+inline constexpr size_t kPushHostsAtOnce = 256;
+
 struct PushResult {
     std::string error;  // not empty: what went wrong, each file with its cause, or the host's own
     int64_t files_sent = 0;
@@ -33,6 +65,7 @@ struct PushResult {
     int64_t bytes_sent = 0;
 };
 
+// Sends files to all hosts of a Fleet at once, each host at its own pace, only what differs.
 class PushSender final : private FleetListener {
   public:
     // FLEET, connected, and FILES must outlive this object.
@@ -84,5 +117,23 @@ class PushSender final : private FleetListener {
     std::deque<std::pair<size_t, PushAnswer>> answers_;  // taken in after the fleet's own work
     Fleet::Time last_pump_;
 };
+
+struct PushJob {
+    std::vector<HostAddress> hosts;
+    std::function<std::unique_ptr<Transport>()> make_transport;  // a new one each time
+    std::vector<PushFile> files;
+    std::string check_program;  // not empty: started with --help on each host at the end
+    std::chrono::milliseconds connect_max{30'000};
+    int signal_fd = -1;  // see Fleet
+};
+
+struct PushedHost {
+    bool got_dslaunch = false;  // true: the host had none, or another one
+    PushResult result;
+};
+
+// One entry a host. Throws Error{kInterrupted} after a signal; kInput, kSetup for what is wrong
+// here.
+[[nodiscard]] std::vector<PushedHost> run_push(const PushJob& job);
 
 }  // namespace dslaunch::launch

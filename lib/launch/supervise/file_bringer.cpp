@@ -8,8 +8,8 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "launch/files/file_identity.h"
-#include "launch/files/file_pieces.h"
+#include "launch/files/file_facts.h"
+#include "launch/files/sent_file.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -59,7 +59,7 @@ Brought FileBringer::run() {
     try {
         std::vector<std::pair<std::string, int64_t>> missing;
         for (const std::string& path : rules_.paths) {
-            const PushOffer facts = decode_push_offer(ask(path, FetchPart::kSize, 0));
+            const PushOffer facts = decode<PushOffer>(ask(path, FetchPart::kSize, 0));
             if (facts.bytes < 0) continue;
             brought.state = Brought::State::kHere;
             brought.bytes += facts.bytes;
@@ -82,7 +82,7 @@ Brought FileBringer::run() {
 // False: an equal file is here already.
 bool FileBringer::bring(const std::string& path, int64_t bytes) {
     ++id_;
-    PushOffer offer = decode_push_offer(ask(path, FetchPart::kOffer, bytes));
+    PushOffer offer = decode<PushOffer>(ask(path, FetchPart::kOffer, bytes));
     if (offer.bytes != bytes) fail(ExitCode::kHosts, "{}: it changes while it is brought", path);
     offer.id = id_;
     offer.path = path;
@@ -90,7 +90,7 @@ bool FileBringer::bring(const std::string& path, int64_t bytes) {
     const PushAnswer offered =
         tell(path, [offer](PushReceiver& receiver) { receiver.offer(offer); });
     if (offered.state == PushState::kEqual) return false;
-    PushChunks chunks = decode_push_chunks(ask(path, FetchPart::kChunks, bytes));
+    PushChunks chunks = decode<PushChunks>(ask(path, FetchPart::kChunks, bytes));
     chunks.id = id_;
     const PushAnswer answer =
         tell(path, [chunks](PushReceiver& receiver) { receiver.take_chunks(chunks); });
@@ -110,7 +110,7 @@ void FileBringer::bring_pieces(const std::string& path, const std::vector<uint32
             send(path, FetchPart::kPiece, next->offset, next->bytes);
         wait(rules_.standstill_max);
         while (!replies_.empty()) {
-            PushPiece piece = decode_push_piece(next_reply(FetchPart::kPiece).payload);
+            PushPiece piece = decode<PushPiece>(next_reply(FetchPart::kPiece).payload);
             const size_t bytes = piece.bytes.size();
             post([piece = std::move(piece)](PushReceiver& receiver) { receiver.take_piece(piece); },
                  bytes);
@@ -205,7 +205,7 @@ void FileBringer::take(size_t host, const Frame& frame) {
     if (host != host_ || asked_ == 0)
         fail(ExitCode::kInternal, "a piece of a file that was not asked for");
     --asked_;
-    replies_.push_back(decode_fetch_reply(frame.payload));
+    replies_.push_back(decode<FetchReply>(frame.payload));
 }
 
 }  // namespace dslaunch::launch

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "launch/jobs/job_record.h"
-#include "launch/process/guardian.h"
+#include "launch/process/kill_group.h"
 #include "launch/process/timing.h"
 #include "launch/supervise/job_loop.h"
 #include "launch/supervise/job_output.h"

@@ -1,5 +1,4 @@
-#include "launch/supervise/job_files.h"
-
+// The files of a job below --output and --log-each-rank's folder, written by a thread of their own.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -15,6 +14,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/new_files.h"
+#include "launch/supervise/job_output.h"
 
 namespace dslaunch::launch {
 namespace {

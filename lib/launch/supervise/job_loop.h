@@ -1,6 +1,6 @@
 // The attempts at a job, one after another: which hosts each uses, what happens after a failure,
-// and what the user reads in between. One attempt is launch/supervise/supervisor.h; the rules are
-// in restart.h. One thread: the caller's.
+// and what the user reads in between. One attempt is launch/supervise/supervisor.h; the rules stand
+// there, too. One thread: the caller's.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,6 @@
 #include "launch/jobs/job_record.h"
 #include "launch/plan/job_spec.h"
 #include "launch/supervise/job_output.h"
-#include "launch/supervise/restart.h"
 #include "launch/supervise/supervisor.h"
 
 namespace dslaunch::launch {

@@ -2,11 +2,14 @@
 // job. One line is one write. One thread.
 #pragma once
 
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,14 +17,61 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "launch/agent/machine_facts.h"
+#include "launch/files/file_writer.h"
 #include "launch/jobs/job_record.h"
 #include "launch/plan/job_spec.h"
-#include "launch/process/line_pieces.h"
+#include "launch/plan/worker_environment.h"
+#include "launch/process/line_splitter.h"
 #include "launch/process/standard_streams.h"
 #include "launch/protocol/messages.h"
-#include "launch/supervise/job_files.h"
 
 namespace dslaunch::launch {
+
+// The files of a job below --output and --log-each-rank's folder: a log for each rank,
+// metrics.jsonl, run.json. They are open from the first attempt to the last, and a thread of their
+// own writes them (files/file_writer.h): a disk that stands still does not hold up the job.
+class JobFiles {
+  public:
+    // At the end of a job a disk that stands still is waited for so long.
+    static constexpr std::chrono::milliseconds kLastWordsMax{60'000};
+    static constexpr std::chrono::milliseconds kBrief{2'000};
+
+    // Opens what the folders of SPEC hold, to append to it; logs for its world size. A signal at
+    // WAKE_FD, or -1, ends the wait for a disk that does not answer. Throws Error{kDisk} naming the
+    // path that cannot be written, Error{kCheckpoint} when another job writes there,
+    // Error{kInterrupted}.
+    explicit JobFiles(const JobSpec& spec, int wake_fd = -1);
+    JobFiles(const JobFiles&) = delete;
+    JobFiles& operator=(const JobFiles&) = delete;
+    // Waits as finish() does, for kBrief at most.
+    ~JobFiles();
+
+    // Opens logs for more ranks; throws as the constructor does.
+    void open_ranks(int world_size);
+    // TEXT: whole lines of RANK.
+    void rank_lines(int rank, std::string_view text);
+    // One line of ours at the end of every rank's log.
+    void mark_logs(std::string_view line);
+    void metrics(std::string_view line);
+    // Replaces run.json.
+    void run_file(std::string text);
+    // Returns one line about what could not be written, each once; empty: nothing to tell.
+    [[nodiscard]] std::string take_news();
+    // Waits until all is written. Throws Error{kDisk} when run.json could not be, or when the disk
+    // stood still for STANDSTILL_MAX or a signal came at WAKE_FD before it was.
+    void finish(std::chrono::milliseconds standstill_max = kLastWordsMax);
+
+  private:
+    struct Files;
+    void run_and_wait(const std::function<void()>& work);
+
+    std::string place_;  // the folder that is named; empty: there are no files
+    std::string output_;
+    int wake_fd_;
+    int world_size_ = 0;
+    std::shared_ptr<Files> files_;
+    FileWriter writer_;
+};
 
 // Takes the records of `dslaunch health` as they come, by rank.
 using HealthSink = std::function<void(int rank, std::string_view record)>;
@@ -83,8 +133,7 @@ class JobOutput {
     void add_node(const AgentHello& hello, const std::string& name,
                   const MachineFacts* facts = nullptr);
     void add_rank(const WorkerStarted& started);
-    // Prints on stderr what the ranks that were started really got
-    // (launch/plan/environment_report.h).
+    // Prints on stderr what the ranks that were started really got (describe_environments).
     void print_environments();
     // Writes run.json, soon; EXIT_CODE -1: still running.
     void write_run_file(int exit_code);
@@ -142,5 +191,16 @@ class JobOutput {
     std::string moving_;  // the line that was shown last; empty: none is there
     TimePoint told_at_;   // when the newest line told the progress
 };
+
+struct RankVariables {
+    int rank = 0;
+    std::string host;
+    EnvironmentList variables;  // environment of the rank
+};
+
+// Returns the text of --print-env, the environment that the ranks really got: once what is equal
+// everywhere, then what differs, by host. Values of secrets are hidden. Variables that dslaunch
+// writes for each rank and that differ are only named. Ends with a newline.
+[[nodiscard]] std::string describe_environments(std::span<const RankVariables> ranks);
 
 }  // namespace dslaunch::launch

@@ -1,9 +1,13 @@
-// The launcher's knowledge of each rank, and what it concludes from all of them.
+// The launcher's knowledge of each rank, what it concludes from all of them, and what the user
+// reads of that. Pure; one thread.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/plan/job_spec.h"
@@ -51,5 +55,56 @@ struct BehindRank {
 
 // The exit code of a job that was not interrupted, by the table of docs/help/exit-codes.md.
 [[nodiscard]] int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks);
+
+// Finds the rank for which the others wait, by the heartbeats: every so many steps the time that
+// each rank's lanes worked, by themselves, is compared with that time of the median rank.
+// A rank is named when it works longer than the median rank by this share of the median's time …
+inline constexpr double kStragglerShareMin = 0.20;
+// … and by this share of a whole step: less makes nobody wait noticeably.
+inline constexpr double kStragglerStepShareMin = 0.05;
+
+class StragglerWatch {
+  public:
+    // INTERVAL_STEPS 0: says nothing.
+    explicit StragglerWatch(int64_t interval_steps) : interval_steps_(interval_steps) {}
+
+    // Is called after each heartbeat. The result is a line when every rank has done INTERVAL_STEPS
+    // more steps since the last look and one of them stands out; nothing otherwise. Of two ranks
+    // the faster one is the median.
+    [[nodiscard]] std::optional<std::string> look(const std::vector<RankRecord>& ranks);
+
+  private:
+    struct Mark {
+        double steps = 0;
+        std::vector<LaneTime> lanes;
+        std::chrono::steady_clock::time_point at;
+    };
+    [[nodiscard]] std::optional<std::string> compare(const std::vector<RankRecord>& ranks) const;
+    void mark(const std::vector<RankRecord>& ranks);
+
+    int64_t interval_steps_;
+    std::vector<Mark> marks_;  // by rank; empty: not all ranks have spoken yet
+};
+
+// A mistake that the culprit's own message tells whole (a wrong option, config or input, or what a
+// machine, disk or checkpoint lacks before the first step): "dslaunch: error: MESSAGE". Otherwise
+// the culprit with host, pid, end and its own message, after a hang the rank for which all wait,
+// the culprit's last lines, what other ranks say that did not only lose a peer, its LOG file
+// (empty: none), then the table of all ranks. Ends with a newline.
+[[nodiscard]] std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
+                                           const std::deque<std::string>& last_lines,
+                                           const std::string& log = {});
+
+// Returns true if the message of RECORD says all, as of a mistake that the same command would meet
+// again.
+[[nodiscard]] bool is_told_whole(const RankRecord& record);
+
+// "exit code 3", "killed by SIGSEGV (Segmentation fault), core dumped", "could not start: …",
+// "running".
+[[nodiscard]] std::string describe_end(const RankRecord& record);
+
+// One line per rank: rank, host, pid, how it ended; many ranks of one host that ended alike share a
+// line.
+[[nodiscard]] std::string describe_ranks(const std::vector<RankRecord>& ranks);
 
 }  // namespace dslaunch::launch

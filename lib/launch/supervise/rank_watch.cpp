@@ -11,11 +11,10 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "base/text/wire.h"
 #include "launch/process/spawn.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/control.h"
-#include "launch/supervise/failure_report.h"
+#include "launch/supervise/rank_record.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -198,17 +197,13 @@ void RankWatch::handle_control(size_t host, const WorkerControl& control) {
             return;
         case ControlKind::kHealth:
             return output_.health(rank.rank, control.payload);
-        case ControlKind::kFailure: {
-            WireReader reader(control.payload, "a failure");
-            const uint32_t code = reader.u32();
-            rank.failure = AgentProblem{code, control.payload.substr(sizeof code)};
-            output_.expect_failure_text(rank.rank, rank.failure->message);
-            return;
-        }
+        case ControlKind::kFailure:
+            rank.failure = decode<AgentProblem>(control.payload);
+            return output_.expect_failure_text(rank.rank, rank.failure->message);
         case ControlKind::kHeartbeat:
             // A rank's words while it is being ended tell nothing of why.
             if (stop_at_ || fleet_.stopping()) return;
-            rank.heartbeat = decode_heartbeat(control.payload);
+            rank.heartbeat = decode<Heartbeat>(control.payload);
             rank.heard_at = steady_clock::now();
             if (rank.rank == 0) output_.rank_progress(rank.heartbeat->progress);
             if (const auto line = stragglers_.look(ranks_)) output_.note(*line);

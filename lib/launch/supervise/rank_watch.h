@@ -12,7 +12,6 @@
 #include "launch/plan/job_spec.h"
 #include "launch/supervise/job_output.h"
 #include "launch/supervise/rank_record.h"
-#include "launch/supervise/straggler.h"
 
 namespace dslaunch::launch {
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/process/timing.h"
-#include "launch/supervise/restart.h"
-#include "launch/transport/host_addresses.h"
+#include "launch/transport/transport.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -21,6 +21,34 @@ using std::chrono::steady_clock;
 constexpr milliseconds kEndAfterLease{2'000};
 
 }  // namespace
+
+std::chrono::milliseconds restart_delay(int failures_in_a_row) {
+    if (failures_in_a_row <= 0) return std::chrono::milliseconds(0);
+    const int64_t full = int64_t{1000} << std::min(failures_in_a_row - 1, 10);
+    return std::chrono::milliseconds(std::min<int64_t>(full, 30'000));
+}
+
+RestartVerdict decide_restart(const EndedAttempt& attempt) {
+    if (!attempt.may_restart || attempt.restarts >= attempt.restarts_max)
+        return RestartVerdict::kEnd;
+    if (attempt.target_kind != TargetKind::kModel) return RestartVerdict::kRestart;
+    const auto code = static_cast<ExitCode>(attempt.exit_code);
+    const bool mistake =
+        code == ExitCode::kUsage || code == ExitCode::kConfig || code == ExitCode::kInput;
+    return mistake ? RestartVerdict::kSameMistake : RestartVerdict::kRestart;
+}
+
+std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
+                                                const NodeRange& range) {
+    DSL_CHECK(range.min >= 1 && range.min <= range.max, "nodes from {} to {}", range.min,
+              range.max);
+    std::vector<size_t> chosen;
+    for (size_t i = 0; i < is_bad.size(); ++i) {
+        if (!is_bad[i] && chosen.size() < static_cast<size_t>(range.max)) chosen.push_back(i);
+    }
+    if (chosen.size() < static_cast<size_t>(range.min)) return std::nullopt;
+    return chosen;
+}
 
 Supervisor::Supervisor(const JobSpec& spec, Transport& transport, JobOutput& output, int signal_fd)
     : spec_(spec),
@@ -200,7 +228,7 @@ void Supervisor::stop(bool come_again) {
 void Supervisor::take_frame(size_t host, const Frame& frame) {
     if (bringer_ && frame.kind == FrameKind::kFetched) return bringer_->take(host, frame);
     if (frame.kind == FrameKind::kJobStopped && !left_before_.empty()) {
-        left_before_[host] = decode_stop_reply(frame.payload);
+        left_before_[host] = decode<StopJobReply>(frame.payload);
         return;
     }
     if (!ranks_.take(host, frame)) preparation_.take(host, frame);

@@ -1,5 +1,6 @@
-// One attempt at a job: agents on all nodes and their checks (checks_before_start.h), the ranks to
-// their end (rank_watch.h), and the end of everything. One thread: the caller's.
+// One attempt at a job: agents on all nodes and their checks, the ranks to their end
+// (rank_watch.h), and the end of everything; and the rules for what follows an attempt that failed.
+// One thread: the caller's.
 #pragma once
 
 #include <chrono>
@@ -7,16 +8,162 @@
 #include <string>
 #include <vector>
 
-#include "launch/agent/leftover_processes.h"
+#include "launch/agent/device_report.h"
+#include "launch/agent/machine_facts.h"
 #include "launch/fleet/fleet.h"
+#include "launch/network/network.h"
 #include "launch/plan/job_spec.h"
-#include "launch/supervise/checks_before_start.h"
 #include "launch/supervise/file_bringer.h"
 #include "launch/supervise/job_output.h"
 #include "launch/supervise/rank_watch.h"
 #include "launch/transport/transport.h"
 
 namespace dslaunch::launch {
+
+// Finds the place where the ranks of a job meet, and the network by which each host takes part:
+// node 0 binds addresses, and the other hosts tell at which they reach it. The rules are in
+// launch/network/network.h. Messages go over a connected Fleet, before any rank is started.
+class MeetingPlace {
+  public:
+    // All references must outlive this object.
+    MeetingPlace(const JobSpec& spec, Fleet& fleet, JobOutput& output)
+        : spec_(spec), fleet_(fleet), output_(output), nodes_(spec.nodes.size()) {}
+
+    // Takes what an agent answers. Throws Error{kInternal} for a frame that is no answer.
+    void take(size_t host, const Frame& frame);
+    // Looks for the place: one that the hosts reach by the addresses in FACTS, where all tell them,
+    // else one that node 0 chooses. Throws Error{kHosts, kSetup} naming the hosts for which there
+    // is none; Fleet::nodes() has their errors. Returns early when the end is asked for.
+    void find(const std::vector<std::optional<MachineFacts>>& facts);
+
+    // REQUIRES: find() has found it.
+    [[nodiscard]] const PrepareReply& where() const { return where_; }
+    // NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME for the ranks of a host; empty: not known.
+    [[nodiscard]] const EnvironmentList& network_of(size_t host) const {
+        return nodes_[host].network;
+    }
+
+  private:
+    struct Node {
+        std::optional<PrepareReply> prepared;
+        std::optional<ListenReply> listening;
+        std::optional<ProbeReply> probed;
+        std::chrono::nanoseconds asked_clock{0};  // when it was asked to listen
+        ClockOffset clock;
+        EnvironmentList network;
+    };
+    using Candidates = std::vector<std::vector<NetworkCandidate>>;  // by host
+
+    void let_node_0_choose();
+    void choose_network_of(const std::vector<std::optional<MachineFacts>>& facts);
+    [[nodiscard]] std::vector<NetworkHost> hosts_with(
+        const std::vector<std::optional<MachineFacts>>& facts) const;
+    void ask_to_listen(const Candidates& candidates, const std::string& key);
+    void fail_if_no_place() const;
+    void take_bound_places(std::vector<NetworkCandidate>& candidates) const;
+    [[nodiscard]] std::vector<NetworkProbeResult> probe(const std::vector<NetworkProbePlan>& plan,
+                                                        const std::string& key);
+    [[nodiscard]] bool probe_portion(std::vector<ProbeRequest>& requests, const std::string& key);
+    void meet_at(const NetworkChoice& choice);
+    void blame_cut_off(const std::vector<NetworkProbeResult>& results);
+    [[nodiscard]] bool all_answered(bool (*has_answered)(const Node&)) const;
+
+    const JobSpec& spec_;
+    Fleet& fleet_;
+    JobOutput& output_;
+    std::vector<Node> nodes_;
+    PrepareReply where_;
+};
+
+// Which attempt of a job it is.
+struct AttemptNumber {
+    int restarts = 0;  // made before it (TORCHELASTIC_RESTART_COUNT)
+    int starts = 0;    // of ranks before it: restarts, and that on another MASTER_PORT
+};
+
+// The part of an attempt before its ranks start: agents on all hosts, which must be this very
+// dslaunch with the same files and devices, and a place where the ranks meet. Every bad host is
+// named, and none starts a rank then.
+class Preparation {
+  public:
+    // All references must outlive this object.
+    Preparation(const JobSpec& spec, Fleet& fleet, JobOutput& output)
+        : spec_(spec),
+          fleet_(fleet),
+          output_(output),
+          meeting_(spec, fleet, output),
+          nodes_(spec.nodes.size()) {}
+
+    // Does all of it, or returns early when the end is asked for. Throws Error when the job cannot
+    // begin; the hosts that are why have an error in the fleet.
+    void run();
+    // Takes what an agent answers. Throws Error{kInternal} for a frame that is no answer.
+    void take(size_t host, const Frame& frame);
+    // The request that starts the ranks of a host. REQUIRES: run() has come to its end.
+    [[nodiscard]] StartRequest start_request(size_t host, const AttemptNumber& number) const;
+
+    // Returns what tells the processes of a host from those of all others: boot, network and
+    // namespace of processes of its machine, else its name.
+    [[nodiscard]] std::string machine_of(size_t host) const;
+
+  private:
+    struct Node {
+        std::optional<std::vector<FileFacts>> files;
+        std::optional<MachineFacts> facts;  // from other machines only
+    };
+
+    void connect();
+    void compare_programs();
+    void choose_devices();
+    void check_machine_facts();
+    void check_files();
+    [[nodiscard]] std::vector<FileFacts> look_at_own_files();
+    [[nodiscard]] std::vector<std::optional<MachineFacts>> facts() const;
+    [[nodiscard]] bool is_local() const { return spec_.transport == TransportKind::kLocal; }
+
+    const JobSpec& spec_;
+    Fleet& fleet_;
+    JobOutput& output_;
+    MeetingPlace meeting_;
+    std::vector<Node> nodes_;
+    bool drop_devices_ = false;  // no host has a GPU, and none was asked for
+};
+
+// What follows a failed attempt at a job: another one or none, after which wait, and on which
+// hosts. Pure functions; job_loop.cpp acts on them.
+
+// An attempt that lived this long is no failure "in a row": the next one begins at once.
+inline constexpr std::chrono::seconds kSteadyAttempt{60};
+// A host that has not answered an elastic restart by then is left out until the next one.
+inline constexpr std::chrono::seconds kAnswerMax{15};
+// Too few hosts answer after a failure: they are tried again and again this long.
+inline constexpr std::chrono::seconds kGatherMax{60};
+
+// The wait before a restart: nothing after a steady attempt, else 1 s, doubled with each quick
+// failure in a row up to 30 s. FAILURES_IN_A_ROW: quick ones, from 1; 0: the attempt was steady.
+[[nodiscard]] std::chrono::milliseconds restart_delay(int failures_in_a_row);
+
+// An attempt that has ended, or is about to.
+struct EndedAttempt {
+    TargetKind target_kind = TargetKind::kModel;
+    int exit_code = 0;
+    bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
+    int restarts = 0;          // made before this attempt
+    int restarts_max = 0;
+};
+
+enum class RestartVerdict {
+    kEnd,          // the attempt ended well or was asked to end, or all restarts have been made
+    kSameMistake,  // usage, config and input errors of a training job, which the same start would
+                   // only meet again. Exit codes of other programs have no meaning here.
+    kRestart,
+};
+[[nodiscard]] RestartVerdict decide_restart(const EndedAttempt& attempt);
+
+// The hosts of an attempt, by place in the hostfile: the first MAX that are not bad, or nothing
+// when fewer than MIN are left. REQUIRES: 1 <= nodes_min <= nodes_max.
+[[nodiscard]] std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
+                                                              const NodeRange& range);
 
 class Supervisor final : private FleetListener {
   public:

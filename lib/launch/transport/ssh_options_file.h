@@ -1,7 +1,6 @@
-// The ssh configuration for programs that run the ssh program themselves (pdsh, mpirun): what the
-// hostfile says of each host, what keeps ssh from asking anything, then the user's own
-// configuration. It lives in memory and is named by a path below /proc: nothing is left of it when
-// the launcher is gone, however that ended.
+// Files of the ssh configuration, which name programs that are started here (ProxyCommand): one
+// that others may write is not obeyed, whoever reads it, the built-in ssh or the ssh program. And
+// the configuration for programs that run the ssh program themselves. No threads.
 #pragma once
 
 #include <string>
@@ -12,6 +11,25 @@
 
 namespace dslaunch::launch {
 
+enum class SshConfigOrigin {
+    kGiven,   // named by the user: it must be there, and may be a group's, as ssh allows with -F
+    kFound,   // ~/.ssh/config, or included by another
+    kSystem,  // /etc/ssh/ssh_config: whoever owns it owns the machine
+};
+
+// Opens PATH for reading; invalid: it was not given and cannot be read. Throws Error{kUsage} with
+// the reason: a given file that cannot be read, one that is no plain file, one that others may
+// write. What is judged is the opened file, whatever PATH names later.
+[[nodiscard]] UniqueFd open_ssh_config(const std::string& path, SshConfigOrigin origin);
+
+// Called with what --ssh-config names before a program gets it, which takes it from anybody. The
+// user's and the system's files (PATH is empty) and none at all ("none") are the program's matter.
+// Throws as open_ssh_config().
+void require_own_ssh_config(const std::string& path);
+
+// What the hostfile says of each host, what keeps ssh from asking anything, then the user's own
+// configuration. It lives in memory and is named by a path below /proc: nothing is left of it when
+// the launcher is gone, however that ended.
 class SshOptionsFile {
   public:
     // A Unix socket on each host that leads to one here; empty: none.
@@ -19,8 +37,7 @@ class SshOptionsFile {
         std::string there;  // path; on host i THERE-i
         std::string here;
     };
-    // Throws Error{kSetup}: no memory file; Error{kUsage}: others may write SSH_CONFIG_PATH
-    // (ssh_config_file.h).
+    // Throws Error{kSetup}: no memory file; Error{kUsage}: others may write SSH_CONFIG_PATH.
     SshOptionsFile(const std::vector<HostAddress>& hosts, const std::string& ssh_config_path,
                    const Forward& forward);
 

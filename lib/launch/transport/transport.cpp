@@ -37,6 +37,14 @@ std::string remote_command(const std::string& path, const HostAddress& host) {
     return "exec " + path + (is_relay ? " relay" : " agent") + " --stdio";
 }
 
+std::vector<HostAddress> addresses_of(const std::vector<PlannedNode>& nodes) {
+    std::vector<HostAddress> hosts;
+    for (const PlannedNode& node : nodes) {
+        hosts.push_back({node.name, node.user, node.port, node.address});
+    }
+    return hosts;
+}
+
 size_t Transport::add(const HostAddress& host) {
     DSL_CHECK(false, "this transport adds no host, asked for {}", host.name);
 }

@@ -2,10 +2,13 @@
 // ssh. One thread owns a transport; only wait() blocks, and never longer than told.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <random>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "launch/plan/job_spec.h"
@@ -15,10 +18,13 @@ namespace dslaunch::launch {
 // The subcommand of this program that runs on a host.
 enum class RemoteProgram {
     kAgent,
-    kRelay,  // launch/transport/tree/relay.h: starts agents on further hosts
+    kRelay,  // launch/transport/tree/relay.cpp: starts agents on further hosts
 };
 
 struct HostAddress {
+    // The members that a relay is told (base/text/message.h).
+    static auto wire_members(auto& m) { return std::tie(m.name, m.user, m.port, m.address); }
+
     std::string name;     // for messages
     std::string user;     // empty: as the ssh configuration says
     int port = 0;         // 0: as the ssh configuration says
@@ -28,6 +34,9 @@ struct HostAddress {
     // nothing that varies but what launcher_path() allows.
     std::string command = {};
 };
+
+// One for each of NODES, in their order.
+[[nodiscard]] std::vector<HostAddress> addresses_of(const std::vector<PlannedNode>& nodes);
 
 struct TransportEvent {
     enum class Kind {
@@ -92,5 +101,18 @@ class Transport {
 [[nodiscard]] std::unique_ptr<Transport> make_openmpi_transport(const JobSpec& spec);
 
 [[nodiscard]] std::unique_ptr<Transport> make_transport(const JobSpec& spec);
+
+// An sshd with MaxStartups 10:30:100 drops a third of ten connections that come at once and two
+// thirds of sixty. The pauses are 9 s together at most.
+inline constexpr int kConnectAttempts = 10;
+
+// The wait after the ATTEMPT-th attempt (from 1): 50 ms doubled each time up to 2 s, each time
+// between half of it and all.
+[[nodiscard]] inline std::chrono::milliseconds backoff_delay(int attempt) {
+    static thread_local std::minstd_rand random{std::random_device{}()};
+    const int64_t full = std::min<int64_t>(2000, int64_t{50} << std::clamp(attempt - 1, 0, 10));
+    return std::chrono::milliseconds(
+        std::uniform_int_distribution<int64_t>(full / 2, full)(random));
+}
 
 }  // namespace dslaunch::launch

@@ -1,20 +1,26 @@
-#include "launch/transport/transport_process.h"
-
+// Agents as children of this process: on this machine, or on each host through the ssh program.
+#include <fmt/format.h>
 #include <poll.h>
+#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <thread>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "launch/process/blocking.h"
+#include "launch/process/line_splitter.h"
 #include "launch/process/spawn.h"
-#include "launch/transport/backoff.h"
+#include "launch/process/worker_stdin.h"
+#include "launch/transport/ssh_options_file.h"
+#include "launch/transport/transport.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -22,13 +28,77 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr int kSshFailed = 255;
+constexpr int kNotFound = 127;
+
 constexpr size_t kKeptLines = 20;
 // A child that has closed its pipes ends at once; it is polled for until it has.
 constexpr milliseconds kReapPoll{2};
 // A child that was asked to end and has not is killed.
 constexpr milliseconds kTermMax{500};
 
-}  // namespace
+// The part that both share: each host is a child process with pipes.
+class ProcessTransport : public Transport {
+  public:
+    ~ProcessTransport() override;  // ends what still runs, within a second
+    void start(const std::vector<HostAddress>& hosts) override;
+    void send(size_t host, std::string_view bytes) override;
+    void close_input(size_t host) override;
+    void abandon(size_t host) override;
+    [[nodiscard]] size_t add(const HostAddress& host) override;
+    void hold(size_t host, bool held) override { children_[host].held = held; }
+    [[nodiscard]] std::vector<TransportEvent> wait(std::chrono::milliseconds timeout,
+                                                   int wake_fd) override;
+
+  protected:
+    // The command that is executed for a host.
+    [[nodiscard]] virtual std::vector<std::string> command(const HostAddress& host) const = 0;
+    // The kEnded of a host: the cause in words, made from the child's last lines on stderr and its
+    // status.
+    [[nodiscard]] virtual TransportEvent describe_end(
+        size_t host, int status, const std::deque<std::string>& stderr_lines) const = 0;
+    // The descriptor that the agent of host INDEX gives rank 0 as its stdin, -1: none.
+    [[nodiscard]] virtual int worker_stdin(size_t index) const {
+        static_cast<void>(index);
+        return -1;
+    }
+    // True: the child gets no terminal, on which it could ask.
+    [[nodiscard]] virtual bool leaves_terminal() const { return false; }
+    // True: this end is worth another attempt (before the first byte arrived).
+    [[nodiscard]] virtual bool may_retry(int status,
+                                         const std::deque<std::string>& stderr_lines) const = 0;
+
+  private:
+    struct Child {
+        HostAddress host;
+        pid_t pid = -1;
+        UniqueFd input;
+        UniqueFd output;
+        UniqueFd diagnostics;
+        std::string outbox;
+        bool close_when_sent = false;
+        bool abandoned = false;
+        bool ended = false;
+        bool spoke = false;  // bytes arrived
+        bool held = false;
+        int attempts = 0;
+        std::optional<std::chrono::steady_clock::time_point> retry_at;
+        std::string sent_before;  // to be sent again after a retry
+        LineSplitter lines;
+        std::deque<std::string> stderr_lines;
+    };
+
+    void spawn_child(size_t index, std::vector<TransportEvent>& events);
+    void flush(Child& child);
+    void read_from(size_t index, bool from_stdout, std::vector<TransportEvent>& events);
+    void take_lines(size_t index, const std::string& lines, std::vector<TransportEvent>& events);
+    void reap(size_t index, std::vector<TransportEvent>& events);
+    void retry_due(std::vector<TransportEvent>& events);
+    [[nodiscard]] int poll_timeout(std::chrono::milliseconds timeout) const;
+
+    std::vector<Child> children_;
+    std::vector<TransportEvent> early_events_;  // events of start(), which the next wait() returns
+};
 
 ProcessTransport::~ProcessTransport() {
     // All are asked at once: one after the other a thousand of them would take minutes.
@@ -40,14 +110,8 @@ ProcessTransport::~ProcessTransport() {
     }
     const auto limit = steady_clock::now() + kTermMax;
     for (Child& child : children_) {
-        while (child.pid >= 0 && ::waitpid(child.pid, nullptr, WNOHANG) == 0) {
-            if (steady_clock::now() > limit) {
-                ::kill(child.pid, SIGKILL);
-                ::waitpid(child.pid, nullptr, 0);
-                break;
-            }
-            std::this_thread::sleep_for(milliseconds(1));
-        }
+        const auto left = std::chrono::ceil<milliseconds>(limit - steady_clock::now());
+        if (child.pid >= 0) wait_or_kill(child.pid, left);
     }
 }
 
@@ -74,7 +138,6 @@ void ProcessTransport::spawn_child(size_t index, std::vector<TransportEvent>& ev
         request.kept_fds.push_back(handed);
         request.command.insert(request.command.end(), {"--worker-stdin", std::to_string(handed)});
     }
-    request.environment = own_environment();
     request.new_session = leaves_terminal();
     if (request.new_session) set_variable(request.environment, "SSH_ASKPASS_REQUIRE", "never");
     request.stdin_fd = in.read_end.get();
@@ -108,17 +171,11 @@ void ProcessTransport::send(size_t host, std::string_view bytes) {
 }
 
 void ProcessTransport::flush(Child& child) {
-    while (child.input.valid() && !child.outbox.empty()) {
-        const ssize_t n = ::write(child.input.get(), child.outbox.data(), child.outbox.size());
-        if (n > 0) {
-            child.outbox.erase(0, static_cast<size_t>(n));
-        } else if (errno == EAGAIN) {
-            return;
-        } else if (errno != EINTR) {
-            child.input.reset();  // the child's end is seen on the other pipes
-        }
-    }
-    if (child.close_when_sent) child.input.reset();
+    if (!child.input.valid()) return;
+    const Sending sending = send_now(child.input.get(), child.outbox);
+    // The end of a child that reads no more is seen on the other pipes.
+    if (sending == Sending::kGone || (sending == Sending::kDone && child.close_when_sent))
+        child.input.reset();
 }
 
 void ProcessTransport::close_input(size_t host) {
@@ -137,15 +194,7 @@ void ProcessTransport::abandon(size_t host) {
     if (child.pid < 0) return;
     // SIGTERM: an agent takes its workers along, ssh closes the connection.
     ::kill(child.pid, SIGTERM);
-    const auto limit = steady_clock::now() + kTermMax;
-    while (::waitpid(child.pid, nullptr, WNOHANG) == 0) {
-        if (steady_clock::now() > limit) {
-            ::kill(child.pid, SIGKILL);
-            ::waitpid(child.pid, nullptr, 0);
-            break;
-        }
-        std::this_thread::sleep_for(milliseconds(1));
-    }
+    wait_or_kill(child.pid, kTermMax);
     child.pid = -1;
 }
 
@@ -194,7 +243,7 @@ void ProcessTransport::reap(size_t index, std::vector<TransportEvent>& events) {
     child.input.reset();
     child.output.reset();
     child.diagnostics.reset();
-    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    const int code = exit_code_of(status);
     if (!child.spoke && child.attempts < kConnectAttempts && may_retry(code, child.stderr_lines)) {
         child.retry_at = steady_clock::now() + backoff_delay(child.attempts);
         child.stderr_lines.clear();
@@ -250,6 +299,118 @@ std::vector<TransportEvent> ProcessTransport::wait(milliseconds timeout, int wak
     }
     retry_due(events);
     return events;
+}
+
+class LocalTransport final : public ProcessTransport {
+  public:
+    explicit LocalTransport(bool hands_stdin)
+        : stdin_(hands_stdin ? stdin_for_worker() : UniqueFd()) {}
+
+  protected:
+    std::vector<std::string> command(const HostAddress& host) const override {
+        const bool is_relay = host.program == RemoteProgram::kRelay;
+        return {"/proc/self/exe", is_relay ? "relay" : "agent", "--stdio", "--same-machine"};
+    }
+    TransportEvent describe_end(size_t host, int status,
+                                const std::deque<std::string>& lines) const override {
+        TransportEvent event{TransportEvent::Kind::kEnded, host, {}, status};
+        if (status != 0) {
+            event.text = fmt::format("its agent ended with {}{}", status,
+                                     lines.empty() ? "" : ": " + lines.back());
+        }
+        return event;
+    }
+    bool may_retry(int, const std::deque<std::string>&) const override { return false; }
+    int worker_stdin(size_t index) const override { return index == 0 ? stdin_.get() : -1; }
+
+  private:
+    UniqueFd stdin_;
+};
+
+// The ssh program: small, knows every option of the user's configuration, and is the oracle for the
+// libssh transport.
+class OpenSshTransport final : public ProcessTransport {
+  public:
+    OpenSshTransport(const std::string& ssh_config_path, const std::vector<std::string>& arguments)
+        : ssh_config_path_(ssh_config_path),
+          arguments_(arguments),
+          launcher_path_(launcher_path()) {}
+
+  protected:
+    std::vector<std::string> command(const HostAddress& host) const override {
+        std::vector<std::string> words = {"ssh", "-T"};
+        if (!ssh_config_path_.empty()) words.insert(words.end(), {"-F", ssh_config_path_});
+        // The ssh program takes the first of several values.
+        for (const char* option : {"BatchMode=yes", "StrictHostKeyChecking=yes"}) {
+            words.insert(words.end(), {"-o", option});
+        }
+        words.insert(words.end(), arguments_.begin(), arguments_.end());
+        for (const char* option :
+             {"ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3",
+              "ForwardAgent=no", "ClearAllForwardings=yes", "RemoteCommand=none", "RequestTTY=no",
+              "LogLevel=ERROR"}) {
+            words.insert(words.end(), {"-o", option});
+        }
+        if (host.port != 0) words.insert(words.end(), {"-p", std::to_string(host.port)});
+        if (!host.user.empty()) words.insert(words.end(), {"-l", host.user});
+        if (!host.address.empty()) {
+            // The key is looked up under the host's name, the connection goes to its address.
+            words.insert(words.end(),
+                         {"-o", "HostName=" + host.address, "-o", "HostKeyAlias=" + host.name});
+        }
+        words.insert(words.end(), {"--", host.name, remote_command(launcher_path_, host)});
+        return words;
+    }
+
+    TransportEvent describe_end(size_t host, int status,
+                                const std::deque<std::string>& lines) const override {
+        TransportEvent event{TransportEvent::Kind::kEnded, host, {}, status};
+        if (status == kSshFailed || status == kNotFound) {
+            for (const std::string& line : lines) {
+                const std::string_view text = trim(line);
+                // The box of at-signs around a changed host key says nothing.
+                if (text.empty() || text.front() == '@') continue;
+                if (!event.text.empty()) event.text += ' ';
+                event.text.append(printable(text));
+            }
+        }
+        if (status == kSshFailed) {
+            event.exit_status = -1;
+            if (event.text.empty()) event.text = "the ssh connection failed";
+        }
+        return event;
+    }
+
+    // BatchMode does not reach the ssh of a ProxyJump or a ProxyCommand.
+    bool leaves_terminal() const override { return true; }
+
+    bool may_retry(int status, const std::deque<std::string>& lines) const override {
+        if (status != kSshFailed) return false;
+        // This holds only when nothing else was said: the ssh of a ProxyJump tells its own trouble
+        // first.
+        return !lines.empty() && std::all_of(lines.begin(), lines.end(), [](const auto& line) {
+            return line.find("kex_exchange_identification") != std::string::npos ||
+                   line.find("Connection reset by") != std::string::npos ||
+                   line.find("Connection closed by") != std::string::npos;
+        });
+    }
+
+  private:
+    std::string ssh_config_path_;
+    std::vector<std::string> arguments_;
+    std::string launcher_path_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_local_transport(bool hands_stdin) {
+    return std::make_unique<LocalTransport>(hands_stdin);
+}
+
+std::unique_ptr<Transport> make_openssh_transport(const std::string& ssh_config_path,
+                                                  const std::vector<std::string>& arguments) {
+    require_own_ssh_config(ssh_config_path);
+    return std::make_unique<OpenSshTransport>(ssh_config_path, arguments);
 }
 
 }  // namespace dslaunch::launch

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/run/gpu_faults.h"
-#include "launch/machine/gpu_count.h"
+#include "launch/machine/gpu_use.h"
 #include "launch/plan/launch_plan.h"
 
 namespace dslaunch::runtime {

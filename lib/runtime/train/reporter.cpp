@@ -7,10 +7,11 @@
 
 #include <mutex>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/new_files.h"
-#include "base/text/wire.h"
 #include "launch/protocol/control.h"
+#include "launch/protocol/messages.h"
 
 namespace dslaunch::runtime {
 
@@ -34,9 +35,8 @@ class ControlReporter final : public Reporter {
     }
     void health(std::string_view record) override { send(launch::ControlKind::kHealth, record); }
     void failure(ExitCode code, std::string_view message) override {
-        WireWriter frame;
-        frame.u32(static_cast<uint32_t>(code));
-        send(launch::ControlKind::kFailure, frame.bytes() + std::string(message));
+        const launch::AgentProblem why{static_cast<uint32_t>(code), std::string(message)};
+        send(launch::ControlKind::kFailure, launch::encode(why));
     }
     [[nodiscard]] bool asked_to_end() const override {
         return asked_to_end_.load(std::memory_order_relaxed);
@@ -46,7 +46,8 @@ class ControlReporter final : public Reporter {
     void send(launch::ControlKind kind, std::string_view payload) {
         const std::lock_guard lock(mutex_);
         // A lost agent ends this process by its own means, so there is nobody to tell.
-        static_cast<void>(write_full(fd_.get(), launch::encode({kind, std::string(payload)})));
+        static_cast<void>(write_full(
+            fd_.get(), launch::encode(launch::ControlFrame{kind, std::string(payload)})));
     }
 
     void listen() {

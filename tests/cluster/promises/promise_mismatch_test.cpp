@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "cluster/promise.h"
 #include "launch/agent/machine_facts.h"
-#include "launch/machine/shared_libraries.h"
+#include "launch/machine/elf_needs.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
 #include "support/device/gpu_nodes.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "launch/files/sha256.h"
+#include "launch/files/file_facts.h"
 #include "launch/files/ustar.h"
 #include "launcher/hosts/bundle_archive.h"
 #include "launcher/hosts/host_command.h"

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/words.h"
-#include "launch/hosts/filter.h"
+#include "launch/hosts/hostfile.h"
 #include "launch/machine/machine_topology.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/parse_run.h"

@@ -1,7 +1,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "launcher/inputs/pack_command.h"
+#include "launcher/run/commands.h"
 #include "launcher/inputs/packed_config.h"
 #include "support/catch.h"
 #include "support/job_process.h"

@@ -7,7 +7,6 @@
 
 #include <array>
 
-#include "launch/machine/connection_signs.h"
 #include "launch/process/timing.h"
 #include "support/catch.h"
 #include "support/listener.h"

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "kernels/flat_optimizer.h"
-#include "launch/machine/gpu_count.h"
+#include "launch/machine/gpu_use.h"
 #include "support/catch.h"
 #include "support/skip.h"
 #include "support/text_tools.h"

@@ -3,7 +3,7 @@
 // process.
 #include "device_rank.h"
 #include "fixture_world.h"
-#include "launch/machine/gpu_count.h"
+#include "launch/machine/gpu_use.h"
 #include "support/catch.h"
 #include "support/skip.h"
 

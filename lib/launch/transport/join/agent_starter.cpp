@@ -1,5 +1,4 @@
-#include "launch/transport/join/agent_starter.h"
-
+// The program that starts all agents of a job, as a child process: its lines and its end.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,9 +11,9 @@
 
 #include "base/fd.h"
 #include "base/text.h"
-#include "launch/process/blocking.h"
 #include "launch/process/line_splitter.h"
 #include "launch/process/spawn.h"
+#include "launch/transport/join/transport_join.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -72,7 +71,6 @@ StarterProcess::StarterProcess(const AgentStarter& starter, const std::vector<Ho
         request.kept_fds.push_back(handed);
         request.command.insert(request.command.end(), {"--worker-stdin", std::to_string(handed)});
     }
-    request.environment = own_environment();
     starter.prepare_environment(request.environment, token);
     request.stdin_fd = starter.own_stdin();
     request.stdout_fd = out.write_end.get();
@@ -134,7 +132,7 @@ std::optional<int> StarterProcess::ended() {
     int status = 0;
     if (pid_ > 0 && ::waitpid(pid_, &status, WNOHANG) == pid_) {
         pid_ = -1;
-        status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        status_ = exit_code_of(status);
     }
     return status_;
 }

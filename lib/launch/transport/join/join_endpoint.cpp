@@ -1,9 +1,6 @@
 #include "launch/transport/join/join_endpoint.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -13,54 +10,19 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/hosts/hostfile.h"
-#include "launch/machine/port_owner.h"
 #include "launch/network/interfaces.h"
+#include "launch/process/spawn.h"
 
 namespace dslaunch::launch {
 namespace {
 
 constexpr std::string_view kUnix = "unix:";
 constexpr int kBacklog = 4096;
-// The port to which a datagram socket is pointed; nothing is sent.
-constexpr const char* kAnyPort = "9";
-
-using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-
-AddressList look_up(const std::string& host, const std::string& port, int flags, int type,
-                    std::string& error) {
-    addrinfo hints{};
-    hints.ai_socktype = type;
-    hints.ai_flags = flags;
-    addrinfo* list = nullptr;
-    const int status = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &list);
-    if (status != 0) {
-        error = ::gai_strerror(status);
-        list = nullptr;
-    }
-    return {list, ::freeaddrinfo};
-}
-
-// "address" and port of a socket address of the internet families.
-std::pair<std::string, int> numeric(const sockaddr_storage& address) {
-    char text[INET6_ADDRSTRLEN] = {};
-    if (address.ss_family == AF_INET6) {
-        const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
-        if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
-            ::inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], text, sizeof text);
-        } else {
-            ::inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
-        }
-        return {text, ntohs(v6->sin6_port)};
-    }
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address);
-    ::inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
-    return {text, ntohs(v4->sin_port)};
-}
+constexpr int kAnyPort = 9;  // where a datagram socket points; nothing is sent
 
 std::string with_port(const std::string& host, int port) {
     const bool is_v6 = host.find(':') != std::string::npos;
@@ -156,46 +118,31 @@ void JoinListener::bind_unix() {
 
 void JoinListener::bind_tcp() {
     std::string error;
-    const AddressList list =
-        look_up(endpoint_.host, std::to_string(endpoint_.port), AI_PASSIVE, SOCK_STREAM, error);
-    if (!list) {
+    const auto list = look_up(endpoint_.host, endpoint_.port, AI_PASSIVE, &error);
+    if (!list)
         fail(ExitCode::kSetup, "the address `{}` to listen on does not resolve: {}",
              printable(endpoint_.host), error);
-    }
-    UniqueFd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const int on = 1;
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (!socket.valid() || ::bind(socket.get(), list->ai_addr, list->ai_addrlen) != 0 ||
-        ::listen(socket.get(), kBacklog) != 0) {
-        const int error_number = errno;
-        const std::string holder =
-            error_number == EADDRINUSE ? describe_port_owner(endpoint_.port) : std::string();
-        fail(ExitCode::kSetup, "cannot listen for agents on {}: {}{}; choose another --listen",
-             endpoint_.text(), errno_text(error_number), holder.empty() ? "" : ", by " + holder);
-    }
-    sockaddr_storage address{};
-    socklen_t length = sizeof address;
-    if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0) {
-        endpoint_.port = numeric(address).second;
-    }
-    socket_ = std::move(socket);
+    socket_ = listen_at(*list, endpoint_.port, error);
+    if (!socket_.valid())
+        fail(ExitCode::kSetup, "cannot listen for agents on {}: {}; choose another --listen",
+             endpoint_.text(), error);
+    set_blocking(socket_.get(), false);
+    int64_t port = endpoint_.port;
+    static_cast<void>(local_address(socket_.get(), &port));
+    endpoint_.port = static_cast<int>(port);
 }
 
 std::string address_facing(const std::vector<HostAddress>& hosts) {
     std::string own = "127.0.0.1";
     for (const HostAddress& host : hosts) {
-        std::string error;
-        const AddressList list = look_up(host.address.empty() ? host.name : host.address, kAnyPort,
-                                         0, SOCK_DGRAM, error);
+        const auto list = look_up(host.address.empty() ? host.name : host.address, kAnyPort);
         if (!list) continue;
         const UniqueFd socket(::socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
         if (::connect(socket.get(), list->ai_addr, list->ai_addrlen) != 0) continue;
         const std::string address = local_address(socket.get());
         if (address.empty() || is_loopback(address)) continue;
-        sockaddr_storage there{};
-        std::memcpy(&there, list->ai_addr, list->ai_addrlen);
         own = address;
-        if (numeric(there).first != address) return address;  // this one is another machine
+        if (address_text(*list->ai_addr) != address) return address;  // it is another machine
     }
     return own;
 }
@@ -203,11 +150,11 @@ std::string address_facing(const std::vector<HostAddress>& hosts) {
 std::string peer_text(int fd) {
     sockaddr_storage address{};
     socklen_t length = sizeof address;
-    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "unknown";
-    if (address.ss_family != AF_UNIX) {
-        const auto [host, port] = numeric(address);
-        return with_port(host, port);
-    }
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    if (::getpeername(fd, generic, &length) != 0) return "unknown";
+    int64_t port = 0;
+    const std::string host = address_text(*generic, &port);
+    if (!host.empty()) return with_port(host, static_cast<int>(port));
     ucred credentials{};
     length = sizeof credentials;
     if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return "unknown";

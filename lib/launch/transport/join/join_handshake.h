@@ -12,14 +12,23 @@
 // about, may be anybody's, so the agent tries again. Integers are little-endian.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
+#include "base/fd.h"
+#include "base/text/message.h"
 #include "launch/transport/join/join_channel.h"
+#include "launch/transport/join/join_endpoint.h"
 
 namespace dslaunch::launch {
+
+using dslaunch::decode;
+using dslaunch::encode;
 
 inline constexpr std::string_view kJoinOpening = "dslaunch-join 1\n";
 inline constexpr size_t kJoinIdentityBytesMax = 1024;
@@ -29,18 +38,44 @@ inline constexpr size_t kJoinBytesMax = 16U << 10;
 
 // The identity that an agent claims.
 struct JoinIdentity {
+    static constexpr const char* kWhat = "an agent's identity";
+    static auto wire_members(auto& m) { return std::tie(m.node, m.node_name, m.host_name); }
+
     std::optional<uint32_t> node;  // --node: its place among the hosts
     std::string node_name;  // --node-name: the launcher's name for its host; empty: not given
     std::string host_name;  // host name of the agent's machine, for messages
 
     bool operator==(const JoinIdentity&) const = default;
 };
-[[nodiscard]] std::string encode(const JoinIdentity& identity);
-// Throws Error{kInternal} on malformed bytes.
-[[nodiscard]] JoinIdentity decode_join_identity(std::string_view bytes);
+
+// The part that both sides of a connection share.
+class JoinHandshake {
+  public:
+    // Bytes to send; each is returned once.
+    [[nodiscard]] std::string take_output() {
+        output_ += std::exchange(channel_.to_connection(), {});
+        return std::exchange(output_, {});
+    }
+    // The reason why it was refused or the peer is none, in words for a log.
+    [[nodiscard]] const std::string& reason() const { return reason_; }
+    // The channel, for the agent protocol, once joined. It may hold bytes for the connection and
+    // bytes that the other side has said since. Called once.
+    [[nodiscard]] JoinChannel take_channel() { return std::move(channel_); }
+
+  protected:
+    JoinHandshake(JoinSide side, const JoinKey& key) : channel_(side, key) {}
+
+    JoinChannel channel_;
+    std::string opening_;  // what came of it, or of a refusal in clear
+    std::string said_;     // what the other side said through the channel
+    std::string output_;
+    std::string reason_;
+    size_t bytes_ = 0;
+    bool opened_ = false;
+};
 
 // The launcher's side of one connection.
-class LauncherHandshake {
+class LauncherHandshake : public JoinHandshake {
   public:
     enum class State {
         kRunning,
@@ -52,38 +87,23 @@ class LauncherHandshake {
 
     // Takes bytes that came over the connection. REQUIRES: state kRunning.
     State feed(std::string_view bytes);
-    // Bytes to send; each is returned once.
-    [[nodiscard]] std::string take_output();
     [[nodiscard]] const JoinIdentity& identity() const { return identity_; }
     [[nodiscard]] State state() const { return state_; }
-    // The reason why it was refused or is no agent, in words for a log.
-    [[nodiscard]] const std::string& reason() const { return reason_; }
     // The last word to an agent in state kProven.
     void accept();
     void refuse(const std::string& reason);
-    // The channel, for the agent protocol, once accepted. It may hold bytes for the connection and
-    // bytes that the agent has said since. Called once.
-    [[nodiscard]] JoinChannel take_channel();
 
   private:
     void take_opening();
     void take_identity();
-    void refuse_in_clear(const std::string& reason);
     State end(State state, const std::string& reason);
 
-    JoinChannel channel_;
-    std::string opening_;  // what came of it
-    std::string said_;     // what the agent said through the channel
-    std::string output_;
     JoinIdentity identity_;
-    std::string reason_;
-    size_t bytes_ = 0;
-    bool opened_ = false;
     State state_ = State::kRunning;
 };
 
 // The agent's side.
-class AgentHandshake {
+class AgentHandshake : public JoinHandshake {
   public:
     enum class State {
         kRunning,
@@ -94,27 +114,36 @@ class AgentHandshake {
     AgentHandshake(const JoinKey& key, const JoinIdentity& identity);
 
     State feed(std::string_view bytes);
-    [[nodiscard]] std::string take_output();
-    [[nodiscard]] const std::string& reason() const { return reason_; }
-    // The channel, for the agent protocol, once joined. It may hold bytes that the launcher has
-    // said since. Called once.
-    [[nodiscard]] JoinChannel take_channel();
 
   private:
     State take_opening();
     State take_verdict();
     State end(State state, std::string reason);
 
-    JoinChannel channel_;
     std::string identity_bytes_;
-    std::string opening_;  // what came of it, or of a refusal in clear
-    std::string said_;     // what the launcher said through the channel
-    std::string output_;
-    std::string reason_;
-    size_t bytes_ = 0;
-    bool opened_ = false;
     bool introduced_ = false;
     State state_ = State::kRunning;
 };
+
+struct JoinRequest {
+    JoinEndpoint endpoint;
+    std::string token;  // empty only over a Unix socket
+    JoinIdentity identity;
+    bool removes_socket = false;  // a Unix socket that nobody else is to use: gone when joined
+    // A launcher that does not listen yet, or something else in its place, is tried again, 50 ms to
+    // 2 s apart, for so long.
+    std::chrono::milliseconds connect_max{300'000};
+};
+
+struct JoinedLauncher {
+    UniqueFd socket;              // blocking, close-on-exec
+    JoinChannel channel;          // for all that passes it from here on
+    std::string arrival_address;  // address of this end; empty over a Unix socket
+};
+
+// Throws Error{kHosts}: within the time nobody listens who holds the token, or the launcher that
+// does refuses (its reason); Error{kUsage}: a Unix socket that belongs to somebody else or that
+// others may use.
+[[nodiscard]] JoinedLauncher join_launcher(const JoinRequest& request);
 
 }  // namespace dslaunch::launch

@@ -19,8 +19,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/plan/join_token.h"
-#include "launch/transport/host_addresses.h"
+#include "launch/process/spawn.h"
 #include "launch/transport/join/join_handshake.h"
+#include "launch/transport/transport.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -169,16 +170,9 @@ void JoinTransport::abandon(size_t host) {
 void JoinTransport::flush(Member& member) {
     if (!member.socket.valid()) return;
     std::string& outbox = member.channel->to_connection();
-    while (!outbox.empty()) {
-        const ssize_t n = ::send(member.socket.get(), outbox.data(), outbox.size(), MSG_NOSIGNAL);
-        if (n > 0) {
-            outbox.erase(0, static_cast<size_t>(n));
-        } else if (errno == EAGAIN) {
-            return;
-        } else if (errno != EINTR) {
-            outbox.clear();  // the member's end is seen when reading
-        }
-    }
+    const Sending sending = send_now(member.socket.get(), outbox);
+    if (sending == Sending::kLater) return;
+    if (sending == Sending::kGone) outbox.clear();  // the member's end is seen when reading
     if (member.close_when_sent) {
         ::shutdown(member.socket.get(), SHUT_WR);
         member.close_when_sent = false;

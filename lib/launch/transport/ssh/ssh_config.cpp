@@ -11,14 +11,12 @@
 #include <cstdlib>
 #include <fstream>
 #include <optional>
-#include <thread>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/words.h"
 #include "launch/process/spawn.h"
-#include "launch/transport/ssh/ssh_keywords.h"
-#include "launch/transport/ssh_config_file.h"
+#include "launch/transport/ssh_options_file.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -220,59 +218,37 @@ class Reader {
 
     // %h %n %p %r %u %L as in ssh; the command is the user's own, in the user's shell.
     bool succeeds(const std::string& command, const Place& place) {
+        using Token = std::pair<char, std::string>;
+        const std::vector<Token> tokens = {{'%', "%"},
+                                           {'h', host_name()},
+                                           {'n', request_.name},
+                                           {'p', first("port", "22")},
+                                           {'r', first("user", request_.local_user)},
+                                           {'u', request_.local_user},
+                                           {'d', request_.home}};
         std::string text;
         for (size_t i = 0; i < command.size(); ++i) {
             if (command[i] != '%' || i + 1 == command.size()) {
                 text += command[i];
                 continue;
             }
-            switch (command[++i]) {
-                case '%':
-                    text += '%';
-                    break;
-                case 'h':
-                    text += host_name();
-                    break;
-                case 'n':
-                    text += request_.name;
-                    break;
-                case 'p':
-                    text += first("port", "22");
-                    break;
-                case 'r':
-                    text += first("user", request_.local_user);
-                    break;
-                case 'u':
-                    text += request_.local_user;
-                    break;
-                case 'd':
-                    text += request_.home;
-                    break;
-                default:
-                    refuse(place, fmt::format("Match exec with %{} is not done by the built-in "
-                                              "ssh; give --launcher openssh",
-                                              printable(command.substr(i, 1))));
-            }
+            const auto token = std::ranges::find(tokens, command[++i], &Token::first);
+            if (token == tokens.end())
+                refuse(place, fmt::format("Match exec with %{} is not done by the built-in ssh; "
+                                          "give --launcher openssh",
+                                          printable(command.substr(i, 1))));
+            text += token->second;
         }
         const char* shell = std::getenv("SHELL");
         SpawnRequest request;
         request.command = {shell == nullptr || *shell == '\0' ? "/bin/sh" : shell, "-c", text};
-        request.environment = own_environment();
         request.new_session = true;
         const SpawnResult child = spawn(request);
         if (child.pid < 0) refuse(place, "Match exec: " + child.error);
-        const auto limit = std::chrono::steady_clock::now() + kExecMax;
-        int status = 0;
-        while (::waitpid(child.pid, &status, WNOHANG) == 0) {
-            if (std::chrono::steady_clock::now() > limit) {
-                ::kill(-child.pid, SIGKILL);
-                ::waitpid(child.pid, nullptr, 0);
-                refuse(place, fmt::format("the command of Match exec has not ended within {} s",
-                                          kExecMax.count()));
-            }
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
-        return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        const auto code = wait_or_kill(child.pid, kExecMax, true);
+        if (code) return *code == 0;
+        refuse(place, fmt::format("the command of Match exec has not ended within {} s",
+                                  kExecMax.count()));
     }
 
     void include(const std::string& word, const Place& place, bool active) {
@@ -302,6 +278,55 @@ class Reader {
     std::string ignored_;  // patterns of unknown keywords to pass over
     bool wants_final_ = false;
     bool is_final_ = false;
+};
+
+struct KeywordRow {
+    SshKeyword kind;
+    std::string_view keywords;  // each between blanks
+};
+constexpr KeywordRow kKeywords[] = {
+    {SshKeyword::kUsed,
+     " addressfamily bindaddress certificatefile ciphers compression connecttimeout "
+     "globalknownhostsfile host hostkeyalgorithms hostkeyalias hostname identitiesonly "
+     "identityagent identityfile ignoreunknown include kexalgorithms macs match port "
+     "proxycommand proxyjump pubkeyacceptedalgorithms pubkeyacceptedkeytypes rekeylimit tag user "
+     "userknownhostsfile requiredrsasize "},
+    // Questions, and what is shown or logged: nobody is asked, errors are ours.
+    {SshKeyword::kIgnored,
+     " addkeystoagent batchmode escapechar enableescapecommandline fingerprinthash loglevel "
+     "logverbose numberofpasswordprompts kbdinteractiveauthentication kbdinteractivedevices "
+     "challengeresponseauthentication passwordauthentication syslogfacility visualhostkey "
+     "obscurekeystroketiming skeyauthentication tisauthentication versionaddendum warnweakcrypto "},
+    // Host keys are always checked, against files that are never written.
+    {SshKeyword::kIgnored,
+     " checkhostip hashknownhosts nohostauthenticationforlocalhost stricthostkeychecking "
+     "updatehostkeys casignaturealgorithms verifyhostkeydns "},
+    // Sharing, sessions and what they carry: each host has one connection with one command.
+    {SshKeyword::kIgnored,
+     " controlmaster controlpath controlpersist forkafterauthentication localcommand "
+     "permitlocalcommand remotecommand requesttty sendenv setenv sessiontype stdinnull "
+     "forwardagent forwardx11 forwardx11timeout forwardx11trusted xauthlocation "
+     "clearallforwardings dynamicforward exitonforwardfailure gatewayports localforward "
+     "permitremoteopen remoteforward streamlocalbindmask streamlocalbindunlink tunnel "
+     "tunneldevice channeltimeout "},
+    // Launcher and agent notice each other's silence themselves.
+    {SshKeyword::kIgnored,
+     " serveralivecountmax serveraliveinterval tcpkeepalive keepalive ipqos connectionattempts "},
+    // Read by `canonicalizehostname` alone, which is refused, or by nothing any more.
+    {SshKeyword::kIgnored,
+     " canonicaldomains canonicalizefallbacklocal canonicalizemaxdots "
+     "canonicalizepermittedcnames cipher protocol useprivilegedport useroaming usersh "
+     "fallbacktorsh globalknownhostsfile2 userknownhostsfile2 debianbanner "},
+    {SshKeyword::kOtherCredential,
+     " gssapiauthentication gssapiclientidentity gssapidelegatecredentials gssapikexalgorithms "
+     "gssapikeyexchange gssapirenewalforcesrekey gssapiserveridentity gssapitrustdns "
+     "enablesshkeysign hostbasedauthentication hostbasedacceptedalgorithms hostbasedkeytypes "
+     "rhostsrsaauthentication rsaauthentication dsaauthentication afstokenpassing "
+     "kerberosauthentication securitykeyprovider "},
+    {SshKeyword::kRefused,
+     " bindinterface canonicalizehostname knownhostscommand pkcs11provider smartcarddevice "
+     "preferredauthentications proxyusefdpass pubkeyauthentication revokedhostkeys "
+     "refuseconnection "},
 };
 
 }  // namespace
@@ -340,6 +365,22 @@ const SshDirective* find_directive(const SshDirectives& directives, const std::s
 
 SshDirectives read_ssh_config(const SshConfigRequest& request) {
     return Reader(request).read();
+}
+
+SshKeyword classify_ssh_keyword(std::string_view keyword) {
+    const std::string word = fmt::format(" {} ", keyword);
+    for (const KeywordRow& row : kKeywords)
+        if (row.keywords.find(word) != std::string_view::npos) return row.kind;
+    return SshKeyword::kUnknown;
+}
+
+bool asks_for_nothing(std::string_view keyword, std::string_view value) {
+    if (keyword == "pubkeyauthentication") return value != "no" && value != "false";
+    if (keyword == "preferredauthentications") {
+        return value.find("publickey") != std::string_view::npos;
+    }
+    if (keyword == "refuseconnection") return false;
+    return value == "no" || value == "none" || value == "false";
 }
 
 }  // namespace dslaunch::launch

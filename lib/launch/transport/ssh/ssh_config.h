@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dslaunch::launch {
@@ -41,5 +42,23 @@ using SshDirectives = std::map<std::string, std::vector<SshDirective>>;
 
 // Shell-like pattern with `*` and `?`.
 [[nodiscard]] bool matches_pattern(std::string_view text, std::string_view pattern);
+
+enum class SshKeyword {
+    kUnknown,
+    kUsed,
+    // Has no effect on a connection that carries one command and asks nobody.
+    kIgnored,
+    // Another credential, which is named if the keys alone are refused.
+    kOtherCredential,
+    // Changes a connection in a way that libssh cannot follow: an error unless its value asks for
+    // nothing.
+    kRefused,
+};
+
+// KEYWORD in lower case.
+[[nodiscard]] SshKeyword classify_ssh_keyword(std::string_view keyword);
+
+// True: VALUE of a refused KEYWORD asks for nothing: "no", "none", or ssh's default.
+[[nodiscard]] bool asks_for_nothing(std::string_view keyword, std::string_view value);
 
 }  // namespace dslaunch::launch

@@ -12,7 +12,8 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "launch/transport/backoff.h"
+#include "launch/network/interfaces.h"
+#include "launch/transport/transport.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -27,18 +28,10 @@ constexpr int kRoundsMax = 4;
 // Binds to ADDRESS before connecting; false with errno set.
 bool bind_to(int fd, const std::string& address, int family) {
     if (address.empty()) return true;
-    addrinfo hints{};
-    hints.ai_family = family;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE;
-    addrinfo* list = nullptr;
-    if (::getaddrinfo(address.c_str(), nullptr, &hints, &list) != 0) {
-        errno = EADDRNOTAVAIL;
-        return false;
-    }
-    const bool bound = ::bind(fd, list->ai_addr, list->ai_addrlen) == 0;
-    ::freeaddrinfo(list);
-    return bound;
+    const auto list = look_up(address, 0, AI_NUMERICHOST | AI_PASSIVE, nullptr, family);
+    if (list) return ::bind(fd, list->ai_addr, list->ai_addrlen) == 0;
+    errno = EADDRNOTAVAIL;
+    return false;
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <libssh/callbacks.h>
 #include <libssh/libssh.h>
 #include <netdb.h>
+#include <poll.h>
+#include <sys/types.h>
 
 #include <chrono>
 #include <memory>
@@ -14,14 +16,88 @@
 
 #include "base/fd.h"
 #include "launch/process/line_splitter.h"
-#include "launch/transport/ssh/ssh_authentication.h"
 #include "launch/transport/ssh/ssh_known_hosts.h"
-#include "launch/transport/ssh/ssh_resolver.h"
 #include "launch/transport/ssh/ssh_target.h"
-#include "launch/transport/ssh/ssh_way.h"
 #include "launch/transport/transport.h"
 
 namespace dslaunch::launch {
+
+struct Resolved {
+    size_t host = 0;
+    std::shared_ptr<addrinfo> addresses;  // shared only because the list's deleter is not a plain
+                                          // delete
+    std::string error;                    // not empty: in words
+};
+
+// Host names looked up in threads of their own, so that a slow name server holds no session.
+// Lookups cannot be cancelled: the threads are left to end by themselves and own what they touch.
+class SshResolver {
+  public:
+    SshResolver();
+    // Asks for NAME; the answer carries HOST. FAMILY: AF_UNSPEC, AF_INET or AF_INET6. At most 32
+    // lookups run at a time, the others wait.
+    void ask(size_t host, const std::string& name, int port, int family);
+    // Readable when answers wait.
+    [[nodiscard]] int fd() const;
+    [[nodiscard]] std::vector<Resolved> take();
+
+  private:
+    struct State;
+    std::shared_ptr<State> state_;  // shared with the threads, which may outlive this object
+};
+
+class SshSession;
+
+// The way of a session to a host that it does not connect to itself: through the user's
+// ProxyCommand, or through a channel of a session with another host (ProxyJump), which may itself
+// go over another. Stands between two SshSessions; same thread as both.
+class SshWay {
+  public:
+    [[nodiscard]] static bool is_needed(const SshTarget& target);
+    // TARGET must outlive this object. DEPTH: how many ways already lead here.
+    SshWay(size_t index, const SshTarget& target, const std::string& config_path, int depth);
+    SshWay(const SshWay&) = delete;
+    SshWay& operator=(const SshWay&) = delete;
+    ~SshWay();  // ends the command or the session
+
+    void begin(SshResolver& resolver);  // begins, or tries again what waits for another attempt
+    void take_addresses(const Resolved& resolved);
+    void advance();
+    // A socket that leads to the host, once; invalid while the way is not open.
+    [[nodiscard]] UniqueFd take_connection();
+    // The reason why there is no way, or no more; empty: none is known.
+    [[nodiscard]] std::string failure();
+    // The reason after the connection has ended: a command that closes it ends a moment later.
+    [[nodiscard]] std::string failure_after_end();
+    // True after a failure that may only mean that the host closed the connection.
+    [[nodiscard]] bool may_retry() const { return may_retry_; }
+
+    [[nodiscard]] bool waits_for_retry() const;
+    void add_polls(std::vector<pollfd>& entries) const;
+    [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> deadline() const;
+
+  private:
+    void start_command();
+    void make_sockets();
+    void carry();
+
+    size_t index_;
+    const SshTarget& target_;
+    std::string config_path_;
+    int depth_;
+    std::string failure_;
+    bool may_retry_ = false;
+    UniqueFd connection_;  // the session's end
+    // ProxyCommand
+    pid_t command_ = -1;
+    UniqueFd command_errors_;
+    std::string last_words_;
+    // ProxyJump
+    std::string jump_name_;
+    std::unique_ptr<SshSession> jump_;
+    UniqueFd tunnel_;     // our end
+    std::string output_;  // output of the jump, for the session
+};
 
 // The purpose of a session's channel: a command, or a way to another host (ProxyJump).
 struct SshPurpose {

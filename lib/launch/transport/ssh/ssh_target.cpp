@@ -15,7 +15,6 @@
 #include "base/text.h"
 #include "launch/hosts/hostfile.h"
 #include "launch/transport/ssh/ssh_config.h"
-#include "launch/transport/ssh/ssh_keywords.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -153,34 +152,23 @@ class Resolver {
     }
 
     std::optional<std::string> token_text(char token) const {
-        std::array<char, 256> name{};
-        switch (token) {
-            case '%':
-                return "%";
-            case 'h':
-                return target_.host_name;
-            case 'n':
-                return host_.name;
-            case 'p':
-                return std::to_string(target_.port);
-            case 'r':
-                return target_.user;
-            case 'u':
-                return local_.name;
-            case 'd':
-                return local_.home;
-            case 'i':
-                return std::to_string(::getuid());
-            case 'k':
-                return text("hostkeyalias", host_.name);
-            case 'l':
-            case 'L':
-                ::gethostname(name.data(), name.size() - 1);
-                return token == 'l' ? std::string(name.data())
-                                    : split(std::string(name.data()), '.').front();
-            default:
-                return std::nullopt;
-        }
+        std::array<char, 256> own_name{};
+        ::gethostname(own_name.data(), own_name.size() - 1);
+        const std::string machine = own_name.data();
+        const std::pair<char, std::string> tokens[] = {{'%', "%"},
+                                                       {'h', target_.host_name},
+                                                       {'n', host_.name},
+                                                       {'p', std::to_string(target_.port)},
+                                                       {'r', target_.user},
+                                                       {'u', local_.name},
+                                                       {'d', local_.home},
+                                                       {'i', std::to_string(::getuid())},
+                                                       {'k', text("hostkeyalias", host_.name)},
+                                                       {'l', machine},
+                                                       {'L', machine.substr(0, machine.find('.'))}};
+        for (const auto& [known, words] : tokens)
+            if (known == token) return words;
+        return std::nullopt;
     }
 
     std::vector<std::string> paths(const std::string& keyword,

@@ -1,6 +1,7 @@
-#include "launch/transport/ssh/ssh_way.h"
-
+// The way of an ssh session to a host that it does not connect to itself, and names looked up in
+// threads of their own.
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,18 +9,29 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <deque>
+#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "launch/process/blocking.h"
+#include "launch/network/interfaces.h"
 #include "launch/process/spawn.h"
 #include "launch/transport/ssh/ssh_session.h"
 
 namespace dslaunch::launch {
 namespace {
+
+constexpr int kThreadsMax = 32;
+
+struct Question {
+    size_t host;
+    std::string name;
+    int port;
+    int family;
+};
 
 // Above this many bytes on the way, in either direction, no more is read.
 constexpr size_t kOnTheWayBytesMax = 1U << 20;
@@ -27,6 +39,62 @@ constexpr int kDepthMax = 8;
 constexpr std::chrono::milliseconds kCommandEndMax{100};
 
 }  // namespace
+
+struct SshResolver::State {
+    std::mutex mutex;
+    std::deque<Question> questions;
+    std::vector<Resolved> answers;
+    int threads = 0;
+    UniqueFd wake;
+
+    static void serve(const std::shared_ptr<State>& state) {
+        for (;;) {
+            Question question;
+            {
+                const std::lock_guard lock(state->mutex);
+                if (state->questions.empty()) {
+                    --state->threads;
+                    return;
+                }
+                question = std::move(state->questions.front());
+                state->questions.pop_front();
+            }
+            Resolved resolved{question.host, nullptr, {}};
+            std::string error;
+            resolved.addresses = look_up(question.name, question.port, 0, &error, question.family);
+            if (!resolved.addresses)
+                resolved.error =
+                    fmt::format("the name `{}` does not resolve: {}", question.name, error);
+            const std::lock_guard lock(state->mutex);
+            state->answers.push_back(std::move(resolved));
+            ::eventfd_write(state->wake.get(), 1);
+        }
+    }
+};
+
+SshResolver::SshResolver() : state_(std::make_shared<State>()) {
+    state_->wake = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!state_->wake.valid()) fail(ExitCode::kSetup, "eventfd: {}", errno_text(errno));
+}
+
+void SshResolver::ask(size_t host, const std::string& name, int port, int family) {
+    const std::lock_guard lock(state_->mutex);
+    state_->questions.push_back({host, name, port, family});
+    if (state_->threads == kThreadsMax) return;
+    ++state_->threads;
+    std::thread([state = state_] { State::serve(state); }).detach();
+}
+
+int SshResolver::fd() const {
+    return state_->wake.get();
+}
+
+std::vector<Resolved> SshResolver::take() {
+    eventfd_t ignored = 0;
+    ::eventfd_read(state_->wake.get(), &ignored);
+    const std::lock_guard lock(state_->mutex);
+    return std::exchange(state_->answers, {});
+}
 
 bool SshWay::is_needed(const SshTarget& target) {
     return !target.proxy_command.empty() || !target.jumps.empty();
@@ -77,7 +145,6 @@ void SshWay::start_command() {
     Pipe errors = make_pipe();
     SpawnRequest request;
     request.command = {"/bin/sh", "-c", "exec " + target_.proxy_command};
-    request.environment = own_environment();
     set_variable(request.environment, "SSH_ASKPASS_REQUIRE", "never");
     request.stdin_fd = tunnel_.get();
     request.stdout_fd = tunnel_.get();
@@ -123,14 +190,8 @@ void SshWay::advance() {
 }
 
 void SshWay::carry() {
-    while (tunnel_.valid() && !output_.empty()) {
-        const ssize_t n = ::send(tunnel_.get(), output_.data(), output_.size(), MSG_NOSIGNAL);
-        if (n > 0) {
-            output_.erase(0, static_cast<size_t>(n));
-        } else if (errno != EINTR) {
-            break;
-        }
-    }
+    // One that reads no more is seen when it is read from.
+    if (tunnel_.valid()) static_cast<void>(send_now(tunnel_.get(), output_));
     char block[kReadBytes];
     while (tunnel_.valid() && failure_.empty() && jump_->unsent_bytes() < kOnTheWayBytesMax) {
         const ssize_t n = ::read(tunnel_.get(), block, sizeof block);

@@ -1,9 +1,13 @@
-#include "launch/transport/tree/relay.h"
-
+// The relay's process: `dslaunch relay --stdio` on a host with many others behind it. It starts the
+// agent of its own host and those of the hosts that it is told, and carries bytes between them and
+// whoever started it (launch/transport/tree/relay_messages.h), which it does not read.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,16 +17,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "launch/process/attention.h"
-#include "launch/process/blocking.h"
+#include "launch/process/spawn.h"
 #include "launch/process/timing.h"
-#include "launch/transport/child_stream.h"
 #include "launch/transport/tree/relay_messages.h"
 #include "launch/transport/tree/tree_transport.h"
 
@@ -35,7 +38,88 @@ using std::chrono::steady_clock;
 constexpr size_t kCompactBytes = 1U << 20;
 constexpr milliseconds kTick{500};
 
-// The kinds that decode_relay<RelayHosts>() lets through.
+constexpr milliseconds kEndMax{500};
+
+// A program of this machine as a stream: its stdin and stdout are one socket here, its stderr is
+// ours. Never blocks but for its end.
+class ChildStream {
+  public:
+    // Starts it with our environment. Throws Error{kSetup} when that fails.
+    explicit ChildStream(const std::vector<std::string>& command);
+    ChildStream(const ChildStream&) = delete;
+    ChildStream& operator=(const ChildStream&) = delete;
+    // Closes its stdin and stdout, which is how an agent is told to end; does not wait for it.
+    ~ChildStream() = default;
+
+    [[nodiscard]] int fd() const { return socket_.get(); }  // -1: it has ended
+    [[nodiscard]] bool wants_to_write() const { return !outbox_.empty(); }
+    void send(std::string_view bytes);  // queues what does not go at once
+    void flush();
+    void close_input();  // after what is queued
+    // Some bytes of its stdout; empty: none now, or it has ended (fd() is -1 then).
+    [[nodiscard]] std::string read_some();
+    // REQUIRES: fd() is -1. Its exit status, 128+n for a signal; -1 when it does not end within
+    // half a second, it is killed then.
+    [[nodiscard]] int take_status();
+
+  private:
+    pid_t pid_ = -1;
+    UniqueFd socket_;
+    std::string outbox_;
+    bool close_when_sent_ = false;
+};
+
+ChildStream::ChildStream(const std::vector<std::string>& command) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        fail(ExitCode::kSetup, "cannot make a socket pair: {}", errno_text(errno));
+    }
+    socket_ = UniqueFd(ends[0]);
+    const UniqueFd theirs(ends[1]);
+    SpawnRequest request;
+    request.command = command;
+    request.stdin_fd = theirs.get();
+    request.stdout_fd = theirs.get();
+    request.stderr_fd = STDERR_FILENO;
+    const SpawnResult result = spawn(request);
+    if (result.pid < 0) fail(ExitCode::kSetup, "{}", result.error);
+    pid_ = result.pid;
+}
+
+void ChildStream::send(std::string_view bytes) {
+    if (!socket_.valid()) return;
+    outbox_.append(bytes);
+    flush();
+}
+
+void ChildStream::flush() {
+    if (!socket_.valid() || send_now(socket_.get(), outbox_) == Sending::kLater) return;
+    // When it has closed its end, the reading side tells what it said last, and then its end.
+    outbox_.clear();
+    if (close_when_sent_) ::shutdown(socket_.get(), SHUT_WR);
+}
+
+void ChildStream::close_input() {
+    close_when_sent_ = true;
+    flush();
+}
+
+std::string ChildStream::read_some() {
+    std::string bytes(kReadBytes, '\0');
+    for (;;) {
+        const ssize_t n = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR) continue;
+        if (n == 0 || (n < 0 && errno != EAGAIN)) socket_.reset();
+        bytes.resize(n > 0 ? static_cast<size_t>(n) : 0);
+        return bytes;
+    }
+}
+
+int ChildStream::take_status() {
+    return wait_or_kill(pid_, kEndMax).value_or(-1);
+}
+
+// The kinds that is_known(TransportKind) lets through.
 std::unique_ptr<Transport> transport_below(const RelayHosts& hosts) {
     if (hosts.transport == TransportKind::kLocal) return make_local_transport();
     if (hosts.transport == TransportKind::kSsh) return make_ssh_transport(hosts.ssh_config_path);
@@ -164,15 +248,15 @@ void Relay::read_input() {
 void Relay::handle(const RelayFrame& frame) {
     switch (frame.kind) {
         case RelayFrameKind::kHosts:
-            return begin(decode_relay<RelayHosts>(frame.payload));
+            return begin(decode<RelayHosts>(frame.payload));
         case RelayFrameKind::kInput: {
-            const auto input = decode_relay<RelayBytes>(frame.payload);
+            const auto input = decode<RelayBytes>(frame.payload);
             if (checked(input.place) == 0) return agent_->send(input.bytes);
             if (below_) below_->send(input.place - 1, input.bytes);
             return;
         }
         case RelayFrameKind::kCredit: {
-            const auto credit = decode_relay<RelayCredit>(frame.payload);
+            const auto credit = decode<RelayCredit>(frame.payload);
             int64_t& window = windows_[checked(credit.place)];
             const bool was_held = window <= 0;
             window += credit.bytes_count;
@@ -180,13 +264,13 @@ void Relay::handle(const RelayFrame& frame) {
             return;
         }
         case RelayFrameKind::kCloseInput: {
-            const uint32_t place = checked(decode_relay<RelayPlace>(frame.payload).place);
+            const uint32_t place = checked(decode<RelayPlace>(frame.payload).place);
             if (place == 0) return agent_->close_input();
             if (below_) below_->close_input(place - 1);
             return;
         }
         case RelayFrameKind::kAbandon: {
-            const uint32_t place = checked(decode_relay<RelayPlace>(frame.payload).place);
+            const uint32_t place = checked(decode<RelayPlace>(frame.payload).place);
             if (place > 0) {
                 if (below_) below_->abandon(place - 1);
                 return;

@@ -4,11 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
+#include "base/error.h"
 #include "launch/protocol/frame.h"
 #include "launch/transport/transport.h"
 
@@ -42,86 +43,82 @@ inline constexpr int64_t kRelayWindowBytes = 256 << 10;
 // The most bytes of one agent in a frame: others' frames go in between.
 inline constexpr size_t kRelayBytesMax = 64U << 10;
 
+// A relay may use the kinds up to this one.
+inline bool is_known(TransportKind kind) {
+    return kind <= TransportKind::kOpenSsh;
+}
+
+// One of another version may have more members.
 struct RelayHello {
+    static constexpr const char* kWhat = "a relay's hello";
+    static constexpr uint32_t kVersion = kRelayProtocolVersion;
+    static auto wire_beginning(RelayHello& m) { return std::tie(m.protocol_version); }
+
     uint32_t protocol_version = kRelayProtocolVersion;
     std::string version;  // DSL_VERSION
 };
 
 struct RelayHosts {
+    static constexpr const char* kWhat = "a relay's hosts";
     TransportKind transport = TransportKind::kSsh;
     std::string ssh_config_path;     // see JobSpec; a file of the relay's host
     uint32_t fanout = 0;             // see JobSpec; at least 2
     std::vector<HostAddress> hosts;  // by place; place 0 is the relay's own host, never empty
+
+    // Throws Error{kInternal} without hosts, with a port that is none, or with a fan-out below 2.
+    void check() const {
+        constexpr int kPortMax = 65'535;
+        for (const HostAddress& host : hosts) {
+            if (host.port >= 0 && host.port <= kPortMax) continue;
+            fail(ExitCode::kInternal, "a relay was told of port {}", host.port);
+        }
+        if (hosts.empty() || fanout < 2)
+            fail(ExitCode::kInternal, "a relay of {} hosts with a fan-out of {}", hosts.size(),
+                 fanout);
+    }
 };
 
 struct RelayPlace {
+    static constexpr const char* kWhat = "a relay's place";
     uint32_t place = 0;
 };
 
 struct RelayBytes {
+    static constexpr const char* kWhat = "relayed bytes";
     uint32_t place = 0;
     std::string bytes;
 };
 
 struct RelayCredit {
+    static constexpr const char* kWhat = "a relay's credit";
     uint32_t place = 0;
     uint32_t bytes_count = 0;  // taken by whoever the relay speaks to
 };
 
 struct RelayEnded {
+    static constexpr const char* kWhat = "the end of a relayed agent";
     uint32_t place = 0;
     std::string cause;         // see TransportEvent::text
     int32_t exit_status = -1;  // see TransportEvent
 };
 
-// A whole frame, ready to be written.
-[[nodiscard]] std::string relay_frame(RelayFrameKind kind, std::string_view payload = {});
+using RelayFrame = BasicFrame<RelayFrameKind>;
+using RelayDecoder = BasicFrameDecoder<RelayFrameKind>;
+[[nodiscard]] inline const FrameRules& frame_rules(RelayFrameKind) {
+    static constexpr FrameRules kRules{"a relay's frame", kFramePayloadBytesMax,
+                                       [](uint16_t number) {
+                                           using enum RelayFrameKind;
+                                           const auto kind = static_cast<RelayFrameKind>(number);
+                                           return (kind >= kHosts && kind <= kPing) ||
+                                                  (kind >= kHello && kind <= kEnded);
+                                       },
+                                       kRelayGreeting, "relay"};
+    return kRules;
+}
 
-[[nodiscard]] std::string encode(const RelayHello& message);
-[[nodiscard]] std::string encode(const RelayHosts& message);
-[[nodiscard]] std::string encode(const RelayPlace& message);
-[[nodiscard]] std::string encode(const RelayBytes& message);
-[[nodiscard]] std::string encode(const RelayCredit& message);
-[[nodiscard]] std::string encode(const RelayEnded& message);
-
-// For one message type, as in decode_relay<RelayHosts>(bytes). Throws Error{kInternal} on malformed
-// bytes; accepts no rest. A RelayHello of another version has only its number.
-template <typename Message>
-[[nodiscard]] Message decode_relay(std::string_view bytes);
-template <>
-RelayHello decode_relay<RelayHello>(std::string_view bytes);
-template <>
-RelayHosts decode_relay<RelayHosts>(std::string_view bytes);
-template <>
-RelayPlace decode_relay<RelayPlace>(std::string_view bytes);
-template <>
-RelayBytes decode_relay<RelayBytes>(std::string_view bytes);
-template <>
-RelayCredit decode_relay<RelayCredit>(std::string_view bytes);
-template <>
-RelayEnded decode_relay<RelayEnded>(std::string_view bytes);
-
-struct RelayFrame {
-    RelayFrameKind kind = RelayFrameKind::kPing;
-    std::string payload;
-};
-
-// Works as FrameDecoder does.
-class RelayDecoder {
-  public:
-    // With_greeting: everything up to and including kRelayGreeting is skipped.
-    explicit RelayDecoder(bool with_greeting) : greeted_(!with_greeting) {}
-
-    // Throws Error{kInternal} on more noise than allowed before the greeting.
-    void append(std::string_view bytes);
-    // Throws Error{kInternal} on a length over the limit or an unknown kind.
-    [[nodiscard]] std::optional<RelayFrame> next();
-    [[nodiscard]] bool greeted() const { return greeted_; }
-
-  private:
-    std::string buffer_;
-    size_t used_ = 0;
-    bool greeted_;
-};
+// Returns a whole frame, ready to be written.
+[[nodiscard]] inline std::string relay_frame(RelayFrameKind kind, std::string_view payload = {}) {
+    return frame_bytes(frame_rules(kind), static_cast<uint16_t>(kind), payload);
+}
 
 }  // namespace dslaunch::launch

@@ -12,16 +12,28 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "launch/process/attention.h"
-#include "launch/process/resource_limit.h"
+#include "launch/process/spawn.h"
 #include "launch/process/timing.h"
 #include "launch/transport/tree/relay_messages.h"
-#include "launch/transport/tree/tree_split.h"
 
 namespace dslaunch::launch {
 namespace {
 
 using std::chrono::milliseconds;
+
+// True: RADIX connections from each give HOSTS_COUNT hosts a place within DEPTH levels: radix +
+// radix^2 + … of them are enough.
+bool has_room(size_t hosts_count, size_t radix, size_t depth) {
+    size_t room = 0;
+    size_t level = 1;
+    for (size_t i = 0; i < depth && room < hosts_count; ++i) {
+        level *= std::min(radix, hosts_count);  // no more than is asked for: no overflow
+        room += level;
+        level = std::min(level, hosts_count);
+    }
+    return room >= hosts_count;
+}
+
 using Time = TimePoint;
 using Kind = TransportEvent::Kind;
 
@@ -319,21 +331,21 @@ void TreeTransport::take_frame(size_t index, RelayFrame& frame) {
     if (relays_[index].ended) return;
     switch (frame.kind) {
         case RelayFrameKind::kHello:
-            return begin_serving(index, decode_relay<RelayHello>(frame.payload));
+            return begin_serving(index, decode<RelayHello>(frame.payload));
         case RelayFrameKind::kPong:
             return;
         case RelayFrameKind::kOutput: {
-            auto output = decode_relay<RelayBytes>(frame.payload);
+            auto output = decode<RelayBytes>(frame.payload);
             return take_output(index, output);
         }
         case RelayFrameKind::kDiagnostic: {
-            const auto line = decode_relay<RelayBytes>(frame.payload);
+            const auto line = decode<RelayBytes>(frame.payload);
             const size_t host = host_at(relays_[index], line.place);
             if (!hosts_[host].ended) events_.push_back({Kind::kDiagnostic, host, line.bytes, -1});
             return;
         }
         case RelayFrameKind::kEnded:
-            return take_end(index, decode_relay<RelayEnded>(frame.payload));
+            return take_end(index, decode<RelayEnded>(frame.payload));
         default:
             fail(ExitCode::kInternal, "a frame meant for a relay");
     }
@@ -524,6 +536,30 @@ void need_descriptors(size_t hosts_wanted, size_t hosts_least) {
 }
 
 }  // namespace
+
+size_t tree_depth(size_t hosts_count, size_t fanout) {
+    DSL_CHECK(fanout >= 2, "a tree with a fan-out of {}", fanout);
+    size_t depth = 1;
+    while (!has_room(hosts_count, fanout, depth)) ++depth;
+    return depth;
+}
+
+std::vector<HostRange> split_tree(size_t hosts_count, size_t fanout) {
+    const size_t depth = tree_depth(hosts_count, fanout);
+    size_t ranges_count = hosts_count;
+    if (depth > 1) {
+        ranges_count = 2;
+        while (!has_room(hosts_count, ranges_count, depth)) ++ranges_count;
+    }
+    std::vector<HostRange> ranges;
+    size_t first = 0;
+    for (size_t i = 0; i < ranges_count; ++i) {
+        const size_t end = (i + 1) * hosts_count / ranges_count;
+        ranges.push_back({first, end - first});
+        first = end;
+    }
+    return ranges;
+}
 
 std::unique_ptr<Transport> make_tree_transport(std::unique_ptr<Transport> base,
                                                const TreeOptions& options) {

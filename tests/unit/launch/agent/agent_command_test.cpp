@@ -1,4 +1,4 @@
-#include "launch/agent/agent_command.h"
+#include "launch/agent/agent.h"
 
 #include <sys/stat.h>
 

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/fd.h"
-#include "launch/process/blocking.h"
+#include "launch/process/spawn.h"
 #include "launch/process/process_tree.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"

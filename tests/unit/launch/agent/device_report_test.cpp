@@ -59,7 +59,7 @@ TEST_CASE("the process that is asked about is told with user, program, age, laun
     REQUIRE_FALSE(none.processes.empty());
     CHECK(none.processes.back().name.start_time == 0);
     // The encoded report decodes to the same.
-    const DeviceUseReport back = decode_device_report(encode(report));
+    const DeviceUseReport back = decode<DeviceUseReport>(encode(report));
     CHECK(found(back, running.name()).launch_id == "launch-7");
 }
 

@@ -1,5 +1,5 @@
 // Processes that a launch left are found by its id and ended; nobody else's are.
-#include "launch/agent/leftover_processes.h"
+#include "launch/agent/device_report.h"
 
 #include "base/error.h"
 #include "support/catch.h"
@@ -86,12 +86,12 @@ TEST_CASE("of the attempts of a launch only those before the one that begins are
 }
 
 TEST_CASE("question and answer about a dead job survive their journey") {
-    CHECK(decode_stop_request(encode(StopJobRequest{"id-1"})).launch_id == "id-1");
-    CHECK(decode_stop_request(encode(StopJobRequest{"id-1"})).before_attempt == kAllAttempts);
-    CHECK(decode_stop_request(encode(StopJobRequest{"id-1", 7})).before_attempt == 7);
+    CHECK(decode<StopJobRequest>(encode(StopJobRequest{"id-1"})).launch_id == "id-1");
+    CHECK(decode<StopJobRequest>(encode(StopJobRequest{"id-1"})).before_attempt == kAllAttempts);
+    CHECK(decode<StopJobRequest>(encode(StopJobRequest{"id-1", 7})).before_attempt == 7);
     StopJobReply reply;
     reply.processes = {{{7, 8}, "python3", "0,1", true}, {{9, 10}, "sh", "", false}};
-    const auto got = decode_stop_reply(encode(reply)).processes;
+    const auto got = decode<StopJobReply>(encode(reply)).processes;
     REQUIRE(got.size() == 2);
     CHECK(got[0].name == ProcessName{7, 8});
     CHECK(got[0].gpus == "0,1");
@@ -100,6 +100,6 @@ TEST_CASE("question and answer about a dead job survive their journey") {
     CHECK_FALSE(got[1].ended);
     const std::string bytes = encode(reply);
     for (size_t cut = 0; cut < bytes.size(); ++cut)
-        CHECK_THROWS_AS(decode_stop_reply(bytes.substr(0, cut)), Error);
-    CHECK_THROWS_AS(decode_stop_reply(bytes + "x"), Error);
+        CHECK_THROWS_AS(decode<StopJobReply>(bytes.substr(0, cut)), Error);
+    CHECK_THROWS_AS(decode<StopJobReply>(bytes + "x"), Error);
 }

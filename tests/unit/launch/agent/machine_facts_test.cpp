@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "launch/machine/elf_needs.h"
-#include "launch/protocol/clock_offset.h"
 #include "support/catch.h"
 #include "support/fake_root.h"
 
@@ -52,10 +51,10 @@ TEST_CASE("facts are read from /proc of the machine") {
     CHECK(facts.machine_id == "0123-4567 net:[1]");
     CHECK(facts.process_namespace == "pid:[2]");
     CHECK(facts.shared_memory_bytes == 0);
-    CHECK(decode_machine_facts(encode(facts)) == facts);
+    CHECK(decode<MachineFacts>(encode(facts)) == facts);
     const std::string bytes = encode(facts);
-    CHECK_THROWS_AS(decode_machine_facts(bytes.substr(0, bytes.size() - 1)), Error);
-    CHECK_THROWS_AS(decode_machine_facts(bytes + "x"), Error);
+    CHECK_THROWS_AS(decode<MachineFacts>(bytes.substr(0, bytes.size() - 1)), Error);
+    CHECK_THROWS_AS(decode<MachineFacts>(bytes + "x"), Error);
 }
 
 TEST_CASE("this machine tells of itself") {

@@ -1,5 +1,5 @@
 // The pieces of chunks tile them exactly, whatever the file's length.
-#include "launch/files/file_pieces.h"
+#include "launch/files/sent_file.h"
 
 #include <utility>
 

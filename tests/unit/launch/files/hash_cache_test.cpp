@@ -1,4 +1,3 @@
-#include "launch/files/hash_cache.h"
 
 #include <sys/stat.h>
 

@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 #include "launch/fleet/fleet_exec.h"
-#include "launch/fleet/host_check.h"
+#include "launch/fleet/host_question.h"
 #include "support/catch.h"
 #include "support/fake_transport.h"
 
@@ -151,7 +151,7 @@ TEST_CASE("a clock that is wrong by more than can be measurement is a fault") {
         const UniqueFd signals = no_signals();
         FakeTransport transport(agent([&](FakeTransport& t, size_t host, const Frame& frame) {
             if (frame.kind != FrameKind::kReportRequest) return;
-            NodeReport report = report_node(decode_report_request(frame.payload));
+            NodeReport report = report_node(decode<ReportRequest>(frame.payload));
             report.clock_ns += std::chrono::nanoseconds(row.offset).count();
             t.say(host, FrameKind::kNodeReport, encode(report));
         }));
@@ -173,7 +173,7 @@ TEST_CASE("a GPU whose memory had errors makes its host bad, and who holds it is
         [&](FakeTransport& t, size_t host, const Frame& frame) {
             if (frame.kind != FrameKind::kReportRequest) return;
             t.say(host, FrameKind::kNodeReport,
-                  encode(report_node(decode_report_request(frame.payload))));
+                  encode(report_node(decode<ReportRequest>(frame.payload))));
         },
         devices));
     Fleet fleet({kThree.front()}, transport, signals.get());
@@ -201,7 +201,7 @@ TEST_CASE("a host with another dslaunch, or without a directory that is needed, 
     FakeTransport transport(agent([](FakeTransport& t, size_t host, const Frame& frame) {
         if (frame.kind != FrameKind::kReportRequest) return;
         t.say(host, FrameKind::kNodeReport,
-              encode(report_node(decode_report_request(frame.payload))));
+              encode(report_node(decode<ReportRequest>(frame.payload))));
     }));
     Fleet fleet({kThree.front()}, transport, signals.get());
     fleet.connect(5s, true);

@@ -1,10 +1,10 @@
 // Equal outputs together, archives, the loader's list.
-#include "launch/fleet/output_groups.h"
+#include "launch/fleet/fleet.h"
 
 #include "base/error.h"
 #include "launch/files/ustar.h"
-#include "launch/machine/shared_libraries.h"
-#include "launch/push/bootstrap.h"
+#include "launch/machine/elf_needs.h"
+#include "launch/push/push_sender.h"
 #include "support/catch.h"
 
 using namespace dslaunch;

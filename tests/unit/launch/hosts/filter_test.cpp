@@ -1,4 +1,4 @@
-#include "launch/hosts/filter.h"
+#include "launch/hosts/hostfile.h"
 
 #include <fmt/ranges.h>
 

@@ -1,6 +1,5 @@
-#include "launch/machine/control_group.h"
+#include "launch/machine/machine_topology.h"
 
-#include "launch/machine/oom_kills.h"
 #include "support/catch.h"
 #include "support/fake_root.h"
 

@@ -1,5 +1,5 @@
 // GPUs are counted by their device nodes alone.
-#include "launch/machine/gpu_count.h"
+#include "launch/machine/gpu_use.h"
 
 #include <fstream>
 

@@ -1,6 +1,6 @@
 #include "launch/machine/gpu_use.h"
 
-#include "launch/process/program_output.h"
+#include "launch/process/spawn.h"
 #include "support/catch.h"
 
 using namespace dslaunch::launch;

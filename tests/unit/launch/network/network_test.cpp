@@ -185,7 +185,7 @@ TEST_CASE(
     listen.port = 4711;
     listen.node = 3;
     listen.key = "key";
-    const ListenRequest listen_again = decode_listen_request(encode(listen));
+    const ListenRequest listen_again = decode<ListenRequest>(encode(listen));
     CHECK(listen_again.addresses == listen.addresses);
     CHECK(listen_again.port == 4711);
     CHECK(listen_again.node == 3);
@@ -193,7 +193,7 @@ TEST_CASE(
     ListenReply places;
     places.places = {{"n1", "10.0.0.1", "eth0", 4711, ""}, {"x", "", "", 0, "no such address"}};
     places.clock_ns = -5;
-    const ListenReply places_again = decode_listen_reply(encode(places));
+    const ListenReply places_again = decode<ListenReply>(encode(places));
     REQUIRE(places_again.places.size() == 2);
     CHECK(places_again.places[0].interface == "eth0");
     CHECK(places_again.places[1].error == "no such address");
@@ -201,16 +201,16 @@ TEST_CASE(
     ProbeRequest probe;
     probe.targets = {{1, "10.0.0.2", 9}};
     probe.time_max_ms = 3000;
-    CHECK(decode_probe_request(encode(probe)).targets.at(0).address == "10.0.0.2");
+    CHECK(decode<ProbeRequest>(encode(probe)).targets.at(0).address == "10.0.0.2");
     ProbeReply reply;
     reply.results = {{1, "10.0.0.2", "10.0.0.1", "eth0", "refused"}};
-    CHECK(decode_probe_reply(encode(reply)).results.at(0).error == "refused");
-    CHECK(decode_choose_request(encode(ChooseRequest{"n1"})).address == "n1");
+    CHECK(decode<ProbeReply>(encode(reply)).results.at(0).error == "refused");
+    CHECK(decode<ChooseRequest>(encode(ChooseRequest{"n1"})).address == "n1");
     // Messages that are cut off, longer, or with a count that lies are refused.
     const std::string bytes = encode(places);
     for (size_t length = 0; length < bytes.size(); ++length) {
-        CHECK_THROWS_AS(decode_listen_reply(bytes.substr(0, length)), Error);
+        CHECK_THROWS_AS(decode<ListenReply>(bytes.substr(0, length)), Error);
     }
-    CHECK_THROWS_AS(decode_listen_reply(bytes + "x"), Error);
-    CHECK_THROWS_AS(decode_probe_reply("\xff\xff\xff\xff"), Error);
+    CHECK_THROWS_AS(decode<ListenReply>(bytes + "x"), Error);
+    CHECK_THROWS_AS(decode<ProbeReply>("\xff\xff\xff\xff"), Error);
 }

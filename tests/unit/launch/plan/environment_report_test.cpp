@@ -1,4 +1,4 @@
-#include "launch/plan/environment_report.h"
+#include "launch/supervise/job_output.h"
 
 #include "support/catch.h"
 

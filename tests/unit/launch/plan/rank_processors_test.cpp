@@ -1,4 +1,4 @@
-#include "launch/plan/rank_processors.h"
+#include "launch/plan/launch_plan.h"
 
 #include <fmt/format.h>
 

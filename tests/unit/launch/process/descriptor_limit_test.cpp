@@ -1,4 +1,4 @@
-#include "launch/process/resource_limit.h"
+#include "launch/process/spawn.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>

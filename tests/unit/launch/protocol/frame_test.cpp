@@ -1,7 +1,6 @@
 #include "launch/protocol/frame.h"
 
 #include "base/error.h"
-#include "launch/process/line_pieces.h"
 #include "launch/process/line_splitter.h"
 #include "launch/protocol/control.h"
 #include "launch/protocol/messages.h"
@@ -60,14 +59,19 @@ TEST_CASE("a start request survives its journey byte for byte") {
     request.inherit_all = false;
     request.working_directory = "/tmp/a b";
     const std::string odd("quote' $(x)\n\0\xff", 14);
-    request.workers.push_back({7, true, {"sh", odd}, {{"NAME", odd}, {"EMPTY", ""}}, {1}});
+    WorkerEnvironment place;
+    place.rank = 7;
+    place.node_sizes = {8, 1};
+    place.devices = "GPU-1,2";
+    place.launch_id = odd;
+    request.workers.push_back({true, place, {"sh", odd}, {{"NAME", odd}, {"EMPTY", ""}}, {1}});
     const auto back = decode<StartRequest>(encode(request));
     CHECK(back.target_kind == TargetKind::kModel);
     CHECK_FALSE(back.inherit_all);
     CHECK(back.working_directory == "/tmp/a b");
     REQUIRE(back.workers.size() == 1);
-    CHECK(back.workers[0].rank == 7);
-    CHECK(back.workers[0].takes_rendezvous);
+    CHECK(back.workers[0].is_rank);
+    CHECK(back.workers[0].place.variables() == place.variables());
     CHECK(back.workers[0].command == request.workers[0].command);
     CHECK(back.workers[0].environment == request.workers[0].environment);
     CHECK(back.workers[0].expanded == std::vector<int64_t>{1});
@@ -75,7 +79,7 @@ TEST_CASE("a start request survives its journey byte for byte") {
 
 TEST_CASE("a message cut anywhere, or with bytes left over, is refused") {
     StartRequest request;
-    request.workers.push_back({1, false, {"sh"}, {{"A", "B"}}, {0}});
+    request.workers.push_back({false, {}, {"sh"}, {{"A", "B"}}, {0}});
     const std::string bytes = encode(request);
     for (size_t length = 0; length < bytes.size(); ++length) {
         CHECK_THROWS_AS(decode<StartRequest>(std::string_view(bytes).substr(0, length)), Error);

@@ -44,11 +44,11 @@ struct Hosts {
             return transport.say(host, FrameKind::kAgentHello, encode(AgentHello{}));
         }
         PushReceiver& receiver = receivers.at(host);
-        if (frame.kind == FrameKind::kPushOffer) receiver.offer(decode_push_offer(frame.payload));
+        if (frame.kind == FrameKind::kPushOffer) receiver.offer(decode<PushOffer>(frame.payload));
         if (frame.kind == FrameKind::kPushChunks)
-            receiver.take_chunks(decode_push_chunks(frame.payload));
+            receiver.take_chunks(decode<PushChunks>(frame.payload));
         if (frame.kind == FrameKind::kPushPiece && pieces_left-- > 0)
-            receiver.take_piece(decode_push_piece(frame.payload));
+            receiver.take_piece(decode<PushPiece>(frame.payload));
         if (pieces_left == 0) transport.end(host, "the ssh connection was lost", -1);
     }
     std::vector<PushResult> push(const std::vector<PushFile>& files) {
@@ -239,13 +239,13 @@ TEST_CASE("messages of a push read back as they were written, and refuse to be c
     const PushChunks chunks{4, "hashes"};
     const PushPiece piece{5, 6, std::string("\0bytes", 6)};
     const PushAnswer answer{7, PushState::kWantsPieces, {8, 9}, 10, "error"};
-    CHECK(decode_push_offer(encode(offer)) == offer);
-    CHECK(decode_push_chunks(encode(chunks)) == chunks);
-    CHECK(decode_push_piece(encode(piece)) == piece);
-    CHECK(decode_push_answer(encode(answer)) == answer);
+    CHECK(decode<PushOffer>(encode(offer)) == offer);
+    CHECK(decode<PushChunks>(encode(chunks)) == chunks);
+    CHECK(decode<PushPiece>(encode(piece)) == piece);
+    CHECK(decode<PushAnswer>(encode(answer)) == answer);
     const std::string bytes = encode(answer);
     for (size_t length = 0; length < bytes.size(); ++length) {
-        CHECK_THROWS_AS(decode_push_answer(bytes.substr(0, length)), Error);
+        CHECK_THROWS_AS(decode<PushAnswer>(bytes.substr(0, length)), Error);
     }
-    CHECK_THROWS_AS(decode_push_answer(bytes + "x"), Error);
+    CHECK_THROWS_AS(decode<PushAnswer>(bytes + "x"), Error);
 }

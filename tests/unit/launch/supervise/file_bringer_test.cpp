@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launch/agent/fetch_answer.h"
+#include "launch/agent/agent.h"
 #include "supervised_hosts.h"
 #include "support/catch.h"
 #include "support/skip.h"
@@ -43,7 +43,7 @@ struct GivingHost {
             if (frame.kind == FrameKind::kHello)
                 return t.say(host, FrameKind::kAgentHello, encode(AgentHello{}));
             if (frame.kind != FrameKind::kFetch || is_silent) return;
-            FetchRequest request = decode_fetch_request(frame.payload);
+            FetchRequest request = decode<FetchRequest>(frame.payload);
             if (request.part == FetchPart::kPiece && ++pieces > pieces_max)
                 return t.end(host, "the ssh connection was lost", -1);
             request.path.replace(0, here.size(), there);
@@ -184,7 +184,7 @@ TEST_CASE("at the end of a training the weights come to the launcher, which name
         return FakeTransport([&](FakeTransport& t, size_t host, const Frame& frame) {
             if (frame.kind != FrameKind::kFetch) return agent(t, host, frame);
             CHECK(host == 0);
-            FetchRequest request = decode_fetch_request(frame.payload);
+            FetchRequest request = decode<FetchRequest>(frame.payload);
             request.path.replace(0, spec.output_directory.size(), there);
             t.say(host, FrameKind::kFetched, encode(answer_fetch(request, [] {})));
         });

@@ -184,7 +184,7 @@ TEST_CASE("no host starts ranks before every host has ended those of the attempt
     });
     FakeTransport agents([&](FakeTransport& t, size_t host, const Frame& frame) {
         if (frame.kind != FrameKind::kStopJob) return good(t, host, frame);
-        const auto request = decode_stop_request(frame.payload);
+        const auto request = decode<StopJobRequest>(frame.payload);
         CHECK(request.launch_id == "launch-1");
         CHECK(request.before_attempt == 3);
         asked.push_back(host);
@@ -215,7 +215,7 @@ TEST_CASE("ranks know the number of their attempt, another than that of restarts
     FakeTransport transport([&](FakeTransport& t, size_t host, const Frame& frame) {
         if (frame.kind == FrameKind::kStart) {
             for (const auto& worker : decode<StartRequest>(frame.payload).workers) {
-                for (const auto& [name, value] : worker.environment) {
+                for (const auto& [name, value] : worker.place.variables()) {
                     told += name == "DSL_ATTEMPT" && value == "3" ? 1 : 0;
                     told += name == "TORCHELASTIC_RESTART_COUNT" && value == "2" ? 1 : 0;
                 }

@@ -4,7 +4,6 @@
 #include <csignal>
 
 #include "base/error.h"
-#include "launch/supervise/failure_report.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
@@ -153,29 +152,29 @@ TEST_CASE("the report of a hang names the rank for which the others wait, and wh
 }
 
 TEST_CASE("a heartbeat is read back as it was written, a broken one is refused") {
-    const Heartbeat read = decode_heartbeat(encode(Heartbeat{7, 3, "step 1"}));
+    const Heartbeat read = decode<Heartbeat>(encode(Heartbeat{7, 3, "step 1"}));
     CHECK(read.instructions_done == 7);
     CHECK(read.instructions_per_step == 3);
     CHECK(read.where == "step 1");
     CHECK(read.lanes.empty());
     Heartbeat timed{7, 3, "step 1", {{"compute", std::chrono::nanoseconds(5)}, {"", {}}}};
-    const Heartbeat lanes = decode_heartbeat(encode(timed));
+    const Heartbeat lanes = decode<Heartbeat>(encode(timed));
     CHECK(lanes.where == "step 1");
     REQUIRE(lanes.lanes.size() == 2);
     CHECK(lanes.lanes[0].lane == "compute");
     CHECK(lanes.lanes[0].busy == std::chrono::nanoseconds(5));
     CHECK(lanes.progress.empty());
     timed.progress = "step 1/3  loss 2.5";
-    CHECK(decode_heartbeat(encode(timed)).progress == "step 1/3  loss 2.5");
-    CHECK(decode_heartbeat(encode(timed)).lanes.size() == 2);
+    CHECK(decode<Heartbeat>(encode(timed)).progress == "step 1/3  loss 2.5");
+    CHECK(decode<Heartbeat>(encode(timed)).lanes.size() == 2);
     Heartbeat begun{7, 3, "setting up"};
     begun.progress = "setting up: reading the model  2 s";
-    CHECK(decode_heartbeat(encode(begun)).progress == begun.progress);
-    CHECK(decode_heartbeat(encode(begun)).where == "setting up");
-    CHECK_THROWS_AS(decode_heartbeat(encode(timed) + "x"), Error);
-    CHECK_THROWS_AS(decode_heartbeat(encode(timed).substr(0, encode(timed).size() - 1)), Error);
-    CHECK_THROWS_AS(decode_heartbeat("short"), Error);
-    CHECK_THROWS_AS(decode_heartbeat(std::string(16, '\0')), Error);
+    CHECK(decode<Heartbeat>(encode(begun)).progress == begun.progress);
+    CHECK(decode<Heartbeat>(encode(begun)).where == "setting up");
+    CHECK_THROWS_AS(decode<Heartbeat>(encode(timed) + "x"), Error);
+    CHECK_THROWS_AS(decode<Heartbeat>(encode(timed).substr(0, encode(timed).size() - 1)), Error);
+    CHECK_THROWS_AS(decode<Heartbeat>("short"), Error);
+    CHECK_THROWS_AS(decode<Heartbeat>(encode(Heartbeat{7, 0, "step 1"})), Error);
 }
 
 TEST_CASE("an end is told in words") {

@@ -1,4 +1,4 @@
-#include "launch/supervise/restart.h"
+#include "launch/supervise/supervisor.h"
 
 #include "base/error.h"
 #include "support/catch.h"

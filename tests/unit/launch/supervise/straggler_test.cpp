@@ -1,4 +1,4 @@
-#include "launch/supervise/straggler.h"
+#include "launch/supervise/rank_record.h"
 
 #include <fmt/format.h>
 

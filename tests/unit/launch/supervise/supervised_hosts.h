@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/text/wire.h"
 #include "launch/files/file_facts.h"
 #include "launch/protocol/control.h"
 #include "launch/supervise/supervisor.h"
@@ -72,8 +71,8 @@ inline FakeTransport::Agent good_agent(std::function<void(FakeTransport&, size_t
             case FrameKind::kStart:
                 for (const auto& worker : decode<StartRequest>(frame.payload).workers) {
                     WorkerStarted started;
-                    started.rank = worker.rank;
-                    started.pid = 100 + worker.rank;
+                    started.rank = worker.place.rank;
+                    started.pid = 100 + worker.place.rank;
                     transport.say(host, FrameKind::kStarted, encode(started));
                 }
                 return after_start(transport, host);

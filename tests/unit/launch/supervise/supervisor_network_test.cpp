@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "launch/files/file_facts.h"
-#include "launch/network/network_messages.h"
+#include "launch/network/network.h"
 #include "launch/supervise/supervisor.h"
 #include "support/catch.h"
 #include "support/fake_transport.h"
@@ -85,7 +85,7 @@ class Cluster {
             }
             case FrameKind::kListen: {
                 ListenReply reply;
-                const auto request = decode_listen_request(frame.payload);
+                const auto request = decode<ListenRequest>(frame.payload);
                 for (const std::string& address : request.addresses) {
                     const std::string interface = address.starts_with("10.1.") ? "eth1" : "eth0";
                     reply.places.push_back({address, address, interface, 4711, ""});
@@ -99,7 +99,7 @@ class Cluster {
             case FrameKind::kProbe: {
                 if (host == 0) ++probes;
                 ProbeReply reply;
-                const auto request = decode_probe_request(frame.payload);
+                const auto request = decode<ProbeRequest>(frame.payload);
                 targets_most = std::max(targets_most, request.targets.size());
                 for (const auto& target : request.targets) {
                     const size_t network = target.address.starts_with("10.1.") ? 1 : 0;
@@ -110,15 +110,17 @@ class Cluster {
                 return t.say(host, FrameKind::kProbed, encode(reply));
             }
             case FrameKind::kChooseNetwork:
-                if (host == 0) chosen = decode_choose_request(frame.payload).address;
+                if (host == 0) chosen = decode<ChooseRequest>(frame.payload).address;
                 return;
             case FrameKind::kStart: {
                 const auto request = decode<StartRequest>(frame.payload);
                 environments.at(host) = request.defaults;
                 for (const auto& variable : request.workers.at(0).environment)
                     environments.at(host).push_back(variable);
+                for (const auto& variable : request.workers.at(0).place.variables())
+                    environments.at(host).push_back(variable);
                 WorkerExited exited;
-                exited.rank = request.workers[0].rank;
+                exited.rank = request.workers[0].place.rank;
                 return t.say(host, FrameKind::kExited, encode(exited));
             }
             case FrameKind::kStop:

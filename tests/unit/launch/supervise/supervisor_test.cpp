@@ -184,12 +184,11 @@ TEST_CASE("nonsense from an agent whose ranks run loses its host, not the launch
 TEST_CASE("a worker's own message decides the code of a training job and is shown in lines") {
     FakeTransport transport(good_agent([](FakeTransport& t, size_t host) {
         if (host != 0) return;
-        WireWriter failure;
-        failure.u32(static_cast<uint32_t>(ExitCode::kInput));
-        const std::string message = "2 problems:\na: \x1b missing\nb: too long";
+        const AgentProblem failure{static_cast<uint32_t>(ExitCode::kInput),
+                                   "2 problems:\na: \x1b missing\nb: too long"};
         t.say(0, FrameKind::kControl,
-              encode(WorkerControl{0, static_cast<uint32_t>(ControlKind::kFailure),
-                                   std::string(failure.bytes()) + message}));
+              encode(
+                  WorkerControl{0, static_cast<uint32_t>(ControlKind::kFailure), encode(failure)}));
         t.say(0, FrameKind::kOutput,
               encode(WorkerOutput{0, OutputStream::kStderr,
                                   "12:00 error train: 2 problems:\na: \x1b missing\nb: too long\n"
@@ -251,8 +250,7 @@ TEST_CASE("the hosts' GPUs decide, and the hosts that lack some are named") {
             }
             if (frame.kind == FrameKind::kStart) {
                 const auto request = decode<StartRequest>(frame.payload);
-                for (const auto& [name, value] : request.workers[0].environment)
-                    if (name == "CUDA_VISIBLE_DEVICES") devices = value;
+                devices = request.workers[0].place.devices;
             }
             good(t, host, frame);
         });

@@ -51,9 +51,9 @@ Agent talk(LauncherHandshake& launcher, AgentHandshake& agent, size_t piece = 1U
 
 TEST_CASE("an identity has its place, its host's name and its machine's, in this order") {
     CHECK(encode(kTe3) == std::string("\3\0\0\0\3\0\0\0te3\5\0\0\0pod-a", 20));
-    CHECK(decode_join_identity(encode(kTe3)) == kTe3);
-    CHECK(decode_join_identity(encode(JoinIdentity{})) == JoinIdentity{});
-    CHECK_THROWS_AS(decode_join_identity(encode(kTe3) + "x"), Error);
+    CHECK(decode<JoinIdentity>(encode(kTe3)) == kTe3);
+    CHECK(decode<JoinIdentity>(encode(JoinIdentity{})) == JoinIdentity{});
+    CHECK_THROWS_AS(decode<JoinIdentity>(encode(kTe3) + "x"), Error);
 }
 
 TEST_CASE("both sides agree, however the bytes are cut, and what follows stands in the channels") {

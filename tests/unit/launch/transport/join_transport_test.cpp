@@ -17,7 +17,7 @@
 
 #include "base/error.h"
 #include "launch/process/spawn.h"
-#include "launch/transport/join/join_client.h"
+#include "launch/transport/join/join_handshake.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 

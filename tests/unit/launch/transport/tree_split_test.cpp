@@ -1,4 +1,4 @@
-#include "launch/transport/tree/tree_split.h"
+#include "launch/transport/tree/tree_transport.h"
 
 #include <algorithm>
 #include <functional>

@@ -155,14 +155,14 @@ TEST_CASE("a relay is told its hosts and then what was said to them meanwhile") 
     CHECK(tree.say(1, std::string("noise of a login script\n").append(greeting())).empty());
     const auto& told = tree.base->connections[1].told;
     REQUIRE(told.size() == 2);
-    const auto hosts = decode_relay<RelayHosts>(told[0].payload);
+    const auto hosts = decode<RelayHosts>(told[0].payload);
     REQUIRE(hosts.hosts.size() == 3);
     CHECK(hosts.hosts[0].name == "h2");
     CHECK(hosts.hosts[2].name == "h4");
     CHECK(hosts.fanout == 2);
     CHECK(told[1].kind == RelayFrameKind::kInput);
-    CHECK(decode_relay<RelayBytes>(told[1].payload).place == 2);
-    CHECK(decode_relay<RelayBytes>(told[1].payload).bytes == "hello");
+    CHECK(decode<RelayBytes>(told[1].payload).place == 2);
+    CHECK(decode<RelayBytes>(told[1].payload).bytes == "hello");
     // A host's bytes are told as that host's, however the stream is cut.
     const std::string bytes = output(0, "own") + output(1, "below");
     CHECK(tree.say(1, bytes.substr(0, 3)).empty());
@@ -176,7 +176,7 @@ TEST_CASE("a relay is told its hosts and then what was said to them meanwhile") 
     CHECK(tree.last(1).kind == RelayFrameKind::kCloseInput);
     tree.transport->abandon(4);
     CHECK(tree.last(1).kind == RelayFrameKind::kAbandon);
-    CHECK(decode_relay<RelayPlace>(tree.last(1).payload).place == 2);
+    CHECK(decode<RelayPlace>(tree.last(1).payload).place == 2);
     CHECK(tree.say(1, output(2, "late")).empty());
 }
 
@@ -216,7 +216,7 @@ TEST_CASE("a relay that does not greet in time keeps its own host alone") {
     CHECK(tree.opened() == Names{"r h0", "r h2", "r h3", "a h1"});
     CHECK_FALSE(tree.base->connections[1].abandoned);
     static_cast<void>(tree.say(1, greeting()));
-    CHECK(decode_relay<RelayHosts>(tree.base->connections[1].told[0].payload).hosts.size() == 1);
+    CHECK(decode<RelayHosts>(tree.base->connections[1].told[0].payload).hosts.size() == 1);
     const auto events = tree.say(1, output(0, "late but here"));
     REQUIRE(events.size() == 1);
     CHECK(events[0].host == 2);
@@ -283,13 +283,13 @@ TEST_CASE("what was taken is given back as credit, and nothing while a host is h
     static_cast<void>(tree.say(1, output(1, "x")));
     REQUIRE(tree.base->connections[1].told.size() == before + 1);
     REQUIRE(tree.last(1).kind == RelayFrameKind::kCredit);
-    CHECK(decode_relay<RelayCredit>(tree.last(1).payload).place == 1);
-    CHECK(decode_relay<RelayCredit>(tree.last(1).payload).bytes_count == kRelayWindowBytes / 4);
+    CHECK(decode<RelayCredit>(tree.last(1).payload).place == 1);
+    CHECK(decode<RelayCredit>(tree.last(1).payload).bytes_count == kRelayWindowBytes / 4);
     tree.transport->hold(3, true);
     static_cast<void>(tree.say(1, output(1, std::string(kRelayWindowBytes, 'x'))));
     CHECK(tree.base->connections[1].told.size() == before + 1);
     tree.transport->hold(3, false);
-    CHECK(decode_relay<RelayCredit>(tree.last(1).payload).bytes_count == kRelayWindowBytes);
+    CHECK(decode<RelayCredit>(tree.last(1).payload).bytes_count == kRelayWindowBytes);
 }
 
 TEST_CASE("a host that only its relay does not reach is tried from here, and the error tells") {
@@ -323,7 +323,7 @@ TEST_CASE("relay messages cut anywhere, or with bytes left over, are refused") {
     hosts.hosts.push_back({"h0", "user", 2222, "10.0.0.1", RemoteProgram::kAgent});
     hosts.hosts.push_back({"h1", "", 0, "", RemoteProgram::kAgent});
     const std::string bytes = encode(hosts);
-    const auto back = decode_relay<RelayHosts>(bytes);
+    const auto back = decode<RelayHosts>(bytes);
     CHECK(back.transport == TransportKind::kOpenSsh);
     CHECK(back.ssh_config_path == "/etc/c");
     REQUIRE(back.hosts.size() == 2);
@@ -331,10 +331,10 @@ TEST_CASE("relay messages cut anywhere, or with bytes left over, are refused") {
     CHECK(back.hosts[0].port == 2222);
     CHECK(back.hosts[0].address == "10.0.0.1");
     for (size_t length = 0; length < bytes.size(); ++length) {
-        CHECK_THROWS_AS(decode_relay<RelayHosts>(std::string_view(bytes).substr(0, length)), Error);
+        CHECK_THROWS_AS(decode<RelayHosts>(std::string_view(bytes).substr(0, length)), Error);
     }
-    CHECK_THROWS_AS(decode_relay<RelayHosts>(bytes + "x"), Error);
-    const auto end = decode_relay<RelayEnded>(encode(RelayEnded{3, "why", -1}));
+    CHECK_THROWS_AS(decode<RelayHosts>(bytes + "x"), Error);
+    const auto end = decode<RelayEnded>(encode(RelayEnded{3, "why", -1}));
     CHECK(end.place == 3);
     CHECK(end.cause == "why");
     CHECK(end.exit_status == -1);

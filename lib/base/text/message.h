@@ -1,0 +1,186 @@
+// Plain structs cross a wire by one mechanism: the members of a struct, in their order, are its
+// bytes (base/text/wire.h). A message is such a struct with a name for the words of a refusal:
+//
+//     struct Question {
+//         static constexpr const char* kWhat = "a question";
+//         int64_t number = 0;
+//     };
+//
+// A member is a text, a flag, a number, an enum with an is_known(value) beside it, a duration, a
+// pair, another such struct, or a vector of these. A struct of which only some members travel names
+// them in wire_members(m). No state; any thread.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+#include "base/error.h"
+#include "base/text/wire.h"
+
+namespace dslaunch {
+namespace fields {
+
+// Stands for any member while members are counted.
+struct AnyMember {
+    template <typename T>
+    operator T() const;  // NOLINT(google-explicit-constructor): initializes a member
+};
+
+template <typename Struct, typename... Members>
+consteval size_t count() {
+    if constexpr (requires { Struct{Members()..., AnyMember()}; }) {
+        return count<Struct, Members..., AnyMember>();
+    } else {
+        return sizeof...(Members);
+    }
+}
+
+// Returns references to the members of M that travel, in their order.
+template <typename Struct>
+auto of(Struct& m) {
+    using Plain = std::remove_const_t<Struct>;
+    constexpr size_t kCount = count<Plain>();
+    if constexpr (requires { Plain::wire_members(m); }) {
+        return Plain::wire_members(m);
+    } else if constexpr (requires { typename Plain::first_type; }) {
+        return std::tie(m.first, m.second);
+    } else if constexpr (kCount == 1) {
+        auto& [a] = m;
+        return std::tie(a);
+    } else if constexpr (kCount == 2) {
+        auto& [a, b] = m;
+        return std::tie(a, b);
+    } else if constexpr (kCount == 3) {
+        auto& [a, b, c] = m;
+        return std::tie(a, b, c);
+    } else if constexpr (kCount == 4) {
+        auto& [a, b, c, d] = m;
+        return std::tie(a, b, c, d);
+    } else if constexpr (kCount == 5) {
+        auto& [a, b, c, d, e] = m;
+        return std::tie(a, b, c, d, e);
+    } else if constexpr (kCount == 6) {
+        auto& [a, b, c, d, e, f] = m;
+        return std::tie(a, b, c, d, e, f);
+    } else if constexpr (kCount == 7) {
+        auto& [a, b, c, d, e, f, g] = m;
+        return std::tie(a, b, c, d, e, f, g);
+    } else if constexpr (kCount == 8) {
+        auto& [a, b, c, d, e, f, g, h] = m;
+        return std::tie(a, b, c, d, e, f, g, h);
+    } else if constexpr (kCount == 9) {
+        auto& [a, b, c, d, e, f, g, h, i] = m;
+        return std::tie(a, b, c, d, e, f, g, h, i);
+    } else if constexpr (kCount == 11) {
+        auto& [a, b, c, d, e, f, g, h, i, j, k] = m;
+        return std::tie(a, b, c, d, e, f, g, h, i, j, k);
+    } else if constexpr (kCount == 12) {
+        auto& [a, b, c, d, e, f, g, h, i, j, k, l] = m;
+        return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
+    } else {
+        static_assert(kCount == 13, "a struct with so many members is not written down here yet");
+        auto& [a, b, c, d, e, f, g, h, i, j, k, l, n] = m;
+        return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, n);
+    }
+}
+
+inline constexpr uint32_t kAbsent = 0xFFFFFFFF;  // an optional number that is not there
+
+template <typename T>
+void write(WireWriter& wire, const T& value) {
+    if constexpr (std::is_same_v<T, std::string>) {
+        wire.string(value);
+    } else if constexpr (std::is_same_v<T, bool> || std::is_enum_v<T>) {
+        wire.u8(static_cast<uint8_t>(value));
+    } else if constexpr (std::is_same_v<T, uint32_t>) {
+        wire.u32(value);
+    } else if constexpr (std::is_integral_v<T>) {
+        wire.i64(static_cast<int64_t>(value));
+    } else if constexpr (std::is_same_v<T, std::optional<uint32_t>>) {
+        wire.u32(value.value_or(kAbsent));
+    } else if constexpr (requires { value.count(); }) {
+        wire.i64(value.count());
+    } else if constexpr (requires { typename T::value_type; }) {
+        wire.u32(static_cast<uint32_t>(value.size()));
+        for (const auto& item : value) write(wire, item);
+    } else {
+        std::apply([&](const auto&... member) { (write(wire, member), ...); }, of(value));
+    }
+}
+
+// Throws Error{kInternal} when bytes are missing, or for an enum's value that is not known.
+template <typename T>
+void read(WireReader& wire, T& value) {
+    if constexpr (std::is_same_v<T, std::string>) {
+        value = wire.string();
+    } else if constexpr (std::is_same_v<T, bool>) {
+        value = wire.u8() != 0;
+    } else if constexpr (std::is_enum_v<T>) {
+        const uint8_t number = wire.u8();
+        if (!is_known(static_cast<T>(number)))
+            fail(ExitCode::kInternal, "a frame holds the unknown value {}", number);
+        value = static_cast<T>(number);
+    } else if constexpr (std::is_same_v<T, uint32_t>) {
+        value = wire.u32();
+    } else if constexpr (std::is_integral_v<T>) {
+        value = static_cast<T>(wire.i64());
+    } else if constexpr (std::is_same_v<T, std::optional<uint32_t>>) {
+        const uint32_t number = wire.u32();
+        if (number != kAbsent) value = number;
+    } else if constexpr (requires { value.count(); }) {
+        value = T(wire.i64());
+    } else if constexpr (requires { typename T::value_type; }) {
+        value.clear();
+        // One by one: a count that lies runs out of bytes before it runs out of memory.
+        for (uint32_t left = wire.u32(); left > 0; --left) read(wire, value.emplace_back());
+    } else {
+        std::apply([&](auto&... member) { (read(wire, member), ...); }, of(value));
+    }
+}
+
+}  // namespace fields
+
+template <typename M>
+concept Message = requires {
+    { M::kWhat } -> std::convertible_to<std::string_view>;
+};
+
+// A message whose form depends on the version that it begins with. One of another version has only
+// the member that says so, and those that wire_beginning(m) names.
+template <typename M>
+concept VersionedMessage = Message<M> && requires(M m) {
+    {m.protocol_version == M::kVersion};
+    M::wire_beginning(m);
+};
+
+template <Message M>
+[[nodiscard]] std::string encode(const M& message) {
+    WireWriter wire;
+    fields::write(wire, message);
+    return wire.bytes();
+}
+
+// Throws Error{kInternal} with M::kWhat when bytes are missing or left over, and what M::check()
+// throws, if it has one.
+template <Message M>
+[[nodiscard]] M decode(std::string_view bytes) {
+    M message;
+    if constexpr (VersionedMessage<M>) {
+        WireReader beginning(bytes, M::kWhat);
+        std::apply([&](auto&... member) { (fields::read(beginning, member), ...); },
+                   M::wire_beginning(message));
+        if (message.protocol_version != M::kVersion) return message;
+    }
+    WireReader wire(bytes, M::kWhat);
+    fields::read(wire, message);
+    if (!wire.done()) fail(ExitCode::kInternal, "{}: bytes are left over", M::kWhat);
+    if constexpr (requires { message.check(); }) message.check();
+    return message;
+}
+
+}  // namespace dslaunch

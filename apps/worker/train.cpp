@@ -20,7 +20,7 @@
 #include "graph/lower/target_count.h"
 #include "graph/segment/compute_context.h"
 #include "job/files/archive_hash.h"
-#include "job/predict/job_room.h"
+#include "job/predict/host_admission.h"
 #include "job/process/pinning.h"
 #include "job/process/process_memory.h"
 #include "job/run/job_saving.h"

@@ -65,23 +65,18 @@ Value spelled_out(Value root) {
     return root;
 }
 
-// DeepSpeed's words for a type, of which the second is the key's own.
+// DeepSpeed's words for a type, each with the key's own.
 struct TypeWord {
     std::string_view word;
     const char* ours;
 };
-constexpr std::array<TypeWord, 12> kTypeWords{{{"torch.bfloat16", "bf16"},
-                                               {"bfloat16", "bf16"},
-                                               {"torch.float16", "fp16"},
-                                               {"float16", "fp16"},
-                                               {"half", "fp16"},
-                                               {"torch.half", "fp16"},
-                                               {"torch.float32", "fp32"},
-                                               {"float32", "fp32"},
-                                               {"float", "fp32"},
-                                               {"torch.float", "fp32"},
-                                               {"torch.int8", "int8"},
-                                               {"int8", "int8"}}};
+constexpr std::array<TypeWord, 6> kTypeWords{{{"bfloat16", "bf16"},
+                                              {"float16", "fp16"},
+                                              {"half", "fp16"},
+                                              {"float32", "fp32"},
+                                              {"float", "fp32"},
+                                              {"int8", "int8"}}};
+constexpr std::string_view kTorch = "torch.";  // may stand before them
 constexpr std::array<std::string_view, 5> kTypeKeys{
     "torch_autocast.dtype", "data_types.grad_accum_dtype", "data_types.param_dtype",
     "data_types.buffer_dtype", "tensor_parallel.dtype"};
@@ -106,7 +101,8 @@ void rewrite_word(Value& root, std::string_view path, Ours ours) {
 Value in_known_words(Value root) {
     for (const std::string_view path : kTypeKeys)
         rewrite_word(root, path, [](const std::string& text) {
-            const auto* found = std::ranges::find(kTypeWords, text, &TypeWord::word);
+            const size_t begin = text.starts_with(kTorch) ? kTorch.size() : 0;
+            const auto* found = std::ranges::find(kTypeWords, text.substr(begin), &TypeWord::word);
             return found == kTypeWords.end() ? text : std::string(found->ours);
         });
     for (const std::string_view path : kAnyCaseKeys)

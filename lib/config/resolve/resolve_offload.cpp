@@ -14,6 +14,7 @@ namespace dslaunch::config {
 struct OffloadSection {
     const char* path;
     const char* old_switch;  // DeepSpeed's first versions had this key in its place
+    OffloadDevice OffloadConfig::*device;
     int64_t stage_min;
     const char* below_stage_min;  // the message says what holds there
     bool ignored_below = false;   // true: there it means nothing, as in DeepSpeed
@@ -28,11 +29,18 @@ namespace {
 using Kind = Value::Kind;
 
 constexpr OffloadSection kOptimizer{
-    "zero_optimization.offload_optimizer", "zero_optimization.cpu_offload", 1,
+    "zero_optimization.offload_optimizer", "zero_optimization.cpu_offload",
+    &OffloadConfig::optimizer, 1,
     "give zero_optimization.stage 1, which computes the same bits as stage 0"};
 constexpr OffloadSection kParameters{
-    "zero_optimization.offload_param", "zero_optimization.cpu_offload_param", 3,
-    "below stage 3 every rank keeps all parameters, as in DeepSpeed", true};
+    "zero_optimization.offload_param",
+    "zero_optimization.cpu_offload_param",
+    &OffloadConfig::parameters,
+    3,
+    "below stage 3 every rank keeps all parameters, as in DeepSpeed",
+    true};
+
+constexpr std::array kSections = {&kOptimizer, &kParameters};
 
 constexpr const char* kSubGroup = "zero_optimization.sub_group_size";
 constexpr const char* kOldPinMemory = "zero_optimization.cpu_offload_use_pin_memory";
@@ -109,10 +117,9 @@ OffloadDevice offload_device(KeyReader& keys, RunConfig& run, const OffloadSecti
 void offload_folders(KeyReader& keys, RunConfig& run) {
     OffloadConfig& offload = run.offload;
     std::string first;
-    for (const auto& [section, device] :
-         {std::pair{&kOptimizer, offload.optimizer}, {&kParameters, offload.parameters}}) {
+    for (const OffloadSection* const section : kSections) {
         const std::string path = section->key("nvme_path");
-        if (device != OffloadDevice::kNvme) {
+        if (offload.*section->device != OffloadDevice::kNvme) {
             keys.unread(path, kOnlyNvme);
             continue;
         }
@@ -217,10 +224,9 @@ void cache(KeyReader& keys, RunConfig& run) {
 void pin_memory(KeyReader& keys, RunConfig& run) {
     OffloadConfig& offload = run.offload;
     std::vector<std::string> read, said;
-    for (const auto& [section, device] :
-         {std::pair{&kOptimizer, offload.optimizer}, {&kParameters, offload.parameters}}) {
+    for (const OffloadSection* const section : kSections) {
         const std::string path = section->key("pin_memory");
-        if (device != OffloadDevice::kNvme) {
+        if (offload.*section->device != OffloadDevice::kNvme) {
             keys.unread(path, kOnlyNvme);
             continue;
         }
@@ -305,18 +311,16 @@ void transfer_formats(KeyReader& keys, RunConfig& run) {
 
 void resolve_offload(KeyReader& keys, RunConfig& run) {
     OffloadConfig& offload = run.offload;
-    offload.optimizer = offload_device(keys, run, kOptimizer);
-    offload.parameters = offload_device(keys, run, kParameters);
-    for (const auto& [section, device] :
-         {std::pair{&kOptimizer, offload.optimizer}, {&kParameters, offload.parameters}})
-        if (device == OffloadDevice::kNvme && run.optimizer.needs_whole_tensors())
+    for (const OffloadSection* const section : kSections) {
+        offload.*section->device = offload_device(keys, run, *section);
+        if (offload.*section->device == OffloadDevice::kNvme && run.optimizer.needs_whole_tensors())
             keys.problem(
                 section->key("device"),
                 fmt::format("nvme brings states in chunks that cut tensors, and {} updates "
                             "whole tensors: use cpu or none",
                             keys.optimizer_name()));
-    if ((offload.optimizer == OffloadDevice::kNvme || offload.parameters == OffloadDevice::kNvme) &&
-        !run.precision.master_copies)
+    }
+    if (offload.on_disk() && !run.precision.master_copies)
         keys.problem(
             "bf16.bf16_master_weights_and_grads",
             "is not there with offload to NVMe, which moves master weights: leave out one");

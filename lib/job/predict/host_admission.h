@@ -1,13 +1,20 @@
 // The check that a job fits the host it runs on: the plans of the host's ranks, and of the configs
-// near its own, beside the limits that this process sees. Data path: job setup -> admission ->
-// arena.
+// near its own, beside the limits that this process sees. Data path: job setup -> [here] -> train
+// role, arena.
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "job/setup/job_setup.h"
 #include "plan/predict/admission.h"
+
+namespace dslaunch::runtime {
+class Collectives;
+class DeviceBackend;
+struct TrainResult;
+}  // namespace dslaunch::runtime
 
 namespace dslaunch::job {
 
@@ -40,5 +47,35 @@ struct AdmissionOptions {
 // a folder of nvme_path that is not there.
 [[nodiscard]] HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
                                        const AdmissionOptions& options);
+
+// The check of a host's memory before the job takes it, and at the end the error of the estimate.
+// One thread.
+class JobRoom {
+  public:
+    // Called by the first rank of each host, at PLACE, for all ranks of that host; on GPUs by every
+    // rank, for its own. Throws what require_admission() does. SAVES: the job saves checkpoints.
+    // DEVICE is null on the CPU.
+    void check_host(const JobSetup& setup, const runtime::Topology& place, bool saves,
+                    runtime::DeviceBackend* device);
+    // "202.2 MiB of 22.34 GiB (MemAvailable of /proc/meminfo) for the 2 ranks of a host", and so
+    // for each other limit. Empty where none was looked at. Called by the first rank of a host.
+    [[nodiscard]] std::string text() const;
+    // "202.2 MiB of 22.34 GiB": the first of these limits; empty as text() is.
+    [[nodiscard]] std::string brief() const;
+    // Called by all ranks of the JOB, for hosts may have other stages of a pipeline: from then on
+    // the estimate is the largest of all.
+    void agree(runtime::Collectives& job);
+    // Called by the job's first rank after training: logs the estimate beside the peak of the rank
+    // that had most, on GPUs beside that of LibTorch's allocator, which lends NCCL nothing.
+    // OPTIONS: those of the plan that held most, if plans changed between steps; they become
+    // SETUP's.
+    void compare(JobSetup& setup, const runtime::Topology& place,
+                 const std::optional<plan::StepPlanOptions>& options,
+                 const runtime::TrainResult& result);
+
+  private:
+    std::optional<HostAdmission> admission_;  // present on the first rank of a host
+    Bytes estimate_;                          // need of the rank that needs most; 0: none was made
+};
 
 }  // namespace dslaunch::job

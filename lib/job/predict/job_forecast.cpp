@@ -291,9 +291,8 @@ int neighbour_count(int ranks) {
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());
     int count = std::max(0, std::min(ranks, processors) - 1);
     const int64_t each = 2 * runtime::process_usage().rss_bytes;
-    for (const MemoryLimit& limit : read_memory_state().limits)
-        if (limit.of == LimitOf::kHost)
-            count = static_cast<int>(std::min<int64_t>(count, limit.left.value / each - 1));
+    if (const auto limit = tightest_share(read_memory_state().limits, 1))
+        count = static_cast<int>(std::min<int64_t>(count, limit->left.value / each - 1));
     return std::max(0, count);
 }
 

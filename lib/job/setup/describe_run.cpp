@@ -175,6 +175,11 @@ std::string ranks_text(const RunFacts& facts, const launch::WorkerEnvironment& e
     return text;
 }
 
+// Shows TEXT, if there is any.
+void tell(const char* component, const std::string& text) {
+    if (!text.empty()) log_info(component, "{}", text);
+}
+
 // Shows the first notes, and how many more there are; all are details.
 void tell_notes(const std::vector<std::string>& notes) {
     constexpr std::ptrdiff_t kShown = 3;
@@ -223,8 +228,7 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
                   const launch::WorkerEnvironment& environment, runtime::Reporter& reporter) {
     log_info("model", "{}", brief_model_text(setup, facts.model));
     log_detail("model", "{}", model_text(setup, facts.model));
-    if (const std::string part = text_part_text(facts.model); !part.empty())
-        log_info("model", "{}", part);
+    tell("model", text_part_text(facts.model));
     if (!facts.memory.empty()) log_detail("memory", "{}", facts.memory);
     log_info("data", "{}", data_text(setup));
     if (const std::string target = setup.data->train.target_choice(); !target.empty())
@@ -236,11 +240,9 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
     log_info("run", "{}; {}{}", ranks_text(facts, environment), method.substr(0, method.find(" (")),
              adapters_text(setup.config().lora));
     log_detail("training", "{}", method);
-    const std::string rules = describe_rules(setup.update_rules, *setup.model);
-    if (!rules.empty()) log_info("training", "{}", rules);
-    if (const std::string exchange = exchange_line(setup); !exchange.empty())
-        log_info("training", "{}", exchange);
-    if (const std::string lag = lag_line(setup); !lag.empty()) log_info("training", "{}", lag);
+    tell("training", describe_rules(setup.update_rules, *setup.model));
+    tell("training", exchange_line(setup));
+    tell("training", lag_line(setup));
     if (!facts.output.empty()) log_info("output", "{}", output_text(setup, facts.output));
     const std::string differences = config::differences_text(setup.resolved);
     log_detail("config", "{}{}", setup.config_origin,
@@ -252,7 +254,7 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
     log_debug("config", "from {}\n{}", setup.config_origin, config::resolved_table(setup.resolved));
     if (const std::string why = shard_text(setup); !why.empty())
         log_info("train", "dslaunch.shard auto: {}", why);
-    if (const std::string wire = wire_text(setup); !wire.empty()) log_info("links", "{}", wire);
+    tell("links", wire_text(setup));
     if (setup.place.is_pipeline()) log_info("train", "{}", stages_text(setup));
     if (setup.sharing.plan) log_info("train", "{}", sharing_text(setup));
     if (const std::string wide = wide_adapters_text(setup); !wide.empty())
@@ -266,7 +268,7 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
     if (!setup.segmented->lowered().opaque_node.empty())
         log_warn("train", "{} needs the module itself: what it calls stays in one segment",
                  setup.segmented->lowered().opaque_node);
-    if (const std::string modes = modes_text(setup); !modes.empty()) log_info("model", "{}", modes);
+    tell("model", modes_text(setup));
     for (const graph::ModelBuffer& buffer : setup.model->buffers())
         if (buffer.origin == graph::ModelBuffer::Origin::kConstant)
             log_warn("model",

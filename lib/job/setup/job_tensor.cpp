@@ -183,16 +183,14 @@ void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
     Bytes need;
     for (const graph::ModelParameter& parameter : setup.model->parameters())
         need += Bytes{parameter.tensor.numel() * kBytesOfParameter};
-    for (const MemoryLimit& limit : read_memory_state().limits)
-        if (limit.left < need)
-            fail(
-                ExitCode::kSetup,
-                "comparing the split graph with the whole one takes {} in rank 0, and {} leaves "
-                "{}; "
-                "set dslaunch.{}.check to false, and compare them with `dslaunch plan` on a larger "
-                "machine",
-                to_text(need), limit.name, to_text(limit.left),
-                request.sequence ? "sequence" : "tensor");
+    const std::optional<MemoryLimit> limit = tightest_share(read_memory_state().limits, 1);
+    if (limit && limit->left < need)
+        fail(ExitCode::kSetup,
+             "comparing the split graph with the whole one takes {} in rank 0, and {} leaves {}; "
+             "set dslaunch.{}.check to false, and compare them with `dslaunch plan` on a larger "
+             "machine",
+             to_text(need), limit->name, to_text(limit->left),
+             request.sequence ? "sequence" : "tensor");
 }
 
 // Positions are shared, weights are whole.

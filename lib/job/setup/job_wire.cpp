@@ -40,23 +40,10 @@ bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
     return true;
 }
 
-std::string word_of(WirePacking packing) {
-    switch (packing) {
-        case WirePacking::kInt8:
-            return "in 8 bits";
-        case WirePacking::kInt4:
-            return "in 4 bits";
-        case WirePacking::kBf16:
-            return "in bf16";
-        case WirePacking::kF16:
-            return "in fp16";
-        case WirePacking::kNone:
-            break;
-    }
-    return "exact";
-}
+// By WirePacking.
+constexpr std::array kPackingWords = {"exact", "in 8 bits", "in 4 bits", "in bf16", "in fp16"};
 
-// Which gradients are rounded, if not all.
+// Returns the gradients that are rounded, if not all are.
 std::string exact_text(const JobSetup& setup) {
     if (!setup.config().zero.wire.gradient_modules) return "";
     int64_t rounded = 0, trained = 0;
@@ -115,8 +102,9 @@ std::string wire_text(const JobSetup& setup) {
     std::vector<std::string> clauses;
     const auto packed = [&](const std::string& what, WirePacking packing, bool travels) {
         if (packing == WirePacking::kNone) return;
-        clauses.push_back(fmt::format(
-            "{} {}", what, travels ? word_of(packing) : "exact, as none go between hosts"));
+        clauses.push_back(fmt::format("{} {}", what,
+                                      travels ? kPackingWords[static_cast<size_t>(packing)]
+                                              : "exact, as none go between hosts"));
     };
     const bool over_hosts = options.shards_over_hosts();
     packed("parameters", options.wire.parameters, over_hosts && options.gathers());

@@ -236,14 +236,13 @@ void WholeReference::require_room(int64_t numel) const {
                  printable(scratch_->folder()), to_text(need), numel, to_text(scratch_->left()));
         return;
     }
-    for (const MemoryLimit& limit : read_memory_state().limits)
-        if (need > limit.left)
-            fail(ExitCode::kSetup,
-                 "verify computes the whole model on rank 0 next to the job: that takes {} for {} "
-                 "parameters, and by {} {} are left on its host; name a folder on a disk that has "
-                 "as much with --scratch DIR, or "
-                 "verify a model of fewer layers",
-                 to_text(need), numel, limit.name, to_text(limit.left));
+    const std::optional<MemoryLimit> limit = tightest_share(read_memory_state().limits, 1);
+    if (limit && need > limit->left)
+        fail(ExitCode::kSetup,
+             "verify computes the whole model on rank 0 next to the job: that takes {} for {} "
+             "parameters, and by {} {} are left on its host; name a folder on a disk that has as "
+             "much with --scratch DIR, or verify a model of fewer layers",
+             to_text(need), numel, limit->name, to_text(limit->left));
 }
 
 void WholeReference::Sums::add(const Sums& other) {

@@ -13,7 +13,7 @@
 
 #include "graph/lower/precision.h"
 #include "graph/segment/compute_context.h"
-#include "job/predict/job_room.h"
+#include "job/predict/host_admission.h"
 #include "job/run/job_saving.h"
 #include "job/run/job_state.h"
 #include "job/setup/lower_options.h"

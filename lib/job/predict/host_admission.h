@@ -66,8 +66,8 @@ class JobRoom {
     // the estimate is the largest of all.
     void agree(runtime::Collectives& job);
     // Called by the job's first rank after training: logs the estimate beside the peak of the rank
-    // that had most, on GPUs beside that of LibTorch's allocator, which lends NCCL nothing.
-    // OPTIONS: those of the plan that held most, if plans changed between steps; they become
+    // that had most, on GPUs beside the peak of LibTorch's allocator, which lends NCCL nothing.
+    // OPTIONS: the options of the plan that held most, if plans changed between steps; they become
     // SETUP's.
     void compare(JobSetup& setup, const runtime::Topology& place,
                  const std::optional<plan::StepPlanOptions>& options,

@@ -24,8 +24,8 @@ struct RunFacts {
 void describe_run(const JobSetup& setup, const RunFacts& facts,
                   const launch::WorkerEnvironment& environment, runtime::Reporter& reporter);
 
-// What it means that each rank's buffers move on their own; names those that the model computes
-// with, since one process would have other values in them.
+// Says that each rank's buffers move on their own; names the buffers that the model computes with,
+// since one process would have other values in them.
 [[nodiscard]] std::string own_buffers_text(const JobSetup& setup);
 
 }  // namespace dslaunch::job

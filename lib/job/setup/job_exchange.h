@@ -20,13 +20,14 @@ struct StepPhase {
 };
 
 // In the order in which they are first made; one alone where all updates are of one kind.
-// Without the config's steps those of the first 10,000 updates are counted.
+// Without the config's steps the first 10,000 updates are counted.
 [[nodiscard]] std::vector<StepPhase> step_phases(const JobSetup& setup);
 
 // "hosts exchange …" or "a step updates …".
 [[nodiscard]] std::string phase_title(const StepPhase& phase);
 
-// What those phases send, a table; empty: there is one alone. And a line of the same for a log.
+// Returns a table of the bytes that those phases send; empty: there is one alone. And a line of the
+// same for a log.
 [[nodiscard]] std::string exchange_table(const JobSetup& setup,
                                          const std::vector<StepPhase>& phases);
 [[nodiscard]] std::string exchange_line(const JobSetup& setup);

@@ -31,8 +31,8 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 // The reason for the choice of shard auto, a line; empty: the config names the shard.
 [[nodiscard]] std::string shard_text(const JobSetup& setup);
 
-// The step plan of the rank at PLACE among those of SETUP's stage, of that KIND, and the step
-// plans of all ranks of that stage on its host.
+// Returns the step plan of the rank at PLACE among the ranks of SETUP's stage, of that KIND, and
+// the step plans of all ranks of that stage on its host.
 [[nodiscard]] plan::StepPlan make_plan(const JobSetup& setup, const runtime::Topology& place,
                                        const plan::StepKind& kind = {});
 [[nodiscard]] std::vector<plan::StepPlan> make_host_plans(const JobSetup& setup,
@@ -42,8 +42,9 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 // together. Throws Error{kDiverged}: model, config or dsworker differ between the hosts.
 void compare_plans(runtime::Collectives& collectives, const plan::StepPlan& plan);
 
-// Checks together the plans of all ranks of SETUP's host, where PLACE is; in a pipeline those of
-// SETUP's stage and of the stages that it is joined to. Aborts if they do not fit (a bug of ours).
+// Checks together the plans of all ranks of SETUP's host, where PLACE is; in a pipeline the plans
+// of SETUP's stage and of the stages that it is joined to. Aborts if they do not fit (a bug of
+// ours).
 void check_host_plans(const JobSetup& setup, const runtime::Topology& place);
 
 }  // namespace dslaunch::job

@@ -54,7 +54,7 @@ struct TensorRequest {
 // Throws Error{kConfig} if SETUP's job cannot be shared in this version.
 void check_sharing(const JobSetup& setup);
 
-// Replaces SETUP's graph by that of its rank's group, and its model's parameters by their shares.
+// Replaces SETUP's graph by its rank's group's graph, and its model's parameters by their shares.
 // BATCH is the first micro batch; the job's FIRST rank compares the two graphs on it. Throws as
 // rewrite_for_group and check_with_threads do.
 void share_job(JobSetup& setup, const JobArguments& arguments,
@@ -68,7 +68,7 @@ void let_go_of_other_stages(JobSetup& setup);
 void share_untrained(JobSetup& setup, const std::vector<int>& parameters);
 
 // A scope in which this thread runs SETUP's graph without the other ranks of the group: shapes are
-// those of a run, values are not.
+// as in a run, values are not.
 class WithoutGroup {
   public:
     explicit WithoutGroup(const SharingPlace& place)

@@ -1,6 +1,6 @@
-// How values travel between the hosts of a job: what its config says, and what the job decides
-// where the config leaves it to the measured link (`auto`). Data path: run config, topology ->
-// [here] -> step plan options; links -> [here] -> the same. Threads: one.
+// The form in which values travel between the hosts of a job: the config says it, or the job
+// decides it if the config leaves it to the measured link (`auto`). Data path: run config, topology
+// -> [here] -> step plan options; links -> [here] -> the same. Threads: one.
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@
 
 namespace dslaunch::job {
 
-// What CONFIG says for the ranks that train the same parameters, PLACE being one of them. What is
-// left to the link is off. Throws Error{kConfig} if zero_hpz_partition_size is not the number of
-// each host's ranks.
+// Returns CONFIG's answer for the ranks that train the same parameters, PLACE being one of them.
+// What is left to the link is off. Throws Error{kConfig} if zero_hpz_partition_size is not the
+// number of each host's ranks.
 [[nodiscard]] plan::HostWire wire_of(const config::RunConfig& config,
                                      const runtime::Topology& place, bool on_gpu);
 
@@ -22,7 +22,7 @@ namespace dslaunch::job {
 void mark_exact_gradients(const config::WireConfig& config, const graph::Model& model,
                           plan::ModelInfo& info);
 
-// What travels in fewer bits and what hosts keep, a line; empty: nothing does.
+// Returns a line about values that travel in fewer bits and copies that hosts keep; empty: none do.
 [[nodiscard]] std::string wire_text(const JobSetup& setup);
 
 // The keys that may leave it to the measured link (`auto`, run/link_choice.h).

@@ -1,5 +1,5 @@
-// How a job's config wants the model's forward lowered: one answer for training, held-out data and
-// whoever looks at a job's graph.
+// The options by which a job's config wants the model's forward lowered: one answer for training,
+// held-out data and whoever looks at a job's graph.
 #pragma once
 
 #include <c10/core/Device.h>

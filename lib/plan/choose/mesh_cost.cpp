@@ -259,7 +259,7 @@ class MeshCoster {
         return rates_.sum_s(static_cast<double>(weight.gradients.value),
                             choice_.zero_stage == 0 ? 2 : 1, data_shape_);
     }
-    // The time to gather parameters of other hosts; a rank reads those of its own host in place.
+    // The time to gather parameters of other hosts; a rank reads its own host's in place.
     [[nodiscard]] double gathers_s(const StageWeight& weight) const {
         return rates_.between_s(static_cast<double>(weight.parameters.value), data_shape_);
     }
@@ -351,7 +351,7 @@ class MeshCoster {
             const MeshAxis axis = MeshAxis::kShard;
             add_sum(axis, group, times * static_cast<double>(weight.gradients.value),
                     choice_.zero_stage == 0 ? 2 : 1);
-            // Parameters lie in the host's arena, so only those of other hosts are fetched.
+            // Parameters lie in the host's arena, so only other hosts' are fetched.
             double gathers = choice_.zero_stage == 0 ? 0 : 1;
             if (choice_.zero_stage == 3) gathers = 2 * choice_.micro_batches;
             cost_.traffic[at(axis)].between += Bytes{static_cast<int64_t>(

@@ -12,13 +12,13 @@
 namespace dslaunch::plan {
 
 // Times by the FLOPs of products and convolutions. Gradients of inputs and of weights take as many
-// as the forward each, if a segment has a backward. FLOPS_PER_S is that of a rank, > 0. If
+// as the forward each, if a segment has a backward. FLOPS_PER_S is a rank's rate, > 0. If
 // MEMORY_BYTES_PER_S is known, no pass is faster than parameters and kept values pass the memory
 // once.
 [[nodiscard]] std::vector<SegmentTimes> times_from_flops(const ModelInfo& model, double flops_per_s,
                                                          double memory_bytes_per_s = 0);
 
-// TIMES are by segment. OPTIONS are those of the data-parallel ranks of one stage, whose ZeRO stage
+// TIMES are by segment. OPTIONS are for the data-parallel ranks of one stage, whose ZeRO stage
 // decides each rank's part of a parameter. The caller fills in schedule, shape, limit and link.
 // Activations are the tensors that autograd keeps and the live values before a segment. If OPTIONS
 // ask for recompute, they are the live values alone, and a backward takes one forward more and the

@@ -29,8 +29,8 @@ struct ShardCost {
     [[nodiscard]] Bytes moved() const { return read + written; }
 };
 
-// Returns the cost of every way, in the order of ShardBy. OPTIONS are those of any rank, without
-// their partition. REQUIRES: stage 1 or above.
+// Returns the cost of every way, in the order of ShardBy. OPTIONS are for any rank, without
+// a partition. REQUIRES: stage 1 or above.
 [[nodiscard]] std::vector<ShardCost> shard_costs(const ModelInfo& model, const FlatLayout& layout,
                                                  const StepPlanOptions& options);
 
@@ -40,8 +40,8 @@ struct ShardCost {
 // flat. Rates of disks play no part, so that hosts with other disks come to the same choice.
 [[nodiscard]] ShardBy choose_shard(std::span<const ShardCost> costs);
 
-// Returns the reason for BY, a line with the numbers of all ways. FOLDER is that of the offload,
-// for advice.
+// Returns the reason for BY, a line with the numbers of all ways. FOLDER is the offload's, for
+// advice.
 [[nodiscard]] std::string shard_reason(std::span<const ShardCost> costs, ShardBy by,
                                        const DiskRates& rates, const std::string& folder);
 

@@ -58,8 +58,8 @@ class LiveFront {
     // REQUIRES: SCHEDULE comes from make_schedule.
     LiveFront(const PipelineSchedule& schedule, int stage);
 
-    // Returns the most that the stage holds, LaneUse::live_bytes_max. COSTS are those of its
-    // chunks.
+    // Returns the most that the stage holds, LaneUse::live_bytes_max. COSTS are by chunk of the
+    // stage.
     [[nodiscard]] Bytes peak(const std::vector<PartCost>& costs) const;
 
   private:

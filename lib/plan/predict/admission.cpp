@@ -83,7 +83,7 @@ Bytes HostNeed::of_rank() const {
 
 Bytes group_memory(const StepPlanOptions& options) {
     if (options.world_size == 1) return {};
-    // With hybrid shards a rank is in the group of all, in that of its copy, and in that of the
+    // With hybrid shards a rank is in three groups: all ranks, the ranks of its copy, and the
     // ranks with the same shard (comm/device_collectives.h).
     return kDeviceGroup * (options.copies() > 1 ? 3 : 1);
 }

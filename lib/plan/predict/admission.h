@@ -54,7 +54,7 @@ inline constexpr Bytes kDeviceWorkspaces = mib(66);
 // LibTorch's allocator takes memory from the GPU in blocks of 2 MiB, or of 20 MiB for tensors
 // between 1 and 10 MiB: what is left over in such blocks.
 inline constexpr Bytes kDeviceBlocks = mib(24);
-// Buffers of NCCL for a group of GPUs, at most, if its ranks form a ring: those of its three
+// Buffers of NCCL for a group of GPUs, at most, if its ranks form a ring: buffers of its three
 // protocols (4 MiB, 4.7 MiB, 0.5 MiB) on each of 32 channels. Source: NCCL 2.28's defaults.
 inline constexpr Bytes kDeviceGroup = mib(296);
 
@@ -64,9 +64,9 @@ inline constexpr Bytes kDeviceGroup = mib(296);
 // and NCCL's. REQUIRES: OPTIONS.on_device.
 [[nodiscard]] Bytes device_extra(const StepPlanOptions& options);
 
-// PLANS are those of one host's ranks. ARENA is the whole arena, all of which each rank touches.
-// PROGRAM is that of a rank after the trial run of its model, EXTRA what its GPU needs beside the
-// plan. REQUIRES: at least one plan.
+// PLANS are the plans of one host's ranks. ARENA is the whole arena, all of which each rank
+// touches. PROGRAM is a rank's memory after the trial run of its model, EXTRA what its GPU needs
+// beside the plan. REQUIRES: at least one plan.
 [[nodiscard]] HostNeed host_need(std::span<const StepPlan> plans, Bytes arena,
                                  const ProgramMemory& program, Bytes extra = {});
 

@@ -20,7 +20,7 @@ struct DeviceRates {
     double tf32_flops_per_s = 0;
     double half_flops_per_s = 0;  // bf16 and fp16 alike
 
-    // The peak of products in COMPUTE; those of fp32 round their factors to TF32 if TF32.
+    // Returns the peak of products in COMPUTE; fp32 products round their factors to TF32 if TF32.
     [[nodiscard]] double flops_per_s(DType compute, bool tf32) const {
         if (is_half(compute)) return half_flops_per_s;
         return tf32 ? tf32_flops_per_s : fp32_flops_per_s;

@@ -10,8 +10,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// True if gradients of later micro steps are added in place to those of the first, which no Post
-// hands on before.
+// Returns true if gradients of later micro steps are added in place to the first micro step's,
+// which no Post hands on before.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;
@@ -94,7 +94,7 @@ class InstructionTimes {
     [[nodiscard]] int64_t chunk_numel(const Instruction& instruction) const {
         return plan_.chunks.all[instruction.chunk].range.numel;
     }
-    // The time to add a segment's gradients to those of the micro steps before.
+    // Returns the time to add a segment's gradients to the gradients of the micro steps before.
     [[nodiscard]] double adding_s(const Instruction& instruction) const {
         if (!adds_ || instruction.micro_step == 0) return 0;
         int64_t numel = 0;

@@ -22,7 +22,7 @@ struct StepTimes {
     [[nodiscard]] double on_path(Lane lane) const { return on_path_s[static_cast<size_t>(lane)]; }
 };
 
-// SPANS are those of the plan's instructions, in order. STEP_S is that of StepTimes.
+// SPANS are the spans of the plan's instructions, in order. STEP_S becomes StepTimes::step_s.
 [[nodiscard]] StepTimes step_times(const StepPlan& plan, std::span<const InstructionSpan> spans,
                                    double step_s);
 

@@ -19,8 +19,8 @@ namespace dslaunch::plan {
 // UNITS: bytes, seconds.
 void mesh_json(const MeshFinding& finding, JsonWriter& json);
 
-// Returns the config for CHOICE, as one JSON object. ROWS are those of a micro batch, SEGMENTS
-// those of the model.
+// Returns the config for CHOICE, as one JSON object. ROWS are of a micro batch, SEGMENTS of
+// the model.
 [[nodiscard]] std::string mesh_config(const MeshChoice& choice, int64_t rows, size_t segments);
 
 }  // namespace dslaunch::plan

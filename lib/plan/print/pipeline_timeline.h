@@ -7,7 +7,7 @@
 
 namespace dslaunch::plan {
 
-// RUN is that of SCHEDULE.
+// RUN is the run of SCHEDULE.
 [[nodiscard]] Timeline pipeline_timeline(const PipelineSchedule& schedule, const TimedRun& run);
 
 }  // namespace dslaunch::plan

@@ -10,7 +10,7 @@
 
 namespace dslaunch::plan {
 
-// SPANS are those of the plan's instructions, in order. PREDICTED are spans of the same
+// SPANS are the spans of the plan's instructions, in order. PREDICTED are spans of the same
 // instructions by step_forecast.h; if not empty, they are a second group of tracks beside the
 // measured one. Times in the trace are in microseconds.
 [[nodiscard]] std::string trace_json(const StepPlan& plan, const ModelInfo& model,

@@ -145,7 +145,7 @@ class Scheduler {
                 ahead += numel_of(uses_[j + 1].bucket);
                 if (ahead > limits_.prefetch_numel_max && j + 1 != i) break;
                 const int issue = uses_[i].issue;
-                // The order of gathers stays that of their use, and a bucket is not fetched while
+                // Gathers stay in the order of their use, and a bucket is not fetched while
                 // it is still held.
                 uses_[i].issue = std::max(uses_[i - 1].issue, uses_[j].begin);
                 if (still_held(i) || live_numel_max() > limits_.live_numel_max) {

@@ -26,8 +26,8 @@ Lane opposite(Lane lane) {
     return static_cast<Lane>(static_cast<uint8_t>(lane) ^ 1U);
 }
 
-// Returns true if INSTRUCTION is of a bucket, or of the first chunk of its bucket; those of the
-// other chunks follow it.
+// Returns true if INSTRUCTION is of a bucket, or of the first chunk of its bucket; instructions of
+// the other chunks follow it.
 bool begins_bucket(const StepPlan& plan, const Instruction& instruction) {
     return instruction.chunk < 0 ||
            instruction.chunk == plan.chunks.first_of_bucket[instruction.bucket];
@@ -282,7 +282,7 @@ class Checker {
 };
 
 // The plans of one host's ranks as tasks that take no time. A task waits for what its instruction
-// waits for, in its own plan and in those of other ranks.
+// waits for, in its own plan and in other ranks' plans.
 class Rehearsal {
   public:
     Rehearsal(std::span<const StepPlan> plans, size_t ranks) : plans_(plans), ranks_(ranks) {

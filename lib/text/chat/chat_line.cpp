@@ -4,6 +4,8 @@
 #include "text/chat/row_columns.h"
 #include "text/chat_template/values/compare.h"
 #include "text/chat_template/values/json_text.h"
+#include "text/chat_template/values/members.h"
+#include "text/unicode/code_points.h"
 
 #include "base/text.h"
 #include "base/text/rendering_names.h"
@@ -32,7 +34,7 @@ constexpr std::array<std::string_view, 2> kSystemColumns = {"system", "system_pr
 
 jinja::Values of_role(const Value& value, std::string_view role, const std::string& where) {
     if (value.is(Kind::kText)) return {message_of(role, value.text())};
-    if (value.is(Kind::kDict)) return messages_of(jinja::new_list(nullptr, {value}), where);
+    if (value.is(Kind::kDict)) return messages_of(jinja::plain_list({value}), where);
     if (!value.is(Kind::kList)) throw RowFault(where + ": a text is due, or a list of messages");
     return messages_of(value, where);
 }
@@ -48,7 +50,8 @@ bool is_same(const jinja::Values& a, const jinja::Values& b, size_t count) {
     return true;
 }
 
-// Where two texts part, a blank before and no character cut in two.
+// Returns the length of the shared beginning of two texts, without a blank at its end and with no
+// character cut in two.
 size_t shared_bytes(const std::string& a, const std::string& b) {
     size_t shared = 0;
     while (shared < std::min(a.size(), b.size()) && a[shared] == b[shared]) ++shared;
@@ -147,8 +150,29 @@ class RowReader {
         throw RowFault(fmt::format(
             "the row has {}, and none of text; messages; conversations; a question (instruction, "
             "prompt, question, query, problem or input) and its answer (output, response, "
-            "completion, answer or solution); chosen and rejected",
-            keys.empty() ? "no keys" : "the keys " + join(keys, ", ")));
+            "completion, answer or solution); chosen and rejected{}",
+            keys.empty() ? "no keys" : "the keys " + join(keys, ", "), meant_text()));
+    }
+
+    // Returns the words for what the keys of a row without columns may mean; empty: nothing known.
+    [[nodiscard]] std::string meant_text() const {
+        for (const auto& [key, value] : row_.dict().entries) {
+            const std::string name = printable(key.text());
+            const std::string known = lower(trim(key.text()));
+            if (known == "input_ids")
+                return "; tokens are made here: give the text that they were made of";
+            if (known != key.text() && std::ranges::count(row_columns(), known) > 0)
+                return fmt::format("; did you mean `{}`? Name the keys in small letters", known);
+            if (value.is(Kind::kList) && !value.items().empty() &&
+                value.items().front().is(Kind::kDict))
+                return fmt::format(
+                    "; if `{0}` is the list of rows: jq -c '.\"{0}\"[]' FILE > rows.jsonl", name);
+            if (value.is(Kind::kDict) && (jinja::member(value, "messages") != nullptr ||
+                                          jinja::member(value, "prompt") != nullptr))
+                return fmt::format("; if `{0}` is the row: jq -c '.\"{0}\"' FILE > rows.jsonl",
+                                   name);
+        }
+        return "";
     }
 
     void read_text() {
@@ -326,9 +350,9 @@ class RowReader {
         if (input == nullptr || !input->is(Kind::kDict)) return question(nullptr);
         // OpenAI's: the prompt and its tools are an object.
         columns_.count_as_read("input");
-        const Value* messages = jinja::find_key(input->dict(), "messages");
+        const Value* messages = jinja::member(*input, "messages");
         if (messages == nullptr) throw RowFault("input.messages: a list of messages is due");
-        if (const Value* tools = jinja::find_key(input->dict(), "tools"); tools != nullptr)
+        if (const Value* tools = jinja::member(*input, "tools"); tools != nullptr)
             sample_.tools = list_of(*tools, "input.tools");
         is_asked_by_text_ = is_continued_ = false;
         return messages_of(*messages, "input.messages");
@@ -395,7 +419,7 @@ class RowReader {
 
     [[nodiscard]] static bool says_something(const Value& message) {
         for (const char* more : {"tool_calls", "function_call", "reasoning_content", "thinking"})
-            if (const Value* value = jinja::find_key(message.dict(), more);
+            if (const Value* value = jinja::member(message, more);
                 value != nullptr && !value->is(Kind::kNone) &&
                 !(value->is(Kind::kText) && trim(value->text()).empty()) &&
                 !(value->is(Kind::kList) && value->items().empty()))
@@ -414,7 +438,7 @@ class RowReader {
     void require_words(const jinja::Values& messages, const std::string& where) const {
         for (size_t i = sample_.prompt_messages; i < messages.size(); ++i) {
             if (role_of(messages[i]) != "assistant") continue;
-            const Value* calls = jinja::find_key(messages[i].dict(), "tool_calls");
+            const Value* calls = jinja::member(messages[i], "tool_calls");
             const bool has_calls =
                 calls != nullptr && calls->is(Kind::kList) && !calls->items().empty();
             if (has_calls || !trim(content_text(messages[i])).empty()) return;
@@ -464,10 +488,10 @@ class RowReader {
         if (functions.is(Kind::kNone)) return;
         jinja::Values tools;
         for (const Value& function : functions.items())
-            tools.push_back(jinja::new_dict(
-                nullptr, {{jinja::new_text(nullptr, "type"), jinja::new_text(nullptr, "function")},
-                          {jinja::new_text(nullptr, "function"), function}}));
-        sample_.tools = jinja::new_list(nullptr, std::move(tools));
+            tools.push_back(
+                jinja::plain_dict({{jinja::plain_text("type"), jinja::plain_text("function")},
+                                   {jinja::plain_text("function"), function}}));
+        sample_.tools = jinja::plain_list(std::move(tools));
     }
 
     const Value& row_;
@@ -492,7 +516,14 @@ ChatLine parse_chat_line(std::string_view line) {
     } catch (const RowFault& fault) {
         result.reason = fault.what();
     } catch (const jinja::Fault& fault) {
-        result.reason = printable(fault.what());
+        const size_t text_end = valid_utf8_prefix(line);
+        result.reason =
+            text_end == line.size()
+                ? printable(fault.what())
+                : fmt::format(
+                      "no JSON at byte {}: it is no UTF-8; a file of Latin-1 becomes it by: iconv "
+                      "-f LATIN1 -t UTF-8 FILE | dslaunch data prepare - …",
+                      text_end + 1);
     }
     return result;
 }

@@ -1,7 +1,7 @@
 #include "text/chat/chat_messages.h"
 
-#include "text/chat_template/values/compare.h"
 #include "text/chat_template/values/json_text.h"
+#include "text/chat_template/values/members.h"
 
 #include "base/text.h"
 
@@ -65,12 +65,8 @@ std::string shown_word(std::string_view word) {
     return fmt::format("\"{}{}\"", text, word.size() > kShownWordMax ? "…" : "");
 }
 
-Value plain(std::string_view text) {
-    return jinja::new_text(nullptr, std::string(text));
-}
-
 const Value* find(const Value& message, std::string_view key) {
-    const Value* value = jinja::find_key(message.dict(), key);
+    const Value* value = jinja::member(message, key);
     return value == nullptr || value->is(Kind::kNone) ? nullptr : value;
 }
 
@@ -80,12 +76,12 @@ const SpeakerRole* speaker_of(std::string_view word) {
     return found == kSpeakers.end() ? nullptr : found;
 }
 
-// MESSAGE with ENTRIES before its own, of which those of LEFT_OUT are left out.
+// Returns MESSAGE with ENTRIES before its own, and without the keys LEFT_OUT.
 Value with_entries(std::vector<jinja::Entry> entries, const Value& message,
                    std::initializer_list<std::string_view> left_out) {
     for (const jinja::Entry& entry : message.dict().entries)
         if (std::ranges::count(left_out, entry.first.text()) == 0) entries.push_back(entry);
-    return jinja::new_dict(nullptr, std::move(entries));
+    return jinja::plain_dict(std::move(entries));
 }
 
 // A call of OpenAI's form: CALL has a name, and arguments or parameters.
@@ -97,10 +93,10 @@ Value tool_call_of(const Value& call, const std::string& where) {
     if (arguments == nullptr) arguments = find(call, "parameters");
     if (name == nullptr || !name->is(Kind::kText) || arguments == nullptr)
         throw RowFault(where + due);
-    const Value function =
-        jinja::new_dict(nullptr, {{plain("name"), *name}, {plain("arguments"), *arguments}});
-    return jinja::new_dict(nullptr,
-                           {{plain("type"), plain("function")}, {plain("function"), function}});
+    const Value function = jinja::plain_dict(
+        {{jinja::plain_text("name"), *name}, {jinja::plain_text("arguments"), *arguments}});
+    return jinja::plain_dict({{jinja::plain_text("type"), jinja::plain_text("function")},
+                              {jinja::plain_text("function"), function}});
 }
 
 // The calls that VALUE names: an object or several, or JSON that says them.
@@ -120,7 +116,7 @@ Value tool_calls_of(const Value& value, const std::string& where) {
     } else {
         calls.push_back(tool_call_of(held, where));
     }
-    return jinja::new_list(nullptr, std::move(calls));
+    return jinja::plain_list(std::move(calls));
 }
 
 Value message_of_speaker(const Value& turn, const std::string& where) {
@@ -137,11 +133,12 @@ Value message_of_speaker(const Value& turn, const std::string& where) {
                                    shown_word(from->text())));
     std::vector<jinja::Entry> entries;
     if (speaker->role == kCaller) {
-        entries = {{plain("role"), plain("assistant")},
-                   {plain("content"), plain("")},
-                   {plain("tool_calls"), tool_calls_of(*value, where + ".value")}};
+        entries = {{jinja::plain_text("role"), jinja::plain_text("assistant")},
+                   {jinja::plain_text("content"), jinja::plain_text("")},
+                   {jinja::plain_text("tool_calls"), tool_calls_of(*value, where + ".value")}};
     } else {
-        entries = {{plain("role"), plain(speaker->role)}, {plain("content"), *value}};
+        entries = {{jinja::plain_text("role"), jinja::plain_text(speaker->role)},
+                   {jinja::plain_text("content"), *value}};
     }
     return with_entries(std::move(entries), turn,
                         {"from", "value", "role", "content", "tool_calls"});
@@ -160,11 +157,12 @@ Value message_of_role(const Value& message, const std::string& where) {
     const bool calls = call != nullptr && find(message, "tool_calls") == nullptr;
     if (!is_renamed && !calls) return message;
     std::vector<jinja::Entry> entries = {
-        {plain("role"), is_renamed ? plain(speaker->role) : *role}};
-    const Value* content = jinja::find_key(message.dict(), "content");
-    if (content != nullptr) entries.emplace_back(plain("content"), *content);
+        {jinja::plain_text("role"), is_renamed ? jinja::plain_text(speaker->role) : *role}};
+    const Value* content = jinja::member(message, "content");
+    if (content != nullptr) entries.emplace_back(jinja::plain_text("content"), *content);
     if (!calls) return with_entries(std::move(entries), message, {"role", "content"});
-    entries.emplace_back(plain("tool_calls"), tool_calls_of(*call, where + ".function_call"));
+    entries.emplace_back(jinja::plain_text("tool_calls"),
+                         tool_calls_of(*call, where + ".function_call"));
     return with_entries(std::move(entries), message,
                         {"role", "content", "tool_calls", "function_call"});
 }
@@ -177,7 +175,8 @@ jinja::Values messages_of_turn(const Value& turn) {
         if (question != nullptr && question->is(Kind::kText) && answer != nullptr &&
             answer->is(Kind::kText))
             return {message_of("user", question->text()),
-                    with_entries({{plain("role"), plain("assistant")}, {plain("content"), *answer}},
+                    with_entries({{jinja::plain_text("role"), jinja::plain_text("assistant")},
+                                  {jinja::plain_text("content"), *answer}},
                                  turn, {keys.question, keys.answer, "role", "content"})};
     }
     return {};
@@ -189,9 +188,9 @@ void add_messages(jinja::Values& messages, const Value& one, const std::string& 
         return;
     }
     if (!one.is(Kind::kDict)) throw RowFault(where + ": an object with role and content is due");
-    if (jinja::find_key(one.dict(), "role") != nullptr) {
+    if (jinja::member(one, "role") != nullptr) {
         messages.push_back(message_of_role(one, where));
-    } else if (jinja::find_key(one.dict(), "from") != nullptr) {
+    } else if (jinja::member(one, "from") != nullptr) {
         messages.push_back(message_of_speaker(one, where));
     } else if (const jinja::Values turn = messages_of_turn(one); !turn.empty()) {
         messages.insert(messages.end(), turn.begin(), turn.end());
@@ -232,22 +231,22 @@ void check_learning(const Value& message, const std::string& role, const std::st
 
 void check_part(const Value& part, const std::string& where) {
     if (!part.is(Kind::kDict)) throw RowFault(where + ": an object with type and text is due");
-    const Value* type = jinja::find_key(part.dict(), "type");
+    const Value* type = jinja::member(part, "type");
     if (type == nullptr || !type->is(Kind::kText))
         throw RowFault(where + ".type: a text is due, as \"text\"");
     if (type->text() != "text")
         throw RowFault(fmt::format("{}.type: {} is no text, and only text can be trained", where,
                                    shown_word(type->text())));
-    const Value* text = jinja::find_key(part.dict(), "text");
+    const Value* text = jinja::member(part, "text");
     if (text == nullptr || !text->is(Kind::kText)) throw RowFault(where + ".text: a text is due");
 }
 
 void check_message(const Value& message, const std::string& where) {
-    const Value* role = jinja::find_key(message.dict(), "role");
+    const Value* role = jinja::member(message, "role");
     if (role == nullptr || !role->is(Kind::kText) || role->text().empty())
         throw RowFault(where + ".role: a text is due, as \"user\"");
-    const Value* content = jinja::find_key(message.dict(), "content");
-    const Value* calls = jinja::find_key(message.dict(), "tool_calls");
+    const Value* content = jinja::member(message, "content");
+    const Value* calls = jinja::member(message, "tool_calls");
     const bool has_calls = calls != nullptr && !calls->is(Kind::kNone);
     check_learning(message, role->text(), where);
     if (has_calls && !calls->is(Kind::kList)) throw RowFault(where + ".tool_calls: a list is due");
@@ -256,7 +255,7 @@ void check_message(const Value& message, const std::string& where) {
         throw RowFault(where + ".content: a text is due, or tool_calls beside it");
     }
     if (content->is(Kind::kText)) return;
-    // What a tool gives may be an object of its own.
+    // A tool's result may be an object of its own.
     if (role->text() == "tool" && content->is(Kind::kDict)) return;
     if (!content->is(Kind::kList))
         throw RowFault(where + ".content: a text or a list of parts is due");
@@ -267,26 +266,24 @@ void check_message(const Value& message, const std::string& where) {
 }  // namespace
 
 Value message_of(std::string_view role, std::string_view content) {
-    return jinja::new_dict(nullptr,
-                           {{plain("role"), plain(role)}, {plain("content"), plain(content)}});
+    return jinja::plain_dict({{jinja::plain_text("role"), jinja::plain_text(role)},
+                              {jinja::plain_text("content"), jinja::plain_text(content)}});
 }
 
 std::string content_text(const Value& message) {
-    const Value* content = jinja::find_key(message.dict(), "content");
+    const Value* content = jinja::member(message, "content");
     if (content == nullptr) return "";
     if (content->is(Kind::kText)) return content->text();
     std::string text;
     if (content->is(Kind::kList))
         for (const Value& part : content->items())
-            if (part.is(Kind::kDict))
-                if (const Value* piece = jinja::find_key(part.dict(), "text");
-                    piece != nullptr && piece->is(Kind::kText))
-                    text += piece->text();
+            if (const std::string* piece = jinja::text_member(part, "text"); piece != nullptr)
+                text += *piece;
     return text;
 }
 
 const std::string& role_of(const Value& message) {
-    return jinja::find_key(message.dict(), "role")->text();
+    return jinja::member(message, "role")->text();
 }
 
 bool is_learned(const Value& message) {
@@ -295,6 +292,11 @@ bool is_learned(const Value& message) {
 }
 
 jinja::Values messages_of(const Value& value, const std::string& where) {
+    if (value.is(Kind::kText) && trim(value.text()).starts_with('['))
+        throw RowFault(fmt::format(
+            "{0}: a list of messages is due, and this is a text that holds one; in Python: "
+            "row[\"{0}\"] = ast.literal_eval(row[\"{0}\"]), or json.loads",
+            where));
     if (!value.is(Kind::kList)) throw RowFault(where + ": a list of messages is due");
     if (value.items().empty()) throw RowFault(where + ": the list has no message");
     jinja::Values messages;

@@ -1,7 +1,7 @@
 #include "text/chat/row_columns.h"
 
 #include "text/chat/chat_messages.h"
-#include "text/chat_template/values/compare.h"
+#include "text/chat_template/values/members.h"
 
 #include "base/check.h"
 #include "base/text.h"
@@ -9,7 +9,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
 
 namespace dslaunch::text {
 namespace {
@@ -31,10 +33,11 @@ enum class Counts {
     kAsFlag,        // it is false or 0
 };
 
-struct Column {
-    std::string_view name;
-    Counts counts = Counts::kUnlessSaid;
-    std::string_view why;  // what it would change, and what to do
+// Columns that count alike, between blanks, and what they would change with what to do.
+struct ColumnGroup {
+    Counts counts;
+    std::string_view why;
+    std::string_view names;
 };
 
 constexpr std::string_view kPart =
@@ -55,78 +58,38 @@ constexpr std::string_view kOneMessage =
     "it says that the text is one message of a conversation, which a row with `messages` holds "
     "whole";
 
-constexpr std::array kColumns = std::to_array<Column>({
-    {"chosen", Counts::kUnlessSaid, kPart},
-    {"rejected", Counts::kUnlessSaid, kPart},
-    {"chosen_response", Counts::kUnlessSaid, kPart},
-    {"rejected_response", Counts::kUnlessSaid, kPart},
-    {"preferred_output", Counts::kUnlessSaid, kPart},
-    {"non_preferred_output", Counts::kUnlessSaid, kPart},
-    {"messages", Counts::kUnlessSaid, kPart},
-    {"conversations", Counts::kUnlessSaid, kPart},
-    {"conversation", Counts::kUnlessSaid, kPart},
-    {"instruction", Counts::kUnlessSaid, kPart},
-    {"prompt", Counts::kUnlessSaid, kPart},
-    {"question", Counts::kUnlessSaid, kPart},
-    {"query", Counts::kUnlessSaid, kPart},
-    {"problem", Counts::kUnlessSaid, kPart},
-    {"input", Counts::kUnlessSaid, kPart},
-    {"inputs", Counts::kUnlessSaid, kPart},
-    {"context", Counts::kUnlessSaid, kPart},
-    {"output", Counts::kAsAnswer, kPart},
-    {"response", Counts::kAsAnswer, kPart},
-    {"completion", Counts::kAsAnswer, kPart},
-    {"answer", Counts::kAsAnswer, kPart},
-    {"solution", Counts::kAsAnswer, kPart},
-    {"targets", Counts::kAsAnswer, kPart},
-    {"text", Counts::kUnlessSaid, kPart},
-    {"system", Counts::kUnlessSaid, kPart},
-    {"system_prompt", Counts::kUnlessSaid, kPart},
-    {"history", Counts::kUnlessSaid, kPart},
-    {"tools", Counts::kAlways, kPart},
-    {"functions", Counts::kAlways, kPart},
-    {"documents", Counts::kAlways, kPart},
-    {"chat_template_kwargs", Counts::kNever, kPart},
-    {"choices", Counts::kBesideAnswer, kPart},
-    {"options", Counts::kBesideAnswer, kPart},
-    {"reasoning", Counts::kBesideAnswer, kPart},
-    {"reasoning_content", Counts::kBesideAnswer, kPart},
-    {"thinking", Counts::kBesideAnswer, kPart},
-    {"chain_of_thought", Counts::kBesideAnswer, kPart},
-    {"cot", Counts::kBesideAnswer, kPart},
-    {"image", Counts::kAlways, kMedia},
-    {"images", Counts::kAlways, kMedia},
-    {"video", Counts::kAlways, kMedia},
-    {"videos", Counts::kAlways, kMedia},
-    {"audio", Counts::kAlways, kMedia},
-    {"audios", Counts::kAlways, kMedia},
-    {"input_ids", Counts::kAlways, kTokens},
-    {"completion_mask", Counts::kAlways, kTokens},
-    {"assistant_masks", Counts::kAlways, kTokens},
-    {"label", Counts::kAsLabel, kLabel},
-    {"labels", Counts::kAsLabel, kLabel},
-    {"kto_tag", Counts::kAsLabel, kLabel},
-    {"weight", Counts::kAsWeight, kWeight},
-    {"sample_weight", Counts::kAsWeight, kWeight},
-    {"train", Counts::kAsFlag, kUnlearned},
-    {"training", Counts::kAsFlag, kUnlearned},
-    {"trainable", Counts::kAsFlag, kUnlearned},
-    {"loss", Counts::kAsFlag, kUnlearned},
-    {"loss_mask", Counts::kAlways, kMask},
-    {"ref_chosen_logps", Counts::kBesidePair, kReference},
-    {"ref_rejected_logps", Counts::kBesidePair, kReference},
-    {"reference_chosen_logps", Counts::kBesidePair, kReference},
-    {"reference_rejected_logps", Counts::kBesidePair, kReference},
-    {"role", Counts::kBesideText, kOneMessage},
-    {"from", Counts::kBesideText, kOneMessage},
-    {"parent_id", Counts::kBesideText, kOneMessage},
-});
+constexpr ColumnGroup kGroups[] = {
+    {Counts::kUnlessSaid, kPart,
+     "chosen rejected chosen_response rejected_response preferred_output "
+     "non_preferred_output messages conversations conversation instruction prompt "
+     "question query problem input inputs context text system system_prompt history"},
+    {Counts::kAsAnswer, kPart, "output response completion answer solution targets"},
+    {Counts::kAlways, kPart, "tools functions documents"},
+    {Counts::kNever, kPart, "chat_template_kwargs"},
+    {Counts::kBesideAnswer, kPart,
+     "choices options reasoning reasoning_content thinking chain_of_thought cot"},
+    {Counts::kAlways, kMedia, "image images video videos audio audios"},
+    {Counts::kAlways, kTokens, "input_ids completion_mask assistant_masks"},
+    {Counts::kAsLabel, kLabel, "label labels kto_tag"},
+    {Counts::kAsWeight, kWeight, "weight sample_weight"},
+    {Counts::kAsFlag, kUnlearned, "train training trainable loss"},
+    {Counts::kAlways, kMask, "loss_mask"},
+    {Counts::kBesidePair, kReference,
+     "ref_chosen_logps ref_rejected_logps reference_chosen_logps "
+     "reference_rejected_logps"},
+    {Counts::kBesideText, kOneMessage, "role from parent_id"},
+};
 
-constexpr auto kNames = [] {
-    std::array<std::string_view, kColumns.size()> names;
-    for (size_t i = 0; i < names.size(); ++i) names[i] = kColumns[i].name;
-    return names;
-}();
+using Columns = std::map<std::string, const ColumnGroup*, std::less<>>;
+const Columns& columns() {
+    static const Columns table = [] {
+        Columns made;
+        for (const ColumnGroup& group : kGroups)
+            for (const std::string& name : split(group.names, ' ')) made[name] = &group;
+        return made;
+    }();
+    return table;
+}
 
 bool is_nothing(const Value& value) {
     if (value.is(Kind::kNone)) return true;
@@ -211,7 +174,8 @@ std::optional<double> number_in(const Value& value) {
 }
 
 // True if COLUMN with VALUE would change what SAMPLE teaches.
-bool changes(const Column& column, const Value& value, const ChatSample& sample, const Said& said) {
+bool changes(const ColumnGroup& column, const Value& value, const ChatSample& sample,
+             const Said& said) {
     const bool is_text = sample.format == ChatFormat::kText;
     const bool is_pair = sample.format == ChatFormat::kPreference;
     const bool is_chat =
@@ -250,12 +214,17 @@ bool changes(const Column& column, const Value& value, const ChatSample& sample,
 }  // namespace
 
 std::span<const std::string_view> row_columns() {
-    return kNames;
+    static const std::vector<std::string_view> names = [] {
+        std::vector<std::string_view> all;
+        for (const auto& [name, group] : columns()) all.push_back(name);
+        return all;
+    }();
+    return names;
 }
 
 const Value* RowColumns::find(std::string_view name) const {
-    DSL_CHECK(std::ranges::count(kNames, name) == 1, "{} is no column of a row", name);
-    const Value* value = jinja::find_key(row_.dict(), name);
+    DSL_CHECK(columns().contains(name), "{} is no column of a row", name);
+    const Value* value = jinja::member(row_, name);
     return value == nullptr || value->is(Kind::kNone) ? nullptr : value;
 }
 
@@ -290,15 +259,15 @@ std::vector<std::string> RowColumns::unread(const ChatSample& sample) const {
     for (const auto& [key, value] : row_.dict().entries) {
         const std::string& name = key.text();
         if (read_.contains(name) || is_nothing(value)) continue;
-        const auto column = std::ranges::find(kColumns, name, &Column::name);
-        if (column == kColumns.end()) {
+        const auto column = columns().find(name);
+        if (column == columns().end()) {
             names.push_back(name);
             continue;
         }
         if (!said) said.emplace(sample);
-        if (changes(*column, value, sample, *said))
+        if (changes(*column->second, value, sample, *said))
             throw RowFault(fmt::format("{}: in a row of the form `{}` {}", name,
-                                       chat_format_name(sample.format), column->why));
+                                       chat_format_name(sample.format), column->second->why));
         const bool is_copy = !value.is_number() && said->holds(value);
         if (!is_copy) names.push_back(name);
     }

@@ -1,8 +1,8 @@
 #include "text/chat/segments.h"
 
 #include "text/chat/chat_messages.h"
-#include "text/chat_template/values/compare.h"
 #include "text/chat_template/values/letters.h"
+#include "text/chat_template/values/members.h"
 
 #include "base/error.h"
 
@@ -40,8 +40,8 @@ std::string_view without_blanks_before(std::string_view text) {
     return jinja::strip_blanks(text, {.left = true, .right = false});
 }
 
-// How long the empty block of reasoning is that TEXT begins with, with the blanks around it, or the
-// rest of it where BEFORE ends with its beginning.
+// Returns the length of the empty block of reasoning that TEXT begins with, with the blanks around
+// it, or of the rest of it where BEFORE ends with its beginning.
 size_t empty_block_bytes(std::string_view before, std::string_view text) {
     const std::string_view begun = without_blanks_before(text);
     const std::string_view opened = jinja::strip_blanks(before, {.left = false, .right = true});
@@ -58,8 +58,8 @@ size_t empty_block_bytes(std::string_view before, std::string_view text) {
     return 0;
 }
 
-// How much of the prompt for an answer, OPENING, the text TURN begins with. Where they part, no tag
-// such as `<think>` is cut in two.
+// Returns how much of OPENING, the prompt for an answer, the text TURN begins with. A tag such as
+// `<think>` is not cut in two where they part.
 size_t shared_beginning(std::string_view opening, std::string_view turn) {
     const auto length =
         static_cast<size_t>(std::ranges::mismatch(opening, turn).in1 - opening.begin());
@@ -69,7 +69,7 @@ size_t shared_beginning(std::string_view opening, std::string_view turn) {
     return is_cut ? tag : length;
 }
 
-// How much of the beginning of TEXT the end of BEFORE is.
+// Returns the length of the longest end of BEFORE that TEXT begins with.
 size_t overlap(std::string_view before, std::string_view text) {
     for (size_t length = std::min(before.size(), text.size()); length > 0; --length)
         if (before.ends_with(text.substr(0, length))) return length;
@@ -157,8 +157,8 @@ class AnswerFinder {
     [[nodiscard]] RenderedChat rendered(const jinja::Values& messages, size_t count,
                                         bool add_generation_prompt, bool may_think = true) const {
         ChatInput input;
-        input.messages = jinja::new_list(
-            nullptr, jinja::Values(messages.begin(), messages.begin() + long(count)));
+        input.messages =
+            jinja::plain_list(jinja::Values(messages.begin(), messages.begin() + long(count)));
         input.tools = sample_.tools;
         input.documents = sample_.documents;
         input.add_generation_prompt = add_generation_prompt;
@@ -193,8 +193,8 @@ class AnswerFinder {
         return outer.begin_bytes <= inner.begin_bytes && inner.end_bytes <= outer.end_bytes;
     }
 
-    // What the loops of CHAT print for message INDEX outside what they print for others; nothing
-    // unless it is one range.
+    // Returns the range that the loops of CHAT print for message INDEX alone; nothing unless it is
+    // one range.
     [[nodiscard]] static std::optional<TextRange> turn_of(const RenderedChat& chat, size_t index) {
         std::optional<TextRange> turn;
         for (const MessageRange& one : chat.by_message) {
@@ -307,7 +307,7 @@ class AnswerFinder {
             if (!header) return std::nullopt;
             range.begin_bytes += *header;
         }
-        // What the last message's end adds to a text, it may add to this one too.
+        // This turn too may end with the text that follows a last message.
         const auto alone = index + 1 == messages_.size()
                                ? std::optional(whole_)
                                : try_rendered(index + 1, /*add_generation_prompt=*/false);
@@ -319,13 +319,13 @@ class AnswerFinder {
         return range;
     }
 
-    // How much of TURN, that of message INDEX, is the prompt for an answer, which ends the text
-    // ASKED with. Nothing: it is not known.
+    // Returns how much of TURN, the text of message INDEX, is the prompt for an answer, with which
+    // the text ASKED ends. Nothing: it is not known.
     [[nodiscard]] std::optional<size_t> header_bytes(size_t index,
                                                      const std::optional<RenderedChat>& asked,
                                                      std::string_view turn) const {
         if (!asked) {
-            // As a user's first word would be answered.
+            // The prompt with which a user's first word would be answered.
             try {
                 const jinja::Values other = {message_of("user", "a")};
                 const std::string before = rendered(other, 1, false).text;
@@ -346,7 +346,7 @@ class AnswerFinder {
         return shared > 0 ? shared : overlap(text, turn);
     }
 
-    // How much of the answer RANGE of message INDEX is a block of reasoning without reasoning that
+    // Returns how much of the answer RANGE of message INDEX is an empty block of reasoning that
     // the template puts there, or the rest of one whose beginning the model is asked with: what it
     // is asked with where it is not to think.
     [[nodiscard]] size_t own_block_bytes(size_t index, TextRange range) const {
@@ -379,7 +379,7 @@ class AnswerFinder {
         return TextRange{*begin, *end};
     }
 
-    // What an answer says, without blanks at its ends and without the reasoning before it.
+    // Returns an answer without blanks at its ends and without the reasoning before it.
     [[nodiscard]] static std::string_view final_part(std::string_view content) {
         constexpr std::string_view kReasoningEnd = "</think>";
         const size_t at = content.rfind(kReasoningEnd);
@@ -391,16 +391,17 @@ class AnswerFinder {
     // that instead, and nothing else in the whole text changes.
     [[nodiscard]] std::optional<TextRange> by_content(size_t index) const {
         constexpr std::string_view kOther = "\uE0F1another answer\uE0F2";
-        const Value* content = jinja::find_key(messages_[index].dict(), "content");
-        if (content == nullptr || !content->is(Kind::kText)) return std::nullopt;
-        const std::string& said = content->text();
+        const std::string* content = jinja::text_member(messages_[index], "content");
+        if (content == nullptr) return std::nullopt;
+        const std::string& said = *content;
         const std::string_view part = final_part(said);
         if (part.empty() || whole_.text.find(kOther) != std::string::npos) return std::nullopt;
         const size_t part_begin = size_t(part.data() - said.data());
         std::string changed = said;
         changed.replace(part_begin, part.size(), kOther);
         jinja::Values messages = messages_;
-        messages[index] = with_content(messages_[index], changed);
+        messages[index] =
+            jinja::with_member(messages_[index], "content", jinja::plain_text(changed));
         std::string text;
         try {
             text = rendered(messages, messages.size(), false).text;
@@ -416,16 +417,8 @@ class AnswerFinder {
         return TextRange{has_lead ? at - lead.size() : at, turn_end(index, part, at + part.size())};
     }
 
-    [[nodiscard]] static Value with_content(const Value& message, const std::string& content) {
-        std::vector<jinja::Entry> entries = message.dict().entries;
-        for (auto& [key, value] : entries)
-            if (key.is(Kind::kText) && key.text() == "content")
-                value = jinja::new_text(nullptr, content);
-        return jinja::new_dict(nullptr, std::move(entries));
-    }
-
-    // Where the turn of message INDEX ends, whose content PART ends at END: behind what stands
-    // behind it when the message is the last one, if the same follows here.
+    // Returns where message INDEX's turn ends, whose content PART ends at END. Text that the
+    // template writes after a last message belongs to the turn if it also follows here.
     [[nodiscard]] size_t turn_end(size_t index, std::string_view part, size_t end) const {
         std::string alone;
         try {
@@ -451,11 +444,15 @@ class AnswerFinder {
 
 }  // namespace
 
+const jinja::Values& messages_of_side(const ChatSample& sample, PreferenceSide side) {
+    const bool is_rejected =
+        sample.format == ChatFormat::kPreference && side == PreferenceSide::kRejected;
+    return is_rejected ? sample.rejected : sample.messages;
+}
+
 SegmentedText render_segments(const ChatSample& sample, const ChatTemplate* chat,
                               const SegmentOptions& options) {
-    const bool is_rejected =
-        sample.format == ChatFormat::kPreference && options.side == PreferenceSide::kRejected;
-    const jinja::Values& messages = is_rejected ? sample.rejected : sample.messages;
+    const jinja::Values& messages = messages_of_side(sample, options.side);
     if (chat == nullptr || sample.format == ChatFormat::kText) return plain_form(sample, messages);
     return AnswerFinder(sample, *chat, messages, options.rendering).run();
 }

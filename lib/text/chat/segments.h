@@ -25,6 +25,9 @@ struct [[nodiscard]] SegmentedText {
 
 enum class PreferenceSide { kChosen, kRejected };
 
+// Returns the conversation of SAMPLE with the answer of SIDE, if it is a pair.
+[[nodiscard]] const jinja::Values& messages_of_side(const ChatSample& sample, PreferenceSide side);
+
 struct SegmentOptions {
     PreferenceSide side = PreferenceSide::kChosen;  // of a kPreference sample
     TemplateOptions rendering;

@@ -1,23 +1,19 @@
 #include "text/chat_template/chat_template.h"
 
-#include "text/chat_template/filters/filters.h"
-#include "text/chat_template/filters/tests.h"
-#include "text/chat_template/language/statements.h"
-#include "text/chat_template/language/syntax_fault.h"
-#include "text/chat_template/message_forms.h"
-#include "text/chat_template/run/interpreter.h"
-#include "text/chat_template/values/compare.h"
-#include "text/chat_template/values/json_text.h"
-#include "text/chat_template/values/letters.h"
-
-#include "base/error.h"
-#include "base/text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "text/chat_template/language/syntax.h"
+#include "text/chat_template/message_forms.h"
+#include "text/chat_template/run/interpreter.h"
+#include "text/chat_template/values/json_text.h"
+#include "text/chat_template/values/letters.h"
+#include "text/chat_template/values/members.h"
+#include "text/unicode/code_points.h"
 
 namespace dslaunch::text {
 namespace {
@@ -29,12 +25,6 @@ constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 constexpr size_t kSourceBytesMax = size_t{4} << 20;
 constexpr size_t kMessageBytesMax = 2000;
 
-constexpr jinja::KnownNames kKnownNames{jinja::is_filter_name, jinja::is_test_name};
-
-Value plain_text(std::string text) {
-    return jinja::new_text(nullptr, std::move(text));
-}
-
 std::tm local_now() {
     const std::time_t seconds = std::time(nullptr);
     std::tm now{};
@@ -42,37 +32,31 @@ std::tm local_now() {
     return now;
 }
 
-// A message without the keys whose value is none, but for a content beside calls, of which
-// in_form() decides; and its reasoning, which has had several names, under those that templates
+// Returns MESSAGE without the keys whose value is none, but for a content beside calls, of which
+// in_form() decides; with its reasoning, which has had several names, under those that templates
 // read.
 Value prepared_message(const Value& message) {
-    std::vector<jinja::Entry> entries;
-    const Value* calls = jinja::find_key(message.dict(), "tool_calls");
+    std::vector<jinja::Entry> entries = message.dict().entries;
+    const Value* calls = jinja::member(message, "tool_calls");
     const bool has_calls = calls != nullptr && calls->is(Kind::kList) && !calls->items().empty();
-    const auto is_content = [](const Value& key) {
-        return key.is(Kind::kText) && key.text() == "content";
-    };
-    for (const auto& entry : message.dict().entries)
-        if (!entry.second.is(Kind::kNone) || (has_calls && is_content(entry.first)))
-            entries.push_back(entry);
-    Value reasoning = Value::none();
-    for (const char* name : {"reasoning", "thinking", "reasoning_content"})
-        for (const auto& [key, value] : entries)
-            if (key.is(Kind::kText) && key.text() == name) reasoning = value;
-    if (reasoning.is(Kind::kNone)) return jinja::new_dict(nullptr, std::move(entries));
+    std::erase_if(entries, [&](const jinja::Entry& entry) {
+        return entry.second.is(Kind::kNone) && !(has_calls && jinja::has_name(entry, "content"));
+    });
     const auto find = [&](std::string_view name) {
-        return std::find_if(entries.begin(), entries.end(), [&](const jinja::Entry& entry) {
-            return entry.first.is(Kind::kText) && entry.first.text() == name;
-        });
+        return std::ranges::find_if(
+            entries, [&](const jinja::Entry& entry) { return jinja::has_name(entry, name); });
     };
-    if (find("thinking") == entries.end())
-        entries.insert(entries.begin(), {plain_text("thinking"), reasoning});
+    std::optional<Value> reasoning;
+    for (const char* name : {"reasoning", "thinking", "reasoning_content"})
+        if (const auto held = find(name); held != entries.end()) reasoning = held->second;
+    if (reasoning && find("thinking") == entries.end())
+        entries.insert(entries.begin(), {jinja::plain_text("thinking"), *reasoning});
     if (const auto held = find("reasoning_content"); held != entries.end()) {
-        held->second = reasoning;
-    } else {
-        entries.emplace_back(plain_text("reasoning_content"), reasoning);
+        held->second = *reasoning;
+    } else if (reasoning) {
+        entries.emplace_back(jinja::plain_text("reasoning_content"), *reasoning);
     }
-    return jinja::new_dict(nullptr, std::move(entries));
+    return jinja::plain_dict(std::move(entries));
 }
 
 jinja::Values prepared_messages(const std::string& name, const Value& messages,
@@ -100,33 +84,26 @@ jinja::Values prepared_messages(const std::string& name, const Value& messages,
     return prepared;
 }
 
-Value with_entry(const Value& dict, std::string_view key, const Value& value) {
-    std::vector<jinja::Entry> entries = dict.dict().entries;
-    for (auto& [name, held] : entries)
-        if (name.is(Kind::kText) && name.text() == key) held = value;
-    return jinja::new_dict(nullptr, std::move(entries));
-}
-
-// CONTENT with the tag behind its last text. FINAL becomes that text. Nothing: it has none.
+// Returns CONTENT with the tag after its last text, which becomes FINAL. Nothing: it has none.
 std::optional<Value> tagged_content(const Value& content, std::string& final) {
     if (content.is(Kind::kText)) {
         final = content.text();
-        return plain_text(final + std::string(kContinueTag));
+        return jinja::plain_text(final + std::string(kContinueTag));
     }
     if (!content.is(Kind::kList)) return std::nullopt;
     jinja::Values parts = content.items();
     for (size_t i = parts.size(); i-- > 0;) {
-        if (!parts[i].is(Kind::kDict)) continue;
-        const Value* text = jinja::find_key(parts[i].dict(), "text");
-        if (text == nullptr || !text->is(Kind::kText)) continue;
-        final = text->text();
-        parts[i] = with_entry(parts[i], "text", plain_text(final + std::string(kContinueTag)));
-        return jinja::new_list(nullptr, std::move(parts));
+        const std::string* text = jinja::text_member(parts[i], "text");
+        if (text == nullptr) continue;
+        final = *text;
+        parts[i] = jinja::with_member(parts[i], "text",
+                                      jinja::plain_text(final + std::string(kContinueTag)));
+        return jinja::plain_list(std::move(parts));
     }
     return std::nullopt;
 }
 
-// The chat up to the tag, FINAL being the text before it in the last message.
+// Returns the chat up to the tag; FINAL is the text before it in the last message.
 std::string continued_text(const std::string& name, const std::string& text,
                            const std::string& final) {
     const std::string_view tag = jinja::strip_blanks(kContinueTag);
@@ -163,19 +140,14 @@ ChatTemplate ChatTemplate::parse(std::string_view source, std::string name,
         fail(ExitCode::kInput, "{}: a chat template of {} bytes, {} at most: is it another file?",
              name, source.size(), kSourceBytesMax);
     }
-    int line = 1;
-    for (size_t i = 0; i < source.size();) {
-        const size_t length = utf8_length(source, i);
-        if (length == 0)
-            fail(ExitCode::kInput, "{}:{}: a byte that is not UTF-8: save the file as UTF-8", name,
-                 line);
-        line += source[i] == '\n' ? 1 : 0;
-        i += length;
-    }
+    const size_t valid = valid_utf8_prefix(source);
+    if (valid != source.size())
+        fail(ExitCode::kInput, "{}:{}: a byte that is not UTF-8: save the file as UTF-8", name,
+             1 + std::ranges::count(source.substr(0, valid), '\n'));
     auto parts = std::make_unique<Parts>();
     try {
-        parts->tree = jinja::parse_template(source, kKnownNames);
-    } catch (const jinja::SyntaxFault& fault) {
+        parts->tree = jinja::parse_template(source);
+    } catch (const jinja::LineFault& fault) {
         fail(ExitCode::kInput, "{}:{}: not a valid template: {}", name, fault.line(),
              printable(fault.what()));
     }
@@ -214,25 +186,10 @@ void ChatTemplate::find_forms() {
 
 RenderedChat ChatTemplate::render(const TemplateVariables& variables,
                                   const TemplateOptions& options) const {
-    return render(variables, {}, options);
-}
-
-RenderedChat ChatTemplate::render(const TemplateVariables& variables, const jinja::Values& messages,
-                                  const TemplateOptions& options) const {
     try {
-        jinja::Printed printed = jinja::run_template(parts_->tree, variables, options.limits,
-                                                     options.now ? *options.now : local_now());
-        RenderedChat chat;
-        chat.text = std::move(printed.text);
-        for (const auto& [begin, end] : printed.generated) chat.generated.push_back({begin, end});
-        std::unordered_map<const void*, size_t> numbers;
-        for (size_t i = 0; i < messages.size(); ++i) numbers.emplace(&messages[i].dict(), i);
-        for (const jinja::PrintedTurn& turn : printed.turns)
-            if (const auto found = numbers.find(turn.message); found != numbers.end())
-                chat.by_message.push_back({found->second, {turn.begin_bytes, turn.end_bytes}});
-        chat.has_lost_mark = printed.has_lost_generation;
-        return chat;
-    } catch (const jinja::RunFault& fault) {
+        return jinja::run_template(parts_->tree, variables, options.limits,
+                                   options.now ? *options.now : local_now());
+    } catch (const jinja::LineFault& fault) {
         std::string message = printable(fault.what());
         if (message.size() > kMessageBytesMax) message.resize(kMessageBytesMax);
         fail(ExitCode::kInput, "{}:{}: {}", parts_->name, fault.line(), printable(message));
@@ -261,7 +218,7 @@ RenderedChat ChatTemplate::apply(const ChatInput& input, const TemplateOptions& 
                  "add_generation_prompt begins a new one: use one of them",
                  name);
         }
-        const Value* content = jinja::find_key(messages.back().dict(), "content");
+        const Value* content = jinja::member(messages.back(), "content");
         const bool is_read = parts_->source.find("content") != std::string::npos;
         const auto tagged =
             content == nullptr || !is_read ? std::nullopt : tagged_content(*content, final);
@@ -269,10 +226,10 @@ RenderedChat ChatTemplate::apply(const ChatInput& input, const TemplateOptions& 
             fail(ExitCode::kInput, "{}: the last message has no text that could be continued",
                  name);
         }
-        messages.back() = with_entry(messages.back(), "content", *tagged);
+        messages.back() = jinja::with_member(messages.back(), "content", *tagged);
     }
     TemplateVariables variables = {
-        {"messages", jinja::new_list(nullptr, messages)},
+        {"messages", jinja::plain_list(std::move(messages))},
         {"tools", input.tools},
         {"documents", input.documents},
         {"add_generation_prompt", Value::boolean(input.add_generation_prompt)},
@@ -286,7 +243,7 @@ RenderedChat ChatTemplate::apply(const ChatInput& input, const TemplateOptions& 
     };
     add(input.more);
     add(parts_->special_tokens);
-    RenderedChat chat = render(variables, messages, options);
+    RenderedChat chat = render(variables, options);
     if (input.continue_final_message) {
         chat.by_message.clear();
         chat.text = continued_text(name, chat.text, final);

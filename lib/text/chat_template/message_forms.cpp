@@ -1,15 +1,14 @@
 #include "text/chat_template/message_forms.h"
 
-#include "text/chat_template/values/compare.h"
-#include "text/chat_template/values/json_text.h"
-
-#include "base/text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
+
+#include "base/text.h"
+#include "text/chat_template/values/json_text.h"
+#include "text/chat_template/values/members.h"
 
 namespace dslaunch::text {
 namespace {
@@ -29,35 +28,14 @@ constexpr std::string_view kProbeTools = R"([{"type": "function", "function": {"
     "description": "d", "parameters": {"type": "object", "properties": {"qz7arg": {"type":
     "string", "description": "d"}}, "required": []}}}])";
 
-Value plain(std::string_view text) {
-    return jinja::new_text(nullptr, std::string(text));
-}
-
-Value list_of(Values items) {
-    return jinja::new_list(nullptr, std::move(items));
-}
-
-Value dict_of(std::vector<Entry> entries) {
-    return jinja::new_dict(nullptr, std::move(entries));
-}
-
 Value part_of(std::string_view text) {
-    return dict_of({{plain("type"), plain("text")}, {plain("text"), plain(text)}});
-}
-
-const Value* find(const Value& dict, std::string_view key) {
-    return dict.is(Kind::kDict) ? jinja::find_key(dict.dict(), key) : nullptr;
-}
-
-Value with(const Value& dict, std::string_view key, Value value) {
-    std::vector<Entry> entries = dict.dict().entries;
-    for (auto& [name, held] : entries)
-        if (name.is(Kind::kText) && name.text() == key) held = value;
-    return dict_of(std::move(entries));
+    return jinja::plain_dict({{jinja::plain_text("type"), jinja::plain_text("text")},
+                              {jinja::plain_text("text"), jinja::plain_text(text)}});
 }
 
 Value message_with(std::string_view role, Value content) {
-    return dict_of({{plain("role"), plain(role)}, {plain("content"), std::move(content)}});
+    return jinja::plain_dict({{jinja::plain_text("role"), jinja::plain_text(role)},
+                              {jinja::plain_text("content"), std::move(content)}});
 }
 
 constexpr std::array<BareContent, 3> kBareContents = {BareContent::kAbsent, BareContent::kNull,
@@ -66,24 +44,26 @@ constexpr std::array<BareContent, 3> kBareContents = {BareContent::kAbsent, Bare
 // Puts CONTENT into ENTRIES, which have none.
 void add_content(std::vector<Entry>& entries, BareContent content) {
     if (content == BareContent::kAbsent) return;
-    entries.emplace_back(plain("content"),
-                         content == BareContent::kNull ? Value::none() : plain(""));
+    entries.emplace_back(jinja::plain_text("content"),
+                         content == BareContent::kNull ? Value::none() : jinja::plain_text(""));
 }
 
 Value call_with(const Value& arguments, BareContent content) {
     Value call = jinja::value_of_json(kProbeCall).items()[0];
-    call = with(call, "function", with(*find(call, "function"), "arguments", arguments));
-    std::vector<Entry> entries = {{plain("role"), plain("assistant")}};
+    call = jinja::with_member(
+        call, "function",
+        jinja::with_member(*jinja::member(call, "function"), "arguments", arguments));
+    std::vector<Entry> entries = {{jinja::plain_text("role"), jinja::plain_text("assistant")}};
     add_content(entries, content);
-    entries.emplace_back(plain("tool_calls"), list_of({call}));
-    return dict_of(std::move(entries));
+    entries.emplace_back(jinja::plain_text("tool_calls"), jinja::plain_list({call}));
+    return jinja::plain_dict(std::move(entries));
 }
 
 Value tool_result(Value content) {
-    return dict_of({{plain("role"), plain("tool")},
-                    {plain("name"), plain("qz7tool")},
-                    {plain("tool_call_id"), plain("qz7call01")},
-                    {plain("content"), std::move(content)}});
+    return jinja::plain_dict({{jinja::plain_text("role"), jinja::plain_text("tool")},
+                              {jinja::plain_text("name"), jinja::plain_text("qz7tool")},
+                              {jinja::plain_text("tool_call_id"), jinja::plain_text("qz7call01")},
+                              {jinja::plain_text("content"), std::move(content)}});
 }
 
 // A conversation in which ROLE says CONTENT, and the others speak as parts or as texts. A call has
@@ -91,18 +71,20 @@ Value tool_result(Value content) {
 Value conversation(std::string_view role, const Value& content, BareContent beside_call,
                    bool as_parts, const MessageForms& forms) {
     const auto said = [&](const char* who, const char* text) {
-        return message_with(who, as_parts ? list_of({part_of(text)}) : plain(text));
+        return message_with(
+            who, as_parts ? jinja::plain_list({part_of(text)}) : jinja::plain_text(text));
     };
     const Value question = said("user", "q");
     const Value answer = said("assistant", "a");
-    if (role == "system") return list_of({message_with("system", content), question});
-    if (role == "user") return list_of({message_with("user", content)});
+    if (role == "system") return jinja::plain_list({message_with("system", content), question});
+    if (role == "user") return jinja::plain_list({message_with("user", content)});
     if (role == "assistant")
-        return list_of({question, message_with("assistant", content), question});
+        return jinja::plain_list({question, message_with("assistant", content), question});
     const Value probe = jinja::value_of_json(kProbeCall).items()[0];
-    const Value call =
-        in_form(call_with(*find(*find(probe, "function"), "arguments"), beside_call), forms);
-    return list_of({question, call, tool_result(content), answer});
+    const Value call = in_form(
+        call_with(*jinja::member(*jinja::member(probe, "function"), "arguments"), beside_call),
+        forms);
+    return jinja::plain_list({question, call, tool_result(content), answer});
 }
 
 class Prober {
@@ -111,19 +93,21 @@ class Prober {
 
     // REQUIRES: FORMS has the forms of arguments, if ROLE is a tool's.
     ContentForms contents_of(std::string_view role, const MessageForms& forms) const {
-        const bool shows_text = shows_content(role, plain(kWord), forms, false);
-        const bool shows_parts = shows_content(role, list_of({part_of(kWord)}), forms, true);
+        const bool shows_text = shows_content(role, jinja::plain_text(kWord), forms, false);
+        const bool shows_parts =
+            shows_content(role, jinja::plain_list({part_of(kWord)}), forms, true);
         if (!shows_text && !shows_parts) return {};
         return {shows_text, shows_parts};
     }
 
     // REQUIRES: FORMS has the forms of the contents of users and assistants.
     void find_arguments(MessageForms& forms) const {
-        const Value object = dict_of({{plain(kKey), plain(kWord)}});
+        const Value object =
+            jinja::plain_dict({{jinja::plain_text(kKey), jinja::plain_text(kWord)}});
         const std::string json = fmt::format("{{\"{}\": \"{}\"}}", kKey, kWord);
-        const bool shows_text = shows_call(plain(json), forms, [&](const std::string& text) {
-            return text.find(json) != std::string::npos;
-        });
+        const bool shows_text = shows_call(
+            jinja::plain_text(json), forms,
+            [&](const std::string& text) { return text.find(json) != std::string::npos; });
         // Python's text of the object is none that a model was trained on.
         const bool shows_object = shows_call(object, forms, [&](const std::string& text) {
             return text.find(kWord) != std::string::npos &&
@@ -136,8 +120,9 @@ class Prober {
     }
 
     [[nodiscard]] CallsBecome calls_beside(BareContent content, const MessageForms& forms) const {
-        const Value object = dict_of({{plain(kKey), plain(kWord)}});
-        const Value json = plain(fmt::format("{{\"{}\": \"{}\"}}", kKey, kWord));
+        const Value object =
+            jinja::plain_dict({{jinja::plain_text(kKey), jinja::plain_text(kWord)}});
+        const Value json = jinja::plain_text(fmt::format("{{\"{}\": \"{}\"}}", kKey, kWord));
         CallsBecome best = CallsBecome::kRefused;
         for (const Value& arguments : {object, json})
             for (const bool goes_on : {false, true})
@@ -159,13 +144,14 @@ class Prober {
     // Returns a conversation with a call, at its end or before its result and an answer.
     static Value called(const Value& arguments, BareContent content, bool goes_on,
                         const MessageForms& forms) {
-        Values messages = {message_with("user", plain("q")), call_with(arguments, content)};
+        Values messages = {message_with("user", jinja::plain_text("q")),
+                           call_with(arguments, content)};
         if (goes_on) {
-            messages.push_back(tool_result(plain("r")));
-            messages.push_back(message_with("assistant", plain("a")));
+            messages.push_back(tool_result(jinja::plain_text("r")));
+            messages.push_back(message_with("assistant", jinja::plain_text("a")));
         }
         for (Value& message : messages) message = in_form(message, forms);
-        return list_of(std::move(messages));
+        return jinja::plain_list(std::move(messages));
     }
 
     // Returns true if SHOWS holds for a text that the template makes of CONVERSATION(the content
@@ -223,29 +209,26 @@ const ContentForms& contents_of(const MessageForms& forms, std::string_view role
 }
 
 // The text of a part: of one that a client sent, or of a part of an answer that came back.
-const Value* text_of_part(const Value& part) {
-    for (const char* key : {"text", "refusal"})
-        if (const Value* text = find(part, key); text != nullptr && text->is(Kind::kText))
-            return text;
-    return nullptr;
+const std::string* text_of_part(const Value& part) {
+    const std::string* text = jinja::text_member(part, "text");
+    return text != nullptr ? text : jinja::text_member(part, "refusal");
 }
 
 // Returns CONTENT in a form of FORMS; a list that holds anything but texts stays.
 Value content_in_form(const Value& content, const ContentForms& forms) {
     if (content.is(Kind::kText) && !forms.takes_text && forms.takes_parts)
-        return list_of({part_of(content.text())});
+        return jinja::plain_list({part_of(content.text())});
     if (!content.is(Kind::kList)) return content;
     Values parts;
     std::string joined;
     for (const Value& part : content.items()) {
-        const Value* text = text_of_part(part);
+        const std::string* text = text_of_part(part);
         if (text == nullptr) return content;
-        joined += text->text();
-        const Value* type = find(part, "type");
-        const bool is_plain = type != nullptr && type->is(Kind::kText) && type->text() == "text";
-        parts.push_back(is_plain ? part : part_of(text->text()));
+        joined += *text;
+        const std::string* type = jinja::text_member(part, "type");
+        parts.push_back(type != nullptr && *type == "text" ? part : part_of(*text));
     }
-    return forms.takes_parts ? list_of(std::move(parts)) : plain(joined);
+    return forms.takes_parts ? jinja::plain_list(std::move(parts)) : jinja::plain_text(joined);
 }
 
 Value arguments_in_form(const Value& arguments, const MessageForms& forms,
@@ -253,15 +236,15 @@ Value arguments_in_form(const Value& arguments, const MessageForms& forms,
     if (!arguments.is(Kind::kText)) {
         if (forms.takes_argument_objects || arguments.is(Kind::kNone)) return arguments;
         jinja::Meter meter{jinja::Limits{}};
-        return plain(jinja::json_of(meter, {}, arguments));
+        return jinja::plain_text(jinja::json_of(meter, {}, arguments));
     }
     if (forms.takes_argument_text) return arguments;
-    if (trim(arguments.text()).empty()) return dict_of({});
+    if (trim(arguments.text()).empty()) return jinja::plain_dict({});
     std::string why = "they are no object";
     try {
         Value object = jinja::value_of_json(arguments.text());
         if (object.is(Kind::kDict)) return object;
-        if (object.is(Kind::kNone)) return dict_of({});
+        if (object.is(Kind::kNone)) return jinja::plain_dict({});
     } catch (const jinja::Fault& fault) {
         why = fault.what();
     }
@@ -271,23 +254,21 @@ Value arguments_in_form(const Value& arguments, const MessageForms& forms,
 }
 
 Value call_in_form(const Value& call, const MessageForms& forms) {
-    const Value* held = find(call, "function");
+    const Value* held = jinja::member(call, "function");
     const Value& function = held != nullptr && held->is(Kind::kDict) ? *held : call;
-    const Value* arguments = find(function, "arguments");
+    const Value* arguments = jinja::member(function, "arguments");
     if (arguments == nullptr) return call;
-    const Value* name = find(function, "name");
-    const Value changed =
-        with(function, "arguments",
-             arguments_in_form(*arguments, forms,
-                               name != nullptr && name->is(Kind::kText) ? name->text() : ""));
-    return &function == &call ? changed : with(call, "function", changed);
+    const std::string* name = jinja::text_member(function, "name");
+    const Value changed = jinja::with_member(
+        function, "arguments", arguments_in_form(*arguments, forms, name != nullptr ? *name : ""));
+    return &function == &call ? changed : jinja::with_member(call, "function", changed);
 }
 
 Value calls_in_form(const Value& calls, const MessageForms& forms) {
     if (!calls.is(Kind::kList)) return calls;
     Values changed;
     for (const Value& call : calls.items()) changed.push_back(call_in_form(call, forms));
-    return list_of(std::move(changed));
+    return jinja::plain_list(std::move(changed));
 }
 
 // Gives ENTRIES, of a message that calls tools, the content beside which the template writes calls,
@@ -297,9 +278,8 @@ void settle_bare_content(std::vector<Entry>& entries, const MessageForms& forms)
     const auto become = [&](BareContent content) {
         return (*forms.bare_calls)[static_cast<size_t>(content)];
     };
-    const auto held = std::ranges::find_if(entries, [](const Entry& entry) {
-        return entry.first.is(Kind::kText) && entry.first.text() == "content";
-    });
+    const auto held = std::ranges::find_if(
+        entries, [](const Entry& entry) { return jinja::has_name(entry, "content"); });
     BareContent settled = BareContent::kAbsent;  // null too, as transformers has it
     if (held != entries.end() && !held->second.is(Kind::kNone)) {
         if (!held->second.is(Kind::kText) || !held->second.text().empty()) return;
@@ -341,14 +321,12 @@ MessageForms find_message_forms(std::string_view source, const ProbeRendering& r
 }
 
 Value in_form(const Value& message, const MessageForms& forms) {
-    const Value* held_role = find(message, "role");
-    const std::string role =
-        held_role != nullptr && held_role->is(Kind::kText) ? held_role->text() : "";
+    const std::string* held_role = jinja::text_member(message, "role");
+    const std::string role = held_role != nullptr ? *held_role : "";
     std::vector<Entry> entries = message.dict().entries;
     const auto at = [&](std::string_view key) {
-        return std::ranges::find_if(entries, [&](const Entry& entry) {
-            return entry.first.is(Kind::kText) && entry.first.text() == key;
-        });
+        return std::ranges::find_if(
+            entries, [&](const Entry& entry) { return jinja::has_name(entry, key); });
     };
     const auto calls = at("tool_calls");
     const bool is_list = calls != entries.end() && calls->second.is(Kind::kList);
@@ -364,9 +342,9 @@ Value in_form(const Value& message, const MessageForms& forms) {
         if (key.text() == "content") value = content_in_form(value, contents_of(forms, role));
         if (key.text() == "tool_calls") value = calls_in_form(value, forms);
         if (key.text() == "role" && role == "developer" && !forms.knows_developer)
-            value = plain("system");
+            value = jinja::plain_text("system");
     }
-    return dict_of(std::move(entries));
+    return jinja::plain_dict(std::move(entries));
 }
 
 }  // namespace dslaunch::text

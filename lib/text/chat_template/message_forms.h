@@ -3,13 +3,13 @@
 // tool calls as texts or as objects. Pure.
 #pragma once
 
-#include "text/chat_template/values/value.h"
-
 #include <array>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "text/chat_template/values/value.h"
 
 namespace dslaunch::text {
 

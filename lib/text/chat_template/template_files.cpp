@@ -1,17 +1,15 @@
 #include "text/chat_template/template_files.h"
 
-#include "text/chat_template/values/compare.h"
-#include "text/chat_template/values/json_text.h"
-
-#include "base/error.h"
-#include "base/text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "text/chat_template/values/json_text.h"
+#include "text/chat_template/values/members.h"
 
 namespace dslaunch::text {
 namespace {
@@ -21,7 +19,7 @@ using jinja::Kind;
 using jinja::Value;
 
 constexpr const char* kMoreTemplates = "additional_chat_templates";  // as transformers
-constexpr uintmax_t kTemplateFileBytesMax = uintmax_t{64} << 20;
+constexpr size_t kTemplateFileBytesMax = size_t{64} << 20;
 
 Value json_object_of(const std::string& path, const std::string& text) {
     Value value;
@@ -34,22 +32,19 @@ Value json_object_of(const std::string& path, const std::string& text) {
     return value;
 }
 
-// A token's text: a string, or an object with it as `content`.
-const Value* token_text(const Value& token) {
-    if (token.is(Kind::kText)) return &token;
-    if (!token.is(Kind::kDict)) return nullptr;
-    const Value* content = jinja::find_key(token.dict(), "content");
-    return content != nullptr && content->is(Kind::kText) ? content : nullptr;
+// Returns a token's text: a string, or an object with it as `content`.
+const std::string* token_text(const Value& token) {
+    return token.is(Kind::kText) ? &token.text() : jinja::text_member(token, "content");
 }
 
 void add_special_tokens(TemplateVariables& tokens, const Value& config) {
     const auto add = [&](const Value& name, const Value& token) {
-        const Value* text = token_text(token);
+        const std::string* text = token_text(token);
         if (!name.is(Kind::kText) || text == nullptr) return;
         const bool is_there = std::any_of(tokens.begin(), tokens.end(), [&](const auto& other) {
             return other.first == name.text();
         });
-        if (!is_there) tokens.emplace_back(name.text(), *text);
+        if (!is_there) tokens.emplace_back(name.text(), jinja::plain_text(*text));
     };
     for (const auto& [name, token] : config.dict().entries) {
         if (!name.is(Kind::kText)) continue;
@@ -66,7 +61,7 @@ using NamedSources = std::vector<std::pair<std::string, std::string>>;
 // `chat_template` of a JSON file: one text, a list of names and texts, or an object of them.
 NamedSources sources_in(const std::string& path, const Value& config) {
     NamedSources sources;
-    const Value* held = jinja::find_key(config.dict(), "chat_template");
+    const Value* held = jinja::member(config, "chat_template");
     if (held == nullptr || held->is(Kind::kNone)) return sources;
     const auto add = [&](const Value* name, const Value* text) {
         const bool is_ok =
@@ -81,10 +76,8 @@ NamedSources sources_in(const std::string& path, const Value& config) {
     } else if (held->is(Kind::kDict)) {
         for (const auto& [name, text] : held->dict().entries) add(&name, &text);
     } else if (held->is(Kind::kList)) {
-        for (const Value& one : held->items()) {
-            if (!one.is(Kind::kDict)) add(nullptr, nullptr);
-            add(jinja::find_key(one.dict(), "name"), jinja::find_key(one.dict(), "template"));
-        }
+        for (const Value& one : held->items())
+            add(jinja::member(one, "name"), jinja::member(one, "template"));
     } else {
         add(nullptr, nullptr);
     }
@@ -94,16 +87,7 @@ NamedSources sources_in(const std::string& path, const Value& config) {
 std::optional<std::string> file_text(const fs::path& path) {
     std::error_code problem;
     if (!fs::exists(path, problem)) return std::nullopt;
-    const uintmax_t bytes = fs::file_size(path, problem);
-    if (problem || bytes > kTemplateFileBytesMax) {
-        fail(ExitCode::kInput, "{}: {}", path.string(),
-             problem ? problem.message() : "the file is too large to be what its name says");
-    }
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    if (!file) fail(ExitCode::kDisk, "{}: the file cannot be read", path.string());
-    return text.str();
+    return read_file(path.string(), kTemplateFileBytesMax);
 }
 
 }  // namespace

@@ -2,13 +2,13 @@
 // them.
 #pragma once
 
-#include "text/chat_template/chat_template.h"
-
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "text/chat_template/chat_template.h"
 
 namespace dslaunch::text {
 
@@ -23,7 +23,7 @@ struct TemplateSources {
 };
 
 // Returns the special token NAME, as "eos_token", of FOLDER's tokenizer_config.json or
-// special_tokens_map.json. Throws Error kInput or kDisk. Blocks for the disk.
+// special_tokens_map.json. Throws Error kInput. Blocks for the disk.
 [[nodiscard]] std::optional<std::string> special_token_of(const std::string& folder,
                                                           std::string_view name);
 
@@ -33,7 +33,7 @@ class ChatTemplates {
     // not what it should be, or a template has a mistake.
     [[nodiscard]] static std::optional<ChatTemplates> parse(const std::string& folder,
                                                             const TemplateSources& sources);
-    // The same of the files in FOLDER. Throws Error kInput or kDisk too. Blocks for the disk.
+    // The same of the files in FOLDER. Throws Error kInput too. Blocks for the disk.
     [[nodiscard]] static std::optional<ChatTemplates> read(const std::string& folder);
 
     // The template NAME; without one "tool_use" for a conversation with tools, else "default", and

@@ -17,6 +17,7 @@ namespace dslaunch::text {
 struct CharRange {
     char32_t first = 0;
     char32_t last = 0;
+    bool operator==(const CharRange&) const = default;
 };
 
 class CharSet {
@@ -31,8 +32,8 @@ class CharSet {
     [[nodiscard]] bool has_class(size_t index) const { return classes_[index]; }
     // Ranges beyond ASCII, to which the bits of classes do not apply.
     [[nodiscard]] const std::vector<CharRange>& ranges() const { return ranges_; }
-    [[nodiscard]] bool ranges_are_in() const { return ranges_are_in_; }
     [[nodiscard]] bool has(char32_t point) const;
+    bool operator==(const CharSet&) const = default;
     // True if it is known that no code point is in both.
     [[nodiscard]] bool is_disjoint(const CharSet& other) const;
 
@@ -46,7 +47,7 @@ class CharSet {
 // Whether a code point with given flags has the general category, or group of categories, of NAME
 // ("L", "Lu", "Letter"): nothing if there is none of that name.
 [[nodiscard]] std::optional<std::function<bool(uint32_t)>> category_named(std::string_view name);
-// The code points of the script NAME; empty if it is none of those known here.
+// Returns the code points of the script NAME; empty if it is not known here.
 [[nodiscard]] std::vector<CharRange> script_named(std::string_view name);
 // All code points that WANTED says true of, as ranges. REQUIRES: WANTED tells no two code points of
 // one class from U+2100 on apart.

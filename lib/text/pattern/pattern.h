@@ -1,5 +1,5 @@
 // A regular expression of a tokenizer.json, in the language of Oniguruma, whose properties of
-// characters are those of unicode/code_points.h. Common patterns run on simple_pattern.h, all
+// characters come from unicode/code_points.h. Common patterns run on simple_pattern.h, all
 // others on the library. Threads: const, any.
 #pragma once
 

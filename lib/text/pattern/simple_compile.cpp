@@ -253,10 +253,14 @@ class ExpressionParser {
         for (const CharRange& range : ranges) set.add(range.first, range.last);
     }
 
+    // Returns the number of SET among the sets of the program, equal ones of which are one.
     uint8_t number_of(CharSet set) {
+        const auto known = std::ranges::find(program_.sets, set);
+        const auto number = static_cast<uint8_t>(known - program_.sets.begin());
+        if (known != program_.sets.end()) return number;
         need(program_.sets.size() < kSetsMax);
         program_.sets.push_back(std::move(set));
-        return static_cast<uint8_t>(program_.sets.size() - 1);
+        return number;
     }
 
     // In a sequence whose case is ignored no two letters are what one character folds to.

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "text/chat/chat_messages.h"
 #include "text/chat_template/values/compare.h"
+#include "text/chat_template/values/members.h"
 #include "text/rows/lost_part.h"
 
 namespace dslaunch::text {
@@ -23,7 +24,7 @@ struct TokenRange {
     size_t begin = 0, end = 0;
 };
 
-// The tokens of RANGE, none of them before FROM; of its last character's the FIRST_OF_LAST alone.
+// Returns the tokens of RANGE from FROM on; of its last character's tokens the FIRST_OF_LAST alone.
 TokenRange tokens_of(const EncodedText& encoded, TextRange range, size_t from, bool first_of_last) {
     const std::vector<TokenSpan>& spans = encoded.spans;
     TokenRange found{from, from};
@@ -36,7 +37,7 @@ TokenRange tokens_of(const EncodedText& encoded, TextRange range, size_t from, b
     };
     if (is_in(found.end)) ++found.end;
     while (!first_of_last && is_in(found.end)) ++found.end;
-    // What a tokenizer puts behind the text goes with its end.
+    // A token that the tokenizer puts after the text goes with its end.
     while (found.end < spans.size() && spans[found.end].begin_bytes == range.end_bytes &&
            spans[found.end].end_bytes == range.end_bytes)
         ++found.end;
@@ -47,7 +48,7 @@ bool holds(const std::vector<int32_t>& ids, int32_t id) {
     return std::ranges::find(ids, id) != ids.end();
 }
 
-// Sets what is learned of MADE, whose tokens are those of ENCODED.
+// Gives MADE the tokens of ENCODED, and sets which of them are learned.
 void mark_answers(EncodedSample& made, const EncodedText& encoded, const SegmentedText& text,
                   const EncodeRules& rules, EncodeOptions options) {
     TokenDocument& document = made.document;
@@ -78,14 +79,11 @@ void mark_answers(EncodedSample& made, const EncodedText& encoded, const Segment
 
 // Returns true if a call of a tool is all that an answer says which is learned.
 bool has_bare_call(const ChatSample& sample, PreferenceSide side) {
-    const bool is_rejected =
-        sample.format == ChatFormat::kPreference && side == PreferenceSide::kRejected;
-    return std::ranges::any_of(
-        is_rejected ? sample.rejected : sample.messages, [](const jinja::Value& message) {
-            const jinja::Value* calls = jinja::find_key(message.dict(), "tool_calls");
-            return calls != nullptr && jinja::is_true(*calls) && is_learned(message) &&
-                   trim(content_text(message)).empty();
-        });
+    return std::ranges::any_of(messages_of_side(sample, side), [](const jinja::Value& message) {
+        const jinja::Value* calls = jinja::member(message, "tool_calls");
+        return calls != nullptr && jinja::is_true(*calls) && is_learned(message) &&
+               trim(content_text(message)).empty();
+    });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "text/chat/chat_messages.h"
 #include "text/chat_template/values/compare.h"
+#include "text/chat_template/values/members.h"
 
 namespace dslaunch::text {
 namespace {
@@ -17,16 +18,9 @@ using jinja::Value;
 constexpr std::array<std::string_view, 3> kReasoningKeys = {"reasoning_content", "reasoning",
                                                             "thinking"};
 
-Value without(const Value& message, std::span<const std::string_view> keys) {
-    std::vector<jinja::Entry> entries;
-    for (const jinja::Entry& entry : message.dict().entries)
-        if (std::ranges::count(keys, entry.first.text()) == 0) entries.push_back(entry);
-    return jinja::new_dict(nullptr, std::move(entries));
-}
-
 bool has_one(const Value& message, std::span<const std::string_view> keys) {
     for (const std::string_view key : keys) {
-        const Value* value = jinja::find_key(message.dict(), key);
+        const Value* value = jinja::member(message, key);
         if (value != nullptr && jinja::is_true(*value)) return true;
     }
     return false;
@@ -34,17 +28,17 @@ bool has_one(const Value& message, std::span<const std::string_view> keys) {
 
 // The name of TOOL, of either of the two forms; "" without one.
 std::string name_of(const Value& tool) {
-    const Value* function = jinja::find_key(tool.dict(), "function");
+    const Value* function = jinja::member(tool, "function");
     const bool is_inner = function != nullptr && function->is(Kind::kDict);
-    const Value* name = jinja::find_key(is_inner ? function->dict() : tool.dict(), "name");
-    return name != nullptr && name->is(Kind::kText) ? name->text() : "";
+    const std::string* name = jinja::text_member(is_inner ? *function : tool, "name");
+    return name != nullptr ? *name : "";
 }
 
 class LossFinder {
   public:
     LossFinder(const ChatSample& sample, const ChatTemplate& chat, const jinja::Values& messages)
         : chat_(chat), messages_(messages) {
-        whole_.messages = jinja::new_list(nullptr, messages);
+        whole_.messages = jinja::plain_list(messages);
         whole_.tools = sample.tools;
         whole_.documents = sample.documents;
         whole_.more = sample.more;
@@ -79,11 +73,11 @@ class LossFinder {
         for (size_t i = first; i < messages.size(); ++i) {
             if (!has_one(messages[i], keys)) continue;
             has_keys = true;
-            messages[i] = without(messages[i], keys);
+            messages[i] = jinja::without_members(messages[i], keys);
         }
         if (!has_keys) return false;
         ChatInput input = whole_;
-        input.messages = jinja::new_list(nullptr, std::move(messages));
+        input.messages = jinja::plain_list(std::move(messages));
         return is_same(input);
     }
 
@@ -110,9 +104,7 @@ class LossFinder {
 }  // namespace
 
 std::string lost_part(const ChatSample& sample, const ChatTemplate& chat, PreferenceSide side) {
-    const bool is_rejected =
-        sample.format == ChatFormat::kPreference && side == PreferenceSide::kRejected;
-    return LossFinder(sample, chat, is_rejected ? sample.rejected : sample.messages).run();
+    return LossFinder(sample, chat, messages_of_side(sample, side)).run();
 }
 
 }  // namespace dslaunch::text

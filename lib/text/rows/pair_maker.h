@@ -13,7 +13,7 @@ struct PairRules {
     int64_t length = 0;  // of a row
     // A pair with a longer text is left out; else its texts lose their end.
     bool drops_long = false;
-    int32_t padding = 0;  // the token behind the end of a text
+    int32_t padding = 0;  // the token after the end of a text
 };
 
 struct PairCounts {

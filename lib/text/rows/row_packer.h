@@ -19,7 +19,7 @@ inline constexpr int32_t kNotLearned = -100;
 struct TokenRow {
     std::vector<int32_t> tokens;     // [length]
     std::vector<int32_t> targets;    // [length]; of the last token of a document kNotLearned
-    std::vector<int32_t> documents;  // [length]; 0, 1, …; padding has the number behind the last
+    std::vector<int32_t> documents;  // [length]; 0, 1, …; padding has the number after the last
 };
 
 // Tokens [begin, end) of a document, and its number in the row.
@@ -39,7 +39,7 @@ struct Filling {
 // Fills ROW up to LENGTH with what is not learned.
 void fill_up(TokenRow& row, size_t length, const Filling& filling);
 
-// What becomes of a document that is longer than a row.
+// The treatment of a document that is longer than a row.
 enum class LongDocuments {
     kSplit,  // goes on in a row of its own
     kCut,    // loses its end
@@ -50,7 +50,7 @@ struct PackRules {
     int64_t length = 0;  // of a row
     bool packs = false;  // several documents share a row
     LongDocuments long_documents = LongDocuments::kSplit;
-    int32_t padding = 0;  // the token behind the last document of a row
+    int32_t padding = 0;  // the token after the last document of a row
 };
 
 struct PackCounts {

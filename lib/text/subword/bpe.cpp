@@ -126,7 +126,7 @@ class Bpe : public Model {
         if (unknown != kNoToken) add(unknown, unknown_end);
     }
 
-    // What the last symbol_of looked up.
+    // Returns the text that the last symbol_of looked up.
     std::string_view symbol_text(std::string_view character, const ModelScratch& scratch) const {
         return is_plain_ ? character : std::string_view(scratch.text);
     }

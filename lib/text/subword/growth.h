@@ -13,8 +13,8 @@ namespace dslaunch::text {
 // byte at worst.
 inline constexpr size_t kTokenBytesMax = 1024;
 
-// What BYTES of text may become: some tens of times as much, and below 2 GiB, as places in a text
-// are counted in 32 bits.
+// Returns the size that BYTES of text may grow to: some tens of times as much, and below 2 GiB, as
+// places in a text are counted in 32 bits.
 [[nodiscard]] size_t grown_max(size_t bytes);
 
 [[noreturn]] void refuse_growth(size_t bytes_max);

@@ -1,4 +1,4 @@
-// Which two tokens become one, and how early: the merges of a BPE model in one flat table. Built
+// The merges of a BPE model in one flat table: two tokens that become one, and how early. Built
 // once, then only read.
 #pragma once
 

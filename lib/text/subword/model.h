@@ -1,4 +1,4 @@
-// What turns one piece of text into the numbers of tokens: the `model` of a tokenizer.json. Built
+// The `model` of a tokenizer.json, which turns one piece of text into the numbers of tokens. Built
 // once, then only read; each thread brings its own ModelScratch.
 #pragma once
 

@@ -20,7 +20,7 @@ std::string text_at(const Json& object, const char* key) {
                : "";
 }
 
-// Models whose tokenizer is always that of tokenizer.json.
+// Returns true for models whose tokenizer is always the one in tokenizer.json.
 bool takes_file_alone(std::string_view model_type) {
     constexpr std::string_view kTypes[] = {"ernie4_5", "glm",     "glm4",       "gpt_bigcode",
                                            "granite",  "llava",   "llava_next", "mistral",

@@ -1,18 +1,64 @@
 // The unigram model: of all ways to cut a piece into tokens, the one with the highest sum of
 // scores.
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <string>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "text/subword/growth.h"
 #include "text/subword/model.h"
-#include "text/subword/serde_number.h"
 #include "text/subword/token_trie.h"
 #include "text/unicode/code_points.h"
 
 namespace dslaunch::text {
 namespace {
+
+constexpr int kPowersMax = 308;
+
+double power_of_ten(int exponent) {
+    const std::string text = fmt::format("1e{}", exponent);
+    double power = 0;
+    std::from_chars(text.data(), text.data() + text.size(), power);
+    return power;
+}
+
+// Returns the number that Rust's serde_json makes of a text, the shortest one for the double
+// NEAREST. It rounds twice, so that one text in eight gives a neighbour of the nearest double, and
+// two ways through a text of nearly equal scores may change places by that. REQUIRES: finite.
+double as_serde_reads(double nearest) {
+    std::array<char, 32> buffer;
+    const auto written = std::to_chars(buffer.data(), buffer.data() + buffer.size(),
+                                       std::fabs(nearest), std::chars_format::scientific);
+    const std::string text(buffer.data(), written.ptr);
+    // The text is digits with a point after the first one, then an exponent.
+    uint64_t digits = 0;
+    int exponent = 0;
+    size_t at = 0;
+    for (bool is_fraction = false; at < text.size() && text[at] != 'e'; ++at) {
+        if (text[at] == '.') {
+            is_fraction = true;
+            continue;
+        }
+        digits = digits * 10 + static_cast<uint64_t>(text[at] - '0');
+        if (is_fraction) --exponent;
+    }
+    exponent += std::atoi(text.c_str() + at + 1);
+    auto value = static_cast<double>(digits);
+    for (; value != 0 && exponent < -kPowersMax; exponent += kPowersMax) value /= 1e308;
+    if (exponent >= 0) {
+        value *= power_of_ten(exponent);
+    } else {
+        value /= power_of_ten(-exponent);
+    }
+    return std::signbit(nearest) ? -value : value;
+}
 
 constexpr double kUnknownPenalty = 10;
 

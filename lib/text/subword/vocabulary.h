@@ -26,7 +26,7 @@ class Vocabulary {
     [[nodiscard]] int32_t find(std::string_view text) const;
     // Nothing if there is none.
     [[nodiscard]] std::optional<std::string_view> text_of(int32_t id) const;
-    // How many texts were added, and the largest ID + 1.
+    // Return the number of texts that were added, and the largest ID + 1.
     [[nodiscard]] int64_t tokens_count() const { return tokens_count_; }
     [[nodiscard]] int64_t ids_end() const { return static_cast<int64_t>(places_.size()); }
 

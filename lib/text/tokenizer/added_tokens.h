@@ -36,12 +36,12 @@ struct TextPart {
     int32_t id = kNoToken;
 };
 
-// Of all tokens that begin at a place the longest is found, from left to right.
+// Finds the longest token that begins at a place, from left to right.
 class TokenFinder {
   public:
     // TOKENS: those to find; they must outlive the finder. NORMALIZED: by their normal form.
     TokenFinder(const std::vector<AddedToken>& tokens, bool normalized);
-    // Appends the parts of TEXT, none of them empty.
+    // Appends the parts of TEXT; no part is empty.
     void split(std::string_view text, std::vector<TextPart>& parts) const;
     [[nodiscard]] bool is_empty() const { return is_empty_; }
 
@@ -63,7 +63,7 @@ class AddedTokens {
     // Null if there is none.
     [[nodiscard]] const AddedToken* find(std::string_view text) const;
     [[nodiscard]] const AddedToken* find(int32_t id) const;
-    // True if TEXT is that of a special token.
+    // Returns true if TEXT is the text of a special token.
     [[nodiscard]] bool is_special(std::string_view text) const {
         return specials_.contains(std::string(text));
     }

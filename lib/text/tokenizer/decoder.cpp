@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "text/subword/byte_alphabet.h"
 #include "text/subword/growth.h"
-#include "text/tokenizer/pattern_field.h"
 #include "text/tokenizer/step_fields.h"
 #include "text/unicode/code_points.h"
 
@@ -50,9 +49,6 @@ void DecoderRun::finish(std::string& out) {
 
 namespace {
 
-constexpr int kDecoderDepthMax = 16;
-constexpr size_t kStagesMax = 64;
-
 // A stage that needs whole tokens.
 class TokenStage : public DecoderStage {
   public:
@@ -68,7 +64,6 @@ class TokenStage : public DecoderStage {
         }
         ++state.tokens_done;
     }
-    void finish(StageState&, StageOutput&) const override {}
 
   protected:
     virtual void take(StageState& state, std::string_view token, StageOutput& out) const = 0;
@@ -154,7 +149,6 @@ class MetaspaceStage : public DecoderStage {
         if (ends) ++state.tokens_done;
         out.push(token, ends);
     }
-    void finish(StageState&, StageOutput&) const override {}
 
   private:
     std::string replacement_;
@@ -228,7 +222,6 @@ class StripStage : public DecoderStage {
         if (ends) state = StageState{};
         if (ends || !sure.empty()) out.push(sure, ends);
     }
-    void finish(StageState&, StageOutput&) const override {}
 
   private:
     std::string content_;
@@ -312,16 +305,7 @@ class BlankStage : public DecoderStage {
         if (ends) ++state.tokens_done;
         out.push(text, ends);
     }
-    void finish(StageState&, StageOutput&) const override {}
 };
-
-std::string read_one_character(const JsonPlace& place) {
-    const std::string& text = place.text();
-    size_t end = 0;
-    if (!text.empty()) (void)next_point(text, end);
-    if (text.empty() || end != text.size()) place.refuse("one character is expected");
-    return text;
-}
 
 size_t read_count(const JsonPlace& place) {
     const int64_t count = place.integer();
@@ -332,12 +316,8 @@ size_t read_count(const JsonPlace& place) {
 std::unique_ptr<const DecoderStage> read_replace_stage(const JsonPlace& place) {
     expect_step_fields(place, {"type", "pattern", "content"});
     const auto [kind, value] = place.at("pattern").only();
-    bool is_one = false;
-    if (kind == "String" && !value.text().empty()) {
-        size_t end = 0;
-        (void)next_point(value.text(), end);
-        is_one = end == value.text().size();
-    }
+    const bool is_one = kind == "String" && !value.text().empty() &&
+                        point_bytes(value.text()[0]) == value.text().size();
     return std::make_unique<ReplaceStage>(read_pattern(place.at("pattern")),
                                           short_text(place.at("content")), is_one);
 }
@@ -346,7 +326,7 @@ std::unique_ptr<const DecoderStage> read_metaspace_stage(const JsonPlace& place)
     expect_step_fields(place, {"type", "replacement", "prepend_scheme", "split", "str_rep"});
     bool prepends = !place.has("prepend_scheme") || place.at("prepend_scheme").text() != "never";
     if (place.has("add_prefix_space") && !place.at("add_prefix_space").boolean()) prepends = false;
-    return std::make_unique<MetaspaceStage>(read_one_character(place.at("replacement")), prepends);
+    return std::make_unique<MetaspaceStage>(read_character(place.at("replacement")), prepends);
 }
 
 std::unique_ptr<const DecoderStage> read_stage(const JsonPlace& place, const std::string& type) {
@@ -367,7 +347,7 @@ std::unique_ptr<const DecoderStage> read_stage(const JsonPlace& place, const std
     if (type == "Strip") {
         expect_step_fields(place, {"type", "content", "start", "stop"});
         return std::make_unique<StripStage>(
-            read_one_character(place.at("content")),
+            read_character(place.at("content")),
             StripCounts{read_count(place.at("start")), read_count(place.at("stop"))});
     }
     if (type == "WordPiece") {
@@ -382,25 +362,13 @@ std::unique_ptr<const DecoderStage> read_stage(const JsonPlace& place, const std
     place.refuse(fmt::format("the decoder `{}` is not known to this version", printable(type)));
 }
 
-void read_nested_stages(const JsonPlace& place, int depth, DecoderStages& stages) {
-    if (depth > kDecoderDepthMax || stages.size() > kStagesMax)
-        place.refuse("there are too many stages");
-    const std::string& type = place.at("type").text();
-    if (type != "Sequence") {
-        stages.push_back(read_stage(place, type));
-        return;
-    }
-    expect_step_fields(place, {"type", "decoders"});
-    place.at("decoders").for_elements([&](const JsonPlace& stage) {
-        read_nested_stages(stage, depth + 1, stages);
-    });
-}
-
 }  // namespace
 
 DecoderStages read_decoder(const JsonPlace& place) {
     DecoderStages stages;
-    read_nested_stages(place, 0, stages);
+    for_steps(place, "decoders", [&](const JsonPlace& stage, const std::string& type) {
+        stages.push_back(read_stage(stage, type));
+    });
     return stages;
 }
 

@@ -1,4 +1,4 @@
-// How the texts of tokens become text again: the `decoder` of a tokenizer.json as a chain of stages
+// The `decoder` of a tokenizer.json, which makes text of the texts of tokens: a chain of stages
 // that tokens are pushed through one by one, so that what a stage has decided comes out at once.
 // Built once, then only read; what is on its way is in a DecoderRun of one thread.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace dslaunch::text {
 
-// What one stage keeps from push to push.
+// The state of one stage from push to push.
 struct StageState {
     std::string held;           // text that is not decided yet
     std::string bytes;          // bytes that are not yet characters
@@ -21,7 +21,7 @@ struct StageState {
     bool is_inside = false;     // a part of a token went through
 };
 
-// Where a stage sends its text. ENDS: a token ends with TEXT.
+// The receiver of a stage's text. ENDS: a token ends with TEXT.
 class StageOutput {
   public:
     virtual ~StageOutput() = default;
@@ -35,7 +35,7 @@ class DecoderStage {
     virtual void push(StageState& state, std::string_view text, bool ends,
                       StageOutput& out) const = 0;
     // No more tokens come.
-    virtual void finish(StageState& state, StageOutput& out) const = 0;
+    virtual void finish(StageState& /*state*/, StageOutput& /*out*/) const {}
 };
 
 using DecoderStages = std::vector<std::unique_ptr<const DecoderStage>>;

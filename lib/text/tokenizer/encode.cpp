@@ -83,7 +83,7 @@ void TokenizerParts::encode_normal(TextPart part, EncodeScratch& scratch) const 
 void TokenizerParts::encode_words(Piece piece, EncodeScratch& scratch) const {
     uint32_t begin = piece.begin;
     const std::string_view within = scratch.pieces.text.substr(0, piece.end);
-    size_t last = begin;  // behind the last mark
+    size_t last = begin;  // after the last mark
     for (size_t at = within.find(kWordMark, begin); at != std::string_view::npos;
          at = within.find(kWordMark, last)) {
         if (at > begin && at != last) {

@@ -8,16 +8,12 @@
 #include "base/text.h"
 #include "text/subword/byte_alphabet.h"
 #include "text/subword/growth.h"
-#include "text/tokenizer/pattern_field.h"
 #include "text/tokenizer/step_fields.h"
 #include "text/unicode/code_points.h"
 #include "text/unicode/normal_form.h"
 
 namespace dslaunch::text {
 namespace {
-
-constexpr int kNormalizerDepthMax = 16;
-constexpr size_t kNormalizerStepsMax = 64;
 
 // Rewrites character by character: WRITE(out, point) appends what POINT becomes.
 template <typename Write>
@@ -120,8 +116,8 @@ class Replace : public Normalizer {
         };
         for (const Match& match : matches) {
             keep(match.begin);
-            // What replaces characters stands for the last one of them; what replaces none, for
-            // the one before.
+            // A text in place of characters stands for the last one of them; a text in place of no
+            // character for the one before.
             const size_t last_byte = match.end > 0 ? match.end - 1 : 0;
             out.append(content_, from.empty() ? 0 : from[last_byte]);
             require_room(out.text.size(), normal.bytes_max);
@@ -274,26 +270,13 @@ std::unique_ptr<const Normalizer> read_one_normalizer(const JsonPlace& place,
     place.refuse(fmt::format("the normalizer `{}` is not known to this version", printable(type)));
 }
 
-void read_nested_normalizers(const JsonPlace& place, int depth,
-                             std::vector<std::unique_ptr<const Normalizer>>& steps) {
-    if (depth > kNormalizerDepthMax || steps.size() > kNormalizerStepsMax)
-        place.refuse("there are too many steps");
-    const std::string type = place.at("type").text();
-    if (type != "Sequence") {
-        steps.push_back(read_one_normalizer(place, type));
-        return;
-    }
-    expect_step_fields(place, {"type", "normalizers"});
-    place.at("normalizers").for_elements([&](const JsonPlace& step) {
-        read_nested_normalizers(step, depth + 1, steps);
-    });
-}
-
 }  // namespace
 
 void read_normalizers(const JsonPlace& place,
                       std::vector<std::unique_ptr<const Normalizer>>& steps) {
-    read_nested_normalizers(place, 0, steps);
+    for_steps(place, "normalizers", [&](const JsonPlace& step, const std::string& type) {
+        steps.push_back(read_one_normalizer(step, type));
+    });
 }
 
 NormalText normal_text(std::string_view text, uint32_t begin, size_t bytes_max) {

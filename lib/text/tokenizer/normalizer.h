@@ -1,4 +1,4 @@
-// What a tokenizer does to text before it cuts it: the `normalizer` of a tokenizer.json. Built
+// The `normalizer` of a tokenizer.json, which changes text before it is cut. Built
 // once, then only read: any threads.
 #pragma once
 

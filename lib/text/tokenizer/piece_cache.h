@@ -23,20 +23,20 @@ class PieceCache {
     struct Entry {
         std::array<uint64_t, 4> key{};  // the bytes, then zeros; the last byte is their number
         std::array<int32_t, kTokensMax> ids{};
-        uint32_t ends = 0;  // bit i: a token ends behind byte i of the piece
+        uint32_t ends = 0;  // bit i: a token ends after byte i of the piece
 
         [[nodiscard]] std::span<const int32_t> tokens() const {
             return {ids.data(), static_cast<size_t>(std::popcount(ends))};
         }
     };
 
-    // What find() looked up, for the store() that may follow.
+    // The key that find() looked up, for the store() that may follow.
     struct Key {
         std::array<uint64_t, 4> words{};
         uint64_t hash = 0;
     };
 
-    // The key of PIECE, which is a part of a text that goes on for BYTES_AFTER bytes behind it.
+    // Returns the key of PIECE, a part of a text that goes on for BYTES_AFTER bytes after it.
     // REQUIRES: at most kPieceBytesMax bytes.
     [[nodiscard]] static Key key_of(std::string_view piece, size_t bytes_after) {
         Key key;
@@ -106,7 +106,7 @@ class PieceCache {
         bits_ = std::min(bits_ + 2, kBitsMax);
         std::vector<Entry> before = std::exchange(entries_, std::vector<Entry>(size_t{2} << bits_));
         stored_count_ = 0;
-        // Of a bucket the newer one comes last, to be first again. No piece has no bytes.
+        // The newer entry of a bucket comes last, to be first again. No piece is empty.
         for (auto entry = before.rbegin(); entry != before.rend(); ++entry)
             if (entry->key[3] != 0) put(hash_of(entry->key), *entry);
     }

@@ -22,7 +22,7 @@ struct Piece {
 struct Pieces {
     std::string_view text;
     std::span<const uint32_t> from;  // of each byte of it, as in AlignedText
-    std::vector<Piece> list;         // none of them is empty
+    std::vector<Piece> list;         // no piece is empty
     size_t bytes_max = 0;            // of `text`, however many steps write it
 
     AlignedText written;  // `text` after a step that rewrites it
@@ -30,7 +30,7 @@ struct Pieces {
     std::vector<Piece> spare_list;
     std::vector<Match> matches;
 
-    // One piece, all of WHOLE. REQUIRES: WHOLE and PLACES outlive the pieces; none is empty.
+    // One piece, all of WHOLE. REQUIRES: WHOLE and PLACES outlive the pieces; no piece is empty.
     void begin(std::string_view whole, std::span<const uint32_t> places, size_t bytes_most) {
         text = whole;
         from = places;

@@ -10,7 +10,6 @@
 namespace dslaunch::text {
 namespace {
 
-constexpr int kPostProcessorDepthMax = 16;
 constexpr size_t kPartsMax = 64;
 
 int32_t read_id(const JsonPlace& place) {
@@ -56,16 +55,7 @@ std::vector<PostPart> read_template(const JsonPlace& place) {
     return parts;
 }
 
-void read_nested_processors(const JsonPlace& place, int depth, std::vector<PostPart>& parts) {
-    const std::string& type = place.at("type").text();
-    if (depth > kPostProcessorDepthMax) place.refuse("it is nested too deep");
-    if (type == "Sequence") {
-        expect_step_fields(place, {"type", "processors"});
-        place.at("processors").for_elements([&](const JsonPlace& step) {
-            read_nested_processors(step, depth + 1, parts);
-        });
-        return;
-    }
+void read_processor(const JsonPlace& place, const std::string& type, std::vector<PostPart>& parts) {
     if (type == "ByteLevel") return;  // it changes offsets alone
     if (!parts.empty()) place.refuse("two steps that add tokens are not supported");
     if (type == "TemplateProcessing") {
@@ -85,7 +75,9 @@ void read_nested_processors(const JsonPlace& place, int depth, std::vector<PostP
 
 std::vector<PostPart> read_post_processor(const JsonPlace& place) {
     std::vector<PostPart> parts;
-    read_nested_processors(place, 0, parts);
+    for_steps(place, "processors", [&](const JsonPlace& step, const std::string& type) {
+        read_processor(step, type, parts);
+    });
     if (parts.empty()) parts.push_back({true, {}});
     return parts;
 }

@@ -1,5 +1,4 @@
-// What a tokenizer puts around the tokens of a text: the `post_processor` of a tokenizer.json, for
-// single texts.
+// The `post_processor` of a tokenizer.json, which puts tokens around the tokens of a single text.
 #pragma once
 
 #include <cstdint>

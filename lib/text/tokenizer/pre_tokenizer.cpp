@@ -8,7 +8,6 @@
 #include "text/pattern/simple_pattern.h"
 #include "text/subword/byte_alphabet.h"
 #include "text/subword/growth.h"
-#include "text/tokenizer/pattern_field.h"
 #include "text/tokenizer/splitting.h"
 #include "text/tokenizer/step_fields.h"
 #include "text/unicode/code_points.h"
@@ -17,8 +16,6 @@ namespace dslaunch::text {
 
 namespace {
 
-constexpr int kPreTokenizerDepthMax = 16;
-constexpr size_t kPreTokenizerStepsMax = 64;
 constexpr std::string_view kGpt2Expression =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -180,15 +177,6 @@ std::unique_ptr<const Pattern> flag_pattern(uint32_t flag) {
     return flag_pattern(false, {[flag](uint32_t flags) { return (flags & flag) != 0; }});
 }
 
-// One character, in a text field.
-std::string read_character(const JsonPlace& place) {
-    const std::string& text = place.text();
-    size_t end = 0;
-    if (!text.empty()) (void)next_point(text, end);
-    if (text.empty() || end != text.size()) place.refuse("one character is expected");
-    return text;
-}
-
 std::unique_ptr<const PreTokenizer> read_metaspace_step(const JsonPlace& place) {
     expect_step_fields(place, {"type", "replacement", "prepend_scheme", "split", "str_rep"});
     PrependScheme scheme = PrependScheme::kAlways;
@@ -218,16 +206,11 @@ class PreTokenizerReader {
     PreTokenizerReader(PreTokenizers& out, PreTokenizerReading reading)
         : out_(out), reading_(reading) {}
 
-    void read(const JsonPlace& place, int depth, bool is_last) {
-        if (depth > kPreTokenizerDepthMax || out_.steps.size() > kPreTokenizerStepsMax)
-            place.refuse("there are too many steps");
-        const std::string& type = place.at("type").text();
-        if (type != "Sequence") return read_one(place, type, is_last);
-        expect_step_fields(place, {"type", "pretokenizers"});
-        size_t count = 0;
-        place.at("pretokenizers").for_elements([&](const JsonPlace&) { ++count; });
-        place.at("pretokenizers").for_elements([&](const JsonPlace& step) {
-            read(step, depth + 1, is_last && --count == 0);
+    void read(const JsonPlace& place) {
+        size_t left = 0;
+        for_steps(place, "pretokenizers", [&](const JsonPlace&, const std::string&) { ++left; });
+        for_steps(place, "pretokenizers", [&](const JsonPlace& step, const std::string& type) {
+            read_one(step, type, --left == 0);
         });
     }
 
@@ -304,7 +287,7 @@ class PreTokenizerReader {
 
 PreTokenizers read_pre_tokenizers(const JsonPlace& place, PreTokenizerReading reading) {
     PreTokenizers out;
-    PreTokenizerReader(out, reading).read(place, 0, true);
+    PreTokenizerReader(out, reading).read(place);
     return out;
 }
 

@@ -1,5 +1,5 @@
-// How a tokenizer cuts normalized text into the pieces that its model takes one by one: the
-// `pre_tokenizer` of a tokenizer.json. Built once, then only read: any threads.
+// The `pre_tokenizer` of a tokenizer.json, which cuts normalized text into the pieces that the
+// model takes one by one. Built once, then only read: any threads.
 #pragma once
 
 #include <memory>

@@ -112,7 +112,7 @@ class Precompiled : public Normalizer {
         }
     }
 
-    // What replaces the shortest beginning of TEXT that the map has; nothing if it has none.
+    // Returns the text for the shortest beginning of TEXT that the map has; nothing if it has none.
     [[nodiscard]] std::optional<std::string_view> replacement(std::string_view text) const {
         size_t at = offset_of(units_[0]);
         for (const char c : text) {

@@ -8,7 +8,7 @@
 
 namespace dslaunch::text {
 
-// What becomes of a match: it goes, it is a piece, it joins its neighbour, or it joins other
+// The treatment of a match: it goes, it is a piece, it joins its neighbour, or it joins other
 // matches.
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 

@@ -14,11 +14,11 @@ class TokenStream {
     // TOKENIZER must outlive the stream.
     explicit TokenStream(const Tokenizer& tokenizer, bool skip_special = true);
 
-    // The text that ID makes final: whole characters, perhaps none. All results and that of
-    // finish() one after the other are Tokenizer::decode of all ids. Throws Error{kInput} on one
-    // below 0.
+    // Returns the text that ID makes final: whole characters, perhaps no character. All results and
+    // the result of finish(), one after the other, are Tokenizer::decode of all ids. Throws
+    // Error{kInput} on one below 0.
     [[nodiscard]] std::string append(int32_t id);
-    // What was still held back. REQUIRES: once, at the end.
+    // Returns the text that was still held back. REQUIRES: once, at the end.
     [[nodiscard]] std::string finish();
 
   private:

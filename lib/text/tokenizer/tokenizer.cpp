@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <utility>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "base/text/json_place.h"
 #include "text/subword/tokenizer_class.h"
 #include "text/tokenizer/tokenizer_parts.h"
@@ -18,23 +19,8 @@
 namespace dslaunch::text {
 namespace {
 
-constexpr std::streamoff kFileBytesMax = 1 << 29;
+constexpr size_t kFileBytesMax = size_t{1} << 29;
 constexpr size_t kTextBytesMax = std::numeric_limits<int32_t>::max();
-
-std::string read_file(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) fail(ExitCode::kInput, "{}: it cannot be opened; is it there?", path);
-    in.seekg(0, std::ios::end);
-    const std::streamoff bytes = in.tellg();
-    if (bytes < 0 || bytes > kFileBytesMax)
-        fail(ExitCode::kInput, "{}: {} bytes are too many for a tokenizer.json", path,
-             static_cast<int64_t>(bytes));
-    std::string text(static_cast<size_t>(bytes), '\0');
-    in.seekg(0);
-    in.read(text.data(), bytes);
-    if (!in) fail(ExitCode::kInput, "{}: it cannot be read to its end", path);
-    return text;
-}
 
 [[noreturn]] void fail_without_tokenizer(const std::string& folder) {
     std::error_code unreadable;
@@ -44,6 +30,8 @@ std::string read_file(const std::string& path) {
             "{0}: has tokenizer.model and no tokenizer.json, which is read here; in Python, "
             "transformers.AutoTokenizer.from_pretrained(\"{0}\").save_pretrained(\"{0}\") makes it",
             printable(folder));
+    if (const auto fault = download_fault_at(folder + "/tokenizer.json"); !fault.empty())
+        fail(ExitCode::kInput, "{}/tokenizer.json: {}", printable(folder), fault);
     fail(ExitCode::kInput,
          "{}: has no tokenizer.json: put the model's own into the folder; it is among its files on "
          "the hub",
@@ -58,7 +46,7 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::load(const std::string& path) {
-    return parse(read_file(path), path);
+    return parse(read_file(path, kFileBytesMax), path);
 }
 
 Tokenizer Tokenizer::of_folder(const std::string& folder) {
@@ -67,12 +55,13 @@ Tokenizer Tokenizer::of_folder(const std::string& folder) {
         std::error_code unreadable;
         if (!std::filesystem::exists(path, unreadable)) return nullptr;
         // A mistake in it is found where its other fields are read.
-        return JsonPlace::Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+        return JsonPlace::Json::parse(read_file(path, kFileBytesMax), nullptr,
+                                      /*allow_exceptions=*/false);
     };
     const std::string path = folder + "/tokenizer.json";
     std::error_code missing;
     if (!std::filesystem::exists(path, missing)) fail_without_tokenizer(folder);
-    JsonPlace::Json json = JsonPlace::parse(path, read_file(path));
+    JsonPlace::Json json = JsonPlace::parse(path, read_file(path, kFileBytesMax));
     apply_tokenizer_class({json_of("tokenizer_config.json"), json_of("config.json")}, json);
     return Tokenizer(std::make_unique<const TokenizerParts>(JsonPlace(path, json)));
 }

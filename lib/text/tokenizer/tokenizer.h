@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/tokenizer/token_span.h"
+#include "text/unicode/aligned_text.h"
 
 namespace dslaunch::text {
 
@@ -41,9 +41,9 @@ class Tokenizer {
     Tokenizer& operator=(Tokenizer&&) noexcept;
     ~Tokenizer();
 
-    // The tokens of TEXT. Bytes that are no UTF-8 are U+FFFD, as Python's errors="replace". Throws
-    // Error{kInput} on 2 GiB and more, where the model has no token for a part of it, and where a
-    // pattern takes too long.
+    // Returns the tokens of TEXT. Bytes that are no UTF-8 are U+FFFD, as Python's errors="replace".
+    // Throws Error{kInput} on 2 GiB and more, where the model has no token for a part of it, and
+    // where a pattern takes too long.
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                               EncodeOptions options = {}) const;
     // The same with the span of each token, whole characters: those that a token has any byte of.
@@ -54,15 +54,15 @@ class Tokenizer {
     // Appends them to OUT, which saves an allocation for each text.
     void encode_to(std::string_view text, EncodeOptions options, std::vector<int32_t>& out) const;
 
-    // The text of IDS, valid UTF-8. Numbers of no token are passed over, as the package does.
-    // Throws Error{kInput} on one below 0.
+    // Returns the text of IDS, valid UTF-8. Numbers of no token are passed over, as the package
+    // does. Throws Error{kInput} on one below 0.
     [[nodiscard]] std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
-    // How many tokens there are, added ones too.
+    // Returns the number of tokens, with the added ones.
     [[nodiscard]] int64_t vocab_size() const;
-    // One more than the largest number: the rows that an embedding needs.
+    // Returns one more than the largest number: the rows that an embedding needs.
     [[nodiscard]] int64_t ids_end() const;
-    // Nothing if there is none.
+    // Return nothing if there is no such token.
     [[nodiscard]] std::optional<int32_t> id_of(std::string_view token) const;
     [[nodiscard]] std::optional<std::string> token_of(int32_t id) const;
     [[nodiscard]] bool is_special(int32_t id) const;

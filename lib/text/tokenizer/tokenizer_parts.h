@@ -1,4 +1,4 @@
-// What a Tokenizer is made of, for its own sources.
+// The parts of a Tokenizer, for its own sources.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,10 @@
 #include "text/tokenizer/piece_cache.h"
 #include "text/tokenizer/post_processor.h"
 #include "text/tokenizer/pre_tokenizer.h"
-#include "text/tokenizer/token_span.h"
 
 namespace dslaunch::text {
 
-// What one call of encode works with; it is used again by later ones.
+// The memory of one call of encode, which later calls use again.
 struct EncodeScratch {
     Pieces pieces;
     ModelScratch model;

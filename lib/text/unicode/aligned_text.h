@@ -10,9 +10,16 @@
 
 namespace dslaunch::text {
 
+// The bytes of a text that a token stands for.
+struct TokenSpan {
+    uint32_t begin_bytes = 0;
+    uint32_t end_bytes = 0;
+    bool operator==(const TokenSpan&) const = default;
+};
+
 struct AlignedText {
     std::string text;
-    // Of each byte: where in the original the character begins that it stands for.
+    // For each byte, the place in the original where the character begins that it stands for.
     std::vector<uint32_t> from;
 
     void clear() {
@@ -36,7 +43,8 @@ struct AlignedText {
     }
 };
 
-// Appends to PLACES those of TEXT, which is valid UTF-8 and begins at BEGIN of the original.
+// Appends to PLACES the place of each byte of TEXT, which is valid UTF-8 and begins at BEGIN of the
+// original.
 inline void append_places(std::string_view text, uint32_t begin, std::vector<uint32_t>& places) {
     places.reserve(places.size() + text.size());
     uint32_t place = begin;

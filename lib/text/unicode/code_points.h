@@ -1,6 +1,6 @@
-// What the Python package `tokenizers` thinks of each code point: a category, the class of grapheme
-// clusters and twelve flags, found by asking it (make_code_point_runs.py), as its parts follow
-// different versions of Unicode. Threads: const, any.
+// The properties that the Python package `tokenizers` gives each code point: a category, the class
+// of grapheme clusters and twelve flags, found by asking it (make_code_point_runs.py), as its parts
+// follow different versions of Unicode. Threads: const, any.
 #pragma once
 
 #include <array>
@@ -13,39 +13,6 @@ namespace dslaunch::text {
 
 constexpr char32_t kCodePointLimit = 0x110000;
 constexpr char32_t kReplacement = 0xFFFD;
-
-// The general categories in the order of make_code_point_runs.py.
-enum class Category : uint8_t {
-    kCn,
-    kLu,
-    kLl,
-    kLt,
-    kLm,
-    kLo,
-    kMn,
-    kMc,
-    kMe,
-    kNd,
-    kNl,
-    kNo,
-    kPc,
-    kPd,
-    kPs,
-    kPe,
-    kPi,
-    kPf,
-    kPo,
-    kSm,
-    kSc,
-    kSk,
-    kSo,
-    kZs,
-    kZl,
-    kZp,
-    kCc,
-    kCf,
-    kCo
-};
 
 // The classes of grapheme clusters, in the order of make_code_point_runs.py. kLVT has LV in it.
 enum class Cluster : uint8_t {
@@ -66,7 +33,8 @@ enum class Cluster : uint8_t {
     kRegional
 };
 
-// Flags of one code point.
+// Flags of one code point, above its category (5 bits, in the order of make_code_point_runs.py) and
+// its class of clusters (4 bits).
 constexpr uint32_t kSpaceFlag = 1u << 9;           // White_Space
 constexpr uint32_t kNumericFlag = 1u << 10;        // Rust's char::is_numeric
 constexpr uint32_t kWordFlag = 1u << 11;           // \w of Rust's regex
@@ -92,7 +60,7 @@ class CodePoints {
     [[nodiscard]] uint32_t flags(char32_t point) const { return classes_[class_of(point)]; }
     [[nodiscard]] size_t classes_count() const { return classes_.size(); }
     [[nodiscard]] uint32_t class_flags(size_t index) const { return classes_[index]; }
-    // The first code point behind POINT that may be of another class.
+    // Returns the first code point after POINT that may be of another class.
     [[nodiscard]] char32_t run_end(char32_t point) const;
 
   private:
@@ -103,14 +71,12 @@ class CodePoints {
     std::vector<char32_t> run_ends_;  // of neighbours of one class, in order
 };
 
-[[nodiscard]] inline Category category_in(uint32_t flags) {
-    return static_cast<Category>(flags & 31);
-}
 [[nodiscard]] inline Cluster cluster_in(uint32_t flags) {
     return static_cast<Cluster>(flags >> 5 & 15);
 }
 
-// The code point that begins at TEXT[I], and I behind it. REQUIRES: valid UTF-8, I < its length.
+// Returns the code point that begins at TEXT[I], and moves I past it. REQUIRES: valid UTF-8, I <
+// its length.
 [[nodiscard]] inline char32_t next_point(std::string_view text, size_t& i) {
     const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
     const char32_t first = byte(i);
@@ -129,7 +95,31 @@ class CodePoints {
     return i += 4, point;
 }
 
-// The beginning of the character that ends before I. REQUIRES: valid UTF-8, I > 0.
+// Returns the code point that begins at TEXT[I]. REQUIRES: as next_point.
+[[nodiscard]] inline char32_t point_at(std::string_view text, size_t i) {
+    return next_point(text, i);
+}
+// Returns the bytes of the code point whose first byte is LEAD. REQUIRES: valid UTF-8.
+[[nodiscard]] constexpr size_t point_bytes(char lead) {
+    const auto byte = static_cast<unsigned char>(lead);
+    if (byte < 0xC0) return 1;
+    if (byte < 0xE0) return 2;
+    return byte < 0xF0 ? 3 : 4;
+}
+[[nodiscard]] inline int64_t count_points(std::string_view text) {
+    int64_t count = 0;
+    for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+    return count;
+}
+// Returns where code point number POINTS begins, the text's length if there are fewer. REQUIRES:
+// valid UTF-8.
+[[nodiscard]] inline size_t point_offset(std::string_view text, int64_t points) {
+    size_t at = 0;
+    for (; points > 0 && at < text.size(); --points) at += point_bytes(text[at]);
+    return at;
+}
+
+// Returns the beginning of the character that ends before I. REQUIRES: valid UTF-8, I > 0.
 [[nodiscard]] inline size_t previous_begin(std::string_view text, size_t i) {
     do --i;
     while (i > 0 && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80);

@@ -8,7 +8,7 @@ namespace {
 constexpr char32_t kFirstSyllable = 0xAC00;
 constexpr char32_t kTailSyllables = 28;
 
-// What the rules look at in the part of a cluster that was read.
+// The part of a cluster that was read, as far as the rules look at it.
 struct Walk {
     Cluster last = Cluster::kAny;
     bool last_is_open = false;        // a syllable without a tail (LV)

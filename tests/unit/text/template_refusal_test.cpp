@@ -41,20 +41,66 @@ TEST_CASE("an error of a template names its line") {
         {"\n\n{{ missing.x }}", "t:3: 'missing' is undefined, and `x` is asked of it"},
         {"{% include 'x' %}", "t:1: `include` asks for another template"},
         {"{{ 9223372036854775808 + 1 }}", "does not fit 64 bits"},
-        {"{{ 2 ** 64 }}", "does not fit 64 bits"},
+        {"{{ 9223372036854775807 * 3 }}", "does not fit 64 bits"},
         {"{{ range(9223372036854775808) }}", "does not fit 64 bits"},
-        {"{{ '%x' % 9223372036854775808 }}", "does not fit 64 bits"},
-        {"{{ 0xFFFFFFFFFFFFFFFFF }}", "does not fit 64 bits"},
         {"{{ {}['content'] + 'x' }}", "'content' is undefined"},
         {"{{ [].append(1) }}", "`append` would change a list"},
         {"{{ 'x'.nosuch() }}", "a value of type str has no `nosuch`"},
         {"{{ self }}", "a function is printed"},
-        {"{{ self() }}", "`self` is called"},
         {"{{ '\\ud83d' }}", "half a pair of surrogates"},
-        {"{{ x | urlize }}", "the filter `urlize` is not supported"},
         {"{{ grüße }}", "names are of ASCII's letters"},
-        {"{% autoescape true %}{% endautoescape %}", "only `autoescape false` is supported"},
         {"\xFF", "t:1: a byte that is not UTF-8"},
+    };
+    for (const auto& [source, message] : rows) {
+        INFO(source);
+        CHECK_THAT(rendering_error(source), Catch::Contains(message));
+    }
+}
+
+// No public template was seen with these; each is refused by its name, never rendered otherwise.
+TEST_CASE("what Jinja2 has and chat templates do not use is refused by name") {
+    const std::pair<const char*, const char*> rows[] = {
+        {"\n{{ 'x' | urlize }}", "t:2: the filter `urlize` is not supported"},
+        {"{{ '<' | escape }}", "`escape` is not supported"},
+        {"{{ 'a' | center(3) }}", "`center` is not supported"},
+        {"{{ [1] | batch(2) }}", "`batch` is not supported"},
+        {"{{ [{}] | groupby('a') }}", "`groupby` is not supported"},
+        {"{{ 2.5 | round }}", "`round` is not supported"},
+        {"{{ '0x1f' | int(0, 16) }}", "int takes 1 arguments at most"},
+        {"{{ '1_0' | int }}", "not written in decimal digits"},
+        {"{{ 'a'.zfill(3) }}", "`zfill` is not supported"},
+        {"{{ 'a'.zfill is defined }}", "`zfill` is not supported"},
+        {"{{ 'é'.isalpha() }}", "isalpha() of a text beyond ASCII"},
+        {"{{ ' a b'.rsplit(none, 1) }}", "rsplit() at blanks"},
+        {"{{ {}.copy() }}", "`copy` is not supported"},
+        {"{{ [].index(1) }}", "`index` is not supported"},
+        {"{{ 'ﬁ' | upper }}", "the capital of `ﬁ` is not supported"},
+        {"{{ '%5.1f' % 2.5 }}", "a `%` of a format is not supported"},
+        {"{{ '%d' % 2.5 }}", "a whole number has a value of type float"},
+        {"{{ '%(k)s' % {'k': 1} }}", "a `%` of a format is not supported"},
+        {"{{ '{:>5}'.format('a') }}", "the field `{:>5}` of a format"},
+        {"{{ '{0.x}'.format('a') }}", "the field `{0.x}` of a format"},
+        {"{{ '{'.format(1) }}", "a brace of the format"},
+        {"{{ 'A' is upper }}", "the test `upper` is not supported"},
+        {"{{ cycler(1, 2) }}", "`cycler` is not supported"},
+        {"{% for x in [1] %}{{ loop.cycle(1, 2) }}{% endfor %}", "`loop.cycle` is not supported"},
+        {"{% for x in [1] recursive %}{% endfor %}", "a `recursive` loop is not supported"},
+        {"{% macro f() %}{{ varargs }}{% endmacro %}", "`varargs` of a macro is not supported"},
+        {"{% macro f() %}{% endmacro %}{{ f.name }}", "the attribute `name` of a macro"},
+        {"{% block x %}{% endblock %}", "the tag `block` is not supported"},
+        {"{% autoescape true %}{% endautoescape %}", "the tag `autoescape` is not supported"},
+        {"{{ 2 ** 3 }}", "the operator `**` is not supported"},
+        {"{{ 7.5 // 2 }}", "`//` and `%` of floats are not supported"},
+        {"{{ 0x1F }}", "a number is not written in decimal digits"},
+        {"{{ 1_000 }}", "a number is not written in decimal digits"},
+        {"{{ '\\101' }}", "an escape of a text is not supported"},
+        {"{{ range(3) }}", "a range is printed: put the filter `list`"},
+        {"{{ {}.keys() }}", "a dict view is printed: put the filter `list`"},
+        {"{{ [1] | map('abs') }}", "a generator is printed"},
+        {"{{ [{'a': 1}] | sort(attribute='a,b') }}", "an attribute of several names"},
+        {"{{ 18446744073709551616 < 1 }}", "a whole number over 64 bits has no order"},
+        {"{{ 18446744073709551616 == 1.5 }}", "is compared with a float"},
+        {"{{ 18446744073709551616 | float }}", "a float of over 64 bits"},
     };
     for (const auto& [source, message] : rows) {
         INFO(source);
@@ -64,10 +110,9 @@ TEST_CASE("an error of a template names its line") {
 
 TEST_CASE("a template can neither hang nor fill the memory nor overflow the stack") {
     const std::pair<std::string, const char*> rows[] = {
-        {"{{ range(10 ** 12) }}", "a range of 1000000000000 elements"},
-        {"{{ 'a' * 10 ** 10 }}", "too much memory"},
-        {"{{ [1] * 10 ** 9 }}", "too much memory"},
-        {"{{ '%1000000d' % 1 }}", "too many characters"},
+        {"{{ range(1000000000000) }}", "a range of 1000000000000 elements"},
+        {"{{ 'a' * 10000000000 }}", "too much memory"},
+        {"{{ [1] * 1000000000 }}", "too much memory"},
         {"{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}"
          "{% endfor %}",
          ""},
@@ -77,10 +122,7 @@ TEST_CASE("a template can neither hang nor fill the memory nor overflow the stac
         {"{% set ns = namespace(x=[]) %}{% for i in range(999) %}{% set ns.x = [ns.x] %}"
          "{% endfor %}",
          "200 deep"},
-        {"{% set ns = namespace(x=[1]) %}{% for i in range(999) %}"
-         "{% set ns.x = ns.x | map('abs') %}{% endfor %}",
-         "200 deep"},
-        {"{% set ns = namespace() %}{% for i in range(999) %}{% set ns.x = [ns.x].count %}"
+        {"{% set ns = namespace() %}{% for i in range(999) %}{% set ns.x = {'x': ns.x}.get %}"
          "{% endfor %}",
          "200 deep"},
         {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "too deep"},
@@ -104,6 +146,14 @@ TEST_CASE("a namespace that holds itself is let go of") {
               "{% set n = namespace() %}{% set n.me = [n] %}{{ n.me[0].me | length }}", "t")
               .render(nlohmann::ordered_json::object())
               .text == "1");
+}
+
+TEST_CASE("a loop that is over has no more elements") {
+    CHECK(ChatTemplate::parse("{% set n = namespace() %}{% for x in [1, 2] %}{% set n.l = loop %}"
+                              "{% endfor %}{{ n.l.last }}{{ n.l.length }}{{ n.l.nextitem }}",
+                              "t")
+              .render(nlohmann::ordered_json::object())
+              .text == "True2");
 }
 
 TEST_CASE("a limit of steps is kept") {

@@ -74,7 +74,7 @@ TEST_CASE("a small tokenizer.json is read, so that refusals below have one cause
 
 TEST_CASE("documents that are no tokenizer are refused") {
     const Row table[] = {
-        {"", "no JSON"},
+        {"", "is empty"},
         {"{", "no JSON"},
         {"[]", "an object is expected"},
         {"{}", "the field `model` is missing"},
@@ -84,15 +84,15 @@ TEST_CASE("documents that are no tokenizer are refused") {
         {std::string(100'000, '['), "nested too deep"},
         {nested("normalizer", "normalizers", 40), "too many steps"},
         {nested("pre_tokenizer", "pretokenizers", 40), "too many steps"},
-        {nested("decoder", "decoders", 40), "too many stages"},
-        {nested("post_processor", "processors", 40), "nested too deep"},
+        {nested("decoder", "decoders", 40), "too many steps"},
+        {nested("post_processor", "processors", 40), "too many steps"},
     };
     for (const Row& row : table) {
         INFO(row.text.substr(0, 200));
         CHECK_THAT(refusal_of(row.text), Catch::Contains(row.message));
     }
     CHECK_THAT(error_of(ExitCode::kInput, [] { (void)Tokenizer::load("/proc/no/such/file"); }),
-               Catch::Contains("/proc/no/such/file: it cannot be opened"));
+               Catch::Contains("/proc/no/such/file: cannot be opened"));
 }
 
 TEST_CASE("a folder without tokenizer.json says what to do, by what else is in it") {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace dslaunch::text::jinja {
@@ -13,72 +14,92 @@ using Type = Token::Type;
 // The parser of CPython, to which Jinja2 hands its code, takes no more parentheses.
 constexpr int kExpressionDepthMax = 200;
 
-struct ComparisonText {
-    std::string_view text;
-    Comparison comparison;
-};
-constexpr ComparisonText kComparisons[] = {
+constexpr std::pair<std::string_view, Comparison> kComparisons[] = {
     {"==", Comparison::kEqual},  {"!=", Comparison::kNotEqual},
     {"<", Comparison::kLess},    {"<=", Comparison::kLessEqual},
     {">", Comparison::kGreater}, {">=", Comparison::kGreaterEqual},
 };
+constexpr std::pair<std::string_view, Operator> kProducts[] = {
+    {"*", Operator::kMultiply},
+    {"/", Operator::kDivide},
+    {"//", Operator::kFloorDivide},
+    {"%", Operator::kModulo},
+};
 
-Operator operator_of(std::string_view text) {
-    if (text == "+") return Operator::kAdd;
-    if (text == "-") return Operator::kSubtract;
-    if (text == "*") return Operator::kMultiply;
-    if (text == "/") return Operator::kDivide;
-    if (text == "//") return Operator::kFloorDivide;
-    return text == "%" ? Operator::kModulo : Operator::kPower;
+std::vector<ExpressionPtr> list_of(ExpressionPtr one) {
+    std::vector<ExpressionPtr> parts;
+    parts.push_back(std::move(one));
+    return parts;
 }
 
 }  // namespace
 
-void ExpressionParser::measure(Expression& expression) {
+Token TokenStream::take() {
+    Token token = now();
+    if (at_ + 1 < tokens_.size()) ++at_;
+    return token;
+}
+
+Token TokenStream::expect(Token::Type type, std::string_view what) {
+    if (!is(type)) stop(fmt::format("{} stands where {} is due", describe(now()), what));
+    return take();
+}
+
+void TokenStream::expect_operator(std::string_view op) {
+    if (!skip_operator(op)) stop(fmt::format("{} stands where `{}` is due", describe(now()), op));
+}
+
+Name TokenStream::named(const std::string& text) {
+    const auto [found, is_new] = numbers_.emplace(text, int(names_.size()));
+    if (is_new) names_.push_back(text);
+    return {text, found->second};
+}
+
+ExpressionPtr ExpressionParser::make(Kind kind, int line, std::vector<ExpressionPtr> parts,
+                                     CallArguments given) {
+    auto made = std::make_unique<Expression>();
+    made->kind = kind;
+    made->line = line;
+    made->parts = std::move(parts);
+    made->arguments = std::move(given);
     int depth = 0;
     const auto count = [&](const ExpressionPtr& part) {
         if (part != nullptr) depth = std::max(depth, part->depth);
     };
-    for (const ExpressionPtr& part : expression.parts) count(part);
-    for (const ExpressionPtr& part : expression.arguments.positional) count(part);
-    for (const auto& [name, part] : expression.arguments.named) count(part);
-    count(expression.arguments.more_positional);
-    count(expression.arguments.more_named);
-    expression.depth = depth + 1;
-    if (expression.depth > kExpressionDepthMax) {
-        TokenStream::stop(expression.line, fmt::format("the expression has more than {} levels",
-                                                       kExpressionDepthMax));
-    }
-}
-
-ExpressionPtr ExpressionParser::make(Kind kind, int line, std::vector<ExpressionPtr> parts) {
-    auto expression = std::make_unique<Expression>();
-    expression->kind = kind;
-    expression->line = line;
-    expression->parts = std::move(parts);
-    measure(*expression);
-    return expression;
+    std::ranges::for_each(made->parts, count);
+    std::ranges::for_each(made->arguments.positional, count);
+    for (const auto& [name, part] : made->arguments.named) count(part);
+    count(made->arguments.more_positional);
+    count(made->arguments.more_named);
+    made->depth = depth + 1;
+    if (made->depth > kExpressionDepthMax)
+        TokenStream::stop(
+            line, fmt::format("the expression has more than {} levels", kExpressionDepthMax));
+    return made;
 }
 
 ExpressionPtr ExpressionParser::make(Kind kind, int line, ExpressionPtr a, ExpressionPtr b) {
-    std::vector<ExpressionPtr> parts;
-    parts.push_back(std::move(a));
-    if (b != nullptr) parts.push_back(std::move(b));
+    std::vector<ExpressionPtr> parts = list_of(std::move(a));
+    parts.push_back(std::move(b));
     return make(kind, line, std::move(parts));
 }
 
+ExpressionPtr ExpressionParser::constant(int line, Value value) {
+    ExpressionPtr made = make(Kind::kConstant, line);
+    made->constant = std::move(value);
+    return made;
+}
+
 bool ExpressionParser::at_operator(std::initializer_list<std::string_view> ops) const {
-    return std::any_of(ops.begin(), ops.end(),
-                       [&](std::string_view op) { return stream_.is_operator(op); });
+    return std::ranges::any_of(ops, [&](std::string_view op) { return stream_.is_operator(op); });
 }
 
 ExpressionPtr ExpressionParser::expression(bool with_choice) {
     const TokenStream::Level level(stream_);
     int line = stream_.line();
-    ExpressionPtr value = disjunction();
+    ExpressionPtr value = logical(Kind::kOr);
     while (with_choice && stream_.skip_name("if")) {
-        std::vector<ExpressionPtr> parts;
-        parts.push_back(disjunction());
+        std::vector<ExpressionPtr> parts = list_of(logical(Kind::kOr));
         parts.push_back(std::move(value));
         parts.push_back(stream_.skip_name("else") ? expression() : nullptr);
         value = make(Kind::kChoice, line, std::move(parts));
@@ -87,20 +108,14 @@ ExpressionPtr ExpressionParser::expression(bool with_choice) {
     return value;
 }
 
-ExpressionPtr ExpressionParser::disjunction() {
-    ExpressionPtr left = conjunction();
-    while (stream_.is_name("or")) {
+// Reads what stands between `or`, or between `and`.
+ExpressionPtr ExpressionParser::logical(Kind kind) {
+    const bool is_or = kind == Kind::kOr;
+    const auto operand = [&] { return is_or ? logical(Kind::kAnd) : negation(); };
+    ExpressionPtr left = operand();
+    while (stream_.is_name(is_or ? "or" : "and")) {
         const int line = stream_.take().line;
-        left = make(Kind::kOr, line, std::move(left), conjunction());
-    }
-    return left;
-}
-
-ExpressionPtr ExpressionParser::conjunction() {
-    ExpressionPtr left = negation();
-    while (stream_.is_name("and")) {
-        const int line = stream_.take().line;
-        left = make(Kind::kAnd, line, std::move(left), negation());
+        left = make(kind, line, std::move(left), operand());
     }
     return left;
 }
@@ -109,37 +124,32 @@ ExpressionPtr ExpressionParser::negation() {
     if (!stream_.is_name("not")) return comparison();
     const TokenStream::Level level(stream_);
     const int line = stream_.take().line;
-    return make(Kind::kNot, line, negation());
+    return make(Kind::kNot, line, list_of(negation()));
 }
 
 bool ExpressionParser::comparison_operator(Comparison& comparison) {
-    for (const ComparisonText& row : kComparisons) {
-        if (!stream_.skip_operator(row.text)) continue;
-        comparison = row.comparison;
-        return true;
+    for (const auto& [text, known] : kComparisons) {
+        comparison = known;
+        if (stream_.skip_operator(text)) return true;
     }
-    if (stream_.skip_name("in")) {
-        comparison = Comparison::kIn;
-        return true;
-    }
+    comparison = Comparison::kIn;
+    if (stream_.skip_name("in")) return true;
+    comparison = Comparison::kNotIn;
     if (!stream_.is_name("not") || !stream_.after().is_name("in")) return false;
     stream_.take();
     stream_.take();
-    comparison = Comparison::kNotIn;
     return true;
 }
 
 ExpressionPtr ExpressionParser::comparison() {
     const int line = stream_.line();
-    ExpressionPtr first = sum();
-    std::vector<ExpressionPtr> parts;
+    std::vector<ExpressionPtr> parts = list_of(sum());
     std::vector<Comparison> comparisons;
     for (Comparison comparison{}; comparison_operator(comparison);) {
         comparisons.push_back(comparison);
-        if (parts.empty()) parts.push_back(std::move(first));
         parts.push_back(sum());
     }
-    if (comparisons.empty()) return first;
+    if (comparisons.empty()) return std::move(parts.front());
     ExpressionPtr result = make(Kind::kCompare, line, std::move(parts));
     result->comparisons = std::move(comparisons);
     return result;
@@ -150,156 +160,121 @@ ExpressionPtr ExpressionParser::sum() {
     while (at_operator({"+", "-"})) {
         const Token op = stream_.take();
         left = make(Kind::kOperator, op.line, std::move(left), concat());
-        left->op = operator_of(op.text);
+        left->op = op.text == "+" ? Operator::kAdd : Operator::kSubtract;
     }
     return left;
 }
 
 ExpressionPtr ExpressionParser::concat() {
     const int line = stream_.line();
-    ExpressionPtr first = product();
-    if (!stream_.is_operator("~")) return first;
-    std::vector<ExpressionPtr> parts;
-    parts.push_back(std::move(first));
+    std::vector<ExpressionPtr> parts = list_of(product());
     while (stream_.skip_operator("~")) parts.push_back(product());
+    if (parts.size() == 1) return std::move(parts.front());
     return make(Kind::kConcat, line, std::move(parts));
 }
 
 ExpressionPtr ExpressionParser::product() {
-    ExpressionPtr left = power();
-    while (at_operator({"*", "/", "//", "%"})) {
-        const Token op = stream_.take();
-        left = make(Kind::kOperator, op.line, std::move(left), power());
-        left->op = operator_of(op.text);
-    }
-    return left;
-}
-
-ExpressionPtr ExpressionParser::power() {
     ExpressionPtr left = unary(true);
-    while (stream_.is_operator("**")) {
+    for (;;) {
+        const auto found = std::ranges::find_if(
+            kProducts, [&](const auto& row) { return stream_.is_operator(row.first); });
+        if (stream_.is_operator("**")) stream_.stop("the operator `**` is not supported");
+        if (found == std::end(kProducts)) return left;
         const int line = stream_.take().line;
         left = make(Kind::kOperator, line, std::move(left), unary(true));
-        left->op = Operator::kPower;
+        left->op = found->second;
     }
-    return left;
 }
 
 ExpressionPtr ExpressionParser::unary(bool with_filters) {
     const TokenStream::Level level(stream_);
-    ExpressionPtr value;
-    if (at_operator({"-", "+"})) {
-        const Token op = stream_.take();
-        value = make(op.text == "-" ? Kind::kNegative : Kind::kPositive, op.line, unary(false));
-    } else {
-        value = primary();
-    }
-    value = postfix(std::move(value));
-    return with_filters ? filters_and_tests(std::move(value)) : std::move(value);
+    if (!at_operator({"-", "+"})) return postfix(primary(), with_filters);
+    const Token op = stream_.take();
+    const Kind kind = op.text == "-" ? Kind::kNegative : Kind::kPositive;
+    return postfix(make(kind, op.line, list_of(unary(false))), with_filters);
 }
 
-ExpressionPtr ExpressionParser::named() {
+ExpressionPtr ExpressionParser::named_value() {
     const Token token = stream_.take();
-    ExpressionPtr value = make(Kind::kConstant, token.line, std::vector<ExpressionPtr>{});
-    if (token.text == "true" || token.text == "True") {
-        value->constant = Value::boolean(true);
-    } else if (token.text == "false" || token.text == "False") {
-        value->constant = Value::boolean(false);
-    } else if (token.text == "none" || token.text == "None") {
-        value->constant = Value::none();
-    } else {
-        value->kind = Kind::kName;
-        value->name = {token.text, stream_.number_of(token.text)};
-        seen_(token.text);
-    }
+    const auto is = [&](std::string_view small, std::string_view capital) {
+        return token.text == small || token.text == capital;
+    };
+    if (is("true", "True")) return constant(token.line, Value::boolean(true));
+    if (is("false", "False")) return constant(token.line, Value::boolean(false));
+    if (is("none", "None")) return constant(token.line, Value::none());
+    ExpressionPtr value = make(Kind::kName, token.line);
+    value->name = stream_.named(token.text);
+    see(token.text);
     return value;
 }
 
 ExpressionPtr ExpressionParser::primary() {
     const int line = stream_.line();
-    switch (stream_.now().type) {
-        case Type::kName:
-            return named();
-        case Type::kText: {
-            std::string text;
-            while (stream_.is(Type::kText)) text += stream_.take().text;
-            ExpressionPtr value = make(Kind::kConstant, line, std::vector<ExpressionPtr>{});
-            value->constant = new_text(nullptr, std::move(text));
-            return value;
-        }
-        case Type::kNumber: {
-            ExpressionPtr value = make(Kind::kConstant, line, std::vector<ExpressionPtr>{});
-            value->constant = stream_.take().number;
-            return value;
-        }
-        default:
-            break;
+    if (stream_.is(Type::kName)) return named_value();
+    if (stream_.is(Type::kNumber)) return constant(line, stream_.take().number);
+    if (stream_.is(Type::kText)) {
+        std::string text;
+        while (stream_.is(Type::kText)) text += stream_.take().text;
+        return constant(line, new_text(nullptr, std::move(text)));
     }
     if (stream_.skip_operator("(")) {
-        TupleRules rules;
-        rules.may_be_empty = true;
-        ExpressionPtr value = tuple(rules);
+        ExpressionPtr value = tuple(/*with_choice=*/true, /*may_be_empty=*/true);
         stream_.expect_operator(")");
         return value;
     }
-    if (stream_.is_operator("[")) return list();
-    if (stream_.is_operator("{")) return dict();
+    if (at_operator({"[", "{"})) return display(stream_.is_operator("{"));
     stream_.stop(fmt::format("{} stands where an expression is due", describe(stream_.now())));
 }
 
-ExpressionPtr ExpressionParser::tuple(const TupleRules& rules) {
+ExpressionPtr ExpressionParser::tuple(bool with_choice, bool may_be_empty) {
     const int line = stream_.line();
-    const auto at_end = [&] {
-        return stream_.is(Type::kVariableEnd) || stream_.is(Type::kBlockEnd) ||
-               stream_.is_operator(")") ||
-               (!rules.ends_before.empty() && stream_.is_name(rules.ends_before));
-    };
     std::vector<ExpressionPtr> parts;
     bool is_tuple = false;
-    while (!at_end()) {
-        parts.push_back(expression(rules.with_choice));
-        if (!stream_.is_operator(",")) break;
+    while (!stream_.is(Type::kVariableEnd) && !stream_.is(Type::kBlockEnd) &&
+           !stream_.is_operator(")")) {
+        parts.push_back(expression(with_choice));
+        if (!stream_.skip_operator(",")) break;
         is_tuple = true;
-        stream_.take();
     }
     if (!is_tuple && !parts.empty()) return std::move(parts.front());
-    if (!is_tuple && !rules.may_be_empty)
+    if (!is_tuple && !may_be_empty)
         stream_.stop(fmt::format("{} stands where an expression is due", describe(stream_.now())));
     return make(Kind::kTuple, line, std::move(parts));
 }
 
-ExpressionPtr ExpressionParser::list() {
+// Reads a list or a dict in its brackets.
+ExpressionPtr ExpressionParser::display(bool is_dict) {
     const int line = stream_.take().line;
+    const char* const end = is_dict ? "}" : "]";
     std::vector<ExpressionPtr> parts;
-    while (!stream_.is_operator("]")) {
+    while (!stream_.is_operator(end)) {
         if (!parts.empty()) stream_.expect_operator(",");
-        if (stream_.is_operator("]")) break;
+        if (stream_.is_operator(end)) break;
         parts.push_back(expression());
-    }
-    stream_.expect_operator("]");
-    return make(Kind::kList, line, std::move(parts));
-}
-
-ExpressionPtr ExpressionParser::dict() {
-    const int line = stream_.take().line;
-    std::vector<ExpressionPtr> parts;
-    while (!stream_.is_operator("}")) {
-        if (!parts.empty()) stream_.expect_operator(",");
-        if (stream_.is_operator("}")) break;
-        parts.push_back(expression());
+        if (!is_dict) continue;
         stream_.expect_operator(":");
         parts.push_back(expression());
     }
-    stream_.expect_operator("}");
-    return make(Kind::kDict, line, std::move(parts));
+    stream_.take();
+    return make(is_dict ? Kind::kDict : Kind::kList, line, std::move(parts));
 }
 
-ExpressionPtr ExpressionParser::postfix(ExpressionPtr of) {
-    for (;;) {
-        if (at_operator({".", "["})) {
+// Reads what follows an operand: parts of it, calls, and WITH_FILTERS after these filters and
+// tests.
+ExpressionPtr ExpressionParser::postfix(ExpressionPtr of, bool with_filters) {
+    for (bool in_filters = false;;) {
+        if (stream_.is_operator("(")) {
+            const int line = stream_.line();
+            CallArguments given = arguments();
+            of = make(Kind::kCall, line, list_of(std::move(of)), std::move(given));
+        } else if (!in_filters && at_operator({".", "["})) {
             of = subscript(std::move(of));
-        } else if (stream_.is_operator("(")) {
-            of = call(std::move(of));
+        } else if (with_filters && stream_.is_operator("|")) {
+            of = filters(std::move(of), false);
+            in_filters = true;
+        } else if (with_filters && stream_.is_name("is")) {
+            of = test(std::move(of));
+            in_filters = true;
         } else {
             return of;
         }
@@ -311,22 +286,20 @@ ExpressionPtr ExpressionParser::subscript(ExpressionPtr of) {
     if (opener.text == ".") {
         const Token name = stream_.take();
         if (name.type == Type::kName) {
-            ExpressionPtr value = make(Kind::kAttribute, opener.line, std::move(of));
+            ExpressionPtr value = make(Kind::kAttribute, opener.line, list_of(std::move(of)));
             value->name.text = name.text;
             return value;
         }
         if (name.type != Type::kNumber || !name.number.is(jinja::Kind::kInt))
             TokenStream::stop(name.line, "a name or a number is due behind `.`");
-        ExpressionPtr number = make(Kind::kConstant, name.line, std::vector<ExpressionPtr>{});
-        number->constant = name.number;
-        return make(Kind::kItem, opener.line, std::move(of), std::move(number));
+        return make(Kind::kItem, opener.line, std::move(of), constant(name.line, name.number));
     }
     std::vector<ExpressionPtr> indices;
     while (!stream_.is_operator("]")) {
         if (!indices.empty()) stream_.expect_operator(",");
         indices.push_back(index());
     }
-    stream_.expect_operator("]");
+    stream_.take();
     ExpressionPtr which = indices.size() == 1 ? std::move(indices.front())
                                               : make(Kind::kTuple, opener.line, std::move(indices));
     return make(Kind::kItem, opener.line, std::move(of), std::move(which));
@@ -346,42 +319,15 @@ ExpressionPtr ExpressionParser::index() {
     return make(Kind::kSlice, line, std::move(parts));
 }
 
-ExpressionPtr ExpressionParser::filters_and_tests(ExpressionPtr of) {
-    for (;;) {
-        if (stream_.is_operator("|")) {
-            of = filters(std::move(of), false);
-        } else if (stream_.is_name("is")) {
-            of = test(std::move(of));
-        } else if (stream_.is_operator("(")) {
-            of = call(std::move(of));
-        } else {
-            return of;
-        }
-    }
-}
-
-std::string ExpressionParser::dotted_name(std::string_view what) {
-    std::string name = stream_.expect_name(what).text;
-    while (stream_.skip_operator(".")) name += "." + stream_.expect_name(what).text;
-    return name;
-}
-
 ExpressionPtr ExpressionParser::filters(ExpressionPtr input, bool first) {
-    while (first || stream_.is_operator("|")) {
-        if (!first) stream_.take();
+    while (first || stream_.skip_operator("|")) {
         first = false;
         const int line = stream_.line();
-        std::string name = dotted_name("a filter's name");
+        std::string name = stream_.expect_name("a filter's name").text;
         CallArguments given;
         if (stream_.is_operator("(")) given = arguments();
-        auto filter = std::make_unique<Expression>();
-        filter->kind = Kind::kFilter;
-        filter->line = line;
-        filter->name.text = std::move(name);
-        filter->parts.push_back(std::move(input));
-        filter->arguments = std::move(given);
-        measure(*filter);
-        input = std::move(filter);
+        input = make(Kind::kFilter, line, list_of(std::move(input)), std::move(given));
+        input->name.text = std::move(name);
     }
     return input;
 }
@@ -389,76 +335,54 @@ ExpressionPtr ExpressionParser::filters(ExpressionPtr input, bool first) {
 ExpressionPtr ExpressionParser::test(ExpressionPtr of) {
     const int line = stream_.take().line;
     const bool is_negated = stream_.skip_name("not");
-    auto test = std::make_unique<Expression>();
-    test->kind = Kind::kTest;
-    test->line = line;
-    test->name.text = dotted_name("a test's name");
-    test->parts.push_back(std::move(of));
+    std::string name = stream_.expect_name("a test's name").text;
     const bool ends = stream_.is_name("else") || stream_.is_name("or") || stream_.is_name("and");
+    CallArguments given;
     if (stream_.is_operator("(")) {
-        test->arguments = arguments();
+        given = arguments();
     } else if (!ends && (stream_.is(Type::kName) || stream_.is(Type::kText) ||
                          stream_.is(Type::kNumber) || at_operator({"[", "{"}))) {
         if (stream_.is_name("is")) stream_.stop("two tests with `is` in a row: use `and`");
         const TokenStream::Level level(stream_);
-        test->arguments.positional.push_back(postfix(primary()));
+        given.positional.push_back(postfix(primary(), /*with_filters=*/false));
     }
-    measure(*test);
-    return is_negated ? make(Kind::kNot, line, std::move(test)) : std::move(test);
-}
-
-ExpressionPtr ExpressionParser::call(ExpressionPtr of) {
-    const int line = stream_.line();
-    CallArguments given = arguments();
-    auto call = std::make_unique<Expression>();
-    call->kind = Kind::kCall;
-    call->line = line;
-    call->parts.push_back(std::move(of));
-    call->arguments = std::move(given);
-    measure(*call);
-    return call;
+    ExpressionPtr made = make(Kind::kTest, line, list_of(std::move(of)), std::move(given));
+    made->name.text = std::move(name);
+    return is_negated ? make(Kind::kNot, line, list_of(std::move(made))) : std::move(made);
 }
 
 CallArguments ExpressionParser::arguments() {
     CallArguments given;
     stream_.expect_operator("(");
-    bool is_first = true;
-    while (!stream_.is_operator(")")) {
-        if (!is_first) {
-            stream_.expect_operator(",");
-            if (stream_.is_operator(")")) break;
-        }
-        is_first = false;
+    for (bool is_first = true; !stream_.is_operator(")"); is_first = false) {
+        if (!is_first) stream_.expect_operator(",");
+        if (stream_.is_operator(")")) break;
         one_argument(given);
     }
-    stream_.expect_operator(")");
+    stream_.take();
     return given;
 }
 
 void ExpressionParser::one_argument(CallArguments& given) {
-    const auto ensure = [&](bool may) {
-        if (!may) stream_.stop("the arguments of the call stand in an order that cannot be");
-    };
-    if (stream_.is_operator("*")) {
-        ensure(given.more_positional == nullptr && given.more_named == nullptr);
-        stream_.take();
+    const bool has_more = given.more_positional != nullptr || given.more_named != nullptr;
+    bool is_ordered = !has_more;
+    if (stream_.skip_operator("*")) {
         given.more_positional = expression();
-    } else if (stream_.is_operator("**")) {
-        ensure(given.more_named == nullptr);
-        stream_.take();
+    } else if (stream_.skip_operator("**")) {
+        is_ordered = given.more_named == nullptr;
         given.more_named = expression();
     } else if (stream_.is(Type::kName) && stream_.after().is_operator("=")) {
-        ensure(given.more_named == nullptr);
+        is_ordered = given.more_named == nullptr;
         const std::string name = stream_.take().text;
         stream_.take();
         for (const auto& [other, value] : given.named)
             if (other == name) stream_.stop(fmt::format("the argument `{}` is given twice", name));
         given.named.emplace_back(name, expression());
     } else {
-        ensure(given.more_positional == nullptr && given.more_named == nullptr &&
-               given.named.empty());
+        is_ordered = !has_more && given.named.empty();
         given.positional.push_back(expression());
     }
+    if (!is_ordered) stream_.stop("the arguments of the call stand in an order that cannot be");
 }
 
 }  // namespace dslaunch::text::jinja

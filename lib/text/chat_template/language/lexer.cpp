@@ -1,15 +1,15 @@
 #include "text/chat_template/language/lexer.h"
 
-#include "text/chat_template/language/text_literal.h"
-#include "text/chat_template/values/letters.h"
-#include "text/chat_template/values/points.h"
-
-#include "base/text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
+
+#include "base/text.h"
+#include "text/chat_template/language/syntax.h"
+#include "text/chat_template/values/letters.h"
+#include "text/unicode/code_points.h"
 
 namespace dslaunch::text::jinja {
 namespace {
@@ -40,6 +40,67 @@ std::string with_plain_lines(std::string_view source) {
     return text;
 }
 
+// Reads what the text between two quotes means: Python's escapes, but for octal numbers and names.
+class LiteralReader {
+  public:
+    LiteralReader(std::string_view raw, int line) : raw_(raw), line_(line) {}
+
+    std::string run() {
+        while (at_ < raw_.size()) {
+            if (raw_[at_] == '\\' && at_ + 1 < raw_.size()) {
+                escape();
+            } else {
+                out_ += raw_[at_++];
+            }
+        }
+        return std::move(out_);
+    }
+
+  private:
+    [[noreturn]] void stop(const char* message) const { throw LineFault(line_, message); }
+
+    void escape() {
+        const char c = raw_[at_ + 1];
+        const size_t simple = std::string_view("abfnrtv\\'\"").find(c);
+        if (simple != std::string_view::npos) {
+            out_ += "\a\b\f\n\r\t\v\\'\""[simple];
+            at_ += 2;
+        } else if (c == '\n') {
+            at_ += 2;
+        } else if (c == 'x' || c == 'u' || c == 'U') {
+            at_ += 2;
+            hexadecimal(c == 'x' ? 2 : c == 'u' ? 4 : 8);
+        } else if (is_digit(c) || c == 'N' || static_cast<unsigned char>(c) >= 0x80) {
+            stop(
+                "an escape of a text is not supported: write the character itself, or \\u and 4 "
+                "hexadecimal digits");
+        } else {
+            out_ += raw_[at_++];
+        }
+    }
+
+    void hexadecimal(size_t digits) {
+        uint32_t point = 0;
+        const std::string_view written = raw_.substr(at_, digits);
+        const auto read =
+            std::from_chars(written.data(), written.data() + written.size(), point, 16);
+        if (written.size() < digits || read.ptr != written.data() + digits)
+            stop("an escape of a text has too few digits");
+        if (point > 0x10FFFF) stop("an escape of a text is no character");
+        if (point >= 0xD800 && point <= 0xDFFF)
+            stop(
+                "an escape of a text is half a pair of surrogates: write the character itself, or "
+                "\\U and 8 digits");
+        append_point(out_, point);
+        at_ += digits;
+    }
+
+    std::string_view raw_;
+    int line_;
+    size_t at_ = 0;
+    std::string out_;
+};
+
 class Lexer {
   public:
     explicit Lexer(std::string_view source) : text_(source) {}
@@ -63,7 +124,7 @@ class Lexer {
         return at;
     }
 
-    [[noreturn]] void stop(const std::string& message) const { throw SyntaxFault(line_, message); }
+    [[noreturn]] void stop(const std::string& message) const { throw LineFault(line_, message); }
 
     void add(Token::Type type, std::string_view text) {
         tokens_.push_back({type, line_, std::string(text), {}});
@@ -77,7 +138,7 @@ class Lexer {
     }
 
     // The end of a tag whose closing is MARK, as "%}", at AT; kNoPlace when it is not there.
-    // LINE_END: a line's end behind it belongs to it.
+    // LINE_END: a line's end after it belongs to it.
     [[nodiscard]] size_t past_closing(size_t at, std::string_view mark, bool line_end,
                                       bool plus = true) const {
         if (has(at, "-") && has(at + 1, mark)) return past_blanks(at + 1 + mark.size());
@@ -220,49 +281,18 @@ class Lexer {
         size_t end = at_ + 1;
         while (end < text_.size() && text_[end] != quote) end += text_[end] == '\\' ? 2 : 1;
         if (end >= text_.size()) stop("the text that begins here has no quote at its end");
-        add(Token::Type::kText, text_of_literal(text_.substr(at_ + 1, end - at_ - 1), line_));
+        add(Token::Type::kText, LiteralReader(text_.substr(at_ + 1, end - at_ - 1), line_).run());
         go(end + 1);
     }
 
-    // The end of the digits of BASE from AT, with single `_` between them.
-    [[nodiscard]] size_t past_digits(size_t at, int base) const {
-        const auto is_one = [&](char c) {
-            if (base <= 10) return c >= '0' && c < '0' + base;
-            return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-        };
-        while (is_one(char_at(at)) || (char_at(at) == '_' && is_one(char_at(at + 1)))) ++at;
-        return at;
+    [[nodiscard]] Value real_of(const std::string& digits) const {
+        double number = 0.0;
+        if (std::from_chars(digits.data(), digits.data() + digits.size(), number).ec != std::errc())
+            stop("the number is too large or too small");
+        return Value::real(number);
     }
 
-    // The end of the float that begins here; kNoPlace when it is a whole number.
-    [[nodiscard]] size_t past_float() const {
-        if (at_ > 0 && text_[at_ - 1] == '.') return kNoPlace;
-        size_t end = past_digits(at_, 10);
-        bool is_float = false;
-        if (char_at(end) == '.' && is_digit(char_at(end + 1))) {
-            end = past_digits(end + 1, 10);
-            is_float = true;
-        }
-        if (char_at(end) == 'e' || char_at(end) == 'E') {
-            const size_t digits = end + (is_sign(char_at(end + 1)) ? 2 : 1);
-            if (is_digit(char_at(digits))) return past_digits(digits, 10);
-        }
-        return is_float ? end : kNoPlace;
-    }
-
-    void add_number(size_t end, Value number) {
-        add(Token::Type::kNumber, text_.substr(at_, end - at_));
-        tokens_.back().number = std::move(number);
-        go(end);
-    }
-
-    [[nodiscard]] std::string digits_between(size_t begin, size_t end) const {
-        std::string digits(text_.substr(begin, end - begin));
-        digits.erase(std::remove(digits.begin(), digits.end(), '_'), digits.end());
-        return digits;
-    }
-
-    [[nodiscard]] Value whole_number_of(const std::string& digits) const {
+    [[nodiscard]] Value whole_of(const std::string& digits) const {
         try {
             return new_integer(nullptr, digits);
         } catch (const Fault& fault) {
@@ -271,38 +301,30 @@ class Lexer {
     }
 
     void number() {
-        if (const size_t end = past_float(); end != kNoPlace) {
-            const std::string digits = digits_between(at_, end);
-            double number = 0.0;
-            const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-            if (read.ec != std::errc()) stop("the number is too large or too small");
-            return add_number(end, Value::real(number));
+        const auto past_digits = [&](size_t at) {
+            while (is_digit(char_at(at))) ++at;
+            return at;
+        };
+        size_t end = past_digits(at_);
+        bool is_float = false;
+        const bool is_index = at_ > 0 && text_[at_ - 1] == '.';  // as in `list.0`
+        if (!is_index && char_at(end) == '.' && is_digit(char_at(end + 1))) {
+            end = past_digits(end + 1);
+            is_float = true;
         }
-        int base = 10;
-        size_t begin = at_;
-        size_t end = at_ + 1;
-        if (text_[at_] == '0') {
-            const char letter = char(char_at(at_ + 1) | 0x20);
-            const int wanted = letter == 'b' ? 2 : letter == 'o' ? 8 : letter == 'x' ? 16 : 0;
-            const size_t past = wanted == 0 ? at_ : past_digits(at_ + 2, wanted);
-            if (wanted != 0 && past > at_ + 2) {
-                base = wanted;
-                begin = at_ + 2;
-                end = past;
-            } else {
-                while (char_at(end) == '0' || (char_at(end) == '_' && char_at(end + 1) == '0'))
-                    ++end;
-            }
-        } else {
-            end = past_digits(at_, 10);
+        const size_t exponent = end + (is_sign(char_at(end + 1)) ? 2 : 1);
+        if (!is_index && (char_at(end) | 0x20) == 'e' && is_digit(char_at(exponent))) {
+            end = past_digits(exponent);
+            is_float = true;
         }
-        const std::string digits = digits_between(begin, end);
-        if (base == 10) return add_number(end, whole_number_of(digits));
-        int64_t number = 0;
-        const auto read =
-            std::from_chars(digits.data(), digits.data() + digits.size(), number, base);
-        if (read.ec != std::errc()) stop("the whole number does not fit 64 bits");
-        add_number(end, Value::integer(number));
+        const std::string digits(text_.substr(at_, end - at_));
+        const bool has_base = digits == "0" && std::string_view("xob").find(char_at(end) | 0x20) !=
+                                                   std::string_view::npos;
+        if (has_base || char_at(end) == '_' || (digits[0] == '0' && digits.size() > 1 && !is_float))
+            stop("a number is not written in decimal digits alone: not supported");
+        add(Token::Type::kNumber, digits);
+        tokens_.back().number = is_float ? real_of(digits) : whole_of(digits);
+        go(end);
     }
 
     std::string_view text_;
@@ -320,24 +342,12 @@ std::vector<Token> tokens_of(std::string_view source) {
 }
 
 std::string describe(const Token& token) {
-    switch (token.type) {
-        case Token::Type::kData:
-            return "text outside of tags";
-        case Token::Type::kVariableBegin:
-            return "`{{`";
-        case Token::Type::kVariableEnd:
-            return "`}}`";
-        case Token::Type::kBlockBegin:
-            return "`{%`";
-        case Token::Type::kBlockEnd:
-            return "`%}`";
-        case Token::Type::kText:
-            return "a text in quotes";
-        case Token::Type::kEnd:
-            return "the end of the template";
-        default:
-            return fmt::format("`{}`", token.text);
-    }
+    constexpr const char* kTypes[] = {"text outside of tags", "`{{`", "`}}`", "`{%`", "`%}`"};
+    const auto type = static_cast<size_t>(token.type);
+    if (type < std::size(kTypes)) return kTypes[type];
+    if (token.type == Token::Type::kText) return "a text in quotes";
+    if (token.type == Token::Type::kEnd) return "the end of the template";
+    return fmt::format("`{}`", token.text);
 }
 
 }  // namespace dslaunch::text::jinja

@@ -2,12 +2,11 @@
 // `lstrip_blocks` on, `-` and `+` at a tag's ends. text -> [tokens] -> syntax. Pure functions.
 #pragma once
 
-#include "text/chat_template/language/syntax_fault.h"
-#include "text/chat_template/values/value.h"
-
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "text/chat_template/values/value.h"
 
 namespace dslaunch::text::jinja {
 
@@ -37,10 +36,10 @@ struct Token {
     }
 };
 
-// The tokens of SOURCE, kEnd last. Throws SyntaxFault. REQUIRES: valid UTF-8.
+// Returns the tokens of SOURCE, kEnd last. Throws LineFault. REQUIRES: valid UTF-8.
 [[nodiscard]] std::vector<Token> tokens_of(std::string_view source);
 
-// "the name `x`", "the end of the template": for messages.
+// Returns "the name `x`" or "the end of the template": for messages.
 [[nodiscard]] std::string describe(const Token& token);
 
 }  // namespace dslaunch::text::jinja

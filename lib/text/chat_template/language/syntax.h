@@ -1,16 +1,27 @@
-// A template as a tree: what the parsers make and the interpreter runs. Value types without
+// A template as a tree: what the parser makes and the interpreter runs. Value types without
 // behaviour; a tree never changes after it is parsed, so several threads may run it.
 #pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "text/chat_template/values/arithmetic.h"
 #include "text/chat_template/values/value.h"
 
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace dslaunch::text::jinja {
+
+// An error of a template, with its line.
+class LineFault : public Fault {
+  public:
+    LineFault(int line, const std::string& message) : Fault(message), line_(line) {}
+    [[nodiscard]] int line() const { return line_; }
+
+  private:
+    int line_;
+};
 
 struct Expression;
 struct Statement;
@@ -75,11 +86,10 @@ struct Expression {
     CallArguments arguments;
 };
 
-// Where `set`, `for` and `with` put a value.
+// The place in which `set`, `for` and `with` put a value.
 struct Target {
     enum class Kind : uint8_t { kName, kField, kTuple };
     Kind kind = Kind::kName;
-    int line = 1;
     Name name;
     std::string field;  // kField: name.field
     std::vector<Target> parts;
@@ -90,13 +100,11 @@ struct Parameter {
     ExpressionPtr fallback;
 };
 
-// What a macro, a `call` block's body and their like have.
+// The arguments that a macro or a `call` block's body takes.
 struct Signature {
     std::string name;
     std::vector<Parameter> parameters;
-    bool takes_more_positional = false;  // its body says `varargs`
-    bool takes_more_named = false;       // `kwargs`
-    bool takes_caller = false;           // `caller`, without a parameter of that name
+    bool takes_caller = false;  // its body says `caller`, without a parameter of that name
 };
 
 struct Statement {
@@ -111,16 +119,13 @@ struct Statement {
         kCallBlock,    // value (a call), signature, body
         kFilterBlock,  // value, body
         kWith,         // assignments, body
-        kBlock,        // body, is_marked: sees the variables of loops around it
         kGeneration,   // body
-        kScope,        // body
         kBreak,
         kContinue,
         kRefused,  // text: the tag's name; it asks for another template
     };
     Kind kind = Kind::kData;
     int line = 1;
-    bool is_marked = false;  // a loop is `recursive`, a block is `scoped`
     std::string text;
     ExpressionPtr value;
     ExpressionPtr test;
@@ -137,5 +142,10 @@ struct Tree {
     std::vector<std::string> names;  // by their number
     bool has_generation = false;     // a `{% generation %}` stands in it
 };
+
+// Parses the template SOURCE with Jinja2's grammar and order of operators, without `**`, recursive
+// loops, and tags for other templates. Throws LineFault for a mistake, and for what Jinja2 has and
+// this has not. REQUIRES: SOURCE is valid UTF-8.
+[[nodiscard]] Tree parse_template(std::string_view source);
 
 }  // namespace dslaunch::text::jinja

@@ -1,21 +1,17 @@
 #include "text/chat_template/run/evaluator.h"
 
-#include "text/chat_template/filters/filters.h"
-#include "text/chat_template/filters/tests.h"
-#include "text/chat_template/objects/attributes.h"
-#include "text/chat_template/objects/loop_state.h"
-#include "text/chat_template/objects/methods.h"
-#include "text/chat_template/objects/slices.h"
-#include "text/chat_template/values/compare.h"
-#include "text/chat_template/values/printing.h"
-
 #include <fmt/format.h>
 
 #include <utility>
 
-namespace dslaunch::text::jinja {
+#include "text/chat_template/functions/functions.h"
+#include "text/chat_template/values/compare.h"
+#include "text/chat_template/values/printing.h"
 
+namespace dslaunch::text::jinja {
 namespace {
+
+constexpr size_t kScopeBytes = 256;
 
 [[noreturn]] void fail_method(const Value& of, const std::string& name) {
     if (is_hidden_method(of, name))
@@ -29,36 +25,46 @@ namespace {
 
 }  // namespace
 
-Value Evaluator::call(const Value& callee, Arguments arguments) {
-    const Depth depth(*this);
-    if (callee.is(Kind::kFunction)) return callee.as<Function>().run(*this, arguments);
-    if (callee.is(Kind::kLoop)) {
-        const auto bound = bind("loop()", arguments, {"iterable"}, 1);
-        const auto recurse = callee.as<LoopState>().recurse;
-        if (!recurse) throw Fault("`loop()` is called, and its `for` is not `recursive`");
-        return recurse(*bound[0]);
+const Value* Scope::find(int name) const {
+    for (const Scope* scope = this; scope != nullptr; scope = scope->parent)
+        for (const auto& [number, value] : scope->variables)
+            if (number == name) return &value;
+    return nullptr;
+}
+
+void Scope::set(int name, Value value) {
+    for (auto& [number, held] : variables) {
+        if (number != name) continue;
+        held = std::move(value);
+        return;
     }
-    const std::string name = callee.undefined_name();
-    if (!name.empty()) throw Fault(fmt::format("'{}' is undefined, and called", name));
-    throw Fault(fmt::format("a value of type {} is called", type_name(callee)));
+    variables.emplace_back(name, std::move(value));
 }
 
-Value Evaluator::filter(std::string_view name, const Value& input, Arguments arguments) {
-    const FilterFunction run = find_filter(name);
-    if (run == nullptr) throw Fault(fmt::format("there is no filter `{}`", name));
-    return run(*this, input, arguments);
+void Scope::keep() {
+    for (Scope* scope = this; scope != nullptr && !scope->is_kept; scope = scope->parent)
+        scope->is_kept = true;
 }
 
-bool Evaluator::test(std::string_view name, const Value& input, Arguments arguments) {
-    const TestFunction run = find_test(name);
-    if (run == nullptr) throw Fault(fmt::format("there is no test `{}`", name));
-    return run(*this, input, arguments);
+ScopePool::~ScopePool() {
+    for (size_t i = 0; i < scopes_.size(); ++i) meter_.release(kScopeBytes);
 }
 
-Value Evaluator::new_namespace() {
-    auto made = make_object<Namespace>(&meter(), 64);
-    namespaces_.push_back(made);
-    return Value::of(Kind::kNamespace, std::move(made));
+Scope* ScopePool::open(Scope* parent) {
+    if (free_.empty()) {
+        meter_.hold(kScopeBytes);
+        free_.push_back(&scopes_.emplace_back());
+    }
+    Scope* scope = free_.back();
+    free_.pop_back();
+    scope->parent = parent;
+    return scope;
+}
+
+void ScopePool::close(Scope* scope) {
+    if (scope->is_kept) return;
+    scope->variables.clear();
+    free_.push_back(scope);
 }
 
 Values Evaluator::all_values(const std::vector<ExpressionPtr>& parts, Scope* scope) {
@@ -131,11 +137,13 @@ Value Evaluator::eval_compare(const Expression& expression, Scope* scope) {
     return Value::boolean(true);
 }
 
-Value Evaluator::eval_concat(const Expression& expression, Scope* scope) {
-    std::string text;
-    for (const ExpressionPtr& part : expression.parts)
-        append_str(meter(), text, eval(*part, scope));
-    return new_text(&meter(), std::move(text));
+// Text on the left of `%` is a format.
+Value Evaluator::eval_operator(const Expression& expression, Scope* scope) {
+    const Value left = eval(*expression.parts[0], scope);
+    const Value right = eval(*expression.parts[1], scope);
+    if (expression.op == Operator::kModulo && left.is(Kind::kText))
+        return percent_format(runtime_, left, right);
+    return apply_operator(meter(), expression.op, left, right);
 }
 
 Value Evaluator::eval_item(const Expression& expression, Scope* scope) {
@@ -144,7 +152,7 @@ Value Evaluator::eval_item(const Expression& expression, Scope* scope) {
     if (index.kind != Expression::Kind::kSlice) {
         const Value key = eval(index, scope);
         line_ = expression.line;
-        return item_of(*this, of, key);
+        return item_of(runtime_, of, key);
     }
     Value bounds[3] = {Value::none(), Value::none(), Value::none()};
     for (size_t i = 0; i < 3; ++i)
@@ -169,9 +177,9 @@ Value Evaluator::eval_filters(const Expression& filters, const Value& text, Scop
 Value Evaluator::eval_filter(const Expression& expression, Scope* scope) {
     const ExpressionPtr& input = expression.parts[0];
     const Value value = input != nullptr ? eval(*input, scope) : filtered_;
-    Arguments arguments = eval_arguments(expression.arguments, scope);
+    const Arguments arguments = eval_arguments(expression.arguments, scope);
     line_ = expression.line;
-    return filter(expression.name.text, value, std::move(arguments));
+    return apply_filter(runtime_, expression.name.text, value, arguments);
 }
 
 Value Evaluator::eval_call(const Expression& expression, Scope* scope, const Value* caller) {
@@ -182,17 +190,23 @@ Value Evaluator::eval_call(const Expression& expression, Scope* scope, const Val
         line_ = expression.line;
         return given;
     };
+    Value function;
     if (callee.kind == Expression::Kind::kAttribute) {
         const Value of = eval(*callee.parts[0], scope);
         line_ = callee.line;
-        if (const Method* method = find_method(of, callee.name.text); method != nullptr)
-            return method->run(*this, of, arguments());
-        const Value function = attribute_of(*this, of, callee.name.text);
+        if (const Native* method = find_method(of, callee.name.text); method != nullptr)
+            return call_native(runtime_, *method, of, arguments());
+        function = attribute_of(runtime_, of, callee.name.text);
         if (function.is(Kind::kUndefined)) fail_method(of, callee.name.text);
-        return call(function, arguments());
+    } else {
+        function = eval(callee, scope);
     }
-    const Value function = eval(callee, scope);
-    return call(function, arguments());
+    Arguments given = arguments();
+    const Depth depth(*this);
+    if (function.is(Kind::kFunction)) return function.as<Function>().run(runtime_, given);
+    const std::string name = function.undefined_name();
+    throw Fault(name.empty() ? fmt::format("a value of type {} is called", type_name(function))
+                             : fmt::format("'{}' is undefined, and called", name));
 }
 
 Value Evaluator::eval(const Expression& expression, Scope* scope) {
@@ -218,24 +232,27 @@ Value Evaluator::eval(const Expression& expression, Scope* scope) {
             return Value::boolean(!is_true(part(0)));
         case Of::kNegative:
             return negated(part(0));
-        case Of::kPositive:
-            return kept_sign(part(0));
-        case Of::kAnd: {
-            Value left = part(0);
-            return is_true(left) ? part(1) : left;
+        case Of::kPositive: {
+            const Value value = part(0);
+            if (!value.is_number())
+                throw Fault(fmt::format("`+` before a value of type {}", type_name(value)));
+            return value.is(Kind::kBool) ? Value::integer(value.integral()) : value;
         }
+        case Of::kAnd:
         case Of::kOr: {
             Value left = part(0);
-            return is_true(left) ? left : part(1);
+            return is_true(left) == (expression.kind == Of::kAnd) ? part(1) : left;
         }
-        case Of::kOperator: {
-            const Value left = part(0);
-            return apply_operator(meter(), expression.op, left, part(1));
-        }
+        case Of::kOperator:
+            return eval_operator(expression, scope);
         case Of::kCompare:
             return eval_compare(expression, scope);
-        case Of::kConcat:
-            return eval_concat(expression, scope);
+        case Of::kConcat: {
+            std::string text;
+            for (const ExpressionPtr& operand : expression.parts)
+                append_str(meter(), text, eval(*operand, scope));
+            return new_text(&meter(), std::move(text));
+        }
         case Of::kChoice:
             if (is_true(part(0))) return part(1);
             return expression.parts[2] != nullptr ? part(2) : Value();
@@ -243,15 +260,15 @@ Value Evaluator::eval(const Expression& expression, Scope* scope) {
             return eval_filter(expression, scope);
         case Of::kTest: {
             const Value input = part(0);
-            return Value::boolean(
-                test(expression.name.text, input, eval_arguments(expression.arguments, scope)));
+            return Value::boolean(apply_test(runtime_, expression.name.text, input,
+                                             eval_arguments(expression.arguments, scope)));
         }
         case Of::kCall:
             return eval_call(expression, scope);
         case Of::kAttribute: {
             const Value of = part(0);
             line_ = expression.line;
-            return attribute_of(*this, of, expression.name.text);
+            return attribute_of(runtime_, of, expression.name.text);
         }
         case Of::kItem:
             return eval_item(expression, scope);

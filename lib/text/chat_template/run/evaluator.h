@@ -1,40 +1,70 @@
-// Works out a template's expressions, and owns what a rendering makes: scopes and namespaces. The
-// statements around them are the interpreter's. One thread per evaluator.
+// Works out a template's expressions. The statements around them are the interpreter's. One thread
+// per evaluator.
 #pragma once
 
-#include "text/chat_template/language/syntax.h"
-#include "text/chat_template/objects/runtime.h"
-#include "text/chat_template/run/scopes.h"
-
 #include <ctime>
-#include <memory>
-#include <string_view>
+#include <deque>
+#include <utility>
 #include <vector>
+
+#include "text/chat_template/functions/native.h"
+#include "text/chat_template/language/syntax.h"
 
 namespace dslaunch::text::jinja {
 
-class Evaluator : public Runtime {
+// The variables of a running template: scopes inside each other.
+struct Scope {
+    Scope* parent = nullptr;
+    bool is_kept = false;  // a macro sees it: it lives until the template has run
+    std::vector<std::pair<int, Value>> variables;
+
+    // Returns nullptr: neither here nor outside.
+    [[nodiscard]] const Value* find(int name) const;
+    void set(int name, Value value);
+    // Keeps this scope and all around it.
+    void keep();
+};
+
+class ScopePool {
+  public:
+    explicit ScopePool(Meter& meter) : meter_(meter) {}
+    ScopePool(const ScopePool&) = delete;
+    ScopePool& operator=(const ScopePool&) = delete;
+    ~ScopePool();
+
+    [[nodiscard]] Scope* open(Scope* parent);
+    void close(Scope* scope);
+
+  private:
+    Meter& meter_;
+    std::deque<Scope> scopes_;
+    std::vector<Scope*> free_;
+};
+
+// A scope for as long as it lives.
+class OpenScope {
+  public:
+    OpenScope(ScopePool& pool, Scope* parent) : pool_(pool), scope_(pool.open(parent)) {}
+    ~OpenScope() { pool_.close(scope_); }
+    OpenScope(const OpenScope&) = delete;
+    OpenScope& operator=(const OpenScope&) = delete;
+    [[nodiscard]] Scope* get() const { return scope_; }
+
+  private:
+    ScopePool& pool_;
+    Scope* scope_;
+};
+
+class Evaluator {
   public:
     Evaluator(const Limits& limits, const std::tm& now)
-        : Runtime(limits), now_(now), scopes_(meter()) {}
+        : runtime_(limits, now), scopes_(runtime_.meter()) {}
     Evaluator(const Evaluator&) = delete;
     Evaluator& operator=(const Evaluator&) = delete;
-    // A namespace may hold itself.
-    ~Evaluator() override {
-        for (const auto& held : namespaces_) held->fields.clear();
-    }
-
-    [[nodiscard]] Value call(const Value& callee, Arguments arguments) override;
-    [[nodiscard]] Value filter(std::string_view name, const Value& input,
-                               Arguments arguments) override;
-    [[nodiscard]] bool test(std::string_view name, const Value& input,
-                            Arguments arguments) override;
-    [[nodiscard]] Value new_namespace() override;
-    [[nodiscard]] std::tm now() const override { return now_; }
 
   protected:
-    // One level more of expressions and statements inside each other. Throws Fault when that is too
-    // deep.
+    // Counts one level more of expressions and statements inside each other. Throws Fault when that
+    // is too deep.
     class Depth {
       public:
         explicit Depth(Evaluator& own) : own_(own) {
@@ -55,11 +85,12 @@ class Evaluator : public Runtime {
     // CALLER: a further argument of that name.
     [[nodiscard]] Value eval_call(const Expression& expression, Scope* scope,
                                   const Value* caller = nullptr);
-    // What FILTERS, those of a block, make of TEXT.
+    // Returns what FILTERS, which belong to a block, make of TEXT.
     [[nodiscard]] Value eval_filters(const Expression& filters, const Value& text, Scope* scope);
 
     [[nodiscard]] int line() const { return line_; }  // of what was last worked on
     void at_line(int line) { line_ = line; }
+    [[nodiscard]] Meter& meter() { return runtime_.meter(); }
     [[nodiscard]] ScopePool& scopes() { return scopes_; }
 
   private:
@@ -68,16 +99,14 @@ class Evaluator : public Runtime {
     [[nodiscard]] Value eval_dict(const Expression& expression, Scope* scope);
     [[nodiscard]] bool holds(Comparison comparison, const Value& a, const Value& b);
     [[nodiscard]] Value eval_compare(const Expression& expression, Scope* scope);
-    [[nodiscard]] Value eval_concat(const Expression& expression, Scope* scope);
+    [[nodiscard]] Value eval_operator(const Expression& expression, Scope* scope);
     [[nodiscard]] Value eval_item(const Expression& expression, Scope* scope);
     [[nodiscard]] Value eval_filter(const Expression& expression, Scope* scope);
 
-    std::tm now_;
+    Runtime runtime_;
     int depth_ = 0;
     int line_ = 1;
     Value filtered_;  // what the filters of a block work on
-    // Shared with the values that refer to them.
-    std::vector<std::shared_ptr<Namespace>> namespaces_;
     ScopePool scopes_;
 };
 

@@ -1,16 +1,15 @@
 #include "text/chat_template/run/interpreter.h"
 
-#include "text/chat_template/objects/loop_state.h"
-#include "text/chat_template/run/evaluator.h"
-#include "text/chat_template/run/globals.h"
-#include "text/chat_template/values/compare.h"
-#include "text/chat_template/values/printing.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
+
+#include "text/chat_template/functions/functions.h"
+#include "text/chat_template/run/evaluator.h"
+#include "text/chat_template/values/compare.h"
+#include "text/chat_template/values/printing.h"
 
 namespace dslaunch::text::jinja {
 namespace {
@@ -22,34 +21,42 @@ class Interpreter : public Evaluator {
     Interpreter(const Tree& tree, const Limits& limits, const std::tm& now)
         : Evaluator(limits, now), tree_(tree) {}
 
-    Printed run(const std::vector<std::pair<std::string, Value>>& values) {
+    RenderedChat run(const std::vector<std::pair<std::string, Value>>& values) {
         const OpenScope root(scopes(), nullptr);
-        root_ = root.get();
-        root_->keep();
+        Scope* const scope = root.get();
+        scope->keep();
         for (size_t i = 0; i < tree_.names.size(); ++i) {
             const std::string& name = tree_.names[i];
             if (name == "loop") loop_name_ = int(i);
             if (name == "caller") caller_name_ = int(i);
-            if (name == "varargs") positional_name_ = int(i);
-            if (name == "kwargs") named_name_ = int(i);
             const auto given = std::find_if(values.begin(), values.end(),
                                             [&](const auto& pair) { return pair.first == name; });
             if (given != values.end()) {
-                root_->set(int(i), given->second);
+                scope->set(int(i), given->second);
                 if (name == "messages" && given->second.is(Kind::kList))
                     for (const Value& message : given->second.items())
-                        if (message.is(Kind::kDict)) messages_.insert(&message.dict());
+                        if (message.is(Kind::kDict))
+                            messages_.emplace(&message.dict(),
+                                              &message - given->second.items().data());
                 continue;
             }
-            if (name == "self") root_->set(int(i), own_blocks());
-            for (const Global& global : global_functions())
-                if (global.name == name)
-                    root_->set(int(i), new_function(&meter(), name, 0, global.run));
+            // Jinja2's object with the blocks of a template, of which there are none here.
+            if (name == "self")
+                scope->set(int(i),
+                           new_function(&meter(), name, 0, [](Runtime&, Arguments&) -> Value {
+                               throw Fault("`self` is called: blocks are not supported");
+                           }));
+            if (const Native* global = find_global(name); global != nullptr)
+                scope->set(int(i), new_function(&meter(), name, 0,
+                                                [global](Runtime& runtime, Arguments& arguments) {
+                                                    return call_native(runtime, *global, Value(),
+                                                                       arguments);
+                                                }));
         }
         try {
-            static_cast<void>(body(tree_.body, root_));
+            static_cast<void>(body(tree_.body, scope));
         } catch (const Fault& fault) {
-            throw RunFault(line(), fault.what());
+            throw LineFault(line(), fault.what());
         }
         return std::move(printed_);
     }
@@ -135,12 +142,12 @@ class Interpreter : public Evaluator {
             case Of::kIf:
                 return run_if(statement, scope);
             case Of::kFor:
-                run_for(statement, scope, eval(*statement.value, scope), 0);
+                run_for(statement, scope);
                 return Flow::kNext;
             case Of::kSet: {
                 Value value = eval(*statement.value, scope);
                 // The message of a loop over numbers.
-                if (turn_ == nullptr) turn_ = message_in(value);
+                if (!turn_) turn_ = message_in(value);
                 assign(statement.target, std::move(value), scope);
                 return Flow::kNext;
             }
@@ -158,16 +165,8 @@ class Interpreter : public Evaluator {
                 return run_filter_block(statement, scope);
             case Of::kWith:
                 return run_with(statement, scope);
-            case Of::kBlock: {
-                const OpenScope inner(scopes(), statement.is_marked ? scope : root_);
-                return body(statement.body, inner.get());
-            }
             case Of::kGeneration:
                 return run_generation(statement, scope);
-            case Of::kScope: {
-                const OpenScope inner(scopes(), scope);
-                return body(statement.body, inner.get());
-            }
             case Of::kBreak:
                 return Flow::kBreak;
             case Of::kContinue:
@@ -186,42 +185,38 @@ class Interpreter : public Evaluator {
         return body(statement.otherwise, scope);
     }
 
-    // VALUE as one of `messages`; nullptr: it is none.
-    [[nodiscard]] const void* message_in(const Value& value) const {
-        return value.is(Kind::kDict) && messages_.contains(&value.dict()) ? &value.dict() : nullptr;
+    // Returns the number of VALUE in `messages`; nothing: it is not one of them.
+    [[nodiscard]] std::optional<size_t> message_in(const Value& value) const {
+        if (!value.is(Kind::kDict)) return std::nullopt;
+        const auto found = messages_.find(&value.dict());
+        return found == messages_.end() ? std::nullopt : std::optional(found->second);
     }
 
-    // The elements of ITERABLE for which the loop's `if` holds.
-    Value chosen_elements(const Statement& statement, Scope* scope, const Value& iterable) {
-        if (statement.test == nullptr) return iterable;
+    // Returns what gives the elements of ITERABLE for which the loop's `if` holds when it is asked.
+    std::function<bool(Value&)> chosen_elements(const Statement& statement, Scope* scope,
+                                                const Value& iterable) {
         auto cursor = std::make_shared<Cursor>(meter(), iterable);
-        const int depth = iterable.depth();
-        return new_iterator(&meter(), depth, [this, cursor, &statement, scope](Value& item) {
+        return [this, cursor, &statement, scope](Value& item) {
             while (cursor->next(item)) {
+                meter().step();
+                if (statement.test == nullptr) return true;
                 const OpenScope inner(scopes(), scope);
                 assign(statement.target, item, inner.get());
                 if (is_true(eval(*statement.test, inner.get()))) return true;
             }
             return false;
-        });
+        };
     }
 
-    void run_for(const Statement& statement, Scope* scope, const Value& iterable, int depth0) {
+    void run_for(const Statement& statement, Scope* scope) {
+        const Value iterable = eval(*statement.value, scope);
         const Value self = Value::of(Kind::kLoop, make_object<LoopState>(&meter(), 0));
         LoopState& loop = self.as<LoopState>();
         struct Ends {
             LoopState& loop;
             ~Ends() { loop.end(); }
         } const ends{loop};
-        loop.begin(*this, chosen_elements(statement, scope, iterable), depth0);
-        if (statement.is_marked) {
-            loop.recurse = [this, &statement, scope, depth0](const Value& inner) {
-                const Depth level(*this);
-                Capture capture(*this);
-                run_for(statement, scope, inner, depth0 + 1);
-                return capture.take();
-            };
-        }
+        loop.next = chosen_elements(statement, scope, iterable);
         // Jinja2's mark for "nothing ran", which a body that is left early does not clear.
         bool none_ran = true;
         {
@@ -230,12 +225,12 @@ class Interpreter : public Evaluator {
                 meter().step();
                 inner.get()->variables.clear();
                 if (loop_name_ >= 0) inner.get()->set(loop_name_, self);
-                const void* outer_turn = std::exchange(turn_, message_in(item));
+                const auto outer_turn = std::exchange(turn_, message_in(item));
                 const size_t begin = out_->size();
                 assign(statement.target, std::move(item), inner.get());
                 const Flow flow = body(statement.body, inner.get());
-                if (turn_ != nullptr && out_ == &printed_.text && out_->size() > begin)
-                    printed_.turns.push_back({turn_, begin, out_->size()});
+                if (turn_ && out_ == &printed_.text && out_->size() > begin)
+                    printed_.by_message.push_back({*turn_, {begin, out_->size()}});
                 turn_ = outer_turn;
                 if (flow == Flow::kBreak) break;
                 if (flow == Flow::kNext) none_ran = false;
@@ -282,57 +277,19 @@ class Interpreter : public Evaluator {
 
     Flow run_generation(const Statement& statement, Scope* scope) {
         const bool is_placed = out_ == &printed_.text;
-        if (!is_placed) printed_.has_lost_generation = true;
+        if (!is_placed) printed_.has_lost_mark = true;
         const size_t begin = out_->size();
         const OpenScope inner(scopes(), scope);
         static_cast<void>(body(statement.body, inner.get()));
-        if (is_placed) printed_.generated.emplace_back(begin, out_->size());
+        if (is_placed) printed_.generated.push_back({begin, out_->size()});
         return Flow::kNext;
     }
 
     Value macro(const Statement& statement, Scope* scope) {
         scope->keep();
-        const Signature& signature = statement.signature;
-        Value made = new_function(&meter(), signature.name, 0,
-                                  [this, &statement, scope](Runtime& /*own*/, Arguments& given) {
-                                      return call_macro(statement, scope, given);
-                                  });
-        Values names;
-        for (const Parameter& parameter : signature.parameters)
-            names.push_back(new_text(&meter(), parameter.name.text));
-        made.as<Function>().attributes = {
-            {"arguments", new_tuple(&meter(), std::move(names))},
-            {"catch_kwargs", Value::boolean(signature.takes_more_named)},
-            {"catch_varargs", Value::boolean(signature.takes_more_positional)},
-            {"caller", Value::boolean(signature.takes_caller)},
-        };
-        return made;
-    }
-
-    // The value of `self`: the template's blocks, each of which it renders.
-    Value own_blocks() {
-        Value made = new_function(&meter(), "self", 0, [](Runtime& /*own*/, Arguments&) -> Value {
-            throw Fault("`self` is called: its blocks are, as `self.title()`");
-        });
-        add_blocks(tree_.body, made.as<Function>());
-        return made;
-    }
-    void add_blocks(const Body& statements, Function& own) {
-        for (const Statement& statement : statements) {
-            if (statement.kind == Statement::Kind::kBlock)
-                own.attributes.emplace_back(statement.text, block(statement));
-            for (const Body* inner : {&statement.body, &statement.branches, &statement.otherwise})
-                add_blocks(*inner, own);
-        }
-    }
-    Value block(const Statement& statement) {
-        return new_function(&meter(), statement.text, 0,
-                            [this, &statement](Runtime& /*own*/, Arguments& given) {
-                                static_cast<void>(bind("a block", given, {}, 0));
-                                const OpenScope inner(scopes(), root_);
-                                Capture capture(*this);
-                                static_cast<void>(body(statement.body, inner.get()));
-                                return capture.take();
+        return new_function(&meter(), statement.signature.name, 0,
+                            [this, &statement, scope](Runtime& /*own*/, Arguments& given) {
+                                return call_macro(statement, scope, given);
                             });
     }
 
@@ -363,7 +320,13 @@ class Interpreter : public Evaluator {
             const Value* caller = take_named(arguments, is_used, "caller");
             scope->set(caller_name_, caller != nullptr ? *caller : Value());
         }
-        rest_of_arguments(signature, arguments, is_used, scope);
+        for (size_t i = 0; i < is_used.size(); ++i)
+            if (!is_used[i])
+                throw Fault(fmt::format("the macro `{}` has no parameter `{}`", signature.name,
+                                        arguments.named[i].first));
+        if (arguments.positional.size() > given.size())
+            throw Fault(fmt::format("the macro `{}` takes {} arguments at most, and has {}",
+                                    signature.name, given.size(), arguments.positional.size()));
         for (size_t i = 0; i < given.size(); ++i) {
             const Parameter& parameter = signature.parameters[i];
             if (given[i] != nullptr) {
@@ -379,48 +342,21 @@ class Interpreter : public Evaluator {
         return capture.take();
     }
 
-    void rest_of_arguments(const Signature& signature, const Arguments& arguments,
-                           const std::vector<bool>& is_used, Scope* scope) {
-        std::vector<Entry> rest;
-        for (size_t i = 0; i < arguments.named.size(); ++i) {
-            if (is_used[i]) continue;
-            const auto& [name, value] = arguments.named[i];
-            if (!signature.takes_more_named) {
-                throw Fault(
-                    fmt::format("the macro `{}` has no parameter `{}`", signature.name, name));
-            }
-            put_entry(meter(), rest, new_text(&meter(), name), value);
-        }
-        if (signature.takes_more_named) scope->set(named_name_, new_dict(&meter(), rest));
-        const size_t taken = signature.parameters.size();
-        const size_t count = arguments.positional.size();
-        if (signature.takes_more_positional) {
-            Values more;
-            if (count > taken)
-                more.assign(arguments.positional.begin() + long(taken), arguments.positional.end());
-            scope->set(positional_name_, new_tuple(&meter(), std::move(more)));
-        } else if (count > taken) {
-            throw Fault(fmt::format("the macro `{}` takes {} arguments at most, and has {}",
-                                    signature.name, taken, count));
-        }
-    }
-
     const Tree& tree_;
-    Printed printed_;
-    std::unordered_set<const void*> messages_;  // the dicts in the variable of that name
-    const void* turn_ = nullptr;                // of them that of the innermost loop
+    RenderedChat printed_;
+    // The numbers of the dicts in the variable `messages`, and the number in the innermost loop.
+    std::unordered_map<const void*, size_t> messages_;
+    std::optional<size_t> turn_;
     std::string* out_ = &printed_.text;
     int loop_name_ = -1;
     int caller_name_ = -1;
-    int positional_name_ = -1;
-    int named_name_ = -1;
-    Scope* root_ = nullptr;
 };
 
 }  // namespace
 
-Printed run_template(const Tree& tree, const std::vector<std::pair<std::string, Value>>& values,
-                     const Limits& limits, const std::tm& now) {
+RenderedChat run_template(const Tree& tree,
+                          const std::vector<std::pair<std::string, Value>>& values,
+                          const Limits& limits, const std::tm& now) {
     return Interpreter(tree, limits, now).run(values);
 }
 

@@ -1,16 +1,17 @@
 #include "text/chat_template/values/arithmetic.h"
 
-#include "text/chat_template/values/percent_format.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <utility>
+
+#include "text/unicode/code_points.h"
 
 namespace dslaunch::text::jinja {
 namespace {
+
+constexpr const char* kOperatorTexts[] = {"+", "-", "*", "/", "//", "%"};
 
 [[noreturn]] void fail_kinds(Operator op, const Value& a, const Value& b) {
     for (const Value* value : {&a, &b}) {
@@ -20,105 +21,51 @@ namespace {
                                  : fmt::format("'{}' is undefined", name));
     }
     throw Fault(fmt::format("`{}` does not work on values of the types {} and {}",
-                            operator_text(op), type_name(a), type_name(b)));
+                            kOperatorTexts[static_cast<size_t>(op)], type_name(a), type_name(b)));
 }
 
 [[noreturn]] void fail_overflow() {
     throw Fault("a whole number does not fit 64 bits, and nothing larger is calculated here");
 }
 
-[[noreturn]] void fail_zero() {
-    throw Fault("a division by zero");
-}
-
-__extension__ using Wide = __int128;
-
-// A sum, difference or product of two numbers of 64 bits.
-Value whole_value(Wide number) {
-    if (number >= INT64_MIN && number <= INT64_MAX) return Value::integer(int64_t(number));
-    std::string digits;
-    const bool is_negative = number < 0;
-    for (; number != 0; number /= 10) digits += char('0' + std::abs(int(number % 10)));
-    if (is_negative) digits += '-';
-    std::reverse(digits.begin(), digits.end());
-    return new_integer(nullptr, digits);
-}
-
 int64_t floor_quotient(int64_t a, int64_t b) {
-    if (b == 0) fail_zero();
     if (a == INT64_MIN && b == -1) fail_overflow();
     const int64_t quotient = a / b;
     return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 
 int64_t floor_remainder(int64_t a, int64_t b) {
-    if (b == 0) fail_zero();
     if (b == -1) return 0;
     const int64_t rest = a % b;
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-Value integer_power(int64_t base, int64_t exponent) {
-    if (exponent < 0) {
-        if (base == 0) fail_zero();
-        return Value::real(std::pow(double(base), double(exponent)));
-    }
-    int64_t result = 1;
-    while (exponent > 0) {
-        if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result)) fail_overflow();
-        exponent >>= 1;
-        if (exponent > 0 && __builtin_mul_overflow(base, base, &base)) fail_overflow();
-    }
-    return Value::integer(result);
-}
-
-Value integers(Operator op, int64_t a, int64_t b) {
+Value of_integers(Operator op, int64_t a, int64_t b) {
+    int64_t result = 0;
+    bool overflows = false;
+    if (op >= Operator::kDivide && b == 0) throw Fault("a division by zero");
     switch (op) {
         case Operator::kAdd:
-            return whole_value(Wide{a} + b);
+            overflows = __builtin_add_overflow(a, b, &result);
+            break;
         case Operator::kSubtract:
-            return whole_value(Wide{a} - b);
+            overflows = __builtin_sub_overflow(a, b, &result);
+            break;
         case Operator::kMultiply:
-            return whole_value(Wide{a} * b);
+            overflows = __builtin_mul_overflow(a, b, &result);
+            break;
         case Operator::kDivide:
-            if (b == 0) fail_zero();
             return Value::real(double(a) / double(b));
         case Operator::kFloorDivide:
             return Value::integer(floor_quotient(a, b));
         case Operator::kModulo:
             return Value::integer(floor_remainder(a, b));
-        case Operator::kPower:
-            break;
     }
-    return integer_power(a, b);
+    if (overflows) fail_overflow();
+    return Value::integer(result);
 }
 
-double float_remainder(double a, double b) {
-    if (b == 0.0) fail_zero();
-    const double rest = std::fmod(a, b);
-    if (rest == 0.0) return std::copysign(0.0, b);
-    return (rest < 0.0) != (b < 0.0) ? rest + b : rest;
-}
-
-double float_floor_quotient(double a, double b) {
-    if (b == 0.0) fail_zero();
-    const double quotient = (a - float_remainder(a, b)) / b;
-    if (quotient == 0.0) return std::copysign(0.0, a / b);
-    const double floor = std::floor(quotient);
-    return quotient - floor > 0.5 ? floor + 1.0 : floor;
-}
-
-double float_power(double a, double b) {
-    if (a == 0.0 && b < 0.0) fail_zero();
-    if (a < 0.0 && std::isfinite(a) && std::isfinite(b) && b != std::floor(b))
-        throw Fault("a root of a negative number is no real number");
-    const double result = std::pow(a, b);
-    if (std::isinf(result) && std::isfinite(a) && std::isfinite(b))
-        throw Fault("the result of `**` is too large");
-    return result;
-}
-
-Value floats(Operator op, double a, double b) {
+Value of_floats(Operator op, double a, double b) {
     switch (op) {
         case Operator::kAdd:
             return Value::real(a + b);
@@ -127,148 +74,168 @@ Value floats(Operator op, double a, double b) {
         case Operator::kMultiply:
             return Value::real(a * b);
         case Operator::kDivide:
-            if (b == 0.0) fail_zero();
+            if (b == 0.0) throw Fault("a division by zero");
             return Value::real(a / b);
-        case Operator::kFloorDivide:
-            return Value::real(float_floor_quotient(a, b));
-        case Operator::kModulo:
-            return Value::real(float_remainder(a, b));
-        case Operator::kPower:
-            break;
+        default:
+            throw Fault("`//` and `%` of floats are not supported");
     }
-    return Value::real(float_power(a, b));
 }
 
-Value joined(Meter& meter, const Value& a, const Value& b) {
-    if (a.is(Kind::kText)) {
-        const bool a_safe = a.text_object().is_safe;
-        const bool b_safe = b.text_object().is_safe;
-        meter.check_bytes(a.text().size() + b.text().size());
-        if (a_safe == b_safe) return new_text(&meter, a.text() + b.text(), a_safe);
-        return new_text(&meter,
-                        (a_safe ? a.text() : html_escaped(a.text())) +
-                            (b_safe ? b.text() : html_escaped(b.text())),
-                        true);
+std::string html_escaped(std::string_view text) {
+    constexpr std::pair<char, const char*> kReferences[] = {
+        {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
+    std::string out;
+    for (const char c : text) {
+        const auto found = std::ranges::find(kReferences, c, &std::pair<char, const char*>::first);
+        found == std::end(kReferences) ? out += c : out += found->second;
     }
+    return out;
+}
+
+Value joined_texts(Meter& meter, const Text& a, const Text& b) {
+    meter.check_bytes(a.text.size() + b.text.size());
+    if (a.is_safe == b.is_safe) return new_text(&meter, a.text + b.text, a.is_safe);
+    // A text beside Markup is escaped.
+    return new_text(
+        &meter,
+        (a.is_safe ? a.text : html_escaped(a.text)) + (b.is_safe ? b.text : html_escaped(b.text)),
+        true);
+}
+
+Value joined_items(Meter& meter, const Value& a, const Value& b) {
     meter.check_bytes((a.items().size() + b.items().size()) * sizeof(Value));
     Values items = a.items();
     items.insert(items.end(), b.items().begin(), b.items().end());
-    return a.is(Kind::kList) ? new_list(&meter, std::move(items))
-                             : new_tuple(&meter, std::move(items));
+    return new_sequence(&meter, a.kind(), std::move(items));
 }
 
 Value repeated(Meter& meter, const Value& value, int64_t times) {
     const size_t count = times > 0 ? size_t(times) : 0;
-    const auto check = [&](size_t bytes) {
-        size_t total = 0;
-        if (__builtin_mul_overflow(bytes, count, &total)) total = SIZE_MAX;
-        meter.check_bytes(total);
-        meter.step_text(total);
-    };
-    if (value.is(Kind::kText)) {
-        const std::string& once = value.text();
-        check(once.size());
-        std::string text;
-        text.reserve(once.size() * count);
-        if (!once.empty())
-            for (size_t i = 0; i < count; ++i) text += once;
-        return new_text(&meter, std::move(text), value.text_object().is_safe);
-    }
-    const Values& once = value.items();
-    check(once.size() * sizeof(Value));
+    const size_t bytes =
+        value.is(Kind::kText) ? value.text().size() : value.items().size() * sizeof(Value);
+    size_t total = 0;
+    if (__builtin_mul_overflow(bytes, count, &total)) total = SIZE_MAX;
+    meter.check_bytes(total);
+    meter.step_text(total);
+    std::string text;
     Values items;
-    items.reserve(once.size() * count);
-    if (!once.empty())
-        for (size_t i = 0; i < count; ++i) items.insert(items.end(), once.begin(), once.end());
-    return value.is(Kind::kList) ? new_list(&meter, std::move(items))
-                                 : new_tuple(&meter, std::move(items));
+    for (size_t i = 0; i < count && bytes > 0; ++i) {
+        if (value.is(Kind::kText)) {
+            text += value.text();
+        } else {
+            items.insert(items.end(), value.items().begin(), value.items().end());
+        }
+    }
+    if (value.is(Kind::kText))
+        return new_text(&meter, std::move(text), value.text_object().is_safe);
+    return new_sequence(&meter, value.kind(), std::move(items));
 }
 
 bool can_repeat(const Value& value) {
     return value.is(Kind::kText) || value.is_sequence();
 }
 
-}  // namespace
-
-const char* operator_text(Operator op) {
-    switch (op) {
-        case Operator::kAdd:
-            return "+";
-        case Operator::kSubtract:
-            return "-";
-        case Operator::kMultiply:
-            return "*";
-        case Operator::kDivide:
-            return "/";
-        case Operator::kFloorDivide:
-            return "//";
-        case Operator::kModulo:
-            return "%";
-        case Operator::kPower:
-            return "**";
-    }
-    return "";
+bool is_bound_given(const Value& bound) {
+    if (bound.is(Kind::kNone)) return false;
+    if (bound.is_integral()) return true;
+    const std::string name = bound.undefined_name();
+    throw Fault(name.empty() ? fmt::format("a slice's bound is of type {}", type_name(bound))
+                             : fmt::format("'{}' is undefined", name));
 }
 
-Value apply_operator(Meter& meter, Operator op, const Value& a, const Value& b) {
-    if (op == Operator::kModulo && a.is(Kind::kText))
-        return new_text(&meter, percent_format(meter, a.text(), b), a.text_object().is_safe);
-    if (a.is_number() && b.is_number()) {
-        return a.is_integral() && b.is_integral() ? integers(op, a.integral(), b.integral())
-                                                  : floats(op, a.as_double(), b.as_double());
+struct Stride {
+    int64_t start, step, count;
+};
+
+// Does what Python's slice.indices() does.
+Stride stride_of(int64_t length, const Value& start, const Value& stop, const Value& step) {
+    int64_t by = is_bound_given(step) ? step.integral() : 1;
+    if (by == 0) throw Fault("a slice has the step 0");
+    by = std::clamp<int64_t>(by, -INT64_MAX, INT64_MAX);
+    const int64_t low = by < 0 ? -1 : 0;
+    const int64_t high = by < 0 ? length - 1 : length;
+    const auto place = [&](const Value& bound, int64_t fallback) {
+        if (!is_bound_given(bound)) return fallback;
+        int64_t at = bound.integral();
+        if (at < 0) at += length;
+        return std::clamp(at, low, high);
+    };
+    const int64_t from = place(start, by < 0 ? high : low);
+    const int64_t to = place(stop, by < 0 ? low : high);
+    int64_t count = 0;
+    if (by > 0 && from < to) count = (to - from - 1) / by + 1;
+    if (by < 0 && to < from) count = (from - to - 1) / -by + 1;
+    return {from, by, count};
+}
+
+std::string part_of_text(const Text& text, const Stride& stride) {
+    if (stride.step == 1) {
+        const std::string_view all = text.text;
+        if (text.is_ascii())
+            return std::string(all.substr(size_t(stride.start), size_t(stride.count)));
+        const std::string_view rest = all.substr(point_offset(all, stride.start));
+        return std::string(rest.substr(0, point_offset(rest, stride.count)));
     }
-    for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)})
+    std::vector<size_t> offsets;
+    for (size_t i = 0; i < text.text.size(); i += point_bytes(text.text[i])) offsets.push_back(i);
+    std::string part;
+    for (int64_t i = 0; i < stride.count; ++i) {
+        const size_t offset = offsets[size_t(stride.start + i * stride.step)];
+        part += text.text.substr(offset, point_bytes(text.text[offset]));
+    }
+    return part;
+}
+
+}  // namespace
+
+Value apply_operator(Meter& meter, Operator op, const Value& a, const Value& b) {
+    if (a.is_integral() && b.is_integral()) return of_integers(op, a.integral(), b.integral());
+    if (a.is_number() && b.is_number()) return of_floats(op, a.as_double(), b.as_double());
+    for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
         if (one->is(Kind::kLargeInt) && (other->is_number() || other->is(Kind::kLargeInt)))
             fail_overflow();
-    if (op == Operator::kAdd && a.kind() == b.kind() && can_repeat(a)) return joined(meter, a, b);
-    if (op == Operator::kMultiply && can_repeat(a) && b.is_integral())
-        return repeated(meter, a, b.integral());
-    if (op == Operator::kMultiply && can_repeat(b) && a.is_integral())
-        return repeated(meter, b, a.integral());
-    fail_kinds(op, a, b);
+        if (op == Operator::kMultiply && can_repeat(*one) && other->is_integral())
+            return repeated(meter, *one, other->integral());
+    }
+    if (op != Operator::kAdd || a.kind() != b.kind() || !can_repeat(a)) fail_kinds(op, a, b);
+    return a.is(Kind::kText) ? joined_texts(meter, a.text_object(), b.text_object())
+                             : joined_items(meter, a, b);
 }
 
 Value negated(const Value& value) {
     if (value.is(Kind::kFloat)) return Value::real(-value.as_double());
-    if (value.is(Kind::kLargeInt)) {
-        const std::string& digits = value.text();
-        return new_integer(nullptr, digits[0] == '-' ? digits.substr(1) : "-" + digits);
-    }
+    if (value.is(Kind::kLargeInt) || (value.is_integral() && value.integral() == INT64_MIN))
+        fail_overflow();
     if (!value.is_integral()) fail_kinds(Operator::kSubtract, Value::integer(0), value);
-    return whole_value(-Wide{value.integral()});
+    return Value::integer(-value.integral());
 }
 
-Value kept_sign(const Value& value) {
-    if (value.is(Kind::kFloat) || value.is(Kind::kLargeInt)) return value;
-    if (!value.is_integral()) fail_kinds(Operator::kAdd, Value::integer(0), value);
-    return Value::integer(value.integral());
-}
-
-std::string html_escaped(std::string_view text) {
-    std::string out;
-    out.reserve(text.size());
-    for (const char c : text) {
-        switch (c) {
-            case '&':
-                out += "&amp;";
-                break;
-            case '<':
-                out += "&lt;";
-                break;
-            case '>':
-                out += "&gt;";
-                break;
-            case '\'':
-                out += "&#39;";
-                break;
-            case '"':
-                out += "&#34;";
-                break;
-            default:
-                out += c;
-        }
+Value slice_of(Meter& meter, const Value& value, const Value& start, const Value& stop,
+               const Value& step) {
+    if (!value.is(Kind::kText) && !value.is_sequence() && !value.is(Kind::kRange))
+        throw Fault(fmt::format("a value of type {} has no slices", type_name(value)));
+    const Stride stride = stride_of(length_of(value).value_or(0), start, stop, step);
+    if (value.is(Kind::kText)) {
+        const Text& text = value.text_object();
+        meter.step_text(text.text.size());
+        return new_text(&meter, part_of_text(text, stride), text.is_safe);
     }
-    return out;
+    Values part;
+    part.reserve(size_t(stride.count));
+    for (int64_t i = 0; i < stride.count; ++i)
+        part.push_back(value.items()[size_t(stride.start + i * stride.step)]);
+    return new_sequence(&meter, value.kind(), std::move(part));
+}
+
+Value element_of(Meter& meter, const Value& value, int64_t index) {
+    const bool is_text = value.is(Kind::kText);
+    if (!is_text && !value.is_sequence() && !value.is(Kind::kRange)) return {};
+    const int64_t length = *length_of(value);
+    if (index < 0) index += length;
+    if (index < 0 || index >= length) return {};
+    if (!is_text) return value.items()[size_t(index)];
+    meter.step_text(value.text().size());
+    return new_text(&meter, part_of_text(value.text_object(), {index, 1, 1}));
 }
 
 }  // namespace dslaunch::text::jinja

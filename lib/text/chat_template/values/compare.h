@@ -1,27 +1,30 @@
 // Truth, equality, order and membership as Python has them. All throw Fault where Python raises.
 #pragma once
 
-#include "text/chat_template/values/value.h"
-
 #include <compare>
+#include <string_view>
+#include <vector>
+
+#include "text/chat_template/values/value.h"
 
 namespace dslaunch::text::jinja {
 
 [[nodiscard]] bool is_true(const Value& value);
 // 1 equals 1.0 and True; a list never equals a tuple.
 [[nodiscard]] bool are_equal(Meter& meter, const Value& a, const Value& b);
-// REQUIRES nothing; throws Fault for kinds without an order between them.
+// Throws Fault for kinds without an order between them, and for numbers over 64 bits.
 [[nodiscard]] std::partial_ordering order_of(Meter& meter, const Value& a, const Value& b);
 // `needle in haystack`.
 [[nodiscard]] bool contains(Meter& meter, const Value& haystack, const Value& needle);
 
-// The value of KEY in DICT, nullptr without one. Throws Fault for a key that cannot be one.
+// Returns the value of KEY in DICT, nullptr without one. Throws Fault for a key that cannot be one.
 [[nodiscard]] const Value* find_key(Meter& meter, const Dict& dict, const Value& key);
 [[nodiscard]] const Value* find_key(const Dict& dict, std::string_view key);
-// Throws Fault when KEY cannot be the key of a dict, as a list.
-void require_key(const Value& key);
+// Returns true if KEY can be the key of a dict: it is no list or dict and holds none.
+[[nodiscard]] bool can_be_key(const Value& key);
 
-// Puts KEY with VALUE into ENTRIES, in the place of the same key if there is one.
+// Puts KEY with VALUE into ENTRIES, in the place of the same key if there is one. Throws Fault for
+// a key that cannot be one.
 void put_entry(Meter& meter, std::vector<Entry>& entries, Value key, Value value);
 
 }  // namespace dslaunch::text::jinja

@@ -2,11 +2,11 @@
 // text as values.
 #pragma once
 
-#include "text/chat_template/values/value.h"
-
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "text/chat_template/values/value.h"
 
 namespace dslaunch::text::jinja {
 
@@ -21,9 +21,9 @@ struct JsonStyle {
 // Throws Fault for what JSON cannot say, as an undefined value.
 [[nodiscard]] std::string json_of(Meter& meter, const JsonStyle& style, const Value& value);
 
-// The value that TEXT says; the last of equal keys counts, at the place of the first, as in Python.
-// Throws Fault saying what and where (a column in bytes): a mistake, half a pair of surrogates, or
-// too deep.
+// Returns the value that TEXT says; the last of equal keys counts, at the place of the first, as in
+// Python. Throws Fault saying what and where (a column in bytes): a mistake, half a pair of
+// surrogates, or too deep.
 [[nodiscard]] Value value_of_json(std::string_view text);
 
 }  // namespace dslaunch::text::jinja

@@ -1,227 +1,186 @@
 #include "text/chat_template/values/letters.h"
 
-#include "text/chat_template/values/letter_tables.h"
-#include "text/chat_template/values/points.h"
+#include <fmt/format.h>
+#include <utf8proc.h>
 
-#include <algorithm>
-#include <span>
+#include <utility>
+
+#include "text/chat_template/values/limits.h"
+#include "text/unicode/code_points.h"
 
 namespace dslaunch::text::jinja {
 namespace {
 
-constexpr bool is_ascii_lower(uint32_t c) {
-    return c >= 'a' && c <= 'z';
-}
-constexpr bool is_ascii_upper(uint32_t c) {
-    return c >= 'A' && c <= 'Z';
-}
-constexpr bool is_ascii_digit(uint32_t c) {
-    return c >= '0' && c <= '9';
+utf8proc_category_t category_of(char32_t point) {
+    return utf8proc_category(static_cast<utf8proc_int32_t>(point));
 }
 
-// The row of TABLE that may hold POINT, nullptr without one.
-template <typename Row>
-const Row* letter_row(std::span<const Row> table, uint32_t point) {
-    auto row = std::upper_bound(table.begin(), table.end(), point,
-                                [](uint32_t p, const Row& r) { return p < r.first; });
-    if (row == table.begin()) return nullptr;
-    --row;
-    const bool holds = point <= row->last && (point - row->first) % row->stride == 0;
-    return holds ? &*row : nullptr;
+char32_t mapped(char32_t point, utf8proc_int32_t (*change)(utf8proc_int32_t)) {
+    return static_cast<char32_t>(change(static_cast<utf8proc_int32_t>(point)));
 }
 
-bool in_table(std::span<const PointRange> table, uint32_t point) {
-    return letter_row(table, point) != nullptr;
+bool is_one_of(char32_t point, std::u32string_view points) {
+    return points.find(point) != std::u32string_view::npos;
 }
 
-struct CaseTables {
-    std::span<const PointShift> shifts;
-    std::span<const PointText> texts;
-};
+// Returns true for the letters whose capital Python writes with several letters.
+bool has_long_capital(char32_t point) {
+    if (point < 0x80 || is_one_of(point, U"\u0130\u1E9E")) return false;
+    utf8proc_int32_t folded[4];
+    int boundary = 0;
+    return utf8proc_decompose_char(static_cast<utf8proc_int32_t>(point), folded, 4,
+                                   UTF8PROC_CASEFOLD, &boundary) > 1;
+}
 
-void append_cased(std::string& text, uint32_t point, const CaseTables& tables) {
-    const auto grown = std::lower_bound(tables.texts.begin(), tables.texts.end(), point,
-                                        [](const PointText& t, uint32_t p) { return t.point < p; });
-    if (grown != tables.texts.end() && grown->point == point) {
-        text += grown->text;
+void append_capital(std::string& text, char32_t point, bool is_title) {
+    if (point == U'ß') {
+        text += is_title ? "Ss" : "SS";
         return;
     }
-    const PointShift* shift = letter_row(tables.shifts, point);
-    append_point(text, shift == nullptr ? point : uint32_t(int64_t(point) + shift->delta));
+    if (has_long_capital(point)) {
+        std::string letter;
+        append_point(letter, point);
+        throw Fault(fmt::format("the capital of `{}` is not supported", letter));
+    }
+    append_point(text, mapped(point, is_title ? utf8proc_totitle : utf8proc_toupper));
 }
 
-void append_upper(std::string& text, uint32_t point) {
-    if (point < 0x80) {
-        text += char(is_ascii_lower(point) ? point - 32 : point);
+bool is_cased(char32_t point) {
+    const auto category = category_of(point);
+    return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
+           category == UTF8PROC_CATEGORY_LT || mapped(point, utf8proc_tolower) != point ||
+           mapped(point, utf8proc_toupper) != point || is_one_of(point, U"ªº");
+}
+
+bool is_case_ignorable(char32_t point) {
+    const auto category = category_of(point);
+    return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_ME ||
+           category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_LM ||
+           category == UTF8PROC_CATEGORY_SK ||
+           is_one_of(point,
+                     U"'.:\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52"
+                     U"\uFE55\uFF07\uFF0E\uFF1A");
+}
+
+// Returns true if a letter stands before byte BEGIN of TEXT and no letter at END.
+bool ends_word(std::string_view text, size_t begin, size_t end) {
+    bool is_after_letter = false;
+    while (begin > 0 && !is_after_letter) {
+        begin = previous_begin(text, begin);
+        const char32_t point = point_at(text, begin);
+        is_after_letter = !is_case_ignorable(point) && is_cased(point);
+        if (!is_after_letter && !is_case_ignorable(point)) return false;
+    }
+    while (is_after_letter && end < text.size()) {
+        const char32_t point = next_point(text, end);
+        if (!is_case_ignorable(point)) return !is_cased(point);
+    }
+    return is_after_letter;
+}
+
+// Appends the small letter of the code point at BEGIN of SOURCE, which ends before END.
+void append_small(std::string& text, std::string_view source, size_t begin, size_t end) {
+    const char32_t point = point_at(source, begin);
+    if (point == U'\u0130') {
+        text += "i\u0307";
+    } else if (point == U'Σ') {
+        text += ends_word(source, begin, end) ? "ς" : "σ";
     } else {
-        append_cased(text, point, {letter_tables().upper_shifts, letter_tables().upper_texts});
+        append_point(text, mapped(point, utf8proc_tolower));
     }
 }
 
-void append_title(std::string& text, uint32_t point) {
-    if (point < 0x80) {
-        append_upper(text, point);
-    } else {
-        append_cased(text, point, {letter_tables().title_shifts, letter_tables().title_texts});
-    }
-}
-
-bool is_case_ignorable(uint32_t point) {
-    if (point >= 0x80) return in_table(letter_tables().case_ignorable, point);
-    return point == '\'' || point == '.' || point == ':' || point == '^' || point == '`';
-}
-
-// True when the letter at AT of TEXT has a letter before it and none behind it.
-bool ends_word(std::string_view text, size_t at) {
-    bool before = false;
-    for (size_t i = at; i > 0;) {
-        i = point_before(text, i);
-        const uint32_t point = point_at(text, i);
-        if (is_case_ignorable(point)) continue;
-        before = is_lower_point(point) || is_upper_point(point);
-        break;
-    }
-    if (!before) return false;
-    for (size_t i = at + point_bytes(text[at]); i < text.size(); i += point_bytes(text[i])) {
-        const uint32_t point = point_at(text, i);
-        if (!is_case_ignorable(point)) return !is_lower_point(point) && !is_upper_point(point);
-    }
-    return true;
-}
-
-void append_lower(std::string& text, std::string_view source, size_t at) {
-    constexpr uint32_t kSigma = 0x3A3;
-    const uint32_t point = point_at(source, at);
-    if (point < 0x80) {
-        text += char(is_ascii_upper(point) ? point + 32 : point);
-    } else if (point == kSigma) {
-        append_point(text, ends_word(source, at) ? 0x3C2 : 0x3C3);
-    } else {
-        append_cased(text, point, {letter_tables().lower_shifts, letter_tables().lower_texts});
-    }
-}
-
-template <typename Append>
-std::string each_point(std::string_view text, const Append& append) {
+// Writes capitals where IS_FIRST(point) says so before each code point, else small letters.
+template <typename IsFirst>
+std::string with_capitals(std::string_view text, const IsFirst& is_first) {
     std::string result;
-    result.reserve(text.size());
-    for (size_t i = 0; i < text.size(); i += point_bytes(text[i])) append(result, i);
+    for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+        const char32_t point = next_point(text, end);
+        if (is_first(point)) {
+            append_capital(result, point, /*is_title=*/true);
+        } else {
+            append_small(result, text, begin, end);
+        }
+    }
     return result;
 }
 
-bool is_title_point(uint32_t point) {  // the letters Lt, as "ǅ"
-    return (point >= 0x1C5 && point <= 0x1F2 &&
-            (point == 0x1C5 || point == 0x1C8 || point == 0x1CB || point == 0x1F2)) ||
-           (point >= 0x1F88 && point <= 0x1FAF && (point & 8) != 0) || point == 0x1FBC ||
-           point == 0x1FCC || point == 0x1FFC;
+// Returns TEXT without the code points at its sides of which IS_OUT says true.
+template <typename IsOut>
+std::string_view stripped(std::string_view text, StripSides sides, const IsOut& is_out) {
+    while (sides.left && !text.empty() && is_out(point_at(text, 0)))
+        text.remove_prefix(point_bytes(text[0]));
+    while (sides.right && !text.empty()) {
+        const size_t last = previous_begin(text, text.size());
+        if (!is_out(point_at(text, last))) break;
+        text = text.substr(0, last);
+    }
+    return text;
 }
 
 }  // namespace
 
-bool is_space_point(uint32_t point) {
+bool is_space_point(char32_t point) {
     if (point < 0x80) return (point >= 9 && point <= 13) || (point >= 28 && point <= 32);
-    return point == 0x85 || point == 0xA0 || point == 0x1680 ||
-           (point >= 0x2000 && point <= 0x200A) || point == 0x2028 || point == 0x2029 ||
-           point == 0x202F || point == 0x205F || point == 0x3000;
+    return is_line_end_point(point) || category_of(point) == UTF8PROC_CATEGORY_ZS;
 }
 
-bool is_line_end_point(uint32_t point) {
+bool is_line_end_point(char32_t point) {
     return (point >= 10 && point <= 13) || (point >= 28 && point <= 30) || point == 0x85 ||
            point == 0x2028 || point == 0x2029;
 }
 
-bool is_printable_point(uint32_t point) {
-    if (point < 0x80) return point >= 0x20 && point != 0x7F;
-    return !in_table(letter_tables().unprintable, point);
-}
-
-bool is_alpha_point(uint32_t point) {
-    if (point < 0x80) return is_ascii_lower(point) || is_ascii_upper(point);
-    return in_table(letter_tables().alpha, point);
-}
-
-bool is_decimal_point(uint32_t point) {
-    return point < 0x80 ? is_ascii_digit(point) : in_table(letter_tables().decimal, point);
-}
-
-bool is_digit_point(uint32_t point) {
-    return is_decimal_point(point) || (point >= 0x80 && in_table(letter_tables().digit, point));
-}
-
-bool is_numeric_point(uint32_t point) {
-    return is_digit_point(point) || (point >= 0x80 && in_table(letter_tables().numeric, point));
-}
-
-bool is_lower_point(uint32_t point) {
-    return point < 0x80 ? is_ascii_lower(point) : in_table(letter_tables().lower, point);
-}
-
-bool is_upper_point(uint32_t point) {
-    return point < 0x80 ? is_ascii_upper(point) : in_table(letter_tables().upper, point);
+bool is_printable_point(char32_t point) {
+    const auto category = category_of(point);
+    return point == ' ' || (category > UTF8PROC_CATEGORY_CN && category < UTF8PROC_CATEGORY_ZS);
 }
 
 std::string upper_text(std::string_view text) {
-    return each_point(
-        text, [&](std::string& result, size_t i) { append_upper(result, point_at(text, i)); });
+    std::string result;
+    for (size_t i = 0; i < text.size();)
+        append_capital(result, next_point(text, i), /*is_title=*/false);
+    return result;
 }
 
 std::string lower_text(std::string_view text) {
-    return each_point(text, [&](std::string& result, size_t i) { append_lower(result, text, i); });
+    return with_capitals(text, [](char32_t) { return false; });
 }
 
 std::string capitalized_text(std::string_view text) {
-    return each_point(text, [&](std::string& result, size_t i) {
-        i == 0 ? append_title(result, point_at(text, i)) : append_lower(result, text, i);
-    });
-}
-
-std::string swapped_text(std::string_view text) {
-    return each_point(text, [&](std::string& result, size_t i) {
-        const uint32_t point = point_at(text, i);
-        if (is_upper_point(point)) {
-            append_lower(result, text, i);
-        } else if (is_lower_point(point)) {
-            append_upper(result, point);
-        } else {
-            append_point(result, point);
-        }
-    });
+    bool is_first = true;
+    return with_capitals(text, [&](char32_t) { return std::exchange(is_first, false); });
 }
 
 std::string title_text(std::string_view text) {
     bool in_word = false;
-    return each_point(text, [&](std::string& result, size_t i) {
-        const uint32_t point = point_at(text, i);
-        in_word ? append_lower(result, text, i) : append_title(result, point);
-        in_word = is_lower_point(point) || is_upper_point(point) || is_title_point(point);
-    });
+    return with_capitals(text,
+                         [&](char32_t point) { return !std::exchange(in_word, is_cased(point)); });
+}
+
+std::string title_words(std::string_view text) {
+    const auto is_gap = [&](size_t at) {
+        return is_space_point(point_at(text, at)) || is_one_of(point_at(text, at), U"-({[<");
+    };
+    std::string result;
+    for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+        while (end < text.size() && is_gap(end) == is_gap(begin)) end += point_bytes(text[end]);
+        const size_t first = point_bytes(text[begin]);
+        result += upper_text(text.substr(begin, first));
+        result += lower_text(text.substr(begin + first, end - begin - first));
+    }
+    return result;
 }
 
 std::string_view strip_blanks(std::string_view text, StripSides sides) {
-    while (sides.left && !text.empty() && is_space_point(point_at(text, 0)))
-        text.remove_prefix(point_bytes(text[0]));
-    while (sides.right && !text.empty()) {
-        const size_t last = point_before(text, text.size());
-        if (!is_space_point(point_at(text, last))) break;
-        text = text.substr(0, last);
-    }
-    return text;
+    return stripped(text, sides, is_space_point);
 }
 
 std::string_view strip_points(std::string_view text, std::string_view chars, StripSides sides) {
-    const auto stripped = [&](std::string_view point) {
-        for (size_t i = 0; i < chars.size(); i += point_bytes(chars[i]))
-            if (chars.substr(i, point_bytes(chars[i])) == point) return true;
+    return stripped(text, sides, [&](char32_t point) {
+        for (size_t i = 0; i < chars.size();)
+            if (next_point(chars, i) == point) return true;
         return false;
-    };
-    while (sides.left && !text.empty() && stripped(text.substr(0, point_bytes(text[0]))))
-        text.remove_prefix(point_bytes(text[0]));
-    while (sides.right && !text.empty()) {
-        const size_t last = point_before(text, text.size());
-        if (!stripped(text.substr(last))) break;
-        text = text.substr(0, last);
-    }
-    return text;
+    });
 }
 
 }  // namespace dslaunch::text::jinja

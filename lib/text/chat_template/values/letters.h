@@ -1,32 +1,24 @@
-// What Python's str knows about characters: blanks, what repr() shows as it is, classes and cases.
-// Unicode 14, that of Python 3.11; make_letters.py writes the tables. Pure functions.
+// Characters as Python's str knows them: blanks, what repr() shows as it is, and cases; as
+// utf8proc has them. Pure functions.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace dslaunch::text::jinja {
 
-[[nodiscard]] bool is_space_point(uint32_t point);      // str.isspace(), and \s of a pattern
-[[nodiscard]] bool is_printable_point(uint32_t point);  // str.isprintable()
-[[nodiscard]] bool is_alpha_point(uint32_t point);
-[[nodiscard]] bool is_decimal_point(uint32_t point);
-[[nodiscard]] bool is_digit_point(uint32_t point);
-[[nodiscard]] bool is_numeric_point(uint32_t point);
-[[nodiscard]] bool is_lower_point(uint32_t point);
-[[nodiscard]] bool is_upper_point(uint32_t point);
-// Ends a line for str.splitlines().
-[[nodiscard]] bool is_line_end_point(uint32_t point);
+[[nodiscard]] bool is_space_point(char32_t point);      // str.isspace(), and \s of a pattern
+[[nodiscard]] bool is_printable_point(char32_t point);  // str.isprintable()
+[[nodiscard]] bool is_line_end_point(char32_t point);   // ends a line for str.splitlines()
 
-// REQUIRES: valid UTF-8. As Python's methods, with texts that grow ("ß" is "SS" in capitals) and
-// the Greek sigma at a word's end.
+// Each does what Python's method does. REQUIRES: valid UTF-8. Throws Fault for a letter whose
+// capital is several letters, but for "ß".
 [[nodiscard]] std::string upper_text(std::string_view text);
 [[nodiscard]] std::string lower_text(std::string_view text);
 [[nodiscard]] std::string capitalized_text(std::string_view text);
-[[nodiscard]] std::string swapped_text(std::string_view text);
-// str.title(): each word's first letter.
 [[nodiscard]] std::string title_text(std::string_view text);
+// The filter `title`: words begin after blanks, `-` and opening brackets alone.
+[[nodiscard]] std::string title_words(std::string_view text);
 
 // Without Python's blanks, or without the code points of CHARS, at the sides asked for.
 struct StripSides {

@@ -1,4 +1,4 @@
-// What one rendering of a template may use, and the meter that counts it: a template comes with a
+// The limits of one rendering of a template, and the meter that counts: a template comes with a
 // model from elsewhere and must neither hang nor exhaust the memory. One thread per meter.
 #pragma once
 
@@ -32,7 +32,7 @@ constexpr int kValueDepthMax = 200;
 // Elements of a range, as Jinja2's sandbox has it.
 constexpr int64_t kRangeLengthMax = 100'000;
 
-// Throws Fault when a limit is passed.
+// Counts steps and bytes. Throws Fault when a limit is passed.
 class Meter {
   public:
     explicit Meter(const Limits& limits) : limits_(limits), steps_left_(limits.steps_max) {}
@@ -54,7 +54,7 @@ class Meter {
         held_bytes_ += bytes;
     }
     void release(size_t bytes) { held_bytes_ -= bytes; }
-    // That BYTES more may be held.
+    // Checks that BYTES more may be held.
     void check_bytes(size_t bytes) const {
         if (bytes > limits_.memory_bytes_max || held_bytes_ > limits_.memory_bytes_max - bytes)
             throw Fault("the template needs too much memory: it builds a text or a list too large");

@@ -4,17 +4,15 @@
 // a meter may be read by several.
 #pragma once
 
-#include "text/chat_template/values/limits.h"
-
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "text/chat_template/values/limits.h"
 
 namespace dslaunch::text::jinja {
 
@@ -28,17 +26,16 @@ enum class Kind : uint8_t {
     kText,
     kList,
     kTuple,
-    kDict,
     kRange,
-    kView,       // dict.keys(), .values() or .items()
-    kIterator,   // what a filter gives piece by piece, once
-    kNamespace,  // the only values that a template may change
+    kView,      // dict.keys(), .values() or .items()
+    kIterator,  // gives each element once, as the filter `map`
+    kDict,
+    kNamespace,  // the only value that a template may change
     kLoop,
-    kCycler,
     kFunction,
 };
 
-// What a value refers to. Its bytes are given back to the meter at its end.
+// The part of a value that is shared. Its bytes are given back to the meter at its end.
 struct Object {
     Object() = default;
     Object(const Object&) = delete;
@@ -54,10 +51,6 @@ struct Object {
 struct Text;
 struct Sequence;
 struct Dict;
-struct Range;
-struct View;
-struct Iterator;
-struct Namespace;
 
 class Value {
   public:
@@ -78,13 +71,17 @@ class Value {
     [[nodiscard]] bool is_integral() const { return is(Kind::kInt) || is(Kind::kBool); }
     [[nodiscard]] bool is_number() const { return is_integral() || is(Kind::kFloat); }
     [[nodiscard]] bool is_sequence() const { return is(Kind::kList) || is(Kind::kTuple); }
+    // True if items() may be called.
+    [[nodiscard]] bool has_items() const {
+        return kind_ >= Kind::kList && kind_ <= Kind::kIterator;
+    }
 
     // REQUIRES for each: the kind that it reads.
     [[nodiscard]] int64_t integral() const { return integer_; }
     [[nodiscard]] double as_double() const { return is(Kind::kFloat) ? real_ : double(integer_); }
     [[nodiscard]] const std::string& text() const;  // of a large whole number: its digits
     [[nodiscard]] const Text& text_object() const { return as<Text>(); }
-    [[nodiscard]] const std::vector<Value>& items() const;  // list or tuple
+    [[nodiscard]] const std::vector<Value>& items() const;
     [[nodiscard]] const Dict& dict() const { return as<Dict>(); }
     template <typename T>
     [[nodiscard]] T& as() const {
@@ -116,26 +113,15 @@ using Entry = std::pair<Value, Value>;
 struct Text : Object {
     std::string text;
     int64_t points = 0;    // its length for Python
-    bool is_safe = false;  // made by `safe` or `escape`: Markup
+    bool is_safe = false;  // made by `safe`: Markup
     [[nodiscard]] bool is_ascii() const { return points == int64_t(text.size()); }
 };
 struct Sequence : Object {
     Values items;
-    bool is_group = false;  // of `groupby`: a tuple with names
+    size_t given_count = 0;  // of an iterator: the elements that it has given
 };
 struct Dict : Object {
     std::vector<Entry> entries;  // in the order given, no key twice
-};
-struct Range : Object {
-    int64_t start = 0, stop = 0, step = 1, length = 0;
-};
-struct View : Object {
-    enum class What { kKeys, kValues, kItems };
-    Value source;
-    What what = What::kKeys;
-};
-struct Iterator : Object {
-    std::function<bool(Value&)> next;  // false: there is no more
 };
 struct Namespace : Object {
     std::vector<std::pair<std::string, Value>> fields;
@@ -153,27 +139,26 @@ template <typename T>
     return object;
 }
 
-// New values of METER (nullptr: of nobody). They throw Fault over a limit. REQUIRES: TEXT is UTF-8.
+// Each makes a value of METER (nullptr: of nobody) and throws Fault over a limit. REQUIRES: TEXT is
+// UTF-8.
 [[nodiscard]] Value new_text(Meter* meter, std::string text, bool is_safe = false);
 // The whole number of DIGITS, which are decimal, after a `-` or not. Throws Fault for more digits
 // than Python reads.
 [[nodiscard]] Value new_integer(Meter* meter, std::string_view digits);
+// REQUIRES: KIND has items.
+[[nodiscard]] Value new_sequence(Meter* meter, Kind kind, Values items);
 [[nodiscard]] Value new_list(Meter* meter, Values items);
 [[nodiscard]] Value new_tuple(Meter* meter, Values items);
 // REQUIRES: no key twice.
 [[nodiscard]] Value new_dict(Meter* meter, std::vector<Entry> entries);
-[[nodiscard]] Value new_range(Meter* meter, int64_t start, int64_t stop, int64_t step);
-// NEXT may hold values as deep as DEPTH.
-[[nodiscard]] Value new_iterator(Meter* meter, int depth, std::function<bool(Value&)> next);
-[[nodiscard]] Value new_view(Meter* meter, const Value& dict, View::What what);
-// One level more than DEPTH. Throws Fault when that is too deep.
+// Returns one level more than DEPTH. Throws Fault when that is too deep.
 [[nodiscard]] int deeper(int depth);
 
 // "str", "int", "list", …: Python's name of VALUE's type.
-[[nodiscard]] std::string type_name(const Value& value);
+[[nodiscard]] const char* type_name(const Value& value);
 
-// Goes over what VALUE holds: elements, a dict's keys, a text's characters. Throws Fault when it
-// cannot be gone over. An undefined value has nothing.
+// Goes over what VALUE holds: elements, a dict's keys, a text's characters. An undefined value has
+// nothing. Throws Fault when VALUE cannot be gone over.
 class Cursor {
   public:
     Cursor() = default;
@@ -186,9 +171,9 @@ class Cursor {
     size_t at_ = 0;
 };
 [[nodiscard]] bool can_iterate(const Value& value);
-// Everything that VALUE holds.
+// Returns everything that VALUE holds.
 [[nodiscard]] Values all_of(Meter& meter, const Value& value);
-// Python's len(), nothing for what has none.
+// Returns Python's len(), nothing for what has none.
 [[nodiscard]] std::optional<int64_t> length_of(const Value& value);
 
 }  // namespace dslaunch::text::jinja

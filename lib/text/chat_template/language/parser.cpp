@@ -1,0 +1,313 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
+#include "text/chat_template/language/expressions.h"
+
+namespace dslaunch::text::jinja {
+namespace {
+
+using Ends = std::initializer_list<std::string_view>;
+
+class TemplateParser : public ExpressionParser {
+  public:
+    using ExpressionParser::ExpressionParser;
+
+    Tree run() {
+        Tree tree;
+        tree.body = body({});
+        tree.names = stream_.take_names();
+        tree.has_generation = has_generation_;
+        return tree;
+    }
+
+  private:
+    using Kind = Statement::Kind;
+    using Type = Token::Type;
+
+    // Notes what the bodies of macros say of arguments that are no parameters.
+    void see(const std::string& name) override {
+        if (name != "caller" && name != "varargs" && name != "kwargs") return;
+        for (Signature* signature : open_signatures_) {
+            if (std::ranges::any_of(signature->parameters, [&](const Parameter& parameter) {
+                    return parameter.name.text == name;
+                }))
+                continue;
+            if (name != "caller")
+                stream_.stop(fmt::format("`{}` of a macro is not supported", name));
+            signature->takes_caller = true;
+        }
+    }
+
+    // Reads text, expressions and tags up to one of ENDS, whose name is left in the stream; without
+    // ENDS up to the template's end.
+    Body body(Ends ends) {
+        const TokenStream::Level level(stream_);
+        Body statements;
+        while (!stream_.is(Type::kEnd)) {
+            Statement statement;
+            statement.line = stream_.line();
+            if (stream_.is(Type::kData)) {
+                statement.text = stream_.take().text;
+            } else if (stream_.is(Type::kVariableBegin)) {
+                stream_.take();
+                statement.kind = Kind::kPrint;
+                statement.value = tuple();
+                stream_.expect(Type::kVariableEnd, "`}}`");
+            } else {
+                stream_.take();
+                if (std::ranges::any_of(ends,
+                                        [&](std::string_view end) { return stream_.is_name(end); }))
+                    return statements;
+                tag(statement);
+                stream_.expect(Type::kBlockEnd, "`%}`");
+            }
+            statements.push_back(std::move(statement));
+        }
+        std::string due;
+        for (const std::string_view end : ends)
+            due += fmt::format("{}`{{% {} %}}`", due.empty() ? "" : " or ", end);
+        if (!due.empty()) stream_.stop("the template ends before " + due);
+        return statements;
+    }
+
+    // Reads the rest of the tag whose contents begin a body, and the body. Leaves the stream after
+    // the name of the end, or at it.
+    Body tag_body(Ends ends, bool takes_end = true) {
+        stream_.skip_operator(":");
+        stream_.expect(Type::kBlockEnd, "`%}`");
+        Body statements = body(ends);
+        if (takes_end) stream_.take();
+        return statements;
+    }
+    // The same where no `break` reaches a loop around.
+    Body closed_body(Ends ends) {
+        const int loops = std::exchange(loops_, 0);
+        Body statements = tag_body(ends);
+        loops_ = loops;
+        return statements;
+    }
+
+    void tag(Statement& statement) {
+        struct Row {
+            std::string_view name;
+            Kind kind;
+            void (TemplateParser::*parse)(Statement&);
+        };
+        static constexpr Row kTags[] = {
+            {"if", Kind::kIf, &TemplateParser::if_tag},
+            {"for", Kind::kFor, &TemplateParser::for_tag},
+            {"set", Kind::kSet, &TemplateParser::set_tag},
+            {"macro", Kind::kMacro, &TemplateParser::macro_tag},
+            {"call", Kind::kCallBlock, &TemplateParser::call_tag},
+            {"filter", Kind::kFilterBlock, &TemplateParser::filter_tag},
+            {"with", Kind::kWith, &TemplateParser::with_tag},
+            {"generation", Kind::kGeneration, &TemplateParser::generation_tag},
+            {"break", Kind::kBreak, &TemplateParser::leave_tag},
+            {"continue", Kind::kContinue, &TemplateParser::leave_tag},
+            {"include", Kind::kRefused, &TemplateParser::other_template_tag},
+            {"import", Kind::kRefused, &TemplateParser::other_template_tag},
+            {"from", Kind::kRefused, &TemplateParser::other_template_tag},
+        };
+        static constexpr std::string_view kRefusedTags[] = {"autoescape", "block", "do",
+                                                            "extends",    "print", "trans"};
+        if (!stream_.is(Type::kName)) stream_.stop("a tag's name is due behind `{%`");
+        const std::string name = stream_.now().text;
+        for (const Row& row : kTags) {
+            if (row.name != name) continue;
+            statement.kind = row.kind;
+            statement.text = stream_.take().text;
+            return (this->*row.parse)(statement);
+        }
+        if (std::ranges::count(kRefusedTags, name) > 0)
+            stream_.stop(fmt::format("the tag `{}` is not supported", name));
+        stream_.stop(
+            fmt::format("there is no tag `{}` here: a tag is misspelled, or closes another "
+                        "one than the last that is open",
+                        name));
+    }
+
+    void if_tag(Statement& statement) {
+        statement.value = tuple(/*with_choice=*/false);
+        statement.body = tag_body({"elif", "else", "endif"}, false);
+        for (;;) {
+            const Token end = stream_.take();
+            if (end.text == "endif") return;
+            if (end.text == "else") {
+                statement.otherwise = tag_body({"endif"});
+                return;
+            }
+            Statement branch;
+            branch.line = end.line;
+            branch.value = tuple(/*with_choice=*/false);
+            branch.body = tag_body({"elif", "else", "endif"}, false);
+            statement.branches.push_back(std::move(branch));
+        }
+    }
+
+    void for_tag(Statement& statement) {
+        statement.target = target(false, "in");
+        if (stores_loop(statement.target))
+            TokenStream::stop(statement.line, "a loop assigns to `loop`, which it has already");
+        if (!stream_.skip_name("in")) stream_.stop("`in` is due behind the names of a loop");
+        statement.value = tuple(/*with_choice=*/false);
+        if (stream_.skip_name("if")) statement.test = expression();
+        if (stream_.is_name("recursive")) stream_.stop("a `recursive` loop is not supported");
+        ++loops_;
+        ++all_loops_;
+        statement.body = tag_body({"endfor", "else"}, false);
+        --loops_;
+        if (stream_.take().text == "else") statement.otherwise = tag_body({"endfor"});
+        --all_loops_;
+    }
+
+    [[nodiscard]] static bool stores_loop(const Target& target) {
+        if (target.kind == Target::Kind::kName) return target.name.text == "loop";
+        return std::ranges::any_of(target.parts, stores_loop);
+    }
+
+    void set_tag(Statement& statement) {
+        statement.target = target(true, {});
+        if (all_loops_ > 0 && stores_loop(statement.target))
+            TokenStream::stop(statement.line, "`loop` belongs to the loop around: another name");
+        if (stream_.skip_operator("=")) {
+            statement.value = tuple();
+            return;
+        }
+        statement.kind = Kind::kSetBlock;
+        statement.value = filters(nullptr, false);
+        statement.body = tag_body({"endset"});
+    }
+
+    // Reads one name, a field of a namespace if FIELDS, or several in parentheses.
+    Target one_target(bool fields) {
+        const TokenStream::Level level(stream_);
+        if (stream_.skip_operator("(")) {
+            Target inner = target(false, {});
+            stream_.expect_operator(")");
+            return inner;
+        }
+        Target one;
+        const Token name = stream_.expect_name("a name to assign to");
+        for (const char* constant : {"true", "false", "none", "True", "False", "None"})
+            if (name.text == constant)
+                TokenStream::stop(name.line, fmt::format("`{}` takes no value", name.text));
+        one.name = stream_.named(name.text);
+        if (fields && stream_.skip_operator(".")) {
+            one.kind = Target::Kind::kField;
+            one.field = stream_.expect_name("a field's name").text;
+            see(name.text);
+        }
+        return one;
+    }
+
+    // Reads one target, or several between commas, up to the name END.
+    Target target(bool fields, std::string_view end) {
+        Target all;
+        all.kind = Target::Kind::kTuple;
+        const auto at_end = [&] {
+            return stream_.is(Type::kBlockEnd) || stream_.is_operator(")") ||
+                   (!end.empty() && stream_.is_name(end)) || stream_.is_operator("=");
+        };
+        bool is_tuple = false;
+        while (!at_end()) {
+            all.parts.push_back(one_target(fields));
+            if (!stream_.skip_operator(",")) break;
+            is_tuple = true;
+        }
+        if (all.parts.empty()) stream_.stop("a name to assign to is due");
+        if (is_tuple) return all;
+        Target one = std::move(all.parts.front());
+        return one;
+    }
+
+    void signature(Signature& signature) {
+        stream_.expect_operator("(");
+        auto& parameters = signature.parameters;
+        while (!stream_.is_operator(")")) {
+            if (!parameters.empty()) stream_.expect_operator(",");
+            const Token name = stream_.expect_name("a parameter's name");
+            for (const Parameter& other : parameters)
+                if (other.name.text == name.text)
+                    stream_.stop(fmt::format("two parameters have the name `{}`", name.text));
+            Parameter parameter;
+            parameter.name = stream_.named(name.text);
+            if (stream_.skip_operator("=")) {
+                parameter.fallback = expression();
+            } else if (!parameters.empty() && parameters.back().fallback != nullptr) {
+                stream_.stop("a parameter without a default follows one with a default");
+            } else if (name.text == "caller") {
+                stream_.stop("the parameter `caller` needs a value");
+            }
+            parameters.push_back(std::move(parameter));
+        }
+        stream_.take();
+    }
+
+    void function_body(Statement& statement, std::string_view end) {
+        open_signatures_.push_back(&statement.signature);
+        statement.body = closed_body({end});
+        open_signatures_.pop_back();
+    }
+
+    void macro_tag(Statement& statement) {
+        statement.target = one_target(false);
+        statement.signature.name = statement.target.name.text;
+        signature(statement.signature);
+        function_body(statement, "endmacro");
+    }
+
+    void call_tag(Statement& statement) {
+        if (stream_.is_operator("(")) signature(statement.signature);
+        statement.value = expression();
+        if (statement.value->kind != Expression::Kind::kCall)
+            TokenStream::stop(statement.line, "the tag `call` needs the call of a macro");
+        statement.signature.name = "caller";
+        function_body(statement, "endcall");
+    }
+
+    void generation_tag(Statement& statement) {
+        has_generation_ = true;
+        statement.body = closed_body({"endgeneration"});
+    }
+
+    void filter_tag(Statement& statement) {
+        statement.value = filters(nullptr, true);
+        statement.body = tag_body({"endfilter"});
+    }
+
+    void with_tag(Statement& statement) {
+        while (!stream_.is(Type::kBlockEnd)) {
+            if (!statement.assignments.empty()) stream_.expect_operator(",");
+            Target one = target(false, {});
+            stream_.expect_operator("=");
+            statement.assignments.emplace_back(std::move(one), expression());
+        }
+        statement.body = tag_body({"endwith"});
+    }
+
+    void leave_tag(Statement& statement) {
+        if (loops_ == 0) stream_.stop(fmt::format("`{}` stands outside of a loop", statement.text));
+    }
+
+    // Refused only where it is reached, as Jinja2 does without a loader of templates.
+    void other_template_tag(Statement& statement) {
+        statement.value = expression();
+        while (!stream_.is(Type::kBlockEnd) && !stream_.is(Type::kEnd)) stream_.take();
+    }
+
+    std::vector<Signature*> open_signatures_;
+    int loops_ = 0;      // that a `break` here could leave
+    int all_loops_ = 0;  // around the place
+    bool has_generation_ = false;
+};
+
+}  // namespace
+
+Tree parse_template(std::string_view source) {
+    return TemplateParser(tokens_of(source)).run();
+}
+
+}  // namespace dslaunch::text::jinja

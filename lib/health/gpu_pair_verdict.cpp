@@ -5,7 +5,6 @@
 #include <map>
 
 #include "base/text.h"
-#include "health/health_text.h"
 #include "health/health_verdict.h"
 
 namespace dslaunch::health {

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "base/text/json.h"
 #include "base/text/text_table.h"
-#include "health/health_text.h"
+#include "health/health_verdict.h"
 
 namespace dslaunch::health {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "launch/plan/join_token.h"
-#include "launch/process/text_or_empty.h"
+#include "launch/process/process_tree.h"
 #include "launch/process/timing.h"
 #include "support/catch.h"
 #include "support/job_end.h"

@@ -21,7 +21,6 @@
 
 #include "base/fd.h"
 #include "launch/process/process_tree.h"
-#include "launch/process/text_or_empty.h"
 #include "support/hang.h"
 #include "support/temporary_folder.h"
 

@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "base/text/json.h"
 #include "launch/fleet/fleet.h"
-#include "launch/fleet/fleet_exec.h"
+#include "launch/fleet/host_question.h"
 #include "launch/hosts/host_list.h"
 #include "launch/process/spawn.h"
 #include "launch/process/standard_streams.h"

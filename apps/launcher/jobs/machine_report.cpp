@@ -16,8 +16,8 @@
 #include "launch/hosts/hostfile.h"
 #include "launch/machine/gpu_use.h"
 #include "launch/plan/environment_file.h"
+#include "launch/process/process_tree.h"
 #include "launch/process/spawn.h"
-#include "launch/process/text_or_empty.h"
 #include "launcher/jobs/report.h"
 #include "launcher/run/build_job.h"
 

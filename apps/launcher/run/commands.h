@@ -32,8 +32,6 @@ using CommandWords = std::span<const std::string>;
 [[nodiscard]] int ps_command(CommandWords arguments);
 [[nodiscard]] int logs_command(CommandWords arguments);
 [[nodiscard]] int stop_command(CommandWords arguments);
-// `stop --pid HOST:PID`: asks on the terminal unless --yes is given. 71: the process does not die.
-[[nodiscard]] int stop_process_command(CommandWords arguments);
 [[nodiscard]] int report_command(CommandWords arguments);
 
 // The page that `hosts trust --help` prints, without the options.

@@ -82,8 +82,6 @@ class Agent {
     void say_alive();
     void check_files(const CheckRequest& request);
     void start_workers(const StartRequest& request);
-    void start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
-                      const SharedDescriptors& shared);
     void report_not_started(int64_t rank, const std::string& cause, int exit_code = 127);
     void read_output(AgentWorker& worker, OutputStream stream, bool to_the_end);
     bool read_control(AgentWorker& worker);
@@ -96,6 +94,7 @@ class Agent {
     void begin_end();
     void kill_the_rest();
     void send(FrameKind kind, std::string payload = {});
+    void send_problem(ExitCode code, const std::string& message);
     void flush();
     void flush_before_leaving();
 
@@ -131,6 +130,10 @@ void Agent::send(FrameKind kind, std::string payload) {
     if (out_fd_ < 0) return;
     channel_.say(encode(Frame{kind, std::move(payload)}));
     flush();
+}
+
+void Agent::send_problem(ExitCode code, const std::string& message) {
+    send(FrameKind::kProblem, encode(AgentProblem{static_cast<uint32_t>(code), message}));
 }
 
 void Agent::flush() {
@@ -292,7 +295,13 @@ void Agent::start_workers(const StartRequest& request) {
             worker.place.devices = devices_seen_through(
                 worker.place.devices, visible_device_list(settings_.visible_devices, 0));
         }
-        start_worker(request, worker, shared);
+        WorkerLaunch launch = launch_worker(request, worker, shared);
+        if (!launch.error.empty()) {
+            report_not_started(worker.place.rank, launch.error, launch.exit_code);
+            continue;
+        }
+        workers_.push_back(std::move(launch.worker));
+        send(FrameKind::kStarted, encode(launch.started));
     }
     // From here on only the workers hold them.
     rendezvous_.socket.reset();
@@ -305,16 +314,6 @@ void Agent::report_not_started(int64_t rank, const std::string& cause, int exit_
     exited.exit_status = exit_code;
     exited.start_error = cause;
     send(FrameKind::kExited, encode(exited));
-}
-
-void Agent::start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
-                         const SharedDescriptors& shared) {
-    WorkerLaunch launch = launch_worker(request, wanted, shared);
-    if (!launch.error.empty()) {
-        return report_not_started(wanted.place.rank, launch.error, launch.exit_code);
-    }
-    workers_.push_back(std::move(launch.worker));
-    send(FrameKind::kStarted, encode(launch.started));
 }
 
 void Agent::read_output(AgentWorker& worker, OutputStream stream, bool to_the_end) {
@@ -334,10 +333,9 @@ void Agent::take_signals() {
     while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
         if (info.ssi_signo == SIGCHLD || asks_first(static_cast<int>(info.ssi_signo))) continue;
         if (state_ == State::kServing && ::getppid() != guardian_) {
-            send(FrameKind::kProblem,
-                 encode(AgentProblem{static_cast<uint32_t>(ExitCode::kHosts),
-                                     "the process that guards its agent was killed, as a scheduler "
-                                     "does that ends a step"}));
+            send_problem(ExitCode::kHosts,
+                         "the process that guards its agent was killed, as a scheduler does that "
+                         "ends a step");
         }
         begin_end();
     }
@@ -451,8 +449,7 @@ void Agent::check_time() {
     check_lease(now);
     if (state_ == State::kServing) {
         if (const std::string cause = port_watch_.look(now); !cause.empty()) {
-            send(FrameKind::kProblem,
-                 encode(AgentProblem{static_cast<uint32_t>(ExitCode::kSetup), cause}));
+            send_problem(ExitCode::kSetup, cause);
             begin_end();
         }
     }
@@ -468,10 +465,9 @@ void Agent::check_time() {
         for (const ProcessName& process : descendants(::getpid()))
             left += (left.empty() ? " " : ", ") + describe_process(process.pid);
         const bool waits = left.find(", state D") != std::string::npos;
-        send(FrameKind::kProblem,
-             encode(AgentProblem{static_cast<uint32_t>(ExitCode::kSetup),
-                                 "these processes were killed and have not ended yet:" + left +
-                                     (waits ? " (D: they wait for a disk or a driver)" : "")}));
+        send_problem(ExitCode::kSetup,
+                     "these processes were killed and have not ended yet:" + left +
+                         (waits ? " (D: they wait for a disk or a driver)" : ""));
         state_ = State::kDone;
     }
 }
@@ -556,8 +552,7 @@ int Agent::run() {
             check_time();
         } catch (const Error& error) {
             exit_code_ = static_cast<int>(error.code());
-            send(FrameKind::kProblem,
-                 encode(AgentProblem{static_cast<uint32_t>(error.code()), error.what()}));
+            send_problem(error.code(), error.what());
             begin_end();
             in_fd_ = -1;
         }

@@ -18,7 +18,6 @@
 #include "launch/process/kill_group.h"
 #include "launch/process/process_tree.h"
 #include "launch/process/spawn.h"
-#include "launch/process/text_or_empty.h"
 #include "launch/process/timing.h"
 
 namespace dslaunch::launch {

@@ -23,8 +23,8 @@
 #include "base/text/json.h"
 #include "launch/machine/elf_needs.h"
 #include "launch/network/interfaces.h"
+#include "launch/process/process_tree.h"
 #include "launch/process/spawn.h"
-#include "launch/process/text_or_empty.h"
 #include "launch/process/timing.h"
 
 namespace dslaunch::launch {

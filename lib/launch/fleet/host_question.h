@@ -1,10 +1,13 @@
-// Questions to the agents of several hosts, and their answers. Data path: `stop`, `ps --devices`,
-// `hosts check` -> here -> fleet. One thread: the caller's.
+// Questions to the agents of several hosts and their answers, and one program that runs on all of
+// them. Data path: `stop`, `ps --devices`, `hosts check`, `exec` -> here -> fleet. One thread: the
+// caller's.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/agent/device_report.h"
@@ -53,5 +56,35 @@ struct HostQuestions {
 // clock. Then asks for GPUs, which a driver may take seconds to tell. REQUIRES: fleet.connect()
 // with want_binary_hash unless own_hash is empty.
 [[nodiscard]] std::vector<HostState> check_hosts(Fleet& fleet, const HostQuestions& questions);
+
+struct ExecRequest {
+    std::vector<std::string> command;  // not empty
+    EnvironmentRules environment;
+    std::string working_directory;                      // empty: where the agent starts
+    std::optional<std::chrono::milliseconds> time_max;  // for the program; nothing: no limit
+    // Lines as they come, each with its newline; not given: they are kept in ExecResult::output.
+    std::function<void(size_t host, OutputStream stream, std::string_view lines)> on_lines;
+    // Does what FleetListener::pause() says; not given: nothing is done before each wait.
+    std::function<std::optional<std::chrono::milliseconds>(std::chrono::milliseconds left)> pause;
+    int64_t output_bytes_max = 16 << 20;  // kept of one host
+};
+
+struct ExecResult {
+    bool ended = false;  // by itself, with the two below
+    int exit_status = 0;
+    int signal_number = 0;
+    std::string error;   // not empty: it never ran, or did not end by itself, in words
+    int error_code = 0;  // exit code of `error`
+    std::string output;  // both streams, in the order in which they came
+    bool output_was_cut = false;
+
+    // exit_status, 128+n for a signal, error_code.
+    [[nodiscard]] int code() const;
+};
+
+// Runs the program on every host that serves and waits for all of them; a host that does not, or is
+// lost, has an error with code 67, one out of time 69, one that Ctrl-C ended 76. What the programs
+// leave behind ends with fleet.stop().
+[[nodiscard]] std::vector<ExecResult> exec_on(Fleet& fleet, const ExecRequest& request);
 
 }  // namespace dslaunch::launch

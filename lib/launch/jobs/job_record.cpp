@@ -20,7 +20,6 @@
 #include "launch/machine/machine_name.h"
 #include "launch/process/process_tree.h"
 #include "launch/process/spawn.h"
-#include "launch/process/text_or_empty.h"
 #include "launch/process/timing.h"
 
 namespace dslaunch::launch {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "launch/process/text_or_empty.h"
+#include "launch/process/process_tree.h"
 
 namespace dslaunch::launch {
 namespace {

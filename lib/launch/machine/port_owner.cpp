@@ -10,7 +10,6 @@
 
 #include "base/text.h"
 #include "launch/process/process_tree.h"
-#include "launch/process/text_or_empty.h"
 
 namespace dslaunch::launch {
 namespace {

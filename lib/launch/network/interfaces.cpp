@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/machine/port_owner.h"
-#include "launch/process/text_or_empty.h"
+#include "launch/process/process_tree.h"
 
 namespace dslaunch::launch {
 namespace {

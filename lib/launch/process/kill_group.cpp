@@ -19,7 +19,6 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "launch/process/process_tree.h"
-#include "launch/process/text_or_empty.h"
 #include "launch/process/timing.h"
 
 namespace dslaunch::launch {

@@ -17,7 +17,6 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "launch/process/text_or_empty.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -53,6 +52,23 @@ bool has_children() {
 }
 
 }  // namespace
+
+std::string text_or_empty(const std::string& path, size_t bytes_max) {
+    try {
+        return read_file(path, bytes_max);
+    } catch (const Error&) {
+        return {};
+    }
+}
+
+std::string value_in(std::string_view text, std::string_view name) {
+    for (const std::string& line : split(text, '\n')) {
+        const size_t colon = line.find(':');
+        if (colon != std::string::npos && trim(line.substr(0, colon)) == name)
+            return std::string(trim(line.substr(colon + 1)));
+    }
+    return {};
+}
 
 std::vector<ProcessName> descendants(pid_t root) {
     // Reading all of /proc takes milliseconds: not when there is nothing to find.

@@ -10,11 +10,18 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/process/spawn.h"
 
 namespace dslaunch::launch {
+
+// The whole file at PATH, of /proc or /sys; empty when it cannot be read or has more than
+// BYTES_MAX.
+[[nodiscard]] std::string text_or_empty(const std::string& path, size_t bytes_max = 4U << 20);
+// The value of the first line "NAME : value" of TEXT; empty when there is none.
+[[nodiscard]] std::string value_in(std::string_view text, std::string_view name);
 
 struct ProcessName {
     pid_t pid = 0;

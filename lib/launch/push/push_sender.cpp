@@ -19,7 +19,7 @@
 #include "launch/files/file_facts.h"
 #include "launch/files/ustar.h"
 #include "launch/fleet/fleet.h"
-#include "launch/fleet/fleet_exec.h"
+#include "launch/fleet/host_question.h"
 #include "launch/machine/elf_needs.h"
 #include "launch/process/timing.h"
 

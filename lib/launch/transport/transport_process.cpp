@@ -18,7 +18,7 @@
 #include "base/text.h"
 #include "launch/process/line_splitter.h"
 #include "launch/process/spawn.h"
-#include "launch/process/worker_stdin.h"
+#include "launch/process/standard_streams.h"
 #include "launch/transport/ssh_options_file.h"
 #include "launch/transport/transport.h"
 

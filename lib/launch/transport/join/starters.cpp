@@ -20,7 +20,7 @@
 #include "launch/machine/held_name.h"
 #include "launch/plan/join_token.h"
 #include "launch/process/spawn.h"
-#include "launch/process/worker_stdin.h"
+#include "launch/process/standard_streams.h"
 #include "launch/transport/join/transport_join.h"
 #include "launch/transport/ssh_options_file.h"
 

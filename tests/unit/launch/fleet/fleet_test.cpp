@@ -6,7 +6,6 @@
 #include <csignal>
 
 #include "base/fd.h"
-#include "launch/fleet/fleet_exec.h"
 #include "launch/fleet/host_question.h"
 #include "support/catch.h"
 #include "support/fake_transport.h"

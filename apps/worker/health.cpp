@@ -1,7 +1,6 @@
 // dsworker health: one rank of `dslaunch health`. Connects to the others, searches for slow and
 // broken links between the hosts, then tries every operation. Each measurement goes to the launcher
 // at once, so that a check that ends early is judged by the records until then.
-#include <c10/util/Logging.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,21 +10,19 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/text/torch_reason.h"
 #include "config/run/run_config.h"
 #include "launch/machine/gpu_use.h"
 #include "launch/machine/machine_name.h"
 #include "launch/plan/worker_environment.h"
 #include "launch/process/timing.h"
+#include "launch/protocol/control.h"
 #include "runtime/comm/pair_search.h"
-#include "runtime/comm_gloo/world_group.h"
+#include "runtime/comm_gloo/rendezvous.h"
 #include "runtime/compute/rank_device.h"
-#include "runtime/health/gpu_pairs.h"
-#include "runtime/health/health_device.h"
 #include "runtime/health/health_sweep.h"
 #include "runtime/health/health_watch.h"
-#include "runtime/train/heartbeat.h"
 #include "runtime/train/reporter.h"
+#include "worker/rank_process.h"
 #include "worker/roles.h"
 
 namespace dslaunch::worker {
@@ -73,9 +70,9 @@ class HealthRole {
     void run() {
         open_device();
         enter("meeting the other ranks", 2 * kJoinMax);
-        group_ = std::make_unique<runtime::WorldGroup>(environment_, std::min(kJoinMax, left()));
-        report(health::HealthMember{device_name_, group_->address(), uses_gpu_ ? "nccl" : "gloo",
-                                    device_facts()});
+        group_ = std::make_unique<runtime::Rendezvous>(environment_, std::min(kJoinMax, left()));
+        report(health::HealthMember{device_name_, group_->own_address(),
+                                    uses_gpu_ ? "nccl" : "gloo", device_facts()});
         come_together("the beginning", kJoinMax);
         const runtime::PairSearchResult result = search();
         if (result == runtime::PairSearchResult::kBroken) {
@@ -115,7 +112,7 @@ class HealthRole {
     bool uses_gpu_ = false;
     std::string device_name_ = "cpu";
     runtime::DeviceBackendPtr device_;
-    std::unique_ptr<runtime::WorldGroup> group_;
+    std::unique_ptr<runtime::Rendezvous> group_;
 };
 
 // Loads LibTorch's CUDA library, as training does, before the first tensor is made.
@@ -161,7 +158,7 @@ runtime::PairSearchResult HealthRole::search() {
     }
     runtime::PairSearchOptions options;
     options.topology = place_;
-    options.address = group_->address();
+    options.address = group_->own_address();
     return runtime::search_pairs(
         options, {*group_, [this](const health::HealthRecord& record) { report(record); },
                   [this](const std::string& where, Duration limit) { enter(where, limit); }});
@@ -187,7 +184,7 @@ void HealthRole::try_operations(runtime::PairSearchResult search) {
         if (uses_gpu_) {
             gpus = join_gpus(limit);
         } else {
-            cpus = group_->open_gloo(limit);
+            cpus = group_->open_collectives(limit);
         }
         runtime::HealthCollectives& collectives = gpus ? *gpus : *cpus;
         runtime::SweepOptions options;
@@ -248,47 +245,30 @@ void HealthRole::say_goodbye() {
     }
 }
 
-[[noreturn]] void end_with(runtime::Reporter& reporter, ExitCode code, const std::string& message) {
-    reporter.failure(code, message);  // before the log line, so that the launcher does not repeat
-                                      // it
-    log_error("health", "{}", message);
-    // A library may be stuck in a call that nothing can end, so no destructor runs.
-    std::fflush(nullptr);
-    ::_exit(static_cast<int>(code));
-}
-
 }  // namespace
 
 int health_main(int argc, char** argv) {
     bool help = false;
     HealthArguments arguments = parse(argc, argv, help);
     if (help) return 0;
-    ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
-    c10::initLogging();
-    const launch::WorkerEnvironment environment = launch::WorkerEnvironment::from_process();
+    const launch::WorkerEnvironment environment = begin_rank();
     if (environment.control_fd < 0)
         fail(ExitCode::kUsage, "dsworker health is started by `dslaunch health`");
     runtime::hide_other_gpus(environment);
-    if (const char* level = std::getenv(launch::kLogLevelVariable))
-        set_log_level(parse_log_level(level));
-    // The launcher marks each line with rank and host.
-    if (environment.control_fd < 0)
-        set_log_speaker(fmt::format("r{}@{}", environment.rank, launch::machine_name()));
     const std::unique_ptr<runtime::Reporter> reporter =
         runtime::make_control_reporter(environment.control_fd);
     runtime::HealthWatch watch(in_seconds(arguments.timeout_s), [&](const std::string& why) {
-        end_with(*reporter, ExitCode::kHang, why);
+        end_rank(*reporter, {ExitCode::kHang, why}, "health");
     });
-    runtime::HeartbeatSender heartbeats(*reporter, launch::kHeartbeatInterval, [&watch] {
-        return launch::Heartbeat{watch.steps_done(), 1, watch.where()};
-    });
+    const std::jthread heartbeats =
+        runtime::send_heartbeats(*reporter, launch::kHeartbeatInterval, [&watch] {
+            return launch::Heartbeat{watch.steps_done(), 1, watch.where()};
+        });
     HealthRole role(std::move(arguments), environment, *reporter, watch);
     try {
         role.run();
-    } catch (const Error& error) {
-        end_with(*reporter, error.code(), error.what());
-    } catch (const std::exception& error) {
-        end_with(*reporter, ExitCode::kInternal, torch_reason(error));
+    } catch (...) {
+        end_rank(*reporter, failure_of(std::current_exception()), "health");
     }
     // Peers may have ended by now, and Gloo's and NCCL's destructors would contact them.
     std::fflush(nullptr);

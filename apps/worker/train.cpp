@@ -1,7 +1,6 @@
 // dsworker train MODEL: one rank of a training job. Reads its place from the environment, builds
 // the parts of a step, trains, and as rank 0 writes the trained weights.
 #include <ATen/Parallel.h>
-#include <c10/util/Logging.h>
 
 #include <chrono>
 #include <cmath>
@@ -13,16 +12,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine/busy_neighbours.h"
-#include "base/machine/files_of_process.h"
 #include "base/text.h"
-#include "decoder/codec/byte_codec.h"
+#include "decoder/codec/text_codec.h"
 #include "graph/lower/precision.h"
 #include "graph/lower/target_count.h"
 #include "graph/segment/compute_context.h"
 #include "job/files/archive_hash.h"
 #include "job/predict/host_admission.h"
-#include "job/process/pinning.h"
-#include "job/process/process_memory.h"
+#include "job/process/process_resources.h"
 #include "job/run/job_saving.h"
 #include "job/run/job_state.h"
 #include "job/run/job_steps.h"
@@ -40,16 +37,16 @@
 #include "plan/step/recompute_groups.h"
 #include "runtime/comm/host/hang_limit.h"
 #include "runtime/compute/rank_device.h"
-#include "runtime/save/save_adapter.h"
 #include "runtime/save/save_weights.h"
 #include "runtime/schedules/learning_rate.h"
-#include "runtime/train/activity.h"
-#include "runtime/train/heartbeat.h"
+#include "runtime/train/reporter.h"
+#include "runtime/train/step_line.h"
 #include "runtime/train/trainer.h"
+#include "storage/adapter/adapter_config.h"
 #include "storage/export/weight_export.h"
 #include "storage/huggingface/model_folder.h"
 #include "worker/processors.h"
-#include "worker/rank_failure.h"
+#include "worker/rank_process.h"
 #include "worker/roles.h"
 
 namespace dslaunch::worker {
@@ -130,7 +127,7 @@ class TrainRole {
             log_detail("ranks", "{} on {}, {} each, {}; {} kernels", environment_.world_size,
                        counted(place_.node_count(), "host"), counted(arguments_.threads, "thread"),
                        arguments_.pinned, kernels::isa_name(kernels::isa_in_use()));
-        heartbeats_.emplace(reporter_, launch::kHeartbeatInterval, [this] {
+        heartbeats_ = runtime::send_heartbeats(reporter_, launch::kHeartbeatInterval, [this] {
             launch::Heartbeat heartbeat{0, 1, "setting up"};
             if (first()) heartbeat.progress = activity_.text();
             return heartbeat;
@@ -155,18 +152,12 @@ class TrainRole {
         train();
     }
 
-    // Ends the process for ERROR: frees the ranks that wait for this one, and tells why. Lanes may
-    // be stuck in calls that nothing can end, so no destructor runs.
+    // Ends the process for ERROR: frees the ranks that wait for this one, and tells why.
     [[noreturn]] void leave(const std::exception_ptr& error) {
-        const auto [code, message] = failure_of(error);
-        comms_.poison(fmt::format("rank {} failed: {}", environment_.rank, message));
+        const RankFailure failure = failure_of(error);
+        comms_.poison(fmt::format("rank {} failed: {}", environment_.rank, failure.message));
         if (gpu_.backend) gpu_.backend->abort();
-        reporter_.failure(code, message);  // before the log line, so that the launcher does not
-                                           // repeat it
-        log_error("train", "{}", message);
-        std::fflush(nullptr);
-        remove_files_of_process();
-        ::_exit(static_cast<int>(code));
+        end_rank(reporter_, failure, "train");
     }
 
   private:
@@ -330,19 +321,20 @@ class TrainRole {
         const graph::TensorGroupScope scope(comms_.tensor());
         runtime::Trainer trainer(std::move(parts));
         activity_.begin({});
-        heartbeats_.reset();
-        const runtime::HeartbeatSender heartbeats(reporter_, launch::kHeartbeatInterval, [&] {
-            launch::Heartbeat heartbeat = trainer.heartbeat();
-            if (const std::string other = activity_.text(); first() && !other.empty())
-                heartbeat.progress = other;
-            return heartbeat;
-        });
+        heartbeats_ = {};
+        const std::jthread heartbeats =
+            runtime::send_heartbeats(reporter_, launch::kHeartbeatInterval, [&] {
+                launch::Heartbeat heartbeat = trainer.heartbeat();
+                if (const std::string other = activity_.text(); first() && !other.empty())
+                    heartbeat.progress = other;
+                return heartbeat;
+            });
         tell_ready(resumed);
         std::optional<BusyNeighbours> neighbours;
         if (place_.local_rank == 0) neighbours.emplace("train", processor_share());
         const runtime::DiskTraffic before = state.disk_traffic().value_or(runtime::DiskTraffic{});
         const runtime::TrainResult result = run_or_leave(trainer);
-        states_->report_offload(comms_.job(), state, steps_->placement(), before, result);
+        states_->report_offload(comms_.job(), state, steps_->placement_text(), before, result);
         if (verifier_) {
             const std::string report = verifier_->report();
             if (first()) fmt::print("{}\n", report);
@@ -465,7 +457,7 @@ class TrainRole {
         parts.checkpointer = saving_->checkpointer();
         parts.between = &*steps_;
         if (verifier_) parts.between = &*verifier_;
-        parts.clock = runtime::JobClock(setup_.config().save.time_limit_s, start_);
+        parts.save_by = runtime::last_save_time(setup_.config().save.time_limit_s, start_);
         parts.tokens_per_sample = setup_.data->train.tokens_read();
         parts.targets_vary = targets_vary();
         parts.peak_tflops = gpu_.peak_tflops;
@@ -559,7 +551,7 @@ class TrainRole {
     std::optional<job::JobSteps> steps_;
     std::optional<job::JobVerifier> verifier_;
     job::IdentifiedArchive archive_;
-    std::optional<runtime::HeartbeatSender> heartbeats_;  // before there is a trainer
+    std::jthread heartbeats_;  // before there is a trainer
 };
 
 }  // namespace
@@ -569,13 +561,8 @@ int train_main(int argc, char** argv) {
     TrainArguments arguments = parse(argc, argv, help);
     if (help) return 0;
     job::return_freed_memory();
-    // c10d warns of every address without a name; its errors reach the user as those of dslaunch.
-    ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
-    c10::initLogging();
-    const launch::WorkerEnvironment environment = launch::WorkerEnvironment::from_process();
+    const launch::WorkerEnvironment environment = begin_rank();
     runtime::hide_other_gpus(environment);
-    if (const char* level = std::getenv(launch::kLogLevelVariable))
-        set_log_level(parse_log_level(level));
     if (!log_enabled(LogLevel::kDetail) && log_enabled(LogLevel::kInfo))
         set_log_level(LogLevel::kDetail);  // log files have details
     // The launcher marks each line with rank and host.

@@ -28,7 +28,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "job/process/process_memory.h"
+#include "job/process/process_resources.h"
 #include "runtime/comm_gloo/gloo_setup.h"
 #include "runtime/comm_gloo/job_comm.h"
 #include "runtime/compute/tensor_collectives.h"
@@ -95,13 +95,13 @@ class Rank {
          const Arguments& arguments)
         : arguments_(arguments), gloo_listener_(gloo) {
         ArenaLayout layout(environment.local_world_size);
-        slices_ = CollectivesTensorGroup::add_slices(layout);
+        slices_ = add_tensor_group(layout);
         for (const Job& job : arguments.jobs)
             if (!buckets_.contains(job.bytes))
                 buckets_[job.bytes] = {
                     .id = layout.add_bucket(fmt::format("{} bytes", job.bytes), job.bytes / 4)};
         comm_ = open_job_comm(environment, std::move(layout), kTimeLimit);
-        group_ = std::make_unique<CollectivesTensorGroup>(*comm_.collectives, slices_);
+        group_ = make_tensor_group(*comm_.collectives, slices_);
     }
 
     void run_all() {
@@ -160,10 +160,10 @@ class Rank {
         return [this, own, all]() mutable { gloo_->allgather(all, own)->wait(); };
     }
     c10::intrusive_ptr<c10d::ProcessGroupGloo> open_gloo() {
-        const StorePlace place{.rank = group_->rank(),
-                               .master_address = "127.0.0.1",
-                               .master_port = gloo_listener_.port,
-                               .listening_fd = gloo_listener_.fd};
+        launch::WorkerEnvironment place;
+        place.rank = group_->rank();
+        place.master_port = gloo_listener_.port;
+        place.rendezvous_fd = gloo_listener_.fd;
         return c10::make_intrusive<c10d::ProcessGroupGloo>(
             open_store(place, kTimeLimit), group_->rank(), group_->size(),
             gloo_options("127.0.0.1", /*threads=*/1, kTimeLimit));
@@ -189,10 +189,10 @@ class Rank {
     const Arguments& arguments_;
     Listener gloo_listener_;
     c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
-    CollectivesTensorGroup::Slices slices_{};
+    TensorGroupSlices slices_{};
     std::map<int64_t, Bucket> buckets_;  // by bytes
     JobComm comm_;
-    std::unique_ptr<CollectivesTensorGroup> group_;
+    std::unique_ptr<graph::TensorGroup> group_;
     at::Tensor sums_;
     std::vector<at::Tensor> all_;
 };

@@ -32,11 +32,11 @@ struct Host {
     Rendezvous rendezvous;
     std::unique_ptr<Collectives> collectives;
 
-    Host(int node, int nodes, const ArenaLayout& layout, const RendezvousOptions& options)
-        : topology(Topology::of_rank(std::vector<int>(static_cast<size_t>(nodes), 1), node)),
+    Host(const launch::WorkerEnvironment& environment, const ArenaLayout& layout)
+        : topology(Topology::of_rank(environment.node_sizes, environment.rank)),
           arena(Arena::anonymous(layout)),
-          group(arena, {.local_rank = 0, .ranks = {node}}),
-          rendezvous(topology, options),
+          group(arena, {.local_rank = 0, .ranks = {environment.rank}}),
+          rendezvous(environment, kHangLimit),
           collectives(make_collectives({.topology = topology,
                                         .arena = &arena,
                                         .group = &group,
@@ -83,7 +83,12 @@ int main(int argc, char** argv) {
     ArenaLayout layout(1);
     const BucketId bucket = layout.add_bucket("gradients", numel);
     const SliceId weights = layout.add_shared("weights", Bytes{numel * 4});
-    Host host(node, nodes, layout, {.master_address = argv[3], .master_port = std::atoi(argv[4])});
+    launch::WorkerEnvironment environment;
+    environment.rank = node;
+    environment.node_sizes.assign(static_cast<size_t>(nodes), 1);
+    environment.master_address = argv[3];
+    environment.master_port = std::atoi(argv[4]);
+    Host host(environment, layout);
     Collectives& all = *host.collectives;
     host.arena.populate(0);
     std::vector<NodeRange> owners;

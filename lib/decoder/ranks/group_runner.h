@@ -12,7 +12,7 @@
 #include "decoder/ranks/group_sum.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/link.h"
-#include "runtime/comm/ranks/pipeline_place.h"
+#include "runtime/comm/ranks/topology.h"
 
 namespace dslaunch::decoder {
 
@@ -47,7 +47,7 @@ class GroupRunner final : public StepRunner {
     [[nodiscard]] int64_t context() const override { return parts_.decoder.config().context; }
     [[nodiscard]] int64_t pages() const override { return parts_.decoder.options().pages; }
     [[nodiscard]] int64_t rows_max() const override { return parts_.decoder.options().rows_max; }
-    [[nodiscard]] bool is_stuck() const override { return is_computing_; }
+    [[nodiscard]] bool is_stuck() const override { return computing_; }
     // Throws Error{kPeerLost} when a rank is lost. REQUIRES: rank 0.
     [[nodiscard]] std::span<float> run(const Batch& batch) override;
     // Tells the other ranks that rank 0 is alive and has nothing to compute. REQUIRES: rank 0.
@@ -65,7 +65,7 @@ class GroupRunner final : public StepRunner {
 
     GroupParts parts_;
     std::vector<float> logits_;
-    bool is_computing_ = false;  // the other ranks were told of a batch, which is not computed yet
+    bool computing_ = false;  // the other ranks were told of a batch, which is not computed yet
 };
 
 }  // namespace dslaunch::decoder

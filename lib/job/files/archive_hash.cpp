@@ -5,13 +5,11 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <ctime>
 #include <exception>
 #include <mutex>
 #include <stop_token>
 #include <vector>
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -46,64 +44,43 @@ launch::FileIdentity check_archive_hash(const std::string& path, const std::stri
 // A job's first steps come before the hash: it is only for the log.
 constexpr Duration kHeadStart = std::chrono::milliseconds(1500);
 
-// Lets a thread compute for at most a sixteenth of the time: after each piece of work it sleeps
-// fifteen times as long. Its priority stays the usual one, since a process cannot end, by SIGKILL
-// neither, before all its threads have had a processor, and one that is for idle time alone
-// (SCHED_IDLE) waits for that while others compute.
-class Pace {
-  public:
-    explicit Pace(std::stop_token stop) : stop_(std::move(stop)) {}
-
-    // Called after each piece. Throws Stopped.
-    void rest() {
-        const std::chrono::nanoseconds worked = computed();
-        sleep_for(15 * (worked - rested_after_));
-        rested_after_ = worked;
-    }
-    // Throws Stopped.
-    void sleep_for(Duration time) {
-        std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, stop_, time, [] { return false; });
-        if (stop_.stop_requested()) throw Stopped();
-    }
-
-    class Stopped final : public std::exception {};
-
-  private:
-    // The processor time of this thread.
-    static std::chrono::nanoseconds computed() {
-        timespec time{};
-        DSL_CHECK(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0, "a thread has its time");
-        return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-    }
-
-    std::stop_token stop_;
-    std::mutex mutex_;
-    std::condition_variable_any changed_;
-    std::chrono::nanoseconds rested_after_ = computed();
-};
-
 // The archive, or what a folder's model is read from.
 std::vector<std::string> files_of(const std::string& path) {
     return storage::model_folder_of(path) ? storage::open_model_folder(path).files()
                                           : std::vector{path};
 }
 
+class Stopped final : public std::exception {};
+
+// Hashes for at most a sixteenth of the time: after each piece of work the thread sleeps fifteen
+// times as long. Its priority stays the usual one, since a process cannot end, by SIGKILL neither,
+// before all its threads have had a processor, and one that is for idle time alone (SCHED_IDLE)
+// waits for that while others compute.
 std::jthread log_archive_hash(const std::string& path) {
     return std::jthread([path](const std::stop_token& stop) {
-        Pace pace(stop);
+        std::mutex mutex;
+        std::condition_variable_any stopped;
+        const auto sleep_for = [&](Duration time) {
+            std::unique_lock lock(mutex);
+            stopped.wait_for(lock, stop, time, [] { return false; });
+            if (stop.stop_requested()) throw Stopped();
+        };
+        const SystemClock clock;
         try {
-            pace.sleep_for(kHeadStart);
+            sleep_for(kHeadStart);
             for (const std::string& file : files_of(path)) {
-                const launch::FileFacts facts =
-                    launch::look_at_file(file, /*all_bytes=*/true, [&] { pace.rest(); });
+                TimePoint rested = clock.now();
+                const launch::FileFacts facts = launch::look_at_file(file, /*all_bytes=*/true, [&] {
+                    sleep_for(15 * (clock.now() - rested));
+                    rested = clock.now();
+                });
                 if (facts.error.empty()) {
                     log_detail("model", "{} sha256={}", file, facts.hash);
                 } else {
                     log_warn("model", "{}: its SHA-256 is not known: {}", file, facts.error);
                 }
             }
-        } catch (const Pace::Stopped&) {
+        } catch (const Stopped&) {
             log_detail("model", "{}: the job was over before its SHA-256 was computed", path);
         }
     });

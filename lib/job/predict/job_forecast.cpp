@@ -22,11 +22,11 @@
 #include "device/host_device.h"
 #include "graph/measure/segment_times.h"
 #include "job/files/stored_rates.h"
-#include "job/process/process_memory.h"
+#include "job/process/process_resources.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_tensor.h"
 #include "job/setup/trial_batch.h"
-#include "plan/choose/pipeline_costs.h"
+#include "plan/choose/stage_choice.h"
 #include "runtime/memory/lending_allocator.h"
 #include "runtime/train/process_usage.h"
 #include "zero/states/shard_optimizer.h"
@@ -57,7 +57,8 @@ int64_t update_numel(const JobSetup& setup) {
     return std::clamp<int64_t>(numel, 1 << 16, kUpdateNumelMax);
 }
 
-// What goes through about as much memory for an element as CONFIG, and takes no whole tensors.
+// Returns an optimizer that goes through about as much memory for an element as CONFIG's, and takes
+// no whole tensors.
 config::OptimizerConfig element_wise(config::OptimizerConfig config) {
     if (!config.needs_whole_tensors()) return config;
     const int64_t states = zero::ShardOptimizer::states_per_parameter(config);

@@ -32,7 +32,7 @@ void set_rank_threads(int ranks);
 
 // The rates of a rank of SETUP's job: times of segments, of the optimizer's step over the rank's
 // own part, of sums; the disks' as io-bench has stored them. Takes some steps' time; freed memory
-// is kept meanwhile, as in training (job/process/process_memory.h). Ranks of one host that call
+// is kept meanwhile, as in training (job/process/process_resources.h). Ranks of one host that call
 // this together measure how they slow each other. REQUIRES: SETUP is not for a GPU.
 [[nodiscard]] JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options);
 

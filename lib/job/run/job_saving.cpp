@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "config/resolve/begun_run.h"
-#include "graph/adapter/base_fingerprint.h"
+#include "graph/adapter/adapters.h"
 #include "graph/writes/written_values.h"
 #include "job/files/data_mark.h"
 #include "job/files/resume.h"

@@ -48,34 +48,34 @@ void JobState::add_slices(runtime::ArenaLayout& arena) {
 }
 
 // The rank's own memory, which no other rank can read, and collectives between GPUs.
-JobState::Memory JobState::memory_of_gpu(runtime::Collectives& control) {
+void JobState::open_gpu_comm(runtime::Collectives& control) {
     runtime::ArenaLayout layout(1);
     slices_ =
         zero::ZeroState::add_slices(zero_place(), setup_.config().precision.weights(), layout);
-    gpu_arena_.emplace(runtime::Arena::on_device(std::move(layout), *gpu_.backend));
+    gpu_comm_.arena = std::make_unique<runtime::Arena>(
+        runtime::Arena::on_device(std::move(layout), *gpu_.backend));
     runtime::HostGroupOptions alone;
     alone.ranks = {rank_};
     alone.time_limit = time_limit_;
-    gpu_group_.emplace(*gpu_arena_, alone);
-    gpu_collectives_ = runtime::make_device_collectives(
-        {&*gpu_arena_, &control, gpu_.backend.get(), setup_.plan_options.shard_group}, time_limit_);
-    return {&*gpu_arena_, &*gpu_group_, gpu_collectives_.get()};
+    gpu_comm_.group = std::make_unique<runtime::HostGroup>(*gpu_comm_.arena, alone);
+    gpu_comm_.collectives = runtime::make_device_collectives(
+        {gpu_comm_.arena.get(), &control, gpu_.backend.get(), setup_.plan_options.shard_group},
+        time_limit_);
 }
 
 std::unique_ptr<runtime::ParameterState> JobState::make(RankComms& comms,
                                                         runtime::SavedState* saved, int threads) {
     const config::RunConfig& config = setup_.config();
     const runtime::JobComm& own = comms.own();
-    Memory memory;
     zero::ZeroPlace place = zero_place();
     if (gpu_.backend) {
-        memory = memory_of_gpu(*own.collectives);
+        open_gpu_comm(*own.collectives);
         place.device = {gpu_.backend.get(), gpu_.device};
     } else {
-        memory = {own.arena.get(), own.group.get(), own.collectives.get()};
         host_.emplace(threads);
         place.device = {&*host_, at::kCPU};
     }
+    const runtime::JobComm& memory = gpu_.backend ? gpu_comm_ : own;
     return std::make_unique<zero::ZeroState>(
         *setup_.model, place, slices_, *memory.arena, *memory.group, *memory.collectives,
         zero::ZeroOptions{
@@ -100,20 +100,18 @@ void JobState::describe_offload() const {
 }
 
 void JobState::report_offload(runtime::Collectives& job, const runtime::StateAccount& state,
-                              const AdaptivePlacement* placement,
-                              const runtime::DiskTraffic& before,
+                              const std::string& placement, const runtime::DiskTraffic& before,
                               const runtime::TrainResult& result) const {
     if (!setup_.plan_options.offload.any()) return;
     // The traffic is zero on a rank that has nothing to offload.
     const runtime::DiskTraffic after = state.disk_traffic().value_or(runtime::DiskTraffic{});
-    const std::vector<std::string> of_ranks =
-        job.all_gather(fmt::format("{}", (after.written - before.written).value));
+    const std::vector<Bytes> of_ranks = runtime::gather_values(job, after.written - before.written);
     if (job.topology().rank() > 0) return;
     for (const std::string& clause : state.summary()) log_info("offload", "{}", clause);
-    if (placement != nullptr) log_info("placement", "{}", placement->summary());
+    if (!placement.empty()) log_info("placement", "{}", placement);
     Bytes written;
     for (int local = 0; local < job.topology().local_world_size(); ++local)
-        written += Bytes{std::stoll(of_ranks[local])};
+        written += of_ranks[local];
     const std::vector<std::string>& folders = setup_.config().offload.nvme_paths;
     const int64_t steps = std::max<int64_t>(1, result.steps);
     const int64_t parts = steps * std::ssize(folders);

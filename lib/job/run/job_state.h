@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "device/host_device.h"
-#include "job/run/adaptive_placement.h"
 #include "job/setup/job_setup.h"
 #include "job/setup/rank_comms.h"
 #include "launch/plan/worker_environment.h"
@@ -37,27 +36,21 @@ class JobState {
                                                                 int threads);
     // Null if ranks are on CPUs. REQUIRES: made.
     [[nodiscard]] runtime::Collectives* collectives_of_gpus() const {
-        return gpu_collectives_.get();
+        return gpu_comm_.collectives.get();
     }
     // Logs the offloaded parts and their place.
     void describe_offload() const;
 
     // Called by all ranks if anything is offloaded: the first rank logs the bytes that all ranks of
-    // its host wrote to disk since BEFORE, and the wear of the disks. PLACEMENT: null if it was
-    // fixed.
+    // its host wrote to disk since BEFORE, and the wear of the disks, and PLACEMENT unless it is
+    // empty.
     void report_offload(runtime::Collectives& job, const runtime::StateAccount& state,
-                        const AdaptivePlacement* placement, const runtime::DiskTraffic& before,
+                        const std::string& placement, const runtime::DiskTraffic& before,
                         const runtime::TrainResult& result) const;
 
   private:
-    // The state works with the host's arena, group and collectives, or with those of a GPU.
-    struct Memory {
-        const runtime::Arena* arena = nullptr;
-        runtime::HostGroup* group = nullptr;
-        runtime::Collectives* collectives = nullptr;
-    };
     [[nodiscard]] zero::ZeroPlace zero_place() const;
-    [[nodiscard]] Memory memory_of_gpu(runtime::Collectives& control);
+    void open_gpu_comm(runtime::Collectives& control);
 
     const JobSetup& setup_;
     const runtime::RankDevice& gpu_;
@@ -67,9 +60,7 @@ class JobState {
     std::optional<device::HostDevice> host_;
     std::optional<zero::OffloadFile> offload_;
     zero::ZeroSlices slices_;
-    std::optional<runtime::Arena> gpu_arena_;
-    std::optional<runtime::HostGroup> gpu_group_;
-    std::unique_ptr<runtime::Collectives> gpu_collectives_;
+    runtime::JobComm gpu_comm_;  // of the GPU's memory; empty: ranks are on CPUs
 };
 
 }  // namespace dslaunch::job

@@ -1,35 +1,111 @@
 #include "job/run/job_steps.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "base/log.h"
+#include "base/machine/memory_limits.h"
+#include "job/setup/job_layout.h"
 #include "job/setup/written_parameters.h"
 #include "plan/print/trace.h"
 #include "storage/files/atomic_file.h"
 
 namespace dslaunch::job {
+namespace {
+
+// Returns the bytes of each chunk, in keep order, on the rank that has most of it; the same on all
+// ranks.
+std::vector<Bytes> chunk_bytes(const plan::StateChunks& chunks, const plan::ChunkFormat& format) {
+    std::vector<Bytes> bytes;
+    for (const int c : chunks.keep_order) {
+        plan::StateChunk chunk = chunks.all[c].given_back();
+        chunk.range.numel = chunk.numel_max;
+        const plan::ChunkLayout layout = plan::chunk_layout(chunk, format);
+        bytes.push_back(Bytes{layout.bytes + layout.sum_bytes});
+    }
+    return bytes;
+}
+
+// Returns the bytes that this rank may still take if all RANKS of its host take as much.
+Bytes free_memory(int ranks) {
+    const std::optional<MemoryLimit> share = tightest_share(read_memory_state().limits, ranks);
+    return share ? share->left : Bytes{std::numeric_limits<int64_t>::max()};
+}
+
+}  // namespace
 
 JobSteps::JobSteps(const JobSetup& setup, const runtime::Topology& place, const Parts& parts,
                    StepsOptions options)
     : setup_(setup),
       place_(place),
+      own_(parts.own),
       buffers_(parts.buffers),
-      writer_(*setup.segmented, parts.state, written_here(setup)),
-      options_(std::move(options)) {
-    if (setup.plan_options.offload.adaptive) placement_.emplace(setup, place, parts.own);
-    if (StepKinds::differ(setup.config())) plans_.emplace(setup, parts.own);
+      state_(parts.state),
+      written_here_(written_here(setup)),
+      options_(std::move(options)),
+      kind_(kind_of(setup.plan)) {
+    const plan::StepPlanOptions& plan = setup.plan_options;
+    if (plan.offload.adaptive)
+        placement_.emplace(chunk_bytes(setup.plan.chunks, plan.chunk_format()),
+                           plan.offload.swap_buffers,
+                           std::ranges::count_if(setup.plan.chunks.all, &plan::StateChunk::kept),
+                           plan.offload.eviction);
+    if (StepKinds::differ(setup.config())) kinds_.emplace(setup);
 }
 
 const plan::StepPlan* JobSteps::before_step(int64_t update) {
     if (setup_.config().broadcast_buffers) buffers_.broadcast();
-    writer_.run();
-    return plans_ ? plans_->of(update) : nullptr;
+    runtime::write_parameters(*setup_.segmented, state_, written_here_);
+    return kinds_ ? plan_of(update) : nullptr;
+}
+
+// Returns the plan of UPDATE if it is not that of the update before, else null.
+const plan::StepPlan* JobSteps::plan_of(int64_t update) {
+    const plan::StepKind kind = kinds_->of(update);
+    if (kind == kind_) return nullptr;
+    kind_ = kind;
+    if (kind == kind_of(setup_.plan)) return &setup_.plan;
+    const auto found = std::ranges::find(plans_, kind, kind_of);
+    if (found != plans_.end()) return &*found;
+    plans_.push_back(make_plan(setup_, setup_.place.of_stage, kind));
+    compare_plans(own_, plans_.back());
+    return &plans_.back();
 }
 
 void JobSteps::end_step(int64_t /*step*/, double /*loss*/, bool /*skipped*/) {
     if (setup_.config().average_buffers) buffers_.average();
 }
 
+plan::StepPlanOptions JobSteps::options_with(int64_t kept) const {
+    plan::StepPlanOptions options = setup_.plan_options;
+    options.offload.kept_chunks = kept;
+    return options;
+}
+
+plan::PlacementFacts JobSteps::own_facts(const plan::StepPlan& plan) const {
+    plan::PlacementFacts facts = placement_->measured();
+    for (const plan::Instruction& instruction : plan.instructions) {
+        if (instruction.op == plan::Op::kRead) facts.read += instruction.bytes;
+        if (instruction.op == plan::Op::kWrite) facts.written += instruction.bytes;
+    }
+    facts.free = free_memory(place_.local_world_size());
+    return facts;
+}
+
 const plan::StepPlan* JobSteps::after_step(const runtime::StepRun& run) {
-    return placement_ ? placement_->after_step(run) : nullptr;
+    if (!placement_ || !placement_->add(plan::step_times(*run.plan, run.spans, run.seconds)))
+        return nullptr;
+    const std::vector<plan::PlacementFacts> ranks =
+        runtime::gather_values(own_, own_facts(*run.plan));
+    const int64_t before = placement_->kept();
+    const plan::PlacementChoice choice = placement_->decide(plan::agreed_facts(ranks));
+    if (place_.rank() == 0) log_info("placement", "after step {}: {}", run.step, choice.why);
+    if (choice.value == before) return nullptr;
+    plan::StepPlan& plan = placed_[next_placed_];
+    next_placed_ = 1 - next_placed_;
+    plan = plan::make_step_plan(setup_.info, setup_.layout, options_with(choice.value));
+    compare_plans(own_, plan);
+    return &plan;
 }
 
 void JobSteps::trace_step(const runtime::StepRun& run) {

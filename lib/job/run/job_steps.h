@@ -1,15 +1,22 @@
 // The work of this job between its steps: buffers are broadcast, parameters that forward writes are
-// written, chunks change their places, one step is traced. Data path: trainer -> [here] -> adaptive
-// placement, forecast. Compute lane.
+// written, the plan changes where steps differ or chunks change their places, one step is traced.
+// Steps differ in what hosts exchange (1-bit Adam, 0/1 Adam) or in which parameters are updated
+// (lagging); their plans are made when they are first needed. With dslaunch.offload.placement auto
+// all ranks look at the measurements of the last steps and at the free memory, and agree on the
+// chunks that the next steps keep in memory. Data path: trainer -> [here] -> placement control,
+// step plans. Compute lane.
 #pragma once
 
+#include <array>
+#include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "job/predict/job_forecast.h"
-#include "job/run/adaptive_placement.h"
-#include "job/run/update_plans.h"
 #include "job/setup/job_setup.h"
+#include "job/setup/step_kinds.h"
+#include "plan/choose/placement.h"
 #include "runtime/compute/model_buffers.h"
 #include "runtime/compute/parameter_writer.h"
 #include "runtime/train/between_steps.h"
@@ -30,32 +37,46 @@ class JobSteps final : public runtime::BetweenSteps {
         runtime::ModelBuffers& buffers;
         runtime::WritableState& state;
     };
-    // Makes the steps of the rank at PLACE. SETUP and PARTS must outlive this.
+    // Makes the steps of the rank at PLACE. SETUP and PARTS must outlive this, and the trainer
+    // begins with SETUP's plan.
     JobSteps(const JobSetup& setup, const runtime::Topology& place, const Parts& parts,
              StepsOptions options);
 
+    // These two throw Error{kDiverged} if ranks come to plans that do not fit together.
     [[nodiscard]] const plan::StepPlan* before_step(int64_t update) override;
-    void end_step(int64_t step, double loss, bool skipped) override;
     [[nodiscard]] const plan::StepPlan* after_step(const runtime::StepRun& run) override;
+    void end_step(int64_t step, double loss, bool skipped) override;
     void trace_step(const runtime::StepRun& run) override;
 
-    // Null: chunks keep their places.
-    [[nodiscard]] const AdaptivePlacement* placement() const {
-        return placement_ ? &*placement_ : nullptr;
+    // Returns what came of the adaptive placement, a line for the log after the last step; empty:
+    // chunks kept their places.
+    [[nodiscard]] std::string placement_text() const {
+        return placement_ ? placement_->summary() : "";
     }
     // The options of the plan that held most in memory; absent if chunks kept their places.
     [[nodiscard]] std::optional<plan::StepPlanOptions> largest() const {
-        return placement_ ? std::optional(placement_->largest()) : std::nullopt;
+        return placement_ ? std::optional(options_with(placement_->kept_most())) : std::nullopt;
     }
 
   private:
+    [[nodiscard]] const plan::StepPlan* plan_of(int64_t update);
+    [[nodiscard]] plan::StepPlanOptions options_with(int64_t kept) const;
+    [[nodiscard]] plan::PlacementFacts own_facts(const plan::StepPlan& plan) const;
+
     const JobSetup& setup_;
     runtime::Topology place_;
+    runtime::Collectives& own_;
     runtime::ModelBuffers& buffers_;
-    runtime::ParameterWriter writer_;
+    runtime::WritableState& state_;
+    std::function<bool(int parameter)> written_here_;
     StepsOptions options_;
-    std::optional<AdaptivePlacement> placement_;
-    std::optional<UpdatePlans> plans_;  // if updates differ
+    std::optional<plan::PlacementControl> placement_;
+    std::array<plan::StepPlan, 2> placed_;  // the plan that runs, unless it is SETUP's, and the
+                                            // next
+    size_t next_placed_ = 0;
+    std::optional<StepKinds> kinds_;    // if updates differ
+    plan::StepKind kind_;               // of the update that was asked for last
+    std::deque<plan::StepPlan> plans_;  // of kinds other than that of SETUP's plan
 };
 
 }  // namespace dslaunch::job

@@ -13,7 +13,7 @@
 #include "base/text/wire.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_wire.h"
-#include "kernels/wire_packing.h"
+#include "kernels/packing.h"
 #include "runtime/comm/link_probe.h"
 
 namespace dslaunch::job {
@@ -40,8 +40,8 @@ double packed_numel_per_s(WirePacking packing) {
     return static_cast<double>(values.size()) / best_s;
 }
 
-// Every host's first rank probes the next host, all at once, as in training. Returns what each rank
-// has measured; those of hosts' other ranks are empty.
+// Lets every host's first rank probe the next host, all at once, as in training. Returns what each
+// host has measured.
 std::vector<Rates> measure_links(runtime::JobComm& all) {
     runtime::Collectives& collectives = *all.collectives;
     const runtime::Topology& place = collectives.topology();
@@ -49,11 +49,7 @@ std::vector<Rates> measure_links(runtime::JobComm& all) {
     runtime::ProbeToken token{};
     std::random_device random;
     for (uint64_t& word : token) word = uint64_t{random()} << 32 | random();
-    // Rank 0's token counts.
-    const std::string first =
-        collectives.all_gather(WireWriter().u64(token[0]).u64(token[1]).bytes()).front();
-    WireReader reader(first, "token of a probe");
-    token = {reader.u64(), reader.u64()};
+    token = runtime::gather_values(collectives, token).front();  // rank 0's
     std::optional<runtime::ProbeServer> server;
     std::string mine;
     if (probes) {
@@ -62,7 +58,7 @@ std::vector<Rates> measure_links(runtime::JobComm& all) {
         mine = WireWriter().string(address).i64(server->port()).bytes();
     }
     const std::vector<std::string> servers = collectives.all_gather(mine);
-    std::string measured;
+    Rates measured;
     if (probes) {
         const int next = (place.node_rank + 1) % place.node_count();
         const std::string& theirs = servers[static_cast<size_t>(place.first_rank(next))];
@@ -83,21 +79,14 @@ std::vector<Rates> measure_links(runtime::JobComm& all) {
                      "sent: memory, a network card or a switch changes data, and no checksum "
                      "notices; `dslaunch health` looks at every way",
                      sample.wrong, place.node_rank, next);
-        WireWriter writer;
-        writer.i64(sample.error.empty() ? sample.bytes_per_second : 0);
-        for (const WirePacking packing : {WirePacking::kInt8, WirePacking::kInt4})
-            writer.i64(static_cast<int64_t>(packed_numel_per_s(packing)));
-        measured = writer.bytes();
+        if (sample.error.empty())
+            measured.link_bytes_per_s = static_cast<double>(sample.bytes_per_second);
+        measured.packed_numel_per_s = {packed_numel_per_s(WirePacking::kInt8),
+                                       packed_numel_per_s(WirePacking::kInt4)};
     }
-    std::vector<Rates> rates;
-    for (const std::string& words : collectives.all_gather(measured)) {
-        if (words.empty()) continue;
-        WireReader numbers(words, "rates of a host");
-        Rates& of_host = rates.emplace_back();
-        of_host.link_bytes_per_s = static_cast<double>(numbers.i64());
-        for (double& rate : of_host.packed_numel_per_s) rate = static_cast<double>(numbers.i64());
-    }
-    return rates;
+    std::vector<Rates> hosts = runtime::gather_values(collectives, measured);
+    std::erase_if(hosts, [](const Rates& host) { return host.packed_numel_per_s[0] == 0; });
+    return hosts;
 }
 
 Rates slowest(const std::vector<Rates>& hosts) {

@@ -17,7 +17,6 @@
 #include "plan/step/stage_model.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/schedules/exchange_schedule.h"
-#include "runtime/schedules/lag_schedule.h"
 #include "zero/states/shard_optimizer.h"
 #include "zero/states/tensor_states.h"
 
@@ -25,7 +24,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// The ranks share the memory of a host, not that of GPUs.
+// The ranks share the memory of a host, not of GPUs.
 void set_place(plan::StepPlanOptions& options, const runtime::Topology& ranks, bool on_gpu) {
     const runtime::Topology place = on_gpu ? ranks.each_alone() : ranks;
     options.rank = place.rank();
@@ -137,7 +136,7 @@ plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtim
     options.optimizer_states = zero::ShardOptimizer::states_per_parameter(config.optimizer);
     if (!on_gpu)
         options.compression = runtime::ExchangeSchedule::room(config.optimizer, place.node_count());
-    options.lag = runtime::LagSchedule(config.lagging).of(1);
+    options.lag = runtime::lag_of(config.lagging, 1);
     options.fused_update = fuses(options);
     return options;
 }
@@ -242,8 +241,8 @@ JobSetup seen_from(const JobSetup& setup, const runtime::Topology& place) {
 
 namespace {
 
-// Plans stage by stage, equally many of each: those of a host's ranks, or one per stage if stages
-// lie otherwise on their hosts.
+// Returns plans stage by stage, equally many of each: the plans of a host's ranks, or one per stage
+// if stages lie otherwise on their hosts.
 std::vector<plan::StepPlan> plans_of_pipeline(const JobSetup& setup, const runtime::Topology& place,
                                               const plan::StepKind& kind) {
     std::vector<JobSetup> stages;

@@ -56,7 +56,7 @@ void RankComms::open(const launch::WorkerEnvironment& environment, const JobSetu
         return;
     }
     runtime::ArenaLayout of_all(environment.local_world_size);
-    const runtime::SliceId messages = runtime::HostLink::add_slice(of_all, setup.place.stages);
+    const runtime::SliceId messages = runtime::add_host_link(of_all, setup.place.stages);
     try {
         job_ = runtime::open_job_comm(environment, std::move(of_all), time_limit, streams);
     } catch (const Error& error) {
@@ -74,14 +74,14 @@ void RankComms::open(const launch::WorkerEnvironment& environment, const JobSetu
         {{setup.place.of_stage, setup.place.members}, "stage", std::move(own), time_limit});
     if (sharing.size > 1) {
         runtime::ArenaLayout of_group(sharing.group.topology.local_world_size());
-        const runtime::CollectivesTensorGroup::Slices slices =
-            runtime::CollectivesTensorGroup::add_slices(of_group);
+        const runtime::TensorGroupSlices slices = runtime::add_tensor_group(of_group);
         group_ = runtime::open_group_comm(
             environment, *job_, {sharing.group, "tensor", std::move(of_group), time_limit});
-        tensor_.emplace(*group_->collectives, slices);
+        tensor_ = runtime::make_tensor_group(*group_->collectives, slices);
         if (setup.sharing.splits()) {
             compare_plans_of_group(*group_->collectives, setup);
-            shares_ = graph::TensorRank{&*tensor_, setup.sharing.plan.get(), &setup.whole_model()};
+            shares_ =
+                graph::TensorRank{tensor_.get(), setup.sharing.plan.get(), &setup.whole_model()};
         }
     }
     if (!setup.place.is_pipeline()) return;
@@ -106,12 +106,12 @@ Bytes RankComms::shared_bytes(const JobSetup& setup, int ranks) {
     Bytes bytes;
     if (setup.is_divided() || setup.sharing.place.size > 1) {
         runtime::ArenaLayout of_all(ranks);
-        static_cast<void>(runtime::HostLink::add_slice(of_all, setup.place.stages));
+        static_cast<void>(runtime::add_host_link(of_all, setup.place.stages));
         bytes += touched_bytes(of_all);
     }
     if (setup.sharing.place.size > 1) {
         runtime::ArenaLayout of_group(ranks);
-        static_cast<void>(runtime::CollectivesTensorGroup::add_slices(of_group));
+        static_cast<void>(runtime::add_tensor_group(of_group));
         bytes += touched_bytes(of_group);
     }
     return bytes;

@@ -38,7 +38,7 @@ class RankComms {
     // The link to stages on other hosts; null: there are none.
     [[nodiscard]] const runtime::Link* far() const { return links_.far.get(); }
     // The group of ranks that work on the same micro batches; null: each works alone.
-    [[nodiscard]] graph::TensorGroup* tensor() { return tensor_ ? &*tensor_ : nullptr; }
+    [[nodiscard]] graph::TensorGroup* tensor() { return tensor_.get(); }
     // This rank's shares of the parameters; null: they are whole.
     [[nodiscard]] const graph::TensorRank* shares() const { return shares_ ? &*shares_ : nullptr; }
 
@@ -58,7 +58,7 @@ class RankComms {
     runtime::StageLinks links_;
     std::optional<runtime::StageLink> stages_;
     std::optional<runtime::JobComm> own_;
-    std::optional<runtime::CollectivesTensorGroup> tensor_;
+    std::unique_ptr<graph::TensorGroup> tensor_;
     std::optional<graph::TensorRank> shares_;
 };
 

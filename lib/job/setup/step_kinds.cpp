@@ -6,14 +6,14 @@ namespace dslaunch::job {
 
 StepKinds::StepKinds(const JobSetup& setup)
     : exchanges_(setup.config().optimizer, setup.place.of_stage.node_count()),
-      lags_(setup.config().lagging) {}
+      lagging_(setup.config().lagging) {}
 
 bool StepKinds::differ(const config::RunConfig& config) {
     return config.optimizer.compresses() || config.lagging.on;
 }
 
 plan::StepKind StepKinds::of(int64_t update) {
-    return {exchanges_.of(update), lags_.of(update)};
+    return {exchanges_.of(update), runtime::lag_of(lagging_, update)};
 }
 
 std::vector<plan::StepKind> all_step_kinds(const JobSetup& setup) {
@@ -24,13 +24,12 @@ std::vector<plan::StepKind> all_step_kinds(const JobSetup& setup) {
     if (!lagging.on) return kinds;
     kinds.clear();
     // Each kind is that of a first or last step of an interval, or of one between.
-    const runtime::LagSchedule schedule(lagging);
     const int64_t first = std::max<int64_t>(1, lagging.warm_up_steps);
     for (const int64_t update :
          {int64_t{1}, first, first + 1, first + 2, first + lagging.update_interval,
           first + lagging.update_interval + 1, first + lagging.select_interval,
           first + lagging.select_interval + 1}) {
-        const plan::StepKind kind{plan::Exchange::kExact, schedule.of(update)};
+        const plan::StepKind kind{plan::Exchange::kExact, runtime::lag_of(lagging, update)};
         if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
     }
     return kinds;

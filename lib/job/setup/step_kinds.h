@@ -7,7 +7,6 @@
 
 #include "job/setup/job_setup.h"
 #include "runtime/schedules/exchange_schedule.h"
-#include "runtime/schedules/lag_schedule.h"
 
 namespace dslaunch::job {
 
@@ -22,7 +21,7 @@ class StepKinds {
 
   private:
     runtime::ExchangeSchedule exchanges_;
-    runtime::LagSchedule lags_;
+    config::LaggingConfig lagging_;
 };
 
 [[nodiscard]] inline plan::StepKind kind_of(const plan::StepPlan& plan) {

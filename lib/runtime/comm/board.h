@@ -1,13 +1,16 @@
-// A board on which ranks leave short texts for each other: the seam between `dslaunch health` and
-// the rendezvous store. Implementations: TCPStore (comm_gloo/world_group) and a map for tests.
-// Threads: any.
+// The seams of `dslaunch health`: a board on which ranks leave short texts for each other, TCPStore
+// (comm_gloo/rendezvous) or a map in tests, and the operations that it tries, over Gloo between
+// CPUs, NCCL between GPUs, or memory in tests. Threads: any for the board, one for the operations.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "health/health_record.h"
 
 namespace dslaunch::runtime {
 
@@ -31,5 +34,29 @@ struct Meeting {
 // Waits for all members. Returns those that did not come within the limit, as the first one saw it,
 // or nothing if all came. Blocks up to the limit and two seconds.
 [[nodiscard]] std::vector<int> meet(Board& board, const Meeting& meeting);
+
+// The operations that are tried. All ranks make the same calls in the same order.
+// With n ranks and c elements sent, broadcast (of rank 0's), send_receive (to the next rank of the
+// ring) and all_reduce (sum) receive c, all_gather n*c, reduce_scatter c/n, all_to_all c.
+class HealthCollectives {
+  public:
+    virtual ~HealthCollectives() = default;
+
+    // Takes the values that the next run sends, and makes room for those it receives.
+    virtual void load(std::span<const float> send, int64_t receive_numel) = 0;
+    // Blocks until this rank's part is done, which is the part that is timed. Throws Error{kHang}
+    // after the limit given at the start, and {kPeerLost}.
+    virtual void run(health::HealthOp op) = 0;
+    // Copies the values that the last run received. REQUIRES: as many elements as load was told.
+    virtual void fetch(std::span<float> receive) = 0;
+};
+
+// The same where each rank can exchange with any one other, while others do so among themselves.
+class PairedCollectives : public HealthCollectives {
+  public:
+    // Sends what was loaded to PEER and receives as much from it, which fetch() gives. Blocks and
+    // throws as run does.
+    virtual void exchange_with(int peer) = 0;
+};
 
 }  // namespace dslaunch::runtime

@@ -28,6 +28,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "base/bytes.h"
@@ -135,9 +136,6 @@ class Collectives {
     virtual void settle() {}
     // Returns one string from each rank, by rank. Lengths may differ.
     [[nodiscard]] virtual std::vector<std::string> all_gather(std::string_view mine) = 0;
-    // Returns what the rank before this one gave, at rank 0 the last one. Between hosts each string
-    // goes to the next rank alone. REQUIRES: equal lengths.
-    [[nodiscard]] virtual std::string shift(std::string_view mine) = 0;
     // Replaces values[i] by the sum of values[i] over ranks, added in rank order in fp64. REQUIRES:
     // equal lengths.
     virtual void sum_ordered(std::span<double> values) = 0;
@@ -148,6 +146,17 @@ class Collectives {
     virtual void poison(std::string_view text) = 0;
     [[nodiscard]] virtual TrafficTable traffic() const = 0;
 };
+
+// Returns each rank's VALUE, by rank. All ranks call it, and run one program.
+template <typename T>
+requires std::is_trivially_copyable_v<T>
+[[nodiscard]] std::vector<T> gather_values(Collectives& collectives, const T& value) {
+    std::vector<T> values;
+    for (const std::string& bytes :
+         collectives.all_gather({reinterpret_cast<const char*>(&value), sizeof value}))
+        bytes.copy(reinterpret_cast<char*>(&values.emplace_back()), sizeof value);
+    return values;
+}
 
 struct CollectivesParts {
     Topology topology;

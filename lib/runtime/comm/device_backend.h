@@ -13,21 +13,22 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/kinds/dtype.h"
 #include "device/device.h"
 #include "runtime/comm/ranks/node_ranges.h"
 
 namespace dslaunch::runtime {
 
-enum class DeviceDtype : int { kFloat32, kFloat16, kBfloat16, kByte };
 enum class DeviceReduction : int { kSum, kMean };
-// Operations from one buffer into another, with HealthCollectives' shapes (health_collectives.h).
+// Operations from one buffer into another, with HealthCollectives' shapes (board.h).
 enum class DeviceExchange : int { kSendReceive, kAllGather, kReduceScatter, kAllToAll };
 
-// [numel] of DTYPE, contiguous, on the backend's device. It must live until the work on it is done.
+// [numel] of DTYPE, kF32 or kU8, contiguous, on the backend's device. It must live until the work
+// on it is done.
 struct DeviceBuffer {
     void* data = nullptr;
     int64_t numel = 0;
-    DeviceDtype dtype = DeviceDtype::kFloat32;
+    DType dtype = DType::kF32;
 };
 
 struct DeviceGroup {
@@ -101,7 +102,7 @@ class DeviceBackend : public device::Device {
 
 // The data that the plugin exports as `dsl_device_plugin`. A worker refuses another version, since
 // both come from one build.
-inline constexpr uint32_t kDevicePluginVersion = 9;
+inline constexpr uint32_t kDevicePluginVersion = 10;
 struct DevicePlugin {
     uint32_t version = 0;
     // Throws Error{kSetup} if there is no such device.

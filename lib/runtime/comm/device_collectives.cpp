@@ -129,7 +129,6 @@ class DeviceCollectives final : public Collectives {
     std::vector<std::string> all_gather(std::string_view mine) override {
         return control_.all_gather(mine);
     }
-    std::string shift(std::string_view mine) override { return control_.shift(mine); }
     void sum_ordered(std::span<double> values) override { control_.sum_ordered(values); }
     void barrier() override { control_.barrier(); }
 
@@ -159,10 +158,10 @@ class DeviceCollectives final : public Collectives {
         count(moved, moved);
     }
     static DeviceBuffer fp32(std::span<float> values) {
-        return {values.data(), std::ssize(values), DeviceDtype::kFloat32};
+        return {values.data(), std::ssize(values), DType::kF32};
     }
     static DeviceBuffer bytes_of(std::span<std::byte> bytes) {
-        return {bytes.data(), std::ssize(bytes), DeviceDtype::kByte};
+        return {bytes.data(), std::ssize(bytes), DType::kU8};
     }
 
     Topology topology_;

@@ -23,29 +23,20 @@ std::span<const float> joined(const Pieces& pieces, std::vector<float>& storage)
     return storage;
 }
 
-// The turns after which a chunk's sums go back: it is sent, then added.
-constexpr int64_t kSumsLater = 2;
-
 }  // namespace
 
 HostExchange::HostExchange(const Topology& topology, std::unique_ptr<Link> link)
-    : node_count_(topology.node_count()),
-      node_(topology.node_rank),
-      link_(std::move(link)),
-      sums_in_(static_cast<size_t>(topology.node_count())) {
+    : node_count_(topology.node_count()), node_(topology.node_rank), link_(std::move(link)) {
     DSL_CHECK(node_count_ > 1, "an exchange over {} hosts", node_count_);
     const auto nodes = static_cast<size_t>(node_count_);
     for (Turn& turn : turns_) {
+        turn.sends.resize(nodes);
+        turn.receives.resize(nodes);
         turn.terms.resize(nodes);
         turn.joined.resize(nodes);
-        turn.ready.resize(nodes);
         turn.packed_in.resize(nodes);
         turn.packed_out.resize(nodes);
     }
-}
-
-Range HostExchange::sub_stripe(int64_t numel, int node) const {
-    return part_range(numel, {node, node_count_});
 }
 
 void HostExchange::transfer(const std::vector<LinkSend>& sends,
@@ -54,79 +45,34 @@ void HostExchange::transfer(const std::vector<LinkSend>& sends,
     if (!sends.empty() || !receives.empty()) link_->transfer(sends, receives);
 }
 
-// Chunk c of each host's sub-stripe goes to that host while the sums of chunk c - 2 come back, and
-// chunk c - 1 is added beside both.
-void HostExchange::reduce(const Pieces& pieces, int64_t numel, float scale) {
-    DSL_CHECK(numel_of(pieces) == numel, "the pieces are not {} elements", numel);
-    int64_t longest = 0;
+void HostExchange::reduce(const Pieces& pieces, float scale) {
+    const int64_t numel = numel_of(pieces);
+    std::vector<Pieces> stripes;
     for (int node = 0; node < node_count_; ++node)
-        longest = std::max(longest, sub_stripe(numel, node).numel);
-    const int64_t chunks = chunks_of(longest);
-    const auto part = [&](int node, int64_t c) {
-        const Range stripe = sub_stripe(numel, node);
-        const Range inside = intersect({0, stripe.numel}, chunk_range(c));
-        return cut(pieces, {stripe.begin + inside.begin, inside.numel});
-    };
-    const auto add = [&](int64_t c) {
-        if (c < chunks) add_terms(part(node_, c), turn(c).terms, scale);
-    };
-    const auto move = [&](int64_t c) {
-        Moves moves;
-        if (c < chunks) add_scatter(c, part, moves);
-        if (c >= kSumsLater) add_gather(c - kSumsLater, part, moves);
-        transfer(moves.sends, moves.receives, 2);
-        if (c >= kSumsLater) take_sums(c - kSumsLater, part);
-    };
-    if (chunks > 1)
-        return in_turns(
-            chunks + kSumsLater, [](int64_t) {}, move, add);
-    for (int64_t c = 0; c < chunks; ++c) {  // nothing to do beside
-        move(c);
-        add(c);
-        move(c + kSumsLater);
-    }
+        stripes.push_back(cut(pieces, sub_stripe(numel, node)));
+    reduce_to_owners(stripes, scale);
+    // The first stripe is the longest.
+    for (int64_t c = 0; c < chunks_of(sub_stripe(numel, 0).numel); ++c)
+        gather_sums(stripes, chunk_range(c));
 }
 
-// Adds the messages that bring each host its terms of chunk C.
-void HostExchange::add_scatter(int64_t c, const PartOfStripe& part, Moves& moves) {
-    Turn& now = turn(c);
-    const auto own_numel = static_cast<size_t>(numel_of(part(node_, c)));
+// Brings CHUNK of each host's stripe to the others: in place, or beside it where it lies in pieces.
+void HostExchange::gather_sums(const std::vector<Pieces>& stripes, const Range& chunk) {
+    Turn& now = turns_.front();
+    const std::span<const float> sums = joined(cut(stripes[node_], chunk), now.joined[node_]);
     for (int node = 0; node < node_count_; ++node) {
-        if (node == node_) continue;
-        const std::span<const float> theirs = joined(part(node, c), now.joined[node]);
-        if (!theirs.empty()) moves.sends.push_back({node, tag_, std::as_bytes(theirs)});
-        std::vector<float>& terms = now.terms[node];
-        terms.resize(own_numel);
-        if (own_numel > 0)
-            moves.receives.push_back({node, tag_, std::as_writable_bytes(std::span(terms))});
+        const Pieces theirs = cut(stripes[node], chunk);
+        std::vector<float>& beside = now.terms[node];
+        beside.resize(theirs.size() > 1 ? static_cast<size_t>(numel_of(theirs)) : 0);
+        now.sends[node] = std::as_bytes(sums);
+        now.receives[node] =
+            std::as_writable_bytes(theirs.size() == 1 ? theirs.front() : std::span(beside));
     }
-}
-
-// Adds the messages that bring this host's sums of chunk C to the others and theirs here: in place,
-// or beside it where they lie in pieces.
-void HostExchange::add_gather(int64_t c, const PartOfStripe& part, Moves& moves) {
-    const std::span<const float> sums = joined(part(node_, c), sums_out_);
+    swap(now.sends, now.receives);
     for (int node = 0; node < node_count_; ++node) {
-        if (node == node_) continue;
-        if (!sums.empty()) moves.sends.push_back({node, tag_ + 1, std::as_bytes(sums)});
-        const Pieces theirs = part(node, c);
-        if (theirs.empty()) continue;
-        std::span<float> into = theirs.front();
-        if (theirs.size() > 1) {
-            sums_in_[node].resize(static_cast<size_t>(numel_of(theirs)));
-            into = sums_in_[node];
-        }
-        moves.receives.push_back({node, tag_ + 1, std::as_writable_bytes(into)});
-    }
-}
-
-// Copies what came beside its pieces to them.
-void HostExchange::take_sums(int64_t c, const PartOfStripe& part) {
-    for (int node = 0; node < node_count_; ++node) {
-        const Pieces theirs = node == node_ ? Pieces{} : part(node, c);
-        if (theirs.size() < 2) continue;
-        const float* from = sums_in_[node].data();
-        for (const std::span<float>& piece : theirs) {
+        const float* from = now.terms[node].data();
+        if (node == node_ || now.terms[node].empty()) continue;
+        for (const std::span<float>& piece : cut(stripes[node], chunk)) {
             std::copy_n(from, piece.size(), piece.begin());
             from += piece.size();
         }
@@ -142,30 +88,18 @@ void HostExchange::reduce_to_owners(const std::vector<Pieces>& streams, float sc
     in_turns(
         chunks_of(longest),
         [&](int64_t c) {
-            for (int node = 0; node < node_count_; ++node)
-                if (node != node_)
-                    turn(c).ready[node] =
-                        joined(cut(streams[node], chunk_range(c)), turn(c).joined[node]);
+            Turn& now = turn(c);
+            const auto own_numel = static_cast<size_t>(numel_of(own(c)));
+            for (int node = 0; node < node_count_; ++node) {
+                if (node == node_) continue;
+                now.sends[node] =
+                    std::as_bytes(joined(cut(streams[node], chunk_range(c)), now.joined[node]));
+                now.terms[node].resize(own_numel);
+                now.receives[node] = std::as_writable_bytes(std::span(now.terms[node]));
+            }
         },
-        [&](int64_t c) { exchange_terms(own(c), turn(c)); },
+        [&](int64_t c) { swap(turn(c).sends, turn(c).receives); },
         [&](int64_t c) { add_terms(own(c), turn(c).terms, scale); });
-}
-
-// Sends every other host what is ready for it, and receives its terms of OWN.
-void HostExchange::exchange_terms(const Pieces& own, Turn& turn) {
-    const auto own_numel = static_cast<size_t>(numel_of(own));
-    std::vector<LinkSend> sends;
-    std::vector<LinkReceive> receives;
-    for (int node = 0; node < node_count_; ++node) {
-        if (node == node_) continue;
-        if (!turn.ready[node].empty())
-            sends.push_back({node, tag_, std::as_bytes(turn.ready[node])});
-        std::vector<float>& terms = turn.terms[node];
-        terms.resize(own_numel);
-        if (own_numel > 0)
-            receives.push_back({node, tag_, std::as_writable_bytes(std::span(terms))});
-    }
-    transfer(sends, receives);
 }
 
 void HostExchange::add_terms(const Pieces& own, const Terms& incoming, float scale) const {
@@ -179,7 +113,7 @@ void HostExchange::add_terms(const Pieces& own, const Terms& incoming, float sca
     }
 }
 
-void HostExchange::gather(const std::vector<std::vector<std::span<std::byte>>>& pieces) {
+void HostExchange::gather(const std::vector<PiecesOf<std::byte>>& pieces) {
     std::vector<LinkSend> sends;
     std::vector<LinkReceive> receives;
     uint32_t tags_used = 0;
@@ -210,55 +144,25 @@ void HostExchange::swap(std::span<const std::span<const std::byte>> sends,
 }
 
 void HostExchange::broadcast(std::span<std::byte> bytes) {
-    std::vector<LinkSend> sends;
-    std::vector<LinkReceive> receives;
-    if (!bytes.empty() && node_ != 0) receives.push_back({0, tag_, bytes});
-    if (!bytes.empty() && node_ == 0) {
-        for (int node = 1; node < node_count_; ++node) sends.push_back({node, tag_, bytes});
-    }
-    transfer(sends, receives);
+    std::vector<PiecesOf<std::byte>> pieces(static_cast<size_t>(node_count_));
+    if (!bytes.empty()) pieces.front() = {bytes};
+    gather(pieces);
 }
 
 std::vector<std::string> HostExchange::all_gather(std::string_view mine) {
-    std::vector<uint64_t> sizes(static_cast<size_t>(node_count_), mine.size());
-    std::vector<std::string> all(static_cast<size_t>(node_count_));
-    std::vector<LinkSend> sends;
-    std::vector<LinkReceive> receives;
-    for (int node = 0; node < node_count_; ++node) {
-        if (node == node_) continue;
-        const size_t index = static_cast<size_t>(node);
-        sends.push_back({node, tag_, std::as_bytes(std::span(&sizes[node_], 1))});
-        receives.push_back({node, tag_, std::as_writable_bytes(std::span(&sizes[index], 1))});
+    const auto nodes = static_cast<size_t>(node_count_);
+    std::vector<uint64_t> sizes(nodes, mine.size());
+    std::vector<std::string> all(nodes);
+    Receives receives;
+    for (uint64_t& size : sizes) receives.push_back(std::as_writable_bytes(std::span(&size, 1)));
+    swap(Sends(nodes, std::as_bytes(std::span(&sizes[node_], 1))), receives);
+    for (size_t node = 0; node < nodes; ++node) {
+        all[node].resize(sizes[node]);
+        receives[node] = std::as_writable_bytes(std::span(all[node]));
     }
-    transfer(sends, receives);
-    sends.clear();
-    receives.clear();
-    for (int node = 0; node < node_count_; ++node) {
-        const size_t index = static_cast<size_t>(node);
-        if (node == node_) {
-            all[index] = mine;
-            continue;
-        }
-        if (!mine.empty()) sends.push_back({node, tag_, std::as_bytes(std::span(mine))});
-        all[index].resize(sizes[index]);
-        if (!all[index].empty())
-            receives.push_back({node, tag_, std::as_writable_bytes(std::span(all[index]))});
-    }
-    transfer(sends, receives);
+    all[node_] = mine;
+    swap(Sends(nodes, std::as_bytes(std::span(mine))), receives);
     return all;
-}
-
-std::string HostExchange::shift(std::string_view mine) {
-    std::string theirs(mine.size(), '\0');
-    const int next = (node_ + 1) % node_count_, before = (node_ + node_count_ - 1) % node_count_;
-    std::vector<LinkSend> sends;
-    std::vector<LinkReceive> receives;
-    if (!mine.empty()) {
-        sends.push_back({next, tag_, std::as_bytes(std::span(mine))});
-        receives.push_back({before, tag_, std::as_writable_bytes(std::span(theirs))});
-    }
-    transfer(sends, receives);
-    return theirs;
 }
 
 }  // namespace dslaunch::runtime

@@ -1,13 +1,14 @@
 // The exchange of one bridge with the same bridge of the other hosts: ordered sums, broadcast and
-// gather over a Link. Data path: collectives -> host exchange -> link. Threads: one at a time,
-// abort from any. A reduction to owners adds one chunk in a thread of its own while the next
-// travels.
+// gather over a Link, of streams of elements that lie in pieces of memory, in turns in which chunks
+// of them are prepared, sent and taken in beside each other. Data path: collectives -> host
+// exchange -> link. Threads: one at a time, abort from any. A reduction to owners adds one chunk in
+// a thread of its own while the next travels.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <future>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,10 +18,66 @@
 #include "base/range.h"
 #include "runtime/comm/link.h"
 #include "runtime/comm/ranks/topology.h"
-#include "runtime/comm/streams.h"
 #include "runtime/comm/wire_coding.h"
 
 namespace dslaunch::runtime {
+
+// Elements that follow each other in a stream, as they lie in memory.
+template <typename T>
+using PiecesOf = std::vector<std::span<T>>;
+using Pieces = PiecesOf<float>;
+
+template <typename T>
+[[nodiscard]] int64_t numel_of(const PiecesOf<T>& pieces) {
+    int64_t numel = 0;
+    for (const std::span<T>& piece : pieces) numel += std::ssize(piece);
+    return numel;
+}
+
+// Returns the part of the stream that lies in WANTED.
+template <typename T>
+[[nodiscard]] PiecesOf<T> cut(const PiecesOf<T>& stream, const Range& wanted) {
+    PiecesOf<T> result;
+    int64_t begin = 0;
+    for (const std::span<T>& piece : stream) {
+        const Range both = intersect({begin, std::ssize(piece)}, wanted);
+        if (both.numel > 0)
+            result.push_back(piece.subspan(static_cast<size_t>(both.begin - begin),
+                                           static_cast<size_t>(both.numel)));
+        begin += std::ssize(piece);
+    }
+    return result;
+}
+
+// The chunk of each stream. It bounds the memory to two chunks to send and two to receive, for each
+// other host. It is of whole blocks of packed values (wire_bytes).
+inline constexpr int64_t kChunkNumel = 1 << 20;
+[[nodiscard]] constexpr int64_t chunks_of(int64_t numel) {
+    return (numel + kChunkNumel - 1) / kChunkNumel;
+}
+[[nodiscard]] constexpr Range chunk_range(int64_t chunk) {
+    return {chunk * kChunkNumel, kChunkNumel};
+}
+
+// Calls before(c), during(c) and after(c) for every chunk c, in this order. While during(c) runs,
+// after(c - 1) and then before(c + 1) run in another thread, if there is one to be had. Buffers of
+// two turns are enough. After an error of during(c), after(c - 1) has ended.
+template <typename Before, typename During, typename After>
+void in_turns(int64_t chunks, const Before& before, const During& during, const After& after) {
+    if (chunks == 0) return;
+    before(0);
+    for (int64_t c = 0; c < chunks; ++c) {
+        const auto beside = [&, c] {
+            if (c > 0) after(c - 1);
+            if (c + 1 < chunks) before(c + 1);
+        };
+        std::future<void> other;
+        if (chunks > 1) other = std::async(std::launch::async | std::launch::deferred, beside);
+        during(c);
+        if (other.valid()) other.get();
+    }
+    after(chunks - 1);
+}
 
 // The sums of a host that another one owns: first what every host owns, then what only that one
 // does and what may be packed.
@@ -36,10 +93,10 @@ class HostExchange {
     // REQUIRES: at least two hosts.
     HostExchange(const Topology& topology, std::unique_ptr<Link> link);
 
-    // Replaces PIECES, [numel] fp32 one after the other, by the sum over hosts by node rank, times
-    // SCALE. Host q sums sub-stripe q of all and sends it back, so each host sends 2 (H - 1) / H of
-    // the stripe.
-    void reduce(const Pieces& pieces, int64_t numel, float scale);
+    // Replaces PIECES, fp32, equally many elements on all hosts, by the sum over hosts by node
+    // rank, times SCALE. Host q sums sub-stripe q of all and sends it back, so each host sends 2 (H
+    // - 1) / H of the stripe.
+    void reduce(const Pieces& pieces, float scale);
     // STREAMS[q] are the pieces of this host's sums that host q gets. Streams are equally long on
     // all hosts. The pieces of this host's own stream become the sum over hosts by node rank, times
     // SCALE. Each other stream is sent to its host. REQUIRES: streams overlap only in a common
@@ -55,7 +112,7 @@ class HostExchange {
     void reduce_packed_for_all(const Pieces& pieces, float scale, const ReduceCoding& coding);
     // PIECES[q] are host q's, and the others get them in place. REQUIRES: the same number of pieces
     // of equal lengths on all hosts, none of them empty.
-    void gather(const std::vector<std::vector<std::span<std::byte>>>& pieces);
+    void gather(const std::vector<PiecesOf<std::byte>>& pieces);
     // The same for elements of CODING.dtype, packed. The pieces of all hosts, this one included,
     // become what was packed. Pieces need not be equal ones: the streams are equally long.
     void gather_packed(const std::vector<PiecesOf<std::byte>>& pieces, const GatherCoding& coding);
@@ -67,39 +124,31 @@ class HostExchange {
     void broadcast(std::span<std::byte> bytes);
     // Returns one string from each host, by node rank.
     [[nodiscard]] std::vector<std::string> all_gather(std::string_view mine);
-    // Sends MINE to the next host by node rank, and returns what the one before sent. REQUIRES:
-    // equal lengths.
-    [[nodiscard]] std::string shift(std::string_view mine);
 
     void abort(std::string_view text) { link_->abort(text); }
     [[nodiscard]] TrafficTable traffic() const { return link_->traffic(); }
 
   private:
-    [[nodiscard]] Range sub_stripe(int64_t numel, int node) const;
-    // The messages of one transfer.
-    struct Moves {
-        std::vector<LinkSend> sends;
-        std::vector<LinkReceive> receives;
-    };
-    // The pieces of chunk C of a node's sub-stripe.
-    using PartOfStripe = std::function<Pieces(int node, int64_t c)>;
-    void add_scatter(int64_t c, const PartOfStripe& part, Moves& moves);
-    void add_gather(int64_t c, const PartOfStripe& part, Moves& moves);
-    void take_sums(int64_t c, const PartOfStripe& part);
-    using Terms = std::vector<std::vector<float>>;  // one per node; this host's stays empty
-    void add_terms(const Pieces& own, const Terms& incoming, float scale) const;
-    // The buffers of a turn (in_turns), by node. This host's stay empty, but what it sends in a
-    // gather.
+    using Sends = std::vector<std::span<const std::byte>>;  // one per node
+    using Receives = std::vector<std::span<std::byte>>;     // one per node
+    using Terms = std::vector<std::vector<float>>;          // one per node; this host's stays empty
+    // A chunk under way (in_turns): its messages, and the buffers of those that do not lie as they
+    // travel, one per node.
     struct Turn {
-        Terms terms;                  // received, or unpacked
-        Terms joined;                 // to send, if it lies in pieces
-        PiecesOf<const float> ready;  // to send
+        Sends sends;
+        Receives receives;
+        Terms terms;   // received, or unpacked
+        Terms joined;  // to send, if it lies in pieces
         std::vector<std::vector<std::byte>> packed_in;
         std::vector<std::vector<std::byte>> packed_out;
     };
     [[nodiscard]] Turn& turn(int64_t chunk) { return turns_[static_cast<size_t>(chunk % 2)]; }
-    void exchange_terms(const Pieces& own, Turn& turn);
-    void exchange_packed(Turn& turn, bool gathers);
+    [[nodiscard]] Range sub_stripe(int64_t numel, int node) const {
+        return part_range(numel, {node, node_count_});
+    }
+    void receive_packed(Turn& turn, int node, size_t bytes);
+    void gather_sums(const std::vector<Pieces>& stripes, const Range& chunk);
+    void add_terms(const Pieces& own, const Terms& incoming, float scale) const;
     void pack_terms(const Pieces& theirs, std::vector<std::byte>& out, const ReduceCoding& coding);
     void unpack_terms(Turn& turn, int64_t exact_numel, int64_t packed_numel, WirePacking packing);
     // The messages carry tag_ and the tags after it, TAGS_USED of them, equally many on all hosts.
@@ -111,9 +160,6 @@ class HostExchange {
     std::unique_ptr<Link> link_;
     uint32_t tag_ = 0;  // tag of the next transfer; it grows equally on all hosts
     std::array<Turn, 2> turns_;
-    // A chunk's sums on their way, where they lie in pieces.
-    std::vector<float> sums_out_;
-    Terms sums_in_;
     // Values on their way to or from being packed; one chunk of each.
     std::vector<float> values_;
     std::vector<float> rounded_;

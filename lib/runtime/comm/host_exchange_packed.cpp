@@ -5,7 +5,8 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "kernels/wire_packing.h"
+#include "kernels/flat_optimizer.h"
+#include "kernels/packing.h"
 #include "runtime/comm/host_exchange.h"
 
 namespace dslaunch::runtime {
@@ -62,17 +63,10 @@ void keep_finite(std::span<float> errors) {
 
 }  // namespace
 
-// Sends packed_out to each other host, in a gather this host's to all, and receives packed_in.
-void HostExchange::exchange_packed(Turn& turn, bool gathers) {
-    std::vector<LinkSend> sends;
-    std::vector<LinkReceive> receives;
-    for (int node = 0; node < node_count_; ++node) {
-        if (node == node_) continue;
-        const std::vector<std::byte>& out = turn.packed_out[gathers ? node_ : node];
-        if (!out.empty()) sends.push_back({node, tag_, out});
-        if (!turn.packed_in[node].empty()) receives.push_back({node, tag_, turn.packed_in[node]});
-    }
-    transfer(sends, receives);
+// Makes room for BYTES that come packed from NODE.
+void HostExchange::receive_packed(Turn& turn, int node, size_t bytes) {
+    turn.packed_in[node].resize(bytes);
+    turn.receives[node] = turn.packed_in[node];
 }
 
 // Appends THEIRS to OUT, packed.
@@ -148,15 +142,16 @@ void HostExchange::reduce_packed(const std::vector<OwnerStream>& streams, float 
                     static_cast<size_t>(errors_begin[node] + chunk_range(c).begin),
                     static_cast<size_t>(numel_of(theirs)));
             pack_terms(theirs, out, of_chunk);
+            now.sends[node] = out;
         }
         const size_t exact_bytes = static_cast<size_t>(numel_of(exact_of(own, c))) * sizeof(float);
         const size_t bytes =
             exact_bytes + packed_size(coding.packing, chunk_numel(numel_of(own.packed), c));
         for (int node = 0; node < node_count_; ++node)
-            if (node != node_) now.packed_in[node].resize(bytes);
+            if (node != node_) receive_packed(now, node, bytes);
     };
     in_turns(
-        chunks_of(longest), pack, [&](int64_t c) { exchange_packed(turn(c), false); },
+        chunks_of(longest), pack, [&](int64_t c) { swap(turn(c).sends, turn(c).receives); },
         [&](int64_t c) {
             Pieces terms = exact_of(own, c);
             const Pieces packed = cut(own.packed, chunk_range(c));
@@ -209,12 +204,13 @@ void HostExchange::gather_packed(const std::vector<PiecesOf<std::byte>>& pieces,
         unpack(out, mine);
         for (int node = 0; node < node_count_; ++node) {
             if (node == node_) continue;
-            now.packed_in[node].resize(
-                packed_size(coding.packing, numel_of(chunk_of(node, c)) / element));
+            now.sends[node] = out;
+            receive_packed(now, node,
+                           packed_size(coding.packing, numel_of(chunk_of(node, c)) / element));
         }
     };
     in_turns(
-        chunks_of(longest), pack, [&](int64_t c) { exchange_packed(turn(c), true); },
+        chunks_of(longest), pack, [&](int64_t c) { swap(turn(c).sends, turn(c).receives); },
         [&](int64_t c) {
             for (int node = 0; node < node_count_; ++node)
                 if (node != node_) unpack(turn(c).packed_in[node], chunk_of(node, c));

@@ -35,11 +35,9 @@ void for_parts(uint64_t at, uint64_t bytes, Copy&& copy) {
     if (first < bytes) copy(uint64_t{0}, first, bytes - first);
 }
 
-}  // namespace
-
 // A ring of zeros is free. The sender takes it, fills in the fields and opens it. The receiver
 // takes a ring that is open for it. A message holds the ring until its sender sees that all is out.
-struct HostLink::Ring {
+struct Ring {
     enum State : uint64_t { kFree, kTaken, kOpen, kReading };
     // A message's key is one word, so that finding it means this message and no later one.
     [[nodiscard]] static uint64_t key(State state, int from, uint32_t tag) {
@@ -53,7 +51,7 @@ struct HostLink::Ring {
     alignas(64) std::array<std::byte, kRingBytes> data;
 };
 
-struct HostLink::Box {
+struct Box {
     // A counter of the changes that its rank may wait for.
     std::atomic<uint32_t> changes;
     std::atomic<uint32_t> sleepers;
@@ -64,189 +62,201 @@ struct HostLink::Box {
     }
 };
 
-struct HostLink::Message {
+struct RingMessage {
     Ring* ring = nullptr;  // null: none yet
     uint64_t moved = 0;
     bool done = false;
 };
 
-SliceId HostLink::add_slice(ArenaLayout& layout, int nodes) {
+class HostLink final : public Link {
+  public:
+    HostLink(const Arena& arena, SliceId slice, HostGroup& group, HostLinkPlace place,
+             Duration time_limit)
+        : arena_(arena),
+          slice_(slice),
+          group_(group),
+          place_(std::move(place)),
+          time_limit_(time_limit) {
+        const auto bytes = static_cast<int64_t>(arena.of_rank(slice, 0).size());
+        DSL_CHECK(kRingsBegin + rings() * static_cast<int64_t>(sizeof(Ring)) <= bytes,
+                  "{} rings in {} bytes", rings(), bytes);
+        static_assert(sizeof(Box) <= kRingsBegin);
+    }
+
+    void abort(std::string_view text) override { group_.poison(text); }
+
+  protected:
+    void run(const std::vector<LinkSend>& sends,
+             const std::vector<LinkReceive>& receives) override {
+        std::vector<RingMessage> outgoing(sends.size());
+        std::vector<RingMessage> incoming(receives.size());
+        Box& own = box_of(group_.local_rank());
+        const SystemClock clock;
+        TimePoint deadline = clock.now() + time_limit_;
+        // A rank's last messages are there once it has ended, so they get one more look.
+        bool last_look = false;
+        for (int idle = 0;;) {
+            const uint32_t seen = own.changes.load();
+            bool moved = false;
+            int waits_for = -1;
+            std::string_view what;
+            for (size_t i = 0; i < sends.size(); ++i) {
+                if (outgoing[i].done) continue;
+                moved = push(sends[i], outgoing[i]) || moved;
+                if (outgoing[i].done) continue;
+                waits_for = sends[i].node;
+                what = "take what another stage sends";
+            }
+            for (size_t i = 0; i < receives.size(); ++i) {
+                if (incoming[i].done) continue;
+                moved = pull(receives[i], incoming[i]) || moved;
+                if (incoming[i].done) continue;
+                waits_for = receives[i].node;
+                what = "send what another stage needs";
+            }
+            if (waits_for < 0) return;
+            if (moved) {
+                deadline = clock.now() + time_limit_;
+                idle = 0;
+                last_look = false;
+                continue;
+            }
+            if (++idle < kLinkSpins) {
+                pause_briefly();
+                continue;
+            }
+            group_.check_alive();
+            if (group_.has_ended(local_rank_of(waits_for)) || clock.now() >= deadline) {
+                if (last_look) give_up(waits_for, what);
+                last_look = true;
+                continue;
+            }
+            own.sleepers.fetch_add(1);
+            futex_wait(own.changes, seen, kLinkSleepMax);
+            own.sleepers.fetch_sub(1);
+        }
+    }
+
+  private:
+    [[nodiscard]] int rings() const {
+        return ring_count(static_cast<int>(place_.local_ranks.size()));
+    }
+    [[nodiscard]] std::span<Ring> rings_of(int local_rank) const {
+        std::byte* const first = arena_.of_rank(slice_, local_rank).data() + kRingsBegin;
+        return {reinterpret_cast<Ring*>(first), static_cast<size_t>(rings())};
+    }
+    [[nodiscard]] Box& box_of(int local_rank) const {
+        return *reinterpret_cast<Box*>(arena_.of_rank(slice_, local_rank).data());
+    }
+    [[nodiscard]] int local_rank_of(int node) const {
+        const int local_rank = place_.local_ranks.at(static_cast<size_t>(node));
+        DSL_CHECK(local_rank >= 0, "{} is not on this host", node);
+        return local_rank;
+    }
+    // Returns whether anything could be done.
+    bool push(const LinkSend& send, RingMessage& message) const {
+        Box& box = box_of(local_rank_of(send.node));
+        bool moved = false;
+        if (message.ring == nullptr) {
+            for (Ring& ring : rings_of(local_rank_of(send.node))) {
+                uint64_t expected = Ring::kFree;
+                if (!ring.held_by.compare_exchange_strong(expected, Ring::key(Ring::kTaken, 0, 0)))
+                    continue;
+                ring.bytes = send.bytes.size();
+                ring.written = 0;
+                ring.read = 0;
+                ring.held_by = Ring::key(Ring::kOpen, place_.node, send.tag);
+                message.ring = &ring;
+                moved = true;
+                break;
+            }
+            if (message.ring == nullptr) return false;
+        }
+        Ring& ring = *message.ring;
+        const uint64_t read = ring.read.load();
+        const uint64_t room = kRingBytes - (message.moved - read);
+        const uint64_t bytes = std::min<uint64_t>(room, send.bytes.size() - message.moved);
+        if (bytes > 0) {
+            const std::byte* const source = send.bytes.data() + message.moved;
+            for_parts(message.moved, bytes, [&](uint64_t at, uint64_t offset, uint64_t length) {
+                std::memcpy(ring.data.data() + at, source + offset, length);
+            });
+            message.moved += bytes;
+            ring.written = message.moved;
+            moved = true;
+        }
+        if (moved) box.change();
+        if (read < send.bytes.size()) return moved;
+        message.done = true;
+        ring.held_by = Ring::kFree;
+        change_all();  // any rank may wait for a ring
+        return true;
+    }
+
+    bool pull(const LinkReceive& receive, RingMessage& message) const {
+        if (message.ring == nullptr) {
+            for (Ring& ring : rings_of(group_.local_rank())) {
+                uint64_t open = Ring::key(Ring::kOpen, receive.node, receive.tag);
+                const uint64_t reading = Ring::key(Ring::kReading, receive.node, receive.tag);
+                if (!ring.held_by.compare_exchange_strong(open, reading)) continue;
+                message.ring = &ring;
+                break;
+            }
+            if (message.ring == nullptr) return false;
+            DSL_CHECK(message.ring->bytes == receive.bytes.size(),
+                      "stage {} sends {} bytes where {} are expected", receive.node,
+                      message.ring->bytes, receive.bytes.size());
+        }
+        Ring& ring = *message.ring;
+        const uint64_t bytes = ring.written.load() - message.moved;
+        if (bytes == 0) return false;
+        std::byte* const target = receive.bytes.data() + message.moved;
+        for_parts(message.moved, bytes, [&](uint64_t at, uint64_t offset, uint64_t length) {
+            std::memcpy(target + offset, ring.data.data() + at, length);
+        });
+        message.moved += bytes;
+        ring.read = message.moved;
+        message.done = message.moved == receive.bytes.size();
+        box_of(local_rank_of(receive.node)).change();
+        return true;
+    }
+
+    void change_all() const {
+        for (const int local_rank : place_.local_ranks)
+            if (local_rank >= 0) box_of(local_rank).change();
+    }
+    void give_up(int node, std::string_view what) const {
+        const bool ended = group_.has_ended(local_rank_of(node));
+        const std::string text =
+            ended ? fmt::format("{} has ended while {} waited for {}",
+                                group_.rank_name(local_rank_of(node)),
+                                group_.rank_name(group_.local_rank()), what)
+                  : fmt::format("{} did not come to {} within {:.3f} s; {} waited for it",
+                                group_.rank_name(local_rank_of(node)), what,
+                                to_milliseconds(time_limit_) / 1000,
+                                group_.rank_name(group_.local_rank()));
+        group_.poison(text);
+        throw Error(ended ? ExitCode::kPeerLost : ExitCode::kHang, text);
+    }
+
+    const Arena& arena_;
+    SliceId slice_;
+    HostGroup& group_;
+    HostLinkPlace place_;
+    Duration time_limit_;
+};
+
+}  // namespace
+
+SliceId add_host_link(ArenaLayout& layout, int nodes) {
     return layout.add_per_rank(
         "messages between stages",
         Bytes{kRingsBegin + ring_count(nodes) * static_cast<int64_t>(sizeof(Ring))});
 }
 
-HostLink::HostLink(const Arena& arena, SliceId slice, HostGroup& group, HostLinkPlace place,
-                   Duration time_limit)
-    : arena_(arena),
-      slice_(slice),
-      group_(group),
-      place_(std::move(place)),
-      time_limit_(time_limit) {
-    const auto bytes = static_cast<int64_t>(arena.of_rank(slice, 0).size());
-    DSL_CHECK(kRingsBegin + rings() * static_cast<int64_t>(sizeof(Ring)) <= bytes,
-              "{} rings in {} bytes", rings(), bytes);
-    static_assert(sizeof(Box) <= kRingsBegin);
-}
-
-void HostLink::abort(std::string_view text) {
-    group_.poison(text);
-}
-
-int HostLink::rings() const {
-    return ring_count(static_cast<int>(place_.local_ranks.size()));
-}
-
-HostLink::Box& HostLink::box_of(int local_rank) const {
-    return *reinterpret_cast<Box*>(arena_.of_rank(slice_, local_rank).data());
-}
-
-std::span<HostLink::Ring> HostLink::rings_of(int local_rank) const {
-    std::byte* const first = arena_.of_rank(slice_, local_rank).data() + kRingsBegin;
-    return {reinterpret_cast<Ring*>(first), static_cast<size_t>(rings())};
-}
-
-int HostLink::local_rank_of(int node) const {
-    const int local_rank = place_.local_ranks.at(static_cast<size_t>(node));
-    DSL_CHECK(local_rank >= 0, "{} is not on this host", node);
-    return local_rank;
-}
-
-// Returns whether anything could be done.
-bool HostLink::push(const LinkSend& send, Message& message) const {
-    Box& box = box_of(local_rank_of(send.node));
-    bool moved = false;
-    if (message.ring == nullptr) {
-        for (Ring& ring : rings_of(local_rank_of(send.node))) {
-            uint64_t expected = Ring::kFree;
-            if (!ring.held_by.compare_exchange_strong(expected, Ring::key(Ring::kTaken, 0, 0)))
-                continue;
-            ring.bytes = send.bytes.size();
-            ring.written = 0;
-            ring.read = 0;
-            ring.held_by = Ring::key(Ring::kOpen, place_.node, send.tag);
-            message.ring = &ring;
-            moved = true;
-            break;
-        }
-        if (message.ring == nullptr) return false;
-    }
-    Ring& ring = *message.ring;
-    const uint64_t read = ring.read.load();
-    const uint64_t room = kRingBytes - (message.moved - read);
-    const uint64_t bytes = std::min<uint64_t>(room, send.bytes.size() - message.moved);
-    if (bytes > 0) {
-        const std::byte* const source = send.bytes.data() + message.moved;
-        for_parts(message.moved, bytes, [&](uint64_t at, uint64_t offset, uint64_t length) {
-            std::memcpy(ring.data.data() + at, source + offset, length);
-        });
-        message.moved += bytes;
-        ring.written = message.moved;
-        moved = true;
-    }
-    if (moved) box.change();
-    if (read < send.bytes.size()) return moved;
-    message.done = true;
-    ring.held_by = Ring::kFree;
-    change_all();  // any rank may wait for a ring
-    return true;
-}
-
-void HostLink::change_all() const {
-    for (const int local_rank : place_.local_ranks)
-        if (local_rank >= 0) box_of(local_rank).change();
-}
-
-bool HostLink::pull(const LinkReceive& receive, Message& message) const {
-    if (message.ring == nullptr) {
-        for (Ring& ring : rings_of(group_.local_rank())) {
-            uint64_t open = Ring::key(Ring::kOpen, receive.node, receive.tag);
-            const uint64_t reading = Ring::key(Ring::kReading, receive.node, receive.tag);
-            if (!ring.held_by.compare_exchange_strong(open, reading)) continue;
-            message.ring = &ring;
-            break;
-        }
-        if (message.ring == nullptr) return false;
-        DSL_CHECK(message.ring->bytes == receive.bytes.size(),
-                  "stage {} sends {} bytes where {} are expected", receive.node,
-                  message.ring->bytes, receive.bytes.size());
-    }
-    Ring& ring = *message.ring;
-    const uint64_t bytes = ring.written.load() - message.moved;
-    if (bytes == 0) return false;
-    std::byte* const target = receive.bytes.data() + message.moved;
-    for_parts(message.moved, bytes, [&](uint64_t at, uint64_t offset, uint64_t length) {
-        std::memcpy(target + offset, ring.data.data() + at, length);
-    });
-    message.moved += bytes;
-    ring.read = message.moved;
-    message.done = message.moved == receive.bytes.size();
-    box_of(local_rank_of(receive.node)).change();
-    return true;
-}
-
-void HostLink::give_up(int node, std::string_view what) const {
-    const bool ended = group_.has_ended(local_rank_of(node));
-    const std::string text =
-        ended ? fmt::format("{} has ended while {} waited for {}",
-                            group_.rank_name(local_rank_of(node)),
-                            group_.rank_name(group_.local_rank()), what)
-              : fmt::format("{} did not come to {} within {:.3f} s; {} waited for it",
-                            group_.rank_name(local_rank_of(node)), what,
-                            to_milliseconds(time_limit_) / 1000,
-                            group_.rank_name(group_.local_rank()));
-    group_.poison(text);
-    throw Error(ended ? ExitCode::kPeerLost : ExitCode::kHang, text);
-}
-
-void HostLink::run(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
-    std::vector<Message> outgoing(sends.size());
-    std::vector<Message> incoming(receives.size());
-    Box& own = box_of(group_.local_rank());
-    const SystemClock clock;
-    TimePoint deadline = clock.now() + time_limit_;
-    // A rank's last messages are there once it has ended, so they get one more look.
-    bool last_look = false;
-    for (int idle = 0;;) {
-        const uint32_t seen = own.changes.load();
-        bool moved = false;
-        int waits_for = -1;
-        std::string_view what;
-        for (size_t i = 0; i < sends.size(); ++i) {
-            if (outgoing[i].done) continue;
-            moved = push(sends[i], outgoing[i]) || moved;
-            if (outgoing[i].done) continue;
-            waits_for = sends[i].node;
-            what = "take what another stage sends";
-        }
-        for (size_t i = 0; i < receives.size(); ++i) {
-            if (incoming[i].done) continue;
-            moved = pull(receives[i], incoming[i]) || moved;
-            if (incoming[i].done) continue;
-            waits_for = receives[i].node;
-            what = "send what another stage needs";
-        }
-        if (waits_for < 0) return;
-        if (moved) {
-            deadline = clock.now() + time_limit_;
-            idle = 0;
-            last_look = false;
-            continue;
-        }
-        if (++idle < kLinkSpins) {
-            pause_briefly();
-            continue;
-        }
-        group_.check_alive();
-        if (group_.has_ended(local_rank_of(waits_for)) || clock.now() >= deadline) {
-            if (last_look) give_up(waits_for, what);
-            last_look = true;
-            continue;
-        }
-        own.sleepers.fetch_add(1);
-        futex_wait(own.changes, seen, kLinkSleepMax);
-        own.sleepers.fetch_sub(1);
-    }
+std::unique_ptr<Link> make_host_link(const Arena& arena, SliceId slice, HostGroup& group,
+                                     HostLinkPlace place, Duration time_limit) {
+    return std::make_unique<HostLink>(arena, slice, group, std::move(place), time_limit);
 }
 
 }  // namespace dslaunch::runtime

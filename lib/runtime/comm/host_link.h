@@ -3,8 +3,7 @@
 // Threads: as for Link.
 #pragma once
 
-#include <span>
-#include <string_view>
+#include <memory>
 #include <vector>
 
 #include "runtime/comm/host/arena.h"
@@ -18,39 +17,13 @@ struct HostLinkPlace {
     std::vector<int> local_ranks;  // the local rank of each number; -1: not on this host
 };
 
-class HostLink final : public Link {
-  public:
-    // Adds the memory by which each local rank receives on a link of NODES.
-    [[nodiscard]] static SliceId add_slice(ArenaLayout& layout, int nodes);
+// Adds the memory by which each local rank receives on a link of NODES.
+[[nodiscard]] SliceId add_host_link(ArenaLayout& layout, int nodes);
 
-    // ARENA and GROUP are those of all local ranks and must outlive the link. A rank has one end.
-    HostLink(const Arena& arena, SliceId slice, HostGroup& group, HostLinkPlace place,
-             Duration time_limit);
-
-    // Poisons the group.
-    void abort(std::string_view text) override;
-
-  protected:
-    void run(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) override;
-
-  private:
-    struct Box;
-    struct Ring;
-    struct Message;
-    [[nodiscard]] int rings() const;
-    [[nodiscard]] std::span<Ring> rings_of(int local_rank) const;
-    [[nodiscard]] Box& box_of(int local_rank) const;
-    [[nodiscard]] int local_rank_of(int node) const;
-    bool push(const LinkSend& send, Message& message) const;
-    bool pull(const LinkReceive& receive, Message& message) const;
-    void change_all() const;
-    void give_up(int node, std::string_view what) const;
-
-    const Arena& arena_;
-    SliceId slice_;
-    HostGroup& group_;
-    HostLinkPlace place_;
-    Duration time_limit_;
-};
+// Makes a rank's end; it has one. Its abort() poisons the group. ARENA and GROUP are those of all
+// local ranks and must outlive the link.
+[[nodiscard]] std::unique_ptr<Link> make_host_link(const Arena& arena, SliceId slice,
+                                                   HostGroup& group, HostLinkPlace place,
+                                                   Duration time_limit);
 
 }  // namespace dslaunch::runtime

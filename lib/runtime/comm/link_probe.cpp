@@ -236,17 +236,218 @@ class Prober {
         sample_.error = std::move(error);
         return false;
     }
-    bool open();
-    bool connect();
-    Greeting greet();
-    bool exchange();
-    bool exchange_once(uint64_t seed, TimePoint deadline, Outcome& outcome);
-    void count_packets();
-    void grow_bursts();
-    bool burst(int64_t words, uint64_t seed);
-    bool send_burst(const Message& request, TimePoint deadline, Message& answer, Outcome& outcome);
-    void note_rate(int64_t bytes, Duration took, int64_t waited);
-    void judge_unfinished(int64_t words, Duration took);
+    // Connects, once more if the first bytes were changed on the way. False: the way changes them
+    // each time, or does not work.
+    bool open() {
+        const TimePoint enough = SystemClock().now() + limits_.connect;
+        for (int opening = 0; opening < launch::kGuestOpeningsMax; ++opening) {
+            if (opening > 0 && SystemClock().now() > enough) break;
+            if (!connect()) return false;
+            const Greeting greeting = greet();
+            if (greeting != Greeting::kChanged) return greeting == Greeting::kWelcome;
+            ++sample_.wrong;
+        }
+        return false;
+    }
+
+    bool connect() {
+        const TimePoint deadline = SystemClock().now() + limits_.connect;
+        const Endpoint to = endpoint(place_.to, place_.port);
+        fd_.reset(::socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        if (!fd_.valid()) return fail_with("no socket: " + errno_text(errno));
+        if (!place_.from.empty()) {
+            const Endpoint from = endpoint(place_.from, 0);
+            if (::bind(fd_.get(), generic(from), from.length) != 0)
+                return fail_with(
+                    fmt::format("cannot send from {}: {}", place_.from, errno_text(errno)));
+        }
+        answer_at_once(fd_.get());
+        if (::connect(fd_.get(), generic(to), to.length) == 0) return true;
+        int error = errno;
+        if (error == EINPROGRESS) {
+            pollfd wanted{fd_.get(), POLLOUT, 0};
+            if (::poll(&wanted, 1, milliseconds_until(deadline)) == 0)
+                return fail_with(
+                    fmt::format("no connection to {} within {}: the host is down, a cable is, or a "
+                                "firewall drops "
+                                "packets",
+                                place_.to, limit_text(limits_.connect)));
+            socklen_t length = sizeof error;
+            (void)::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+        }
+        if (error == 0) return true;
+        return fail_with(fmt::format("no connection to {}: {}", place_.to, errno_text(error)));
+    }
+
+    Greeting greet() {
+        const TimePoint deadline = SystemClock().now() + limits_.connect;
+        std::string answer(launch::kGuestAnswerBytes, '\0');
+        Outcome outcome = send_value(fd_.get(), token_, deadline);
+        if (outcome == Outcome::kDone)
+            outcome = receive_all(fd_.get(), std::as_writable_bytes(std::span(answer)), deadline);
+        const auto failed = [&](std::string error) {
+            fail_with(std::move(error));
+            return Greeting::kFailed;
+        };
+        if (outcome == Outcome::kLate)
+            return failed(fmt::format(
+                "{} takes the connection but its rank does not answer within {}: it is stopped, or "
+                "packets are lost",
+                place_.to, limit_text(limits_.connect)));
+        if (outcome == Outcome::kClosed)
+            return failed(fmt::format("{} closed the connection at once", place_.to));
+        const launch::Arrival welcome = launch::arrival_of(answer, welcome_of(token_));
+        const launch::Arrival refusal =
+            launch::arrival_of(answer, launch::changed_key_answer(key_of(token_)));
+        if (welcome == launch::Arrival::kOther && refusal == launch::Arrival::kOther)
+            return failed(fmt::format("{} answers as no rank of this job does", place_.to));
+        if (welcome == launch::Arrival::kChanged || refusal == launch::Arrival::kChanged)
+            ++wrong_back_;
+        if (refusal != launch::Arrival::kOther) return Greeting::kChanged;
+        before_ = counters_of(fd_.get());
+        return Greeting::kWelcome;
+    }
+
+    bool exchange() {
+        SystemClock clock;
+        const TimePoint begun = clock.now();
+        // An answer that a lost packet delays may take all of the next phase's time too.
+        const TimePoint deadline = begun + limits_.latency + limits_.burst;
+        Outcome outcome = Outcome::kDone;
+        for (int64_t i = 0; i < limits_.exchanges_max; ++i) {
+            const TimePoint sent = clock.now();
+            if (sent - begun > limits_.latency) break;
+            if (!exchange_once(static_cast<uint64_t>(i), deadline, outcome)) break;
+            times_.push_back((clock.now() - sent).count());
+        }
+        count_packets();
+        if (outcome == Outcome::kDone) return true;
+        return fail_with(outcome == Outcome::kLate
+                             ? fmt::format("{} stopped answering after {} small messages, for {}",
+                                           place_.to, sample_.exchanges, limit_text(limits_.burst))
+                             : fmt::format("{} closed the connection after {} small messages",
+                                           place_.to, sample_.exchanges));
+    }
+
+    bool exchange_once(uint64_t seed, TimePoint deadline, Outcome& outcome) {
+        Message message{Kind::kExchange, seed, mix(seed), 0};
+        message.seal();
+        Message answer;
+        outcome = send_value(fd_.get(), message, deadline);
+        if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
+        if (outcome != Outcome::kDone) return false;
+        if (!answer.is_whole()) {
+            ++wrong_back_;
+        } else if (answer.kind == Kind::kMangled) {
+            ++sample_.wrong;
+        }
+        return true;
+    }
+
+    // A segment that came at once but that the peer got twice was resent in vain. One that was sent
+    // once and came twice was doubled on the way.
+    void count_packets() {
+        sample_.exchanges = static_cast<int64_t>(times_.size());
+        const Counters now = counters_of(fd_.get());
+        const int64_t again = now.sent_again - before_.sent_again;
+        const int64_t twice = now.came_twice - before_.came_twice;
+        sample_.lost = std::max<int64_t>(again - twice, 0);
+        sample_.duplicated = std::max<int64_t>(twice - again, 0);
+        if (times_.empty()) return;
+        std::sort(times_.begin(), times_.end());
+        sample_.rtt_p50 = times_[times_.size() / 2];
+        sample_.rtt_p99 = times_[times_.size() * 99 / 100];
+    }
+
+    void grow_bursts() {
+        uint64_t seed = 1'000'003;
+        int64_t bytes = limits_.burst_bytes_min;
+        for (;;) {
+            sample_.bytes_per_second = sample_.free_bytes_per_second = 0;
+            const TimePoint begun = SystemClock().now();
+            if (!burst(bytes / 8, ++seed)) return;
+            if (SystemClock().now() - begun >= limits_.burst_enough) break;
+            if (bytes * 2 > limits_.burst_bytes_max) break;
+            bytes *= 2;
+        }
+        // The best burst counts, since a disturbance of one burst may spare another.
+        const TimePoint late = SystemClock().now() + limits_.burst;
+        for (int large = 1; large < kLargeBursts && SystemClock().now() < late; ++large)
+            if (!burst(bytes / 8, ++seed)) return;
+    }
+
+    bool burst(int64_t words, uint64_t seed) {
+        const TimePoint begun = SystemClock().now();
+        const int64_t waited = waited_nanoseconds();
+        before_ = counters_of(fd_.get());
+        Message request{Kind::kBurst, seed, static_cast<uint64_t>(words), 0};
+        request.seal();
+        Message answer;
+        Outcome outcome = Outcome::kDone;
+        const bool done = send_burst(request, begun + limits_.burst, answer, outcome);
+        const Duration took = SystemClock().now() - begun;
+        if (outcome == Outcome::kLate) judge_unfinished(words, took);
+        if (outcome == Outcome::kClosed)
+            return fail_with(fmt::format("{} closed the connection in a burst of {} KiB", place_.to,
+                                         words * 8 / 1024));
+        if (!done) return false;
+        if (!answer.is_whole()) {
+            ++wrong_back_;
+            return true;
+        }
+        if (answer.kind != Kind::kBurst) {
+            ++sample_.wrong;
+            return false;
+        }
+        sample_.wrong += static_cast<int64_t>(answer.value);
+        // Both ends may wait at once, so the longer wait is the least that was lost.
+        note_rate(words * 8, took,
+                  std::max(waited_nanoseconds() - waited, static_cast<int64_t>(answer.seed)));
+        return true;
+    }
+
+    bool send_burst(const Message& request, TimePoint deadline, Message& answer, Outcome& outcome) {
+        outcome = send_value(fd_.get(), request, deadline);
+        std::vector<uint64_t> chunk(kChunkWords);
+        for (uint64_t done = 0; done < request.value && outcome == Outcome::kDone;) {
+            const auto count =
+                static_cast<size_t>(std::min<uint64_t>(request.value - done, kChunkWords));
+            for (size_t i = 0; i < count; ++i) chunk[i] = word_of(request.seed, done + i);
+            outcome = send_all(fd_.get(), std::as_bytes(std::span(chunk.data(), count)), deadline,
+                               POLLOUT | POLLIN);
+            done += count;
+        }
+        // A peer that got another request answers it, and the words as messages.
+        if (outcome == Outcome::kAnswered) outcome = Outcome::kDone;
+        if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
+        return outcome == Outcome::kDone;
+    }
+
+    void note_rate(int64_t bytes, Duration took, int64_t waited) {
+        const auto per_second = [&](int64_t nanoseconds) {
+            return static_cast<int64_t>(static_cast<double>(bytes) * 1e9 /
+                                        static_cast<double>(std::max<int64_t>(nanoseconds, 1)));
+        };
+        const int64_t free = std::max(took.count() - waited, took.count() / kBusyPartMost);
+        sample_.bytes_per_second = std::max(sample_.bytes_per_second, per_second(took.count()));
+        sample_.free_bytes_per_second = std::max(sample_.free_bytes_per_second, per_second(free));
+    }
+
+    // The link is slow or stuck. The bytes that the peer's system has acknowledged tell which.
+    void judge_unfinished(int64_t words, Duration took) {
+        const int64_t bytes =
+            counters_of(fd_.get()).acknowledged_bytes - before_.acknowledged_bytes;
+        if (bytes >= kStuckBytes) {
+            note_rate(bytes, took, 0);
+            return;
+        }
+        fail_with(
+            fmt::format("small messages pass, but of {} KiB in large packets only {} bytes came to "
+                        "{} within {}: "
+                        "a smaller MTU on the way (`ip link` on both hosts and the switch), or the "
+                        "link went down",
+                        words * 8 / 1024, bytes, place_.to, limit_text(limits_.burst)));
+    }
 
     const ProbePlace& place_;
     const ProbeToken& token_;
@@ -257,215 +458,6 @@ class Prober {
     Counters before_;
     std::vector<int64_t> times_;
 };
-
-bool Prober::connect() {
-    const TimePoint deadline = SystemClock().now() + limits_.connect;
-    const Endpoint to = endpoint(place_.to, place_.port);
-    fd_.reset(::socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd_.valid()) return fail_with("no socket: " + errno_text(errno));
-    if (!place_.from.empty()) {
-        const Endpoint from = endpoint(place_.from, 0);
-        if (::bind(fd_.get(), generic(from), from.length) != 0)
-            return fail_with(
-                fmt::format("cannot send from {}: {}", place_.from, errno_text(errno)));
-    }
-    answer_at_once(fd_.get());
-    if (::connect(fd_.get(), generic(to), to.length) == 0) return true;
-    int error = errno;
-    if (error == EINPROGRESS) {
-        pollfd wanted{fd_.get(), POLLOUT, 0};
-        if (::poll(&wanted, 1, milliseconds_until(deadline)) == 0)
-            return fail_with(fmt::format(
-                "no connection to {} within {}: the host is down, a cable is, or a firewall drops "
-                "packets",
-                place_.to, limit_text(limits_.connect)));
-        socklen_t length = sizeof error;
-        (void)::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    }
-    if (error == 0) return true;
-    return fail_with(fmt::format("no connection to {}: {}", place_.to, errno_text(error)));
-}
-
-// Connects, once more if the first bytes were changed on the way. False: the way changes them each
-// time, or does not work.
-bool Prober::open() {
-    const TimePoint enough = SystemClock().now() + limits_.connect;
-    for (int opening = 0; opening < launch::kGuestOpeningsMax; ++opening) {
-        if (opening > 0 && SystemClock().now() > enough) break;
-        if (!connect()) return false;
-        const Greeting greeting = greet();
-        if (greeting != Greeting::kChanged) return greeting == Greeting::kWelcome;
-        ++sample_.wrong;
-    }
-    return false;
-}
-
-Prober::Greeting Prober::greet() {
-    const TimePoint deadline = SystemClock().now() + limits_.connect;
-    std::string answer(launch::kGuestAnswerBytes, '\0');
-    Outcome outcome = send_value(fd_.get(), token_, deadline);
-    if (outcome == Outcome::kDone)
-        outcome = receive_all(fd_.get(), std::as_writable_bytes(std::span(answer)), deadline);
-    const auto failed = [&](std::string error) {
-        fail_with(std::move(error));
-        return Greeting::kFailed;
-    };
-    if (outcome == Outcome::kLate)
-        return failed(fmt::format(
-            "{} takes the connection but its rank does not answer within {}: it is stopped, or "
-            "packets are lost",
-            place_.to, limit_text(limits_.connect)));
-    if (outcome == Outcome::kClosed)
-        return failed(fmt::format("{} closed the connection at once", place_.to));
-    const launch::Arrival welcome = launch::arrival_of(answer, welcome_of(token_));
-    const launch::Arrival refusal =
-        launch::arrival_of(answer, launch::changed_key_answer(key_of(token_)));
-    if (welcome == launch::Arrival::kOther && refusal == launch::Arrival::kOther)
-        return failed(fmt::format("{} answers as no rank of this job does", place_.to));
-    if (welcome == launch::Arrival::kChanged || refusal == launch::Arrival::kChanged) ++wrong_back_;
-    if (refusal != launch::Arrival::kOther) return Greeting::kChanged;
-    before_ = counters_of(fd_.get());
-    return Greeting::kWelcome;
-}
-
-bool Prober::exchange_once(uint64_t seed, TimePoint deadline, Outcome& outcome) {
-    Message message{Kind::kExchange, seed, mix(seed), 0};
-    message.seal();
-    Message answer;
-    outcome = send_value(fd_.get(), message, deadline);
-    if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
-    if (outcome != Outcome::kDone) return false;
-    if (!answer.is_whole()) {
-        ++wrong_back_;
-    } else if (answer.kind == Kind::kMangled) {
-        ++sample_.wrong;
-    }
-    return true;
-}
-
-bool Prober::exchange() {
-    SystemClock clock;
-    const TimePoint begun = clock.now();
-    // An answer that a lost packet delays may take all of the next phase's time too.
-    const TimePoint deadline = begun + limits_.latency + limits_.burst;
-    Outcome outcome = Outcome::kDone;
-    for (int64_t i = 0; i < limits_.exchanges_max; ++i) {
-        const TimePoint sent = clock.now();
-        if (sent - begun > limits_.latency) break;
-        if (!exchange_once(static_cast<uint64_t>(i), deadline, outcome)) break;
-        times_.push_back((clock.now() - sent).count());
-    }
-    count_packets();
-    if (outcome == Outcome::kDone) return true;
-    return fail_with(outcome == Outcome::kLate
-                         ? fmt::format("{} stopped answering after {} small messages, for {}",
-                                       place_.to, sample_.exchanges, limit_text(limits_.burst))
-                         : fmt::format("{} closed the connection after {} small messages",
-                                       place_.to, sample_.exchanges));
-}
-
-// A segment that came at once but that the peer got twice was resent in vain. One that was sent
-// once and came twice was doubled on the way.
-void Prober::count_packets() {
-    sample_.exchanges = static_cast<int64_t>(times_.size());
-    const Counters now = counters_of(fd_.get());
-    const int64_t again = now.sent_again - before_.sent_again;
-    const int64_t twice = now.came_twice - before_.came_twice;
-    sample_.lost = std::max<int64_t>(again - twice, 0);
-    sample_.duplicated = std::max<int64_t>(twice - again, 0);
-    if (times_.empty()) return;
-    std::sort(times_.begin(), times_.end());
-    sample_.rtt_p50 = times_[times_.size() / 2];
-    sample_.rtt_p99 = times_[times_.size() * 99 / 100];
-}
-
-void Prober::grow_bursts() {
-    uint64_t seed = 1'000'003;
-    int64_t bytes = limits_.burst_bytes_min;
-    for (;;) {
-        sample_.bytes_per_second = sample_.free_bytes_per_second = 0;
-        const TimePoint begun = SystemClock().now();
-        if (!burst(bytes / 8, ++seed)) return;
-        if (SystemClock().now() - begun >= limits_.burst_enough) break;
-        if (bytes * 2 > limits_.burst_bytes_max) break;
-        bytes *= 2;
-    }
-    // The best burst counts, since a disturbance of one burst may spare another.
-    const TimePoint late = SystemClock().now() + limits_.burst;
-    for (int large = 1; large < kLargeBursts && SystemClock().now() < late; ++large)
-        if (!burst(bytes / 8, ++seed)) return;
-}
-
-void Prober::note_rate(int64_t bytes, Duration took, int64_t waited) {
-    const auto per_second = [&](int64_t nanoseconds) {
-        return static_cast<int64_t>(static_cast<double>(bytes) * 1e9 /
-                                    static_cast<double>(std::max<int64_t>(nanoseconds, 1)));
-    };
-    const int64_t free = std::max(took.count() - waited, took.count() / kBusyPartMost);
-    sample_.bytes_per_second = std::max(sample_.bytes_per_second, per_second(took.count()));
-    sample_.free_bytes_per_second = std::max(sample_.free_bytes_per_second, per_second(free));
-}
-
-bool Prober::send_burst(const Message& request, TimePoint deadline, Message& answer,
-                        Outcome& outcome) {
-    outcome = send_value(fd_.get(), request, deadline);
-    std::vector<uint64_t> chunk(kChunkWords);
-    for (uint64_t done = 0; done < request.value && outcome == Outcome::kDone;) {
-        const auto count =
-            static_cast<size_t>(std::min<uint64_t>(request.value - done, kChunkWords));
-        for (size_t i = 0; i < count; ++i) chunk[i] = word_of(request.seed, done + i);
-        outcome = send_all(fd_.get(), std::as_bytes(std::span(chunk.data(), count)), deadline,
-                           POLLOUT | POLLIN);
-        done += count;
-    }
-    // A peer that got another request answers it, and the words as messages.
-    if (outcome == Outcome::kAnswered) outcome = Outcome::kDone;
-    if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
-    return outcome == Outcome::kDone;
-}
-
-bool Prober::burst(int64_t words, uint64_t seed) {
-    const TimePoint begun = SystemClock().now();
-    const int64_t waited = waited_nanoseconds();
-    before_ = counters_of(fd_.get());
-    Message request{Kind::kBurst, seed, static_cast<uint64_t>(words), 0};
-    request.seal();
-    Message answer;
-    Outcome outcome = Outcome::kDone;
-    const bool done = send_burst(request, begun + limits_.burst, answer, outcome);
-    const Duration took = SystemClock().now() - begun;
-    if (outcome == Outcome::kLate) judge_unfinished(words, took);
-    if (outcome == Outcome::kClosed)
-        return fail_with(fmt::format("{} closed the connection in a burst of {} KiB", place_.to,
-                                     words * 8 / 1024));
-    if (!done) return false;
-    if (!answer.is_whole()) {
-        ++wrong_back_;
-        return true;
-    }
-    if (answer.kind != Kind::kBurst) {
-        ++sample_.wrong;
-        return false;
-    }
-    sample_.wrong += static_cast<int64_t>(answer.value);
-    // Both ends may wait at once, so the longer wait is the least that was lost.
-    note_rate(words * 8, took,
-              std::max(waited_nanoseconds() - waited, static_cast<int64_t>(answer.seed)));
-    return true;
-}
-
-// The link is slow or stuck. The bytes that the peer's system has acknowledged tell which.
-void Prober::judge_unfinished(int64_t words, Duration took) {
-    const int64_t bytes = counters_of(fd_.get()).acknowledged_bytes - before_.acknowledged_bytes;
-    if (bytes >= kStuckBytes) {
-        note_rate(bytes, took, 0);
-        return;
-    }
-    fail_with(fmt::format(
-        "small messages pass, but of {} KiB in large packets only {} bytes came to {} within {}: "
-        "a smaller MTU on the way (`ip link` on both hosts and the switch), or the link went down",
-        words * 8 / 1024, bytes, place_.to, limit_text(limits_.burst)));
-}
 
 }  // namespace
 

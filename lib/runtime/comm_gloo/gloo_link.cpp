@@ -15,7 +15,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text/torch_reason.h"
-#include "runtime/comm/streams.h"
+#include "runtime/comm/host_exchange.h"
 #include "runtime/comm_gloo/gloo_setup.h"
 
 namespace dslaunch::runtime {
@@ -57,7 +57,19 @@ class GlooLink final : public Link {
     }
 
   protected:
-    void run(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) override;
+    void run(const std::vector<LinkSend>& sends,
+             const std::vector<LinkReceive>& receives) override {
+        const TimePoint deadline = SystemClock().now() + options_.time_limit;
+        std::vector<Pending> pending;
+        try {
+            start(sends, receives, deadline, pending);
+            for (const Pending& one : pending) wait_for(one, deadline);
+        } catch (...) {
+            forget(pending);
+            throw;
+        }
+        forget(pending);
+    }
 
   private:
     struct Pending {
@@ -66,11 +78,74 @@ class GlooLink final : public Link {
     };
 
     void start(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
-               TimePoint deadline, std::vector<Pending>& pending);
-    void forget(const std::vector<Pending>& pending);
-    void wait_for(const Pending& pending, TimePoint deadline);
-    void throw_if_aborted();
-    [[noreturn]] void lose(int node, const std::exception& error, TimePoint deadline);
+               TimePoint deadline, std::vector<Pending>& pending) {
+        // Tensors view the caller's bytes until run() returns. Gloo never writes into the sent
+        // ones.
+        const auto as_tensor = [](const void* bytes, size_t length) {
+            return at::from_blob(const_cast<void*>(bytes), {static_cast<int64_t>(length)},
+                                 at::kByte);
+        };
+        const auto add = [&](int node, auto&& make) {
+            const std::lock_guard lock(mutex_);
+            if (!aborted_.empty()) throw Error(ExitCode::kPeerLost, aborted_);
+            try {
+                pending.push_back({node, works_.insert(works_.end(), make())});
+            } catch (const std::exception& error) {
+                lose(node, error, deadline);
+            }
+        };
+        const int streams = static_cast<int>(groups_.size());
+        for (const LinkReceive& receive : receives) {
+            for_parts(receive.bytes, streams, [&](size_t stream, std::span<std::byte> part) {
+                add(receive.node, [&] {
+                    std::vector<at::Tensor> tensors = {as_tensor(part.data(), part.size())};
+                    return groups_[stream]->recv(tensors, receive.node,
+                                                 static_cast<int>(receive.tag));
+                });
+            });
+        }
+        for (const LinkSend& send : sends) {
+            for_parts(send.bytes, streams, [&](size_t stream, std::span<const std::byte> part) {
+                add(send.node, [&] {
+                    std::vector<at::Tensor> tensors = {as_tensor(part.data(), part.size())};
+                    return groups_[stream]->send(tensors, send.node, static_cast<int>(send.tag));
+                });
+            });
+        }
+    }
+
+    void forget(const std::vector<Pending>& pending) {
+        const std::lock_guard lock(mutex_);
+        for (const Pending& one : pending) works_.erase(one.place);
+    }
+    void wait_for(const Pending& pending, TimePoint deadline) {
+        bool done = false;
+        try {
+            const Duration left = deadline - SystemClock().now();
+            // A limit of zero would mean no limit.
+            done = (*pending.place)->wait(gloo_limit(left));
+        } catch (const std::exception& error) {
+            throw_if_aborted();
+            lose(pending.node, error, deadline);
+        }
+        if (done) return;
+        throw_if_aborted();
+        fail(ExitCode::kPeerLost, "node {} ended a transfer with node {} early", pending.node,
+             options_.node);
+    }
+
+    void throw_if_aborted() {
+        const std::lock_guard lock(mutex_);
+        if (!aborted_.empty()) throw Error(ExitCode::kPeerLost, aborted_);
+    }
+    [[noreturn]] void lose(int node, const std::exception& error, TimePoint deadline) {
+        // Gloo throws one kind of exception for both cases, so the clock tells them apart.
+        if (SystemClock().now() + std::chrono::milliseconds(2) >= deadline)
+            fail(ExitCode::kHang, "node {} did not answer node {} within {:.3f} s: {}", node,
+                 options_.node, to_milliseconds(options_.time_limit) / 1000, torch_reason(error));
+        fail(ExitCode::kPeerLost, "the connection of node {} to node {} was lost: {}",
+             options_.node, node, torch_reason(error));
+    }
 
     Groups groups_;  // one for each stream
     GlooLinkOptions options_;
@@ -78,88 +153,6 @@ class GlooLink final : public Link {
     std::list<WorkPtr> works_;  // all transfers under way
     std::string aborted_;
 };
-
-void GlooLink::run(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
-    const TimePoint deadline = SystemClock().now() + options_.time_limit;
-    std::vector<Pending> pending;
-    try {
-        start(sends, receives, deadline, pending);
-        for (const Pending& one : pending) wait_for(one, deadline);
-    } catch (...) {
-        forget(pending);
-        throw;
-    }
-    forget(pending);
-}
-
-void GlooLink::forget(const std::vector<Pending>& pending) {
-    const std::lock_guard lock(mutex_);
-    for (const Pending& one : pending) works_.erase(one.place);
-}
-
-void GlooLink::start(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
-                     TimePoint deadline, std::vector<Pending>& pending) {
-    // Tensors view the caller's bytes until run() returns. Gloo never writes into the sent ones.
-    const auto as_tensor = [](const void* bytes, size_t length) {
-        return at::from_blob(const_cast<void*>(bytes), {static_cast<int64_t>(length)}, at::kByte);
-    };
-    const auto add = [&](int node, auto&& make) {
-        const std::lock_guard lock(mutex_);
-        if (!aborted_.empty()) throw Error(ExitCode::kPeerLost, aborted_);
-        try {
-            pending.push_back({node, works_.insert(works_.end(), make())});
-        } catch (const std::exception& error) {
-            lose(node, error, deadline);
-        }
-    };
-    const int streams = static_cast<int>(groups_.size());
-    for (const LinkReceive& receive : receives) {
-        for_parts(receive.bytes, streams, [&](size_t stream, std::span<std::byte> part) {
-            add(receive.node, [&] {
-                std::vector<at::Tensor> tensors = {as_tensor(part.data(), part.size())};
-                return groups_[stream]->recv(tensors, receive.node, static_cast<int>(receive.tag));
-            });
-        });
-    }
-    for (const LinkSend& send : sends) {
-        for_parts(send.bytes, streams, [&](size_t stream, std::span<const std::byte> part) {
-            add(send.node, [&] {
-                std::vector<at::Tensor> tensors = {as_tensor(part.data(), part.size())};
-                return groups_[stream]->send(tensors, send.node, static_cast<int>(send.tag));
-            });
-        });
-    }
-}
-
-void GlooLink::wait_for(const Pending& pending, TimePoint deadline) {
-    bool done = false;
-    try {
-        const Duration left = deadline - SystemClock().now();
-        // A limit of zero would mean no limit.
-        done = (*pending.place)->wait(gloo_limit(left));
-    } catch (const std::exception& error) {
-        throw_if_aborted();
-        lose(pending.node, error, deadline);
-    }
-    if (done) return;
-    throw_if_aborted();
-    fail(ExitCode::kPeerLost, "node {} ended a transfer with node {} early", pending.node,
-         options_.node);
-}
-
-void GlooLink::throw_if_aborted() {
-    const std::lock_guard lock(mutex_);
-    if (!aborted_.empty()) throw Error(ExitCode::kPeerLost, aborted_);
-}
-
-void GlooLink::lose(int node, const std::exception& error, TimePoint deadline) {
-    // Gloo throws one kind of exception for both cases, so the clock tells them apart.
-    if (SystemClock().now() + std::chrono::milliseconds(2) >= deadline)
-        fail(ExitCode::kHang, "node {} did not answer node {} within {:.3f} s: {}", node,
-             options_.node, to_milliseconds(options_.time_limit) / 1000, torch_reason(error));
-    fail(ExitCode::kPeerLost, "the connection of node {} to node {} was lost: {}", options_.node,
-         node, torch_reason(error));
-}
 
 // Returns the largest VALUE of all nodes.
 double largest(Link& link, const GlooLinkOptions& options, uint32_t tag, double value) {

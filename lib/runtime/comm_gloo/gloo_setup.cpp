@@ -17,23 +17,26 @@ std::chrono::milliseconds gloo_limit(Duration duration) {
                     std::chrono::milliseconds(1));
 }
 
-c10::intrusive_ptr<c10d::Store> open_store(const StorePlace& place, Duration limit) {
+c10::intrusive_ptr<c10d::Store> open_store(const launch::WorkerEnvironment& environment,
+                                           Duration limit) {
     c10d::TCPStoreOptions options;
-    options.port = static_cast<uint16_t>(place.master_port);
-    options.isServer = place.rank == 0;
+    options.port = static_cast<uint16_t>(environment.master_port);
+    options.isServer = environment.rank == 0;
     options.waitWorkers = false;
     options.timeout = gloo_limit(limit);
-    if (options.isServer && place.listening_fd >= 0) options.masterListenFd = place.listening_fd;
+    if (options.isServer && environment.rendezvous_fd >= 0)
+        options.masterListenFd = environment.rendezvous_fd;
     try {
-        return c10::make_intrusive<c10d::TCPStore>(place.master_address, options);
+        return c10::make_intrusive<c10d::TCPStore>(environment.master_address, options);
     } catch (const std::exception& error) {
         if (options.isServer)
             fail(ExitCode::kSetup, "rank 0 cannot serve the rendezvous on {} port {}: {}",
-                 place.master_address, place.master_port, torch_reason(error));
+                 environment.master_address, environment.master_port, torch_reason(error));
         fail(ExitCode::kHosts,
              "rank {} cannot reach the rendezvous on {} port {}: {}; is rank 0 alive, and does a "
              "firewall let this port through?",
-             place.rank, place.master_address, place.master_port, torch_reason(error));
+             environment.rank, environment.master_address, environment.master_port,
+             torch_reason(error));
     }
 }
 

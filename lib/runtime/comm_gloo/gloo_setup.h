@@ -9,22 +9,23 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "base/clock.h"
+#include "launch/plan/worker_environment.h"
 
 namespace dslaunch::runtime {
+
+// The store of a job, for headers that do not show LibTorch.
+struct JobStore {
+    c10::intrusive_ptr<c10d::Store> store;
+};
 
 // Returns DURATION as a limit of c10d, at least a millisecond, since zero would mean no limit.
 [[nodiscard]] std::chrono::milliseconds gloo_limit(Duration duration);
 
-struct StorePlace {
-    int rank = 0;  // rank 0 serves the store
-    std::string master_address;
-    int master_port = 0;
-    int listening_fd = -1;  // rank 0's socket that listens already, or -1
-};
-
-// Opens the store of PLACE. LIMIT is the longest wait of a call to it. Throws Error{kSetup} on rank
-// 0 if it cannot be served, Error{kHosts} on another rank if it cannot be reached.
-[[nodiscard]] c10::intrusive_ptr<c10d::Store> open_store(const StorePlace& place, Duration limit);
+// Opens the store that rank 0 of ENVIRONMENT's job serves, on its socket that listens already if it
+// has one. LIMIT is the longest wait of a call to it. Throws Error{kSetup} on rank 0 if it cannot
+// be served, Error{kHosts} on another rank if it cannot be reached.
+[[nodiscard]] c10::intrusive_ptr<c10d::Store> open_store(
+    const launch::WorkerEnvironment& environment, Duration limit);
 
 // Returns options with one device: the interface that GLOO_SOCKET_IFNAME names, or else that of
 // ADDRESS. THREADS run Gloo's own collectives; LIMIT is the longest wait of one.

@@ -30,17 +30,6 @@ std::unique_ptr<Arena> open_arena(const launch::WorkerEnvironment& environment, 
         std::move(layout), {environment.arena_fd, environment.local_rank, time_limit}));
 }
 
-std::unique_ptr<Rendezvous> open_rendezvous(const launch::WorkerEnvironment& environment,
-                                            Duration time_limit, int streams = 1) {
-    return std::make_unique<Rendezvous>(
-        Topology::of_rank(environment.node_sizes, environment.rank),
-        RendezvousOptions{.master_address = environment.master_address,
-                          .master_port = environment.master_port,
-                          .listening_fd = environment.rendezvous_fd,
-                          .time_limit = time_limit,
-                          .streams = streams});
-}
-
 // A file descriptor of another process.
 struct SharedFile {
     int process = 0;
@@ -87,15 +76,10 @@ std::unique_ptr<Arena> open_group_arena(JobComm& all, GroupCommParts& parts) {
         own = make_shared();
         arena = open(own.get());
     }
-    const std::vector<std::string> files =
-        all.collectives->all_gather(fmt::format("{} {}", ::getpid(), own.get()));
+    const std::vector<SharedFile> files =
+        gather_values(*all.collectives, SharedFile{::getpid(), own.get()});
     if (group.local_rank > 0) {
-        SharedFile file;
-        const std::string& text = files[first];
-        const size_t space = text.find(' ');
-        file.process = std::stoi(text.substr(0, space));
-        file.fd = std::stoi(text.substr(space + 1));
-        own = open_shared(file, *all.group);
+        own = open_shared(files[first], *all.group);
         arena = open(own.get());
     }
     arena->populate(group.local_rank);
@@ -140,7 +124,7 @@ JobComm open_job_comm(const launch::WorkerEnvironment& environment, ArenaLayout 
                                                                   .time_limit = time_limit});
     std::unique_ptr<Link> link;
     if (topology.is_bridge()) {
-        comm.rendezvous = open_rendezvous(environment, time_limit, streams);
+        comm.rendezvous = std::make_unique<Rendezvous>(environment, time_limit, streams);
         link = comm.rendezvous->open_link();
     }
     comm.collectives = make_collectives({.topology = topology,
@@ -167,7 +151,7 @@ JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& a
         // Rank 0 could not serve a second rendezvous.
         Rendezvous* rendezvous = all.rendezvous.get();
         if (rendezvous == nullptr) {
-            own.rendezvous = open_rendezvous(environment, parts.time_limit);
+            own.rendezvous = std::make_unique<Rendezvous>(environment, parts.time_limit);
             rendezvous = own.rendezvous.get();
         }
         std::vector<int> first_ranks;
@@ -193,15 +177,15 @@ StageLinks open_stage_links(const launch::WorkerEnvironment& environment, JobCom
     if (std::ranges::count(local_ranks, -1) > 0) {
         Rendezvous* rendezvous = all.rendezvous.get();
         if (rendezvous == nullptr) {
-            links.rendezvous = open_rendezvous(environment, time_limit);
+            links.rendezvous = std::make_unique<Rendezvous>(environment, time_limit);
             rendezvous = links.rendezvous.get();
         }
         links.far = rendezvous->open_link(
             {fmt::format("pipeline/{}", place.pipeline.front()), place.stage, place.stages});
         links.far->set_hosts(hosts_of(world, place.pipeline));
     }
-    links.near = std::make_unique<HostLink>(*all.arena, messages, *all.group,
-                                            HostLinkPlace{place.stage, local_ranks}, time_limit);
+    links.near = make_host_link(*all.arena, messages, *all.group,
+                                HostLinkPlace{place.stage, local_ranks}, time_limit);
     for (const int local_rank : local_ranks)
         links.links.push_back(local_rank < 0 ? links.far.get() : links.near.get());
     return links;

@@ -15,8 +15,7 @@
 #include "runtime/comm/host/host_group.h"
 #include "runtime/comm/host_link.h"
 #include "runtime/comm/link.h"
-#include "runtime/comm/ranks/group_place.h"
-#include "runtime/comm/ranks/pipeline_place.h"
+#include "runtime/comm/ranks/topology.h"
 #include "runtime/comm_gloo/rendezvous.h"
 
 namespace dslaunch::runtime {
@@ -31,7 +30,7 @@ struct JobComm {
 
 // Waits for all ranks of the host and, as a bridge, for the same bridge of the others. Takes over
 // the descriptors of ENVIRONMENT. A rank alone on its host needs no arena_fd. Throws the errors of
-// Arena, HostGroup and Rendezvous. STREAMS is RendezvousOptions::streams. REQUIRES: layout is made
+// Arena, HostGroup and Rendezvous, which takes STREAMS. REQUIRES: layout is made
 // for environment.local_world_size ranks.
 [[nodiscard]] JobComm open_job_comm(const launch::WorkerEnvironment& environment,
                                     ArenaLayout layout, Duration time_limit, int streams = 1);
@@ -54,12 +53,12 @@ struct GroupCommParts {
 // The links between the stages of a pipeline; the comm of all ranks must outlive them.
 struct StageLinks {
     std::unique_ptr<Rendezvous> rendezvous;  // for the far link, if ALL has none
-    std::unique_ptr<HostLink> near;          // link to the stages whose rank is on this host
+    std::unique_ptr<Link> near;              // link to the stages whose rank is on this host
     std::unique_ptr<Link> far;               // link to the other stages; null if there are none
     std::vector<Link*> links;                // one per stage, either of the two
 };
 
-// Opens the links. All ranks of the job call it. MESSAGES is HostLink::add_slice's, in the arena of
+// Opens the links. All ranks of the job call it. MESSAGES is add_host_link's, in the arena of
 // all ranks.
 [[nodiscard]] StageLinks open_stage_links(const launch::WorkerEnvironment& environment,
                                           JobComm& all, const PipelinePlace& place,

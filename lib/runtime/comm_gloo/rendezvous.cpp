@@ -15,10 +15,6 @@
 
 namespace dslaunch::runtime {
 
-struct Rendezvous::Store {
-    c10::intrusive_ptr<c10d::Store> store;
-};
-
 namespace {
 
 std::string address_key(int node) {
@@ -40,14 +36,13 @@ constexpr const char* kStreamsKey = "dslaunch/streams of a host";
 
 }  // namespace
 
-Rendezvous::Rendezvous(const Topology& topology, const RendezvousOptions& options)
-    : topology_(topology), options_(options), store_(std::make_unique<Store>()) {
-    store_->store = open_store({.rank = topology.rank(),
-                                .master_address = options.master_address,
-                                .master_port = options.master_port,
-                                .listening_fd = options.listening_fd},
-                               options.time_limit);
-}
+Rendezvous::Rendezvous(const launch::WorkerEnvironment& environment, Duration time_limit,
+                       int streams)
+    : environment_(environment),
+      topology_(Topology::of_rank(environment.node_sizes, environment.rank)),
+      time_limit_(time_limit),
+      streams_(streams),
+      store_(std::make_unique<JobStore>(JobStore{open_store(environment, time_limit)})) {}
 
 Rendezvous::~Rendezvous() = default;
 
@@ -60,25 +55,32 @@ void Rendezvous::set(const std::string& key, const std::string& value) {
     }
 }
 
-std::string Rendezvous::get(const std::string& key) {
-    const TimePoint deadline = SystemClock().now() + options_.time_limit;
+std::optional<std::string> Rendezvous::get(const std::string& key, Duration limit) {
+    const TimePoint deadline = SystemClock().now() + limit;
     try {
+        store_->store->wait({key}, gloo_limit(limit));
         return store_->store->get_to_str(key);
     } catch (const std::exception& error) {
-        if (SystemClock().now() >= deadline)
-            fail(ExitCode::kHang, "nobody set '{}' at the rendezvous within {:.3f} s", key,
-                 to_milliseconds(options_.time_limit) / 1000);
+        if (SystemClock().now() + std::chrono::milliseconds(2) >= deadline) return std::nullopt;
         fail(ExitCode::kPeerLost, "rank 0's rendezvous was lost while waiting for '{}': {}", key,
              torch_reason(error));
     }
 }
 
+std::string Rendezvous::get(const std::string& key) {
+    std::optional<std::string> value = get(key, time_limit_);
+    if (!value)
+        fail(ExitCode::kHang, "nobody set '{}' at the rendezvous within {:.3f} s", key,
+             to_milliseconds(time_limit_) / 1000);
+    return std::move(*value);
+}
+
 std::string Rendezvous::own_address() const {
-    if (options_.listening_fd >= 0) {
-        const std::string bound = bound_address(options_.listening_fd);
+    if (environment_.rendezvous_fd >= 0) {
+        const std::string bound = bound_address(environment_.rendezvous_fd);
         if (!bound.empty()) return bound;
     }
-    return address_that_reaches(options_.master_address);
+    return address_that_reaches(environment_.master_address);
 }
 
 std::string Rendezvous::agree_on_addresses() {
@@ -116,7 +118,7 @@ std::unique_ptr<Link> Rendezvous::open_link() {
 void Rendezvous::agree_on_streams(const std::string& address) {
     if (topology_.node_rank == 0) {
         const bool loopback = is_loopback(address) || named_interface() == "lo";
-        const int said = options_.streams == 0 && loopback ? 1 : options_.streams;
+        const int said = streams_ == 0 && loopback ? 1 : streams_;
         set(kSaidKey, std::to_string(said));
     }
     StreamChoice choice{.streams = std::stoi(get(kSaidKey))};
@@ -127,7 +129,7 @@ void Rendezvous::agree_on_streams(const std::string& address) {
             {.node = topology_.node_rank,
              .node_count = topology_.node_count(),
              .address = address,
-             .time_limit = options_.time_limit});
+             .time_limit = time_limit_});
     if (topology_.node_rank != 0) return;
     if (measures && choice.streams > 1)
         log_info("links",
@@ -149,7 +151,7 @@ std::unique_ptr<Link> Rendezvous::connect(const LinkPlace& place, const std::str
     return make_gloo_link(prefixed, {.node = place.node,
                                      .node_count = place.node_count,
                                      .address = address,
-                                     .time_limit = options_.time_limit,
+                                     .time_limit = time_limit_,
                                      .streams = streams});
 }
 

@@ -1,30 +1,23 @@
 // The meeting of ranks on several hosts: a key-value store that rank 0 serves on the socket its
-// agent bound, and the Gloo links that are opened through it. A job on one host makes none of this
-// and opens no socket. Data path: worker environment -> rendezvous -> links -> collectives.
-// Threads: one at a time.
+// agent bound, and what is opened through it: the Gloo links of training, which join hosts by
+// bridges, or the collectives of all ranks that `dslaunch health` tries. A job that trains on one
+// host makes none of this and opens no socket. Data path: worker environment -> rendezvous -> links
+// -> collectives. Threads: any for the board, one at a time for the rest.
 #pragma once
 
-#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
-#include "runtime/comm/host/hang_limit.h"
+#include "launch/plan/worker_environment.h"
+#include "runtime/comm/board.h"
 #include "runtime/comm/link.h"
 #include "runtime/comm/ranks/topology.h"
 
 namespace dslaunch::runtime {
 
-struct RendezvousOptions {
-    std::string master_address = "127.0.0.1";
-    int master_port = 0;
-    // Rank 0's bound, listening socket, taken over. -1 lets rank 0 listen on master_port itself.
-    int listening_fd = -1;
-    Duration time_limit = kHangLimit;  // limit of each wait, here and in the links
-    // Connections of a host to another, which its bridges share; 0: as many as fill the way, which
-    // the first bridges measure, or 1 on loopback. What node 0's first bridge is told counts.
-    int streams = 1;
-};
+struct JobStore;  // gloo_setup.h
 
 struct LinkPlace {
     std::string name;
@@ -32,17 +25,21 @@ struct LinkPlace {
     int node_count = 1;
 };
 
-class Rendezvous {
+class Rendezvous final : public Board {
   public:
-    // Rank 0 serves, the others connect. Throws Error{kHosts} naming address and port if the store
-    // cannot be reached in time, Error{kSetup} if rank 0 cannot serve. Blocks at most the time
-    // limit.
-    Rendezvous(const Topology& topology, const RendezvousOptions& options);
+    // Rank 0 serves, on its bound, listening socket if ENVIRONMENT has one, which is taken over;
+    // the others connect. TIME_LIMIT is that of each wait, here and in the links. STREAMS are the
+    // connections of a host to another, which its bridges share; 0: as many as fill the way, which
+    // the first bridges measure, or 1 on loopback. What node 0's first bridge is told counts.
+    // Throws Error{kHosts} naming address and port if the store cannot be reached in time,
+    // Error{kSetup} if rank 0 cannot serve. Blocks at most the time limit.
+    Rendezvous(const launch::WorkerEnvironment& environment, Duration time_limit, int streams = 1);
     Rendezvous(const Rendezvous&) = delete;
     Rendezvous& operator=(const Rendezvous&) = delete;
-    ~Rendezvous();
+    ~Rendezvous() override;
 
-    void set(const std::string& key, const std::string& value);
+    void set(const std::string& key, const std::string& value) override;
+    [[nodiscard]] std::optional<std::string> get(const std::string& key, Duration limit) override;
     // Waits for the key. Throws Error{kHang} naming it after the time limit, Error{kPeerLost} if
     // rank 0 is gone.
     [[nodiscard]] std::string get(const std::string& key);
@@ -59,16 +56,21 @@ class Rendezvous {
     // each host must have called open_link() before, whose addresses this one uses. Throws the same
     // errors.
     [[nodiscard]] std::unique_ptr<Link> open_link(const LinkPlace& place);
+    // Connects every rank to every other. LIMIT applies to this call and to each operation. Throws
+    // Error{kHang} or {kPeerLost}. Binds the interface that GLOO_SOCKET_IFNAME names, else
+    // own_address(). This must outlive the result.
+    [[nodiscard]] std::unique_ptr<HealthCollectives> open_collectives(Duration limit);
 
   private:
     [[nodiscard]] std::string agree_on_addresses();
     void agree_on_streams(const std::string& address);
     [[nodiscard]] std::unique_ptr<Link> connect(const LinkPlace& place, const std::string& address);
 
-    struct Store;
+    launch::WorkerEnvironment environment_;
     Topology topology_;
-    RendezvousOptions options_;
-    std::unique_ptr<Store> store_;
+    Duration time_limit_;
+    int streams_;
+    std::unique_ptr<JobStore> store_;
 };
 
 }  // namespace dslaunch::runtime

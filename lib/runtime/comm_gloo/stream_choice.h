@@ -2,6 +2,7 @@
 // of it. Data path: rates of a Gloo link -> [here] -> the links of a job. No LibTorch.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 
 namespace dslaunch::runtime {
@@ -17,10 +18,22 @@ inline constexpr int kStreamsMax = 16;
 inline constexpr int kConnectionsMax = 512;  // of a host: a process often may have 1,024 files
 inline constexpr double kStreamGain = 1.2;
 // The most streams that a host has to each of OTHER_HOSTS without being told.
-[[nodiscard]] int streams_max(int other_hosts);
+[[nodiscard]] inline int streams_max(int other_hosts) {
+    return std::clamp(kConnectionsMax / other_hosts, 1, kStreamsMax);
+}
 // Doubles the streams while that brings at least kStreamGain of the rate, up to MOST. MEASURE
 // returns the rate of so many streams.
-[[nodiscard]] StreamChoice choose_streams(int most,
-                                          const std::function<double(int streams)>& measure);
+[[nodiscard]] inline StreamChoice choose_streams(
+    int most, const std::function<double(int streams)>& measure) {
+    StreamChoice choice;
+    choice.one_bytes_per_s = choice.chosen_bytes_per_s = measure(1);
+    while (2 * choice.streams <= most) {
+        const double rate = measure(2 * choice.streams);
+        if (rate < kStreamGain * choice.chosen_bytes_per_s) break;
+        choice.streams *= 2;
+        choice.chosen_bytes_per_s = rate;
+    }
+    return choice;
+}
 
 }  // namespace dslaunch::runtime

@@ -3,32 +3,32 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "graph/segment/new_values.h"
 
 namespace dslaunch::runtime {
 
-ParameterWriter::ParameterWriter(const graph::SegmentedModel& model, WritableState& state,
-                                 const std::function<bool(int)>& is_here)
-    : model_(model), state_(state) {
+void write_parameters(const graph::SegmentedModel& model, WritableState& state,
+                      const std::function<bool(int)>& is_here) {
+    std::vector<const graph::ParameterWrites*> all;
+    std::vector<int> read;  // each once
+    std::vector<int> written;
     for (const graph::ParameterWrites& writes : model.lowered().writes) {
         if (is_here && !is_here(writes.written.front())) continue;
-        writes_.push_back(&writes);
+        all.push_back(&writes);
         for (const int parameter : writes.parameters)
-            if (std::ranges::find(read_, parameter) == read_.end()) read_.push_back(parameter);
-        written_.insert(written_.end(), writes.written.begin(), writes.written.end());
+            if (std::ranges::find(read, parameter) == read.end()) read.push_back(parameter);
+        written.insert(written.end(), writes.written.begin(), writes.written.end());
     }
-}
-
-void ParameterWriter::run() {
-    if (writes_.empty()) return;
-    state_.rewrite(read_, written_, [&](const std::vector<at::Tensor>& whole) {
+    if (all.empty()) return;
+    state.rewrite(read, written, [&](const std::vector<at::Tensor>& whole) {
         std::vector<at::Tensor> values;
-        for (const graph::ParameterWrites* writes : writes_) {
-            std::vector<at::Tensor> read;
+        for (const graph::ParameterWrites* writes : all) {
+            std::vector<at::Tensor> arguments;
             for (const int parameter : writes->parameters)
-                read.push_back(whole[std::ranges::find(read_, parameter) - read_.begin()]);
-            for (at::Tensor& value : graph::new_values(model_.model(), *writes, read))
+                arguments.push_back(whole[std::ranges::find(read, parameter) - read.begin()]);
+            for (at::Tensor& value : graph::new_values(model.model(), *writes, arguments))
                 values.push_back(std::move(value));
         }
         return values;

@@ -23,33 +23,6 @@ using c10::IValue;
 
 namespace {
 
-// A segment that is run again would move its buffers twice (BatchNorm's averages). The keeper puts
-// them back.
-class BufferKeeper {
-  public:
-    BufferKeeper(const graph::SegmentedModel& model, const graph::Segment& segment)
-        : model_(model), buffers_(model.buffers_of(segment)) {
-        for (const int buffer : buffers_) before_.push_back(tensor(buffer).clone());
-    }
-    BufferKeeper(const BufferKeeper&) = delete;
-    BufferKeeper& operator=(const BufferKeeper&) = delete;
-    ~BufferKeeper() {
-        const at::NoGradGuard no_grad;
-        // Writes go through data(): autograd has just saved some of them and must not see them as
-        // overwritten.
-        for (size_t i = 0; i < before_.size(); ++i) tensor(buffers_[i]).data().copy_(before_[i]);
-    }
-
-  private:
-    [[nodiscard]] at::Tensor tensor(int buffer) const {
-        return model_.model().buffers()[buffer].tensor;
-    }
-
-    const graph::SegmentedModel& model_;
-    std::vector<int> buffers_;
-    std::vector<at::Tensor> before_;
-};
-
 std::vector<IValue> copied(const std::vector<IValue>& values) {
     std::vector<IValue> copies;
     for (const IValue& value : values)
@@ -58,23 +31,21 @@ std::vector<IValue> copied(const std::vector<IValue>& values) {
     return copies;
 }
 
-at::Tensor buffer_of(const graph::SegmentedModel& model, size_t segment, size_t index) {
-    const int buffer = model.segments()[segment].buffers[index];
-    return model.model().buffers()[buffer].tensor;
-}
-
 std::vector<at::Tensor> copied_buffers(const graph::SegmentedModel& model, size_t segment) {
     std::vector<at::Tensor> copies;
-    for (size_t i = 0; i < model.segments()[segment].buffers.size(); ++i)
-        copies.push_back(buffer_of(model, segment, i).clone());
+    for (const int buffer : model.buffers_of(model.segments()[segment]))
+        copies.push_back(model.model().buffers()[buffer].tensor.clone());
     return copies;
 }
 
+// Writes go through data(): autograd has just saved some of the buffers and must not see them as
+// overwritten.
 void put_buffers(const graph::SegmentedModel& model, size_t segment,
-                 std::vector<at::Tensor>& values) {
+                 const std::vector<at::Tensor>& values) {
     const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < values.size(); ++i) buffer_of(model, segment, i).data().copy_(values[i]);
-    values.clear();
+    const std::vector<int> buffers = model.buffers_of(model.segments()[segment]);
+    for (size_t i = 0; i < values.size(); ++i)
+        model.model().buffers()[buffers[i]].tensor.data().copy_(values[i]);
 }
 
 }  // namespace
@@ -277,10 +248,12 @@ void SegmentRunner::hand_over(const Place& place) {
 
 void SegmentRunner::recompute(const Place& place) {
     Held& held = this->held(place);
-    const BufferKeeper keeper(model_, model_.segments()[place.in_model]);
-    put_buffers(model_, place.in_model, held.buffers_before[place.segment]);
+    // A segment that is run again would move its buffers twice (BatchNorm's averages).
+    const std::vector<at::Tensor> moved = copied_buffers(model_, place.in_model);
+    put_buffers(model_, place.in_model, std::exchange(held.buffers_before[place.segment], {}));
     graph::Boundary again = model_.forward(place.in_model, held.inputs[place.segment],
                                            draw_key(place.micro_step), options_.device);
+    put_buffers(model_, place.in_model, moved);
     const plan::RecomputeGroup* group = group_of(place.in_plan);
     DSL_CHECK(group != nullptr, "segment {} is recomputed but in no group", place.in_plan);
     if (place.in_plan + 1 < static_cast<size_t>(group->end)) {

@@ -23,46 +23,6 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// An NCCL communicator on the stream of a backend's communication queue.
-class CudaCommunicator final : public DeviceCommunicator {
-  public:
-    CudaCommunicator(c10::DeviceIndex device, cudaStream_t stream)
-        : device_(device), stream_(stream) {}
-
-    void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        nccl_.all_reduce(buffer, reduction, stream_);
-    }
-    void broadcast(const DeviceBuffer& buffer, int root) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        nccl_.broadcast(buffer, root, stream_);
-    }
-    void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
-                       std::span<const NodeRange> ranges) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        nccl_.reduce_ranges(buffer, reduction, ranges, stream_);
-    }
-    void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        nccl_.gather_ranges(buffer, ranges, stream_);
-    }
-    void exchange(DeviceExchange kind, const DeviceBuffer& send,
-                  const DeviceBuffer& receive) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        nccl_.exchange(kind, send, receive, stream_);
-    }
-    void exchange_with(int peer, const DeviceBuffer& send, const DeviceBuffer& receive) override {
-        const c10::cuda::CUDAGuard guard(device_);
-        nccl_.exchange_with(peer, send, receive, stream_);
-    }
-    [[nodiscard]] NcclCommunicator& nccl() { return nccl_; }
-
-  private:
-    c10::DeviceIndex device_;
-    cudaStream_t stream_;
-    NcclCommunicator nccl_;
-};
-
 class CudaBackend final : public DeviceBackend {
   public:
     explicit CudaBackend(int device)
@@ -72,21 +32,92 @@ class CudaBackend final : public DeviceBackend {
           copies_(c10::cuda::getStreamFromPool(false, device_), [this] { check(); }) {}
 
     int torch_device_type() const override { return static_cast<int>(c10::kCUDA); }
-    std::string device_name() override;
-    std::string describe() override;
-    DeviceMemoryState memory_state() override;
+    std::string device_name() override {
+        cudaDeviceProp properties{};
+        expect(cudaGetDeviceProperties(&properties, device_), "device properties");
+        return properties.name;
+    }
+    std::string describe() override {
+        cudaDeviceProp properties{};
+        expect(cudaGetDeviceProperties(&properties, device_), "device properties");
+        int runtime = 0;
+        expect(cudaRuntimeGetVersion(&runtime), "version");
+        int nccl = 0;
+        (void)ncclGetVersion(&nccl);
+        return fmt::format("{}, {}, CUDA {}.{}, NCCL {}.{}.{}", properties.name,
+                           to_text(Bytes{static_cast<int64_t>(properties.totalGlobalMem)}),
+                           runtime / 1000, runtime % 1000 / 10, nccl / 10000, nccl % 10000 / 100,
+                           nccl % 100);
+    }
+
+    DeviceMemoryState memory_state() override {
+        const c10::cuda::CUDAGuard guard(device_);
+        size_t free = 0, total = 0;
+        expect(cudaMemGetInfo(&free, &total), "memory");
+        const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device_);
+        constexpr size_t kAll = 0;  // StatType::AGGREGATE
+        const int64_t cached =
+            stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
+        return {Bytes{static_cast<int64_t>(total)}, Bytes{static_cast<int64_t>(free) + cached},
+                Bytes{stats.allocated_bytes[kAll].peak}, Bytes{stats.reserved_bytes[kAll].peak}};
+    }
+
     void restart_peak() override { c10::cuda::CUDACachingAllocator::resetPeakStats(device_); }
     std::string make_unique_id() override { return NcclCommunicator::make_unique_id(); }
-    DeviceCommunicator& join(const DeviceGroup& group) override;
+    DeviceCommunicator& join(const DeviceGroup& group) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        auto made = std::make_unique<NcclCommunicator>(communication_.cuda_stream());
+        NcclCommunicator& communicator = *made;
+        {
+            // From now on abort() ends the joining too.
+            const std::lock_guard lock(mutex_);
+            communicators_.push_back(std::move(made));
+        }
+        communicator.join(group);
+        return communicator;
+    }
 
-    device::Memory allocate(Bytes bytes, std::string_view what) override;
+    // LibTorch's allocator counts what it lends, in its statistics of peaks too.
+    device::Memory allocate(Bytes bytes, std::string_view what) override {
+        if (bytes.value == 0) return {};
+        const c10::cuda::CUDAGuard guard(device_);
+        void* memory = nullptr;
+        try {
+            memory = c10::cuda::CUDACachingAllocator::raw_alloc(static_cast<size_t>(bytes.value));
+        } catch (const c10::OutOfMemoryError& error) {
+            fail(ExitCode::kSetup,
+                 "the GPU has no {} for {}: {}; use a higher zero_optimization.stage, a smaller "
+                 "model "
+                 "or batch, or more GPUs",
+                 to_text(bytes), what, torch_reason(error));
+        } catch (const c10::Error& error) {
+            // The allocator's calls tell of work that failed before, as all of CUDA's do.
+            fail(ExitCode::kRankFailed, "the GPU gave no {} for {}: {}", to_text(bytes), what,
+                 torch_reason(error));
+        }
+        compute_.zero(memory, bytes.value);
+        return {{static_cast<std::byte*>(memory), static_cast<size_t>(bytes.value)},
+                [memory] { c10::cuda::CUDACachingAllocator::raw_delete(memory); }};
+    }
+
     device::Queue& compute() override { return compute_; }
     device::Queue& communication() override { return communication_; }
     device::Queue& copies() override { return copies_; }
 
-    void check() override;
-    void leave() override;
-    void abort() override;
+    void check() override {
+        const std::lock_guard lock(mutex_);
+        for (const auto& communicator : communicators_) communicator->check();
+    }
+    void leave() override {
+        const c10::cuda::CUDAGuard guard(device_);
+        for (const auto& communicator : communicators_) communicator->leave();
+        const std::lock_guard lock(mutex_);
+        communicators_.clear();
+    }
+    void abort() override {
+        const std::lock_guard lock(mutex_);
+        for (const auto& communicator : communicators_) communicator->abort();
+    }
 
   private:
     c10::DeviceIndex device_;
@@ -96,90 +127,8 @@ class CudaBackend final : public DeviceBackend {
     std::mutex mutex_;  // guards the list below
     // Destroyed first: their kernels may still run on the stream. The communication lane alone
     // changes the list.
-    std::vector<std::unique_ptr<CudaCommunicator>> communicators_;
+    std::vector<std::unique_ptr<NcclCommunicator>> communicators_;
 };
-
-DeviceCommunicator& CudaBackend::join(const DeviceGroup& group) {
-    const c10::cuda::CUDAGuard guard(device_);
-    auto made = std::make_unique<CudaCommunicator>(device_, communication_.cuda_stream());
-    CudaCommunicator& communicator = *made;
-    {
-        // From now on abort() ends the joining too.
-        const std::lock_guard lock(mutex_);
-        communicators_.push_back(std::move(made));
-    }
-    communicator.nccl().join(group);
-    return communicator;
-}
-
-void CudaBackend::check() {
-    const std::lock_guard lock(mutex_);
-    for (const auto& communicator : communicators_) communicator->nccl().check();
-}
-
-void CudaBackend::leave() {
-    const c10::cuda::CUDAGuard guard(device_);
-    for (const auto& communicator : communicators_) communicator->nccl().leave();
-    const std::lock_guard lock(mutex_);
-    communicators_.clear();
-}
-
-void CudaBackend::abort() {
-    const std::lock_guard lock(mutex_);
-    for (const auto& communicator : communicators_) communicator->nccl().abort();
-}
-
-std::string CudaBackend::device_name() {
-    cudaDeviceProp properties{};
-    expect(cudaGetDeviceProperties(&properties, device_), "device properties");
-    return properties.name;
-}
-
-std::string CudaBackend::describe() {
-    cudaDeviceProp properties{};
-    expect(cudaGetDeviceProperties(&properties, device_), "device properties");
-    int runtime = 0;
-    expect(cudaRuntimeGetVersion(&runtime), "version");
-    int nccl = 0;
-    (void)ncclGetVersion(&nccl);
-    return fmt::format("{}, {}, CUDA {}.{}, NCCL {}.{}.{}", properties.name,
-                       to_text(Bytes{static_cast<int64_t>(properties.totalGlobalMem)}),
-                       runtime / 1000, runtime % 1000 / 10, nccl / 10000, nccl % 10000 / 100,
-                       nccl % 100);
-}
-
-DeviceMemoryState CudaBackend::memory_state() {
-    const c10::cuda::CUDAGuard guard(device_);
-    size_t free = 0, total = 0;
-    expect(cudaMemGetInfo(&free, &total), "memory");
-    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device_);
-    constexpr size_t kAll = 0;  // StatType::AGGREGATE
-    const int64_t cached = stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
-    return {Bytes{static_cast<int64_t>(total)}, Bytes{static_cast<int64_t>(free) + cached},
-            Bytes{stats.allocated_bytes[kAll].peak}, Bytes{stats.reserved_bytes[kAll].peak}};
-}
-
-// LibTorch's allocator counts what it lends, in its statistics of peaks too.
-device::Memory CudaBackend::allocate(Bytes bytes, std::string_view what) {
-    if (bytes.value == 0) return {};
-    const c10::cuda::CUDAGuard guard(device_);
-    void* memory = nullptr;
-    try {
-        memory = c10::cuda::CUDACachingAllocator::raw_alloc(static_cast<size_t>(bytes.value));
-    } catch (const c10::OutOfMemoryError& error) {
-        fail(ExitCode::kSetup,
-             "the GPU has no {} for {}: {}; use a higher zero_optimization.stage, a smaller model "
-             "or batch, or more GPUs",
-             to_text(bytes), what, torch_reason(error));
-    } catch (const c10::Error& error) {
-        // The allocator's calls tell of work that failed before, as all of CUDA's do.
-        fail(ExitCode::kRankFailed, "the GPU gave no {} for {}: {}", to_text(bytes), what,
-             torch_reason(error));
-    }
-    compute_.zero(memory, bytes.value);
-    return {{static_cast<std::byte*>(memory), static_cast<size_t>(bytes.value)},
-            [memory] { c10::cuda::CUDACachingAllocator::raw_delete(memory); }};
-}
 
 DeviceBackend* create(int device) {
     int devices = 0;

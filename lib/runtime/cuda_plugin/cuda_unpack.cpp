@@ -7,8 +7,8 @@
 #include <torch/library.h>
 
 #include "base/kinds/dtype.h"
+#include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/grid_packed.h"
-#include "kernels/cuda/unpack_kernels.h"
 
 namespace dslaunch::runtime {
 

@@ -90,6 +90,11 @@ std::string naming_options(const ColumnMatch& match,
              "{}: forward has a column for each argument, and takes no {}. To leave that out, name "
              "those that it takes:{}",
              match.path, listed(names_of(match, columns)), naming_options(match, column_of));
+    if (find_name(match.columns, "input_ids") && find_name(match.columns, "labels") &&
+        find_name(match.arguments, kTokensArgument) && find_name(match.arguments, kTargetsArgument))
+        fail(ExitCode::kInput,
+             "{}: has the columns input_ids and labels, and forward takes tokens and targets: {}",
+             match.path, kShiftAdvice);
     std::vector<std::string> argument_names;
     for (const size_t argument : arguments) argument_names.push_back(match.arguments[argument]);
     fail(ExitCode::kInput,

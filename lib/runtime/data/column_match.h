@@ -9,6 +9,14 @@
 
 namespace dslaunch::runtime {
 
+// The arguments of a model of text, whose columns hold a token and the token after it.
+inline constexpr const char* kTokensArgument = "tokens";
+inline constexpr const char* kTargetsArgument = "targets";
+// Says how labels as Hugging Face's Trainer takes them become targets.
+inline constexpr const char* kShiftAdvice =
+    "a target is the token after its own; in Python: safetensors.torch.save_file({\"tokens\": "
+    "input_ids[:, :-1].contiguous(), \"targets\": labels[:, 1:].contiguous()}, FILE)";
+
 struct ColumnMatch {
     std::string path;                    // path of the file, for messages
     std::vector<std::string> columns;    // the file's

@@ -73,16 +73,6 @@ DataSource::DataSource(std::shared_ptr<const Samples> file, int64_t first, int64
               "samples [{}, {}) of {}", first, first + count, file_->sample_count());
 }
 
-int64_t DataSource::sample_bytes() const {
-    int64_t bytes = 0;
-    for (const DataInput& input : inputs()) {
-        auto one = static_cast<int64_t>(c10::elementSize(input.dtype));
-        for (const int64_t extent : input.sample_shape) one *= extent;
-        bytes += one;
-    }
-    return bytes;
-}
-
 std::vector<c10::IValue> DataSource::batch(std::span<const int64_t> samples) const {
     for (const int64_t sample : samples)
         DSL_CHECK(sample >= 0 && sample < count_, "sample {} of {}", sample, count_);

@@ -13,7 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/data/data_request.h"
 #include "runtime/data/samples.h"
 
 namespace dslaunch::runtime {
@@ -35,8 +34,6 @@ class DataSource {
     [[nodiscard]] int64_t tokens_read() const;
     // Returns the column that is the loss's target where the config names none; empty: none is.
     [[nodiscard]] std::string target_choice() const { return file_->target_choice(); }
-    // Returns the bytes of one sample as forward gets it, all arguments together.
-    [[nodiscard]] int64_t sample_bytes() const;
 
     // Returns one new contiguous cpu tensor for each argument, with sample samples[b] in row b.
     // Token files give the tokens, then the same shifted by one, [B, context] int64. Row files give
@@ -54,7 +51,7 @@ class DataSource {
     // inputs().
     void check_indices(std::string_view argument, const IndexLimit& limit) const;
     // Throws Error{kInput} with file, row and value of the first number of ARGUMENT's column that
-    // documents of packed rows do not have (storage/tables/row_documents.h). Nothing is checked if
+    // documents of packed rows do not have (storage/tables/prepared_rows.h). Nothing is checked if
     // ARGUMENT is none of inputs() or gets no [rows, length] integers. Reads the whole column.
     void check_documents(std::string_view argument) const;
     // Warns if the rows are of another vocabulary than the tokenizer in the folder MODEL.

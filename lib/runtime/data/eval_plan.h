@@ -2,6 +2,7 @@
 // the number of ranks. Pure functions of numbers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace dslaunch::runtime {
@@ -13,28 +14,25 @@ struct EvalBatch {
     int64_t rows = 0;
 };
 
-class EvalPlan {
-  public:
-    struct Options {
-        int64_t sample_count = 0;  // samples of the held-out set
-        int64_t batch_rows = 1;    // the last batch may have fewer
-        int64_t ranks = 1;         // data-parallel ranks
-        int64_t rank = 0;
-    };
-    // REQUIRES: sample_count >= 0, batch_rows >= 1, 0 <= rank < ranks.
-    explicit EvalPlan(const Options& options);
+// REQUIRES: sample_count >= 0, batch_rows >= 1, 0 <= rank < ranks.
+struct EvalPlan {
+    int64_t sample_count = 0;  // samples of the held-out set
+    int64_t batch_rows = 1;    // the last batch may have fewer
+    int64_t ranks = 1;         // data-parallel ranks
+    int64_t rank = 0;
 
-    // Returns ceil(sample_count / batch_rows), over all ranks.
-    [[nodiscard]] int64_t batch_count() const { return batch_count_; }
     // Returns the rounds, equally many on all ranks, so that their collectives stay in step.
-    [[nodiscard]] int64_t round_count() const;
+    [[nodiscard]] int64_t round_count() const {
+        const int64_t batches = (sample_count + batch_rows - 1) / batch_rows;
+        return (batches + ranks - 1) / ranks;
+    }
     // Returns this rank's batch in ROUND, number round * ranks + rank. REQUIRES: 0 <= round <
     // round_count().
-    [[nodiscard]] EvalBatch batch(int64_t round) const;
-
-  private:
-    Options options_;
-    int64_t batch_count_;
+    [[nodiscard]] EvalBatch batch(int64_t round) const {
+        const int64_t index = round * ranks + rank;
+        const int64_t first = std::min(index * batch_rows, sample_count);
+        return {index, first, std::min(batch_rows, sample_count - first)};
+    }
 };
 
 }  // namespace dslaunch::runtime

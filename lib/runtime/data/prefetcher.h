@@ -9,6 +9,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <stop_token>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -25,8 +26,9 @@ class Prefetcher {
     using Make = std::function<Item(int64_t index)>;
 
     // Starts to make items FIRST, FIRST + 1, …. Only the thread calls MAKE, one call at a time.
-    // CLOCK measures waited() and must outlive the object; null: the system's. Throws
-    // Error{kSetup} if no thread can be started. REQUIRES: depth >= 1.
+    // CLOCK measures waited() and must outlive the object; null: the system's. The object's end
+    // waits for at most the one call of MAKE that is under way. Throws Error{kSetup} if no thread
+    // can be started. REQUIRES: depth >= 1.
     Prefetcher(Make make, int64_t first, int64_t depth, const Clock* clock = nullptr)
         : make_(std::move(make)),
           depth_(depth),
@@ -35,23 +37,13 @@ class Prefetcher {
           next_taken_(first) {
         DSL_CHECK(depth >= 1, "depth {}", depth);
         try {
-            thread_ = std::thread([this] { run(); });
+            thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
         } catch (const std::system_error& error) {
             fail(ExitCode::kSetup, "cannot start the data thread: {}", error.what());
         }
     }
     Prefetcher(const Prefetcher&) = delete;
     Prefetcher& operator=(const Prefetcher&) = delete;
-
-    // Waits for at most the one call of MAKE that is under way.
-    ~Prefetcher() {
-        {
-            const std::lock_guard lock(mutex_);
-            stopping_ = true;
-        }
-        room_.notify_one();
-        thread_.join();
-    }
 
     // Returns item INDEX. Blocks until it is made. An INDEX that is not the one after the last
     // drops the ready items and goes on from there. Rethrows MAKE's error for INDEX, each time it
@@ -107,11 +99,11 @@ class Prefetcher {
         }
     }
 
-    void run() {
+    void run(const std::stop_token& stop) {
         std::unique_lock lock(mutex_);
         for (;;) {
-            room_.wait(lock, [&] { return stopping_ || may_make(); });
-            if (stopping_) return;
+            room_.wait(lock, stop, [&] { return may_make(); });
+            if (stop.stop_requested()) return;
             const int64_t index = next_made_;
             const uint64_t restarts = restarts_;
             lock.unlock();
@@ -130,15 +122,14 @@ class Prefetcher {
     const Clock& clock_;  // system_clock_, or the one that was given
 
     mutable std::mutex mutex_;
-    std::condition_variable room_;    // the thread waits here
-    std::condition_variable filled_;  // take() waits here
-    std::deque<Made> ready_;          // items next_taken_, next_taken_ + 1, …
+    std::condition_variable_any room_;  // the thread waits here
+    std::condition_variable filled_;    // take() waits here
+    std::deque<Made> ready_;            // items next_taken_, next_taken_ + 1, …
     int64_t next_made_;
     int64_t next_taken_;
     uint64_t restarts_ = 0;
-    bool stopping_ = false;
     Duration waited_{};
-    std::thread thread_;  // last: it uses all the other members
+    std::jthread thread_;  // last: it uses all the other members
 };
 
 }  // namespace dslaunch::runtime

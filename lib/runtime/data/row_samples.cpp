@@ -1,5 +1,6 @@
 // Row files. Row i of each column belongs to sample i.
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -11,13 +12,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "runtime/data/batch_types.h"
+#include "graph/archive/scalar_types.h"
 #include "runtime/data/column_match.h"
 #include "runtime/data/samples.h"
 #include "storage/files/npy.h"
 #include "storage/files/safetensors.h"
-#include "storage/tables/row_documents.h"
-#include "storage/tables/row_origin.h"
+#include "storage/tables/prepared_rows.h"
 #include "storage/tables/token_counts.h"
 
 namespace dslaunch::runtime {
@@ -32,6 +32,50 @@ struct FedColumn {
 
     [[nodiscard]] int64_t row_bytes() const { return row_numel * dtype_bytes(dtype); }
 };
+
+// Returns the dtype of a column in a batch: integers int64, floats float32, bool bool; nullopt for
+// those that LibTorch's operators do not take.
+std::optional<c10::ScalarType> batch_dtype(DType dtype) {
+    switch (dtype) {
+        case DType::kBool:
+            return c10::ScalarType::Bool;
+        case DType::kC64:
+        case DType::kU64:
+            return std::nullopt;
+        case DType::kF16:
+        case DType::kBF16:
+        case DType::kF32:
+        case DType::kF64:
+            return c10::ScalarType::Float;
+        default:
+            return c10::ScalarType::Long;
+    }
+}
+
+// Returns the rows of COLUMN at INDICES as a tensor of SHAPE and dtype TO. The file gives them no
+// alignment.
+at::Tensor rows_of(const FedColumn& column, std::span<const int64_t> indices,
+                   const std::vector<int64_t>& shape, c10::ScalarType to) {
+    const bool is_bool = column.dtype == DType::kBool;  // whose bytes may be other than 0 and 1
+    const at::Tensor rows =
+        at::empty(shape, is_bool ? at::kByte : graph::scalar_type_of(column.dtype));
+    auto* into = static_cast<std::byte*>(rows.mutable_data_ptr());
+    for (const int64_t index : indices) {
+        std::memcpy(into, column.bytes.data() + index * column.row_bytes(),
+                    static_cast<size_t>(column.row_bytes()));
+        into += column.row_bytes();
+    }
+    return (is_bool ? rows.ne(0) : rows).to(to);
+}
+
+// Calls USE with the number of each row of COLUMN and its integers.
+template <typename Use>
+void for_each_row(const FedColumn& column, int64_t rows, const Use& use) {
+    for (int64_t row = 0; row < rows; ++row) {
+        const at::Tensor values = rows_of(column, {&row, 1}, {column.row_numel}, at::kLong);
+        use(row, std::span(values.const_data_ptr<int64_t>(), static_cast<size_t>(values.numel())));
+    }
+}
 
 std::string described(const storage::SafetensorsEntry& column) {
     return fmt::format("'{}' {} [{}]", printable(column.name), dtype_name(column.dtype),
@@ -141,12 +185,13 @@ class RowSamples final : public Samples {
         if (request.loss.needs_reference()) require_reference(match, request.loss);
         // A file of pairs serves all losses of preferences.
         if (request.loss.is_preference()) match.spare = config::kReferenceArgument;
-        const std::vector<size_t> column_of = match_columns(match);
+        const std::vector<size_t> column_of = matched(match);
         for (size_t i = 0; i < column_of.size(); ++i)
             add_input(request, i, file_.columns()[column_of[i]]);
         if (request.has_target() && request.arguments.back().empty())
             target_choice_ = described(file_.columns()[column_of.back()]);
         check_equal_rows(column_of);
+        check_targets(request, column_of);
         if (request.loss.is_preference()) check_pairs(request, column_of);
     }
 
@@ -157,19 +202,13 @@ class RowSamples final : public Samples {
     std::string target_choice() const override { return target_choice_; }
 
     std::vector<c10::IValue> batch(int64_t first, std::span<const int64_t> offsets) const override {
+        std::vector<int64_t> rows(offsets.begin(), offsets.end());
+        for (int64_t& row : rows) row += first;
         std::vector<c10::IValue> tensors;
         for (size_t i = 0; i < inputs_.size(); ++i) {
             std::vector<int64_t> shape = inputs_[i].sample_shape;
             shape.insert(shape.begin(), static_cast<int64_t>(offsets.size()));
-            const at::Tensor rows = at::empty(shape, inputs_[i].dtype);
-            auto* into = static_cast<std::byte*>(rows.mutable_data_ptr());
-            for (const int64_t offset : offsets) {
-                convert_elements(columns_[i].dtype, row(columns_[i], first + offset),
-                                 inputs_[i].dtype, into);
-                into += columns_[i].row_numel *
-                        static_cast<int64_t>(c10::elementSize(inputs_[i].dtype));
-            }
-            tensors.emplace_back(rows);
+            tensors.emplace_back(rows_of(columns_[i], rows, shape, inputs_[i].dtype));
         }
         return tensors;
     }
@@ -179,18 +218,19 @@ class RowSamples final : public Samples {
     void check_indices(size_t input, const IndexLimit& limit) const override {
         const FedColumn& column = columns_[input];
         if (batch_dtype(column.dtype) != c10::ScalarType::Long) return fail_not_indices(input);
-        const int64_t numel = sample_count_ * column.row_numel;
         storage::TokenCounts counts(limit.count);
         bool looks = limit.tokens;
-        for (int64_t i = 0; i < numel; ++i) {
-            const int64_t value = integer_at(column.dtype, column.bytes, i);
-            looks = looks && counts.add(value);
-            if ((value >= 0 && value < limit.count) || value == limit.also) continue;
-            fail(ExitCode::kInput, "{}: column '{}', row {}{}: {} is no {} (0 to {})", path_,
-                 printable(column.name), i / column.row_numel,
-                 column.row_numel == 1 ? "" : fmt::format(", element {}", i % column.row_numel),
-                 value, limit.what, limit.count - 1);
-        }
+        for_each_row(column, sample_count_, [&](int64_t row, std::span<const int64_t> values) {
+            for (size_t i = 0; i < values.size(); ++i) {
+                const int64_t value = values[i];
+                looks = looks && counts.add(value);
+                if ((value >= 0 && value < limit.count) || value == limit.also) continue;
+                fail(ExitCode::kInput, "{}: column '{}', row {}{}: {} is no {} (0 to {})", path_,
+                     printable(column.name), row,
+                     values.size() == 1 ? "" : fmt::format(", element {}", i), value, limit.what,
+                     limit.count - 1);
+            }
+        });
         if (const std::string foreign = looks ? counts.foreign_text() : ""; !foreign.empty())
             log_warn("data", "{}: {}", path_, foreign);
     }
@@ -206,23 +246,16 @@ class RowSamples final : public Samples {
         if (batch_dtype(column.dtype) != c10::ScalarType::Long ||
             inputs_[input].sample_shape.size() != 1)
             return;
-        std::vector<int64_t> numbers(static_cast<size_t>(column.row_numel));
-        for (int64_t row = 0; row < sample_count_; ++row) {
-            for (int64_t i = 0; i < column.row_numel; ++i)
-                numbers[i] = integer_at(column.dtype, column.bytes, row * column.row_numel + i);
+        for_each_row(column, sample_count_, [&](int64_t row, std::span<const int64_t> numbers) {
             const int64_t bad = storage::documents_of_row(numbers).bad;
             if (bad >= 0)
                 fail(ExitCode::kInput, "{}: column '{}', row {}, element {}: {}: {}", path_,
-                     printable(column.name), row, bad, numbers[bad], storage::kBadDocument);
-        }
+                     printable(column.name), row, bad, numbers[static_cast<size_t>(bad)],
+                     storage::kBadDocument);
+        });
     }
 
   private:
-    static std::span<const std::byte> row(const FedColumn& column, int64_t index) {
-        return column.bytes.subspan(static_cast<size_t>(index * column.row_bytes()),
-                                    static_cast<size_t>(column.row_bytes()));
-    }
-
     [[noreturn]] void fail_not_indices(size_t input) const {
         fail(ExitCode::kInput, "{}: column '{}' is {}, but argument '{}' picks rows by integers",
              path_, printable(columns_[input].name), dtype_name(columns_[input].dtype),
@@ -280,6 +313,50 @@ class RowSamples final : public Samples {
                  path_, described(file_.columns()[column_of[i]]), printable(inputs_[i].argument),
                  is_reference ? "[samples, 2]" : "[samples, 2, length]");
         }
+    }
+
+    // Says too how large the tokens are where the columns are not forward's: then the rows may be
+    // of another model.
+    [[nodiscard]] std::vector<size_t> matched(const ColumnMatch& match) const {
+        try {
+            return match_columns(match);
+        } catch (const Error& error) {
+            const auto& columns = file_.columns();
+            const auto tokens =
+                std::ranges::find(columns, kTokensArgument, &storage::SafetensorsEntry::name);
+            if (tokens == columns.end() || tokens->shape.empty() ||
+                batch_dtype(tokens->dtype) != c10::ScalarType::Long)
+                throw;
+            FedColumn column{tokens->name, tokens->dtype, tokens->bytes, 1};
+            for (size_t i = 1; i < tokens->shape.size(); ++i) column.row_numel *= tokens->shape[i];
+            int64_t largest = 0;
+            for_each_row(column, tokens->shape.front(), [&](int64_t, auto values) {
+                for (const int64_t value : values) largest = std::max(largest, value);
+            });
+            fail(
+                error.code(),
+                "{}. The rows have tokens up to {}: a model that knows fewer needs rows of its own "
+                "(`dslaunch data prepare` or `dslaunch tokens bytes`)",
+                error.what(), largest);
+        }
+    }
+
+    void check_targets(const DataRequest& request, std::span<const size_t> column_of) const {
+        const auto column = [&](const char* name) {
+            const auto found = std::ranges::find(request.arguments, name);
+            return found == request.arguments.end()
+                       ? nullptr
+                       : &file_.columns()[column_of[found - request.arguments.begin()]];
+        };
+        const auto* tokens = column(kTokensArgument);
+        const auto* targets = column(kTargetsArgument);
+        if (tokens == nullptr || targets == nullptr || tokens->dtype != targets->dtype ||
+            !std::ranges::equal(tokens->bytes, targets->bytes))
+            return;
+        fail(ExitCode::kInput,
+             "{}: the columns '{}' and '{}' hold the same numbers, so the model would learn to "
+             "repeat each token: {}",
+             path_, printable(tokens->name), printable(targets->name), kShiftAdvice);
     }
 
     void check_equal_rows(std::span<const size_t> column_of) const {

@@ -1,4 +1,4 @@
-#include "runtime/health/gpu_pairs.h"
+#include "runtime/health/health_sweep.h"
 
 #include <fmt/format.h>
 
@@ -60,9 +60,51 @@ class PairSweep {
     static float value(int rank, size_t index) {
         return static_cast<float>((static_cast<size_t>(rank) * 7919 + index) % 65'521);
     }
-    [[nodiscard]] bool goes_on(size_t round, size_t rounds);
-    void measure(int peer);
-    void verify(int peer);
+    [[nodiscard]] bool goes_on(size_t round, size_t rounds) {
+        const bool has_time = SystemClock().now() + options_.limit < options_.deadline;
+        const bool go = agree_with_first(options_, seams_.board, fmt::format("pairs/{}", round),
+                                         "the next round of pairs of GPUs", has_time ? 1 : 0) != 0;
+        if (!go && options_.rank == 0)
+            seams_.report(health::HealthNote{
+                fmt::format("{} of {} rounds of pairs of GPUs are left out for want of time",
+                            rounds - round, rounds)});
+        return go;
+    }
+
+    void measure(int peer) {
+        const std::string name =
+            fmt::format("the GPUs of ranks {} and {}", std::min(options_.rank, peer),
+                        std::max(options_.rank, peer));
+        try {
+            seams_.enter(name, options_.limit + std::chrono::seconds(4));
+            pairs_.exchange_with(peer);
+            const TimePoint begun = SystemClock().now();
+            for (int i = 0; i < kTimes; ++i) pairs_.exchange_with(peer);
+            const Duration took = std::max<Duration>((SystemClock().now() - begun) / kTimes,
+                                                     std::chrono::nanoseconds(1));
+            pairs_.fetch(receive_);
+            verify(peer);
+            const double bytes = static_cast<double>(send_.size() * sizeof(float));
+            const double seconds = std::chrono::duration<double>(took).count();
+            if (options_.rank < peer)
+                seams_.report(health::GpuPairSample{options_.rank, peer,
+                                                    static_cast<int64_t>(bytes / seconds)});
+        } catch (const Error& error) {
+            throw Error(error.code(), fmt::format("{}: {}", name, error.what()));
+        }
+    }
+
+    void verify(int peer) {
+        for (size_t i = 0; i < receive_.size(); ++i) {
+            if (receive_[i] == value(peer, i)) continue;
+            return seams_.report(health::HealthFault{
+                options_.rank,
+                fmt::format(
+                    "rank {} on host {}: from the GPU of rank {}: element {} is {}, it should "
+                    "be {}",
+                    options_.rank, options_.host, peer, i, receive_[i], value(peer, i))});
+        }
+    }
 
     const SweepOptions& options_;
     PairedCollectives& pairs_;
@@ -70,51 +112,6 @@ class PairSweep {
     std::vector<float> send_;
     std::vector<float> receive_;
 };
-
-bool PairSweep::goes_on(size_t round, size_t rounds) {
-    const bool has_time = SystemClock().now() + options_.limit < options_.deadline;
-    const bool go = agree_with_first(options_, seams_.board, fmt::format("pairs/{}", round),
-                                     "the next round of pairs of GPUs", has_time ? 1 : 0) != 0;
-    if (!go && options_.rank == 0)
-        seams_.report(health::HealthNote{
-            fmt::format("{} of {} rounds of pairs of GPUs are left out for want of time",
-                        rounds - round, rounds)});
-    return go;
-}
-
-void PairSweep::measure(int peer) {
-    const std::string name =
-        fmt::format("the GPUs of ranks {} and {}", std::min(options_.rank, peer),
-                    std::max(options_.rank, peer));
-    try {
-        seams_.enter(name, options_.limit + std::chrono::seconds(4));
-        pairs_.exchange_with(peer);
-        const TimePoint begun = SystemClock().now();
-        for (int i = 0; i < kTimes; ++i) pairs_.exchange_with(peer);
-        const Duration took =
-            std::max<Duration>((SystemClock().now() - begun) / kTimes, std::chrono::nanoseconds(1));
-        pairs_.fetch(receive_);
-        verify(peer);
-        const double bytes = static_cast<double>(send_.size() * sizeof(float));
-        const double seconds = std::chrono::duration<double>(took).count();
-        if (options_.rank < peer)
-            seams_.report(
-                health::GpuPairSample{options_.rank, peer, static_cast<int64_t>(bytes / seconds)});
-    } catch (const Error& error) {
-        throw Error(error.code(), fmt::format("{}: {}", name, error.what()));
-    }
-}
-
-void PairSweep::verify(int peer) {
-    for (size_t i = 0; i < receive_.size(); ++i) {
-        if (receive_[i] == value(peer, i)) continue;
-        return seams_.report(health::HealthFault{
-            options_.rank,
-            fmt::format("rank {} on host {}: from the GPU of rank {}: element {} is {}, it should "
-                        "be {}",
-                        options_.rank, options_.host, peer, i, receive_[i], value(peer, i))});
-    }
-}
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-#include "runtime/health/health_device.h"
+#include "runtime/health/health_sweep.h"
 
 #include <functional>
 
@@ -53,9 +53,33 @@ class DeviceHealthCollectives final : public PairedCollectives {
         return backend_.allocate(Bytes{numel * int64_t{sizeof(float)}}, "a health check");
     }
     static DeviceBuffer buffer_of(const device::Memory& memory) {
-        return {memory.bytes().data(), std::ssize(memory.floats()), DeviceDtype::kFloat32};
+        return {memory.bytes().data(), std::ssize(memory.floats()), DType::kF32};
     }
-    void start(health::HealthOp op);
+    void start(health::HealthOp op) {
+        if (op != health::HealthOp::kBarrier)
+            in_place_ = op == health::HealthOp::kBroadcast || op == health::HealthOp::kAllReduce;
+        const auto exchange = [&](DeviceExchange kind) {
+            return communicator_.exchange(kind, buffer_of(send_), buffer_of(receive_));
+        };
+        switch (op) {
+            case health::HealthOp::kBroadcast:
+                return communicator_.broadcast(buffer_of(send_), 0);
+            case health::HealthOp::kBarrier:
+                return communicator_.all_reduce(buffer_of(flag_), DeviceReduction::kSum);
+            case health::HealthOp::kAllReduce:
+                return communicator_.all_reduce(buffer_of(send_), DeviceReduction::kSum);
+            case health::HealthOp::kSendReceive:
+                return exchange(DeviceExchange::kSendReceive);
+            case health::HealthOp::kAllGather:
+                return exchange(DeviceExchange::kAllGather);
+            case health::HealthOp::kReduceScatter:
+                return exchange(DeviceExchange::kReduceScatter);
+            case health::HealthOp::kAllToAll:
+                return exchange(DeviceExchange::kAllToAll);
+        }
+        DSL_CHECK(false, "operation {}", static_cast<int>(op));
+    }
+
     void run_on_stream(const char* what, const std::function<void()>& start) {
         backend_.compute().stream()->record(*loaded_);
         backend_.communication().stream()->wait(*loaded_);
@@ -77,31 +101,6 @@ class DeviceHealthCollectives final : public PairedCollectives {
     device::Memory receive_;
     bool in_place_ = false;
 };
-
-void DeviceHealthCollectives::start(health::HealthOp op) {
-    if (op != health::HealthOp::kBarrier)
-        in_place_ = op == health::HealthOp::kBroadcast || op == health::HealthOp::kAllReduce;
-    const auto exchange = [&](DeviceExchange kind) {
-        return communicator_.exchange(kind, buffer_of(send_), buffer_of(receive_));
-    };
-    switch (op) {
-        case health::HealthOp::kBroadcast:
-            return communicator_.broadcast(buffer_of(send_), 0);
-        case health::HealthOp::kBarrier:
-            return communicator_.all_reduce(buffer_of(flag_), DeviceReduction::kSum);
-        case health::HealthOp::kAllReduce:
-            return communicator_.all_reduce(buffer_of(send_), DeviceReduction::kSum);
-        case health::HealthOp::kSendReceive:
-            return exchange(DeviceExchange::kSendReceive);
-        case health::HealthOp::kAllGather:
-            return exchange(DeviceExchange::kAllGather);
-        case health::HealthOp::kReduceScatter:
-            return exchange(DeviceExchange::kReduceScatter);
-        case health::HealthOp::kAllToAll:
-            return exchange(DeviceExchange::kAllToAll);
-    }
-    DSL_CHECK(false, "operation {}", static_cast<int>(op));
-}
 
 }  // namespace
 

@@ -57,11 +57,94 @@ class Sweep {
     }
 
   private:
-    void run_row(health::HealthOp op, int64_t bytes);
-    [[nodiscard]] int64_t agree(const char* what, int64_t proposal);
-    Duration run_once(health::HealthOp op, const SweepShape& shape, int64_t iteration);
-    void verify(health::HealthOp op, const SweepPlace& place, int64_t bytes);
-    [[nodiscard]] bool has_time_for(int64_t bytes) const;
+    void run_row(health::HealthOp op, int64_t bytes) {
+        ++row_;
+        const std::string name =
+            bytes == 0 ? health::health_op_name(op)
+                       : fmt::format("{} of {} bytes", health::health_op_name(op), bytes);
+        seams_.enter(name, options_.limit + std::chrono::seconds(4));
+        if (agree("go", has_time_for(bytes) ? 1 : 0) == 0) {
+            if (options_.rank == 0)
+                seams_.report(
+                    health::HealthNote{fmt::format("{} is left out: the size before took {:.1f} s",
+                                                   name, to_milliseconds(last_) / 1000)});
+            return;
+        }
+        const SweepShape shape = sweep_shape(op, bytes, options_.world_size);
+        told_ = false;
+        try {
+            last_ = run_once(op, shape, 0);  // connections and buffers are made here
+            last_bytes_ = bytes;
+            const int64_t wanted = std::clamp<int64_t>(
+                options_.row_time / std::max<Duration>(last_, std::chrono::microseconds(1)), 1,
+                options_.iterations_max);
+            const int64_t iterations = agree("times", wanted);
+            Duration total{};
+            for (int64_t i = 1; i <= iterations; ++i) {
+                seams_.enter(name, options_.limit + std::chrono::seconds(4));
+                total += run_once(op, shape, i);
+            }
+            last_ = total / iterations;
+            seams_.report(health::HealthTiming{op, shape.bytes, iterations, last_.count()});
+        } catch (const Error& error) {
+            throw Error(error.code(), fmt::format("{}: {}", name, error.what()));
+        }
+    }
+
+    [[nodiscard]] int64_t agree(const char* what, int64_t proposal) {
+        return agree_with_first(options_, seams_.board, fmt::format("sweep/{}/{}", row_, what),
+                                "the next operation", proposal);
+    }
+    Duration run_once(health::HealthOp op, const SweepShape& shape, int64_t iteration) {
+        SweepPlace place{options_.rank, options_.world_size, iteration, 0};
+        place.part_numel =
+            std::max(shape.send_numel, shape.receive_numel) / std::max(options_.world_size, 1);
+        send_.resize(static_cast<size_t>(shape.send_numel));
+        for (size_t i = 0; i < send_.size(); ++i)
+            send_[i] = sent_value(op, place, static_cast<int64_t>(i));
+        seams_.collectives.load(send_, shape.receive_numel);
+        // All ranks begin together, so the time is the operation's, not the last rank's filling of
+        // its buffer.
+        if (op != health::HealthOp::kBarrier) seams_.collectives.run(health::HealthOp::kBarrier);
+        const TimePoint begun = SystemClock().now();
+        seams_.collectives.run(op);
+        const Duration took = SystemClock().now() - begun;
+        receive_.assign(static_cast<size_t>(shape.receive_numel), -1);
+        if (op == health::HealthOp::kBarrier) return took;
+        seams_.collectives.fetch(receive_);
+        verify(op, place, shape.bytes);
+        return took;
+    }
+
+    void verify(health::HealthOp op, const SweepPlace& place, int64_t bytes) {
+        int64_t wrong = 0;
+        int64_t first = 0;
+        for (int64_t i = 0; i < std::ssize(receive_); ++i) {
+            if (receive_[i] == expected_value(op, place, i)) continue;
+            if (wrong++ == 0) first = i;
+        }
+        if (wrong == 0 || told_) return;
+        told_ = true;
+        seams_.report(health::HealthFault{
+            options_.rank,
+            fmt::format(
+                "rank {} on host {}: {} of {} bytes, iteration {}: element {} is {}, it should "
+                "be {}; {} of {} are wrong",
+                options_.rank, options_.host, health::health_op_name(op), bytes, place.iteration,
+                first, receive_[first], expected_value(op, place, first), wrong, receive_.size())});
+    }
+
+    [[nodiscard]] bool has_time_for(int64_t bytes) const {
+        // Small messages are all latency, so their time says little about larger ones.
+        const double growth = last_bytes_ >= kTellingBytes && bytes > last_bytes_
+                                  ? static_cast<double>(bytes) / static_cast<double>(last_bytes_)
+                                  : 1;
+        const double expected = static_cast<double>(last_.count()) * growth;
+        const Duration left = options_.deadline - SystemClock().now();
+        const double allowed =
+            static_cast<double>(std::min<Duration>(options_.limit, left).count());
+        return expected < allowed / 2;
+    }
 
     const SweepOptions& options_;
     const SweepSeams& seams_;
@@ -72,95 +155,6 @@ class Sweep {
     std::vector<float> send_;
     std::vector<float> receive_;
 };
-
-int64_t Sweep::agree(const char* what, int64_t proposal) {
-    return agree_with_first(options_, seams_.board, fmt::format("sweep/{}/{}", row_, what),
-                            "the next operation", proposal);
-}
-
-bool Sweep::has_time_for(int64_t bytes) const {
-    // Small messages are all latency, so their time says little about larger ones.
-    const double growth = last_bytes_ >= kTellingBytes && bytes > last_bytes_
-                              ? static_cast<double>(bytes) / static_cast<double>(last_bytes_)
-                              : 1;
-    const double expected = static_cast<double>(last_.count()) * growth;
-    const Duration left = options_.deadline - SystemClock().now();
-    const double allowed = static_cast<double>(std::min<Duration>(options_.limit, left).count());
-    return expected < allowed / 2;
-}
-
-void Sweep::run_row(health::HealthOp op, int64_t bytes) {
-    ++row_;
-    const std::string name = bytes == 0
-                                 ? health::health_op_name(op)
-                                 : fmt::format("{} of {} bytes", health::health_op_name(op), bytes);
-    seams_.enter(name, options_.limit + std::chrono::seconds(4));
-    if (agree("go", has_time_for(bytes) ? 1 : 0) == 0) {
-        if (options_.rank == 0)
-            seams_.report(
-                health::HealthNote{fmt::format("{} is left out: the size before took {:.1f} s",
-                                               name, to_milliseconds(last_) / 1000)});
-        return;
-    }
-    const SweepShape shape = sweep_shape(op, bytes, options_.world_size);
-    told_ = false;
-    try {
-        last_ = run_once(op, shape, 0);  // connections and buffers are made here
-        last_bytes_ = bytes;
-        const int64_t wanted = std::clamp<int64_t>(
-            options_.row_time / std::max<Duration>(last_, std::chrono::microseconds(1)), 1,
-            options_.iterations_max);
-        const int64_t iterations = agree("times", wanted);
-        Duration total{};
-        for (int64_t i = 1; i <= iterations; ++i) {
-            seams_.enter(name, options_.limit + std::chrono::seconds(4));
-            total += run_once(op, shape, i);
-        }
-        last_ = total / iterations;
-        seams_.report(health::HealthTiming{op, shape.bytes, iterations, last_.count()});
-    } catch (const Error& error) {
-        throw Error(error.code(), fmt::format("{}: {}", name, error.what()));
-    }
-}
-
-Duration Sweep::run_once(health::HealthOp op, const SweepShape& shape, int64_t iteration) {
-    SweepPlace place{options_.rank, options_.world_size, iteration, 0};
-    place.part_numel =
-        std::max(shape.send_numel, shape.receive_numel) / std::max(options_.world_size, 1);
-    send_.resize(static_cast<size_t>(shape.send_numel));
-    for (size_t i = 0; i < send_.size(); ++i)
-        send_[i] = sent_value(op, place, static_cast<int64_t>(i));
-    seams_.collectives.load(send_, shape.receive_numel);
-    // All ranks begin together, so the time is the operation's, not the last rank's filling of its
-    // buffer.
-    if (op != health::HealthOp::kBarrier) seams_.collectives.run(health::HealthOp::kBarrier);
-    const TimePoint begun = SystemClock().now();
-    seams_.collectives.run(op);
-    const Duration took = SystemClock().now() - begun;
-    receive_.assign(static_cast<size_t>(shape.receive_numel), -1);
-    if (op == health::HealthOp::kBarrier) return took;
-    seams_.collectives.fetch(receive_);
-    verify(op, place, shape.bytes);
-    return took;
-}
-
-void Sweep::verify(health::HealthOp op, const SweepPlace& place, int64_t bytes) {
-    int64_t wrong = 0;
-    int64_t first = 0;
-    for (int64_t i = 0; i < std::ssize(receive_); ++i) {
-        if (receive_[i] == expected_value(op, place, i)) continue;
-        if (wrong++ == 0) first = i;
-    }
-    if (wrong == 0 || told_) return;
-    told_ = true;
-    seams_.report(health::HealthFault{
-        options_.rank,
-        fmt::format("rank {} on host {}: {} of {} bytes, iteration {}: element {} is {}, it should "
-                    "be {}; {} of {} are wrong",
-                    options_.rank, options_.host, health::health_op_name(op), bytes,
-                    place.iteration, first, receive_[first], expected_value(op, place, first),
-                    wrong, receive_.size())});
-}
 
 }  // namespace
 

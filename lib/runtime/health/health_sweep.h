@@ -1,17 +1,19 @@
-// The verified operations of `dslaunch health`: every operation at every size, warmed up and timed.
-// Each received element is compared with a closed form of its rank, its index and the iteration.
-// Data path: health collectives -> [here] -> health record. One thread, which blocks.
+// The verified operations of `dslaunch health`: every operation at every size, and every pair of
+// GPUs, warmed up and timed. Each received element is compared with a closed form of its rank, its
+// index and the iteration. Data path: health collectives -> [here] -> health record. One thread,
+// which blocks.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "health/health_record.h"
 #include "runtime/comm/board.h"
-#include "runtime/comm/health_collectives.h"
+#include "runtime/comm/device_backend.h"
 
 namespace dslaunch::runtime {
 
@@ -42,6 +44,19 @@ struct SweepSeams {
 // with its index, its value and the expected one. Rank 0 decides for all how often each size is
 // run. Throws the collectives' errors, naming operation and size.
 void sweep_operations(const SweepOptions& options, const SweepSeams& seams);
+
+// Tries every pair of GPUs, in rounds in which each GPU has one partner: both send to each other at
+// the same time. The lower rank of a pair reports its rate, each rank its wrong elements as a
+// fault. SEAMS' collectives are PAIRS. Rank 0 decides for all when there is no time for more
+// rounds, and says so. Throws the collectives' errors, naming the ranks.
+void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, const SweepSeams& seams,
+                     int64_t bytes = int64_t{64} << 20);
+
+// Makes the operations over a GPU's backend: NCCL in the plugin, memory in the test's fake.
+// COMMUNICATOR is BACKEND's, of all ranks. Both must outlive the result. An operation that takes
+// longer than TIME_LIMIT throws Error{kHang}.
+[[nodiscard]] std::unique_ptr<PairedCollectives> make_device_health_collectives(
+    DeviceBackend& backend, DeviceCommunicator& communicator, Duration time_limit);
 
 // The sent and the expected elements are pure functions, exact in fp32.
 struct SweepShape {

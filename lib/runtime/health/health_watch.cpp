@@ -11,16 +11,7 @@ HealthWatch::HealthWatch(Duration whole, std::function<void(const std::string&)>
       whole_(whole),
       whole_deadline_(SystemClock().now() + whole),
       step_deadline_(whole_deadline_),
-      thread_([this] { watch(); }) {}
-
-HealthWatch::~HealthWatch() {
-    {
-        const std::lock_guard lock(mutex_);
-        stopping_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-}
+      thread_([this](const std::stop_token& stop) { watch(stop); }) {}
 
 void HealthWatch::enter(const std::string& where, Duration limit) {
     const std::lock_guard lock(mutex_);
@@ -41,9 +32,9 @@ uint64_t HealthWatch::steps_done() const {
     return steps_;
 }
 
-void HealthWatch::watch() {
+void HealthWatch::watch(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    while (!stopping_) {
+    while (!stop.stop_requested()) {
         const TimePoint now = SystemClock().now();
         if (now >= whole_deadline_ || now >= step_deadline_) {
             const bool whole = now >= whole_deadline_;
@@ -55,7 +46,9 @@ void HealthWatch::watch() {
             on_late_(why);
             return;
         }
-        changed_.wait_until(lock, std::min(whole_deadline_, step_deadline_));
+        const uint64_t seen = steps_;
+        changed_.wait_until(lock, stop, std::min(whole_deadline_, step_deadline_),
+                            [&] { return steps_ != seen; });
     }
 }
 

@@ -19,7 +19,6 @@ class HealthWatch {
     HealthWatch(Duration whole, std::function<void(const std::string& why)> on_late);
     HealthWatch(const HealthWatch&) = delete;
     HealthWatch& operator=(const HealthWatch&) = delete;
-    ~HealthWatch();
 
     // A step begins, and the previous one is over.
     void enter(const std::string& where, Duration limit);
@@ -28,19 +27,18 @@ class HealthWatch {
     [[nodiscard]] TimePoint deadline() const { return whole_deadline_; }
 
   private:
-    void watch();
+    void watch(const std::stop_token& stop);
 
     std::function<void(const std::string&)> on_late_;
     Duration whole_;
     TimePoint whole_deadline_;
     mutable std::mutex mutex_;  // guards the members below
-    std::condition_variable changed_;
+    std::condition_variable_any changed_;
     std::string where_ = "setting up";
     Duration limit_{};
     TimePoint step_deadline_;
     uint64_t steps_ = 0;
-    bool stopping_ = false;
-    std::thread thread_;  // started last
+    std::jthread thread_;  // started last
 };
 
 }  // namespace dslaunch::runtime

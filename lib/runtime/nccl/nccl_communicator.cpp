@@ -12,31 +12,9 @@ namespace dslaunch::runtime {
 
 namespace {
 
-ncclDataType_t nccl_type(DeviceDtype dtype) {
-    switch (dtype) {
-        case DeviceDtype::kFloat32:
-            return ncclFloat32;
-        case DeviceDtype::kFloat16:
-            return ncclFloat16;
-        case DeviceDtype::kBfloat16:
-            return ncclBfloat16;
-        case DeviceDtype::kByte:
-            return ncclUint8;
-    }
-    DSL_CHECK(false, "device dtype {}", static_cast<int>(dtype));
-}
-
-int64_t bytes_of(DeviceDtype dtype) {
-    switch (dtype) {
-        case DeviceDtype::kFloat32:
-            return 4;
-        case DeviceDtype::kFloat16:
-        case DeviceDtype::kBfloat16:
-            return 2;
-        case DeviceDtype::kByte:
-            return 1;
-    }
-    DSL_CHECK(false, "device dtype {}", static_cast<int>(dtype));
+ncclDataType_t nccl_type(DType dtype) {
+    DSL_CHECK(dtype == DType::kF32 || dtype == DType::kU8, "a buffer of {}", dtype_name(dtype));
+    return dtype == DType::kF32 ? ncclFloat32 : ncclUint8;
 }
 
 // A communicator that does not block may answer any call with ncclInProgress.
@@ -116,20 +94,19 @@ void NcclCommunicator::wait_until_started(const char* what) {
     }
 }
 
-void NcclCommunicator::all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction,
-                                  cudaStream_t stream) {
+void NcclCommunicator::all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) {
     // ncclAvg divides once, after the sum.
     const ncclRedOp_t operation = reduction == DeviceReduction::kMean ? ncclAvg : ncclSum;
     start("all-reduce", [&](ncclComm_t communicator) {
         return ncclAllReduce(buffer.data, buffer.data, static_cast<size_t>(buffer.numel),
-                             nccl_type(buffer.dtype), operation, communicator, stream);
+                             nccl_type(buffer.dtype), operation, communicator, stream_);
     });
 }
 
-void NcclCommunicator::broadcast(const DeviceBuffer& buffer, int root, cudaStream_t stream) {
+void NcclCommunicator::broadcast(const DeviceBuffer& buffer, int root) {
     start("broadcast", [&](ncclComm_t communicator) {
         return ncclBroadcast(buffer.data, buffer.data, static_cast<size_t>(buffer.numel),
-                             nccl_type(buffer.dtype), root, communicator, stream);
+                             nccl_type(buffer.dtype), root, communicator, stream_);
     });
 }
 
@@ -158,53 +135,53 @@ bool NcclCommunicator::are_even_parts(std::span<const NodeRange> ranges) const {
 }
 
 void NcclCommunicator::reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
-                                     std::span<const NodeRange> ranges, cudaStream_t stream) {
+                                     std::span<const NodeRange> ranges) {
     const ncclRedOp_t operation = reduction == DeviceReduction::kMean ? ncclAvg : ncclSum;
     auto* const data = static_cast<std::byte*>(buffer.data);
     const ncclDataType_t type = nccl_type(buffer.dtype);
-    const int64_t element = bytes_of(buffer.dtype);
+    const int64_t element = dtype_bytes(buffer.dtype);
     if (are_even_parts(ranges)) {
         const auto numel = static_cast<size_t>(ranges.front().range.numel);
         std::byte* const own = data + ranges[group_.rank].range.begin * element;
         return start("reduce-scatter", [&](ncclComm_t communicator) {
             return ncclReduceScatter(data + ranges.front().range.begin * element, own, numel, type,
-                                     operation, communicator, stream);
+                                     operation, communicator, stream_);
         });
     }
     start_group("reduction", ranges, [&](ncclComm_t communicator, const NodeRange& range) {
         std::byte* const at = data + range.range.begin * element;
         const auto numel = static_cast<size_t>(range.range.numel);
         if (range.node == kEveryNode)
-            return ncclAllReduce(at, at, numel, type, operation, communicator, stream);
-        return ncclReduce(at, at, numel, type, operation, range.node, communicator, stream);
+            return ncclAllReduce(at, at, numel, type, operation, communicator, stream_);
+        return ncclReduce(at, at, numel, type, operation, range.node, communicator, stream_);
     });
 }
 
-void NcclCommunicator::gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges,
-                                     cudaStream_t stream) {
+void NcclCommunicator::gather_ranges(const DeviceBuffer& buffer,
+                                     std::span<const NodeRange> ranges) {
     auto* const data = static_cast<std::byte*>(buffer.data);
     const ncclDataType_t type = nccl_type(buffer.dtype);
-    const int64_t element = bytes_of(buffer.dtype);
+    const int64_t element = dtype_bytes(buffer.dtype);
     if (are_even_parts(ranges)) {
         const auto numel = static_cast<size_t>(ranges.front().range.numel);
         const std::byte* const own = data + ranges[group_.rank].range.begin * element;
         return start("all-gather", [&](ncclComm_t communicator) {
             return ncclAllGather(own, data + ranges.front().range.begin * element, numel, type,
-                                 communicator, stream);
+                                 communicator, stream_);
         });
     }
     start_group("gather", ranges, [&](ncclComm_t communicator, const NodeRange& range) {
         if (range.node == kEveryNode) return ncclSuccess;
         std::byte* const at = data + range.range.begin * element;
         return ncclBroadcast(at, at, static_cast<size_t>(range.range.numel), type, range.node,
-                             communicator, stream);
+                             communicator, stream_);
     });
 }
 
 // Sends to the next rank of the ring, or part r to rank r, in one group so that no order can block.
 ncclResult_t NcclCommunicator::exchange_parts(DeviceExchange kind, const DeviceBuffer& send,
-                                              const DeviceBuffer& receive, ncclComm_t communicator,
-                                              cudaStream_t stream) const {
+                                              const DeviceBuffer& receive,
+                                              ncclComm_t communicator) const {
     const int world_size = group_.world_size;
     const bool ring = kind == DeviceExchange::kSendReceive;
     const auto part = static_cast<size_t>(ring ? send.numel : send.numel / world_size);
@@ -216,47 +193,48 @@ ncclResult_t NcclCommunicator::exchange_parts(DeviceExchange kind, const DeviceB
             const int from = ring ? (group_.rank + world_size - 1) % world_size : i;
             const size_t offset = ring ? 0 : static_cast<size_t>(i) * part;
             result = ncclSend(static_cast<const float*>(send.data) + offset, part, type, to,
-                              communicator, stream);
+                              communicator, stream_);
             if (has_started(result))
                 result = ncclRecv(static_cast<float*>(receive.data) + offset, part, type, from,
-                                  communicator, stream);
+                                  communicator, stream_);
         }
         return result;
     });
 }
 
 void NcclCommunicator::exchange(DeviceExchange kind, const DeviceBuffer& send,
-                                const DeviceBuffer& receive, cudaStream_t stream) {
-    DSL_CHECK(send.dtype == DeviceDtype::kFloat32 && receive.dtype == DeviceDtype::kFloat32,
-              "an exchange of dtype {}", static_cast<int>(send.dtype));
+                                const DeviceBuffer& receive) {
+    DSL_CHECK(send.dtype == DType::kF32 && receive.dtype == DType::kF32, "an exchange of dtype {}",
+              static_cast<int>(send.dtype));
     start("exchange", [&](ncclComm_t communicator) {
         switch (kind) {
             case DeviceExchange::kSendReceive:
             case DeviceExchange::kAllToAll:
-                return exchange_parts(kind, send, receive, communicator, stream);
+                return exchange_parts(kind, send, receive, communicator);
             case DeviceExchange::kAllGather:
                 return ncclAllGather(send.data, receive.data, static_cast<size_t>(send.numel),
-                                     ncclFloat32, communicator, stream);
+                                     ncclFloat32, communicator, stream_);
             case DeviceExchange::kReduceScatter:
                 return ncclReduceScatter(send.data, receive.data,
                                          static_cast<size_t>(receive.numel), ncclFloat32, ncclSum,
-                                         communicator, stream);
+                                         communicator, stream_);
         }
         DSL_CHECK(false, "exchange {}", static_cast<int>(kind));
     });
 }
 
 void NcclCommunicator::exchange_with(int peer, const DeviceBuffer& send,
-                                     const DeviceBuffer& receive, cudaStream_t stream) {
+                                     const DeviceBuffer& receive) {
     DSL_CHECK(send.numel == receive.numel && send.dtype == receive.dtype, "{} elements for {}",
               send.numel, receive.numel);
     const auto numel = static_cast<size_t>(send.numel);
     start("exchange", [&](ncclComm_t communicator) {
         return in_group([&] {
             const ncclResult_t result =
-                ncclSend(send.data, numel, nccl_type(send.dtype), peer, communicator, stream);
+                ncclSend(send.data, numel, nccl_type(send.dtype), peer, communicator, stream_);
             if (!has_started(result)) return result;
-            return ncclRecv(receive.data, numel, nccl_type(send.dtype), peer, communicator, stream);
+            return ncclRecv(receive.data, numel, nccl_type(send.dtype), peer, communicator,
+                            stream_);
         });
     });
 }

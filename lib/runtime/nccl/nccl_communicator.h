@@ -17,30 +17,28 @@
 
 namespace dslaunch::runtime {
 
-class NcclCommunicator {
+class NcclCommunicator final : public DeviceCommunicator {
   public:
-    NcclCommunicator() = default;
+    // The collectives are put on STREAM. REQUIRES: its device is the only one that the process
+    // sees.
+    explicit NcclCommunicator(cudaStream_t stream) : stream_(stream) {}
     NcclCommunicator(const NcclCommunicator&) = delete;
     NcclCommunicator& operator=(const NcclCommunicator&) = delete;
-    ~NcclCommunicator() { abort(); }
+    ~NcclCommunicator() override { abort(); }
 
     [[nodiscard]] static std::string make_unique_id();
 
     // Joins a group; also another one, once the last has ended. Throws Error{kPeerLost} or {kHang}.
-    // REQUIRES: the current device is the rank's.
     void join(const DeviceGroup& group);
-    // These functions put the collective on STREAM. REQUIRES: joined.
-    void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction, cudaStream_t stream);
-    void broadcast(const DeviceBuffer& buffer, int root, cudaStream_t stream);
-    // As DeviceBackend's functions of these names.
+    // REQUIRES: joined.
+    void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) override;
+    void broadcast(const DeviceBuffer& buffer, int root) override;
     void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
-                       std::span<const NodeRange> ranges, cudaStream_t stream);
-    void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges,
-                       cudaStream_t stream);
-    void exchange(DeviceExchange kind, const DeviceBuffer& send, const DeviceBuffer& receive,
-                  cudaStream_t stream);
-    void exchange_with(int peer, const DeviceBuffer& send, const DeviceBuffer& receive,
-                       cudaStream_t stream);
+                       std::span<const NodeRange> ranges) override;
+    void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges) override;
+    void exchange(DeviceExchange kind, const DeviceBuffer& send,
+                  const DeviceBuffer& receive) override;
+    void exchange_with(int peer, const DeviceBuffer& send, const DeviceBuffer& receive) override;
     // Ends the communicator when all its work is done, on every rank of the group. Without one it
     // does nothing. Throws as join does; the communicator is aborted then.
     void leave();
@@ -61,9 +59,10 @@ class NcclCommunicator {
     void start_group(const char* what, std::span<const NodeRange> ranges, const InGroup& call);
     [[nodiscard]] bool are_even_parts(std::span<const NodeRange> ranges) const;
     [[nodiscard]] ncclResult_t exchange_parts(DeviceExchange kind, const DeviceBuffer& send,
-                                              const DeviceBuffer& receive, ncclComm_t communicator,
-                                              cudaStream_t stream) const;
+                                              const DeviceBuffer& receive,
+                                              ncclComm_t communicator) const;
 
+    cudaStream_t stream_;
     DeviceGroup group_;
     std::mutex mutex_;  // guards communicator_, and each call with it
     ncclComm_t communicator_ = nullptr;

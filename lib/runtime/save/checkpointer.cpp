@@ -17,7 +17,7 @@
 #include "graph/lower/precision.h"
 #include "graph/memory/memory_order.h"
 #include "runtime/save/files_via_rank0.h"
-#include "storage/checkpoint/manifest_check.h"
+#include "storage/checkpoint/manifest.h"
 
 namespace dslaunch::runtime {
 
@@ -262,8 +262,7 @@ bool Checkpointer::open_folder(Save& save) {
         if (!plan->pieces.empty())
             own += storage::ShardWriter::file_bytes(*plan, save.checkpoint).value;
     Bytes need;
-    for (const std::string& bytes : parts_.collectives->all_gather(std::to_string(own)))
-        need += Bytes{std::stoll(bytes)};
+    for (const int64_t bytes : gather_values(*parts_.collectives, own)) need += Bytes{bytes};
     std::string answer;
     if (first()) {
         save.checkpoint.id = new_id();
@@ -464,10 +463,7 @@ void Checkpointer::give_up(const std::string& why) {
 void Checkpointer::finish() {
     for (;;) {
         thread_.join();
-        std::vector<SavePhase> phases;
-        const char own = static_cast<char>(phase_.load());
-        for (const std::string& phase : parts_.collectives->all_gather({&own, 1}))
-            phases.push_back(static_cast<SavePhase>(phase.at(0)));
+        const std::vector<SavePhase> phases = gather_values(*parts_.collectives, phase_.load());
         if (std::ranges::all_of(phases, [](SavePhase p) { return p == SavePhase::kIdle; })) return;
         advance(phases);
     }

@@ -88,9 +88,7 @@ class Checkpointer {
     void advance(std::span<const SavePhase> ranks);
     // Waits until nothing is under way. Throws as begin() does.
     void finish();
-    // Returns the step of the newest checkpoint that this run has committed or resumed from, -1 if
-    // none. All ranks know it after finish().
-    [[nodiscard]] int64_t saved_step() const { return saved_step_; }
+    // STEP is that of the checkpoint that this run has resumed from.
     void set_saved_step(int64_t step) { saved_step_ = step; }
     // Returns the time from begin() to commit of the save that took longest.
     [[nodiscard]] Duration longest() const { return longest_; }
@@ -132,8 +130,8 @@ class Checkpointer {
     std::vector<int> saved_buffers_;
     std::unique_ptr<Save> save_;
     std::atomic<SavePhase> phase_{SavePhase::kIdle};
-    std::string failure_;  // why this rank's part failed, if phase_ is kFailed
-    int64_t saved_step_ = -1;
+    std::string failure_;      // why this rank's part failed, if phase_ is kFailed
+    int64_t saved_step_ = -1;  // of the newest checkpoint, committed or resumed from; -1: none
     Duration longest_{0};
     SmallThread thread_;
 };

@@ -54,4 +54,23 @@ Exchange ExchangeSchedule::next_zero_one() {
     return meets ? Exchange::kMoves : Exchange::kNone;
 }
 
+plan::LagPlan lag_of(const config::LaggingConfig& config, int64_t update) {
+    plan::LagPlan plan;
+    if (!config.on) return plan;
+    plan.on = true;
+    plan.overlaps = config.overlap;
+    plan.important = config.topk_ratio;
+    const int64_t past = update - std::max<int64_t>(1, config.warm_up_steps);
+    plan.selects = past >= 0 && past % config.select_interval == 0;
+    if (past <= 0) return plan;
+    const int64_t interval = config.update_interval;
+    const bool ends = past % interval == 0;
+    plan.kind = ends ? plan::Lag::kWhole : plan::Lag::kPartial;
+    if (!config.overlap) return plan;
+    const bool begins = past > 1 && (past - 1) % interval == 0;
+    plan.kind = begins ? plan::Lag::kLate : plan::Lag::kPartial;
+    plan.fills = ends;
+    return plan;
+}
+
 }  // namespace dslaunch::runtime

@@ -1,15 +1,16 @@
-// What hosts tell each other in each update of 1-bit Adam, 1-bit LAMB and 0/1 Adam; other
-// optimizers exchange gradients in full in all of them. A function of the number of the update
-// alone, so a resumed run goes on where it was. Sources: Tang et al. 2021 (1-bit Adam), algorithm
-// 1; Li et al. 2021 (1-bit LAMB), algorithm 2; Lu et al. 2022 (0/1 Adam), algorithm 1, with
-// DeepSpeed's intervals, which double. Data path: run config -> [here] -> step plans, ZeRO state.
-// No LibTorch. One thread.
+// What hosts tell each other in each update of 1-bit Adam, 1-bit LAMB and 0/1 Adam, while other
+// optimizers exchange gradients in full in all of them; and what each update updates where updates
+// may lag. Functions of the number of the update alone, so a resumed run goes on where it was.
+// Sources: Tang et al. 2021 (1-bit Adam), algorithm 1; Li et al. 2021 (1-bit LAMB), algorithm 2; Lu
+// et al. 2022 (0/1 Adam), algorithm 1, with DeepSpeed's intervals, which double. Data path: run
+// config -> [here] -> step plans, ZeRO state. No LibTorch. One thread.
 #pragma once
 
 #include <cstdint>
 
 #include "config/run/run_config.h"
 #include "plan/exchange/exchange.h"
+#include "plan/step/lagging.h"
 
 namespace dslaunch::runtime {
 
@@ -43,5 +44,11 @@ class ExchangeSchedule {
     int64_t local_interval_ = 1;
     int64_t local_uses_ = 0;
 };
+
+// Returns what UPDATE, from 1, updates where updates may lag (ZenFlow). The first ones, one at
+// least, update everything. Important units are chosen by the last of these and by the last step of
+// every select_interval after it. The rest is updated in the last step of every update_interval,
+// or, late, in the one after that.
+[[nodiscard]] plan::LagPlan lag_of(const config::LaggingConfig& config, int64_t update);
 
 }  // namespace dslaunch::runtime

@@ -11,15 +11,11 @@ class ReadableState {
     virtual ~ReadableState() = default;
 
     // Every rank calls it, outside of a step. A rank that passes KEEP may read these parameters of
-    // the model, given by index, through their tensors until let_go(). One hold at a time. By
-    // default parameters are always there.
-    virtual void hold(std::span<const int> parameters, bool keep) {
-        static_cast<void>(parameters);
-        static_cast<void>(keep);
-    }
-    virtual void let_go() {}
+    // the model, given by index, through their tensors until let_go(). One hold at a time.
+    virtual void hold(std::span<const int> parameters, bool keep) = 0;
+    virtual void let_go() = 0;
     // True if parameters are whole only while they are held.
-    [[nodiscard]] virtual bool is_sharded() const { return false; }
+    [[nodiscard]] virtual bool is_sharded() const = 0;
 };
 
 }  // namespace dslaunch::runtime

@@ -35,9 +35,9 @@ class StateAccount {
 
     [[nodiscard]] virtual MemoryAccount memory() const = 0;
     // Returns this rank's traffic, nullopt if it has nothing on disk.
-    [[nodiscard]] virtual std::optional<DiskTraffic> disk_traffic() const { return std::nullopt; }
+    [[nodiscard]] virtual std::optional<DiskTraffic> disk_traffic() const = 0;
     // Returns a summary of the whole run for the log's end, a clause each.
-    [[nodiscard]] virtual std::vector<std::string> summary() const { return {}; }
+    [[nodiscard]] virtual std::vector<std::string> summary() const = 0;
 };
 
 }  // namespace dslaunch::runtime

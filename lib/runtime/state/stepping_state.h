@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 
-#include "base/check.h"
 #include "config/run/scheduler_config.h"
 #include "plan/step/step_plan.h"
 
@@ -40,36 +39,31 @@ class SteppingState {
     virtual void run(const plan::Instruction& instruction) = 0;
     // Returns the lender of gradients' memory in a backward, nullptr for autograd's own. Compute
     // lane.
-    [[nodiscard]] virtual MemoryLender* gradient_memory() { return nullptr; }
+    [[nodiscard]] virtual MemoryLender* gradient_memory() = 0;
     // These calls say that a backward of MICRO_STEP begins, and that SEGMENT's in it is done.
     // Compute lane.
-    virtual void begin_backward(int micro_step) { static_cast<void>(micro_step); }
+    virtual void begin_backward(int micro_step) = 0;
     virtual void end_segment(int segment) = 0;
     // Returns this rank's gradients of a tied bucket, complete. kPost gives the others the values
     // written there. REQUIRES: kTie of the bucket. Compute lane.
-    [[nodiscard]] virtual std::span<float> tied_gradients(int bucket) {
-        DSL_CHECK(false, "bucket {} is tied, in a state that has no stages", bucket);
-    }
+    [[nodiscard]] virtual std::span<float> tied_gradients(int bucket) = 0;
     // Returns the global L2 norm of the last step's mean gradient before clipping, if it was
     // computed.
     [[nodiscard]] virtual std::optional<double> gradient_norm() const = 0;
     // Returns the overflow if the last step was skipped because its gradients were not finite.
-    [[nodiscard]] virtual std::optional<Overflow> overflow() const { return std::nullopt; }
+    [[nodiscard]] virtual std::optional<Overflow> overflow() const = 0;
     // Gives the next steps PLAN, which differs only in the placement of chunks and in what hosts
     // exchange, and must outlive the state. Chunks with another place move. Every rank calls it,
     // between steps. Blocks.
-    virtual void change_plan(const plan::StepPlan& plan) {
-        DSL_CHECK(false, "a state whose placement is fixed is given another plan of rank {}",
-                  plan.rank);
-    }
+    virtual void change_plan(const plan::StepPlan& plan) = 0;
     // Sets who sees every update of an element that this rank writes; null: nobody. The witness
     // must outlive the state. REQUIRES: the values are in the host's memory.
-    virtual void set_witness(UpdateWitness* witness) { static_cast<void>(witness); }
+    virtual void set_witness(UpdateWitness* witness) = 0;
     // Waits until the last step's updates are done on every rank.
     virtual void settle() = 0;
     // Hosts that have stepped on their own come together, so that all hold the same parameters and
-    // states. Every rank calls it, between steps. Blocks. By default they are never apart.
-    virtual void meet() {}
+    // states. Every rank calls it, between steps. Blocks.
+    virtual void meet() = 0;
 };
 
 }  // namespace dslaunch::runtime

@@ -26,26 +26,18 @@ class BetweenSteps {
     // step makes unless it is skipped, from 1. Returns the step's plan if it is not that of the
     // step before, else null, the same on all ranks. The plan must outlive the trainer and differs
     // only in what hosts exchange.
-    [[nodiscard]] virtual const plan::StepPlan* before_step(int64_t update) {
-        static_cast<void>(update);
-        return nullptr;
-    }
+    [[nodiscard]] virtual const plan::StepPlan* before_step(int64_t /*update*/) { return nullptr; }
     // Called after each step with its LOSS, the mean over all micro batches; SKIPPED: gradients
     // that were not finite, so that nothing was updated.
-    virtual void end_step(int64_t step, double loss, bool skipped) {
-        static_cast<void>(step);
-        static_cast<void>(loss);
-        static_cast<void>(skipped);
-    }
+    virtual void end_step(int64_t /*step*/, double /*loss*/, bool /*skipped*/) {}
     // Called after a step that is not the last, while nothing is being saved. Returns another plan
     // for the next steps, or null to keep the plan, the same on all ranks. The plan must outlive
     // the trainer and differs only in the placement of chunks.
-    [[nodiscard]] virtual const plan::StepPlan* after_step(const StepRun& run) {
-        static_cast<void>(run);
+    [[nodiscard]] virtual const plan::StepPlan* after_step(const StepRun& /*run*/) {
         return nullptr;
     }
     // Called on rank 0 after the step that the config traces.
-    virtual void trace_step(const StepRun& run) { static_cast<void>(run); }
+    virtual void trace_step(const StepRun& /*run*/) {}
 };
 
 }  // namespace dslaunch::runtime

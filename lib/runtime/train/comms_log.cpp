@@ -9,24 +9,16 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/text/text_table.h"
+#include "runtime/train/step_links.h"
 
 namespace dslaunch::runtime {
 
 namespace {
 
-// The operation of an instruction by which ranks exchange something.
+// Returns the operation of an instruction by which ranks exchange something.
 std::optional<TrafficKind> operation_of(plan::Op op) {
-    switch (op) {
-        case plan::Op::kReduce:
-        case plan::Op::kTie:
-        case plan::Op::kGather:
-        case plan::Op::kNorm:
-        case plan::Op::kSend:
-        case plan::Op::kReceive:
-            return plan::traffic_kind(op);
-        default:
-            return std::nullopt;
-    }
+    const TrafficKind kind = plan::traffic_kind(op);
+    return is_planned(kind) && op != plan::Op::kExchange ? std::optional(kind) : std::nullopt;
 }
 
 double gigabytes_per_s(double bytes, Duration time) {

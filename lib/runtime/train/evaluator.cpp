@@ -134,9 +134,9 @@ EvalShare Evaluator::run(const std::function<void(double share)>& tell) {
     const std::vector<at::Tensor> own = parts_.buffers->copy();
     parts_.buffers->broadcast();
     if (parts_.writable != nullptr)
-        ParameterWriter(*parts_.segmented, *parts_.writable, parts_.is_written_here).run();
-    const EvalPlan plan({held_out_.rows(), parts_.config->batch.micro_rows,
-                         parts_.config->batch.data_parallel_size, parts_.rank});
+        write_parameters(*parts_.segmented, *parts_.writable, parts_.is_written_here);
+    const EvalPlan plan{held_out_.rows(), parts_.config->batch.micro_rows,
+                        parts_.config->batch.data_parallel_size, parts_.rank};
     EvalShare share;
     for (int64_t round = 0; round < plan.round_count(); ++round) {
         if (tell) tell(static_cast<double>(round) / static_cast<double>(plan.round_count()));

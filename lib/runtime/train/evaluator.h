@@ -48,7 +48,7 @@ struct EvaluatorParts {
     ModelBuffers* buffers = nullptr;
     ReadableState* state = nullptr;
     // Takes what forward writes into trained parameters; null: nothing is written.
-    // IS_WRITTEN_HERE as for ParameterWriter.
+    // IS_WRITTEN_HERE as for write_parameters().
     WritableState* writable = nullptr;
     std::function<bool(int parameter)> is_written_here = {};
     c10::Device device = c10::kCPU;  // where STATE holds parameters, and buffers are

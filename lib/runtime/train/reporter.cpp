@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <condition_variable>
 #include <mutex>
 
 #include "base/fd.h"
@@ -113,6 +115,19 @@ std::unique_ptr<Reporter> make_control_reporter(int control_fd) {
 
 std::unique_ptr<Reporter> make_file_reporter(const std::string& output) {
     return std::make_unique<FileReporter>(output);
+}
+
+std::jthread send_heartbeats(Reporter& reporter, Duration interval,
+                             std::function<launch::Heartbeat()> where) {
+    return std::jthread([&reporter, interval, where = std::move(where)](std::stop_token stop) {
+        std::mutex mutex;
+        std::condition_variable_any stopped;
+        std::unique_lock lock(mutex);
+        while (!stop.stop_requested()) {
+            reporter.heartbeat(where());
+            stopped.wait_for(lock, stop, interval, [] { return false; });
+        }
+    });
 }
 
 }  // namespace dslaunch::runtime

@@ -3,14 +3,14 @@
 // Threads: any; one line is one frame or one write.
 #pragma once
 
-#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
-#include "base/fd.h"
 
 namespace dslaunch::launch {
 struct Heartbeat;
@@ -45,5 +45,12 @@ class Reporter {
 // Works without an agent: metrics and run.json go under OUTPUT (empty: nowhere), progress to log
 // lines. SIGTERM ends the process. Throws Error{kDisk} if OUTPUT cannot be written.
 [[nodiscard]] std::unique_ptr<Reporter> make_file_reporter(const std::string& output);
+
+// Sends WHERE() to REPORTER at once and then each INTERVAL until the result ends, which waits for a
+// heartbeat that is being sent. The thread uses no collective, so it speaks while every lane is
+// stuck, and a rank which others wait for can be named. WHERE must not block. Both must outlive the
+// result.
+[[nodiscard]] std::jthread send_heartbeats(Reporter& reporter, Duration interval,
+                                           std::function<launch::Heartbeat()> where);
 
 }  // namespace dslaunch::runtime

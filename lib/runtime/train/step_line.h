@@ -1,5 +1,5 @@
-// The line that moves on the terminal while a job trains: how far it is, within a step too. Data
-// path: trainer -> [here] -> heartbeat -> launcher. Threads: the lanes' and the heartbeats'.
+// The line that moves on the terminal while a job is set up and trains: how far it is, within a
+// step too. Data path: trainer -> [here] -> heartbeat -> launcher. Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +54,24 @@ class StepLine {
     std::optional<DoneStep> done_;
     int64_t steps_done_ = 0;  // since begin
     double mean_ms_ = 0;      // of a step; newer ones weigh more
+};
+
+// What a rank does before the first step and after the last: "setting up: measuring memory  14 s".
+class Activity {
+  public:
+    explicit Activity(const Clock& clock) : clock_(clock), began_(clock.now()) {}
+
+    // WHAT, in words, begins; empty: nothing that takes long.
+    void begin(std::string_view what);
+    // "WHAT  14 s", the time since WHAT began; empty in the first second of all.
+    [[nodiscard]] std::string text() const;
+
+  private:
+    const Clock& clock_;
+    const TimePoint began_;
+    mutable std::mutex mutex_;
+    std::string what_;
+    TimePoint part_began_{};
 };
 
 }  // namespace dslaunch::runtime

@@ -18,28 +18,6 @@ StepLinks& StepLinks::operator+=(const StepLinks& more) {
     return *this;
 }
 
-void write_links(const StepLinks& links, WireWriter& writer) {
-    writer.u32(static_cast<uint32_t>(links.moved.by_host.size()));
-    for (const auto& [host, row] : links.moved.by_host) {
-        writer.i64(host);
-        for (const Traffic& one : row) writer.i64(one.sent.value).i64(one.received.value);
-    }
-    for (const Bytes bytes : links.planned) writer.i64(bytes.value);
-}
-
-StepLinks read_links(WireReader& reader) {
-    StepLinks links;
-    for (uint32_t left = reader.u32(); left > 0; --left) {
-        TrafficTable::Row& row = links.moved.by_host[static_cast<int>(reader.i64())];
-        for (Traffic& one : row) {
-            one.sent = Bytes{reader.i64()};
-            one.received = Bytes{reader.i64()};
-        }
-    }
-    for (Bytes& bytes : links.planned) bytes = Bytes{reader.i64()};
-    return links;
-}
-
 bool is_planned(TrafficKind kind) {
     return kind != TrafficKind::kTensor && kind != TrafficKind::kControl;
 }

@@ -8,7 +8,6 @@
 
 #include "base/bytes.h"
 #include "base/text/json.h"
-#include "base/text/wire.h"
 #include "runtime/comm/traffic.h"
 
 namespace dslaunch::runtime {
@@ -20,9 +19,6 @@ struct StepLinks {
 
     StepLinks& operator+=(const StepLinks& more);
 };
-
-void write_links(const StepLinks& links, WireWriter& writer);
-[[nodiscard]] StepLinks read_links(WireReader& reader);
 
 // True if the plan counts the bytes of KIND: those of reductions, gathers, norms and stages, not
 // those of layers that ranks share, and not the agreements of ranks.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "base/error.h"
@@ -11,32 +12,13 @@
 #include "base/terminal/moving_line.h"
 #include "base/text.h"
 #include "base/text/json.h"
-#include "base/text/wire.h"
 #include "plan/step/plan_check.h"
 #include "runtime/memory/lending_allocator.h"
 #include "runtime/schedules/learning_rate.h"
 #include "runtime/train/process_usage.h"
-#include "runtime/train/rank_facts.h"
 #include "runtime/train/step_metrics.h"
 
 namespace dslaunch::runtime {
-
-// The facts of one step over all ranks.
-struct Trainer::StepFacts {
-    double loss = 0;                            // mean over all micro batches
-    std::optional<graph::RewardMeans> rewards;  // of a loss of preferences, the same means
-    int64_t rss_bytes = 0;                      // the largest rank's value
-    int64_t peak_rss_bytes = 0;
-    int64_t page_faults = 0;
-    double data_wait_ms = 0;
-    double compute_wait_ms = 0;
-    bool end = false;
-    std::vector<SavePhase> saves;  // one per rank
-    StepLinks links;               // of rank 0's host
-    double step_ms = 0;
-    double loss_scale = 1;
-    bool skipped = false;
-};
 
 namespace {
 
@@ -73,6 +55,20 @@ std::string time_left_text(double seconds) {
 }
 
 }  // namespace
+
+std::optional<std::chrono::system_clock::time_point> last_save_time(
+    int64_t limit_s, std::chrono::system_clock::time_point start) {
+    // A tenth of the time, at most this, is for the last evaluation, the weights and the exit.
+    constexpr std::chrono::seconds kFarewellMax{30};
+    std::chrono::system_clock::time_point end = start + std::chrono::seconds(limit_s);
+    if (limit_s == 0) {
+        const char* const text = std::getenv("SLURM_JOB_END_TIME");
+        const std::optional<int64_t> epoch_s = text ? parse_int(text) : std::nullopt;
+        if (!epoch_s) return std::nullopt;
+        end = std::chrono::system_clock::time_point(std::chrono::seconds(*epoch_s));
+    }
+    return end - std::min<std::chrono::system_clock::duration>(kFarewellMax, (end - start) / 10);
+}
 
 Trainer::Trainer(TrainerParts parts)
     : parts_(std::move(parts)),
@@ -272,16 +268,12 @@ TrainResult Trainer::run() {
     // These peaks include the memory of the last save.
     DeviceMemoryState device;
     if (parts_.device != nullptr) device = parts_.device->memory_state();
-    const std::string own = WireWriter()
-                                .i64(process_usage().peak_rss_bytes)
-                                .i64(device.peak.value)
-                                .i64(device.peak_held.value)
-                                .bytes();
-    for (const std::string& words : parts_.collectives->all_gather(own)) {
-        WireReader peaks(words, "peaks of a rank");
-        result.peak_rss = std::max(result.peak_rss, Bytes{peaks.i64()});
-        result.peak_device = std::max(result.peak_device, Bytes{peaks.i64()});
-        result.peak_device_held = std::max(result.peak_device_held, Bytes{peaks.i64()});
+    const std::array<Bytes, 3> own = {Bytes{process_usage().peak_rss_bytes}, device.peak,
+                                      device.peak_held};
+    for (const auto& [rss, lent, held] : gather_values(*parts_.collectives, own)) {
+        result.peak_rss = std::max(result.peak_rss, rss);
+        result.peak_device = std::max(result.peak_device, lent);
+        result.peak_device_held = std::max(result.peak_device_held, held);
     }
     return result;
 }
@@ -345,7 +337,9 @@ void Trainer::save(int64_t step, const StepFacts& facts) {
 // True once a step and a save more would not fit.
 bool Trainer::time_is_over() const {
     const Duration save = parts_.checkpointer ? parts_.checkpointer->longest() : Duration{0};
-    return parts_.clock.is_over(2 * longest_step_ + 2 * save);
+    const auto needed = std::chrono::duration_cast<std::chrono::system_clock::duration>(
+        2 * longest_step_ + 2 * save);
+    return parts_.save_by && std::chrono::system_clock::now() + needed > *parts_.save_by;
 }
 
 bool Trainer::is_logged(int64_t step) const {
@@ -354,7 +348,7 @@ bool Trainer::is_logged(int64_t step) const {
            step % std::max<int64_t>(1, config.print_interval) == 0;
 }
 
-Trainer::StepFacts Trainer::run_step(int64_t step) {
+StepFacts Trainer::run_step(int64_t step) {
     const config::RunConfig& config = *parts_.config;
     line_.begin_step(step);
     // A skipped step moves no schedule.
@@ -414,7 +408,7 @@ StepTargets Trainer::targets_of(int64_t step) {
     return targets;
 }
 
-Trainer::StepFacts Trainer::gather(double loss, const std::optional<graph::RewardMeans>& rewards) {
+StepFacts Trainer::gather(double loss, const std::optional<graph::RewardMeans>& rewards) {
     const ProcessUsage usage = process_usage();
     const Duration data_waited = parts_.loader == nullptr ? Duration{0} : parts_.loader->waited();
     RankFacts mine;
@@ -427,34 +421,13 @@ Trainer::StepFacts Trainer::gather(double loss, const std::optional<graph::Rewar
     mine.data_wait_ms = to_milliseconds(data_waited - data_waited_before_);
     mine.compute_wait_ms = to_milliseconds(executor_.compute_waited());
     mine.end = parts_.reporter->asked_to_end() || time_is_over();
-    if (parts_.checkpointer) mine.save = parts_.checkpointer->phase();
-    mine.links = own_links();
     faults_before_ = usage.page_faults;
     data_waited_before_ = data_waited;
-    StepFacts all;
+    const SavePhase save = parts_.checkpointer ? parts_.checkpointer->phase() : SavePhase::kIdle;
+    const StepLinks own = own_links();
     ++ends_reached_;
-    const std::vector<std::string> ranks = parts_.collectives->all_gather(encode_facts(mine));
-    // Only the last stage's ranks have a loss.
-    const auto with_loss = static_cast<double>(std::ssize(ranks) / parts_.stage.stages());
-    for (size_t rank = 0; rank < ranks.size(); ++rank) {
-        const RankFacts facts = decode_facts(ranks[rank]);
-        all.loss += facts.loss;
-        if (facts.has_rewards) {
-            if (!all.rewards) all.rewards.emplace();
-            all.rewards->add(facts.rewards, 1 / with_loss);
-        }
-        all.rss_bytes = std::max(all.rss_bytes, facts.rss_bytes);
-        all.peak_rss_bytes = std::max(all.peak_rss_bytes, facts.peak_rss_bytes);
-        all.page_faults = std::max(all.page_faults, facts.page_faults);
-        all.data_wait_ms = std::max(all.data_wait_ms, facts.data_wait_ms);
-        all.compute_wait_ms = std::max(all.compute_wait_ms, facts.compute_wait_ms);
-        all.end = all.end || facts.end;
-        all.saves.push_back(facts.save);
-        if (static_cast<int>(rank) < parts_.collectives->topology().node_sizes.front())
-            all.links += facts.links;
-    }
+    StepFacts all = gather_facts(*parts_.collectives, parts_.stage.stages(), mine, save, own);
     links_ += all.links;
-    all.loss /= with_loss;
     return all;
 }
 
@@ -466,7 +439,7 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
     parts_.reporter->metrics(
         metrics_line({.step = step,
                       .loss = facts.loss,
-                      .rewards = facts.rewards,
+                      .rewards = facts.has_rewards ? std::optional(facts.rewards) : std::nullopt,
                       .lr = lr_,
                       .gradient_norm = parts_.state->gradient_norm(),
                       .loss_scale = facts.loss_scale,

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -29,8 +30,8 @@
 #include "runtime/train/between_steps.h"
 #include "runtime/train/comms_log.h"
 #include "runtime/train/evaluator.h"
-#include "runtime/train/job_clock.h"
 #include "runtime/train/reporter.h"
+#include "runtime/train/step_facts.h"
 #include "runtime/train/step_line.h"
 #include "runtime/train/step_links.h"
 #include "runtime/train/step_targets.h"
@@ -71,7 +72,8 @@ struct TrainerParts {
     const BatchLoader* loader = nullptr;   // Load waits for it; null: batches are always there
     Checkpointer* checkpointer = nullptr;  // null: nothing is saved
     BetweenSteps* between = nullptr;       // null: steps follow each other directly
-    JobClock clock;
+    // The time when the last save must be done; nullopt: there is no limit.
+    std::optional<std::chrono::system_clock::time_point> save_by;
     storage::TrainingState resumed;  // state of earlier runs; by default nothing
     // True if micro batches may differ in the number of their targets that count.
     bool targets_vary = true;
@@ -102,6 +104,12 @@ struct TrainResult {
     bool asked_to_end = false;
 };
 
+// Returns the time when the last save of a job must be done that has LIMIT_S seconds from START on.
+// With 0 the job's end is the time at which Slurm ends it, if SLURM_JOB_END_TIME says so, else
+// there is no limit.
+[[nodiscard]] std::optional<std::chrono::system_clock::time_point> last_save_time(
+    int64_t limit_s, std::chrono::system_clock::time_point start);
+
 class Trainer final : private InstructionRunner {
   public:
     // The objects that PARTS points to must outlive the trainer.
@@ -115,7 +123,6 @@ class Trainer final : private InstructionRunner {
     [[nodiscard]] launch::Heartbeat heartbeat() const;
 
   private:
-    struct StepFacts;
     void run(const plan::Instruction& instruction) override;
     void poison(const std::string& why) override;
     void check_device() override;

@@ -135,7 +135,7 @@ class TestBackend : public runtime::DeviceBackend {
         }
         void gather_ranges(const runtime::DeviceBuffer& buffer,
                            std::span<const runtime::NodeRange> ranges) override {
-            const int64_t element = bytes_of(buffer.dtype);
+            const int64_t element = dtype_bytes(buffer.dtype);
             enqueue("gather_ranges", buffer,
                     [element, all = std::vector(ranges.begin(), ranges.end())](const auto& ranks,
                                                                                std::byte* into) {
@@ -159,7 +159,7 @@ class TestBackend : public runtime::DeviceBackend {
         void exchange_with(int peer, const runtime::DeviceBuffer& send,
                            const runtime::DeviceBuffer& receive) override {
             of_.record("exchange_with");
-            const int64_t bytes = send.numel * bytes_of(send.dtype);
+            const int64_t bytes = send.numel * dtype_bytes(send.dtype);
             auto* const from = DeviceMemory::instance().kernel(send.data);
             auto* const into = DeviceMemory::instance().kernel(receive.data);
             of_.communication_stream_.put(
@@ -174,10 +174,6 @@ class TestBackend : public runtime::DeviceBackend {
       private:
         using Combine = std::function<void(const TestMeeting::All& ranks, std::byte* into)>;
 
-        static int64_t bytes_of(runtime::DeviceDtype dtype) {
-            if (dtype == runtime::DeviceDtype::kFloat32) return 4;
-            return dtype == runtime::DeviceDtype::kByte ? 1 : 2;
-        }
         static float value_of(const std::vector<std::byte>& bytes, int64_t i) {
             float value = 0;
             std::memcpy(&value, bytes.data() + i * 4, sizeof value);
@@ -188,7 +184,7 @@ class TestBackend : public runtime::DeviceBackend {
             of_.record(name);
             const bool reduces = name == "all_reduce" || name == "reduce_ranges";
             const bool is_lost = of_.check_error && reduces;
-            const int64_t bytes = buffer.numel * bytes_of(buffer.dtype);
+            const int64_t bytes = buffer.numel * dtype_bytes(buffer.dtype);
             auto* const data = DeviceMemory::instance().kernel(buffer.data);
             of_.communication_stream_.put([this, data, bytes, combine, is_lost, place = next_++] {
                 if (is_lost) {

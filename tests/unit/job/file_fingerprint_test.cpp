@@ -1,5 +1,5 @@
 // A file's mark is that of its bytes, and of a large one that of its size and some of its bytes.
-#include "job/files/file_fingerprint.h"
+#include "job/files/data_mark.h"
 
 #include <filesystem>
 #include <fstream>

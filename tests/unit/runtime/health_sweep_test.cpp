@@ -10,8 +10,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "runtime/health/gpu_pairs.h"
-#include "runtime/health/health_device.h"
 #include "support/catch.h"
 #include "support/device/test_backend.h"
 #include "support/map_board.h"

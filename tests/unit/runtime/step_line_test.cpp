@@ -1,6 +1,5 @@
 #include "runtime/train/step_line.h"
 
-#include "runtime/train/activity.h"
 #include "support/catch.h"
 
 namespace dslaunch::runtime {

@@ -3,7 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/train/step_facts.h"
 #include "support/catch.h"
+#include "support/world.h"
 
 namespace dslaunch {
 
@@ -92,14 +94,20 @@ TEST_CASE("a step's bytes between hosts stand by kind, beside the plan's, and by
           "reduce 3 B as planned, gather 0 B (planned: 7 B), control 5 B; 8 B to host 2");
     CHECK(links_text({}, 1).empty());
 
-    WireWriter writer;
-    write_links(metrics.step_links, writer);
-    const std::string bytes = writer.bytes();
-    WireReader reader(bytes, "links");
-    const StepLinks back = read_links(reader);
-    CHECK(reader.done());
-    CHECK((back.moved.by_host == metrics.step_links.moved.by_host));
-    CHECK(back.planned == metrics.step_links.planned);
+    testing::InProcessWorld world({.node_sizes = {2, 1}}, [](ArenaLayout&) {});
+    testing::run_world(world, [&](testing::InProcessRank& self, int rank) {
+        RankFacts mine;
+        mine.loss = rank;
+        mine.end = rank == 2;
+        const StepFacts all = gather_facts(*self.collectives, 1, mine, SavePhase::kWritten,
+                                           rank == 1 ? metrics.step_links : StepLinks{});
+        if (rank > 0) return;
+        CHECK(all.loss == 1);
+        CHECK(all.end);
+        CHECK((all.saves == std::vector<SavePhase>(3, SavePhase::kWritten)));
+        CHECK((all.links.moved.by_host == metrics.step_links.moved.by_host));
+        CHECK(all.links.planned == metrics.step_links.planned);
+    });
 }
 
 }  // namespace dslaunch

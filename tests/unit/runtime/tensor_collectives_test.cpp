@@ -22,16 +22,17 @@ namespace dslaunch {
 using namespace runtime;
 namespace {
 
-using Body = std::function<void(CollectivesTensorGroup& group)>;
+using Body = std::function<void(graph::TensorGroup& group)>;
 
 // Runs BODY on the ranks of NODE_SIZES, with chunks far below the real ones.
 std::vector<std::optional<Error>> run_groups(const std::vector<int>& node_sizes, const Body& body) {
-    CollectivesTensorGroup::Slices slices{};
+    TensorGroupSlices slices{};
     testing::InProcessWorld world({node_sizes, test::kHangTime}, [&](ArenaLayout& arena) {
-        slices = CollectivesTensorGroup::add_slices(arena, Bytes{1024});
+        slices = add_tensor_group(arena, Bytes{1024});
     });
     return testing::outcomes(world, [&](testing::InProcessRank& self, int) {
-        CollectivesTensorGroup group(*self.collectives, slices);
+        const auto made = make_tensor_group(*self.collectives, slices);
+        graph::TensorGroup& group = *made;
         try {
             body(group);
         } catch (const Error& error) {
@@ -87,10 +88,10 @@ double seconds_of(testing::InProcessRank& self, const std::function<void()>& eac
 // Judges times, so it needs a machine of its own: `make bench` runs it.
 TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.bench]") {
     constexpr int64_t kNumel = 1 << 20;
-    CollectivesTensorGroup::Slices slices{};
+    TensorGroupSlices slices{};
     BucketId bucket{};
     testing::InProcessWorld world({{2}, test::kHangTime}, [&](ArenaLayout& arena) {
-        slices = CollectivesTensorGroup::add_slices(arena);
+        slices = add_tensor_group(arena);
         bucket = arena.add_bucket("reduced", kNumel);
     });
     // A job keeps what it frees (job/process/process_memory.h): results take no new pages.
@@ -100,7 +101,8 @@ TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.b
     double reduced = 0;
     testing::run_world(world, [&](testing::InProcessRank& self, int rank) {
         at::set_num_threads(1);
-        CollectivesTensorGroup group(*self.collectives, slices);
+        const auto made = make_tensor_group(*self.collectives, slices);
+        graph::TensorGroup& group = *made;
         const at::Tensor mine = term(rank, kNumel, at::kFloat);
         const std::vector<at::Tensor> parts = mine.chunk(2);
         const auto use = [](auto&&) {};
@@ -141,7 +143,7 @@ TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.b
 
 TEST_CASE("sums are those of the ranks in order, bit for bit, of any dtype and length") {
     for (const std::vector<int>& sizes : kShapes) {
-        const auto thrown = run_groups(sizes, [&](CollectivesTensorGroup& group) {
+        const auto thrown = run_groups(sizes, [&](graph::TensorGroup& group) {
             int64_t site = 0;
             for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong})
                 // The last are summed in shards between hosts of one rank.
@@ -163,7 +165,7 @@ TEST_CASE("sums are those of the ranks in order, bit for bit, of any dtype and l
 TEST_CASE(
     "maxima, gathered tensors of different shapes, exchanged parts and shifted tensors arrive") {
     for (const std::vector<int>& sizes : kShapes) {
-        const auto thrown = run_groups(sizes, [&](CollectivesTensorGroup& group) {
+        const auto thrown = run_groups(sizes, [&](graph::TensorGroup& group) {
             const int64_t rows = 3;
             bool fits = true;
             for (const int64_t numel : {500, 140'001}) {
@@ -201,7 +203,7 @@ TEST_CASE(
 
 TEST_CASE("ranks at different collectives end with the reason") {
     const auto differ = [](const std::vector<int>& sizes, bool shifts) {
-        return run_groups(sizes, [&](CollectivesTensorGroup& group) {
+        return run_groups(sizes, [&](graph::TensorGroup& group) {
             const at::Tensor mine = at::ones({2});
             static_cast<void>(shifts ? group.shift(mine, group.rank() / 2)
                                      : group.sum(mine, group.rank() / 2));

@@ -9,7 +9,6 @@
 #include "config/run/run_config.h"
 #include "plan/step/step_plan.h"
 #include "runtime/schedules/exchange_schedule.h"
-#include "runtime/schedules/lag_schedule.h"
 
 namespace dslaunch::testing {
 
@@ -28,12 +27,11 @@ class PlansByKind {
     explicit PlansByKind(const Parts& parts)
         : parts_(parts),
           exchanges_(parts.optimizer, parts.options.node_count()),
-          lags_(parts.lagging),
           now_(kind_of(parts.first)) {}
 
     // Does what BetweenSteps::before_step() does.
     [[nodiscard]] const plan::StepPlan* before(int64_t update) {
-        plan::StepKind kind{exchanges_.of(update), lags_.of(update)};
+        plan::StepKind kind{exchanges_.of(update), runtime::lag_of(parts_.lagging, update)};
         kind.lag.unit_numel = parts_.options.lag.unit_numel;
         if (kind == now_) return nullptr;
         now_ = kind;
@@ -53,7 +51,6 @@ class PlansByKind {
 
     Parts parts_;
     runtime::ExchangeSchedule exchanges_;
-    runtime::LagSchedule lags_;
     plan::StepKind now_;
     std::deque<plan::StepPlan> plans_;
 };

@@ -157,7 +157,7 @@ class TensorWorld {
             groups_.push_back(std::make_unique<testing::InProcessWorld>(
                 testing::InProcessOptions{split.tensor_hosts, kLimit}, [&](ArenaLayout& arena) {
                     // The chunk is far below the real one, so that tensors take several.
-                    group_slices_ = CollectivesTensorGroup::add_slices(arena, Bytes{1024});
+                    group_slices_ = add_tensor_group(arena, Bytes{1024});
                 }));
     }
 
@@ -194,7 +194,8 @@ class TensorWorld {
         testing::InProcessRank world = all_->enter(index * job.world_size() + rank);
         testing::InProcessRank self = shares_[index]->enter(rank);
         testing::InProcessRank beside = groups_[rank]->enter(index);
-        CollectivesTensorGroup group(*beside.collectives, group_slices_);
+        const auto made = make_tensor_group(*beside.collectives, group_slices_);
+        TensorGroup& group = *made;
         const TensorRank tensor{&group, &own.tensor.plan};
         const Topology& topology = self.collectives->topology();
         const testing::Planned planned(job, own.setup, topology);
@@ -215,7 +216,7 @@ class TensorWorld {
             outcome = testing::train_with(job, own.setup, planned.plan, state, *world.collectives,
                                           {}, nullptr, {}, &place);
             testing::bring_into_model(state, own.setup.model());
-            testing::collect_tensors(own.setup, state.slice_steps(), outcome);
+            testing::collect_tensors(own.setup, state, outcome);
             world.collectives->barrier();
         } catch (const std::exception& error) {
             for (testing::InProcessRank* part : {&world, &self, &beside})
@@ -230,7 +231,7 @@ class TensorWorld {
     std::vector<std::unique_ptr<testing::InProcessWorld>> shares_;
     std::vector<std::vector<ZeroSlices>> slices_;  // slices by tensor rank and host
     std::vector<std::unique_ptr<testing::InProcessWorld>> groups_;
-    CollectivesTensorGroup::Slices group_slices_{};
+    TensorGroupSlices group_slices_{};
 };
 
 // Trains with ranks that share positions as neighbours in the world that ZeRO shards over:
@@ -242,11 +243,11 @@ std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
     const TrainingCase& job = wide.job;
     const auto limit = test::kHangTime;
     std::vector<std::unique_ptr<testing::InProcessWorld>> groups;
-    CollectivesTensorGroup::Slices group_slices{};
+    TensorGroupSlices group_slices{};
     for (int group = 0; group < split.job.world_size(); ++group)
         groups.push_back(std::make_unique<testing::InProcessWorld>(
             testing::InProcessOptions{split.tensor_hosts, limit}, [&](ArenaLayout& arena) {
-                group_slices = CollectivesTensorGroup::add_slices(arena, Bytes{1024});
+                group_slices = add_tensor_group(arena, Bytes{1024});
             }));
     const ShareSetup share(wide, 0);
     std::vector<ZeroSlices> slices;
@@ -260,7 +261,8 @@ std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
     testing::run_world(world, [&](testing::InProcessRank& self, int rank) {
         ShareSetup own(wide, rank % ranks);
         testing::InProcessRank beside = groups[rank / ranks]->enter(rank % ranks);
-        CollectivesTensorGroup group(*beside.collectives, group_slices);
+        const auto made = make_tensor_group(*beside.collectives, group_slices);
+        TensorGroup& group = *made;
         const Topology& topology = self.collectives->topology();
         const testing::Planned planned(job, own.setup, topology);
         ZeroState state(own.setup.model(), planned.place(own.setup), slices[topology.node_rank],
@@ -273,7 +275,7 @@ std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
         outcome = testing::train_with(job, own.setup, planned.plan, state, *self.collectives, {},
                                       nullptr, {}, &place);
         testing::bring_into_model(state, own.setup.model());
-        testing::collect_tensors(own.setup, state.slice_steps(), outcome);
+        testing::collect_tensors(own.setup, state, outcome);
         self.collectives->barrier();
     });
     return outcomes;

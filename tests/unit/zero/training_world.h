@@ -102,7 +102,7 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.offload = job.offload;
     options.compression = ExchangeSchedule::room(job.optimizer, topology.node_count());
     options.wire = job.wire;
-    options.lag = LagSchedule(job.lagging).of(1);
+    options.lag = lag_of(job.lagging, 1);
     options.lag.unit_numel = job.unit_numel;
     return options;
 }
@@ -213,16 +213,16 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
     return outcome;
 }
 
-inline void collect_tensors(TrainingSetup& setup, const std::vector<int64_t>& slice_steps,
-                            RankOutcome& outcome) {
+inline void collect_tensors(TrainingSetup& setup, const ZeroState& state, RankOutcome& outcome) {
     move_to_device(setup.model(), c10::kCPU);
     for (const ModelParameter& parameter : setup.model().parameters())
         outcome.parameters[parameter.name] = parameter.tensor.detach().clone();
     for (const ModelBuffer& buffer : setup.model().buffers())
         outcome.buffers[buffer.name] = buffer.tensor.clone();
     for (size_t i = 0; i < static_cast<size_t>(setup.layout.trained_slices); ++i) {
-        const auto parameter = static_cast<size_t>(setup.layout.slices[i].parameter);
-        outcome.updates[setup.model().parameters()[parameter].name] = slice_steps[i];
+        const int parameter = setup.layout.slices[i].parameter;
+        outcome.updates[setup.model().parameters()[static_cast<size_t>(parameter)].name] =
+            state.updates_of(parameter).value();
     }
 }
 
@@ -251,7 +251,7 @@ inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
         train_with(job, setup, planned.plan, state, *self.collectives, &forced, checkpointer.get(),
                    resumed.training, nullptr, nullptr, nullptr, &exchanges);
     bring_into_model(state, setup.model());
-    collect_tensors(setup, state.slice_steps(), outcome);
+    collect_tensors(setup, state, outcome);
     outcome.moments = state.memory().moments;
     self.collectives->barrier();
     return outcome;

@@ -13,8 +13,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/fnv1a.h"
 #include "base/range.h"
+#include "base/text/fnv1a.h"
 #include "runtime/comm/host/control_block.h"
 #include "runtime/comm/ranks/topology.h"
 

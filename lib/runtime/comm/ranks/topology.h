@@ -1,6 +1,6 @@
 // The place of each rank: hosts by node rank, and on each host its local ranks. Global ranks count
-// host by host. Data path: worker environment -> topology -> host group, links, collectives. A
-// value type, no threads.
+// host by host. Groups of ranks and stages of a pipeline have places of the same kind. Data path:
+// worker environment -> topology -> host group, links, collectives. Value types, no threads.
 #pragma once
 
 #include <cstddef>
@@ -37,5 +37,30 @@ struct Topology {
     [[nodiscard]] int bridge_count() const;
     [[nodiscard]] bool is_bridge() const { return local_rank < bridge_count(); }
 };
+
+// Some ranks of a job as a world of their own, seen from one of them: those of a stage, or those
+// that share a layer.
+struct GroupPlace {
+    Topology topology;
+    std::vector<int> members = {0};  // ranks of the job, ascending
+};
+
+// A rank's place in a pipeline: the ranks that share its stage, and those it sends to and receives
+// from.
+struct PipelinePlace {
+    int stage = 0;
+    int stages = 1;
+    Topology of_stage;          // the stage's ranks as a world of their own
+    std::vector<int> members;   // the job's ranks in the stage, ascending
+    std::vector<int> pipeline;  // one rank per stage, at this rank's place in its stage
+
+    [[nodiscard]] bool is_pipeline() const { return stages > 1; }
+};
+
+// Returns RANK's place. STAGES are the ranks of each stage, ascending and equally many. One stage
+// is the world itself.
+[[nodiscard]] PipelinePlace make_pipeline_place(const std::vector<int>& node_sizes,
+                                                const std::vector<std::vector<int>>& stages,
+                                                int rank);
 
 }  // namespace dslaunch::runtime

@@ -20,9 +20,7 @@ using namespace std::chrono_literals;
 class LinkedRanks {
   public:
     explicit LinkedRanks(int ranks, Duration limit = test::kHangTime)
-        : layout_(ranks),
-          slice_(HostLink::add_slice(layout_, ranks)),
-          arena_(Arena::anonymous(layout_)) {
+        : layout_(ranks), slice_(add_host_link(layout_, ranks)), arena_(Arena::anonymous(layout_)) {
         groups_.resize(static_cast<size_t>(ranks));
         HostLinkPlace place;
         for (int node = 0; node < ranks; ++node) place.local_ranks.push_back(ranks - 1 - node);
@@ -35,8 +33,8 @@ class LinkedRanks {
         threads.clear();
         for (int node = 0; node < ranks; ++node) {
             place.node = node;
-            links_.push_back(std::make_unique<HostLink>(arena_, slice_, *groups_[ranks - 1 - node],
-                                                        place, limit));
+            links_.push_back(
+                make_host_link(arena_, slice_, *groups_[ranks - 1 - node], place, limit));
         }
     }
 
@@ -47,7 +45,7 @@ class LinkedRanks {
     SliceId slice_;
     Arena arena_;
     std::vector<std::unique_ptr<HostGroup>> groups_;
-    std::vector<std::unique_ptr<HostLink>> links_;
+    std::vector<std::unique_ptr<Link>> links_;
 };
 
 std::vector<std::byte> pattern(size_t bytes, uint32_t seed) {

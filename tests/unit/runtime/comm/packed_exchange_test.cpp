@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "kernels/flat_optimizer.h"
-#include "kernels/wire_packing.h"
+#include "kernels/packing.h"
 #include "runtime/comm/collectives.h"
 #include "support/catch.h"
 #include "support/ordered_sums.h"

@@ -93,7 +93,7 @@ class RunningJob {
         try {
             ArenaLayout layout(environment.local_world_size);
             const BucketId bucket = layout.add_bucket("bucket", kNumel);
-            (void)HostLink::add_slice(layout, kStages);
+            (void)add_host_link(layout, kStages);
             JobComm comm = open_job_comm(environment, layout, job.time_limit, job.streams);
             // A rank that ends well closes everything; nothing may wait without a limit there.
             return body(comm, bucket, environment.rank);
@@ -373,7 +373,7 @@ void limit(decltype(RLIMIT_NOFILE) what, rlim_t most) {
 int open_stages(JobComm& comm, int rank) {
     ArenaLayout of_all(4);
     (void)of_all.add_bucket("bucket", kNumel);
-    const SliceId messages = HostLink::add_slice(of_all, kStages);
+    const SliceId messages = add_host_link(of_all, kStages);
     ArenaLayout of_stage(2);
     (void)of_stage.add_bucket("bucket", kNumel);
     try {

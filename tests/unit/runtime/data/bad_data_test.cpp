@@ -204,6 +204,27 @@ TEST_CASE("columns and arguments that do not meet are both listed") {
     }
 }
 
+TEST_CASE("rows of another tool or another model are told what they are") {
+    const DataFolder folder;
+    const Ints numbers = {1, 2, 3, 900};
+    const auto said = [&](const std::vector<std::string>& names) {
+        std::vector<SafetensorsEntry> columns;
+        for (const std::string& name : names)
+            columns.push_back(column(name, DType::kI64, {2, 2}, numbers));
+        return opening(folder,
+                       request_for(folder.rows("d.safetensors", columns), {"tokens", "targets"}));
+    };
+    const std::string shift = "a target is the token after its own; in Python: ";
+    CHECK_THAT(said({"input_ids", "labels"}),
+               Catch::Contains("has the columns input_ids and") && Catch::Contains(shift));
+    CHECK_THAT(said({"tokens", "targets"}),
+               Catch::Contains("the columns 'tokens' and 'targets' hold the same numbers") &&
+                   Catch::Contains(shift));
+    CHECK_THAT(
+        said({"tokens", "targets", "documents"}),
+        Catch::Contains("takes no documents") && Catch::Contains("The rows have tokens up to 900"));
+}
+
 TEST_CASE("columns whose shape or type cannot feed a model are named") {
     const DataFolder folder;
     const std::vector<uint64_t> big{1, 2, 3};

@@ -14,9 +14,9 @@ TEST_CASE("an evaluation takes each sample once over all ranks, in rounds that a
                 std::vector<int> taken(static_cast<size_t>(samples));
                 std::vector<bool> index_used(static_cast<size_t>(samples + ranks));
                 for (int64_t rank = 0; rank < ranks; ++rank) {
-                    const EvalPlan plan({samples, rows, ranks, rank});
+                    const EvalPlan plan{samples, rows, ranks, rank};
                     REQUIRE(plan.round_count() ==
-                            EvalPlan({samples, rows, ranks, 0}).round_count());
+                            (EvalPlan{samples, rows, ranks, 0}.round_count()));
                     for (int64_t round = 0; round < plan.round_count(); ++round) {
                         const EvalBatch batch = plan.batch(round);
                         for (int64_t i = 0; i < batch.rows; ++i)
@@ -30,9 +30,8 @@ TEST_CASE("an evaluation takes each sample once over all ranks, in rounds that a
 }
 
 TEST_CASE("only the last batch is partial, and ranks without one in the last round get no rows") {
-    const EvalPlan first({.sample_count = 11, .batch_rows = 4, .ranks = 2, .rank = 0});
-    const EvalPlan second({.sample_count = 11, .batch_rows = 4, .ranks = 2, .rank = 1});
-    REQUIRE(first.batch_count() == 3);
+    const EvalPlan first{.sample_count = 11, .batch_rows = 4, .ranks = 2, .rank = 0};
+    const EvalPlan second{.sample_count = 11, .batch_rows = 4, .ranks = 2, .rank = 1};
     REQUIRE(first.round_count() == 2);
     REQUIRE(first.batch(0).first == 0);
     REQUIRE(first.batch(0).rows == 4);

@@ -36,7 +36,7 @@ void run_ranks(int world_size, Duration limit, const Body& body) {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < world_size; ++rank)
         threads.emplace_back([&, rank] {
-            NcclCommunicator communicator;
+            NcclCommunicator communicator(kStream);
             communicator.join({id, rank, world_size, limit});
             body(communicator, rank);
         });
@@ -57,7 +57,7 @@ std::vector<float> counted_from(int first, size_t count) {
 }
 
 DeviceBuffer buffer_of(std::vector<float>& values) {
-    return {values.data(), std::ssize(values), DeviceDtype::kFloat32};
+    return {values.data(), std::ssize(values), DType::kF32};
 }
 
 ExitCode code_of(const std::function<void()>& call) {
@@ -78,23 +78,22 @@ void check_collectives(NcclCommunicator& communicator, int rank, int world_size)
                static_cast<float>(world_size * (world_size - 1)) / 2;
     };
     std::vector<float> sum = counted_from(rank, kCount), mean = sum, first = sum;
-    communicator.all_reduce(buffer_of(sum), DeviceReduction::kSum, kStream);
-    communicator.all_reduce(buffer_of(mean), DeviceReduction::kMean, kStream);
-    communicator.broadcast(buffer_of(first), world_size - 1, kStream);
+    communicator.all_reduce(buffer_of(sum), DeviceReduction::kSum);
+    communicator.all_reduce(buffer_of(mean), DeviceReduction::kMean);
+    communicator.broadcast(buffer_of(first), world_size - 1);
     std::vector<float> own = counted_from(rank, kCount), gathered(kCount * world);
-    communicator.exchange(DeviceExchange::kAllGather, buffer_of(own), buffer_of(gathered), kStream);
+    communicator.exchange(DeviceExchange::kAllGather, buffer_of(own), buffer_of(gathered));
     std::vector<float> parts = counted_from(rank, kCount * world), scattered(kCount);
-    communicator.exchange(DeviceExchange::kReduceScatter, buffer_of(parts), buffer_of(scattered),
-                          kStream);
+    communicator.exchange(DeviceExchange::kReduceScatter, buffer_of(parts), buffer_of(scattered));
     std::vector<float> dealt(kCount * world), passed(kCount);
-    communicator.exchange(DeviceExchange::kAllToAll, buffer_of(parts), buffer_of(dealt), kStream);
-    communicator.exchange(DeviceExchange::kSendReceive, buffer_of(own), buffer_of(passed), kStream);
+    communicator.exchange(DeviceExchange::kAllToAll, buffer_of(parts), buffer_of(dealt));
+    communicator.exchange(DeviceExchange::kSendReceive, buffer_of(own), buffer_of(passed));
     // The last one of an odd number has no partner.
     const int peer = rank % 2 == 0 ? rank + 1 : rank - 1;
     std::vector<float> swapped = counted_from(peer, kCount);
     if (peer < world_size) {
         swapped.assign(kCount, -1);
-        communicator.exchange_with(peer, buffer_of(own), buffer_of(swapped), kStream);
+        communicator.exchange_with(peer, buffer_of(own), buffer_of(swapped));
     }
     if (!wait_for_nccl_stream()) throw std::runtime_error("a collective failed");
     bool good = swapped == counted_from(peer, kCount) &&
@@ -131,7 +130,7 @@ bool ranges_are_right(NcclCommunicator& communicator, int rank,
                       const std::vector<NodeRange>& ranges, int world_size) {
     const int64_t numel = ranges.back().range.end();
     std::vector<float> values = counted_from(rank, static_cast<size_t>(numel));
-    communicator.reduce_ranges(buffer_of(values), DeviceReduction::kSum, ranges, kStream);
+    communicator.reduce_ranges(buffer_of(values), DeviceReduction::kSum, ranges);
     if (!wait_for_nccl_stream()) return false;
     const auto sum_at = [&](int64_t i) {
         return static_cast<float>(world_size * i + world_size * (world_size - 1) / 2);
@@ -144,7 +143,7 @@ bool ranges_are_right(NcclCommunicator& communicator, int rank,
     }
     std::vector<NodeRange> in_bytes = ranges;
     for (NodeRange& range : in_bytes) range.range = {range.range.begin * 4, range.range.numel * 4};
-    communicator.gather_ranges({values.data(), numel * 4, DeviceDtype::kByte}, in_bytes, kStream);
+    communicator.gather_ranges({values.data(), numel * 4, DType::kU8}, in_bytes);
     if (!wait_for_nccl_stream()) return false;
     for (int64_t i = 0; i < numel; ++i) good = good && values[i] == sum_at(i);
     return good;
@@ -202,12 +201,12 @@ TEST_CASE("a healthy end waits for the work that is under way, and the next grou
         std::vector<std::jthread> threads;
         for (int rank = 0; rank < 2; ++rank)
             threads.emplace_back([&, rank] {
-                NcclCommunicator communicator;
+                NcclCommunicator communicator(kStream);
                 for (const std::string& id : ids) {
                     communicator.join({id, rank, 2, kLong});
                     std::vector<std::vector<float>> values(4, counted_from(rank, 3));
                     for (std::vector<float>& one : values)
-                        communicator.all_reduce(buffer_of(one), DeviceReduction::kSum, kStream);
+                        communicator.all_reduce(buffer_of(one), DeviceReduction::kSum);
                     communicator.leave();
                     for (const std::vector<float>& one : values)
                         well += one == std::vector<float>{1, 3, 5} ? 1 : 0;
@@ -236,7 +235,7 @@ TEST_CASE("an abort frees who waits for a collective that hangs, and nothing use
             std::vector<float> values = counted_from(rank, 3);
             const ExitCode code = code_of([&] {
                 for (;;) {
-                    communicator.all_reduce(buffer_of(values), DeviceReduction::kSum, kStream);
+                    communicator.all_reduce(buffer_of(values), DeviceReduction::kSum);
                     if (!wait_for_nccl_stream()) communicator.check();
                 }
             });
@@ -255,10 +254,10 @@ TEST_CASE("an error that NCCL meets between calls is told by check, as a lost pe
     std::atomic<int> told = 0;
     run_ranks(2, kLong, [&](NcclCommunicator& communicator, int rank) {
         std::vector<float> values = counted_from(rank, 3);
-        communicator.all_reduce(buffer_of(values), DeviceReduction::kSum, kStream);
+        communicator.all_reduce(buffer_of(values), DeviceReduction::kSum);
         const bool good = wait_for_nccl_stream();
         const ExitCode code = code_of([&] {
-            communicator.all_reduce(buffer_of(values), DeviceReduction::kSum, kStream);
+            communicator.all_reduce(buffer_of(values), DeviceReduction::kSum);
             if (!wait_for_nccl_stream()) communicator.check();
         });
         told += good && code == ExitCode::kPeerLost ? 1 : 0;
@@ -270,7 +269,7 @@ TEST_CASE("an error that NCCL meets between calls is told by check, as a lost pe
 
 TEST_CASE("a peer that does not come is a hang, when the limit is over and not before") {
     begin_stand_in_nccl({});
-    NcclCommunicator communicator;
+    NcclCommunicator communicator(kStream);
     const std::string id = NcclCommunicator::make_unique_id();
     const auto begin = std::chrono::steady_clock::now();
     CHECK(code_of([&] { communicator.join({id, 0, 2, kShort}); }) == ExitCode::kHang);
@@ -289,7 +288,7 @@ TEST_CASE("an end that a peer's work holds up is a hang, and the communicator is
     std::atomic<int> hung = 0;
     run_ranks(2, kShort, [&](NcclCommunicator& communicator, int rank) {
         std::vector<float> values = counted_from(rank, 3);
-        communicator.all_reduce(buffer_of(values), DeviceReduction::kSum, kStream);
+        communicator.all_reduce(buffer_of(values), DeviceReduction::kSum);
         hung += code_of([&] { communicator.leave(); }) == ExitCode::kHang ? 1 : 0;
         hung += code_of([&] { communicator.check(); }) == ExitCode::kPeerLost ? 1 : 0;
         hung += all_ended() ? 1 : 0;
@@ -300,17 +299,15 @@ TEST_CASE("an end that a peer's work holds up is a hang, and the communicator is
 
 TEST_CASE("a send that NCCL refuses leaves no group open") {
     begin_stand_in_nccl({.refused_rank = 0});
-    NcclCommunicator communicator;
+    NcclCommunicator communicator(kStream);
     communicator.join({NcclCommunicator::make_unique_id(), 0, 1, kLong});
     std::vector<float> sent = counted_from(0, 3), received(3);
     for (const DeviceExchange kind : {DeviceExchange::kAllToAll, DeviceExchange::kSendReceive})
-        CHECK(code_of([&] {
-                  communicator.exchange(kind, buffer_of(sent), buffer_of(received), kStream);
-              }) == ExitCode::kPeerLost);
-    CHECK(code_of([&] {
-              communicator.exchange_with(0, buffer_of(sent), buffer_of(received), kStream);
-          }) == ExitCode::kPeerLost);
-    communicator.all_reduce(buffer_of(sent), DeviceReduction::kSum, kStream);
+        CHECK(code_of([&] { communicator.exchange(kind, buffer_of(sent), buffer_of(received)); }) ==
+              ExitCode::kPeerLost);
+    CHECK(code_of([&] { communicator.exchange_with(0, buffer_of(sent), buffer_of(received)); }) ==
+          ExitCode::kPeerLost);
+    communicator.all_reduce(buffer_of(sent), DeviceReduction::kSum);
     CHECK(wait_for_nccl_stream());
     communicator.leave();
     CHECK(stand_in_nccl_faults() == std::vector<std::string>{});
@@ -323,23 +320,19 @@ TEST_CASE("a group's end that is left out is noted") {
     const std::pair<const char*, std::function<void(NcclCommunicator&)>> groups[] = {
         {"all to all",
          [&](NcclCommunicator& of) {
-             of.exchange(DeviceExchange::kAllToAll, buffer_of(sent), buffer_of(received), kStream);
+             of.exchange(DeviceExchange::kAllToAll, buffer_of(sent), buffer_of(received));
          }},
         {"ring",
          [&](NcclCommunicator& of) {
-             of.exchange(DeviceExchange::kSendReceive, buffer_of(sent), buffer_of(received),
-                         kStream);
+             of.exchange(DeviceExchange::kSendReceive, buffer_of(sent), buffer_of(received));
          }},
         {"pair",
-         [&](NcclCommunicator& of) {
-             of.exchange_with(0, buffer_of(sent), buffer_of(received), kStream);
-         }},
+         [&](NcclCommunicator& of) { of.exchange_with(0, buffer_of(sent), buffer_of(received)); }},
         {"reduction",
          [&](NcclCommunicator& of) {
-             of.reduce_ranges(buffer_of(sent), DeviceReduction::kSum, ranges, kStream);
+             of.reduce_ranges(buffer_of(sent), DeviceReduction::kSum, ranges);
          }},
-        {"gather",
-         [&](NcclCommunicator& of) { of.gather_ranges(buffer_of(sent), ranges, kStream); }},
+        {"gather", [&](NcclCommunicator& of) { of.gather_ranges(buffer_of(sent), ranges); }},
     };
     for (const auto& [name, group] : groups)
         for (const bool lost : {false, true}) {
@@ -399,7 +392,7 @@ TEST_CASE("the stand-in notes what NCCL forbids") {
     run_ranks(2, kLong, [&](NcclCommunicator& communicator, int rank) {
         std::vector<float> own = counted_from(rank, rank == 0 ? 3 : 4);
         const ExitCode code = code_of([&] {
-            communicator.all_reduce(buffer_of(own), DeviceReduction::kSum, kStream);
+            communicator.all_reduce(buffer_of(own), DeviceReduction::kSum);
             if (!wait_for_nccl_stream()) communicator.check();
         });
         communicator.abort();

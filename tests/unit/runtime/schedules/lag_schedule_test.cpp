@@ -1,5 +1,5 @@
 // Which step updates what where updates may lag.
-#include "runtime/schedules/lag_schedule.h"
+#include "runtime/schedules/exchange_schedule.h"
 
 #include <string>
 
@@ -11,10 +11,9 @@ namespace {
 // One letter a step: W everything, w everything and a choice, p important units, c and a choice, l
 // with a late update beside, f fills one, F and a choice.
 std::string letters(const config::LaggingConfig& config, int64_t updates) {
-    const LagSchedule schedule(config);
     std::string text;
     for (int64_t update = 1; update <= updates; ++update) {
-        const plan::LagPlan plan = schedule.of(update);
+        const plan::LagPlan plan = lag_of(config, update);
         CHECK(plan.on);
         CHECK(plan.overlaps == config.overlap);
         switch (plan.kind) {
@@ -40,8 +39,8 @@ TEST_CASE("steps update everything, then important units, and the rest in interv
     CHECK(letters({true, 0.1, 3, 6, true, 0}, 14) == "wppflpFlpflpFl");
     CHECK(letters({true, 0.1, 1, 2, true, 1}, 6) == "wfXxXx");
     CHECK(letters({true, 0.1, 1, 1, false, 0}, 4) == "wwww");
-    CHECK(!LagSchedule({}).of(7).on);
-    CHECK(LagSchedule({}).of(7) == plan::LagPlan{});
+    CHECK(!lag_of({}, 7).on);
+    CHECK(lag_of({}, 7) == plan::LagPlan{});
 }
 
 }  // namespace dslaunch::runtime

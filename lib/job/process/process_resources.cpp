@@ -1,10 +1,13 @@
-#include "job/process/pinning.h"
+#include "job/process/process_resources.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sched.h>
 
 #include <cstdlib>
 #include <string_view>
+
+#include "runtime/memory/lending_allocator.h"
 
 namespace dslaunch::job {
 
@@ -28,6 +31,21 @@ std::string pin_to_processors(const launch::WorkerEnvironment& environment, int 
     }
     if (::sched_setaffinity(0, sizeof mine, &mine) != 0) return "not pinned";
     return "pinned to its own processors";
+}
+
+void return_freed_memory() {
+    ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    // Every arena takes its padding of address space, which a limit on data counts; lanes allocate
+    // little.
+    ::mallopt(M_ARENA_MAX, 1);
+}
+
+void keep_freed_memory() {
+    ::malloc_trim(0);
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    ::mallopt(M_TRIM_THRESHOLD, -1);
+    ::mallopt(M_TOP_PAD, 4 << 20);  // counted by a limit on data
+    runtime::keep_large_blocks();
 }
 
 }  // namespace dslaunch::job

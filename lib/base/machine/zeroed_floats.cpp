@@ -1,0 +1,53 @@
+#include "base/machine/zeroed_floats.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch {
+
+ZeroedFloats::ZeroedFloats(int64_t numel) {
+    DSL_CHECK(numel >= 0, "{} elements", numel);
+    if (numel == 0) return;
+    const auto length = static_cast<size_t>(numel) * sizeof(float);
+    void* const begin =
+        ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const auto give_up = [length] {
+        fail(ExitCode::kSetup,
+             "{} of optimizer state cannot be had: {}; share it out by a higher "
+             "zero_optimization.stage, use a smaller model or more hosts, or raise the memory "
+             "limit of this job",
+             to_text(Bytes{static_cast<int64_t>(length)}), errno_text(errno));
+    };
+    if (begin == MAP_FAILED) give_up();
+    values_ = {static_cast<float*>(begin), static_cast<size_t>(numel)};
+    // Small pages: updates stream through the states, as fast as through huge ones, which take many
+    // times as long to get where memory is fragmented. Before Linux 5.14 (EINVAL) the pages come
+    // when they are written.
+    if (::madvise(begin, length, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
+        const int error_number = errno;
+        ::munmap(begin, length);
+        values_ = {};
+        errno = error_number;
+        give_up();
+    }
+}
+
+ZeroedFloats::ZeroedFloats(ZeroedFloats&& other) noexcept
+    : values_(std::exchange(other.values_, {})) {}
+
+ZeroedFloats& ZeroedFloats::operator=(ZeroedFloats&& other) noexcept {
+    std::swap(values_, other.values_);
+    return *this;
+}
+
+ZeroedFloats::~ZeroedFloats() {
+    if (!values_.empty()) ::munmap(values_.data(), values_.size_bytes());
+}
+
+}  // namespace dslaunch

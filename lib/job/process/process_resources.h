@@ -1,0 +1,23 @@
+// The processors that a rank's process runs on, and the allocator's treatment of freed memory:
+// given back while a job is set up, kept while it steps. All calls act on the whole process; call
+// them while there are few threads.
+#pragma once
+
+#include <string>
+
+#include "launch/plan/worker_environment.h"
+
+namespace dslaunch::job {
+
+// Ranks that share this machine's processors out among them stay on their own; where other work may
+// run beside, the system decides. Returns what was done, in words.
+std::string pin_to_processors(const launch::WorkerEnvironment& environment, int threads);
+
+// Memory that loading takes goes back to the system when it is freed: large blocks stay mappings of
+// their own.
+void return_freed_memory();
+
+// Activations come and go each step: freed memory is kept, so that no page is faulted in twice.
+void keep_freed_memory();
+
+}  // namespace dslaunch::job

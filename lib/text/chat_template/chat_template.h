@@ -42,8 +42,8 @@ struct TemplateOptions {
 
 class ChatTemplate {
   public:
-    // NAME stands in messages. SPECIAL_TOKENS are variables too, as bos_token. Throws Error kInput
-    // with the line for a mistake, or for what Jinja2 has and this has not.
+    // Parses SOURCE. NAME stands in messages. SPECIAL_TOKENS are variables too, as bos_token.
+    // Throws Error kInput with the line for a mistake, or for what Jinja2 has and this has not.
     [[nodiscard]] static ChatTemplate parse(std::string_view source, std::string name,
                                             TemplateVariables special_tokens = {});
 

@@ -29,15 +29,15 @@ struct TemplateSources {
 
 class ChatTemplates {
   public:
-    // FOLDER stands in messages. Nothing: the model has no template. Throws Error kInput: a file is
-    // not what it should be, or a template has a mistake.
+    // Parses SOURCES. FOLDER stands in messages. Nothing: the model has no template. Throws Error
+    // kInput: a file is not what it should be, or a template has a mistake.
     [[nodiscard]] static std::optional<ChatTemplates> parse(const std::string& folder,
                                                             const TemplateSources& sources);
-    // The same of the files in FOLDER. Throws Error kInput too. Blocks for the disk.
+    // Does the same with the files in FOLDER. Throws Error kInput too. Blocks for the disk.
     [[nodiscard]] static std::optional<ChatTemplates> read(const std::string& folder);
 
-    // The template NAME; without one "tool_use" for a conversation with tools, else "default", and
-    // the only one whatever its name. Throws Error kInput when there is none.
+    // Returns the template NAME; without one "tool_use" for a conversation with tools, else
+    // "default", and the only one whatever its name. Throws Error kInput when there is none.
     [[nodiscard]] const ChatTemplate& choose(bool with_tools, const std::string& name = "") const;
     [[nodiscard]] std::vector<std::string> names() const;
 

@@ -26,16 +26,16 @@ namespace dslaunch::text::jinja {
 // Returns the global function NAME, nullptr when there is none.
 [[nodiscard]] const Native* find_global(std::string_view name);
 
-// `of.name`: a method or field first, then a key. Undefined when there is neither; NAME must then
-// outlive the value.
+// Returns `of.name`: a method or field first, then a key. Undefined when there is neither; NAME
+// must then outlive the value.
 [[nodiscard]] Value attribute_of(Runtime& runtime, const Value& of, const std::string& name);
-// `of[key]`: a key or index first, then a method or field.
+// Returns `of[key]`: a key or index first, then a method or field.
 [[nodiscard]] Value item_of(Runtime& runtime, const Value& of, const Value& key);
 // Sets the field NAME of a namespace.
 void set_field(Namespace& fields, const std::string& name, Value value);
 
-// `'%s is %d' % values` and `'{} {name}'.format(…)`: with plain fields alone, %s, %d, {}, {0},
-// {name} and {name:d}.
+// Return `'%s is %d' % values` and `'{} {name}'.format(…)`, with plain fields alone: %s, %d, {},
+// {0}, {name} and {name:d}.
 [[nodiscard]] Value percent_format(Runtime& runtime, const Value& format, const Value& values);
 [[nodiscard]] Value brace_format(Runtime& runtime, const Value& format, const Given& given);
 
@@ -53,7 +53,7 @@ class LoopState : public Object {
 
     // Goes to the next element. Returns false when there is none.
     [[nodiscard]] bool advance(Value& value);
-    // Lets go of all values: the loop is over.
+    // Ends the loop, and lets go of all values.
     void end();
     // Returns `loop.NAME`, undefined for a name that it does not have.
     [[nodiscard]] Value attribute(Meter& meter, std::string_view name);

@@ -28,7 +28,7 @@ class Runtime {
     }
 
     [[nodiscard]] Meter& meter() { return meter_; }
-    // The time that the template takes for now.
+    // Returns the time that the template takes for now.
     [[nodiscard]] const std::tm& now() const { return now_; }
     // Makes a namespace that lives until the rendering ends.
     [[nodiscard]] Value new_namespace();

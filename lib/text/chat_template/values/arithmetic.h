@@ -10,11 +10,11 @@ namespace dslaunch::text::jinja {
 
 enum class Operator : uint8_t { kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo };
 
-// REQUIRES: not a text on the left of kModulo.
+// Returns A OP B. REQUIRES: not a text on the left of kModulo.
 [[nodiscard]] Value apply_operator(Meter& meter, Operator op, const Value& a, const Value& b);
 [[nodiscard]] Value negated(const Value& value);
 
-// `value[start:stop:step]`; each may be none.
+// Returns `value[start:stop:step]`; each may be none.
 [[nodiscard]] Value slice_of(Meter& meter, const Value& value, const Value& start,
                              const Value& stop, const Value& step);
 // Returns the element at INDEX, undefined when there is none.

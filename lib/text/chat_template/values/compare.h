@@ -10,11 +10,12 @@
 namespace dslaunch::text::jinja {
 
 [[nodiscard]] bool is_true(const Value& value);
-// 1 equals 1.0 and True; a list never equals a tuple.
+// Returns Python's `==`: 1 equals 1.0 and True, and a list never equals a tuple.
 [[nodiscard]] bool are_equal(Meter& meter, const Value& a, const Value& b);
-// Throws Fault for kinds without an order between them, and for numbers over 64 bits.
+// Returns Python's order. Throws Fault for kinds without an order between them, and for numbers
+// over 64 bits.
 [[nodiscard]] std::partial_ordering order_of(Meter& meter, const Value& a, const Value& b);
-// `needle in haystack`.
+// Returns `needle in haystack`.
 [[nodiscard]] bool contains(Meter& meter, const Value& haystack, const Value& needle);
 
 // Returns the value of KEY in DICT, nullptr without one. Throws Fault for a key that cannot be one.

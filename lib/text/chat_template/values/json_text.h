@@ -18,7 +18,7 @@ struct JsonStyle {
     std::string key_separator = ": ";
 };
 
-// Throws Fault for what JSON cannot say, as an undefined value.
+// Returns VALUE as JSON. Throws Fault for what JSON cannot say, as an undefined value.
 [[nodiscard]] std::string json_of(Meter& meter, const JsonStyle& style, const Value& value);
 
 // Returns the value that TEXT says; the last of equal keys counts, at the place of the first, as in

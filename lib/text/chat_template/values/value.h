@@ -59,19 +59,19 @@ class Value {
     [[nodiscard]] static Value boolean(bool flag);
     [[nodiscard]] static Value integer(int64_t number);
     [[nodiscard]] static Value real(double number);
-    // Undefined because of NAME, which must outlive the value.
+    // Returns undefined because of NAME, which must outlive the value.
     [[nodiscard]] static Value undefined(const std::string& name);
-    // Undefined because a dict has no KEY, a text.
+    // Returns undefined because a dict has no KEY, a text.
     [[nodiscard]] static Value undefined_key(const Value& key);
     [[nodiscard]] static Value of(Kind kind, std::shared_ptr<Object> object);
 
     [[nodiscard]] Kind kind() const { return kind_; }
     [[nodiscard]] bool is(Kind kind) const { return kind_ == kind; }
-    // Bool or int of 64 bits, as Python's bool is an int.
+    // Returns true for a bool or an int of 64 bits, as Python's bool is an int.
     [[nodiscard]] bool is_integral() const { return is(Kind::kInt) || is(Kind::kBool); }
     [[nodiscard]] bool is_number() const { return is_integral() || is(Kind::kFloat); }
     [[nodiscard]] bool is_sequence() const { return is(Kind::kList) || is(Kind::kTuple); }
-    // True if items() may be called.
+    // Returns true if items() may be called.
     [[nodiscard]] bool has_items() const {
         return kind_ >= Kind::kList && kind_ <= Kind::kIterator;
     }
@@ -89,10 +89,10 @@ class Value {
     }
     [[nodiscard]] const std::shared_ptr<Object>& object() const { return object_; }
 
-    // The name that is not defined, "" when it is not known.
+    // Returns the name that is not defined, "" when it is not known.
     [[nodiscard]] std::string undefined_name() const;
     [[nodiscard]] int depth() const { return object_ == nullptr ? 0 : object_->depth; }
-    // The same object, or the same number, none or truth: Python's `is`.
+    // Returns Python's `is`: the same object, or the same number, none or truth.
     [[nodiscard]] bool same_as(const Value& other) const;
 
   private:
@@ -142,8 +142,8 @@ template <typename T>
 // Each makes a value of METER (nullptr: of nobody) and throws Fault over a limit. REQUIRES: TEXT is
 // UTF-8.
 [[nodiscard]] Value new_text(Meter* meter, std::string text, bool is_safe = false);
-// The whole number of DIGITS, which are decimal, after a `-` or not. Throws Fault for more digits
-// than Python reads.
+// Returns the whole number of DIGITS, which are decimal, after a `-` or not. Throws Fault for more
+// digits than Python reads.
 [[nodiscard]] Value new_integer(Meter* meter, std::string_view digits);
 // REQUIRES: KIND has items.
 [[nodiscard]] Value new_sequence(Meter* meter, Kind kind, Values items);
@@ -154,7 +154,7 @@ template <typename T>
 // Returns one level more than DEPTH. Throws Fault when that is too deep.
 [[nodiscard]] int deeper(int depth);
 
-// "str", "int", "list", …: Python's name of VALUE's type.
+// Returns Python's name of VALUE's type, as "str", "int" or "list".
 [[nodiscard]] const char* type_name(const Value& value);
 
 // Goes over what VALUE holds: elements, a dict's keys, a text's characters. An undefined value has

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "base/check.h"
-#include "base/zeroed_floats.h"
+#include "base/machine/zeroed_floats.h"
 #include "kernels/flat_optimizer.h"
 #include "kernels/packed_update.h"
 

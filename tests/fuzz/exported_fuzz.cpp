@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "fuzz/error_checks.h"
 #include "storage/exported/program.h"
-#include "storage/exported/weights.h"
 
 namespace {
 

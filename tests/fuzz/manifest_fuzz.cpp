@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "fuzz/error_checks.h"
 #include "storage/checkpoint/manifest.h"
-#include "storage/checkpoint/manifest_words.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/export/row_major.h"
 #include "storage/export/source_of_path.h"
-#include "storage/export/tensor_stats.h"
+#include "storage/export/tensor_source.h"
 
 namespace dslaunch::launcher {
 namespace {

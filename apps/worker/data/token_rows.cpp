@@ -10,8 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/run/run_config.h"
-#include "storage/tables/row_documents.h"
-#include "storage/tables/row_origin.h"
+#include "storage/tables/prepared_rows.h"
 
 namespace dslaunch::worker {
 

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
-#include "kernels/element/half_bits.h"
+#include "base/half_bits.h"
 #include "kernels/flat_optimizer.h"
 
 namespace dslaunch::decoder {
@@ -129,7 +129,7 @@ void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to) {
     for (int64_t i = 0; i < numel; ++i) {
         uint16_t half = 0;
         std::memcpy(&half, from + i * 2, sizeof half);
-        to[i] = dtype == DType::kBF16 ? kernels::fp32_of_bf16(half) : kernels::fp32_of_fp16(half);
+        to[i] = dtype == DType::kBF16 ? fp32_of_bf16(half) : fp32_of_fp16(half);
     }
 }
 

@@ -16,7 +16,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/fnv1a.h"
+#include "base/text/fnv1a.h"
 #include "base/text.h"
 #include "graph/adapter/adapter_folder.h"
 #include "graph/adapter/linear_layers.h"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "base/fnv1a.h"
+#include "base/text/fnv1a.h"
 #include "graph/memory/memory_order.h"
 #include "graph/packed/packed_weight.h"
 

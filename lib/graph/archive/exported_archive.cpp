@@ -22,7 +22,6 @@
 #include "graph/archive/program_values.h"
 #include "storage/exported/module_class.h"
 #include "storage/exported/program.h"
-#include "storage/exported/weights.h"
 #include "storage/scripted/script_archive.h"
 
 namespace dslaunch::graph {

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/grid_arguments.h"
-#include "kernels/element/half_bits.h"
+#include "base/half_bits.h"
 #include "kernels/element/update_arrays.h"
 #include "kernels/element/update_rules.h"
 

@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/grid_arguments.h"
 #include "kernels/cuda/grid_kernels.h"
-#include "kernels/element/half_bits.h"
+#include "base/half_bits.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): as in update_rules.h.
 namespace dslaunch::kernels {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/element/host_device.h"
+#include "base/host_device.h"
 #include "kernels/element/update_rules.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): as in update_rules.h.

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/element/host_device.h"
+#include "base/host_device.h"
 #include "kernels/element/update_arrays.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.

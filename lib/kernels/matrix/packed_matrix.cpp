@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "kernels/element/half_bits.h"
+#include "base/half_bits.h"
 #include "kernels/matrix/matrix_tables.h"
 
 namespace dslaunch::kernels {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/half_bits.h"
 #include "base/kinds/dtype.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
@@ -20,14 +21,6 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-float fp32_of_fp16_bits(uint16_t bits) {
-    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    float value = std::ldexp(static_cast<float>(exponent == 0 ? fraction : fraction + 1024),
-                             std::max(exponent, 1) - 25);
-    if (exponent == 31) value = fraction == 0 ? INFINITY : NAN;
-    return bits >> 15 != 0 ? -value : value;
-}
-
 float number_at(const SafetensorsEntry& entry, int64_t index) {
     if (entry.dtype == DType::kF32) {
         float value = 0;
@@ -36,11 +29,7 @@ float number_at(const SafetensorsEntry& entry, int64_t index) {
     }
     uint16_t half = 0;
     std::memcpy(&half, entry.bytes.data() + index * 2, sizeof half);
-    if (entry.dtype == DType::kF16) return fp32_of_fp16_bits(half);
-    const uint32_t bits = uint32_t{half} << 16;
-    float value = 0;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
+    return entry.dtype == DType::kF16 ? fp32_of_fp16(half) : fp32_of_bf16(half);
 }
 
 std::vector<float> turned(const SafetensorsEntry& entry) {
@@ -395,7 +384,7 @@ void AdapterChanges::add_stack(const std::string& path, const LowRankPair& pair)
     }
 }
 
-// True if PATH is that of one parameter of a layer's experts.
+// True if PATH names one parameter of a layer's experts.
 bool AdapterChanges::is_of_experts(const std::string& path) const {
     if (model_ == nullptr || !model_->has_experts()) return false;
     const std::string experts = "." + model_->names.at("experts");

@@ -31,11 +31,11 @@ struct AdapterName {
     int wraps = 0;     // how many other adapters of parameters of the layer lie around it
 };
 
-// What NAME says. It may have PEFT's prefix or not, the name of the adapter ("default"), and the
+// Reads NAME. It may have PEFT's prefix or not, the name of the adapter ("default"), and the
 // names of what wraps a module (compiled, sharded).
 [[nodiscard]] AdapterName read_adapter_name(std::string_view name);
 
-// NAME, that of a parameter, in an adapter's file.
+// Returns the name that the parameter NAME has in an adapter's file.
 [[nodiscard]] std::string name_in_adapter(std::string_view name);
 
 // PATH, of a layer or parameter as some release of transformers calls it, as MODEL's folder does:

@@ -14,7 +14,7 @@ namespace dslaunch::storage {
 // Numbers by a pattern of names, in the order of the config: the first that fits has the say.
 using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
-// A number for PATH: that of the first pattern which fits its whole or its end after a dot.
+// Returns a number for PATH: the first pattern's which fits its whole or its end after a dot.
 [[nodiscard]] double number_for(const NamedNumbers& numbers, std::string_view path,
                                 double otherwise);
 

@@ -8,7 +8,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
-#include "storage/checkpoint/manifest_words.h"
+#include "storage/checkpoint/manifest.h"
 #include "storage/checkpoint/shard_header.h"
 #include "storage/checkpoint/step_folder.h"
 
@@ -25,7 +25,7 @@ std::unique_ptr<FileView> open_file(const FileTree& tree, const std::string& fol
     }
 }
 
-// True: ENTRIES are those of a checkpoint of DeepSpeed's, or of one of its steps.
+// True if ENTRIES belong to a checkpoint of DeepSpeed's, or to one of its steps.
 bool is_deepspeed(const std::vector<FolderEntry>& entries) {
     return std::any_of(entries.begin(), entries.end(), [](const FolderEntry& entry) {
         return entry.is_folder ? entry.name.starts_with("global_step")
@@ -39,7 +39,7 @@ bool holds(const std::vector<FolderEntry>& entries, std::string_view name, bool 
     });
 }
 
-// True: ENTRIES are those of a universal checkpoint of DeepSpeed's, or of a folder with no other.
+// True if ENTRIES belong to a universal checkpoint of DeepSpeed's, or to a folder with no other.
 bool is_universal(const std::vector<FolderEntry>& entries) {
     return (holds(entries, "zero", true) && is_deepspeed(entries)) ||
            (holds(entries, "latest_universal", false) && !holds(entries, "latest", false));

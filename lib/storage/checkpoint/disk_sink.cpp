@@ -11,7 +11,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "storage/checkpoint/file_error.h"
+#include "base/error.h"
+#include "base/text.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -40,7 +41,36 @@ int write_at(int fd, std::span<const std::byte> bytes, int64_t offset) {
     return 0;
 }
 
+std::string_view advice(int error_number) {
+    switch (error_number) {
+        case ENOSPC:
+            return "; free some or give an --output on another disk";
+        case EDQUOT:
+            return "; your quota there is used up: remove files or ask for more";
+        case EROFS:
+            return "; the file system is mounted read-only, as disks with errors are too";
+        case EIO:
+            return "; the disk or the way to it failed: see the kernel's log (dmesg)";
+        case EACCES:
+        case EPERM:
+            return "; this user may not write there: give another --output";
+        case ENOENT:
+            return "; somebody removed a folder of its path";
+        default:
+            return "";
+    }
+}
+
 }  // namespace
+
+void fail_file(const FileFailure& failure) {
+    std::string bytes;
+    if (failure.need > Bytes{0}) bytes = fmt::format(" ({} needed)", to_text(failure.need));
+    if (failure.error_number == ENOSPC || failure.error_number == EDQUOT)
+        bytes += fmt::format("; {} are free there", to_text(failure.free));
+    fail(ExitCode::kDisk, "{}: cannot {}{}: {}{}", printable(failure.path), failure.doing, bytes,
+         errno_text(failure.error_number), advice(failure.error_number));
+}
 
 DiskSink::DiskSink(std::string path, UniqueFd fd, Bytes bytes)
     : path_(std::move(path)), fd_(std::move(fd)), need_(bytes) {
@@ -144,7 +174,7 @@ void DiskSink::await_all() {
 void DiskSink::sync() {
     DSL_CHECK(!synced_, "{}: synced twice", path_);
     synced_ = true;
-    // Aligned bytes go past the cache, the few bytes behind them do not.
+    // Aligned bytes go past the cache, the few bytes after them do not.
     const size_t aligned = filled_bytes_ / kAlignment * kAlignment;
     const std::span<const std::byte> rest = buffer(filling_).first(filled_bytes_);
     int status = write_at(fd_.get(), rest.first(aligned), written_bytes_);

@@ -8,6 +8,8 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fd.h"
@@ -16,6 +18,17 @@
 #include "storage/disk/io_arena.h"
 
 namespace dslaunch::storage {
+
+struct FileFailure {
+    std::string path;
+    std::string_view doing;  // "write", "make the folder"
+    int error_number = 0;
+    Bytes need;  // the whole file's bytes; 0: nothing is said of them
+    Bytes free;  // bytes free where PATH lies; said on a full disk
+};
+
+// Throws Error{kDisk}: path, operation, cause, what to do; bytes on a full disk.
+[[noreturn]] void fail_file(const FileFailure& failure);
 
 // The limits of one sink: its pieces take 6 MiB of memory at most.
 inline constexpr int64_t kSinkBufferBytes = int64_t{2} << 20;

@@ -16,7 +16,6 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "storage/checkpoint/disk_sink.h"
-#include "storage/checkpoint/file_error.h"
 #include "storage/checkpoint/file_tree.h"
 #include "storage/files/mapped_fault.h"
 #include "storage/files/mapped_file.h"

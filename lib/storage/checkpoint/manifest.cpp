@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "base/text/wire.h"
-#include "storage/checkpoint/manifest_words.h"
 
 namespace dslaunch::storage {
 namespace {

@@ -2,6 +2,7 @@
 // text in and out. No threads.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -19,6 +20,10 @@ namespace dslaunch::storage {
 // The formats that this version reads; format_of() says which one it writes.
 inline constexpr int64_t kCheckpointFormat = 3;
 
+inline constexpr std::string_view kManifestName = "manifest.json";
+// Is there once all files have been read and found whole; counts for the manifest it was made of.
+inline constexpr std::string_view kVerifiedName = "verified";
+
 enum class TensorKind : uint8_t {
     kTrained,    // weights and optimizer states
     kFrozen,     // weights alone
@@ -26,9 +31,16 @@ enum class TensorKind : uint8_t {
     kRankBuffer  // another rank's own of the same name, which training moves
 };
 
+// One name for each TensorKind.
+inline constexpr std::array<std::string_view, 4> kTensorKindNames{"trained", "frozen", "buffer",
+                                                                  "rank_buffer"};
+
+// The texts before and after the 32 digits of the last member: the file's end, byte for byte.
+inline constexpr std::array<std::string_view, 2> kManifestEnd{",\"manifest_xxh3_128\":\"", "\"}\n"};
+
 // True for a state that runs of any optimizer and number of hosts go on without: what 1-bit
 // exchanges between hosts have lost so far ("server_error" of the averages, "worker_error.H" of
-// host H), what 1-bit LAMB keeps beside LAMB's states, and those of updates that lag.
+// host H), what 1-bit LAMB keeps beside LAMB's states, and the states of updates that lag.
 [[nodiscard]] bool is_further_state(std::string_view name);
 [[nodiscard]] bool is_lagging_state(std::string_view name);
 
@@ -73,7 +85,7 @@ struct CheckpointTensor {
     // files; empty: row-major.
     std::vector<int64_t> strides;
     int64_t updates = 0;  // kTrained: optimizer updates it has had
-    // Elements of its states, or kLikeTensor. States behind the last one listed have the tensor's
+    // Elements of its states, or kLikeTensor. States after the last one listed have the tensor's
     // shape. The elements of others are counted in row-major order.
     std::vector<int64_t> state_numel;
 
@@ -174,6 +186,15 @@ struct Checkpoint {
 // Throws Error{kCheckpoint} naming PATH and what is wrong: damaged, a newer format, or pieces that
 // do not tile every tensor and state exactly.
 [[nodiscard]] Checkpoint parse_manifest(const std::string& path, std::string_view text);
+
+// Throws Error{kCheckpoint} naming the first tensor or file that is wrong.
+void check_checkpoint(const Checkpoint& checkpoint);
+// The part of it that needs no files: names, shapes and places of the tensors.
+void check_tensors(const Checkpoint& checkpoint);
+
+// True for the name of a file in a checkpoint's folder: [A-Za-z0-9._-], not beginning with '.', not
+// the manifest's.
+[[nodiscard]] bool is_file_name(std::string_view name);
 
 // The text that the mark of a verified checkpoint holds for its manifest's text.
 [[nodiscard]] std::string verified_mark(std::string_view manifest);

@@ -1,4 +1,3 @@
-#include "storage/checkpoint/manifest_check.h"
 
 #include <algorithm>
 #include <set>
@@ -6,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "storage/checkpoint/manifest_words.h"
+#include "storage/checkpoint/manifest.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -28,7 +27,7 @@ void check_shape(std::string_view name, const std::vector<int64_t>& shape) {
             inconsistent("tensor '{}': its shape overflows", name);
 }
 
-// A view's elements are those of its tensor.
+// Checks that a view's elements are its tensor's.
 void check_view(const CheckpointTensor& tensor, const CheckpointView& view) {
     check_shape(view.name, view.shape);
     if (view.strides.size() != view.shape.size())

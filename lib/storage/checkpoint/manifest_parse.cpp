@@ -6,8 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "storage/checkpoint/manifest_check.h"
-#include "storage/checkpoint/manifest_words.h"
+#include "storage/checkpoint/manifest.h"
 
 namespace dslaunch::storage {
 namespace {

@@ -26,7 +26,7 @@ bool is_row_major(const CheckpointTensor& tensor) {
     return true;
 }
 
-// The tensor's own, that of its whole rows, or the number of elements.
+// Returns the tensor's own shape, its whole rows' shape, or the number of elements.
 std::vector<int64_t> shape_of(const CheckpointTensor& tensor, int state, const Range& elements) {
     if (!is_row_major(tensor) || !tensor.is_like_tensor(state)) return {elements.numel};
     if (elements == Range{0, tensor.numel()}) return tensor.shape;

@@ -1,16 +1,34 @@
-// The files on disk under a block file: opened, of equal length, with their layout. Owned by
-// whoever made them (swap_files.h); engines only use the descriptors.
+// The files on disk under a block file: opened, of equal length, and one range of bytes laid over
+// them, stripe by stripe: stripe s lies in file s mod files. Owned by whoever made them
+// (swap_files.h); engines only use the descriptors.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/fd.h"
-#include "storage/disk/stripe.h"
 
 namespace dslaunch::storage {
+
+struct StripeLayout {
+    int files = 1;
+    Bytes stripe;  // a multiple of kBlockAlignment; not read when there is one file
+};
+
+struct StripePlace {
+    int file = 0;
+    int64_t offset_bytes = 0;  // place of the byte in that file
+    int64_t run_bytes = 0;     // number of bytes from there on that are contiguous in that file
+};
+
+// The place of the byte at OFFSET_BYTES. REQUIRES: offset_bytes >= 0.
+[[nodiscard]] StripePlace stripe_place(const StripeLayout& layout, int64_t offset_bytes);
+
+// The length that each file needs for CAPACITY in all: whole stripes.
+[[nodiscard]] Bytes stripe_file_bytes(const StripeLayout& layout, Bytes capacity);
 
 struct BackingFile {
     std::string path;

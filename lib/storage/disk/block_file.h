@@ -11,7 +11,6 @@
 #include <string>
 
 #include "base/bytes.h"
-#include "storage/disk/stripe.h"
 
 namespace dslaunch::storage {
 
@@ -86,7 +85,7 @@ class BlockFile {
     BlockFile(const BlockFile&) = delete;
     BlockFile& operator=(const BlockFile&) = delete;
     // Starts nothing more and waits for what is in flight, at most kIoFarewellMax; then it aborts,
-    // since memory would be written to behind its owner's back. REQUIRES: the owner's thread.
+    // since memory would be written to without its owner's knowledge. REQUIRES: the owner's thread.
     virtual ~BlockFile() = default;
 
     // Starts REQUEST. Its memory must stay, for a write unchanged, until it is waited for, or, when

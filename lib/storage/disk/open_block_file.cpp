@@ -7,8 +7,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "storage/disk/thread_block_file.h"
-#include "storage/disk/uring_block_file.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -26,7 +24,7 @@ std::string uring_refusal(int error_number) {
 
 std::unique_ptr<BlockFile> open_threads(const BackingFiles& files, const QueueLimits& limits) {
     try {
-        return std::make_unique<ThreadBlockFile>(files, limits);
+        return open_thread_file(files, limits);
     } catch (const std::system_error& error) {
         fail(ExitCode::kSetup,
              "{}: no threads for reading and writing: {}; raise the limit of processes (ulimit -u) "
@@ -60,7 +58,7 @@ std::unique_ptr<BlockFile> open_block_file(const BackingFiles& files, IoEngine e
                                            const QueueLimits& limits) {
     if (engine == IoEngine::kThreads) return open_threads(files, limits);
     int error_number = 0;
-    std::unique_ptr<BlockFile> file = UringBlockFile::open(files, limits, error_number);
+    std::unique_ptr<BlockFile> file = open_uring_file(files, limits, error_number);
     if (file != nullptr) return file;
     if (engine == IoEngine::kUring)
         fail(ExitCode::kSetup, "{}: io_uring cannot be used: {}; use the engine auto or threads",

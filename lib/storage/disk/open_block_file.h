@@ -22,4 +22,13 @@ enum class IoEngine { kAuto, kUring, kThreads };
 [[nodiscard]] std::unique_ptr<BlockFile> open_block_file(const BackingFiles& files, IoEngine engine,
                                                          const QueueLimits& limits);
 
+// Each engine by itself: pread and pwrite in threads, for machines that forbid io_uring, which
+// throws std::system_error if threads are refused; and io_uring, null with a negative errno in
+// ERROR_NUMBER where this machine has or allows none. FILES must outlive the result.
+[[nodiscard]] std::unique_ptr<BlockFile> open_thread_file(const BackingFiles& files,
+                                                          const QueueLimits& limits);
+[[nodiscard]] std::unique_ptr<BlockFile> open_uring_file(const BackingFiles& files,
+                                                         const QueueLimits& limits,
+                                                         int& error_number);
+
 }  // namespace dslaunch::storage

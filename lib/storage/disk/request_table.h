@@ -2,14 +2,15 @@
 // of one that came back short, when a request is done. Shared by the engines. One thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
 #include <vector>
 
+#include "storage/disk/backing_files.h"
 #include "storage/disk/block_file.h"
-#include "storage/disk/stripe.h"
 
 namespace dslaunch::storage {
 
@@ -18,6 +19,12 @@ struct QueueLimits {
     int depth = 8;          // pieces in flight
     int requests_max = 64;  // tickets at once
     int threads_max = 64;   // the thread engine's threads, each with a piece
+
+    [[nodiscard]] QueueLimits with_depth_max(int depth_max) const {
+        QueueLimits limits = *this;
+        limits.depth = std::min(depth, depth_max);
+        return limits;
+    }
 };
 
 // A part of a request that lies in one file.
@@ -77,7 +84,7 @@ class RequestTable {
         IoRequest request;
         int64_t started_bytes = 0;
         int64_t front_bytes = 0;
-        std::vector<Moved> moved;  // behind the front
+        std::vector<Moved> moved;  // after the front
         int in_flight = 0;
         bool failed = false;
         IoResult result;
@@ -92,6 +99,26 @@ class RequestTable {
     std::vector<uint32_t> free_;
     std::deque<uint32_t> waiting_;  // requests with pieces that are not started
     int in_flight_ = 0;
+};
+
+// The part of a block file that both engines share.
+class QueuedBlockFile : public BlockFile {
+  public:
+    [[nodiscard]] Bytes capacity() const final { return files_.capacity; }
+    [[nodiscard]] const std::string& path_at(int64_t offset_bytes) const final {
+        return files_.path_at(offset_bytes);
+    }
+
+  protected:
+    // FILES must outlive this object. LIMITS' depth is at most DEPTH_MAX.
+    QueuedBlockFile(const BackingFiles& files, const QueueLimits& limits, int depth_max)
+        : files_(files), table_(files.layout, limits.with_depth_max(depth_max)) {}
+    [[nodiscard]] BlockFileFacts facts_of(const char* engine, bool registered_memory) const {
+        return {engine, registered_memory, table_.limits().depth, table_.limits().block};
+    }
+
+    const BackingFiles& files_;
+    RequestTable table_;
 };
 
 }  // namespace dslaunch::storage

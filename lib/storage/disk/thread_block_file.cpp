@@ -1,35 +1,60 @@
-#include "storage/disk/thread_block_file.h"
+#include "storage/disk/open_block_file.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
+#include <mutex>
 #include <optional>
+#include <thread>
+#include <vector>
 
 #include "base/check.h"
 
 namespace dslaunch::storage {
 namespace {
 
-QueueLimits with_threads_max(QueueLimits limits) {
-    limits.depth = std::min({limits.depth, limits.threads_max, ThreadBlockFile::kThreadsMax});
-    return limits;
-}
+constexpr int kThreadsMax = 64;
 
-}  // namespace
+// Reads and writes by pread and pwrite in a pool of threads, as many as pieces in flight.
+class ThreadBlockFile final : public QueuedBlockFile {
+  public:
+    ThreadBlockFile(const BackingFiles& files, const QueueLimits& limits);
+    ~ThreadBlockFile() override { stop(); }
+
+    void progress() override {}                             // the threads go on by themselves
+    void register_memory(std::span<std::byte>) override {}  // pread has no such thing
+    [[nodiscard]] BlockFileFacts facts() const override { return facts_of("threads", false); }
+
+  protected:
+    [[nodiscard]] uint32_t start(const IoRequest& request) override;
+    [[nodiscard]] int64_t await_front(uint32_t entry, int64_t known_bytes) override;
+    IoResult finish(uint32_t entry) override;
+    void abandon(uint32_t entry) noexcept override;
+
+  private:
+    void serve();
+    void stop();
+    [[nodiscard]] int64_t move(const Piece& piece) const;
+
+    std::mutex mutex_;              // guards table_, watched_ and stopping_
+    std::condition_variable work_;  // a piece may be started, or stopping_
+    // A request is finished, or nothing is in flight; while watched_ also: a piece has moved.
+    std::condition_variable progress_;
+    bool watched_ = false;
+    bool stopping_ = false;
+    std::vector<std::thread> threads_;
+};
 
 ThreadBlockFile::ThreadBlockFile(const BackingFiles& files, const QueueLimits& limits)
-    : files_(files), table_(files.layout, with_threads_max(limits)) {
+    : QueuedBlockFile(files, limits, std::min(limits.threads_max, kThreadsMax)) {
     try {
         for (int i = 0; i < table_.limits().depth; ++i) threads_.emplace_back([this] { serve(); });
     } catch (...) {
         stop();
         throw;
     }
-}
-
-ThreadBlockFile::~ThreadBlockFile() {
-    stop();
 }
 
 void ThreadBlockFile::stop() {
@@ -44,10 +69,6 @@ void ThreadBlockFile::stop() {
     }
     work_.notify_all();
     for (std::thread& thread : threads_) thread.join();
-}
-
-BlockFileFacts ThreadBlockFile::facts() const {
-    return {"threads", false, table_.limits().depth, table_.limits().block};
 }
 
 int64_t ThreadBlockFile::move(const Piece& piece) const {
@@ -109,6 +130,12 @@ IoResult ThreadBlockFile::finish(uint32_t entry) {
 void ThreadBlockFile::abandon(uint32_t entry) noexcept {
     const std::lock_guard lock(mutex_);
     table_.abandon(entry);
+}
+
+}  // namespace
+
+std::unique_ptr<BlockFile> open_thread_file(const BackingFiles& files, const QueueLimits& limits) {
+    return std::make_unique<ThreadBlockFile>(files, limits);
 }
 
 }  // namespace dslaunch::storage

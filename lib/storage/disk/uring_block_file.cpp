@@ -1,29 +1,28 @@
-#include "storage/disk/uring_block_file.h"
-
+#include <liburing.h>
 #include <sys/resource.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "storage/disk/open_block_file.h"
 
 namespace dslaunch::storage {
 namespace {
 
+constexpr int kUringDepthMax = 4096;
 constexpr int64_t kBufferBytes = int64_t{1} << 30;  // the kernel's largest registered buffer
 
 constexpr int kRefusalsMax = 10'000;
 constexpr std::chrono::milliseconds kRefusalPause{1};
-
-QueueLimits with_depth_max(QueueLimits limits) {
-    limits.depth = std::min(limits.depth, UringBlockFile::kDepthMax);
-    return limits;
-}
 
 std::string memlock_text() {
     rlimit limit{};
@@ -32,18 +31,47 @@ std::string memlock_text() {
     return to_text(Bytes{static_cast<int64_t>(limit.rlim_cur)});
 }
 
-}  // namespace
+// Registered files and memory, one system call for many pieces, driven by completions in the
+// owner's thread.
+class UringBlockFile final : public QueuedBlockFile {
+  public:
+    UringBlockFile(const BackingFiles& files, const QueueLimits& limits);
+    ~UringBlockFile() override;
+    // Called first. Returns 0 or a negative errno.
+    [[nodiscard]] int set_up();
 
-std::unique_ptr<UringBlockFile> UringBlockFile::open(const BackingFiles& files,
-                                                     const QueueLimits& limits, int& error_number) {
-    std::unique_ptr<UringBlockFile> file(new UringBlockFile(files, limits));
-    error_number = file->set_up();
-    if (error_number != 0) file.reset();
-    return file;
-}
+    void progress() override;
+    void register_memory(std::span<std::byte> arena) override;
+    [[nodiscard]] BlockFileFacts facts() const override {
+        return facts_of("io_uring", !arena_.empty());
+    }
+
+  protected:
+    [[nodiscard]] uint32_t start(const IoRequest& request) override;
+    [[nodiscard]] int64_t await_front(uint32_t entry, int64_t known_bytes) override;
+    IoResult finish(uint32_t entry) override;
+    void abandon(uint32_t entry) noexcept override { table_.abandon(entry); }
+
+  private:
+    void own();
+    void fill();
+    void queue(uint32_t index);
+    void reap();
+    void wait_for_one();
+    [[nodiscard]] int buffer_of(const Piece& piece) const;  // -1: not registered
+
+    io_uring ring_{};
+    bool ring_is_set_up_ = false;
+    bool disabled_ = false;  // true until the owner enables the ring
+    std::thread::id owner_;
+    int refusals_ = 0;            // refusals in a row by the queue itself
+    std::vector<Piece> pieces_;   // [depth], by index of the submission
+    std::vector<uint32_t> free_;  // indices without a piece
+    std::span<std::byte> arena_;  // registered in parts of kBufferBytes
+};
 
 UringBlockFile::UringBlockFile(const BackingFiles& files, const QueueLimits& limits)
-    : files_(files), table_(files.layout, with_depth_max(limits)) {
+    : QueuedBlockFile(files, limits, kUringDepthMax) {
     pieces_.resize(static_cast<size_t>(table_.limits().depth));
     for (size_t i = pieces_.size(); i > 0; --i) free_.push_back(static_cast<uint32_t>(i - 1));
 }
@@ -104,10 +132,6 @@ void UringBlockFile::register_memory(std::span<std::byte> arena) {
              "(ulimit -l). Each transfer pins its pages again, which costs processor time",
              files_.path_at(0), to_text(Bytes{static_cast<int64_t>(arena.size())}),
              errno_text(-status), memlock_text());
-}
-
-BlockFileFacts UringBlockFile::facts() const {
-    return {"io_uring", !arena_.empty(), table_.limits().depth, table_.limits().block};
 }
 
 void UringBlockFile::own() {
@@ -235,8 +259,14 @@ IoResult UringBlockFile::finish(uint32_t entry) {
     return table_.take(entry);
 }
 
-void UringBlockFile::abandon(uint32_t entry) noexcept {
-    table_.abandon(entry);
+}  // namespace
+
+std::unique_ptr<BlockFile> open_uring_file(const BackingFiles& files, const QueueLimits& limits,
+                                           int& error_number) {
+    auto file = std::make_unique<UringBlockFile>(files, limits);
+    error_number = file->set_up();
+    if (error_number != 0) return nullptr;
+    return file;
 }
 
 }  // namespace dslaunch::storage

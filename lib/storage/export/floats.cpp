@@ -5,42 +5,10 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/half_bits.h"
 
 namespace dslaunch::storage {
 namespace {
-
-double half_value(uint16_t bits) {
-    const uint32_t sign = (bits & 0x8000U) << 16;
-    const uint32_t magnitude = (bits & 0x7fffU) << 13;
-    if (magnitude >= 0x0f800000U)  // infinity, NaN
-        return std::bit_cast<float>(sign | magnitude | 0x7f800000U);
-    // The exponent's bias of half is less by 112; subnormals come out right as well.
-    return std::bit_cast<float>(sign | magnitude) * 0x1p112F;
-}
-
-double bfloat_value(uint16_t bits) {
-    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
-
-uint16_t half_bits(float value) {
-    const auto bits = std::bit_cast<uint32_t>(value);
-    const uint32_t sign = bits >> 16 & 0x8000U;
-    const uint32_t magnitude = bits & 0x7fffffffU;
-    if (magnitude > 0x7f800000U) return static_cast<uint16_t>(sign | 0x7e00U);
-    if (magnitude >= 0x477ff000U) return static_cast<uint16_t>(sign | 0x7c00U);  // from 65520 on
-    if (magnitude < 0x38800000U) {                                               // below 2^-14
-        const float units = std::bit_cast<float>(magnitude) * 0x1p24F;
-        return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::lrintf(units)));
-    }
-    const uint32_t even = magnitude + 0xfffU + (magnitude >> 13 & 1U);
-    return static_cast<uint16_t>(sign | (even - 0x38000000U) >> 13);
-}
-
-uint16_t bfloat_bits(float value) {
-    const auto bits = std::bit_cast<uint32_t>(value);
-    if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16 & 0x8000U) | 0x7fc0U);
-    return static_cast<uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
-}
 
 // VALUE cut off to a float whose last bit tells whether something was: rounding it once more to
 // fewer bits gives what rounding VALUE at once does.
@@ -102,9 +70,9 @@ void to_doubles(std::span<const std::byte> bytes, DType dtype, std::vector<doubl
         case DType::kU16:
             return read_plain<uint16_t>(bytes, values);
         case DType::kF16:
-            return read<uint16_t>(bytes, values, half_value);
+            return read<uint16_t>(bytes, values, fp32_of_fp16);
         case DType::kBF16:
-            return read<uint16_t>(bytes, values, bfloat_value);
+            return read<uint16_t>(bytes, values, fp32_of_bf16);
         case DType::kI32:
             return read_plain<int32_t>(bytes, values);
         case DType::kU32:
@@ -126,11 +94,10 @@ int64_t from_doubles(std::span<const double> values, DType dtype, std::vector<st
     switch (dtype) {
         case DType::kF16:
             return write<uint16_t>(
-                values, out, [](double value) { return half_bits(cut_to_odd(value)); }, half_value);
+                values, out, [](double value) { return fp16_of(cut_to_odd(value)); }, fp32_of_fp16);
         case DType::kBF16:
             return write<uint16_t>(
-                values, out, [](double value) { return bfloat_bits(cut_to_odd(value)); },
-                bfloat_value);
+                values, out, [](double value) { return bf16_of(cut_to_odd(value)); }, fp32_of_bf16);
         case DType::kF32:
             return write<float>(
                 values, out, [](double value) { return static_cast<float>(value); },

@@ -11,7 +11,7 @@
 
 namespace dslaunch::storage {
 
-// True when the order of memory is that of rows.
+// True when the elements lie row by row in memory.
 [[nodiscard]] bool is_row_major(const CheckpointTensor& tensor);
 
 // The index of the element that stands at PLACE in the order of memory.

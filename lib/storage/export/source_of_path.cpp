@@ -1,17 +1,161 @@
 #include "storage/export/source_of_path.h"
 
-#include <filesystem>
+#define XXH_STATIC_LINKING_ONLY
+#include <xxhash.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 #include "storage/checkpoint/checkpoint_store.h"
-#include "storage/export/checkpoint_source.h"
-#include "storage/export/safetensors_source.h"
+#include "storage/files/safetensors.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::storage {
 namespace {
+
+constexpr int64_t kPartNumel = int64_t{1} << 18;
+constexpr int64_t kChunkOfFileBytes = int64_t{1} << 20;
+
+struct FreeState {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+};
+
+// A checkpoint of ours: each piece is hashed once before any of it is used.
+class CheckpointSource final : public TensorSource {
+  public:
+    // Throws as CheckpointReader does. TREE must outlive it.
+    CheckpointSource(const FileTree& tree, std::string folder) : reader_(tree, std::move(folder)) {
+        const Checkpoint& checkpoint = reader_.checkpoint();
+        places_.assign(checkpoint.tensors.size(),
+                       std::vector<std::vector<Place>>(checkpoint.states.size() + 1));
+        for (const CheckpointFile& file : checkpoint.files)
+            for (const WrittenPiece& written : file.pieces)
+                places_[written.piece.tensor][written.piece.state + 1].push_back(
+                    {&file, &written, false});
+        const auto begin = [](const Place& place) { return place.piece->piece.elements.begin; };
+        for (auto& states : places_)
+            for (std::vector<Place>& places : states) std::ranges::sort(places, {}, begin);
+    }
+
+    [[nodiscard]] const std::string& path() const override { return reader_.folder(); }
+    [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const override {
+        return reader_.checkpoint().tensors;
+    }
+    [[nodiscard]] const Checkpoint* checkpoint() const override { return &reader_.checkpoint(); }
+
+    void for_each(int tensor, int state, const Range& elements, const Use& use) const override {
+        for (const Place& place : places_.at(tensor).at(state + 1)) {
+            const Range part = intersect(place.piece->piece.elements, elements);
+            if (part.numel == 0) continue;
+            check(place);
+            read(tensor, state, part, use);
+        }
+    }
+
+    [[nodiscard]] std::vector<HashedRange> hashes(int tensor, int state) const override {
+        std::vector<HashedRange> all;
+        for (const Place& place : places_.at(tensor).at(state + 1))
+            all.push_back({place.piece->piece.elements, place.piece->hash});
+        return all;
+    }
+
+  private:
+    struct Place {
+        const CheckpointFile* file = nullptr;
+        const WrittenPiece* piece = nullptr;
+        mutable bool checked = false;
+    };
+
+    // Reads in parts of a MiB or so.
+    void read(int tensor, int state, const Range& elements, const Use& use) const {
+        for (int64_t begin = elements.begin; begin < elements.end(); begin += kPartNumel)
+            reader_.for_each(tensor, state, {begin, std::min(kPartNumel, elements.end() - begin)},
+                             use);
+    }
+
+    void check(const Place& place) const {
+        if (place.checked) return;
+        const std::unique_ptr<XXH3_state_t, FreeState> state(XXH3_createState());
+        DSL_CHECK(state && XXH3_128bits_reset(state.get()) == XXH_OK, "no state for a hash");
+        const CheckpointPiece& piece = place.piece->piece;
+        read(piece.tensor, piece.state, piece.elements,
+             [&](const Range&, std::span<const std::byte> bytes) {
+                 XXH3_128bits_update(state.get(), bytes.data(), bytes.size());
+             });
+        const XXH128_hash_t found = XXH3_128bits_digest(state.get());
+        if (Hash128{found.low64, found.high64} != place.piece->hash)
+            fail(
+                ExitCode::kCheckpoint,
+                "{}/{}: {} of `{}`, elements {} to {} at byte {}, is not what was written (its "
+                "hash differs): the disk or a copy has damaged the file. `dslaunch ckpt verify` on "
+                "the folder above lists what is whole",
+                path(), place.file->name,
+                piece.state == kWeights ? "the weights" : reader_.checkpoint().states[piece.state],
+                tensors()[piece.tensor].name, piece.elements.begin, piece.elements.end(),
+                place.piece->offset_bytes);
+        place.checked = true;
+    }
+
+    CheckpointReader reader_;
+    // The places of each tensor, and in it of each state + 1, are sorted by their elements.
+    std::vector<std::vector<std::vector<Place>>> places_;
+};
+
+// .safetensors files, which hold weights alone.
+class SafetensorsSource final : public TensorSource {
+  public:
+    SafetensorsSource(const std::string& path, const std::vector<std::string>& files)
+        : path_(path) {
+        std::set<std::string> names;
+        for (const std::string& name : files) {
+            files_.push_back(std::make_unique<SafetensorsFile>(name));
+            for (const SafetensorsEntry& entry : files_.back()->entries()) {
+                if (!names.insert(entry.name).second)
+                    fail(ExitCode::kInput, "{}: tensor `{}` is in another file of {} too", name,
+                         printable(entry.name), path_);
+                CheckpointTensor tensor;
+                tensor.name = entry.name;
+                tensor.dtype = entry.dtype;
+                tensor.shape = entry.shape;
+                tensor.kind = TensorKind::kFrozen;
+                tensors_.push_back(std::move(tensor));
+                places_.push_back({files_.back().get(), &entry});
+            }
+        }
+    }
+
+    [[nodiscard]] const std::string& path() const override { return path_; }
+    [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const override { return tensors_; }
+    [[nodiscard]] const Checkpoint* checkpoint() const override { return nullptr; }
+    [[nodiscard]] std::vector<HashedRange> hashes(int, int) const override { return {}; }
+
+    void for_each(int tensor, int state, const Range& elements, const Use& use) const override {
+        DSL_CHECK(state == kWeights, "a state is asked of a .safetensors file");
+        const auto& [file, entry] = places_.at(static_cast<size_t>(tensor));
+        const int64_t bytes = dtype_bytes(entry->dtype);
+        const int64_t part_numel = kChunkOfFileBytes / bytes;
+        for (int64_t begin = elements.begin; begin < elements.end(); begin += part_numel) {
+            const Range part{begin, std::min(part_numel, elements.end() - begin)};
+            const auto memory = entry->bytes.subspan(static_cast<size_t>(part.begin * bytes),
+                                                     static_cast<size_t>(part.numel * bytes));
+            use(part, memory);
+            file->discard(memory);
+        }
+    }
+
+  private:
+    std::string path_;
+    std::vector<std::unique_ptr<SafetensorsFile>> files_;
+    std::vector<CheckpointTensor> tensors_;
+    std::vector<std::pair<const SafetensorsFile*, const SafetensorsEntry*>> places_;  // of each
+};
 
 bool is_file(const std::string& path) {
     std::error_code ignored;
@@ -47,14 +191,18 @@ std::string choose_checkpoint(FileTree& tree, const std::string& path) {
          newest.complete ? "holds a NaN or an infinity" : newest.fault);
 }
 
+std::unique_ptr<TensorSource> open_safetensors(const std::string& path,
+                                               const std::vector<std::string>& files) {
+    return std::make_unique<SafetensorsSource>(path, files);
+}
+
 std::unique_ptr<TensorSource> open_checkpoint(FileTree& tree, const std::string& path) {
     return std::make_unique<CheckpointSource>(tree, choose_checkpoint(tree, path));
 }
 
 std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree, const std::string& path) {
     if (is_file(path)) {
-        if (path.ends_with(".safetensors"))
-            return std::make_unique<SafetensorsSource>(path, std::vector<std::string>{path});
+        if (path.ends_with(".safetensors")) return open_safetensors(path, {path});
         fail(ExitCode::kInput,
              "{}: a file that is no .safetensors; give a checkpoint's folder, a .safetensors file, "
              "or a folder that holds model.safetensors",
@@ -62,7 +210,7 @@ std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree, const std::stri
     }
     if (!holds_checkpoints(tree, path)) {
         if (const auto files = safetensors_files_of(path); !files.empty())
-            return std::make_unique<SafetensorsSource>(path, files);
+            return open_safetensors(path, files);
     }
     return open_checkpoint(tree, path);
 }

@@ -1,9 +1,10 @@
-// From a path to the tensors behind it: which checkpoint or file it means. One thread; blocks on
-// the disk.
+// The tensors that a path names: which checkpoint or file it means. One thread; blocks on the
+// disk.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "storage/checkpoint/file_tree.h"
 #include "storage/export/tensor_source.h"
@@ -22,6 +23,11 @@ namespace dslaunch::storage {
 // The source of PATH where nothing but a checkpoint will do.
 [[nodiscard]] std::unique_ptr<TensorSource> open_checkpoint(FileTree& tree,
                                                             const std::string& path);
+
+// Opens FILES, one .safetensors file or a folder's, which PATH names in messages.
+// Throws Error{kInput} naming file and cause; also when two files have a tensor of one name.
+[[nodiscard]] std::unique_ptr<TensorSource> open_safetensors(const std::string& path,
+                                                             const std::vector<std::string>& files);
 
 // The folder of the one checkpoint that PATH means: itself, or the newest complete finite one below
 // it. Throws Error{kCheckpoint}.

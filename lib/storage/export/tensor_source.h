@@ -49,4 +49,17 @@ class TensorSource {
 [[nodiscard]] bool has_states(const CheckpointTensor& tensor);
 [[nodiscard]] DType dtype_of(const CheckpointTensor& tensor, int state);
 
+// Figures of the finite values, in fp64; all are 0 where no value is finite.
+struct TensorStats {
+    double norm = 0;  // Euclidean
+    double min = 0;
+    double max = 0;
+    double mean = 0;
+    int64_t nan_count = 0;
+    int64_t infinite_count = 0;
+};
+
+// Throws as SOURCE does.
+[[nodiscard]] TensorStats stats_of(const TensorSource& source, int tensor, int state);
+
 }  // namespace dslaunch::storage

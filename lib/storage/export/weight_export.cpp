@@ -45,7 +45,7 @@ bool matches(const std::string& pattern, const std::string& name) {
     return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-// Buffers that models of transformers make anew and do not expect in a file.
+// Models of transformers make these buffers themselves and do not expect them in a file.
 bool is_made_anew(const std::string& name) {
     static constexpr std::array<const char*, 7> kMadeAnew = {
         "*rotary_emb*.inv_freq", "*rotary_emb*.original_inv_freq",
@@ -288,6 +288,10 @@ std::vector<std::string> prepare_out(const ExportOptions& options) {
         const fs::path parent = fs::path(options.out).parent_path();
         if (!parent.empty()) make_folder(parent.string());
     } else {
+        std::error_code absent;
+        if (fs::is_regular_file(options.out, absent))
+            fail(ExitCode::kUsage, "{}: is a file, and OUT is a folder or a file NAME.safetensors",
+                 options.out);
         make_folder(options.out);
         earlier = earlier_model(options.out);
     }
@@ -413,6 +417,7 @@ Bytes parse_shard_bytes(const std::string& text, const char* option) {
         const char* name;
         double bytes;
     };
+    constexpr double kPlainBytesMin = 1e5;  // less without a unit is a slip
     static constexpr std::array<Unit, 9> kUnits = {{{"KIB", 1024.0},
                                                     {"MIB", 1048576.0},
                                                     {"GIB", 1073741824.0},
@@ -436,6 +441,9 @@ Bytes parse_shard_bytes(const std::string& text, const char* option) {
     if (!value || !(*value * unit >= 1) || *value * unit > 0x1p60)
         fail(ExitCode::kUsage, "{}: `{}` is no size; write 5GB, 500MB or 5GiB", option,
              printable(text));
+    if (number.size() == trim(text).size() && *value < kPlainBytesMin)
+        fail(ExitCode::kUsage, "{}: `{}` is a number of bytes: write {}GB or {}MB", option,
+             printable(text), trim(number), trim(number));
     return Bytes{static_cast<int64_t>(*value * unit)};
 }
 
@@ -457,6 +465,13 @@ void require_room_for_config(const std::string& from, const std::string& to) {
                  "{}/{}: is of another model, as {} has no such file: name an empty folder, or "
                  "remove it",
                  printable(to), printable(name), printable(from));
+}
+
+void require_new_config(const std::string& from, const std::string& to, bool force) {
+    std::error_code ignored;
+    for (const std::string& name : config_files_of(from, ignored))
+        if (const fs::path place = fs::path(to) / name; !force && fs::exists(place, ignored))
+            fail_used(place.string());
 }
 
 std::vector<std::string> copy_model_config(const std::string& from, const std::string& to) {

@@ -20,7 +20,7 @@ struct ExportOptions {
     std::optional<Bytes> shard_max;  // one file: none. A larger tensor has a file of its own
     bool all_names = true;           // a tied tensor under each of its names, or under one
     bool exclude_frozen = false;
-    bool for_transformers = false;         // without the buffers that its models make anew
+    bool for_transformers = false;         // without the buffers that its models make themselves
     std::vector<std::string> exclude;      // globs of names, as the source has them
     std::string strip_prefix, add_prefix;  // parts of names; all parameters must have what is
                                            // stripped
@@ -42,8 +42,8 @@ void check_export_place(const ExportOptions& options);
 // Error{kDisk} with path, need and free; and as SOURCE does.
 ExportReport export_weights(const TensorSource& source, const ExportOptions& options);
 
-// "5GB" is 5 * 10^9 bytes, "5GiB" 5 * 2^30; TB, GB, MB, KB, or a plain number of bytes. Throws
-// Error{kUsage} naming OPTION.
+// "5GB" is 5 * 10^9 bytes, "5GiB" 5 * 2^30; TB, GB, MB, KB, or a plain number of bytes from 100,000
+// on. Throws Error{kUsage} naming OPTION.
 [[nodiscard]] Bytes parse_shard_bytes(const std::string& text, const char* option);
 
 // Throws Error{kInput} unless FROM is a folder with a config.json.
@@ -52,6 +52,8 @@ void check_model_config(const std::string& from);
 // Hugging Face model beside its weights and that FROM has not: it would stay there, of another
 // model.
 void require_room_for_config(const std::string& from, const std::string& to);
+// Throws Error{kInput} naming the file if copy_model_config() would replace one, and not FORCE.
+void require_new_config(const std::string& from, const std::string& to, bool force);
 // Copies what belongs to a Hugging Face model beside its weights (config.json, tokenizer*, …) from
 // FROM to the folder TO, byte for byte but for what config_for_weights() changes in config.json.
 // Returns the names of what was copied. Throws as check_model_config

@@ -1,7 +1,9 @@
 // An exported program (torch.export) as its archive describes it in models/model.json: operators in
 // order, the values they take and give, and what the inputs and outputs mean. Data path: zip
 // record -> [here] -> graph/archive, which makes a module of it. Source: PyTorch's
-// torch/_export/serde/schema.py, major version 8. Pure, no LibTorch.
+// torch/_export/serde/schema.py, major version 8. And the table of its weights or constants, which
+// says in which record each tensor lies (data/weights/model_weights_config.json,
+// data/constants/model_constants_config.json). Pure, no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -112,5 +114,23 @@ struct ExportedProgram {
 // value that this reader does not know.
 [[nodiscard]] ExportedProgram parse_exported_program(const std::string& path,
                                                      std::string_view text);
+
+struct ExportedTensor {
+    std::string record;  // in the folder of the table, "weight_0"; tied tensors share one
+    bool is_parameter = false;
+    bool requires_grad = false;
+    int64_t dtype = 0;  // code of the schema's ScalarType
+    // UNITS: elements. The bytes of the record are the tensor's storage.
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> strides;
+    int64_t offset = 0;
+    int64_t reach = 0;  // the storage has so many elements at least
+    int64_t numel = 0;  // more than the storage's where elements are shared (stride 0)
+};
+
+// Tensors by name in the module. Throws Error{kInput} that begins with PATH: a damaged table, a
+// tensor that only a pickle holds, sizes that are no numbers, negative, or too large to count.
+[[nodiscard]] std::map<std::string, ExportedTensor> parse_weights_table(const std::string& path,
+                                                                        std::string_view text);
 
 }  // namespace dslaunch::storage

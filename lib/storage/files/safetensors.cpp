@@ -9,6 +9,8 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text/file_faults.h"
+#include "base/text_bytes.h"
 #include "storage/files/file_kind.h"
 
 namespace dslaunch::storage {
@@ -98,11 +100,10 @@ void check_cover(const std::string& path, std::vector<SafetensorsEntry>& entries
 // PROBLEM.
 [[noreturn]] void fail_as_other(const std::string& path, std::span<const std::byte> all,
                                 const std::string& problem) {
-    const FileKind kind = file_kind(all);
-    if (kind == FileKind::kLfsPointer || kind == FileKind::kWebPage)
-        fail(ExitCode::kInput, "{}: {}", path, why_not_downloaded(kind));
-    fail(ExitCode::kInput, "{}: is {}, and no .safetensors file: {}", path, file_kind_name(kind),
-         problem);
+    if (const std::string fault = download_fault(text_in(all)); !fault.empty())
+        fail(ExitCode::kInput, "{}: {}", path, fault);
+    fail(ExitCode::kInput, "{}: is {}, and no .safetensors file: {}", path,
+         file_kind_name(file_kind(all)), problem);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ class SafetensorsFile {
 
     // The entries come in the order of their bytes in the file.
     [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return content_.entries; }
-    // Null when there is none of that name.
+    // Null when no entry has that name.
     [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
     [[nodiscard]] const std::map<std::string, std::string>& metadata() const {
         return content_.metadata;

@@ -19,7 +19,7 @@ struct SampleSplit {
 // REQUIRES: 0 <= eval_fraction < 1.
 [[nodiscard]] SampleSplit split_samples(int64_t sample_count, double eval_fraction);
 
-// The place of a row in training; the letters are those of position_of.
+// The place of a row in training; the letters are position_of's.
 struct BatchPlace {
     int64_t step = 0;
     int64_t micro_step = 0;   // a of A

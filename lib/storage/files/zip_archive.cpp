@@ -148,7 +148,7 @@ class Parser {
         return entry;
     }
 
-    // Replaces the full 32-bit fields by those of the zip64 field, which has them in this order.
+    // Replaces the full 32-bit fields by the zip64 field's, which has them in this order.
     void widen(Entry& entry, Span extra) const {
         uint64_t* fields[] = {&entry.content_bytes, &entry.stored_bytes, &entry.offset};
         while (extra.size() >= 4) {

@@ -96,7 +96,8 @@ class DeepSpeedSource : public TensorSource {
     bool weights_alone_;
     // Each rank has one; below stage 3 there is one model, at stage 0 no optimizer.
     std::vector<std::unique_ptr<TorchFile>> models_, optimizers_;
-    std::vector<std::pair<std::string, std::string>> aliases_;  // a name, that of the same tensor
+    std::vector<std::pair<std::string, std::string>> aliases_;  // a name, and another of the same
+                                                                // tensor
     int64_t stage_ = 0;
     std::vector<RankGroups> ranks_;
     Checkpoint about_;

@@ -16,7 +16,7 @@
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/checkpoint/shard_writer.h"
 #include "storage/export/floats.h"
-#include "storage/export/safetensors_source.h"
+#include "storage/export/source_of_path.h"
 #include "storage/foreign/deepspeed_source.h"
 #include "storage/huggingface/model_folder.h"
 
@@ -46,7 +46,7 @@ Opened open_source(const ImportOptions& options, ForeignFormat format) {
     if (fs::is_directory(options.source)) files = safetensors_files_of(options.source);
     opened.writer =
         fmt::format("safetensors, {} file{}", files.size(), files.size() > 1 ? "s" : "");
-    opened.source = std::make_unique<SafetensorsSource>(options.source, files);
+    opened.source = open_safetensors(options.source, files);
     opened.notes.emplace_back(
         "it holds weights alone: optimizer, step and schedule start from the beginning");
     return opened;

@@ -3,7 +3,6 @@
 
 #include "storage/huggingface/config_values.h"
 #include "storage/huggingface/family_fields.h"
-#include "storage/huggingface/family_readers.h"
 
 namespace dslaunch::storage {
 

@@ -1,6 +1,6 @@
 // Fields of a config.json that several families share, as they set the switches of a
 // TransformerConfig. Each throws Error{kInput} that names the field. Data path: config.json ->
-// [here] -> family_readers.h. Pure.
+// [here] -> transformer_switches.h. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace dslaunch::storage {
 
-// What a family's config class has where config.json is silent.
+// The values of a family's config class where config.json is silent.
 struct FamilyDefaults {
     double theta = 10000;
     // The share of a head that turns; nothing: whole heads do, whatever config.json says.
@@ -33,7 +33,7 @@ void require_zero(const JsonPlace& config, const char* key, std::string_view wha
 // Sets `activation` to what KEY names, if it is there.
 void read_activation(const JsonPlace& config, const char* key, TransformerConfig& model);
 
-// Sets the names of Llama's modules, and the sizes by Llama's keys, but for that of the MLP.
+// Sets the names of Llama's modules, and the sizes by Llama's keys, but for the MLP's.
 void read_sizes(const JsonPlace& config, TransformerConfig& model, const FamilyDefaults& defaults);
 // The sizes by the keys of GPT-2; names as rename() leaves them.
 void read_gpt_sizes(const JsonPlace& config, TransformerConfig& model);
@@ -45,9 +45,9 @@ void read_layer_norm(const JsonPlace& config, const char* key, TransformerConfig
 void read_padding(const JsonPlace& config, TransformerConfig& model, int64_t of_class);
 
 // The object with the numbers of rotary positions, in the files of today and of before. Where both
-// are there, that of before counts, as in transformers.
+// are there, the earlier one counts, as in transformers.
 [[nodiscard]] std::optional<JsonPlace> rope_object(const JsonPlace& config);
-// Where CONFIG has no object, or one without these numbers, THETA and PART count.
+// THETA and PART count if CONFIG has no object, or one without these numbers.
 [[nodiscard]] Rope rope_of(const std::optional<JsonPlace>& place, const JsonPlace& config,
                            const TransformerConfig& model, double theta,
                            std::optional<double> part = std::nullopt);
@@ -58,8 +58,8 @@ void read_rope_of_all(const JsonPlace& config, TransformerConfig& model, double 
 void read_ropes_by_type(const JsonPlace& config, TransformerConfig& model, double theta,
                         double window_theta);
 
-// Layers that see a window: those that config.json lists, or else those of which BY_DEFAULT says
-// so. No layer listed: MODEL has no window.
+// Layers that see a window: the ones that config.json lists, or else the ones of which BY_DEFAULT
+// says so. No layer listed: MODEL has no window.
 void read_windows(const JsonPlace& config, TransformerConfig& model,
                   const std::function<bool(size_t)>& by_default);
 // All layers where config.json has a sliding_window.
@@ -73,5 +73,21 @@ void read_layers_without_experts(const JsonPlace& config, TransformerConfig& mod
 // All that a Llama has, but for ropes by type; DEFAULTS where its config.json is silent.
 void read_like_llama(const JsonPlace& config, TransformerConfig& model,
                      const FamilyDefaults& defaults);
+
+// One reader for each family of decoders: CONFIG's fields become the switches of MODEL. Each throws
+// Error{kInput} that names a field. Source: the config classes of transformers 5.23.
+using FamilyReader = void(const JsonPlace& config, TransformerConfig& model);
+
+// llama_families.cpp: blocks of Llama with other switches.
+FamilyReader read_llama, read_mistral, read_phi3, read_smollm3, read_granite, read_stablelm,
+    read_glm, read_glm4, read_seed_oss, read_helium, read_ernie, read_arcee, read_nemotron,
+    read_starcoder2;
+// norm_families.cpp: norms in other places, of other kinds.
+FamilyReader read_gemma, read_gemma2, read_gemma3, read_olmo, read_olmo2, read_olmo3, read_cohere,
+    read_cohere2;
+// expert_families.cpp
+FamilyReader read_qwen2, read_qwen3, read_qwen2_moe, read_qwen3_moe, read_mixtral, read_olmoe;
+// gpt_families.cpp: names and fields of GPT-2 and of GPT-NeoX.
+FamilyReader read_gpt2, read_gpt_bigcode, read_gptj, read_gpt_neox, read_falcon, read_phi;
 
 }  // namespace dslaunch::storage

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "storage/huggingface/tied_head.h"
+#include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::storage {
 

@@ -1,6 +1,6 @@
 // The weights of a Hugging Face folder by name, each in a mapping of its file, checked against the
 // shapes that config.json asks for. Data path: model_folder.h -> [here] -> modules that train
-// (graph/archive/huggingface_folder.h) and decoders that generate (decoder/weights). One thread at
+// (graph/archive/mapped_archive.h) and decoders that generate (decoder/weights). One thread at
 // a time.
 #pragma once
 

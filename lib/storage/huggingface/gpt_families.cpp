@@ -1,7 +1,6 @@
 // Families with the names and fields of GPT-2 and of GPT-NeoX.
 #include "storage/huggingface/config_values.h"
 #include "storage/huggingface/family_fields.h"
-#include "storage/huggingface/family_readers.h"
 
 namespace dslaunch::storage {
 

@@ -2,7 +2,6 @@
 #include "base/text.h"
 #include "storage/huggingface/config_values.h"
 #include "storage/huggingface/family_fields.h"
-#include "storage/huggingface/family_readers.h"
 
 namespace dslaunch::storage {
 

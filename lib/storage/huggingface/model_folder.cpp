@@ -1,18 +1,23 @@
 #include "storage/huggingface/model_folder.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "base/text_bytes.h"
 #include "storage/files/mapped_file.h"
-#include "storage/huggingface/tied_head.h"
+#include "storage/huggingface/text_part.h"
 
 namespace dslaunch::storage {
 
@@ -115,9 +120,16 @@ std::vector<std::string> ModelFolder::files() const {
 }
 
 void require_weights(const ModelFolder& folder) {
-    if (!folder.weights.empty()) return;
     const std::string place = folder_of(folder.config_path);
     std::error_code unreadable;
+    std::vector<std::string> files = folder.weights;
+    for (const std::string_view name : {kSingle, kIndex, std::string_view("tokenizer.json"),
+                                        std::string_view("tokenizer_config.json")})
+        files.push_back(fmt::format("{}/{}", place, name));
+    for (const std::string& file : files)
+        if (const std::string fault = download_fault_at(file); !fault.empty())
+            fail(ExitCode::kInput, "{}: {}", printable(file), fault);
+    if (!folder.weights.empty()) return;
     for (const std::string_view pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
         if (fs::exists(fs::path(place) / pickle, unreadable))
             fail(ExitCode::kInput,
@@ -128,6 +140,51 @@ void require_weights(const ModelFolder& folder) {
          "{}: has no weights: model.safetensors, or model.safetensors.index.json and what it "
          "names; `dslaunch plan` needs none",
          printable(place));
+}
+
+namespace {
+
+struct Found {
+    std::shared_ptr<const MappedFile> file;  // shared by the two weights, which may lie in one
+    SafetensorsEntry entry;
+};
+
+}  // namespace
+
+std::string embedding_name(const TransformerConfig& config) {
+    return fmt::format("{}.{}.weight", config.names.at("decoder"), config.names.at("embed"));
+}
+
+std::string head_name(const TransformerConfig& config) {
+    return config.names.at("head") + ".weight";
+}
+
+std::optional<std::string> name_in_modules(const TransformerConfig& config,
+                                           const std::string& stored) {
+    if (config.outer.empty()) return stored;
+    return name_in_text_model(stored, config.names.at("decoder"));
+}
+
+bool are_equal(const SafetensorsEntry& a, const SafetensorsEntry& b) {
+    return a.dtype == b.dtype && a.shape == b.shape && std::ranges::equal(a.bytes, b.bytes);
+}
+
+bool has_own_head(const TransformerConfig& config, const std::vector<std::string>& files) {
+    const std::string head = head_name(config), embedding = embedding_name(config);
+    // Some folders hold the decoder without the model around it.
+    const std::string_view inner =
+        std::string_view(embedding).substr(config.names.at("decoder").size() + 1);
+    std::optional<Found> of_head, of_embedding;
+    for (const std::string& path : files) {
+        const auto file = std::make_shared<const MappedFile>(path);
+        for (SafetensorsEntry& entry : parse_safetensors(path, file->bytes()).entries) {
+            const std::optional<std::string> name = name_in_modules(config, entry.name);
+            if (name == head) of_head = Found{file, std::move(entry)};
+            if (name && (*name == embedding || *name == inner))
+                of_embedding = Found{file, std::move(entry)};
+        }
+    }
+    return of_head && of_embedding && !are_equal(of_head->entry, of_embedding->entry);
 }
 
 }  // namespace dslaunch::storage

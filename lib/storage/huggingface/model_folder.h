@@ -1,5 +1,5 @@
 // The files of a model's folder as Hugging Face lays it out: config.json, and weights in
-// .safetensors files. Data path: TARGET -> [here] -> graph/archive/huggingface_folder.h, and the
+// .safetensors files. Data path: TARGET -> [here] -> graph/archive/mapped_archive.h, and the
 // launcher, which refuses early. Nothing in the folder is executed. No state; any thread.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "storage/files/safetensors.h"
 #include "storage/huggingface/transformer_config.h"
 
 namespace dslaunch::storage {
@@ -40,14 +41,32 @@ struct ModelFolder {
 [[nodiscard]] ModelFolder open_model_folder(const std::string& path);
 
 // Returns the config.json for weights that a model of the folder at PATH writes: TEXT, its own, or
-// another where the weights are those of its text part, or are not tied as TEXT says. One that is
+// another where the weights belong to its text part, or are not tied as TEXT says. One that is
 // not read here is returned as it is.
 [[nodiscard]] std::string config_for_weights(const std::string& path, std::string text);
 
 // Returns the architecture for messages, with the model that it is a part of.
 [[nodiscard]] std::string architecture_text(const TransformerConfig& config);
 
-// Throws Error{kInput} that says which files the folder of FOLDER needs if it has no weights.
+// Throws Error{kInput} that names a file of FOLDER's folder which was not fetched or copied whole
+// (download_fault_at()), or says which files it needs if it has no weights.
 void require_weights(const ModelFolder& folder);
+
+// The names of the two weights in the modules of a family.
+[[nodiscard]] std::string embedding_name(const TransformerConfig& config);
+[[nodiscard]] std::string head_name(const TransformerConfig& config);
+
+// Returns the name in the modules of the weight that a file calls STORED; nothing: it belongs to
+// the part of a model that sees images.
+[[nodiscard]] std::optional<std::string> name_in_modules(const TransformerConfig& config,
+                                                         const std::string& stored);
+
+// Returns whether type, shape and numbers are the same.
+[[nodiscard]] bool are_equal(const SafetensorsEntry& a, const SafetensorsEntry& b);
+
+// Returns whether FILES have both weights, with other numbers. Throws Error{kInput} naming the file
+// as parse_safetensors() does.
+[[nodiscard]] bool has_own_head(const TransformerConfig& config,
+                                const std::vector<std::string>& files);
 
 }  // namespace dslaunch::storage

@@ -3,13 +3,12 @@
 
 #include "storage/huggingface/config_values.h"
 #include "storage/huggingface/family_fields.h"
-#include "storage/huggingface/family_readers.h"
 
 namespace dslaunch::storage {
 
 namespace {
 
-// What all Gemmas share, without their positions.
+// All Gemmas share this; their positions differ.
 void read_gemma_block(const JsonPlace& config, TransformerConfig& model) {
     read_sizes(config, model, {.head_width = 256, .padding = 0});
     model.mlp_width = size_at(config, "intermediate_size");
@@ -23,13 +22,13 @@ void read_gemma_block(const JsonPlace& config, TransformerConfig& model) {
     model.tied = flag_or(config, "tie_word_embeddings", true);
 }
 
-// A cap of null is none; one that is left out is that of the family's class.
+// A cap of null is none; if it is left out, the family's class says it.
 double cap_of(const JsonPlace& config, const char* key, double of_class) {
     if (!config.mentions(key)) return of_class;
     return config.has(key) ? positive_or(config, key, 0) : 0;
 }
 
-// Gemma 2 and 3: norms behind each part, and a scale of its own.
+// Gemma 2 and 3: norms after each part, and a scale of its own.
 void read_later_gemma(const JsonPlace& config, TransformerConfig& model) {
     read_gemma_block(config, model);
     model.norms_behind = true;
@@ -51,7 +50,7 @@ void read_cohere_block(const JsonPlace& config, TransformerConfig& model,
     model.logit_scale = positive_or(config, "logit_scale", 0.0625);
 }
 
-// Norms behind each part and none before it.
+// Norms after each part and none before it.
 void read_olmo2_block(const JsonPlace& config, TransformerConfig& model,
                       const FamilyDefaults& defaults) {
     read_like_llama(config, model, defaults);

@@ -32,13 +32,13 @@ struct Rope {
     std::vector<double> short_factors, long_factors;  // kLong, one for each pair
 };
 
-// How far each pair of a head's elements turns from one position to the next, in radians.
-// SHAPE: [width / 2]. Of learned positions all are empty.
+// The angle by which each pair of a head's elements turns from one position to the next, in
+// radians. SHAPE: [width / 2]. Of learned positions all are empty.
 struct RotaryFrequencies {
     std::vector<double> all;   // of layers that see all positions
     std::vector<double> late;  // the same in sequences beyond the first training's context; empty:
                                // no others
-    std::vector<double> window;  // of layers with a window; empty: those of `all` and `late`
+    std::vector<double> window;  // of layers with a window; empty: `all` and `late` hold
 };
 
 // Returns how far each pair turns in a sequence of LENGTH positions: its base grows with a length

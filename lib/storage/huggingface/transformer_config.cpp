@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "base/text/json_place.h"
 #include "storage/huggingface/config_values.h"
-#include "storage/huggingface/family_readers.h"
+#include "storage/huggingface/family_fields.h"
 #include "storage/huggingface/text_part.h"
 
 namespace dslaunch::storage {
@@ -197,6 +197,18 @@ std::string text_of_config(const std::string& text, const TransformerConfig& mod
     json["architectures"] = {model.architecture};
     json["tie_word_embeddings"] = model.tied;
     return json.dump(2) + "\n";
+}
+
+bool TransformerConfig::has_window() const {
+    return std::ranges::any_of(layers, &TransformerLayer::window);
+}
+
+bool TransformerConfig::has_experts() const {
+    return std::ranges::any_of(layers, &TransformerLayer::experts);
+}
+
+bool TransformerConfig::has_rotary() const {
+    return std::ranges::any_of(layers, &TransformerLayer::turns);
 }
 
 }  // namespace dslaunch::storage

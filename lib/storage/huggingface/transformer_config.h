@@ -18,7 +18,7 @@ namespace dslaunch::storage {
                                                          std::string_view text);
 
 // Returns the config.json for weights under the names of MODEL, which parse_transformer_config()
-// made of TEXT: TEXT itself, or that of the text part alone, with MODEL's `tied`.
+// made of TEXT: TEXT itself, or the text part's alone, with MODEL's `tied`.
 [[nodiscard]] std::string text_of_config(const std::string& text, const TransformerConfig& model);
 
 // The architectures that are known, for messages and help.

@@ -1,5 +1,5 @@
 // A decoder as a Hugging Face folder has it: its sizes, the switches in which the families of
-// transformers differ, and the names that its weights have. Data path: family_readers.h -> [here]
+// transformers differ, and the names that its weights have. Data path: family_fields.h -> [here]
 // -> graph/models/transformer.h and decoder/weights, which make decoders of it. Values.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace dslaunch::storage {
 
-// What is divided by its size, and the factor behind it.
+// The norm divides values by their size; then a factor follows.
 enum class NormKind {
     kLayer,       // the distances from the mean; the weight
     kLayerOfOne,  // ... 1 + the weight, as Nemotron has it
@@ -62,7 +62,7 @@ struct TransformerConfig {
     bool norm_bias = false;   // of kLayer and kLayerOfOne
     double norm_epsilon = 1e-6;
     bool norms_before = true;   // a norm before attention and MLP
-    bool norms_behind = false;  // a norm behind attention and MLP, as Gemma 2 has them
+    bool norms_behind = false;  // a norm after attention and MLP, as Gemma 2 has them
     bool parallel = false;      // attention and MLP read the same residual stream
     bool shared_norm = false;   // ... by way of the same norm
     ActivationKind activation = ActivationKind::kSilu;
@@ -72,10 +72,10 @@ struct TransformerConfig {
     ProjectionKind projection = ProjectionKind::kSeparate;
     bool projection_bias = false;  // of queries, keys and values
     double projection_cap = 0;     // queries, keys and values are cut off there; 0: nowhere
-    bool output_bias = false;      // of the projection behind attention
+    bool output_bias = false;      // of the projection after attention
     HeadNormKind head_norm = HeadNormKind::kNone;
     bool head_norm_bias = false;
-    bool transposed = false;  // matrices of layers are [in, out], as those of GPT-2
+    bool transposed = false;  // matrices of layers are [in, out], as in GPT-2
     double scale = 0;         // of the products of queries and keys
     double score_cap = 0;     // tanh bounds them by this; 0: they have no bound
     double logit_cap = 0;

@@ -384,7 +384,7 @@ class Unpickler {
             return push(Kind::kTensor, std::vector(items.begin(), items.begin() + 4));
         if (use == PickleUse::kParameter && first_is(Kind::kTensor))
             return push(Kind::kTensor, items[0]->items);
-        // build() comes here once: what makes the tensor is none of these.
+        // build() comes here once: the function that makes the tensor is not in the table.
         if (use == PickleUse::kTyped && items.size() == 4 && first_is(Kind::kGlobal) &&
             is_rebuild(items[0]->text))
             return build(*items[0], *items[2]);

@@ -9,9 +9,10 @@
 #include <deque>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "storage/pickle/pickle_names.h"
-#include "storage/pickle/pickle_value.h"
 
 namespace dslaunch::storage {
 

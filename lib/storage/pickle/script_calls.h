@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "storage/pickle/pickle_value.h"
+#include "storage/pickle/pickle_names.h"
 
 namespace dslaunch::storage {
 

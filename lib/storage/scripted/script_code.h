@@ -38,7 +38,7 @@ class ScriptCode {
     friend class CodeScan;
     struct Definition {
         std::set<std::string> needs;  // the full names that its text holds
-        int64_t depth = 0;            // its own, with that of methods that call each other
+        int64_t depth = 0;            // its own, with the depth of methods that call each other
     };
     // The definition that NAME is, or whose method or attribute it is; null: there is none.
     [[nodiscard]] const Definition* find(std::string_view name) const;

@@ -61,7 +61,7 @@ class ExtentStore {
         std::span<std::byte> memory;
     };
     // Returns how many of the first PARTS one request can move: those whose extents fill their room
-    // lie one behind the other in the file, and may so in memory. At least 1.
+    // lie one after the other in the file, and may so in memory. At least 1.
     [[nodiscard]] int32_t parts_together(std::span<const Part> parts) const;
     // Starts moving PARTS, as many as go together, in one request; both must be waited for.
     // REQUIRES: nobody writes the extents or, for a write, reads them meanwhile; a read needs a

@@ -27,7 +27,7 @@ constexpr const char* kFileName = "swap";
 constexpr int kTriesMax = 20;
 constexpr std::chrono::seconds kTurnMax{5};
 
-// The file at PATH is the one behind FD: nobody has removed or replaced it.
+// True if PATH is still the file that FD has open: nobody has removed or replaced it.
 bool still_there(const std::string& path, int fd) {
     struct stat named {};
     struct stat opened {};

@@ -43,10 +43,10 @@ struct ParquetPlugin {
 // True if PATH is named *.parquet, or is a file that begins as one.
 [[nodiscard]] bool is_parquet(const std::string& path);
 
-// The rows of the Parquet file PATH, of which those of COLUMNS are read that it has. A null is a
+// Opens the Parquet file PATH and reads of its columns the ones that COLUMNS names. A null is a
 // key that the row does not have; but `content` is null, as a message without one says it. Lists
 // and structs become lists and objects, binary columns texts, times and decimals the text that
-// names them. Throws Error{kInput} for a file that is none, or has none of COLUMNS; Error{kSetup}
+// names them. Throws Error{kInput} for another file, or one without any of COLUMNS; Error{kSetup}
 // if this build does not read Parquet.
 [[nodiscard]] std::unique_ptr<TableRows> open_table(const std::string& path,
                                                     std::span<const std::string_view> columns);

@@ -15,7 +15,7 @@ class TokenCounts {
     // VOCABULARY: the model's tokens.
     explicit TokenCounts(int64_t vocabulary);
 
-    // Returns false once nothing can be wrong: a small vocabulary, or TOKEN is none of the
+    // Returns false once nothing can be wrong: a small vocabulary, or TOKEN is not one of the
     // smallest. Others need not be added then.
     bool add(int64_t token);
 

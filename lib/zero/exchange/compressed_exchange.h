@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/zeroed_floats.h"
+#include "base/machine/zeroed_floats.h"
 #include "plan/exchange/sign_runs.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/host/arena.h"
@@ -67,10 +67,10 @@ class CompressedExchange {
     [[nodiscard]] Bytes bytes() const;
 
   private:
-    // What a bridge does of one bucket.
+    // A bridge's work on one bucket.
     struct Part {
         plan::SignRuns runs;
-        ZeroedFloats worker;  // errors of of_bridge(), one block behind the other
+        ZeroedFloats worker;  // errors of of_bridge(), one block after the other
         ZeroedFloats server;  // errors of this host's run
     };
     using Message = std::vector<std::byte>;

@@ -4,7 +4,7 @@
 // GradientCollector that owns it. Thread: the compute lane only.
 //
 // A position says: the autograd node at work leads to the parameter's AccumulateGrad over so many
-// nodes, and to nothing else behind the edge, and this is that node's n-th allocation. Two
+// nodes, and to nothing else beyond the edge, and this is that node's n-th allocation. Two
 // backwards in a row must agree before anything is lent. Control flow, other shapes elsewhere and
 // other segments do not matter, since the node at work is asked each time for where its result
 // goes.
@@ -100,7 +100,7 @@ class GradientLender final : public runtime::MemoryLender {
 
     std::vector<Slice> slices_;
     std::unordered_map<const c10::TensorImpl*, size_t> slice_of_;
-    // The members below are those of one backward.
+    // The members below belong to one backward.
     const torch::autograd::Node* node_ = nullptr;  // the last node that allocated; only compared
     int64_t node_index_ = 0;                       // counts nodes; 0: no node is at work
     int64_t node_count_ = 0;

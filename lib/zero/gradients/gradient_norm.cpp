@@ -79,41 +79,35 @@ GradientNorm::GradientNorm(const ShardMap& map, const plan::Partition* partition
 
 std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double> mine) {
     if (owners_ == 1) return {mine.begin(), mine.end()};
-    std::vector<std::vector<double>> by_owner(static_cast<size_t>(owners_));
     const bool on_host = map_.copies_on_hosts();
+    const auto as_doubles = [](const auto& bytes) {
+        return std::span(reinterpret_cast<const double*>(bytes.data()),
+                         bytes.size() / sizeof(double));
+    };
+    std::vector<std::string> all;
     if (on_host) {
         const std::span<std::byte> own = arena_.of_rank(slices_.partials, group_.local_rank());
-        DSL_CHECK(mine.size() * sizeof(double) <= own.size(), "{} norm partials", mine.size());
-        std::memcpy(own.data(), mine.data(), mine.size() * sizeof(double));
+        DSL_CHECK(mine.size_bytes() <= own.size(), "{} norm partials", mine.size());
+        std::memcpy(own.data(), mine.data(), mine.size_bytes());
         group_.post(slices_.done, static_cast<uint32_t>(step));
         group_.await_all(slices_.done, static_cast<uint32_t>(step));
     } else {
-        const std::vector<std::string> all = collectives_.all_gather(
-            {reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double)});
-        const auto first = static_cast<size_t>(map_.first_owner());
-        for (size_t owner = 0; owner < by_owner.size(); ++owner) {
-            const std::string& theirs = all[first + owner];
-            by_owner[owner].resize(theirs.size() / sizeof(double));
-            std::memcpy(by_owner[owner].data(), theirs.data(), theirs.size());
-        }
+        all = collectives_.all_gather(
+            {reinterpret_cast<const char*>(mine.data()), mine.size_bytes()});
     }
+    std::vector<std::span<const double>> by_owner;
+    for (int owner = 0; owner < owners_; ++owner)
+        by_owner.push_back(on_host
+                               ? as_doubles(arena_.of_rank(slices_.partials, owner))
+                               : as_doubles(all[static_cast<size_t>(map_.first_owner() + owner)]));
     std::vector<double> partials;
     std::vector<size_t> next(static_cast<size_t>(owners_), 0);
     for (const Order& block : order_) {
         const auto owner = static_cast<size_t>(block.owner);
         const size_t index = next[owner]++;
-        if (on_host) {
-            double partial = 0;
-            std::memcpy(
-                &partial,
-                arena_.of_rank(slices_.partials, block.owner).data() + index * sizeof(double),
-                sizeof partial);
-            partials.push_back(partial);
-        } else {
-            DSL_CHECK(index < by_owner[owner].size(), "rank {} gave {} norm partials", owner,
-                      by_owner[owner].size());
-            partials.push_back(by_owner[owner][index]);
-        }
+        DSL_CHECK(index < by_owner[owner].size(), "rank {} gave {} norm partials", owner,
+                  by_owner[owner].size());
+        partials.push_back(by_owner[owner][index]);
     }
     return partials;
 }
@@ -171,7 +165,7 @@ std::vector<Term> of_all_stages(runtime::Collectives& job, std::span<const Term>
 }
 
 // Returns the TERMS of all ranks of a tensor group, by parameter, then by rank: the ranks' shares
-// lie one behind the other. A parameter that is whole on all ranks counts for the first one only.
+// lie one after the other. A parameter that is whole on all ranks counts for the first one only.
 std::vector<Term> of_all_shares(const graph::TensorRank& tensor, std::span<const Term> terms) {
     constexpr int64_t kNormSite = (int64_t{1} << 33) - 1;
     constexpr int64_t kNumbers = 3;

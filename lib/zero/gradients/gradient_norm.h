@@ -51,10 +51,10 @@ class GradientNorm {
     // This rank's blocks, by parameter and by place in it.
     [[nodiscard]] std::span<const NormBlock> blocks() const { return mine_; }
     // Returns the norm's squares. SQUARES has the sum of squares of each of blocks(). STEP counts
-    // from 1. Every rank calls it, those of all stages of a pipeline and of the TENSOR group
-    // included. TENSOR is null if there is no group. A parameter that all ranks of the group hold
-    // whole is counted once. OVER_HOSTS: hosts have gradients of their own, and the squares are
-    // their mean over hosts.
+    // from 1. Every rank calls it, in all stages of a pipeline and in the TENSOR group. TENSOR is
+    // null if there is no group. A parameter that all ranks of the group hold whole is counted
+    // once. OVER_HOSTS: hosts have gradients of their own, and the squares are their mean over
+    // hosts.
     [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
                                  const PipelineScope& pipeline, const graph::TensorRank* tensor,
                                  bool over_hosts);

@@ -103,7 +103,7 @@ void GradientSums::claim(int b) {
     collector_->claim(bucket(b));
 }
 
-// On the host the flags travel behind the gradients. On a device they stay with the host, which
+// On the host the flags travel after the gradients. On a device they stay with the host, which
 // tells them to the other ranks without waiting for the device.
 void GradientSums::complete(int b) {
     const auto slices = static_cast<size_t>(bucket(b).end_slice - bucket(b).first_slice);
@@ -130,7 +130,7 @@ void GradientSums::post(int b) {
 
 // All summands of a bucket are summed at once. Ranks without a gradient give zeros.
 void GradientSums::sum_over_tensor_ranks(int b) const {
-    constexpr int64_t kGradientSites = int64_t{1} << 32;  // above those of any graph
+    constexpr int64_t kGradientSites = int64_t{1} << 32;  // above the sites of any graph
     std::vector<at::Tensor> mine;
     for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
         const plan::ParameterSlice& slice = map_.layout().slices[i];

@@ -33,7 +33,7 @@ struct GradientOptions {
     // The tensor group. Gradients that are summands in it are summed over it when they are posted.
     // Null means that there is no group.
     const graph::TensorRank* tensor = nullptr;
-    // How gradients travel between hosts, and whether this rank keeps what rounding leaves of them.
+    // The packing of gradients between hosts, and whether this rank keeps what rounding leaves.
     WirePacking packing = WirePacking::kNone;
     bool keeps_errors = false;
     double predivide = 1;  // HostWire::predivide
@@ -83,8 +83,8 @@ class GradientSums {
     void end_accumulate(int bucket);
     // True in the first micro step of the bucket at hand.
     [[nodiscard]] bool first_micro_step() const { return first_micro_step_; }
-    // The lender of memory for the backwards of the compute lane.
-    // Null on a device, whose memory LibTorch's own allocator has.
+    // Returns the lender of memory for the backwards of the compute lane. Null on a GPU: LibTorch's
+    // allocator serves its memory.
     [[nodiscard]] runtime::MemoryLender* memory() {
         return device_.device->is_host() ? &collector_->lender() : nullptr;
     }

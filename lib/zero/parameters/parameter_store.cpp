@@ -167,23 +167,19 @@ void ParameterStore::fill(int b, const Values& values) {
 // Copies elements RANGE of a bucket, as loaded, to INTO.
 void ParameterStore::copy_range(int b, const Range& range, const Values& values, std::byte* into,
                                 DType dtype) const {
-    const plan::Bucket& bucket = map_.layout().buckets[b];
-    for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
-        const plan::ParameterSlice& slice = map_.layout().slices[i];
-        const int64_t start = slice.offset_numel - bucket.offset_numel;
-        const Range both = intersect(range, {start, slice.numel});
-        if (both.numel == 0) continue;
-        std::byte* const to = into + (both.begin - range.begin) * dtype_bytes(dtype);
-        const Range elements{both.begin - start, both.numel};
-        write_from_host(*device_.device, to, both.numel * dtype_bytes(dtype), [&](std::byte* host) {
+    for_each_slice(map_.layout(), b, range, [&](int i, const Range& elements, int64_t begin) {
+        const int parameter = map_.layout().slices[i].parameter;
+        const auto write = [&](std::byte* host) {
             if (values.saved != nullptr && i < map_.layout().trained_slices)
-                return values.saved->read_weights(slice.parameter, elements, host, dtype);
-            const auto& packed = model_.parameters()[slice.parameter].packed;
+                return values.saved->read_weights(parameter, elements, host, dtype);
+            const auto& packed = model_.parameters()[parameter].packed;
             if (packed) return packed->read(elements, host);
             at::from_blob(host, {elements.numel}, graph::scalar_type_of(dtype))
                 .copy_(values.loaded[i].narrow(0, elements.begin, elements.numel));
-        });
-    }
+        };
+        write_from_host(*device_.device, into + (begin - range.begin) * dtype_bytes(dtype),
+                        elements.numel * dtype_bytes(dtype), write);
+    });
 }
 
 std::byte* ParameterStore::kept(int b, int64_t element) const {
@@ -290,7 +286,7 @@ void ParameterStore::hold(std::span<const int> parameters, int64_t step, bool ke
             if (!keep) return;
             const Bytes bytes{std::ssize(values)};
             held_values_.push_back(device_.device->allocate(bytes, "parameters to evaluate"));
-            // The queue that writes the zeros of new memory copies too, behind them.
+            // The queue that writes the zeros of new memory also copies, after them.
             device::Queue& compute = device_.device->compute();
             compute.copy(held_values_.back().bytes().data(), values.data(), bytes.value);
             compute.finish();

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "kernels/state_packing.h"
+#include "kernels/packing.h"
 #include "storage/disk/block_file.h"
 
 namespace dslaunch::zero {

@@ -55,7 +55,7 @@ class ChunkCodec {
     void unpack(std::span<const ChunkSection> sections, const SectionLengths& lengths,
                 std::span<const std::byte> image, std::span<std::byte> memory);
 
-    // Starts to measure packing's errors anew, or stops. Measuring costs an unpacking.
+    // Starts to measure packing's errors from 0, or stops. Measuring costs an unpacking.
     void measure(bool on);
     [[nodiscard]] const PackingAccount& account() const { return account_; }
 

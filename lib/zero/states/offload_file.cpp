@@ -20,14 +20,8 @@ struct Transfers {
 };
 
 storage::IoEngine engine_of(config::OffloadEngine engine) {
-    switch (engine) {
-        case config::OffloadEngine::kAuto:
-            break;
-        case config::OffloadEngine::kIoUring:
-            return storage::IoEngine::kUring;
-        case config::OffloadEngine::kThreads:
-            return storage::IoEngine::kThreads;
-    }
+    if (engine == config::OffloadEngine::kIoUring) return storage::IoEngine::kUring;
+    if (engine == config::OffloadEngine::kThreads) return storage::IoEngine::kThreads;
     return storage::IoEngine::kAuto;
 }
 
@@ -47,106 +41,82 @@ Transfers transfers_of(const config::OffloadConfig& config, const std::string& f
     return transfers;
 }
 
+std::unique_ptr<storage::BlockFile> open_file(const storage::SwapFiles& swap,
+                                              const config::OffloadConfig& config,
+                                              const storage::SwapPlace& place) {
+    const Transfers transfers = transfers_of(config, place.folders.front());
+    return storage::open_block_file(swap.files(), transfers.engine, transfers.limits);
+}
+
 }  // namespace
-
-// Each thread that transfers has a block file of its own: the two lanes, and the thread that made
-// this, for transfers outside of a step.
-struct OffloadFile::Disk {
-    storage::SwapFiles swap;
-    std::unique_ptr<storage::BlockFile> reads;
-    std::unique_ptr<storage::BlockFile> writes;
-    std::unique_ptr<storage::BlockFile> own;
-    storage::ExtentStore extents;
-    std::thread::id owner = std::this_thread::get_id();
-
-    bool registers = true;
-
-    Disk(const config::OffloadConfig& config, const storage::SwapPlace& place, Bytes capacity)
-        : swap(place, capacity),
-          reads(open(config, place)),
-          writes(open(config, place)),
-          own(open(config, place)),
-          extents(*own),
-          registers(config.pin_memory) {}
-
-    [[nodiscard]] std::unique_ptr<storage::BlockFile> open(const config::OffloadConfig& config,
-                                                           const storage::SwapPlace& place) const {
-        const Transfers transfers = transfers_of(config, place.folders.front());
-        return storage::open_block_file(swap.files(), transfers.engine, transfers.limits);
-    }
-
-    using Transfer = storage::ExtentTransfer (storage::ExtentStore::*)(std::span<const Part>,
-                                                                       storage::BlockFile*);
-    [[nodiscard]] std::vector<storage::ExtentTransfer> begin(Transfer move,
-                                                             std::span<const Part> parts,
-                                                             storage::BlockFile& lane) {
-        std::vector<storage::ExtentTransfer> transfers;
-        while (!parts.empty()) {
-            const auto together = static_cast<size_t>(extents.parts_together(parts));
-            transfers.push_back((extents.*move)(parts.first(together), of_lane(lane)));
-            parts = parts.subspan(together);
-        }
-        return transfers;
-    }
-
-    [[nodiscard]] storage::BlockFile* of_lane(storage::BlockFile& lane) const {
-        return std::this_thread::get_id() == owner ? own.get() : &lane;
-    }
-};
 
 OffloadFile::OffloadFile(const config::OffloadConfig& config, const storage::SwapPlace& place,
                          Bytes capacity)
-    : disk_(std::make_unique<Disk>(config, place, capacity)) {}
-
-OffloadFile::~OffloadFile() = default;
+    : swap_(place, capacity),
+      reads_(open_file(swap_, config, place)),
+      writes_(open_file(swap_, config, place)),
+      own_(open_file(swap_, config, place)),
+      extents_(*own_),
+      registers_(config.pin_memory) {}
 
 storage::ExtentId OffloadFile::add(const std::string& name, Bytes length) {
-    return disk_->extents.add(name, length);
+    return extents_.add(name, length);
 }
 
 void OffloadFile::register_memory(std::span<std::byte> memory) {
-    if (!disk_->registers) return;
-    disk_->reads->register_memory(memory);
-    disk_->writes->register_memory(memory);
+    if (!registers_) return;
+    reads_->register_memory(memory);
+    writes_->register_memory(memory);
 }
 
 void OffloadFile::read(std::span<const Part> parts) {
     finish_read(begin_read(parts));
 }
 
+std::vector<storage::ExtentTransfer> OffloadFile::begin(Move move, std::span<const Part> parts,
+                                                        storage::BlockFile& lane) {
+    storage::BlockFile& file = std::this_thread::get_id() == owner_ ? *own_ : lane;
+    std::vector<storage::ExtentTransfer> transfers;
+    while (!parts.empty()) {
+        const auto together = static_cast<size_t>(extents_.parts_together(parts));
+        transfers.push_back((extents_.*move)(parts.first(together), &file));
+        parts = parts.subspan(together);
+    }
+    return transfers;
+}
+
 std::vector<storage::ExtentTransfer> OffloadFile::begin_read(std::span<const Part> parts) {
-    return disk_->begin(&storage::ExtentStore::read, parts, *disk_->reads);
+    return begin(&storage::ExtentStore::read, parts, *reads_);
 }
 
 void OffloadFile::finish_read(std::vector<storage::ExtentTransfer> transfers) {
-    for (storage::ExtentTransfer& transfer : transfers) disk_->extents.wait(std::move(transfer));
+    for (storage::ExtentTransfer& transfer : transfers) extents_.wait(std::move(transfer));
 }
 
 void OffloadFile::write(std::span<const Part> parts) {
-    for (storage::ExtentTransfer& transfer :
-         disk_->begin(&storage::ExtentStore::write, parts, *disk_->writes))
-        disk_->extents.wait(std::move(transfer));
+    for (storage::ExtentTransfer& transfer : begin(&storage::ExtentStore::write, parts, *writes_))
+        extents_.wait(std::move(transfer));
 }
 
 Bytes OffloadFile::content(storage::ExtentId extent) const {
-    return disk_->extents.content_bytes(extent);
+    return extents_.content_bytes(extent);
 }
 
 runtime::DiskTraffic OffloadFile::traffic() const {
-    const storage::ExtentCounters& counters = disk_->extents.counters();
+    const storage::ExtentCounters& counters = extents_.counters();
     return {counters.read, counters.written,
             counters.read_checksum_time + counters.write_checksum_time};
 }
 
 std::vector<std::string> OffloadFile::paths() const {
     std::vector<std::string> found;
-    for (const storage::BackingFile& file : disk_->swap.files().files) found.push_back(file.path);
+    for (const storage::BackingFile& file : swap_.files().files) found.push_back(file.path);
     return found;
 }
 
 std::string OffloadFile::describe() const {
-    const storage::BlockFileFacts facts = disk_->reads->facts();
-    return fmt::format("{} by {}, {} at once of {} each, {}", disk_->swap.files().path_at(0),
+    const storage::BlockFileFacts facts = reads_->facts();
+    return fmt::format("{} by {}, {} at once of {} each, {}", swap_.files().path_at(0),
                        facts.engine, facts.depth, to_text(facts.block),
                        facts.registered_memory ? "registered memory" : "memory not registered");
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/bytes.h"
@@ -23,9 +24,6 @@ class OffloadFile {
     // Preallocates CAPACITY. Throws Error{kDisk} when the disk has no room for it.
     OffloadFile(const config::OffloadConfig& config, const storage::SwapPlace& place,
                 Bytes capacity);
-    OffloadFile(const OffloadFile&) = delete;
-    OffloadFile& operator=(const OffloadFile&) = delete;
-    ~OffloadFile();
 
     [[nodiscard]] storage::ExtentId add(const std::string& name, Bytes length);
     // Registers the memory that most transfers will use with the kernel, unless pin_memory is
@@ -33,9 +31,8 @@ class OffloadFile {
     void register_memory(std::span<std::byte> memory);
 
     // read() and write() move several parts at once, those that lie together in one request, and
-    // block until all are done. Memory is aligned
-    // as ExtentStore requires. They throw Error{kDisk}, and memory that was being read into must
-    // not be used then.
+    // block until all are done. Memory is aligned as ExtentStore requires. They throw
+    // Error{kDisk}, and memory that was being read into must not be used then.
     using Part = storage::ExtentStore::Part;
     void read(std::span<const Part> parts);
     // begin_read() and finish_read() are read() in two parts, for work while the bytes come.
@@ -53,8 +50,20 @@ class OffloadFile {
     [[nodiscard]] std::vector<std::string> paths() const;
 
   private:
-    struct Disk;
-    std::unique_ptr<Disk> disk_;
+    using Move = storage::ExtentTransfer (storage::ExtentStore::*)(std::span<const Part>,
+                                                                   storage::BlockFile*);
+    [[nodiscard]] std::vector<storage::ExtentTransfer> begin(Move move, std::span<const Part> parts,
+                                                             storage::BlockFile& lane);
+
+    // Each thread that transfers has a block file of its own: the two lanes, and the thread that
+    // made this, for transfers outside of a step.
+    storage::SwapFiles swap_;
+    std::unique_ptr<storage::BlockFile> reads_;
+    std::unique_ptr<storage::BlockFile> writes_;
+    std::unique_ptr<storage::BlockFile> own_;
+    storage::ExtentStore extents_;
+    std::thread::id owner_ = std::this_thread::get_id();
+    bool registers_;
 };
 
 }  // namespace dslaunch::zero

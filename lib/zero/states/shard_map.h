@@ -23,11 +23,24 @@ struct OwnedPiece {
     bool writes = true;
 };
 
+// Calls use(slice, its elements, where they begin in the bucket) for every slice that overlaps
+// RANGE of a bucket. Padding is skipped.
+template <typename Use>
+void for_each_slice(const plan::FlatLayout& layout, int bucket, const Range& range, Use&& use) {
+    const plan::Bucket& of = layout.buckets[static_cast<size_t>(bucket)];
+    for (int i = of.first_slice; i < of.end_slice; ++i) {
+        const plan::ParameterSlice& slice = layout.slices[static_cast<size_t>(i)];
+        const int64_t begin = slice.offset_numel - of.offset_numel;
+        const Range both = intersect(range, {begin, slice.numel});
+        if (both.numel > 0) use(i, Range{both.begin - begin, both.numel}, both.begin);
+    }
+}
+
 class ShardMap {
   public:
     // PARTITION is given from stage 1 on. PARAMETERS_OFFLOADED, at stage 3, means that every rank
     // keeps its own on disk, so they are gathered on one host too. SHARD_GROUP
-    // and WHOLE_TENSORS are those of StepPlanOptions. LAYOUT and PARTITION must outlive the map.
+    // and WHOLE_TENSORS are StepPlanOptions'. LAYOUT and PARTITION must outlive the map.
     ShardMap(const plan::FlatLayout& layout, const plan::Partition* partition, int stage,
              const runtime::Topology& topology, bool parameters_offloaded, int shard_group = 0,
              bool whole_tensors = false);
@@ -68,7 +81,7 @@ class ShardMap {
         return node_ranges_[bucket];
     }
     // The hosts that need each range of a bucket's reduced gradients: node_ranges() and the flags
-    // behind them, which every host needs. An empty list sends everything to everybody.
+    // after them, which every host needs. An empty list sends everything to everybody.
     [[nodiscard]] std::vector<runtime::NodeRange> gradient_destinations(int bucket) const;
 
     // shard_numel() counts the elements of all gathered buckets that this host keeps, and

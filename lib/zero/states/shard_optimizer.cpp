@@ -1,93 +1,73 @@
 #include "zero/states/shard_optimizer.h"
 
+#include <utility>
+
 #include "base/check.h"
 #include "zero/states/tensor_states.h"
 
 namespace dslaunch::zero {
 
+namespace {
+
+using config::OptimizerKind;
+
+// An optimizer's name, and the names of its states as torch.optim has them.
+struct OptimizerFacts {
+    OptimizerKind kind;
+    const char* name;
+    std::vector<std::string> moments;
+};
+
+const OptimizerFacts& facts_of(OptimizerKind kind) {
+    static const std::vector<std::string> first = {"exp_avg"};
+    static const std::vector<std::string> both = {"exp_avg", "exp_avg_sq"};
+    static const OptimizerFacts all[] = {
+        {OptimizerKind::kAdam, "adam", both},
+        {OptimizerKind::kAdamW, "adamw", both},
+        {OptimizerKind::kSgd, "sgd", {"momentum_buffer"}},  // with momentum
+        {OptimizerKind::kAdagrad, "adagrad", {"sum"}},
+        {OptimizerKind::kLion, "lion", first},
+        {OptimizerKind::kLamb, "lamb", both},
+        {OptimizerKind::kMuon, "muon", both},
+        {OptimizerKind::kOneBitAdam, "onebitadam", both},
+        {OptimizerKind::kZeroOneAdam, "zerooneadam", both},
+        {OptimizerKind::kOneBitLamb, "onebitlamb", both},
+        {OptimizerKind::kAdafactor, "adafactor", first},  // with a first moment
+    };
+    for (const OptimizerFacts& facts : all)
+        if (facts.kind == kind) return facts;
+    DSL_CHECK(false, "optimizer {}", static_cast<int>(kind));
+}
+
+std::vector<std::string> moments_of(const config::OptimizerConfig& config) {
+    if (config.kind == OptimizerKind::kSgd && config.momentum == 0) return {};
+    if (config.kind == OptimizerKind::kAdafactor && !config.adafactor.first_moment) return {};
+    return facts_of(config.kind).moments;
+}
+
+}  // namespace
+
 int64_t ShardOptimizer::states_per_parameter(const config::OptimizerConfig& config) {
-    switch (config.kind) {
-        case config::OptimizerKind::kAdam:
-        case config::OptimizerKind::kAdamW:
-        case config::OptimizerKind::kLamb:
-        case config::OptimizerKind::kMuon:
-        case config::OptimizerKind::kOneBitAdam:
-        case config::OptimizerKind::kZeroOneAdam:
-        case config::OptimizerKind::kOneBitLamb:
-            return 2;
-        case config::OptimizerKind::kAdafactor:
-            return config.adafactor.first_moment ? 1 : 0;
-        case config::OptimizerKind::kAdagrad:
-        case config::OptimizerKind::kLion:
-            return 1;
-        case config::OptimizerKind::kSgd:
-            break;
-    }
-    return config.momentum != 0 ? 1 : 0;
+    return std::ssize(moments_of(config));
 }
 
 std::string ShardOptimizer::name(const config::OptimizerConfig& config) {
-    switch (config.kind) {
-        case config::OptimizerKind::kAdam:
-            return "adam";
-        case config::OptimizerKind::kAdamW:
-            return "adamw";
-        case config::OptimizerKind::kSgd:
-            return "sgd";
-        case config::OptimizerKind::kAdagrad:
-            return "adagrad";
-        case config::OptimizerKind::kLion:
-            return "lion";
-        case config::OptimizerKind::kLamb:
-            return "lamb";
-        case config::OptimizerKind::kMuon:
-            return "muon";
-        case config::OptimizerKind::kOneBitAdam:
-            return "onebitadam";
-        case config::OptimizerKind::kZeroOneAdam:
-            return "zerooneadam";
-        case config::OptimizerKind::kOneBitLamb:
-            return "onebitlamb";
-        case config::OptimizerKind::kAdafactor:
-            return "adafactor";
-    }
-    DSL_CHECK(false, "optimizer {}", static_cast<int>(config.kind));
+    return facts_of(config.kind).name;
 }
 
 std::vector<std::string> ShardOptimizer::state_names(const config::OptimizerConfig& config) {
-    if (config.kind == config::OptimizerKind::kAdafactor) {
-        std::vector<std::string> names = tensor_state_names(config);
-        if (config.adafactor.first_moment) names.insert(names.begin(), "exp_avg");
-        return names;
-    }
-    if (states_per_parameter(config) == 0) return {};
-    switch (config.kind) {
-        case config::OptimizerKind::kAdam:
-        case config::OptimizerKind::kAdamW:
-        case config::OptimizerKind::kLamb:
-        case config::OptimizerKind::kMuon:
-        case config::OptimizerKind::kOneBitAdam:
-        case config::OptimizerKind::kZeroOneAdam:
-        case config::OptimizerKind::kOneBitLamb:
-            return {"exp_avg", "exp_avg_sq"};
-        case config::OptimizerKind::kAdafactor:
-            break;
-        case config::OptimizerKind::kSgd:
-            return {"momentum_buffer"};
-        case config::OptimizerKind::kAdagrad:
-            return {"sum"};
-        case config::OptimizerKind::kLion:
-            return {"exp_avg"};
-    }
-    DSL_CHECK(false, "optimizer {}", static_cast<int>(config.kind));
+    std::vector<std::string> names = moments_of(config);
+    if (config.kind == OptimizerKind::kAdafactor)
+        for (std::string& name : tensor_state_names(config)) names.push_back(std::move(name));
+    return names;
 }
 
 bool ShardOptimizer::is_square(const config::OptimizerConfig& config, size_t k) {
-    return k == 1 || config.kind == config::OptimizerKind::kAdagrad;
+    return k == 1 || config.kind == OptimizerKind::kAdagrad;
 }
 
 float ShardOptimizer::initial_state(const config::OptimizerConfig& config) {
-    return config.kind == config::OptimizerKind::kAdagrad
+    return config.kind == OptimizerKind::kAdagrad
                ? static_cast<float>(config.initial_accumulator_value)
                : 0.0F;
 }
@@ -111,7 +91,7 @@ kernels::AdamStep ShardOptimizer::adam(double lr, int64_t step,
             .beta2 = betas ? betas->beta2 : config_.beta2,
             .eps = config_.eps,
             .weight_decay = config_.weight_decay,
-            .decoupled_decay = config_.kind == config::OptimizerKind::kAdamW,
+            .decoupled_decay = config_.kind == OptimizerKind::kAdamW,
             .bias_correction = config_.bias_correction,
             .step = step,
             .steps = steps};
@@ -129,38 +109,38 @@ void ShardOptimizer::update(kernels::FlatRange range, double lr, int64_t step,
     const double beta1 = betas ? betas->beta1 : config_.beta1;
     const double beta2 = betas ? betas->beta2 : config_.beta2;
     switch (config_.kind) {
-        case config::OptimizerKind::kAdam:
-        case config::OptimizerKind::kAdamW:
+        case OptimizerKind::kAdam:
+        case OptimizerKind::kAdamW:
             return queue_.adam_step(range, adam(lr, step, betas));
-        case config::OptimizerKind::kOneBitAdam:
-        case config::OptimizerKind::kZeroOneAdam: {
+        case OptimizerKind::kOneBitAdam:
+        case OptimizerKind::kZeroOneAdam: {
             kernels::AdamStep adam =
                 without_correction(lr, exchange == plan::Exchange::kMomentum ? 0 : beta1);
             adam.beta2 = beta2;
             adam.frozen_variance = exchange != plan::Exchange::kExact;
             return queue_.adam_step(range, adam);
         }
-        case config::OptimizerKind::kAdagrad:
+        case OptimizerKind::kAdagrad:
             return queue_.adagrad_step(range, {.lr = lr,
                                                .lr_decay = config_.lr_decay,
                                                .eps = config_.eps,
                                                .weight_decay = config_.weight_decay,
                                                .step = step});
-        case config::OptimizerKind::kLion:
+        case OptimizerKind::kLion:
             return queue_.lion_step(
                 range,
                 {.lr = lr, .beta1 = beta1, .beta2 = beta2, .weight_decay = config_.weight_decay});
-        case config::OptimizerKind::kSgd:
+        case OptimizerKind::kSgd:
             return queue_.sgd_step(range, {.lr = lr,
                                            .momentum = config_.momentum,
                                            .dampening = config_.dampening,
                                            .weight_decay = config_.weight_decay,
                                            .nesterov = config_.nesterov,
                                            .first_step = step == 1});
-        case config::OptimizerKind::kLamb:
-        case config::OptimizerKind::kMuon:
-        case config::OptimizerKind::kAdafactor:
-        case config::OptimizerKind::kOneBitLamb:
+        case OptimizerKind::kLamb:
+        case OptimizerKind::kMuon:
+        case OptimizerKind::kAdafactor:
+        case OptimizerKind::kOneBitLamb:
             break;
     }
     DSL_CHECK(false, "{} updates whole tensors", name(config_));

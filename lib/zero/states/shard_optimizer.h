@@ -38,8 +38,8 @@ class ShardOptimizer {
     [[nodiscard]] static float initial_state(const config::OptimizerConfig& config);
 
     // Updates RANGE, from 0 on and with its states, with the learning rate LR as the slice's
-    // STEP-th update (from 1). BETAS, if given, take the place of the config's. EXCHANGE is that of
-    // the step: unless it is kExact, 1-bit Adam and 0/1 Adam leave the variance as it is, and with
+    // STEP-th update (from 1). BETAS, if given, take the place of the config's. EXCHANGE is the
+    // step's: unless it is kExact, 1-bit Adam and 0/1 Adam leave the variance as it is, and with
     // kMomentum the gradients are the next momentum. One thread at a time may call it. REQUIRES:
     // the config needs no whole tensors.
     void update(kernels::FlatRange range, double lr, int64_t step,

@@ -13,20 +13,21 @@
 namespace dslaunch::zero {
 
 StateStore::StateStore(const plan::StepPlan& plan, const plan::StepPlanOptions& options,
-                       const ShardMap& map, device::Device& device, OffloadFile* file)
+                       const ShardMap& map, device::Device& device, OffloadFile* file,
+                       FillMoments first_moments)
     : plan_(&plan),
       format_(options.chunk_format()),
       device_(device),
       file_(file),
       disk_(format_, plan.rank, file),
-      indices_(plan.chunks.all.size()) {
+      indices_(plan.chunks.all.size()),
+      first_moments_(std::move(first_moments)) {
     std::iota(indices_.begin(), indices_.end(), 0);
     chunks_.resize(indices_.size());
     for (const int c : indices_) {
         chunks_[c].layout = plan::chunk_layout(chunk(c).given_back(), format_);
         chunks_[c].parts = find_parts(c, map);
         add_extents(c);
-        bounce_bytes_ = std::max(bounce_bytes_, states_begin(chunks_[c].layout));
     }
     take_resident_memory();
     make_buffers(options.offload.swap_buffers);
@@ -177,39 +178,36 @@ void StateStore::begin_step(bool measured) {
     disk_.measure(measured);
 }
 
-void StateStore::fill_parts(int c, std::byte* memory, DType dtype, const Fill& fill) const {
-    for (const ChunkPart& part : parts(c))
-        fill(part.range, memory + part.offset_numel * dtype_bytes(dtype), dtype);
-}
-
 void StateStore::fill_moments(int c, size_t k, float* into) const {
-    if (!initial_moments_) return;
+    if (!first_moments_) return;
     for (const ChunkPart& part : parts(c))
-        initial_moments_(chunk(c).bucket, k, part.range, into + part.offset_numel);
+        first_moments_(chunk(c).bucket, k, part.range, into + part.offset_numel);
 }
 
 void StateStore::put(int c, DType parameter_dtype, const Fill& fill) {
-    if (chunks_[c].resident_states >= 0 && format_.master)
-        fill_parts(c, reinterpret_cast<std::byte*>(resident(c, resident_.master)), DType::kF32,
-                   fill);
-    if (chunks_[c].resident_parameters >= 0)
-        fill_parts(c, parameters_for_good(c), parameter_dtype, fill);
     const plan::ChunkLayout& layout = chunks_[c].layout;
-    if (layout.bytes == 0) return;
+    const bool kept = chunk(c).kept();
     storage::IoArena staging;
-    if (chunk(c).kept()) {
-        make_home(c);
-    } else {
+    std::span<std::byte> memory;
+    if (layout.bytes > 0 && kept) memory = take_own_memory(c);
+    if (layout.bytes > 0 && !kept) {
         staging = storage::IoArena(Bytes{layout.bytes});
+        memory = staging.bytes();
     }
-    const std::span<std::byte> memory = chunk(c).kept() ? home(c) : staging.bytes();
-    if (layout.parameters >= 0)
-        fill_parts(c, memory.data() + layout.parameters, parameter_dtype, fill);
-    if (layout.master >= 0) fill_parts(c, memory.data() + layout.master, DType::kF32, fill);
+    const ChunkView view = view_in(c, memory.data());
+    for (const ChunkPart& part : parts(c)) {
+        if (view.master != nullptr)
+            fill(part.range, reinterpret_cast<std::byte*>(view.master + part.offset_numel),
+                 DType::kF32);
+        if (view.parameters != nullptr)
+            fill(part.range, view.parameters + part.offset_numel * dtype_bytes(parameter_dtype),
+                 parameter_dtype);
+    }
+    if (memory.empty()) return;
     for (size_t k = 0; k < layout.moments.size(); ++k)
         if (layout.moments[k] >= 0)
             fill_moments(c, k, reinterpret_cast<float*>(memory.data() + layout.moments[k]));
-    if (!chunk(c).kept()) disk_.save(transfers(c, memory, true));
+    if (!kept) disk_.save(transfers(c, memory, true));
 }
 
 void StateStore::begin() {
@@ -220,8 +218,7 @@ void StateStore::begin() {
         }
         resident_.moments[k] = take_floats(resident_.states_numel);
         for (const int c : indices_)
-            if (chunks_[c].resident_states >= 0)
-                fill_moments(c, k, resident(c, resident_.moments[k]));
+            if (chunks_[c].resident_states >= 0) fill_moments(c, k, view_in(c, nullptr).moments[k]);
     }
     if (format_.sums) resident_.sums = take_floats(resident_.states_numel);
     fill_buffers();
@@ -230,34 +227,22 @@ void StateStore::begin() {
 // Takes the memory of moment K, packed, and gives it the first values. Zeros are packed as zeros.
 void StateStore::take_packed_moments(size_t k) {
     DSL_CHECK(device_.is_host(), "moments of a device are fp32");
+    const StatePacking packing = format_.packings[k];
     int64_t bytes = 0;
     for (const int c : indices_) {
         if (chunks_[c].resident_states < 0) continue;
         chunks_[c].packed_moments[k] = bytes;
-        bytes += tiled_bytes(format_.packings[k], chunk(c).range.numel);
+        bytes += tiled_bytes(packing, chunk(c).range.numel);
     }
     resident_.moments[k] = device_.allocate(Bytes{bytes}, "optimizer states");
-    if (!initial_moments_) return;
-    for (const int c : indices_)
-        if (chunks_[c].resident_states >= 0) fill_packed_moments(c, k);
-}
-
-void StateStore::fill_packed_moments(int c, size_t k) {
-    const int64_t numel = chunk(c).range.numel;
-    std::vector<float> values(static_cast<size_t>(numel), 0.0F);
-    fill_moments(c, k, values.data());
-    kernels::pack_tiles(format_.packings[k], values, 0, numel,
-                        resident_.moments[k].bytes().data() + chunks_[c].packed_moments[k],
-                        static_cast<uint32_t>(c));
-}
-
-std::vector<float> StateStore::unpacked(int c, size_t k) const {
-    const int64_t numel = chunk(c).range.numel;
-    std::vector<float> values(static_cast<size_t>(numel));
-    kernels::unpack_tiles(format_.packings[k],
-                          resident_.moments[k].bytes().data() + chunks_[c].packed_moments[k], 0,
-                          numel, values);
-    return values;
+    for (const int c : indices_) {
+        if (!first_moments_ || chunks_[c].resident_states < 0) continue;
+        const int64_t numel = chunk(c).range.numel;
+        std::vector<float> values(static_cast<size_t>(numel), 0.0F);
+        fill_moments(c, k, values.data());
+        kernels::pack_tiles(packing, values, 0, numel, view_in(c, nullptr).packed.states[k],
+                            static_cast<uint32_t>(c));
+    }
 }
 
 // Brings the chunks that a step of the plan expects into the swap buffers. A chunk that already
@@ -298,26 +283,21 @@ void StateStore::change_plan(const plan::StepPlan& plan) {
     // Chunks that leave come first, since the others may need their memory.
     for (const int c : indices_) {
         if (!differ(c, false)) continue;
-        disk_.save(transfers(c, home(c), true));
-        chunks_[c].home = ZeroedFloats();
+        disk_.save(transfers(c, std::as_writable_bytes(chunks_[c].own.values()), true));
+        chunks_[c].own = ZeroedFloats();
     }
     for (const int c : indices_) {
         if (!differ(c, true) || chunks_[c].layout.bytes == 0) continue;
-        make_home(c);
-        disk_.load(transfers(c, home(c), true));
+        disk_.load(transfers(c, take_own_memory(c), true));
     }
     plan_ = &plan;
     fill_buffers();
 }
 
-void StateStore::make_home(int c) {
-    const plan::ChunkLayout& layout = chunks_[c].layout;
-    chunks_[c].home = ZeroedFloats((layout.bytes + layout.sum_bytes) / 4);
-}
-
-// Empty if the chunk is not kept, or this rank has nothing of it.
-std::span<std::byte> StateStore::home(int c) {
-    return std::as_writable_bytes(chunks_[c].home.values());
+std::span<std::byte> StateStore::take_own_memory(int c) {
+    Chunk& chunk = chunks_[c];
+    chunk.own = ZeroedFloats((chunk.layout.bytes + chunk.layout.sum_bytes) / 4);
+    return std::as_writable_bytes(chunk.own.values());
 }
 
 void StateStore::read(const plan::Instruction& read) {
@@ -367,54 +347,47 @@ float* StateStore::sums_in(int c, int buffer) const {
 
 float* StateStore::sums_of(const plan::Instruction& accumulate, bool fresh) {
     const int c = accumulate.chunk;
-    if (accumulate.sum_buffer < 0)
-        return chunk(c).kept_states() ? view_in(c, home(c).data()).sums
-                                      : resident(c, resident_.sums);
+    if (accumulate.sum_buffer < 0) {
+        const Place place = chunk(c).kept() ? place_of(c) : Place{};
+        return view_in(c, place.memory).sums;
+    }
     if (fresh) sum_buffers_[accumulate.sum_buffer].chunk = c;
     return sums_in(c, accumulate.sum_buffer);
 }
 
-StateStore::SwapBuffer* StateStore::buffer_holding(int c) {
+StateStore::Place StateStore::place_of(int c) {
+    if (chunks_[c].layout.bytes == 0) return {};
+    if (chunk(c).kept())
+        return {Place::Kind::kOwn, std::as_writable_bytes(chunks_[c].own.values()).data()};
     const int turn = chunk(c).turn;
-    if (turn < 0) return nullptr;
-    SwapBuffer& buffer = buffers_[plan_->buffer_of_turn[turn]];
-    return buffer.chunk == c ? &buffer : nullptr;
+    if (turn < 0) return {Place::Kind::kDisk};
+    const SwapBuffer& buffer = buffers_[plan_->buffer_of_turn[turn]];
+    if (buffer.chunk != c) return {Place::Kind::kDisk};
+    return {Place::Kind::kBuffer, buffer.memory.data(), &buffer};
 }
 
 ChunkView StateStore::view_in(int c, std::byte* memory) const {
     const plan::ChunkLayout& layout = chunks_[c].layout;
-    const auto floats = [&](int64_t at) { return reinterpret_cast<float*>(memory + at); };
+    const auto passing = [&](int64_t at) {
+        return memory == nullptr || at < 0 ? nullptr : reinterpret_cast<float*>(memory + at);
+    };
     ChunkView view;
-    if (layout.parameters >= 0) view.parameters = memory + layout.parameters;
-    if (layout.master >= 0) view.master = floats(layout.master);
-    for (size_t k = 0; k < view.moments.size(); ++k)
-        if (layout.moments[k] >= 0) view.moments[k] = floats(layout.moments[k]);
-    if (chunk(c).kept_states() && layout.sum_bytes > 0) view.sums = floats(layout.bytes);
-    return view;
-}
-
-ChunkView StateStore::view(const plan::Instruction& update) {
-    const int c = update.chunk;
-    ChunkView view;
-    if (chunk(c).turn >= 0 && update.buffer >= 0) {
-        const SwapBuffer* const buffer = buffer_holding(c);
-        DSL_CHECK(buffer != nullptr, "chunk {} is not in its swap buffer", c);
-        view = view_in(c, buffer->memory.data());
-    }
-    if (update.sum_buffer >= 0) view.sums = sums_in(c, update.sum_buffer);
-    if (chunk(c).kept()) view = view_in(c, home(c).data());
-    add_resident(c, view);
-    return view;
-}
-
-// Adds the parts of a chunk that are in memory for good.
-void StateStore::add_resident(int c, ChunkView& view) {
-    if (std::byte* const parameters = parameters_for_good(c)) view.parameters = parameters;
-    if (chunks_[c].resident_states < 0) return;
-    view.master = resident(c, resident_.master);
+    view.parameters = reinterpret_cast<std::byte*>(passing(layout.parameters));
+    view.master = passing(layout.master);
+    for (size_t k = 0; k < view.moments.size(); ++k) view.moments[k] = passing(layout.moments[k]);
+    if (chunk(c).kept_states() && layout.sum_bytes > 0) view.sums = passing(layout.bytes);
+    if (const int64_t at = chunks_[c].resident_parameters; at >= 0)
+        view.parameters = resident_.parameters.bytes().data() + at;
+    const int64_t begin = chunks_[c].resident_states;
+    if (begin < 0) return view;
+    const auto resident = [&](const device::Memory& all) {
+        return all.bytes().empty() ? nullptr : all.floats().data() + begin;
+    };
+    view.master = resident(resident_.master);
+    view.sums = resident(resident_.sums);
     for (size_t k = 0; k < view.moments.size(); ++k) {
         if (chunks_[c].packed_moments[k] < 0) {
-            view.moments[k] = resident(c, resident_.moments[k]);
+            view.moments[k] = resident(resident_.moments[k]);
             continue;
         }
         view.packed.packings[k] = format_.packings[k];
@@ -422,52 +395,46 @@ void StateStore::add_resident(int c, ChunkView& view) {
         view.packed.numel = chunk(c).range.numel;
         view.packed.seed = static_cast<uint32_t>(c);
     }
-    view.sums = resident(c, resident_.sums);
-}
-
-std::optional<ChunkView> StateStore::view_at_rest(int c) {
-    const bool passes = chunks_[c].layout.bytes > 0;
-    if (passes && !chunk(c).kept()) return std::nullopt;
-    if (chunks_[c].packed_moments[0] >= 0 || chunks_[c].packed_moments[1] >= 0) return std::nullopt;
-    ChunkView view = passes ? view_in(c, home(c).data()) : ChunkView{};
-    add_resident(c, view);
     return view;
 }
 
+ChunkView StateStore::view(const plan::Instruction& update) {
+    const int c = update.chunk;
+    // An update without a buffer leaves on disk what passes, and another lane has the buffer.
+    const bool in_buffer = chunk(c).turn >= 0 && update.buffer >= 0;
+    const Place place = in_buffer || chunk(c).kept() ? place_of(c) : Place{};
+    DSL_CHECK(place.kind != Place::Kind::kDisk, "chunk {} is not in its swap buffer", c);
+    ChunkView view = view_in(c, place.memory);
+    if (update.sum_buffer >= 0) view.sums = sums_in(c, update.sum_buffer);
+    return view;
+}
+
+std::optional<ChunkView> StateStore::view_at_rest(int c) {
+    const Place place = place_of(c);
+    const ChunkView view = view_in(c, place.memory);
+    const bool at_rest = place.kind == Place::Kind::kResident || place.kind == Place::Kind::kOwn;
+    return at_rest && !view.packed.any() ? std::optional(view) : std::nullopt;
+}
+
 void StateStore::visit(int c, const std::function<void(const ChunkView&)>& use) {
-    if (const std::optional<ChunkView> there = view_at_rest(c)) return use(*there);
-    if (chunks_[c].resident_states >= 0 && chunks_[c].layout.bytes == 0) {
-        ChunkView view;
-        add_resident(c, view);
-        std::array<std::vector<float>, 2> moments;
-        for (size_t k = 0; k < moments.size(); ++k) {
-            if (view.packed.states[k] == nullptr) continue;
-            moments[k] = unpacked(c, k);
-            view.moments[k] = moments[k].data();
-        }
-        return use(view);
-    }
-    const SwapBuffer* const buffer = buffer_holding(c);
+    const Place place = place_of(c);
     storage::IoArena staging;
-    if (buffer == nullptr) {
+    if (place.kind == Place::Kind::kDisk) {
         staging = storage::IoArena(Bytes{chunks_[c].layout.bytes});
         disk_.load(transfers(c, staging.bytes(), true));
     }
-    ChunkView view = view_in(c, buffer != nullptr ? buffer->memory.data() : staging.bytes().data());
-    add_resident(c, view);
-    if (overlay_) overlay_(c, view);
+    const bool staged = place.kind == Place::Kind::kDisk;
+    ChunkView view = view_in(c, staged ? staging.bytes().data() : place.memory);
+    std::array<std::vector<float>, 2> moments;
+    for (size_t k = 0; k < moments.size(); ++k) {
+        if (view.packed.states[k] == nullptr) continue;
+        moments[k].resize(static_cast<size_t>(view.packed.numel));
+        kernels::unpack_tiles(view.packed.packings[k], view.packed.states[k], 0, view.packed.numel,
+                              moments[k]);
+        view.moments[k] = moments[k].data();
+    }
+    if (overlay_ && (staged || place.kind == Place::Kind::kBuffer)) overlay_(c, view);
     use(view);
-}
-
-// Returns null if the parameters of a chunk are on disk, or are not the chunk's.
-std::byte* StateStore::parameters_for_good(int c) {
-    if (chunk(c).kept_parameters()) return home(c).data() + chunks_[c].layout.parameters;
-    const int64_t at = chunks_[c].resident_parameters;
-    return at < 0 ? nullptr : resident_.parameters.bytes().data() + at;
-}
-
-float* StateStore::resident(int c, const device::Memory& all) const {
-    return all.bytes().empty() ? nullptr : all.floats().data() + chunks_[c].resident_states;
 }
 
 void StateStore::copy_out(int c, const std::byte* from, int64_t element_bytes,
@@ -478,8 +445,15 @@ void StateStore::copy_out(int c, const std::byte* from, int64_t element_bytes,
                                      part.range.numel * element_bytes);
 }
 
-// The parameters of a chunk come into one half of the bounce memory while those of the previous
-// chunk are copied from the other. Packed ones come one after the other, since they share an image.
+// Takes the memory of the largest chunk's parameters, twice.
+void StateStore::take_bounce_memory() {
+    int64_t bytes = 0;
+    for (const Chunk& chunk : chunks_) bytes = std::max(bytes, states_begin(chunk.layout));
+    bounce_ = storage::IoArena(Bytes{2 * bytes});
+}
+
+// The parameters of a chunk come into one half of the bounce memory while the previous chunk's are
+// copied from the other. Packed ones come one after the other, since they share an image.
 void StateStore::read_parameters(int bucket, std::byte* base) {
     struct Coming {
         int chunk = -1;
@@ -487,7 +461,7 @@ void StateStore::read_parameters(int bucket, std::byte* base) {
         std::vector<storage::ExtentTransfer> transfers;
     };
     Coming before;
-    int half = 0;
+    size_t half = 0;
     const auto take = [&](Coming coming) {
         if (coming.chunk < 0) return;
         file_->finish_read(std::move(coming.transfers));
@@ -500,9 +474,9 @@ void StateStore::read_parameters(int bucket, std::byte* base) {
         }
         const int64_t states = states_begin(chunks_[c].layout);
         if (states == 0) continue;
-        if (bounce_.bytes().empty()) bounce_ = storage::IoArena(Bytes{2 * bounce_bytes_});
-        const auto memory = bounce_.bytes().subspan(static_cast<size_t>(half * bounce_bytes_),
-                                                    static_cast<size_t>(states));
+        if (bounce_.bytes().empty()) take_bounce_memory();
+        const auto memory =
+            bounce_.bytes().subspan(half * bounce_.bytes().size() / 2, static_cast<size_t>(states));
         StoredPart& part = chunks_[c].parameters;
         if (disk_.packs(part)) {
             const ChunkDisk::Transfer transfer{&part, memory};
@@ -519,12 +493,11 @@ void StateStore::read_parameters(int bucket, std::byte* base) {
 }
 
 const std::byte* StateStore::parameters_in_memory(int c) {
-    if (const std::byte* const parameters = parameters_for_good(c)) return parameters;
-    const SwapBuffer* const buffer = buffer_holding(c);
-    if (buffer == nullptr) return nullptr;
+    const Place place = place_of(c);
     // 16-bit parameters are not read into a buffer, only made there.
-    const bool there = chunks_[c].layout.read_from == 0 || buffer->updated;
-    return there ? buffer->memory.data() : nullptr;
+    const bool made = place.kind != Place::Kind::kBuffer || place.buffer->updated;
+    const bool current = made || chunks_[c].layout.read_from == 0;
+    return view_in(c, current ? place.memory : nullptr).parameters;
 }
 
 void StateStore::copy_master(int bucket, float* base) {
@@ -537,33 +510,19 @@ void StateStore::copy_master(int bucket, float* base) {
         });
 }
 
-int64_t StateStore::numel_where(bool (plan::StateChunk::*holds)() const) const {
-    int64_t numel = 0;
-    for (const plan::StateChunk& chunk : plan_->chunks.all)
-        if ((chunk.*holds)()) numel += chunk.range.numel;
-    return numel;
-}
-
-Bytes StateStore::parameter_bytes() const {
-    return Bytes{std::ssize(resident_.parameters.bytes()) +
-                 numel_where(&plan::StateChunk::kept_parameters) * format_.parameter_bytes};
-}
-
-Bytes StateStore::master_bytes() const {
-    const int64_t kept = format_.master ? numel_where(&plan::StateChunk::kept_states) : 0;
-    return Bytes{std::ssize(resident_.master.bytes()) + kept * 4};
-}
-
-Bytes StateStore::sum_bytes() const {
-    const int64_t kept = format_.sums ? numel_where(&plan::StateChunk::kept_states) : 0;
-    return Bytes{std::ssize(resident_.sums.bytes()) + kept * 4};
-}
-
-Bytes StateStore::moment_bytes() const {
-    Bytes bytes{numel_where(&plan::StateChunk::kept_states) * 4 * format_.optimizer_states};
-    for (const device::Memory& moments : resident_.moments)
-        bytes += Bytes{std::ssize(moments.bytes())};
-    return bytes;
+void StateStore::add_memory(runtime::MemoryAccount& account, bool sums) const {
+    const auto size = [](const auto& memory) { return Bytes{std::ssize(memory.bytes())}; };
+    int64_t states = 0, parameters = 0;  // elements of kept chunks
+    for (const plan::StateChunk& chunk : plan_->chunks.all) {
+        if (chunk.kept_states()) states += chunk.range.numel;
+        if (chunk.kept_parameters()) parameters += chunk.range.numel;
+    }
+    account.parameters += size(resident_.parameters) + Bytes{parameters * format_.parameter_bytes};
+    account.master += size(resident_.master) + Bytes{format_.master ? states * 4 : 0};
+    account.moments += Bytes{states * 4 * format_.optimizer_states} + size(resident_.moments[0]) +
+                       size(resident_.moments[1]);
+    if (sums) account.gradients += size(resident_.sums) + Bytes{format_.sums ? states * 4 : 0};
+    account.swap_buffers += size(swap_memory_);
 }
 
 }  // namespace dslaunch::zero

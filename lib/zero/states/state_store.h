@@ -14,10 +14,11 @@
 #include <vector>
 
 #include "base/kinds/dtype.h"
-#include "base/zeroed_floats.h"
+#include "base/machine/zeroed_floats.h"
 #include "device/device.h"
 #include "kernels/flat_range.h"
 #include "plan/step/step_plan.h"
+#include "runtime/state/state_account.h"
 #include "storage/disk/io_arena.h"
 #include "zero/states/chunk_disk.h"
 #include "zero/states/offload_file.h"
@@ -43,11 +44,16 @@ struct ChunkPart {
 
 class StateStore {
   public:
-    // What stays in memory under every plan is DEVICE's. FILE is null if bytes_on_disk() is 0. All
+    // Gives the moments their values before the first step, 0 by default: it writes elements of a
+    // bucket's moment K to memory of the device.
+    using FillMoments =
+        std::function<void(int bucket, size_t k, const Range& elements, float* into)>;
+    // The memory that stays under every plan is DEVICE's. FILE is null if bytes_on_disk() is 0. All
     // references must outlive the store, PLAN only until another takes its place. REQUIRES: the
     // device is the host if chunks pass through memory.
     StateStore(const plan::StepPlan& plan, const plan::StepPlanOptions& options,
-               const ShardMap& map, device::Device& device, OffloadFile* file);
+               const ShardMap& map, device::Device& device, OffloadFile* file,
+               FillMoments first_moments);
 
     // The room that the file needs. Kept chunks count too, since they may go there later.
     [[nodiscard]] static Bytes bytes_on_disk(const plan::StepPlan& plan,
@@ -57,11 +63,6 @@ class StateStore {
     [[nodiscard]] const std::vector<ChunkPart>& parts(int c) const { return chunks_[c].parts; }
     [[nodiscard]] std::span<const int> chunks_of(int bucket) const;
 
-    // Sets the moments' values before the first step, 0 by default. FILL writes elements of a
-    // bucket's moment K to memory of the device. Called before put() and begin().
-    using FillMoments =
-        std::function<void(int bucket, size_t k, const Range& elements, float* into)>;
-    void set_moments(FillMoments fill) { initial_moments_ = std::move(fill); }
     // Sets a chunk's parameters (if offloaded) and master copy (if there is one). FILL writes
     // elements of the bucket, in the dtype asked for, to memory of the device. Moments get their
     // first values. Called before the first step.
@@ -80,7 +81,7 @@ class StateStore {
     // Error{kDisk}, and Error{kSetup} if memory runs out.
     void change_plan(const plan::StepPlan& plan);
 
-    // Sums of gradients start anew. MEASURED means that packing errors are measured in this step.
+    // Forgets the sums of gradients. MEASURED means that packing errors are measured in this step.
     void begin_step(bool measured);
     // No chunk changes any more in this step and no sums are used, so they are not worth moving.
     void skip_step() { skipping_ = true; }
@@ -98,7 +99,7 @@ class StateStore {
     void set_changed(int buffer) { buffers_[buffer].changed = buffers_[buffer].updated = true; }
 
     // Returns the places of a chunk's parts in memory, valid while the plan stays, or nullopt if
-    // some are on disk. Called outside of a step.
+    // some are on disk or packed. Called outside of a step.
     [[nodiscard]] std::optional<ChunkView> view_at_rest(int c);
     // Gives USE the parts of any chunk, in memory until it returns. Sums are left out, and 16-bit
     // parameters too, since only their master copies are sure to be current. Called outside of a
@@ -111,9 +112,9 @@ class StateStore {
     }
 
     // Copies this rank's elements of a bucket whose parameters are offloaded, each to its place
-    // behind BASE, from disk or from the swap buffers that hold them.
+    // from BASE on, from disk or from the swap buffers that hold them.
     void read_parameters(int bucket, std::byte* base);
-    // Copies the master copy of a bucket's pieces, each to piece.range.begin behind BASE, which is
+    // Copies the master copy of a bucket's pieces, each to piece.range.begin from BASE on, which is
     // the device's, from disk if it is there. REQUIRES: there are master copies. Called outside of
     // a step.
     void copy_master(int bucket, float* base);
@@ -123,26 +124,23 @@ class StateStore {
         return disk_.describe_packing();
     }
 
-    // The bytes in memory, without swap buffers.
-    [[nodiscard]] Bytes parameter_bytes() const;
-    [[nodiscard]] Bytes master_bytes() const;
-    [[nodiscard]] Bytes moment_bytes() const;
-    [[nodiscard]] Bytes sum_bytes() const;
-    // The bytes of the swap buffers, and of packing's memory.
-    [[nodiscard]] Bytes buffer_bytes() const { return Bytes{std::ssize(swap_memory_.bytes())}; }
+    // Adds the bytes in memory, and the swap buffers with packing's memory apart. The sums of
+    // gradients count if SUMS.
+    void add_memory(runtime::MemoryAccount& account, bool sums) const;
 
   private:
-    // All that the store knows of a chunk. The plan's chunk of the same index says where it is now.
+    // All that the store knows of a chunk. The plan's chunk of the same index says which place it
+    // has in a step.
     struct Chunk {
-        plan::ChunkLayout layout;  // layout in a swap buffer or in HOME
+        plan::ChunkLayout layout;  // layout of what passes, in a swap buffer or in OWN
         std::vector<ChunkPart> parts;
         StoredPart parameters;
         StoredPart states;
         storage::ExtentId sums;
         // The chunk's memory while it is kept: laid out as in a swap buffer, then the sums of its
         // gradients.
-        ZeroedFloats home;
-        // The chunk's begin in the arrays of resident_. -1 means on disk while it is not kept.
+        ZeroedFloats own;
+        // The chunk's begin in the arrays of resident_; -1: it has no part there.
         int64_t resident_states = -1;                      // elements
         int64_t resident_parameters = -1;                  // bytes
         std::array<int64_t, 2> packed_moments = {-1, -1};  // bytes; -1: not packed
@@ -167,36 +165,40 @@ class StateStore {
         device::Memory sums;
         storage::IoArena parameters;
     };
+    // The place of what may pass of a chunk; the rest of it is resident.
+    struct Place {
+        enum class Kind {
+            kResident,  // nothing passes under any plan
+            kOwn,       // in memory of its own, since the plan keeps the chunk
+            kBuffer,    // in its swap buffer
+            kDisk,
+        };
+        Kind kind = Kind::kResident;
+        std::byte* memory = nullptr;  // laid out as the chunk's layout says; null: not in memory
+        const SwapBuffer* buffer = nullptr;
+    };
+    [[nodiscard]] Place place_of(int c);
+    // Returns the view of a chunk whose passing parts lie in MEMORY, which may be null.
+    [[nodiscard]] ChunkView view_in(int c, std::byte* memory) const;
     void take_resident_memory();
     [[nodiscard]] std::vector<ChunkPart> find_parts(int c, const ShardMap& map) const;
     void add_extents(int c);
     void make_buffers(int64_t buffers_max);
     void fill_buffers();
-    void make_home(int c);
-    [[nodiscard]] std::span<std::byte> home(int c);
-    [[nodiscard]] int64_t numel_where(bool (plan::StateChunk::*holds)() const) const;
-    void fill_parts(int c, std::byte* memory, DType dtype, const Fill& fill) const;
+    std::span<std::byte> take_own_memory(int c);
     void fill_moments(int c, size_t k, float* into) const;
     void take_packed_moments(size_t k);
-    void fill_packed_moments(int c, size_t k);
-    [[nodiscard]] std::vector<float> unpacked(int c, size_t k) const;
     void copy_out(int c, const std::byte* from, int64_t element_bytes, std::byte* base) const;
     [[nodiscard]] OffloadFile::Part sum_transfer(int c, const SumBuffer& buffer) const;
     // Returns the end of a chunk's parameters, where its states begin.
     [[nodiscard]] static int64_t states_begin(const plan::ChunkLayout& layout);
     [[nodiscard]] std::vector<ChunkDisk::Transfer> transfers(int c, std::span<std::byte> memory,
                                                              bool whole);
-    [[nodiscard]] ChunkView view_in(int c, std::byte* memory) const;
-    void add_resident(int c, ChunkView& view);
     [[nodiscard]] device::Memory take_floats(int64_t numel) const;
-    [[nodiscard]] float* resident(int c, const device::Memory& all) const;
-    [[nodiscard]] std::byte* parameters_for_good(int c);
-    // Returns a chunk's parameters, in memory for good or in a swap buffer, or null if they must be
-    // read.
-    [[nodiscard]] const std::byte* parameters_in_memory(int c);
     [[nodiscard]] float* sums_in(int c, int buffer) const;
-    // Returns the swap buffer that holds a chunk, or null.
-    [[nodiscard]] SwapBuffer* buffer_holding(int c);
+    void take_bounce_memory();
+    // Returns a chunk's parameters in memory, or null if they must be read.
+    [[nodiscard]] const std::byte* parameters_in_memory(int c);
 
     const plan::StepPlan* plan_;
     plan::ChunkFormat format_;
@@ -205,7 +207,7 @@ class StateStore {
     ChunkDisk disk_;
     std::vector<Chunk> chunks_;
     std::vector<int> indices_;  // 0, 1, …; chunks_of() points into it
-    FillMoments initial_moments_;
+    FillMoments first_moments_;
     std::function<void(int c, const ChunkView&)> overlay_;
     Resident resident_;
     std::vector<SwapBuffer> buffers_;  // as many as a plan that keeps no chunk uses
@@ -213,7 +215,6 @@ class StateStore {
     storage::IoArena swap_memory_;  // both kinds of buffers, and packing's memory
     // The parameters of two chunks on their way to where they are gathered.
     storage::IoArena bounce_;
-    int64_t bounce_bytes_ = 0;  // bytes of the largest chunk's parameters
     std::atomic<bool> skipping_{false};
 };
 

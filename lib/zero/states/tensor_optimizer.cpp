@@ -19,7 +19,7 @@ namespace {
 constexpr int kNewtonSchulzSteps = 5;
 // The quintic a x + b x^3 + c x^5 that rises most steeply at 0.
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
-// The Gram matrix is made anew before this step, for errors grow in it.
+// The Gram matrix is computed again before this step, for errors grow in it.
 constexpr int kGramRestart = 2;
 
 device::Memory take(device::Device& device, int64_t numel) {
@@ -113,7 +113,7 @@ void TensorOptimizer::move(const kernels::FlatRange& range, const kernels::SgdSt
     queue_.sgd_step(moved, step);
 }
 
-// Adds the weight decay to the direction. The ratio is that of the parameters' norm to its.
+// Adds the weight decay to the direction. The ratio is the parameters' norm to the direction's.
 TensorOptimizer::Ratio TensorOptimizer::decayed(const kernels::FlatRange& range,
                                                 const config::OptimizerConfig& config) {
     const float* const parameters = range.parameters.data();

@@ -38,11 +38,9 @@ class TensorOptimizer {
     // but for LAMB: the device is the host.
     TensorOptimizer(device::Device& device, device::Queue& queue, int64_t numel_max);
 
-    // Where the caller may sum a tensor's gradients before update(), which spoils them.
+    // Returns memory in which the caller may sum a tensor's gradients before update(), which spoils
+    // them.
     [[nodiscard]] float* gradients() { return gradients_.floats().data(); }
-    [[nodiscard]] Bytes memory_bytes() const {
-        return Bytes{std::ssize(gradients_.bytes()) + std::ssize(direction_.bytes())};
-    }
 
     // Updates all of a tensor, RANGE, which has one array of gradients. LIKE has the tensor's sizes
     // and strides. Nothing moves without range.parameters, which another rank writes then.

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/zeroed_floats.h"
+#include "base/machine/zeroed_floats.h"
 #include "config/run/optimizer_config.h"
 #include "graph/archive/model.h"
 #include "runtime/save/saved_state.h"

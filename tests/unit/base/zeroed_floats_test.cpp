@@ -1,4 +1,4 @@
-#include "base/zeroed_floats.h"
+#include "base/machine/zeroed_floats.h"
 
 #include <algorithm>
 #include <utility>

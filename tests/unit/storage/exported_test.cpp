@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "storage/exported/program.h"
-#include "storage/exported/weights.h"
 #include "support/catch.h"
 #include "support/text_tools.h"
 

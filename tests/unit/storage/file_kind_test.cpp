@@ -173,6 +173,11 @@ TEST_CASE("a file that is no rows, and one that is no safetensors, are said to b
     CHECK_THAT(message_of(parse, "m.safetensors", pointer), Catch::Contains("git lfs pull"));
     CHECK_THAT(message_of(parse, "m.safetensors", "<!DOCTYPE html>\n<html></html>"),
                Catch::Contains("is a web page"));
+    CHECK_THAT(message_of(parse, "m.safetensors", ""), Catch::Contains("is empty: the download"));
+    CHECK_THAT(message_of(parse, "m.safetensors", std::string(9000, '\0')),
+               Catch::Contains("holds zero bytes alone: the download"));
+    CHECK_THAT(message_of(parse, "m.safetensors", "Entry not found"),
+               Catch::Contains("says \"Entry not found\", a server's answer"));
     CHECK_THAT(message_of(parse, "m.safetensors", text),
                Catch::Contains("is text, and no .safetensors file: a header of"));
     CHECK_THAT(message_of(parse, "m.safetensors", std::string("\x80\x04\x95", 3)),

@@ -57,6 +57,13 @@ TEST_CASE("the folder of a job stands for the model or the adapter that the job 
                Catch::Contains("dslaunch ckpt export " + at + "early NEW"));
     CHECK_THAT(said([&] { return model_at(at + "empty"); }),
                Catch::Contains("is a folder without a config.json"));
+    make(folder, {"cache/snapshots/abc/config.json", "hf/tokenizer.json"});
+    CHECK_THAT(said([&] { return model_at(at + "cache"); }),
+               Catch::Contains("name " + at + "cache/snapshots/abc"));
+    CHECK_THAT(said([&] { return tokenizer_folder_at(at + "hf/tokenizer.json"); }),
+               Catch::Contains("is a file of a model: name the folder, " + at + "hf"));
+    CHECK_THAT(said([&] { return tokenizer_folder_at(at + "tuned"); }),
+               Catch::Contains("name the model that it was trained with, SmolLM2"));
     CHECK_THAT(said([&] { return adapter_at(at + "hf"); }),
                Catch::Contains("is a model, and no adapter"));
     CHECK_THAT(said([&] { return adapter_at(at + "empty"); }),
@@ -137,6 +144,10 @@ TEST_CASE("what lies at a place is replaced only by force") {
                   "/a");
         CHECK_NOTHROW(require_new_file(none, force));
         CHECK_NOTHROW(require_new_file("new.pt", force));
+        for (const char* name : {"/void", "/new/"})
+            CHECK_THAT(
+                error_of(ExitCode::kUsage, [&] { require_new_file(folder.path() + name, force); }),
+                Catch::Contains("is a folder, and a file is written here"));
     }
 }
 

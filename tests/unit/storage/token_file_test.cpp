@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/new_files.h"
+#include "storage/tables/prepared_rows.h"
 #include "support/catch.h"
 #include "support/text_tools.h"
 
@@ -178,4 +179,26 @@ TEST_CASE("tokens of another tokenizer are noticed by how small they are beside 
         CHECK(text_of(sums, 49'152).empty());
     }
     CHECK(text_of(std::vector<uint16_t>(1000, 7), 49'152).empty());
+}
+
+TEST_CASE("documents of a row are runs of one number each") {
+    struct Case {
+        std::vector<int64_t> numbers;
+        std::vector<Range> places;
+        int64_t bad = -1;
+    };
+    const std::vector<Case> cases = {
+        {{}, {}},
+        {{0, 0, 1, 2, 2, 2}, {{0, 2}, {2, 1}, {3, 3}}},
+        {{7}, {{0, 1}}},
+        {{5, 5, 3, 9}, {{0, 2}, {2, 1}, {3, 1}}},
+        {{0, -1}, {{0, 1}}, 1},
+        {{0, 1, 1, 0}, {{0, 1}, {1, 2}}, 3},
+        {{2, int64_t{1} << 31, 2}, {{0, 1}, {1, 1}}, 2},
+    };
+    for (const Case& one : cases) {
+        const RowDocuments found = documents_of_row(one.numbers);
+        CHECK(found.places == one.places);
+        CHECK(found.bad == one.bad);
+    }
 }

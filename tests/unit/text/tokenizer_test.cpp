@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "base/fnv1a.h"
+#include "base/text/fnv1a.h"
 #include "support/catch.h"
 #include "support/places.h"
 #include "support/text_tools.h"

@@ -73,7 +73,7 @@ inline RankOutcome train_device_rank(TrainingCase job, bool usage_varies, Device
         DSL_CHECK(at::equal(held[i], final.tensor.cpu().to(held[i].scalar_type())),
                   "{} differs between evaluation and the end", final.name);
     }
-    collect_tensors(setup, state.slice_steps(), outcome);
+    collect_tensors(setup, state, outcome);
     control.barrier();
     return outcome;
 }

@@ -156,7 +156,7 @@ class PipelineWorld {
         RankOutcome outcome = testing::train_with(job, own.setup, planned.plan, state,
                                                   *world.collectives, {}, nullptr, {}, &place);
         testing::bring_into_model(state, own.setup.model());
-        testing::collect_tensors(own.setup, state.slice_steps(), outcome);
+        testing::collect_tensors(own.setup, state, outcome);
         std::erase_if(outcome.parameters,
                       [&](const auto& item) { return !outcome.updates.contains(item.first); });
         world.collectives->barrier();

@@ -7,7 +7,7 @@
 
 #include "device_world.h"
 #include "fixture_world.h"
-#include "graph/lower/wide_products.h"
+#include "graph/lower/cpu_products.h"
 #include "optimizers.h"
 #include "support/catch.h"
 #include "support/device/test_backend.h"

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/element/half_bits.h"
+#include "base/half_bits.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own.
 namespace dslaunch::kernels {

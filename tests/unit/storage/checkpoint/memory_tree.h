@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "storage/checkpoint/file_error.h"
+#include "storage/checkpoint/disk_sink.h"
 #include "storage/checkpoint/file_tree.h"
 
 namespace dslaunch::test {

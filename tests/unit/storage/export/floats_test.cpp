@@ -113,6 +113,21 @@ TEST_CASE("a number becomes the bfloat16 that is nearest, of two the even one") 
     }
 }
 
+TEST_CASE("a NaN keeps its sign and its upper bits, as in PyTorch's conversion to fp16") {
+    struct Nan {
+        uint32_t fp32;
+        uint16_t fp16, bf16;  // fp16: PyTorch 2.11's; its NaN of bf16 differs by processor
+    };
+    for (const Nan& nan : {Nan{0x7fc00000, 0x7e00, 0x7fc0}, Nan{0xffc00000, 0xfe00, 0xffc0},
+                           Nan{0x7f800001, 0x7e00, 0x7fc0}, Nan{0xff800001, 0xfe00, 0xffc0},
+                           Nan{0x7fffffff, 0x7fff, 0x7fff}, Nan{0x7fc12345, 0x7e09, 0x7fc1},
+                           Nan{0xffc92000, 0xfe49, 0xffc9}, Nan{0x7fa00000, 0x7f00, 0x7fe0}}) {
+        const double number = std::bit_cast<float>(nan.fp32);
+        CHECK(narrowed(number, DType::kF16) == nan.fp16);
+        CHECK(narrowed(number, DType::kBF16) == nan.bf16);
+    }
+}
+
 TEST_CASE("what would become infinite is told by its index, an infinity is not") {
     std::vector<std::byte> out;
     const double infinity = std::numeric_limits<double>::infinity();

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "storage/export/source_of_path.h"
-#include "storage/export/tensor_stats.h"
+#include "storage/export/tensor_source.h"
 #include "storage/export/weight_export.h"
 #include "support/catch.h"
 #include "support/stored_model.h"

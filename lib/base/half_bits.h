@@ -1,15 +1,15 @@
 // One number converted between fp32 and the 16-bit types, alike on processors and GPUs. Rounding is
-// to nearest even. A NaN stays a NaN with its sign and its upper bits, made quiet: what x86's and
-// ARM's conversions do. Everything here has internal linkage, for it is compiled once per
-// instruction set.
+// to nearest even. A NaN stays a NaN with its sign and its upper bits, made quiet: so do x86's and
+// ARM's conversions, and PyTorch's to fp16 (its NaN of bf16 differs by processor: 0x7FC0 or
+// 0xFFFF). Everything here has internal linkage, for it is compiled once per instruction set.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/element/host_device.h"
+#include "base/host_device.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own, as said above.
-namespace dslaunch::kernels {
+namespace dslaunch {
 namespace {
 
 DSL_HOST_DEVICE inline bool is_nan_bits(uint32_t bits) {
@@ -56,5 +56,5 @@ DSL_HOST_DEVICE inline float fp32_of_fp16(uint16_t half) {
 }
 
 }  // namespace
-}  // namespace dslaunch::kernels
+}  // namespace dslaunch
 // NOLINTEND(misc-definitions-in-headers)

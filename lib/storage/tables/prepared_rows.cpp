@@ -1,15 +1,16 @@
-#include "storage/tables/row_origin.h"
+#include "storage/tables/prepared_rows.h"
 
 #include <unistd.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "base/fnv1a.h"
 #include "base/text.h"
+#include "base/text/fnv1a.h"
 
 namespace dslaunch::storage {
 
@@ -84,6 +85,21 @@ std::string other_vocabulary_text(const std::map<std::string, std::string>& meta
         "its rows were made with another model's tokenizer: their tokens mean other texts to this "
         "model, which makes its own by: dslaunch data prepare TEXT --model {} -o FILE",
         printable(folder));
+}
+
+RowDocuments documents_of_row(std::span<const int64_t> numbers) {
+    RowDocuments found;
+    std::set<int64_t> seen;
+    for (int64_t i = 0; i < std::ssize(numbers) && found.bad < 0; ++i) {
+        if (i > 0 && numbers[i] == numbers[i - 1]) {
+            ++found.places.back().numel;
+        } else if (numbers[i] < 0 || !seen.insert(numbers[i]).second) {
+            found.bad = i;
+        } else {
+            found.places.push_back({i, 1});
+        }
+    }
+    return found;
 }
 
 }  // namespace dslaunch::storage

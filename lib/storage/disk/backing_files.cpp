@@ -1,4 +1,4 @@
-#include "storage/disk/stripe.h"
+#include "storage/disk/backing_files.h"
 
 #include <limits>
 

@@ -1,0 +1,68 @@
+// The values of a rank's state, handed over and taken: pieces of checkpoints, final weights, and
+// what forward gives parameters. SavableState and WritableState (runtime/state) say what each
+// function does. Data path: rank parts, update paths <-> [here] <-> checkpointer, final weights,
+// trainer. Outside of a step, by one thread, but for copy_values().
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/state/parameter_state.h"
+#include "zero/update/update_path.h"
+
+namespace dslaunch::zero {
+
+class StateValues : public runtime::ParameterState {
+  public:
+    [[nodiscard]] std::vector<int> parameters_elsewhere() const override;
+    void bring_weights(const UseWeights& use) override;
+    [[nodiscard]] std::vector<runtime::SavedPiece> saved_pieces() override;
+    void bring_saved(int chunk, const UsePieces& use) override;
+    [[nodiscard]] std::vector<std::string> further_states() const override;
+    [[nodiscard]] std::vector<int64_t> state_numel(const at::Tensor& parameter) const override;
+    [[nodiscard]] bool values_on_host() const override { return parts_.device().is_host(); }
+    void copy_values(std::span<std::byte> into, const std::byte* values) override;
+    void set_guard(runtime::UpdateGuard* guard) override { parts_.guard = guard; }
+    [[nodiscard]] std::optional<int64_t> updates_of(int parameter) const override;
+    [[nodiscard]] at::Tensor untrained_values(int parameter) const override;
+    // REQUIRES: what it writes is in memory, and no tensor group splits it.
+    void rewrite(std::span<const int> read, std::span<const int> written,
+                 const NewValues& use) override;
+
+  protected:
+    // ARGUMENTS go to RankParts.
+    template <typename... Arguments>
+    explicit StateValues(Arguments&&... arguments)
+        : parts_(std::forward<Arguments>(arguments)...) {}
+
+    RankParts parts_;
+    // All paths, in the order in which their states are numbered; the first has none.
+    std::vector<UpdatePath*> paths_;
+
+  private:
+    // A path and the numbers of its states, STATES of them from FIRST on.
+    struct Numbered {
+        UpdatePath* path = nullptr;
+        int first = 0;
+        size_t states = 0;
+    };
+    [[nodiscard]] std::vector<Numbered> numbered_paths() const;
+    void hand_over(int bucket, std::span<const float> values, const UseWeights& use) const;
+    void bring_fp32(const UseWeights& use);
+    void bring_masters(const UseWeights& use, const std::set<int>* buckets = nullptr);
+    void widen(int bucket, const ChunkPart& part, float* into) const;
+    void add_pieces(int chunk, const ChunkView* view, std::vector<runtime::SavedPiece>& pieces);
+    [[nodiscard]] std::vector<runtime::SavedPiece> in_whole(
+        std::vector<runtime::SavedPiece> pieces) const;
+    [[nodiscard]] std::vector<at::Tensor> whole_values(std::span<const int> parameters);
+    void store_values(int parameter, const at::Tensor& values);
+    void store_elements(int bucket, const Range& range, const float* values);
+
+    std::mutex copies_mutex_;  // guards the device's queue of copies
+};
+
+}  // namespace dslaunch::zero

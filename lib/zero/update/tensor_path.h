@@ -1,0 +1,30 @@
+// The update of whole tensors, each by its owner: LAMB, Muon, Adafactor, 1-bit LAMB, with the
+// states that such tensors have beside their moments.
+#pragma once
+
+#include "zero/states/tensor_optimizer.h"
+#include "zero/update/update_path.h"
+
+namespace dslaunch::zero {
+
+class TensorPath final : public UpdatePath {
+  public:
+    // EXCHANGE, unless null, has the averages over hosts of a step that compresses them. It must
+    // outlive the path.
+    TensorPath(RankParts& parts, CompressedExchange* exchange);
+
+    void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) override;
+    [[nodiscard]] std::vector<std::string> state_names() const override;
+    void add_pieces(int chunk, int first, std::vector<runtime::SavedPiece>& pieces) override;
+    void add_memory(runtime::MemoryAccount& account) const override;
+
+  private:
+    void update_tensor(const plan::Instruction& chunk, const ChunkPart& part, const Run& run,
+                       const ChunkView& view);
+
+    CompressedExchange* exchange_;
+    TensorOptimizer optimizer_;
+    TensorStates states_;
+};
+
+}  // namespace dslaunch::zero
